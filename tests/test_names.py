@@ -23,7 +23,8 @@ RESERVED: Mapping[str, tuple[str, ...]] = {
                 "harness/report/", "docs/generate.py"),
     "mark": ("checkers/", "system_under_test/kraft/raft/", "harness/exploring/", "harness/campaign/swarm/",
              *(BEACONS := ("harness/agent/", "harness/backends/", "nemesis/cluster.py")),
-             *(BADGES := ("harness/report/", "harness/campaign/page.py")), "system_under_test/own/lives_in_logs.py"),
+             *(BADGES := ("harness/report/", "harness/campaign/page.py")),
+             "system_under_test/own/processes_as_one_server.py"),
     "place": ("checkers/", "harness/campaign/swarm/", "system_under_test/kraft/controller/topics.py"),
 }  # fmt: skip
 """Word of the glossary -> where files, classes and functions may bear it.  BEACONS mark when a count begins; BADGES are

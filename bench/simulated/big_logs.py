@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from checkers.base.arrays import Int32, Int64
 from checkers.base.columns import COPIES, LOG, TRACE
 from checkers.kernels.jit import inner_kernel, kernel
-from checkers.kernels.kafka_files.record_batch import chain as chain_batches
+from checkers.kernels.kafka_files import chain as chain_batches
 from checkers.record.faults import Copy
 from system_under_test.kraft.log.batch import encode_leader_change, encode_values, read_header
 from system_under_test.kraft.raft.messages import LeaderChange

@@ -12,8 +12,7 @@ import sys
 from pathlib import Path
 
 from system_under_test.kraft.log.meta_properties import kafka_uuid
-from system_under_test.kraft.node.config import BadConfig, Config, load
-from system_under_test.kraft.node.formatting import format_directory
+from system_under_test.kraft.node.config import BadConfig, Config, format_directory, load
 
 CANNOT_START = 1
 USAGE = 3

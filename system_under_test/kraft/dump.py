@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from system_under_test.kraft.log import batch as codec
-from system_under_test.kraft.log import epoch_checkpoint, meta_properties, quorum_state, recovery_point, snapshot_file
+from system_under_test.kraft.log import log, meta_properties, quorum_state, snapshot_file
 from system_under_test.kraft.log.batch import BatchHeader, CorruptBatch
 from system_under_test.kraft.records.metadata import CorruptRecord, UnknownRecord, decode
 
@@ -152,7 +152,7 @@ def _quorum_state(path: Path, records: bool) -> Iterator[str]:
 
 
 def _recovery_point(path: Path, records: bool) -> Iterator[str]:
-    offset = recovery_point.read(path.read_bytes())
+    offset = log.read_recovery_point(path.read_bytes())
     yield f"everything below offset {offset} was fsynced" if offset >= 0 else "promises nothing"
 
 
@@ -175,9 +175,9 @@ _BY_SUFFIX: dict[str, Callable[[Path, bool], Iterator[str]]] = {
     ".timeindex": _timeindex,
 }
 _BY_NAME: dict[str, Callable[[Path, bool], Iterator[str]]] = {
-    epoch_checkpoint.NAME: _epochs,
+    log.EPOCHS: _epochs,
     quorum_state.NAME: _quorum_state,
-    recovery_point.NAME: _recovery_point,
+    log.RECOVERY_POINT: _recovery_point,
     meta_properties.NAME: _text,
     "partition.metadata": _text,
 }

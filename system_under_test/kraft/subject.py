@@ -17,10 +17,9 @@ from typing import Any
 
 from system_under_test.kraft.broker.lifecycle import LifeState
 from system_under_test.kraft.client import client as client_decisions
-from system_under_test.kraft.collected.hearsay import Hearsay
+from system_under_test.kraft.collected.live import Hearsay, KraftMembers
 from system_under_test.kraft.controller import decisions as of_controller
 from system_under_test.kraft.log.meta_properties import derived_uuid, kafka_uuid
-from system_under_test.kraft.members import KraftMembers
 from system_under_test.kraft.node.trace import FILE_NAME
 from system_under_test.kraft.raft import decisions
 from system_under_test.subject import (

@@ -9,20 +9,30 @@ of the process that ended first.
 A fault may end one process by its name and start it again later.  The agent and this program agree on it through files
 in the folder that CONTROL names: `<name>.pid` while the process lives, `<name>.held` while it must stay down.  SIGUSR1
 announces that a hold was taken back.
+
+The life of a server that wrote a line of its output.
+
+A server appends its output to one file, across all its starts.  So each start first writes a mark with its process id.
+The agent reports the same id when the process ends: a line then belongs to that end and to no other.
+
+A server may write log files of its own too.  They have no marks, and the life of their lines is not known.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from system_under_test.own.lives_in_logs import mark
+from checkers.base.cause_of_end import cause_of_end, is_note
+from system_under_test.subject import Complaint
 
 CONTROL = "KRUCIBLE_PROCESSES"
 """Environment variable: the folder of the node that tells which process has which name."""
@@ -96,6 +106,112 @@ def main() -> None:
     print(f"{name} ended with status {status}; the others are killed", flush=True)
     processes.kill()
     sys.exit(status if status >= 0 else 128 - status)
+
+
+MARK = re.compile(r"^krucible: process (\d+) starts$", re.MULTILINE)
+_ANNOUNCE = r"printf '\nkrucible: process %s starts\n' $$"
+ANNOUNCED = ("sh", "-c", f'{_ANNOUNCE}; exec "$@"', "sh")
+"""The words before a command: a shell writes the mark and then becomes the server."""
+
+NO_LIFE = -1
+ENDED = re.compile(r"(?P<process>[^/]+) ended with status -?\d+; the others are killed")
+"""The last line in the output of a server of several processes, where one of them ended."""
+COMPLAINTS_MAX = 20
+"""So many different complaints of one life in one file are kept."""
+_EXCERPT_CHARACTERS, _REASON_CHARACTERS = 2000, 200
+_LAST_LINES, _LAST_CHARACTERS = 3, 300
+_LINE_BEGINS, _LINE_ENDS = 130, 60
+"""Of a line that is too long: errors begin with what happened, and often end with where."""
+_VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """Text that one life of a server wrote to one file.  pid: its process id, NO_LIFE if the file does not show it."""
+
+    pid: int
+    text: str
+
+
+def mark(pid: int) -> str:
+    return f"\nkrucible: process {pid} starts\n"
+
+
+def lives(text: str) -> Iterator[Life]:
+    """The lives in the order of the file."""
+    parts = MARK.split(text)
+    if parts[0].strip():
+        yield Life(NO_LIFE, parts[0])
+    for pid, written in zip(parts[1::2], parts[2::2], strict=True):
+        yield Life(int(pid), written)
+
+
+def last_words(logs: Path, pid: int) -> str:
+    """The last lines that one life of a server printed, "" if its output does not show them.  logs: those of its node.
+
+    Where a panic or a traceback says why it ended, that comes first, also if other lines followed.
+    Where one of several processes ended first, its own lines come before the line that names it.
+    """
+    lines = last_lines(_printed(logs / "server.log", pid))
+    if lines and (ended := ENDED.fullmatch(lines[-1])):
+        lines = [*last_lines(_printed(logs / f"{ended['process']}.log", pid)), lines[-1]]
+        return "\n".join(lines)
+    return "\n".join(lines)[-_LAST_CHARACTERS:]
+
+
+def last_lines(printed: Sequence[str]) -> list[str]:
+    """Return what says why a program ended, and else its last lines, without notes on how to see more."""
+    said = [line for line in printed if line.strip() and not is_note(line)]
+    cause = [_without_middle(line) for line in cause_of_end(printed)]
+    rest = [_without_middle(line.strip()) for line in said][-_LAST_LINES:]
+    return cause or rest
+
+
+def _without_middle(line: str) -> str:
+    if len(line) <= _LINE_BEGINS + _LINE_ENDS:
+        return line
+    return f"{line[:_LINE_BEGINS]} ... {line[-_LINE_ENDS:]}"
+
+
+def _printed(log: Path, pid: int) -> list[str]:
+    """The lines of one life; [] for a log that cannot be read, too."""
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    lines = (line for life in lives(text) if life.pid == pid for line in life.text.splitlines())
+    printable = ("".join(c for c in line if c.isprintable()) for line in lines)
+    return [line for line in printable if line.strip()]
+
+
+def complaints_of(node: str, text: str, pattern: re.Pattern[str]) -> Iterator[Complaint]:
+    """The different complaints of each life in one file, COMPLAINTS_MAX at most, and how many more there are.
+
+    Complaints that differ only in numbers are one, for example in their times.  facts: `pid` of the life, and
+    `lines_before_end`: how many lines that life still wrote after the complaint.  Indented lines do not count, because
+    most of them belong to a stack trace.
+    """
+    for life in lives(text):
+        seen: set[str] = set()
+        most_lines_before_end = 0
+        for match in pattern.finditer(life.text):
+            kind = _VARYING.sub("#", match.group())
+            if kind in seen:
+                continue
+            seen.add(kind)
+            facts = {"pid": life.pid, "lines_before_end": _lines(life.text[match.end() :])}
+            if len(seen) <= COMPLAINTS_MAX:
+                excerpt = life.text[match.start() : match.start() + _EXCERPT_CHARACTERS]
+                yield Complaint(node, match.group()[:_REASON_CHARACTERS], excerpt, facts)
+            else:
+                most_lines_before_end = max(most_lines_before_end, facts["lines_before_end"])
+        if (more := len(seen) - COMPLAINTS_MAX) > 0:
+            facts = {"pid": life.pid, "lines_before_end": most_lines_before_end}
+            yield Complaint(node, f"{more} more different lines match `complaints`", facts=facts)
+
+
+def _lines(text: str) -> int:
+    return sum(bool(line.strip()) and not line[0].isspace() for line in text.splitlines()[1:])
 
 
 if __name__ == "__main__":

@@ -27,8 +27,10 @@ from checkers.base.cache_folder import cache_folder
 from checkers.record.files import regular
 from system_under_test.client import Client
 from system_under_test.functions import FUNCTIONS
-from system_under_test.own.lives_in_logs import (
+from system_under_test.own.mistakes import check_declared, mistake_in
+from system_under_test.own.processes_as_one_server import (
     ANNOUNCED,
+    CONTROL,
     ENDED,
     MARK,
     NO_LIFE,
@@ -36,8 +38,6 @@ from system_under_test.own.lives_in_logs import (
     last_lines,
     last_words,
 )
-from system_under_test.own.mistakes import check_declared, mistake_in
-from system_under_test.own.processes_as_one_server import CONTROL
 from system_under_test.own.read_own_system import (
     BrokenSystem,
     CodeMistake,
@@ -114,7 +114,7 @@ class Subject:
         self.summary = inspect.cleandoc(words).splitlines()[0]
         self._client = None if system.client_module else client_in(module, main.name, system)
         check_declared(system, self._client, main, kept=_is_kept(main))
-        self.client_module = system.client_module or "system_under_test.own.client_processes"
+        self.client_module = system.client_module or "system_under_test.own.one_client_process"
         self.functions = system.functions or (_functions(self._client) if self._client else frozenset())
         self.keeps_to_one_server = self._client is not None or system.in_process
         self.parameters: Mapping[str, str | float] = system.parameters
@@ -402,8 +402,7 @@ class Subject:
     def tables(self, run_folder: Path, copies: Sequence[Collected], started_on: StartedOn) -> None:
         # Only here, so that listing subjects costs no Arrow.
         from system_under_test.kraft.collected.files import write_tables
-        from system_under_test.kraft.collected.topic_files import write_topics
-        from system_under_test.kraft.collected.two_implementations import write_comparisons
+        from system_under_test.kraft.collected.two_implementations import write_comparisons, write_topics
 
         beside = Path(self.system.logs.get(METADATA, "")).parent
         write_tables(run_folder, [replace(copy, folder=copy.folder / beside) for copy in copies], started_on)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from system_under_test.kraft.wire.network import SocketNetwork
-from system_under_test.kraft.wire.server import Handler, Server
+from system_under_test.kraft.wire.server import Handler, Server, SocketNetwork
 
 
 async def serve(host: str, port: int, handler: Handler, *args: Any, **options: Any) -> Server:

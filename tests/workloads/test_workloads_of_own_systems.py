@@ -25,7 +25,7 @@ from harness.run.refused_before_start import check_spec
 from harness.spec import Spec, WrongSpec
 from system_under_test.client import Placement, Request
 from system_under_test.functions import Function, arguments, observes, outcome
-from system_under_test.own.client_processes import connect
+from system_under_test.own.one_client_process import connect
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "highest_value.py"

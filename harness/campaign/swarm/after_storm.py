@@ -19,13 +19,14 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from checkers.base.history import Type
-from harness.campaign.swarm.administrators import (
+from harness.campaign.swarm.operators import (
     PARTITIONS_MAX,
     PRODUCER_IDS,
     RegistryRequest,
     TopicRequest,
+    add_voter,
+    update_voter,
 )
-from harness.campaign.swarm.operators import add_voter, update_voter
 from harness.campaign.swarm.voter import VoterOnMachine
 from harness.campaign.swarm.watch_brokers import BrokerWatch
 from harness.campaign.swarm.watch_voters import VoterSets

@@ -38,8 +38,8 @@ from system_under_test.kraft.raft.messages import (
     Batch,
     Identity,
     QuorumState,
+    Timing,
 )
-from system_under_test.kraft.raft.timing import Timing
 from system_under_test.kraft.raft.voters import CONFIGURED, VoterHistory, VoterSet
 
 

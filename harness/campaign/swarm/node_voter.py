@@ -16,8 +16,8 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from harness.campaign.swarm.administrators import READ_SETTINGS, new_topic, settings_in
 from harness.campaign.swarm.damage import damage_file
+from harness.campaign.swarm.operators import READ_SETTINGS, new_topic, settings_in
 from harness.campaign.swarm.scenario import SNAPSHOT_INTERVAL_S, Scenario
 from harness.campaign.swarm.voter import (
     CALLS_PORT,
@@ -45,8 +45,7 @@ from system_under_test.kraft.controller.configs import (
     ResourceResult,
     alter_configs,
 )
-from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.refused import Refused
+from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.controller.topics import NewTopic, TopicResult, create_topics, of_ids, registered
 from system_under_test.kraft.log import atomic, meta_properties
 from system_under_test.kraft.log import batch as codec
@@ -66,7 +65,7 @@ from system_under_test.kraft.node.config import (
     SnapshotLimits,
 )
 from system_under_test.kraft.node.node import QuorumNode
-from system_under_test.kraft.node.voters_in_log import VotersInLog
+from system_under_test.kraft.node.parts import VotersInLog
 from system_under_test.kraft.ports import Ports
 from system_under_test.kraft.raft.voters import VoterHistory, VoterSet
 from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecord, Record, decode

@@ -14,21 +14,63 @@ another cluster   a server of it asks with its own cluster id, and otherwise as 
                   may get one answer alone: that this is another cluster
 false leader      a program says, by this cluster's id, that a voter leads the present epoch or a later one.  It may
                   be asked; it is not followed unless it has won that election (`watch`)
+
+Administrators of a storm: they ask the leader, once each, to change topics and the registry of brokers.
+
+Topics are made, grown and deleted, and leaders of their partitions elected.
+
+The objects of the clients are topics, too.  Those are grown and get other leaders, and are never deleted.
+
+Requests about registered brokers: one that is down is unregistered, and one gets a block of producer ids.
+
+A broker config counts how often it was changed, and the level of a feature is changed with it.  Each change is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Any
+from uuid import UUID
 
-from harness.campaign.swarm.clients import Outside
+from kio.schema.errors import ErrorCode
+
+from checkers.base.history import Type
+from harness.campaign.swarm.answers import PRODUCER_ID, SETTING, SETTING_SEEN, NumberAnswered
+from harness.campaign.swarm.clients import History, Outside
 from harness.campaign.swarm.scenario import ANOTHER_CLUSTER, StormCard
-from harness.campaign.swarm.voter import OK, PORT, VoterOnMachine
+from harness.campaign.swarm.voter import OK, PORT, REFUSED, VoterOnMachine
+from harness.campaign.swarm.watch_brokers import BrokerWatch
 from harness.campaign.swarm.watch_voters import VoterSets
 from simulation.calls import NoAnswer
 from simulation.loop import SimulatedLoop
+from system_under_test.kraft.controller.brokers import (
+    UNCLEAN_ELECTION,
+    Sessions,
+    elects_unclean,
+    require_broker,
+    unregister,
+)
+from system_under_test.kraft.controller.configs import (
+    Alteration,
+    ConfigOperation,
+    Resource,
+    alter_configs,
+)
+from system_under_test.kraft.controller.features import ELR_VERSION, LevelWanted, update_features
+from system_under_test.kraft.controller.image import Image, Refused
+from system_under_test.kraft.controller.partition_requests import allocate_producer_ids, elect_leaders
+from system_under_test.kraft.controller.partition_rules import Election
+from system_under_test.kraft.controller.topics import (
+    MorePartitions,
+    NewTopic,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    registered,
+)
 from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, UpdateVoter, VoterChange
 from system_under_test.kraft.raft.messages import (
     BeginQuorumEpochRequest,
@@ -42,6 +84,7 @@ from system_under_test.kraft.raft.messages import (
     VoteRequest,
 )
 from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry
+from system_under_test.kraft.records.metadata import BROKER_RESOURCE, Record
 
 AGAIN_S = 0.1
 ANSWER_S_MAX = 3.0
@@ -240,3 +283,208 @@ def _as_a_voter(asking: VoterOnMachine, asked: VoterOnMachine) -> list[RaftReque
         FetchRequest(cluster, me, epoch, end, last_epoch, None, max_wait_ms=0),
         FetchSnapshotRequest(cluster, me, epoch, SnapshotId(1, 1), 0),
     ]
+
+
+REQUEST_S_MAX = 3.0
+
+
+class Administrators:
+    """brokers: None if none register."""
+
+    def __init__(self, outside: Outside, history: History, brokers: BrokerWatch | None) -> None:
+        self._outside = outside
+        self._history = history
+        self._brokers = brokers
+
+    # Cards
+
+    def topics(self, card: StormCard) -> bool:
+        """Ask for what the card says; False if nobody leads or no brokers register."""
+        leader = self._outside.best()
+        if leader is None or self._brokers is None:
+            return False
+        self._call(leader, ("topics", "", TopicRequest.of(card)))
+        return True
+
+    def registry(self, card: StormCard, victim: VoterOnMachine) -> bool:
+        """A broker asks for producer ids; or an administrator has it unregistered, while it is down."""
+        leader = self._outside.best()
+        known = None if self._brokers is None else self._brokers.image.brokers.get(victim.number)
+        if leader is None or known is None or (card.how == UNREGISTER and victim.alive):
+            return False
+        read = self._read_settings if card.how == CHANGE_SETTINGS else _nothing
+        self._call(leader, ("registry", "", RegistryRequest(card.how, victim.number, known.broker_epoch)), read)
+        return True
+
+    def _read_settings(self, answer: Any) -> None:
+        if (leader := self._outside.best()) is not None:
+            self._call(leader, ("registry", "", RegistryRequest(READ_SETTINGS)))
+
+    # Requests
+
+    def ask(self, operation: tuple[str, str, object], done: Callable[[Type], None]) -> bool:
+        """Ask the leader, once; False if there is none.  done: called with how it ended."""
+        leader = self._outside.best()
+        if leader is None:
+            return False
+        self._call(leader, operation, lambda answer: done(_how(answer)))
+        return True
+
+    def _call(
+        self,
+        leader: VoterOnMachine,
+        operation: tuple[str, str, object],
+        answered: Callable[[Any], None] = lambda answer: None,
+    ) -> None:
+        if isinstance(operation[2], RegistryRequest):
+            for kind in _NUMBERS_OF.get(operation[2].how, ()):
+                answered = self._noting(kind, leader, answered)
+        self._outside.call(leader.name, operation, REQUEST_S_MAX, answered)
+
+    def _noting(self, kind: str, leader: VoterOnMachine, answered: Callable[[Any], None]) -> Callable[[Any], None]:
+        row = NumberAnswered(kind, self._history.place(), leader.name)
+        self._history.numbers.append(row)
+
+        def noted(answer: Any) -> None:
+            row.ended, row.type = self._history.place(), _how(answer)
+            if row.type is Type.OK:
+                row.number = answer[1]
+            answered(answer)
+
+        return noted
+
+
+def _nothing(answer: Any) -> None:
+    return
+
+
+def _how(answer: Any) -> Type:
+    """FAIL: certainly nothing was written.  INFO: unknown."""
+    if type(answer) is NoAnswer:
+        return Type.INFO if answer.sent else Type.FAIL
+    return {OK: Type.OK, REFUSED: Type.FAIL}.get(answer[0], Type.INFO)
+
+
+KRAFT_VERSION_LEVEL = 0
+Decision = tuple[list[Record], Collection[ErrorCode]]
+
+FACTOR = 3
+"""Replicas of a partition, if there are so many brokers."""
+PARTITIONS_MAX = 6
+CONFIGS: Sequence[Mapping[str, str]] = (
+    {},
+    {"max.message.bytes": "4711"},
+    {"min.insync.replicas": "2"},
+    {UNCLEAN_ELECTION: "true"},
+)
+"""None of those that clients write."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRequest:
+    """how: create, grow, delete, preferred, unclean or ELIGIBLE.  number: of the topic, and what else is drawn."""
+
+    how: str
+    number: int
+
+    @staticmethod
+    def of(card: StormCard) -> TopicRequest:
+        return TopicRequest(card.how, int(card.size))
+
+    @property
+    def name(self) -> str:
+        of_clients = self.how not in ("create", "delete") and self.number % 2
+        return f"{'k' if of_clients else 't'}{self.number % 4}"
+
+    def decide(
+        self, image: Image, new_id: Callable[[], UUID], bugs: Collection[str]
+    ) -> tuple[list[Record], Collection[ErrorCode]]:
+        """The records of the request, and the error of each topic or partition.  Raises Refused."""
+        if self.how == "create":
+            wanted = new_topic(image, self.name, 1 + self.number % 3, CONFIGS[self.number // 4 % len(CONFIGS)])
+            records, results = create_topics(image, [wanted], registered(image), new_id)
+            return records, [each.error for each in results]
+        if self.how == "delete":
+            records, results = delete_topics(image, [self.name])
+            return records, [each.error for each in results]
+        if self.how == ELIGIBLE:
+            return set_eligibility(image, self.number)
+        topic = image.topics.get(self.name)
+        partitions = () if topic is None else topic.partitions
+        if self.how == "grow":
+            if len(partitions) >= PARTITIONS_MAX:
+                return [], [ErrorCode.invalid_partitions]
+            more = MorePartitions(self.name, len(partitions) + 1)
+            records, results = create_partitions(image, [more], registered(image))
+            return records, [each.error for each in results]
+        # No record says who wanted an unclean election, so only topics that allow one get one.
+        unclean = self.how == "unclean" and elects_unclean(image, self.name)
+        election = Election.UNCLEAN if unclean else Election.PREFERRED
+        records, answers = elect_leaders(image, [(self.name, number) for number in partitions], election, bugs)
+        return records, [each.error for each in answers]
+
+
+ELIGIBLE = "eligible"
+
+
+def set_eligibility(image: Image, number: int) -> Decision:
+    """Set who may lead, for the whole cluster: `min.insync.replicas`, unclean elections, and the level of ELR."""
+    wanted = {"min.insync.replicas": str(1 + number % 2), UNCLEAN_ELECTION: str(number // 2 % 2 == 1).lower()}
+    alterations = tuple(Alteration(name, ConfigOperation.SET, value) for name, value in wanted.items())
+    records, results = alter_configs(image, [Resource(BROKER_RESOURCE, "", alterations)])
+    level = LevelWanted(ELR_VERSION, number // 4 % 2, may_fall=True)
+    levels, refused = update_features(image, [level], KRAFT_VERSION_LEVEL)
+    return [*records, *levels], [*(each.error for each in results), *(each.error for each in refused)]
+
+
+def new_topic(image: Image, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> NewTopic:
+    """With FACTOR replicas, or one on each broker."""
+    return NewTopic(name, partitions, min(FACTOR, max(1, len(image.brokers))), configs=dict(configs or {}))
+
+
+UNREGISTER, PRODUCER_IDS = "unregister", "producer-ids"
+CHANGE_SETTINGS, READ_SETTINGS = "change-settings", "read-settings"
+COUNTS, FOLLOWS = "num.io.threads", "group.version"
+"""The broker config that counts its changes, and the feature whose level is 1 where that number is odd."""
+_NUMBERS_OF: Mapping[str, Sequence[str]] = {
+    PRODUCER_IDS: (PRODUCER_ID,),
+    CHANGE_SETTINGS: (SETTING, SETTING_SEEN),
+    READ_SETTINGS: (SETTING_SEEN,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryRequest:
+    """how: UNREGISTER, PRODUCER_IDS, or one of the settings.  epoch: of the incarnation that is meant.  A later one is
+    left alone: a broker that runs and is unregistered comes back only when it is started anew."""
+
+    how: str
+    broker: int = -1
+    epoch: int = -1
+
+    def decide(self, image: Image, sessions: Sessions) -> tuple[list[Record], int | None]:
+        """Return the records of the request, and the first id of its block or the number of settings.  Raises
+        Refused."""
+        if self.how == CHANGE_SETTINGS:
+            return change_settings(image)
+        if self.how == PRODUCER_IDS:
+            return allocate_producer_ids(image, self.broker, self.epoch)
+        require_broker(image, self.broker, self.epoch)
+        return unregister(image, sessions, self.broker), None
+
+
+def change_settings(image: Image) -> tuple[list[Record], int]:
+    """Raise the settings by one.  Raises Refused."""
+    number = settings_in(image) + 1
+    counted = Alteration(COUNTS, ConfigOperation.SET, str(number))
+    records, [result] = alter_configs(image, [Resource(BROKER_RESOURCE, "", (counted,))])
+    levels, [refused] = update_features(image, [LevelWanted(FOLLOWS, number % 2, may_fall=True)], KRAFT_VERSION_LEVEL)
+    if error := result.error or refused.error:
+        raise Refused(error, result.message or refused.message or "")
+    return [*records, *levels], number
+
+
+def settings_in(image: Image) -> int:
+    """How often they were changed; -1 if the two contradict each other."""
+    number = int(image.configs("", BROKER_RESOURCE).get(COUNTS, "0"))
+    return number if image.features.get(FOLLOWS, 0) == number % 2 else -1

@@ -33,13 +33,14 @@ import pyarrow.parquet as pq
 
 from checkers.base.shrinking import without_pieces
 from checkers.spark.session import SparkJudge
-from harness.campaign.swarm.coverage import AIMS_OF_A_WAVE, StormCoverage
 from harness.campaign.swarm.scenario import Scenario, load
 from harness.campaign.swarm.work import (
+    AIMS_OF_A_WAVE,
     INVALID,
     SCHEMA,
     VALID,
     SeedTask,
+    StormCoverage,
     run_task,
     tasks_of,
 )

@@ -28,7 +28,6 @@ from harness.campaign.swarm.watch_voters import key_of
 from simulation.calls import Lane, LaneTimes, NoAnswer
 from simulation.machine import Machine
 from simulation.network import SimulatedNetwork
-from system_under_test.kraft.handler_costs import HANDLER_CPU_S
 from system_under_test.kraft.log.meta_properties import derived_uuid
 from system_under_test.kraft.node.trace import Trace
 from system_under_test.kraft.ports import Timer
@@ -44,6 +43,7 @@ from system_under_test.kraft.raft.messages import (
 )
 from system_under_test.kraft.raft.replication import WAIT_MAX_S
 from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry, VoterHistory, VoterSet, voter_set
+from system_under_test.kraft.simulated import HANDLER_CPU_S
 
 PORT = 9093
 """Where bytes arrive, if there are any."""

@@ -49,9 +49,8 @@ from checkers.raft.rules import (
 )
 from checkers.raft.trace_row import TraceRow
 from harness.campaign.swarm.watch_brokers import BrokerWatch
-from harness.campaign.swarm.watch_calls import OF_A_CORE, CallWatch
+from harness.campaign.swarm.watch_calls import OF_A_CORE, CallWatch, Watched
 from harness.campaign.swarm.watch_voters import VoterSets
-from harness.campaign.swarm.watched import Watched
 
 FOUND_MAX = 20
 

@@ -25,8 +25,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from checkers.raft.rules import EARLY_CHANGE, FAR_SETS, JOINED_EARLY, TWO_CHANGES
-from harness.campaign.swarm.watch_calls import OF_A_CORE, SLOWEST_CLOCK
-from harness.campaign.swarm.watched import Member, Watched
+from harness.campaign.swarm.watch_calls import OF_A_CORE, SLOWEST_CLOCK, Member, Watched
 from system_under_test.kraft.raft.changes import CAUGHT_UP_WITHIN_S, AddVoter, RemoveVoter, UpdateVoter, VoterChange
 from system_under_test.kraft.raft.messages import ReplicaKey
 from system_under_test.kraft.raft.voters import CONFIGURED, VoterHistory, VoterSet

@@ -28,20 +28,19 @@ from random import Random
 from typing import Any
 
 from checkers.base.history import Type
-from harness.campaign.swarm.administrators import Administrators
 from harness.campaign.swarm.after_storm import CALM_S, LOOK_S, AfterStorm
 from harness.campaign.swarm.clients import Asked, History, Outside, StormClient
 from harness.campaign.swarm.core_voter import CoreVoter
 from harness.campaign.swarm.damage import MENDED, SERVED_SNAPSHOT
 from harness.campaign.swarm.judging import judge
 from harness.campaign.swarm.node_voter import NodeVoter
-from harness.campaign.swarm.operators import Operators, Strangers
+from harness.campaign.swarm.operators import Administrators, Operators, Strangers
 from harness.campaign.swarm.scenario import CLIENTS, PROBES, Scenario, StormCard
 from harness.campaign.swarm.voter import Change, Operation, VoterOnMachine
 from harness.campaign.swarm.watch import BrokenRule, Watch
 from harness.campaign.swarm.watch_brokers import BrokerWatch
+from harness.campaign.swarm.watch_calls import Watched
 from harness.campaign.swarm.watch_voters import VoterSets
-from harness.campaign.swarm.watched import Watched
 from simulation.loop import OWNER, Gate, Killed, Process, SimulatedLoop
 from simulation.machine import Machine, stderr_of_each_process
 from simulation.network import LOST_AGAIN_S_MAX, Impairment, Link, SimulatedNetwork

@@ -34,10 +34,10 @@ from checkers.base.history import Type
 from system_under_test.client import Outcome, Placement, ProcessClient, Request
 from system_under_test.kraft.client import outcomes
 from system_under_test.kraft.client.questions import question
-from system_under_test.kraft.wire.extensions import OUR_PREFIX
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame
 from system_under_test.kraft.wire.server import Connection
 from system_under_test.kraft.wire.translate import TOPIC
+from system_under_test.kraft.wire.versions import OUR_PREFIX
 
 FIRST_SHARE = 0.4
 """Of an operation's time, where a planted bug needs time for a second attempt."""

@@ -22,8 +22,8 @@ from system_under_test.client import Outcome, Request
 from system_under_test.functions import FUNCTIONS, outcome
 from system_under_test.kraft.client.questions import OBSERVED, value_of
 from system_under_test.kraft.controller.configs import ConfigSource
-from system_under_test.kraft.wire.extensions import NOT_QUEUED
 from system_under_test.kraft.wire.frames import Entity
+from system_under_test.kraft.wire.versions import NOT_QUEUED
 
 PROVE_NO_RECORD = frozenset(
     {

@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 
 from checkers.base.columns import CLUSTER
 from checkers.kernels.kafka_files import CONTROL, HEADER_SIZE_BYTES
-from system_under_test.kraft.collected.cursor import Cursor, record_of_next
 from system_under_test.kraft.collected.log_files import segments
+from system_under_test.kraft.collected.state_model import Cursor, record_of_next
 
 UNDECODABLE = "undecodable"
 

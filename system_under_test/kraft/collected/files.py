@@ -5,7 +5,7 @@ A reader that used the subject's own codec would repeat its mistakes, so this on
 `system_under_test/kraft/log`.
 
     <copy>/__cluster_metadata-0/NNN.log      segments of record batches (`log_files.py`)
-    <copy>/__cluster_metadata-0/NNN-EEE.checkpoint   snapshots (`snapshot_files.py`)
+    <copy>/__cluster_metadata-0/NNN-EEE.checkpoint   snapshots (`log_files.py`)
     <copy>/meta.properties                   key=value lines; node.id names the node whose directory it is
     <copy>/__cluster_metadata-0/quorum-state one line of JSON: epoch, leader, vote
     trace/<node>.jsonl                       one JSON object a line (`trace_files.py`)
@@ -34,10 +34,8 @@ from checkers.base.arrays import Int64
 from checkers.base.columns import CLUSTER, COPIES, LOG, REPLAYED
 from checkers.kernels.kafka_files import CONTROL, HEADER_SIZE_BYTES
 from system_under_test.kraft.collected.cluster_files import Row, read_cluster, write_cluster
-from system_under_test.kraft.collected.cursor import Cursor, record_of_next
-from system_under_test.kraft.collected.log_files import LogFile, log_start, read_log, segments
-from system_under_test.kraft.collected.snapshot_files import read_snapshots
-from system_under_test.kraft.collected.state_model import StateModel
+from system_under_test.kraft.collected.log_files import LogFile, log_start, read_log, read_snapshots, segments
+from system_under_test.kraft.collected.state_model import Cursor, StateModel, record_of_next
 from system_under_test.kraft.collected.trace_files import UnreadableFile, rows_before_damage, write_trace
 from system_under_test.subject import Collected, StartedOn
 

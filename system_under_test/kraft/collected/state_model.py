@@ -8,6 +8,8 @@ KIP-868, KIP-966).  Both are held against each other by the hash that a node rep
 
 An entry is a record value in the lowest version that holds all of it.  Most entries stand in the log as they are.  Two
 kinds change in parts, so the model writes them anew: the registration of a broker and the state of a partition.
+
+A cursor over the bytes of Kafka's flexible encoding (KIP-482) and of records in a batch.
 """
 
 from __future__ import annotations
@@ -15,8 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-
-from system_under_test.kraft.collected.cursor import Cursor
+from typing import Any
 
 VERSIONS_MAX: Mapping[int, int] = {
     **dict.fromkeys((1, 2, 4, 7, 8, 9, 10, 11, 12, 14, 15, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29), 0),
@@ -410,3 +411,68 @@ def _ids(numbers: tuple[int, ...]) -> bytes:
 def _value(kind: int, version: int, fields: bytes, tags: Mapping[int, bytes]) -> bytes:
     tagged = b"".join(_uvarint(tag) + _uvarint(len(held)) + held for tag, held in sorted(tags.items()))
     return bytes((1, kind, version)) + fields + _uvarint(len(tags)) + tagged
+
+
+class Cursor:
+    """A place in bytes.  Each verb raises ValueError or IndexError where the bytes end."""
+
+    def __init__(self, data: bytes, at: int = 0, end: int | None = None) -> None:
+        self.data, self.at, self.end = data, at, len(data) if end is None else end
+
+    def take(self, size: int) -> bytes:
+        if size < 0 or self.at + size > self.end:
+            raise ValueError("a field reaches beyond its record")
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "big", signed=True)
+
+    def uvarint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+
+    def zigzag(self) -> int:
+        value = self.uvarint()
+        return (value >> 1) ^ -(value & 1)
+
+    def uuid(self) -> str:
+        return self.take(16).hex()
+
+    def text(self) -> str | None:
+        size = self.uvarint()
+        return None if size == 0 else self.take(size - 1).decode()
+
+    def array(self, element: Callable[[Cursor], Any]) -> list[Any] | None:
+        count = self.uvarint()
+        return None if count == 0 else [element(self) for _ in range(count - 1)]
+
+    def skip_tags(self) -> None:
+        for _ in range(self.uvarint()):
+            self.uvarint()
+            self.take(self.uvarint())
+
+    def tags(self, known: Mapping[int, tuple[str, Callable[[Cursor], Any]]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for _ in range(self.uvarint()):
+            tag = self.uvarint()
+            content = Cursor(self.take(self.uvarint()))
+            if tag in known:
+                name, read = known[tag]
+                found[name] = read(content)
+        return found
+
+
+def record_of_next(cursor: Cursor) -> tuple[bytes, bytes]:
+    """Return (key, value) of the next record of a batch; a key that is null is empty."""
+    after = cursor.zigzag() + cursor.at
+    cursor.take(1), cursor.zigzag(), cursor.zigzag()
+    key = cursor.take(max(cursor.zigzag(), 0))
+    value = cursor.take(max(cursor.zigzag(), 0))
+    cursor.at = after
+    return key, value

@@ -21,8 +21,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.refused import Refused
+from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.records.metadata import (
     AccessControlEntryRecord,
     ClientQuotaRecord,

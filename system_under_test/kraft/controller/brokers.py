@@ -35,14 +35,13 @@ from system_under_test.kraft.controller.decisions import (
     renews_session,
 )
 from system_under_test.kraft.controller.features import METADATA_VERSION, levels_of
-from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.controller.partition_rules import (
     PartitionRules,
     directory_held,
     with_broker,
     without_broker,
 )
-from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.records.metadata import (
     DIRECTORIES_SINCE,
     LOST,

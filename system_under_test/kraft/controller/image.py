@@ -33,6 +33,8 @@ from hashlib import blake2b
 from typing import Any, TypeVar
 from uuid import UUID
 
+from kio.schema.errors import ErrorCode
+
 from system_under_test.kraft.controller.decisions import configs_go_with_topic, topic_id_after_change
 from system_under_test.kraft.records.metadata import (
     LEADER_UNCHANGED,
@@ -501,3 +503,12 @@ _APPLY: dict[type, Callable[[Image, Any], None]] = {
 """What a record of each type does."""
 
 _ENDS_TRANSACTION = frozenset({EndTransactionRecord, AbortTransactionRecord})
+
+
+class Refused(Exception):
+    """error: as Kafka answers it.  message: one sentence for the client."""
+
+    def __init__(self, error: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.error = error
+        self.message = message

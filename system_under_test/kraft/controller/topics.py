@@ -27,8 +27,7 @@ from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller import configs as configuration
 from system_under_test.kraft.controller.brokers import directories_are_named, directory_of
-from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.refused import Refused
+from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.records.metadata import (
     TOPIC_RESOURCE,
     UNASSIGNED,

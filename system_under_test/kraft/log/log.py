@@ -11,7 +11,7 @@ does the fsync beside the loop; what is appended meanwhile waits for the next fl
 
 Recovery.  At start everything is read once: headers, CRCs, base offsets that join, epochs that do not fall.  Bytes that
 break a rule are a torn tail only if all of this holds: they stand in the *last* segment, no readable batch stands
-behind them, and they do not lie below the recovery point (`recovery_point.py`).  A torn tail is an append that a power
+behind them, and they do not lie below the recovery point.  A torn tail is an append that a power
 loss interrupted, and it is cut off.  Anything else is damage to what was durable: the node must not start
 (`CorruptLog`), or it would forget what it has acknowledged.  So is a first segment that begins above 0, unless a
 snapshot stands for what is missing.  Afterwards the log is fsynced: what a killed process left in the page cache is not
@@ -37,20 +37,38 @@ the truncation, and the log would join batches of two histories.
 The epoch cache (`leader-epoch-checkpoint`) and the indexes follow from the batches and are made anew at start.  For
 every batch one entry of `_Entry` arrays stays in memory, so that a read finds its position by bisection.  The newest
 batches also stay in memory as bytes, so that replication does not read the disk.
+
+leader-epoch-checkpoint: where each epoch begins in the log.
+
+Kafka's text format: a line with the version (0), a line with the number of entries, and one line "epoch offset" per
+entry.  It follows from the batch headers, so one that is missing, torn or behind is made anew at start.
+
+Recovery point: how far the log is known to be durable: one offset in a small file, which recovery compares with what
+it finds.
+
+    recovery-point    int64 offset, big endian | uint32 CRC-32C of these eight bytes
+
+The file is written after each fsync of the log, and it is not fsynced itself.  So it may be old, but it never promises
+too much: everything below the value that survives a crash was fsynced before.  A killed process leaves it exact.
+Before the log is truncated the point is lowered, and that is fsynced.  A missing or torn file promises nothing.
+
+Without it a flipped bit in the last batch of a clean log looks like an append that a power loss tore.
 """
 
 from __future__ import annotations
 
+import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from system_under_test.kraft.log import atomic, epoch_checkpoint
+from crc32c import crc32c
+
+from system_under_test.kraft.log import atomic
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log.batch import BatchHeader, CorruptBatch
-from system_under_test.kraft.log.recovery_point import RecoveryPoint
 from system_under_test.kraft.log.segment import SEGMENT_MAX_BYTES, Segment
 from system_under_test.kraft.log.snapshot_file import Content, CorruptSnapshot, Snapshots, file_name
 from system_under_test.kraft.ports import Disk
@@ -383,7 +401,7 @@ class Log:
         self._batches.add(header, segment_number, position, prefix)
 
     def _store_epochs(self) -> None:
-        epoch_checkpoint.store(self._disk, self._folder, self._epochs)
+        store_epochs(self._disk, self._folder, self._epochs)
 
     def _batch_ending_at(self, offset: int) -> int | None:
         found = bisect_left(self._batches.ends, offset)
@@ -412,7 +430,7 @@ class Log:
         self._flushed = self.end_offset
         self._recovery_point.raise_to(self._flushed)
         self.recovery = LogRecovery(len(self._batches), self.recovery.torn_bytes, self.recovery.torn_because)
-        if epoch_checkpoint.load(self._disk, self._folder) != self._epochs:
+        if load_epochs(self._disk, self._folder) != self._epochs:
             self._store_epochs()
 
     def _check_recovery_point(self, end_offset: int) -> None:
@@ -569,3 +587,65 @@ class _Cache:
     def forget_from(self, number: int) -> None:
         for stale in [n for n in self._raws if n >= number]:
             self._size_bytes -= len(self._raws.pop(stale))
+
+
+EPOCHS = "leader-epoch-checkpoint"
+
+Entry = tuple[int, int]  # epoch, start offset
+
+
+def store_epochs(disk: Disk, folder: str, entries: Sequence[Entry]) -> None:
+    lines = ["0", str(len(entries)), *(f"{epoch} {offset}" for epoch, offset in entries)]
+    atomic.replace(disk, f"{folder}/{EPOCHS}", ("\n".join(lines) + "\n").encode())
+
+
+def load_epochs(disk: Disk, folder: str) -> list[Entry] | None:
+    """The entries; None if there is no such file, or none that makes sense."""
+    data = atomic.read(disk, f"{folder}/{EPOCHS}")
+    if data is None:
+        return None
+    try:
+        version, count, *lines = data.decode().splitlines()
+        entries = [(int(epoch), int(offset)) for epoch, offset in (line.split() for line in lines)]
+    except ValueError:
+        return None
+    return entries if version == "0" and count == str(len(entries)) else None
+
+
+RECOVERY_POINT = "recovery-point"
+_RECOVERY_LINES = struct.Struct(">qI")
+_RECOVERY_OFFSET = struct.Struct(">q")
+
+
+class RecoveryPoint:
+    """offset: everything below it was fsynced; -1 where that is not known."""
+
+    def __init__(self, disk: Disk, folder: str) -> None:
+        self._file = disk.open(f"{folder}/{RECOVERY_POINT}")
+        self.offset = read_recovery_point(self._file.read_at(0, _RECOVERY_LINES.size))
+
+    def raise_to(self, offset: int) -> None:
+        """Call it after the fsync that made everything below `offset` durable."""
+        if offset != self.offset:
+            self._write(offset)
+
+    def lower_to(self, offset: int) -> None:
+        """Call it before the log is cut to `offset`.  Durable on return."""
+        if offset < self.offset:
+            self._write(offset)
+            self._file.fsync()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self, offset: int) -> None:
+        self._file.write_at(0, _RECOVERY_LINES.pack(offset, crc32c(_RECOVERY_OFFSET.pack(offset))))
+        self.offset = offset
+
+
+def read_recovery_point(content: bytes) -> int:
+    """Return what the file promises; -1 for nothing."""
+    if len(content) < _RECOVERY_LINES.size:
+        return -1
+    offset, crc = _RECOVERY_LINES.unpack(content)
+    return offset if offset >= 0 and crc == crc32c(_RECOVERY_OFFSET.pack(offset)) else -1

@@ -38,9 +38,9 @@ from kio.schema.update_raft_voter.v0 import request as updating
 
 from system_under_test.kraft.broker.lifecycle import LifeSettings
 from system_under_test.kraft.controller import decisions as of_controller
-from system_under_test.kraft.controller.duties import DutySettings
 from system_under_test.kraft.controller.features import CONTROLLERS_REGISTER_SINCE, KRAFT_VERSION, supported_ranges
 from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.partition_requests import DutySettings
 from system_under_test.kraft.log import meta_properties
 from system_under_test.kraft.log.log import FOLDER, CorruptLog, open_log
 from system_under_test.kraft.log.meta_properties import WrongDirectory, kafka_uuid
@@ -56,9 +56,8 @@ from system_under_test.kraft.ports import Calls, Network, Ports, Transport
 from system_under_test.kraft.raft import decisions as of_raft
 from system_under_test.kraft.raft.changes import KRAFT_VERSIONS, AddVoter, RemoveVoter, UpdateVoter
 from system_under_test.kraft.raft.decisions import must_check_batches
-from system_under_test.kraft.raft.messages import FetchRequest, Identity, RaftRequest, RaftResponse, ReplicaKey
+from system_under_test.kraft.raft.messages import FetchRequest, Identity, RaftRequest, RaftResponse, ReplicaKey, Timing
 from system_under_test.kraft.raft.states import Role
-from system_under_test.kraft.raft.timing import Timing
 from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry, VoterSet
 from system_under_test.kraft.records.metadata import CorruptRecord, Endpoint, RegisterControllerRecord
 from system_under_test.kraft.wire import translate

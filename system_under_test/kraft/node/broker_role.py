@@ -20,20 +20,21 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from system_under_test.kraft.broker.in_sync import InSyncKeeper, Proposal
 from system_under_test.kraft.broker.lifecycle import (
     UNKNOWN_EPOCH,
     Answered,
     AskToRegister,
     Beat,
+    InSyncKeeper,
     Lifecycle,
     LifeSettings,
     LifeState,
+    Proposal,
 )
 from system_under_test.kraft.controller.features import supported_ranges
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log import atomic
-from system_under_test.kraft.node.deadline_timer import DeadlineTimer
+from system_under_test.kraft.node.awaited import DeadlineTimer
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.ports import Disk, Ports
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame, codec, encode_request

@@ -32,22 +32,17 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from system_under_test.kraft.controller.brokers import Sessions
-from system_under_test.kraft.controller.duties import NO_DUTIES
 from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.partition_requests import NO_DUTIES
 from system_under_test.kraft.log.batch import CorruptBatch
 from system_under_test.kraft.log.log import DamagedLog, Log, LogRefused
 from system_under_test.kraft.log.snapshot_file import CorruptSnapshot
-from system_under_test.kraft.node.awaited import Awaited
-from system_under_test.kraft.node.deadline_timer import DeadlineTimer
-from system_under_test.kraft.node.fetch_progress import FetchProgress
-from system_under_test.kraft.node.lease import Lease
-from system_under_test.kraft.node.metadata.controller_duties import ControllerDuties
+from system_under_test.kraft.node.awaited import Awaited, DeadlineTimer
+from system_under_test.kraft.node.fetch_progress import FetchProgress, Lease, ReceivedBatches
 from system_under_test.kraft.node.metadata.snapshotting import Replay, Snapshotting
-from system_under_test.kraft.node.metadata.state_machine import Proposals, StateMachine
-from system_under_test.kraft.node.parts import NodeParts
-from system_under_test.kraft.node.received_batches import ReceivedBatches
+from system_under_test.kraft.node.metadata.state_machine import ControllerDuties, Proposals, StateMachine
+from system_under_test.kraft.node.parts import NodeParts, VotersInLog
 from system_under_test.kraft.node.trace import start_row, vote_row
-from system_under_test.kraft.node.voters_in_log import VotersInLog
 from system_under_test.kraft.raft import effects as fx
 from system_under_test.kraft.raft.changes import VoterChange
 from system_under_test.kraft.raft.core import Core

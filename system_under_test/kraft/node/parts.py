@@ -1,4 +1,7 @@
-"""Parts of a node: who it is, its disk and its trace, and the ports to clock and network."""
+"""Parts of a node: who it is, its disk and its trace, and the ports to clock and network.
+
+Finds the voters in a node's log and in the snapshot where it begins.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from system_under_test.kraft.controller.duties import DutySettings
+from system_under_test.kraft.controller.partition_requests import DutySettings
+from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log.log import Log
 from system_under_test.kraft.log.quorum_state import QuorumStateFile
 from system_under_test.kraft.node.config import KAFKA_LIMITS, SnapshotLimits
 from system_under_test.kraft.node.trace import Trace
 from system_under_test.kraft.ports import Calls, Clock, Transport, no_time
-from system_under_test.kraft.raft.messages import Identity
-from system_under_test.kraft.raft.voters import VoterEndpoint
+from system_under_test.kraft.raft.messages import Batch, Identity
+from system_under_test.kraft.raft.voters import VoterEndpoint, VoterHistory, VoterSet
 
 
 def to_stderr(line: str) -> None:
@@ -49,3 +53,29 @@ class NodeParts:
     snapshots: SnapshotLimits = KAFKA_LIMITS
     apply_s: Callable[[int], float] = no_time
     endpoints: Mapping[int, tuple[VoterEndpoint, ...]] = field(default_factory=dict)
+
+
+class VotersInLog:
+    """`raft.voters.VoterRecords` of a log on a disk.  configured: in force as long as the log names none."""
+
+    def __init__(self, log: Log, configured: VoterSet) -> None:
+        self._log = log
+        self._configured = configured
+
+    def load(self) -> VoterHistory:
+        """Raises CorruptSnapshot, and DamagedLog."""
+        history = VoterHistory(self._configured)
+        if self._log.start_offset:
+            at_start = self._log.snapshots.voters(self._log.start)
+            if at_start is not None:
+                history = VoterHistory(at_start, self._log.start_offset - 1)
+        for batch in self._log.control_batches():
+            if (named := self.read(batch)) is not None:
+                history.append(batch.base_offset, named)
+        return history
+
+    def read(self, batch: Batch) -> VoterSet | None:
+        """See `VoterRecords`.  Raises CorruptBatch."""
+        if isinstance(batch.body, bytes):
+            return codec.voters(batch.body)
+        return batch.body if isinstance(batch.body, VoterSet) else None

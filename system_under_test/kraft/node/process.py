@@ -23,7 +23,7 @@ from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.parts import to_stderr
 from system_under_test.kraft.node.trace import FILE_NAME, TraceOnDisk
 from system_under_test.kraft.ports import Ports, Timer
-from system_under_test.kraft.wire.network import SocketNetwork
+from system_under_test.kraft.wire.server import SocketNetwork
 
 log = logging.getLogger(__name__)
 

@@ -27,10 +27,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from system_under_test.kraft.raft.commitment import announced_mark, commit
 from system_under_test.kraft.raft.decisions import may_change_again, may_change_voters, may_join
 from system_under_test.kraft.raft.effects import VotersChangeDone
 from system_under_test.kraft.raft.election import quorum_deadline, resign
+from system_under_test.kraft.raft.leadership import announced_mark, commit
 from system_under_test.kraft.raft.messages import Batch, Error, ReplicaKey
 from system_under_test.kraft.raft.states import FollowerProgress, Leader, PendingChange
 from system_under_test.kraft.raft.voter_memory import NOT_LEADER, Voter

@@ -27,7 +27,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from random import Random
 
-from system_under_test.kraft.raft import changes, commitment, election, leadership, replication, valid_messages
+from system_under_test.kraft.raft import changes, election, leadership, replication, valid_messages
 from system_under_test.kraft.raft.changes import VoterChange
 from system_under_test.kraft.raft.decisions import may_acknowledge
 from system_under_test.kraft.raft.effects import Effect
@@ -167,7 +167,7 @@ class Core:
 
     def read(self, now: float, token: int) -> list[Effect]:
         """ReadReady or Refused, now or later; it may take for ever while no majority answers and the leader leads."""
-        return self._step(now, partial(commitment.read, self._voter, token))
+        return self._step(now, partial(leadership.read, self._voter, token))
 
     def change_voters(self, now: float, token: int, change: VoterChange) -> list[Effect]:
         """VotersChangeDone, now if it is refused, else once it is committed or this voter ceases to lead."""
@@ -274,7 +274,7 @@ def _tick(voter: Voter, now: float) -> None:
                 election.resign(voter, now)
             case Leader() as leader:
                 leader.news_at = math.inf
-                commitment.answer_parked(voter, now, leader)
+                leadership.answer_parked(voter, now, leader)
             case Unattached() | Follower() if voter.observes and not replication.must_campaign(voter):
                 replication.look_for_leader(voter, now)
             case Prospective():
@@ -294,8 +294,8 @@ def _tick(voter: Voter, now: float) -> None:
 def _on_flushed(voter: Voter, now: float, log_end_offset: int) -> None:
     voter.flushed(log_end_offset)
     if isinstance(voter.state, Leader):
-        commitment.commit(voter, voter.state)
-        commitment.answer_parked(voter, now, voter.state)
+        leadership.commit(voter, voter.state)
+        leadership.answer_parked(voter, now, voter.state)
 
 
 # Requests and responses

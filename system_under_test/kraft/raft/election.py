@@ -25,13 +25,13 @@ from system_under_test.kraft.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from system_under_test.kraft.raft.reads import Reads
 from system_under_test.kraft.raft.states import (
     Candidate,
     Follower,
     FollowerProgress,
     Leader,
     Prospective,
+    Reads,
     Resigned,
     Role,
     Unattached,

@@ -13,8 +13,6 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from system_under_test.kraft.raft.timing import Timing
-
 
 class Error(IntEnum):
     """Kafka's error codes, as far as the quorum uses them."""
@@ -239,6 +237,19 @@ class LogView(Protocol):
     def read_snapshot(self, snapshot: SnapshotId, position: int, max_size_bytes: int) -> tuple[bytes, int] | None:
         """(bytes of a snapshot from a position on, its size); None if there is no such snapshot."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds; Kafka's defaults."""
+
+    election_timeout_s: float = 1.0  # drawn from [t, 2t)
+    fetch_timeout_s: float = 2.0
+    request_timeout_s: float = 2.0
+    retry_backoff_s: float = 0.02
+    fetch_max_wait_s: float = 0.5
+    mark_wait_s: float = 0.05  # so long the high watermark alone waits for records to share an answer with
+    check_quorum_factor: float = 1.5  # of the fetch timeout
 
 
 @dataclass(frozen=True, slots=True)

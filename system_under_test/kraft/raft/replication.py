@@ -18,16 +18,16 @@ does under the next leader.  A snapshot stands for committed records only, so th
 
 from __future__ import annotations
 
-from system_under_test.kraft.raft.commitment import (
+from system_under_test.kraft.raft.decisions import counts_for_commit, divergence, snapshot_instead
+from system_under_test.kraft.raft.effects import WriteSnapshot
+from system_under_test.kraft.raft.leadership import (
     announced_mark,
     answer_fetch,
     answer_parked,
     answer_proved_reads,
     commit,
+    heard,
 )
-from system_under_test.kraft.raft.decisions import counts_for_commit, divergence, snapshot_instead
-from system_under_test.kraft.raft.effects import WriteSnapshot
-from system_under_test.kraft.raft.leadership import heard
 from system_under_test.kraft.raft.messages import (
     EpochEnd,
     Error,

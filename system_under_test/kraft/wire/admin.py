@@ -69,7 +69,6 @@ from system_under_test.kraft.raft.messages import ReplicaKey
 from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry
 from system_under_test.kraft.records.metadata import QuotaEntity
 from system_under_test.kraft.wire import answers, brokers
-from system_under_test.kraft.wire.extensions import OUR_PREFIX
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame
 from system_under_test.kraft.wire.quorum_service import (
     Decide,
@@ -91,6 +90,7 @@ from system_under_test.kraft.wire.versions import (
     DELETE_TOPICS,
     INCREMENTAL_ALTER_CONFIGS,
     NO_TIME,
+    OUR_PREFIX,
     REMOVE_RAFT_VOTER,
     UPDATE_FEATURES,
     UPDATE_RAFT_VOTER,

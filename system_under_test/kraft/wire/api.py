@@ -51,17 +51,15 @@ from system_under_test.kraft.controller.features import (
     refused_levels,
     update_features,
 )
-from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.controller.partition_requests import reassignments
-from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.ports import Network
 from system_under_test.kraft.raft.changes import RaiseVersion
 from system_under_test.kraft.records.metadata import BROKER_RESOURCE, Record
 from system_under_test.kraft.records.struct import Malformed, read_uvarint
-from system_under_test.kraft.wire import admin, answers, lengths_within_frame, packed_write
+from system_under_test.kraft.wire import admin, answers, frames, packed_write
 from system_under_test.kraft.wire.admin import DECISIONS, Forwarder, acl_filter, is_ours, levels_wanted, validates_only
 from system_under_test.kraft.wire.brokers import list_reassignments
-from system_under_test.kraft.wire.extensions import NOT_QUEUED, OUR_PREFIX
 from system_under_test.kraft.wire.frames import (
     Entity,
     MalformedFrame,
@@ -81,8 +79,7 @@ from system_under_test.kraft.wire.quorum_service import (
     TooLarge,
     VoterState,
 )
-from system_under_test.kraft.wire.server import Reply, WireCall
-from system_under_test.kraft.wire.time_limits import TimeLimits
+from system_under_test.kraft.wire.server import Reply, TimeLimits, WireCall
 from system_under_test.kraft.wire.versions import (
     ALTER_PARTITION,
     ALTER_REPLICA_LOG_DIRS,
@@ -103,6 +100,8 @@ from system_under_test.kraft.wire.versions import (
     LIST_OFFSETS,
     LIST_PARTITION_REASSIGNMENTS,
     METADATA,
+    NOT_QUEUED,
+    OUR_PREFIX,
     SUPPORTED,
     UPDATE_FEATURES,
 )
@@ -478,8 +477,8 @@ def _is_principal(data: bytes) -> bool:
             at += max(size - 1, 0)
             if size == 0 or at > len(data):
                 return False
-        return data[:2] == b"\0\0" and data[at] in (0, 1) and lengths_within_frame.skip_tags(data, at + 1) == len(data)
-    except (IndexError, UnicodeDecodeError, Malformed, lengths_within_frame.MalformedBody):
+        return data[:2] == b"\0\0" and data[at] in (0, 1) and frames.skip_tags(data, at + 1) == len(data)
+    except (IndexError, UnicodeDecodeError, Malformed, frames.MalformedBody):
         return False
 
 

@@ -18,7 +18,7 @@ from system_under_test.kraft.controller import brokers as life
 from system_under_test.kraft.controller.brokers import BrokerState, Heartbeat, Registration
 from system_under_test.kraft.controller.decisions import knows_its_registration
 from system_under_test.kraft.controller.features import CONTROLLERS_REGISTER_SINCE
-from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.controller.partition_requests import (
     PRODUCER_IDS_OF_A_BLOCK,
     PartitionAnswer,
@@ -29,7 +29,6 @@ from system_under_test.kraft.controller.partition_requests import (
     reassign_partitions,
 )
 from system_under_test.kraft.controller.partition_rules import AlterPartition, Election, IsrMember
-from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.records.metadata import (
     NO_UUID,
     Endpoint,

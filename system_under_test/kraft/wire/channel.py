@@ -33,8 +33,7 @@ from system_under_test.kraft.ports import Network
 from system_under_test.kraft.raft.messages import FetchRequest, FetchSnapshotRequest, RaftRequest, RaftResponse
 from system_under_test.kraft.wire import translate
 from system_under_test.kraft.wire.frames import MalformedFrame
-from system_under_test.kraft.wire.server import Connection
-from system_under_test.kraft.wire.time_limits import TimeLimit, TimeLimits
+from system_under_test.kraft.wire.server import Connection, TimeLimit, TimeLimits
 from system_under_test.kraft.wire.versions import FETCH, SUPPORTED
 
 log = logging.getLogger(__name__)

@@ -24,6 +24,14 @@ clients can find a version we share (KIP-35).
 A request without an answer always costs the connection, so that a late answer has nowhere to arrive and
 can never answer the next request.  `sent` distinguishes two failures: nothing left this machine, or the outcome is
 unknown.
+
+The network port on asyncio's own sockets, and how a stream of bytes becomes frames.
+
+Time limits of many requests, of which nearly all are answered long before: a timing wheel.
+
+A timer of the loop for each request costs as much as half of a request's other bookkeeping.  Here the limits that end
+within the same TICK_S share one timer; to begin and to end a limit costs one entry in a dictionary each.  A limit rings
+up to TICK_S late, and never early.
 """
 
 from __future__ import annotations
@@ -31,14 +39,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 import resource
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from system_under_test.kraft.ports import Listener, Network
 from system_under_test.kraft.wire.frames import (
+    FRAME_SIZE_MAX_BYTES,
     Entity,
     MalformedFrame,
     RequestHeader,
@@ -49,7 +59,6 @@ from system_under_test.kraft.wire.frames import (
     encode_request,
     encode_response,
 )
-from system_under_test.kraft.wire.network import FrameBuffer, SocketNetwork
 from system_under_test.kraft.wire.versions import API_VERSIONS, FEATURES_SINCE, SUPPORTED, Finalized, advertise
 
 log = logging.getLogger(__name__)
@@ -488,3 +497,114 @@ class _Conversation(asyncio.Protocol):
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(problem)
         self.abort()
+
+
+P = TypeVar("P", bound=asyncio.Protocol)
+
+
+class SocketNetwork:
+    """`ports.Network` on TCP sockets."""
+
+    async def dial(self, host: str, port: int, protocol: Callable[[], P]) -> P:
+        _, made = await asyncio.get_running_loop().create_connection(protocol, host, port)
+        return made
+
+    async def listen(self, host: str, port: int, protocol: Callable[[], asyncio.Protocol]) -> Listener:
+        return SocketListener(await asyncio.get_running_loop().create_server(protocol, host, port))
+
+
+class SocketListener:
+    def __init__(self, server: asyncio.Server) -> None:
+        self._server = server
+
+    @property
+    def port(self) -> int:
+        return cast(int, self._server.sockets[0].getsockname()[1])
+
+    def close(self) -> None:
+        self._server.close()
+
+
+class FrameBuffer:
+    """Bytes in, frames without their sizes out."""
+
+    def __init__(self, size_max_bytes: int = FRAME_SIZE_MAX_BYTES) -> None:
+        self._bytes: bytes | bytearray = b""  # a bytearray only while a frame is in parts
+        self._size_max_bytes = size_max_bytes
+
+    def __len__(self) -> int:
+        """Bytes that are not taken yet."""
+        return len(self._bytes)
+
+    def feed(self, data: bytes) -> None:
+        if not self._bytes:
+            self._bytes = data
+            return
+        if isinstance(self._bytes, bytes):
+            self._bytes = bytearray(self._bytes)
+        self._bytes += data
+
+    def take(self) -> bytes | None:
+        """The next whole frame; None if it has not arrived yet.  Raises MalformedFrame for an impossible size."""
+        if len(self._bytes) < 4:
+            return None
+        size_bytes = int.from_bytes(self._bytes[:4], "big", signed=True)
+        if not 0 < size_bytes <= self._size_max_bytes:
+            raise MalformedFrame(f"a frame of {size_bytes} bytes")
+        end = 4 + size_bytes
+        if len(self._bytes) < end:
+            return None
+        frame = bytes(self._bytes[4:end])
+        self._bytes = self._bytes[end:]
+        return frame
+
+
+TICK_S = 0.05
+
+_Ring = Callable[[], None]
+
+
+class TimeLimit:
+    """One limit that runs; made by `TimeLimits.begin`."""
+
+    __slots__ = ("_ring", "_running")
+
+    def __init__(self, running: dict[TimeLimit, None], ring: _Ring) -> None:
+        self._running = running
+        self._ring = ring
+        running[self] = None
+
+    def end(self) -> bool:
+        """End the limit.  False if it was over already: it has rung, or was ended before."""
+        return self._running.pop(self, self) is None
+
+    def expire(self) -> None:
+        """Ring, unless the limit is over."""
+        if self.end():
+            self._ring()
+
+
+class TimeLimits:
+    """By the clock of the loop that runs."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._wheel: dict[int, dict[TimeLimit, None]] = {}
+
+    def begin(self, limit_s: float, ring: _Ring) -> TimeLimit:
+        """`ring` is called once, after limit_s, unless the limit is ended before.  limit_s: not negative."""
+        tick = math.ceil((self._loop.time() + limit_s) / TICK_S)
+        running = self._wheel.get(tick)
+        if running is None:
+            running = self._wheel[tick] = {}
+            self._loop.call_at(tick * TICK_S, self._turn, tick)
+        return TimeLimit(running, ring)
+
+    def close(self) -> None:
+        """End all limits."""
+        for running in self._wheel.values():
+            running.clear()
+
+    def _turn(self, tick: int) -> None:
+        for limit in list(self._wheel.pop(tick)):
+            limit.expire()

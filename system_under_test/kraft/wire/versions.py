@@ -186,3 +186,11 @@ def filled(entity_type: type[Any], source: object, **values: Any) -> Entity:
 def short(message: str | None) -> str | None:
     """Cut a message that quotes the request, which may be longer than a string of an older version can be."""
     return message if message is None else message[:MESSAGE_MAX_CHARACTERS]
+
+
+NOT_QUEUED = "NOT_QUEUED"
+"""How the error_message of a 41 NOT_CONTROLLER begins if, and only if, the request certainly never reached the log."""
+
+OUR_PREFIX = "krucible-"
+"""Client ids that begin so are the project's own: their requests are answered where they arrive or refused, never
+handed on to another node."""

@@ -19,7 +19,7 @@ from checkers.base.verdict import Validity, Verdict
 from checkers.judging.pipeline import judge_run
 from checkers.kernels.kafka_files import crc32c
 from checkers.replicas import TWO_IMPLEMENTATIONS
-from system_under_test.kraft.collected.topic_files import write_topics
+from system_under_test.kraft.collected.two_implementations import write_topics
 from system_under_test.subject import Collected
 
 Entry = tuple[int, int, str]

@@ -20,10 +20,10 @@ from system_under_test.kraft.raft.effects import Effect
 from system_under_test.kraft.raft.messages import (
     RaftRequest,
     RaftResponse,
+    Timing,
     VoteRequest,
     VoteResponse,
 )
-from system_under_test.kraft.raft.timing import Timing
 
 
 @dataclass

@@ -15,7 +15,7 @@ from random import Random
 
 from simulated_quorum.invariants import LIVENESS, Violation
 from simulated_quorum.world import World
-from system_under_test.kraft.raft.timing import Timing
+from system_under_test.kraft.raft.messages import Timing
 
 HASTY = Timing(
     election_timeout_s=0.3, fetch_timeout_s=0.5, request_timeout_s=0.5, retry_backoff_s=0.02, fetch_max_wait_s=0.15

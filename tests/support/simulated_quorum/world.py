@@ -38,8 +38,8 @@ from system_under_test.kraft.raft.messages import (
     FetchRequest,
     Identity,
     ReplicaKey,
+    Timing,
 )
-from system_under_test.kraft.raft.timing import Timing
 
 CLUSTER_ID = "shuffled"
 FSYNC_S = 0.001

@@ -21,7 +21,7 @@ from waiting import PATIENCE_S
 from checkers.base.history import Type
 from system_under_test.client import Placement, Request
 from system_under_test.etcd.system import BINARY, OF_DEBIAN, Etcd
-from system_under_test.own.client_processes import connect
+from system_under_test.own.one_client_process import connect
 from system_under_test.own.subject import Subject
 
 pytestmark = [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from waiting import PATIENCE_S
 
-from system_under_test.own.lives_in_logs import (
+from system_under_test.own.processes_as_one_server import (
     ANNOUNCED,
     COMPLAINTS_MAX,
     NO_LIFE,

@@ -17,8 +17,8 @@ from waiting import PATIENCE_S, eventually, until
 
 from checkers.base.history import Type
 from system_under_test.client import CANNOT_BE_MADE, MISTAKE_IN_CODE, Outcome, Placement, Request
-from system_under_test.own import client_processes
-from system_under_test.own.client_processes import OwnClient, connect
+from system_under_test.own import one_client_process
+from system_under_test.own.one_client_process import OwnClient, connect
 
 READ, WRITE = Request("read", "k"), Request("write", "k", 5)
 BRIEF_S = 1.0
@@ -76,7 +76,7 @@ async def let_time_end(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     monkeypatch.setattr(loop, "time", lambda: real() + ahead_s[0])
 
     def jump() -> None:
-        ahead_s[0] += PATIENCE_S + client_processes.GRACE_S + 0.1
+        ahead_s[0] += PATIENCE_S + one_client_process.GRACE_S + 0.1
 
     return jump
 
@@ -136,7 +136,7 @@ async def test_what_an_exception_proves_depends_on_where_it_is_raised(make: Make
 async def test_a_refusal_after_the_time_limit_proves_nothing(
     make: Make, monkeypatch: pytest.MonkeyPatch, word: str, wait: str
 ) -> None:
-    monkeypatch.setattr(client_processes, "GRACE_S", PATIENCE_S)
+    monkeypatch.setattr(one_client_process, "GRACE_S", PATIENCE_S)
     client = make(f"""
         refused = (Refused,)
         {word}def read(self, key): return 1
@@ -180,7 +180,7 @@ async def test_a_connection_that_open_keeps_itself_stays(make: Make) -> None:
 async def test_a_call_that_blocks_is_interrupted_and_the_next_one_connects_anew(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_processes, "GRACE_S", PATIENCE_S)
+    monkeypatch.setattr(one_client_process, "GRACE_S", PATIENCE_S)
     client = make("""
         opened = 0
         def open(self, server): type(self).opened += 1
@@ -321,7 +321,7 @@ async def test_a_write_that_may_not_have_happened_is_of_unknown_outcome(make: Ma
 async def test_a_client_that_swallows_the_end_of_its_time_has_not_succeeded(
     make: Make, monkeypatch: pytest.MonkeyPatch, word: str
 ) -> None:
-    monkeypatch.setattr(client_processes, "GRACE_S", PATIENCE_S)
+    monkeypatch.setattr(one_client_process, "GRACE_S", PATIENCE_S)
     client = make(f"""
         {word}def read(self, key): return 1
         {word}def write(self, key, value):

@@ -10,13 +10,23 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from checkers.base.history import Type
-from harness.campaign.swarm import administrators
+from harness.campaign.swarm import operators
 from harness.campaign.swarm.after_storm import CHANGES_MAX, REFUSED_RIGHT
-from harness.campaign.swarm.scenario import Layer, Scenario, StormCard
+from harness.campaign.swarm.scenario import (
+    ANOTHER_CLUSTER,
+    FALSE_LEADER,
+    LAYERS,
+    OF_STRANGERS,
+    Layer,
+    Scenario,
+    StormCard,
+)
+from harness.campaign.swarm.storm_of_seed import draw
 from harness.campaign.swarm.world import StormWorld, play
-from system_under_test.kraft.controller.refused import Refused
-from system_under_test.kraft.raft import changes, replication
-from system_under_test.kraft.raft.messages import Error
+from system_under_test.kraft.controller.image import Refused
+from system_under_test.kraft.raft import changes, core, election, leadership, replication
+from system_under_test.kraft.raft.messages import BeginQuorumEpochRequest, EpochResponse, Error, RaftRequest
+from system_under_test.kraft.raft.voter_memory import Voter
 
 BROKERS = Scenario(1, "node", brokers="combined", seconds=2.0)
 
@@ -59,7 +69,7 @@ def test_a_controller_that_never_changes_a_topic_is_found(
     decision: str, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = StormCard("topics", "leader", 0.5, how="create", size=2)
-    monkeypatch.setattr(administrators, decision, refusing(getattr(administrators, decision)))
+    monkeypatch.setattr(operators, decision, refusing(getattr(operators, decision)))
     assert found_by(replace(BROKERS, cards=(made,)))[REFUSED_RIGHT].startswith(what)
 
 
@@ -67,7 +77,7 @@ def test_a_controller_that_never_gives_producer_ids_is_found(monkeypatch: pytest
     def refuse(*_: object) -> Any:
         raise Refused(ErrorCode.invalid_request, "never")
 
-    monkeypatch.setattr(administrators, "allocate_producer_ids", refuse)
+    monkeypatch.setattr(operators, "allocate_producer_ids", refuse)
     assert found_by(BROKERS)[REFUSED_RIGHT].startswith("to give producer ids to broker 1")
 
 
@@ -86,3 +96,62 @@ def test_a_change_whose_answer_is_lost_is_no_refusal(monkeypatch: pytest.MonkeyP
     world.loop.run(world.main())
     assert world.watch.found == []
     assert len(lost) >= 3
+
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+ASKED = tuple(
+    StormCard("stranger", f"any:{number}", 1.0 + number / 4, how=how, size=number)
+    for number in range(16)
+    for how in (ANOTHER_CLUSTER, FALSE_LEADER)
+)
+
+
+def takes_any_cluster_for_its_own(patch: pytest.MonkeyPatch) -> None:
+    on_request = core._on_request
+
+    def any_cluster(voter: Voter, now: float, token: int, connection: int, request: RaftRequest) -> None:
+        named = {"cluster_id": voter.identity.cluster_id}
+        own = request._replace(**named) if isinstance(request, tuple) else replace(request, **named)
+        on_request(voter, now, token, connection, own)
+
+    patch.setattr(core, "_on_request", any_cluster)
+
+
+def believes_at_once(patch: pytest.MonkeyPatch) -> None:
+    def believes(voter: Voter, now: float, request: BeginQuorumEpochRequest) -> EpochResponse:
+        election.recognise(voter, now, request.leader_id, request.epoch)
+        return on_begin_request(voter, now, request)
+
+    on_begin_request = leadership.on_begin_request
+    patch.setattr(leadership, "on_begin_request", believes)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize(
+    ("plant", "rule"),
+    [
+        (takes_any_cluster_for_its_own, "another cluster is answered"),
+        (believes_at_once, "follows who does not lead"),
+    ],
+)
+def test_a_voter_that_believes_a_stranger_is_found(
+    plant: Plant, rule: str, layer: Layer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    assert rule in {found.rule for found in play(Scenario(1, layer, seconds=6.0, cards=ASKED)).found}
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_strangers_do_a_clean_cluster_no_harm(layer: Layer) -> None:
+    played = play(Scenario(1, layer, seconds=6.0, cards=ASKED))
+    assert sum(count for (fault, _, _), count in played.faults.items() if fault == "stranger") == len(ASKED)
+    assert (played.found, played.moments["elected"]) == ([], 1)
+
+
+def test_storms_of_both_layers_draw_both_kinds() -> None:
+    for layer in LAYERS:
+        drawn = [draw(seed, layer) for seed in range(40)]
+        assert 5 < sum(set(OF_STRANGERS) <= set(each.classes) for each in drawn) < 20
+        asked = {card.how for each in drawn for card in each.cards if card.fault == "stranger"}
+        assert asked == {ANOTHER_CLUSTER, FALSE_LEADER}

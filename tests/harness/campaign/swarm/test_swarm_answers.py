@@ -9,8 +9,7 @@ import pytest
 from test_swarm_rules import Log
 
 from checkers.base.history import Type
-from harness.campaign.swarm import administrators
-from harness.campaign.swarm.administrators import CHANGE_SETTINGS, PRODUCER_IDS
+from harness.campaign.swarm import operators
 from harness.campaign.swarm.answers import (
     ANSWERED_TWICE,
     EPOCH,
@@ -21,6 +20,7 @@ from harness.campaign.swarm.answers import (
     NumberAnswered,
     wrong_numbers,
 )
+from harness.campaign.swarm.operators import CHANGE_SETTINGS, PRODUCER_IDS
 from harness.campaign.swarm.scenario import Scenario, StormCard
 from harness.campaign.swarm.storm_of_seed import draw, leaders_in_turn
 from harness.campaign.swarm.watch_brokers import BrokerWatch
@@ -68,7 +68,7 @@ def test_a_block_of_producer_ids_that_is_handed_out_twice_is_found(
         return records, max(0, first - 1000)
 
     if wrong:
-        monkeypatch.setattr(administrators, "allocate_producer_ids", as_before)
+        monkeypatch.setattr(operators, "allocate_producer_ids", as_before)
     played = play(Scenario(2, "node", brokers="apart", observers=2, seconds=4.0, cards=TWICE))
     assert {each.rule for each in played.found} == ({ANSWERED_TWICE} if wrong else set())
 
@@ -81,8 +81,8 @@ def test_a_level_or_a_broker_config_that_is_acknowledged_and_not_there_is_found(
     forgets: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if forgets:
-        whole = getattr(administrators, forgets)
-        monkeypatch.setattr(administrators, forgets, lambda *wanted: ([], whole(*wanted)[1]))
+        whole = getattr(operators, forgets)
+        monkeypatch.setattr(operators, forgets, lambda *wanted: ([], whole(*wanted)[1]))
     world = StormWorld(Scenario(2, "node", brokers="apart", observers=2, seconds=6.0, cards=CHANGES))
     world.loop.run(world.main())
     types = {row.type for row in world.history.numbers if row.kind == SETTING_SEEN}

@@ -12,7 +12,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from test_swarm_rules import Log
 
-from harness.campaign.swarm.administrators import (
+from harness.campaign.swarm.operators import (
     CONFIGS,
     ELIGIBLE,
     PRODUCER_IDS,
@@ -24,13 +24,12 @@ from harness.campaign.swarm.scenario import BROKER_MOMENTS, Scenario, StormCard
 from harness.campaign.swarm.storm_of_seed import draw
 from harness.campaign.swarm.watch_brokers import BrokerWatch, CommittedBatch
 from harness.campaign.swarm.world import play
-from system_under_test.kraft.broker.in_sync import InSyncKeeper, Proposal
+from system_under_test.kraft.broker.lifecycle import InSyncKeeper, Proposal
 from system_under_test.kraft.client.questions import LIST, REGISTER
 from system_under_test.kraft.controller import brokers, partition_requests, partition_rules
 from system_under_test.kraft.controller.brokers import UNCLEAN_ELECTION, Registration, Session, Sessions
-from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.controller.partition_rules import AlterPartition
-from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.records.metadata import (
     NO_LEADER,
     TOPIC_RESOURCE,

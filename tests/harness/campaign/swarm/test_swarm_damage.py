@@ -26,7 +26,7 @@ from harness.campaign.swarm.storm_of_seed import draw
 from harness.campaign.swarm.world import StormWorld, play
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log import quorum_state, snapshot_file
-from system_under_test.kraft.log.recovery_point import RecoveryPoint
+from system_under_test.kraft.log.log import RecoveryPoint
 from system_under_test.kraft.raft.messages import QuorumState, ReplicaKey
 
 

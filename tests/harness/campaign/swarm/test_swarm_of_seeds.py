@@ -15,17 +15,21 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from harness.campaign.swarm.coverage import AIMS, ALL_AIMS, StormCoverage, aimed, aims_of
 from harness.campaign.swarm.scenario import Scenario, StormCard
 from harness.campaign.swarm.storm_of_seed import draw
 from harness.campaign.swarm.swarm import Swarm, replay, shrink
 from harness.campaign.swarm.watch import BrokenRule
 from harness.campaign.swarm.work import (
+    AIMS,
+    ALL_AIMS,
     INVALID,
     SCHEMA,
     TOO_LONG,
     VALID,
     SeedTask,
+    StormCoverage,
+    aimed,
+    aims_of,
     layer_of,
     run_task,
     tasks_of,

@@ -14,8 +14,8 @@ from uuid import uuid4
 from kraft_server import serve
 
 from system_under_test.kraft.controller.brokers import Sessions
-from system_under_test.kraft.controller.duties import Duties
 from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.partition_requests import Duties
 from system_under_test.kraft.records.metadata import Record, encode
 from system_under_test.kraft.wire.api import Api
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, QuorumInfo, VoterState

@@ -11,8 +11,8 @@ import pytest
 from fake_quorum import FakeNode, FakeQuorum
 from kio.schema.errors import ErrorCode
 
-from system_under_test.kraft.controller.duties import NO_DUTIES, Duties
 from system_under_test.kraft.controller.features import LevelWanted, update_features
+from system_under_test.kraft.controller.partition_requests import NO_DUTIES, Duties
 from system_under_test.kraft.records.metadata import (
     NO_LEADER,
     UNASSIGNED,

@@ -22,8 +22,8 @@ from system_under_test.kraft.client.client import KraftClient, connect
 from system_under_test.kraft.client.outcomes import PROVE_NO_RECORD, of_error
 from system_under_test.kraft.client.questions import FUNCTIONS, LIST, REGISTER, question, value_of
 from system_under_test.kraft.subject import Kraft
-from system_under_test.kraft.wire.extensions import NOT_QUEUED
 from system_under_test.kraft.wire.frames import codec, encode_response
+from system_under_test.kraft.wire.versions import NOT_QUEUED
 
 pytestmark = pytest.mark.virtual_time
 

@@ -21,16 +21,8 @@ from hypothesis import strategies as st
 from checkers.kernels import kafka_files
 from system_under_test.kraft.client import questions
 from system_under_test.kraft.client.questions import LIST
-from system_under_test.kraft.collected import (
-    cluster_files,
-    cursor,
-    files,
-    log_files,
-    snapshot_files,
-    state_model,
-    trace_files,
-)
-from system_under_test.kraft.collected.snapshot_files import read_snapshot, read_snapshots
+from system_under_test.kraft.collected import cluster_files, files, log_files, state_model, trace_files
+from system_under_test.kraft.collected.log_files import read_snapshot, read_snapshots
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log.batch import extend
@@ -128,8 +120,7 @@ def test_zeros_in_place_of_what_was_not_written_are_a_torn_tail(tmp_path: Path) 
 def test_a_log_that_is_missing_is_not_an_empty_log(tmp_path: Path) -> None:
     assert "is missing" in str(files.read_log(tmp_path / "none").error)
     (tmp_path / "empty").mkdir()
-    for error in (files.read_log(tmp_path / "empty").error, log_files.scan_headers(tmp_path / "empty").error):
-        assert "holds no segment" in str(error)
+    assert "holds no segment" in str(files.read_log(tmp_path / "empty").error)
     assert files.read_log(written(tmp_path / "fresh", b"")).error is None
 
 
@@ -167,16 +158,14 @@ def test_a_log_that_lost_its_first_segment_is_an_error_unless_a_snapshot_stands_
     whole = a_log()
     folder = written(tmp_path, *whole[1:], segment="00000000000000000001.log")
     a_snapshot(folder, 0, 0)
-    for read in (files.read_log, log_files.scan_headers):
-        assert "begins at offset 1, and no snapshot ends there" in str(read(folder).error)
+    assert "begins at offset 1, and no snapshot ends there" in str(files.read_log(folder).error)
     hashes = files.read_log(written(tmp_path / "whole", *whole)).batch_hash
     for end in (4, 1):  # inside the first segment; where it begins
         a_snapshot(folder, end, 2, prefix_hash=int(hashes[end - 1]))
-        log, headers = files.read_log(folder), log_files.scan_headers(folder)
-        assert (log.error, log.start, log.log_end, headers.error, headers.start) == (None, end, 6, None, end)
+        log = files.read_log(folder)
+        assert (log.error, log.start, log.log_end) == (None, end, 6)
         assert log.offset.tolist() == list(range(end, 6))
         assert log.batch_hash.tolist() == hashes.tolist()[end:]
-        assert headers.hash.tolist() == sorted(set(hashes.tolist()[end:]), key=hashes.tolist().index)
 
 
 def copied(folder: Path, node: int, copy: int) -> Collected:
@@ -310,18 +299,14 @@ def test_a_quorum_state_with_a_number_beyond_32_bits_cannot_be_read(tmp_path: Pa
 OWN = {
     files: {
         "kraft.collected.cluster_files",
-        "kraft.collected.cursor",
         "kraft.collected.log_files",
-        "kraft.collected.snapshot_files",
         "kraft.collected.state_model",
         "kraft.collected.trace_files",
         "subject",
     },
-    cluster_files: {"kraft.collected.cursor", "kraft.collected.log_files"},
-    state_model: {"kraft.collected.cursor"},
-    log_files: {"kraft.collected.snapshot_files"},
-    snapshot_files: {"kraft.collected.cursor", "kraft.collected.state_model"},
-    cursor: set[str](),
+    cluster_files: {"kraft.collected.log_files", "kraft.collected.state_model"},
+    log_files: {"kraft.collected.state_model"},
+    state_model: set[str](),
     trace_files: set[str](),
     kafka_files: set[str](),
 }
@@ -388,16 +373,18 @@ def test_headers_of_a_damaged_log_are_read_as_by_the_book(
         batches.append(data.draw(st.sampled_from(batches)))
     raw = b"".join(batches)
     raw = raw[: len(raw) - data.draw(st.sampled_from([0, 0, 1, 50, 70]))]
-    headers = log_files.scan_headers(written(tmp_path, raw))
+    [segment] = log_files.segments(written(tmp_path, raw))
     found, size, resumes = by_the_book(raw)
-    columns = (headers.offset, headers.epoch, headers.crc, headers.hash)
-    assert list(zip(*(c.tolist() for c in columns), strict=True)) == found
-    assert (headers.error is not None) == resumes
-    assert headers.torn_bytes == (0 if resumes else len(raw) - size)
+    columns = (segment.batches.base, segment.batches.epoch, segment.batches.crc)
+    assert list(zip(*(c.tolist() for c in columns), strict=True)) == [batch[:3] for batch in found]
+    assert (segment.error is not None) == resumes
+    assert segment.torn_bytes == (0 if resumes else len(raw) - size)
     log = files.read_log(tmp_path)
-    if log.error == headers.error:
+    if log.error == segment.error:
         ends = np.flatnonzero(np.diff(log.batch_offset, append=-1))
-        assert log.batch_hash[ends].tolist() == headers.hash.tolist() and log.log_end == headers.log_end
+        assert log.batch_hash[ends].tolist() == [hash for _, _, _, hash in found]
+        counts = segment.batches.records
+        assert log.log_end == (found[-1][0] + int(counts[-1]) if found else 0)
     else:
         assert "decoded" in str(log.error)
 

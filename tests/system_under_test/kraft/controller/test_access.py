@@ -29,8 +29,7 @@ from system_under_test.kraft.controller.access import (
     describe_acls,
     describe_credentials,
 )
-from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.refused import Refused
+from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.records.metadata import UserScramCredentialRecord
 
 TOPIC, CLUSTER, READ, ALLOW = 2, 4, 3, 3

@@ -8,7 +8,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from live_controller import BROKERS, ORDERS, Controller
 
-from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.controller.partition_requests import (
     PRODUCER_IDS_OF_A_BLOCK,
     PartitionAnswer,
@@ -19,7 +19,6 @@ from system_under_test.kraft.controller.partition_requests import (
     reassignments,
 )
 from system_under_test.kraft.controller.partition_rules import AlterPartition, Election, IsrMember
-from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.records.metadata import NO_LEADER, PartitionRecord
 
 

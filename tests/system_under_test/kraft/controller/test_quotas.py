@@ -17,8 +17,7 @@ from system_under_test.kraft.controller.access import (
     alter_quotas,
     describe_quotas,
 )
-from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.refused import Refused
+from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.records.metadata import QuotaEntity
 
 RATE = "producer_byte_rate"

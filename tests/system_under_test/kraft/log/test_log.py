@@ -19,9 +19,8 @@ from power_loss import PowerLoss
 
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.log import batch as codec
-from system_under_test.kraft.log import epoch_checkpoint
 from system_under_test.kraft.log.batch import CorruptBatch, read_header
-from system_under_test.kraft.log.log import FOLDER, Log, LogRefused, open_log
+from system_under_test.kraft.log.log import EPOCHS, FOLDER, Log, LogRefused, load_epochs, open_log
 from system_under_test.kraft.log.segment import INDEX_INTERVAL_BYTES, file_name
 from system_under_test.kraft.node.disks.disk import RealDisk
 from system_under_test.kraft.raft.messages import Batch, EpochEnd, LeaderChange
@@ -162,7 +161,7 @@ def test_it_holds_what_a_list_would(what: list[tuple]) -> None:
     for one in what:
         log = take(log, model, one, disk)
     assert_same(log, model)
-    assert epoch_checkpoint.load(disk, FOLDER) in (log._epochs, None if not log._epochs else log._epochs)
+    assert load_epochs(disk, FOLDER) in (log._epochs, None if not log._epochs else log._epochs)
 
 
 ROLLED = [("append", 1, [b"x" * 150] * 3), ("append", 0, [b"y" * 150] * 3), ("flush",), ("append", 0, [b"z"])]
@@ -268,10 +267,10 @@ def test_the_indexes_are_made_anew(tmp_path: Path) -> None:
     assert len(as_written[0]) // 8 == len(as_written[1]) // 12 == 5
     index.unlink()
     times.write_bytes(b"nonsense")
-    (tmp_path / FOLDER / epoch_checkpoint.NAME).write_text("0\n1\n7 7\n")
+    (tmp_path / FOLDER / EPOCHS).write_text("0\n1\n7 7\n")
     open_log(RealDisk(tmp_path)).close()
     assert (index.read_bytes(), times.read_bytes()) == as_written
-    assert epoch_checkpoint.load(RealDisk(tmp_path), FOLDER) == [(1, 0)]
+    assert load_epochs(RealDisk(tmp_path), FOLDER) == [(1, 0)]
 
 
 @pytest.mark.parametrize("kept", [0, 1, 7, 20, 21, 49])

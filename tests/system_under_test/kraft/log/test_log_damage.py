@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from system_under_test.kraft.log import recovery_point
-from system_under_test.kraft.log.log import FOLDER, CorruptLog, DamagedLog, open_log
+from system_under_test.kraft.log.log import FOLDER, RECOVERY_POINT, CorruptLog, DamagedLog, open_log
 from system_under_test.kraft.log.segment import file_name
 from system_under_test.kraft.node.disks.disk import RealDisk
 from system_under_test.kraft.ports import Disk
@@ -39,7 +38,7 @@ def test_a_torn_tail_is_cut_at_every_byte(tmp_path: Path) -> None:
     ends = [0, len(raws[0]), len(raws[0] + raws[1]), len(whole)]
     for size in range(len(whole) + 1):
         path.write_bytes(whole[:size])
-        (tmp_path / FOLDER / recovery_point.NAME).unlink()  # a power loss left the file of the time before the append
+        (tmp_path / FOLDER / RECOVERY_POINT).unlink()  # a power loss left the file of the time before the append
         log = open_log(RealDisk(tmp_path))
         kept = max(i for i, end in enumerate(ends) if end <= size)
         assert [b.body for b in log.batches(0)] == raws[:kept]
@@ -98,7 +97,7 @@ def test_one_flipped_bit_with_readable_batches_behind_it_refuses_to_start(
     content[at * 8 + 17] ^= 1
     path.write_bytes(content)
     if not with_recovery_point:
-        (tmp_path / FOLDER / recovery_point.NAME).unlink()
+        (tmp_path / FOLDER / RECOVERY_POINT).unlink()
     size_bytes = len(content) // 100
     number = (at * 8 + 17) // size_bytes
     with pytest.raises(CorruptLog, match=rf"{file_name(0)}, byte {number * size_bytes}, offset {number}: .* follows"):

@@ -13,7 +13,7 @@ from checkers.raft.trace_row import TraceRow
 from checkers.raft.trace_validation import Replayed, replay
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.controller import decisions as of_controller
-from system_under_test.kraft.controller.duties import DutySettings
+from system_under_test.kraft.controller.partition_requests import DutySettings
 from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.log.quorum_state import QuorumStateFile
 from system_under_test.kraft.node.config import KAFKA_LIMITS, SnapshotLimits
@@ -24,8 +24,7 @@ from system_under_test.kraft.node.process import LoopClock
 from system_under_test.kraft.node.trace import Trace
 from system_under_test.kraft.raft import decisions as of_raft
 from system_under_test.kraft.raft.decisions import must_check_batches
-from system_under_test.kraft.raft.messages import FetchRequest, Identity, RaftRequest, RaftResponse, ReplicaKey
-from system_under_test.kraft.raft.timing import Timing
+from system_under_test.kraft.raft.messages import FetchRequest, Identity, RaftRequest, RaftResponse, ReplicaKey, Timing
 from system_under_test.kraft.records.metadata import ConfigRecord, TopicRecord
 
 VOTERS = (1, 2, 3)

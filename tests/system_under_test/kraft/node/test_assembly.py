@@ -210,9 +210,7 @@ AT_THE_RIM = {
     "node/clock.py": "the real clock",
     "node/disks/disk.py": "the real disk",
     "node/trace.py": "the real trace file",
-    "node/formatting.py": "before a node is",
-    "wire/network.py": "the real sockets",
-    "wire/server.py": "the limit of open files",
+    "wire/server.py": "the real sockets, and the limit of open files",
 }
 FORBIDDEN = {"time", "socket", "os", "pathlib", "resource", "secrets", "datetime.datetime", "uuid.uuid4", "uuid.uuid1"}
 PARTS_OF_A_NODE = ("node", "wire", "raft", "log", "controller")

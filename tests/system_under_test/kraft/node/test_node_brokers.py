@@ -11,7 +11,7 @@ from waiting import eventually
 
 from system_under_test.kraft.controller import brokers as life
 from system_under_test.kraft.controller.brokers import Heartbeat, Registration
-from system_under_test.kraft.controller.duties import DutySettings
+from system_under_test.kraft.controller.partition_requests import DutySettings
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.records.metadata import Endpoint, NoOpRecord, RegisterBrokerRecord, decode

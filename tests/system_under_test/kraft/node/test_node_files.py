@@ -20,7 +20,7 @@ from system_under_test.kraft.log.log import FOLDER
 from system_under_test.kraft.log.quorum_state import QuorumStateFile, UnreadableQuorumState
 from system_under_test.kraft.node import config
 from system_under_test.kraft.node.assembly import CannotStart, assemble
-from system_under_test.kraft.node.formatting import AlreadyFormatted, format_directory
+from system_under_test.kraft.node.config import AlreadyFormatted, format_directory
 from system_under_test.kraft.node.process import _ports, run
 from system_under_test.kraft.node.trace import FILE_NAME, Trace, TraceOnDisk, UnreadableTrace, continue_trace
 from system_under_test.kraft.raft.messages import Batch, QuorumState, ReplicaKey
@@ -215,7 +215,7 @@ def test_a_disk_that_was_just_formatted_holds_an_empty_log(tmp_path: Path) -> No
     """A copy of a wiped disk was taken before the node had started, and every checker of logs was unknown."""
     settings = formatted(tmp_path)
     format_directory(settings)
-    log = log_files.scan_headers(settings.data_dir / FOLDER)
+    log = log_files.read_log(settings.data_dir / FOLDER)
     assert (log.error, log.log_end, log.torn_bytes) == (None, 0, 0)
 
 

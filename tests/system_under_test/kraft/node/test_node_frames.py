@@ -26,8 +26,7 @@ from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.parts import NodeParts
 from system_under_test.kraft.node.process import LoopClock
 from system_under_test.kraft.node.trace import Trace
-from system_under_test.kraft.raft.messages import Identity, RaftRequest, ReplicaKey
-from system_under_test.kraft.raft.timing import Timing
+from system_under_test.kraft.raft.messages import Identity, RaftRequest, ReplicaKey, Timing
 from system_under_test.kraft.wire.api import Api
 from system_under_test.kraft.wire.frames import codec, decode_response, encode_request
 from system_under_test.kraft.wire.translate import TOPIC, TOPIC_ID

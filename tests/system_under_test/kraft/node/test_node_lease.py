@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from node_cluster import QUICK, Cluster, create, set_retention
 
-from system_under_test.kraft.node.lease import Lease
+from system_under_test.kraft.node.fetch_progress import Lease
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.raft.messages import Identity, ReplicaKey
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued

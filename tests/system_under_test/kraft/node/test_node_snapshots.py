@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import pytest
 from node_cluster import OFTEN, VOTERS, Cluster, create, explained, fill, set_retention, topic_id
 from waiting import eventually
 
 from simulation.disk import VolatileDisk
+from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log.log import FOLDER, CorruptLog, open_log
 from system_under_test.kraft.node.config import SnapshotLimits
+from system_under_test.kraft.node.metadata.state_machine import StateMachine
 from system_under_test.kraft.raft import replication
 from system_under_test.kraft.raft.decisions import (
     APPLIES_DELTA_AFTER_SNAPSHOT,
@@ -21,7 +24,16 @@ from system_under_test.kraft.raft.decisions import (
     SNAPSHOT_ID_INCLUSIVE,
     SNAPSHOT_OF_UNCOMMITTED,
 )
-from system_under_test.kraft.records.metadata import FeatureLevelRecord, RemoveTopicRecord
+from system_under_test.kraft.raft.messages import Batch
+from system_under_test.kraft.records.metadata import (
+    TOPIC_RESOURCE,
+    ConfigRecord,
+    FeatureLevelRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    decode,
+    encode,
+)
 
 pytestmark = pytest.mark.virtual_time
 
@@ -260,3 +272,44 @@ async def test_a_log_that_is_cut_further_than_its_snapshot_cannot_be_started_aga
             refused += 1
     await cluster.close()
     assert refused
+
+
+TOPIC = encode(TopicRecord("t", UUID(int=7)))
+ONE, TWO = (encode(ConfigRecord(TOPIC_RESOURCE, "t", "retention.ms", value)) for value in "12")
+
+
+def controller() -> StateMachine:
+    machine = StateMachine(0)
+    machine.activate()
+    return machine
+
+
+def decide(machine: StateMachine, *records: bytes) -> None:
+    machine.decide(lambda image: ([decode(record) for record in records], None), lambda result, problem: None)
+
+
+def batch(offset: int, *records: bytes) -> Batch:
+    return Batch(offset, 1, len(records), codec.encode_values(offset, 1, records, 0))
+
+
+def test_a_controller_and_a_follower_come_to_the_same_state() -> None:
+    """The same bytes are decided twice, before either is committed."""
+    leader, follower = controller(), StateMachine(0)
+    for records in ([TOPIC], [ONE], [TWO], [ONE]):
+        decide(leader, *records)
+    for committed in (batch(0, TOPIC), batch(1, ONE, TWO), batch(3, ONE)):
+        leader.apply(committed)
+        follower.apply(committed)
+        assert leader.committed.state_hash == follower.committed.state_hash
+    assert leader.committed.configs("t") == {"retention.ms": "1"}
+    assert leader.committed.state_hash == leader.speculative_hash
+
+
+def test_what_a_former_controller_decided_has_no_part_in_what_another_one_commits() -> None:
+    leader = controller()
+    decide(leader, TOPIC)
+    decide(leader, ONE)
+    leader.renounce()
+    leader.apply(batch(0, TOPIC))
+    leader.apply(batch(1, TWO))
+    assert leader.committed.configs("t") == {"retention.ms": "2"}

@@ -22,10 +22,10 @@ from system_under_test.kraft.raft.messages import (
     RaftRequest,
     RaftResponse,
     ReplicaKey,
+    Timing,
     VoteRequest,
     VoteResponse,
 )
-from system_under_test.kraft.raft.timing import Timing
 
 CLUSTER = "bench"
 ME, PEER, THIRD = 1, 2, 3

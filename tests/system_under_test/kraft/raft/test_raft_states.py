@@ -5,7 +5,6 @@ from itertools import product
 import pytest
 
 from system_under_test.kraft.raft import states
-from system_under_test.kraft.raft.reads import Reads
 from system_under_test.kraft.raft.states import (
     LEGAL,
     Candidate,
@@ -14,6 +13,7 @@ from system_under_test.kraft.raft.states import (
     IllegalTransition,
     Leader,
     Prospective,
+    Reads,
     Resigned,
     Role,
     Unattached,

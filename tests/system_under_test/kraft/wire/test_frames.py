@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from system_under_test.kraft.wire import lengths_within_frame
+from system_under_test.kraft.wire import frames
 from system_under_test.kraft.wire.frames import (
     MalformedFrame,
     RequestHeader,
@@ -19,7 +19,7 @@ from system_under_test.kraft.wire.frames import (
     encode_request,
     encode_response,
 )
-from system_under_test.kraft.wire.network import FrameBuffer
+from system_under_test.kraft.wire.server import FrameBuffer
 from system_under_test.kraft.wire.versions import SUPPORTED, Finalized, advertise
 
 ALL_VERSIONS = [
@@ -30,8 +30,8 @@ ALL_VERSIONS = [
 @pytest.mark.parametrize(("api_key", "version"), ALL_VERSIONS)
 def test_every_version_we_advertise_exists_and_can_be_walked(api_key: int, version: int) -> None:
     layout = codec(api_key, version)
-    lengths_within_frame.walker(layout.request_type)
-    lengths_within_frame.walker(layout.response_type)
+    frames.walker(layout.request_type)
+    frames.walker(layout.response_type)
 
 
 LIES = (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x0f")

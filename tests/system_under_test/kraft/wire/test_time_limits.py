@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from system_under_test.kraft.wire.time_limits import TICK_S, TimeLimits
+from system_under_test.kraft.wire.server import TICK_S, TimeLimits
 
 pytestmark = pytest.mark.virtual_time
 

@@ -9,7 +9,7 @@ from simulated_quorum.invariants import (
 )
 from simulated_quorum.world import World
 
-from system_under_test.kraft.raft import commitment, replication
+from system_under_test.kraft.raft import leadership, replication
 
 SEEDS = range(5)
 
@@ -130,7 +130,7 @@ def test_figure_8_without_the_epoch_rule_loses_a_committed_entry(monkeypatch):
         if mark > 0:
             voter.advance(mark)
 
-    for module in (commitment, replication):
+    for module in (leadership, replication):
         monkeypatch.setattr(module, "commit", commit_by_counting)
     world = figure_8(0)
     assert COMMITTED_LOST in world.violated()

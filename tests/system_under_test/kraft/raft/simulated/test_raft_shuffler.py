@@ -3,13 +3,18 @@
 A seed that once found a mistake belongs into `REMEMBERED`, with a word on what it found.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import replace
 from itertools import islice
+from random import Random
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 from simulated_quorum import shuffler
+from simulated_quorum.dealt_storm import DealtStorm, storms
 from simulated_quorum.invariants import (
     AGREEMENT,
     COMMITTED_LOST,
@@ -25,14 +30,24 @@ from simulated_quorum.invariants import (
     READS,
     VOTE_ONCE,
 )
-from simulated_quorum.shuffler import shuffle
+from simulated_quorum.shuffler import Outcome, shuffle
+from simulated_quorum.traced_world import TracedWorld
 from simulated_quorum.world import World
 
-from system_under_test.kraft.raft import commitment, core, decisions, election, replication, states
+from checkers.raft.model.trace_validation import Replayed, replay
+from checkers.record.faults import Card
+from nemesis.kinds.packets import LEADER_HEARS_LATE, RIVALS_LATE
+from system_under_test.kraft.raft import core, decisions, election, leadership, replication, states
+from system_under_test.kraft.raft.decisions import (
+    DIVERGENCE_BY_OFFSET,
+    DOUBLE_VOTE,
+    LONE_VOTE,
+    MINORITY_COMMIT,
+    TRUNCATES_TO_HIGH_WATERMARK,
+)
 from system_under_test.kraft.raft.effects import Persist, Reply
 from system_under_test.kraft.raft.messages import QuorumState
-from system_under_test.kraft.raft.reads import Reads
-from system_under_test.kraft.raft.states import Follower, Role
+from system_under_test.kraft.raft.states import Follower, Reads, Role
 
 CHUNK = 50
 CHUNKS = 12
@@ -221,7 +236,7 @@ def never_campaign(voter, now):
         pytest.param(core, "_start", lead_again, {ELECTION_SAFETY}, 20, id="leads again after a restart"),
         pytest.param(election, "on_vote_request", ignore_epochs, {COMMITTED_LOST}, 600, id="votes by length"),
         pytest.param(Reads, "fetched", confirm_at_once, {READS}, 400, id="every fetch confirms"),
-        pytest.param(commitment, "announced_mark", take_old_mark, {NO_FATAL}, 100, id="predecessor's mark announced"),
+        pytest.param(leadership, "announced_mark", take_old_mark, {NO_FATAL}, 100, id="predecessor's mark announced"),
         pytest.param(decisions, "majority", lambda count: count // 2, {ELECTION_SAFETY}, 100, id="half is a majority"),
         pytest.param(decisions, "held_by_majority", max, {ON_A_MAJORITY, COMMITTED_LOST}, 60, id="any end commits"),
         pytest.param(states, "LEGAL", {}, {NO_EXCEPTION}, 1, id="no transition is legal"),
@@ -293,3 +308,98 @@ def test_the_watch_sees_what_no_bug_of_ours_brings_about():
         watch.appended(voter, 1)
         watch.committed(voter, 2, None)
     assert {violation.invariant for violation in watch.violations} == {EPOCHS, HIGH_WATERMARKS, LOG_MATCHING, AGREEMENT}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_slow_disks_and_a_second_term_show_what_a_new_follower_may_not_cut(seed):
+    """Only the first leader knows that its entries are committed; the followers of the second one cut them off."""
+    (storm,) = storms("disk,partition", [seed], [TRUNCATES_TO_HIGH_WATERMARK], seconds=40.0)
+    found = {violation.invariant for violation in storm.world.watch.violations}
+    assert found & {AGREEMENT, COMMITTED_LOST}
+    (clean,) = storms("disk,partition", [seed], seconds=40.0)
+    assert clean.world.watch.violations == []
+    assert [card.name for card, _, _ in clean.began] == [card.name for card in clean.cards]
+
+
+@pytest.mark.parametrize("nemesis", ["partition", "partition,kill", "packets,kill", "pause,power"])
+def test_the_quorum_as_it_is_keeps_its_word_in_every_storm(nemesis):
+    for storm in storms(nemesis, [7], seconds=45.0):
+        assert storm.world.watch.violations == []
+        assert len(storm.began) >= 3
+        assert len(storm.world.watch.leaders) >= 3, "the storm brought elections"
+
+
+def under_late_links(target: str, seed: int) -> DealtStorm:
+    """One card of packets, and nothing else."""
+    return DealtStorm([Card(1, "packets", target, 2.0, 9.0)], seed, seconds=11.0).play()
+
+
+def shown_by(target: str, invariant: str, seeds: range) -> int:
+    """In how many of these runs the invariant was violated."""
+    broken = [{violation.invariant for violation in under_late_links(target, s).world.watch.violations} for s in seeds]
+    return sum(invariant in names for names in broken)
+
+
+def test_fetches_that_are_older_than_a_read_confirm_it_where_the_leader_hears_late(monkeypatch):
+    assert shown_by(LEADER_HEARS_LATE, READS, range(4)) == 0
+
+    def confirms_every_read(self, voter, connection):
+        self._confirmed[voter] = self._clock
+
+    monkeypatch.setattr(Reads, "fetched", confirms_every_read)
+    assert shown_by(LEADER_HEARS_LATE, READS, range(4)) >= 3
+
+
+def test_a_vote_that_a_change_of_role_forgets_is_asked_for_again_by_a_late_rival(monkeypatch):
+    assert shown_by(RIVALS_LATE, VOTE_ONCE, range(6)) == 0
+    campaign_again = election.become_prospective
+
+    def forgets(voter, now):
+        voter.persisted = replace(voter.persisted, voted=None)
+        campaign_again(voter, now)
+
+    monkeypatch.setattr(election, "become_prospective", forgets)
+    assert shown_by(RIVALS_LATE, VOTE_ONCE, range(6)) >= 3
+
+
+def traced(seed: int, *bugs: str) -> tuple[Outcome, Replayed]:
+    worlds: list[TracedWorld] = []
+
+    def make_world(*arguments: Any, **options: Any) -> TracedWorld:
+        worlds.append(TracedWorld(*arguments, **options))
+        return worlds[0]
+
+    outcome = shuffle(seed, bugs, make_world=make_world)
+    [world] = worlds
+    return outcome, replay(world.rows(), dict.fromkeys(world.traces, 1 << 40))
+
+
+def assert_clean(seed: int) -> None:
+    outcome, found = traced(seed)
+    assert outcome.violations == ()
+    assert (found.stops, found.unknown, found.model.lost()) == ((), (), None), seed
+
+
+@pytest.mark.parametrize("seed", [*range(12), 1060])  # 1060: a leader dies before it can report that it leads
+def test_the_traces_of_a_shuffled_quorum_are_explained(seed: int) -> None:
+    assert_clean(seed)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("part", range(40))
+def test_the_traces_of_many_shuffled_quorums_are_explained(part: int, night: Random) -> None:
+    for _ in range(50):
+        assert_clean(night.randrange(1 << 31))
+
+
+@pytest.mark.parametrize("bug", [MINORITY_COMMIT, DIVERGENCE_BY_OFFSET, LONE_VOTE, DOUBLE_VOTE])
+def test_a_planted_bug_that_violates_an_invariant_is_seen_in_the_traces(bug: str) -> None:
+    """The watch knows all disks and stops the run at once, sometimes before the row of that effect is written."""
+    harmed = seen = 0
+    for seed in range(16):
+        outcome, found = traced(seed, bug)
+        if outcome.violations:
+            harmed += 1
+            seen += bool(found.stops)
+    assert harmed > 0
+    assert seen >= 0.8 * harmed

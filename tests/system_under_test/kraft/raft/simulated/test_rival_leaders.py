@@ -11,9 +11,9 @@ from simulated_quorum.world import World
 from system_under_test.kraft.raft.messages import (
     QuorumState,
     ReplicaKey,
+    Timing,
 )
-from system_under_test.kraft.raft.reads import Reads
-from system_under_test.kraft.raft.timing import Timing
+from system_under_test.kraft.raft.states import Reads
 
 SEEDS = range(5)
 
