@@ -19,7 +19,7 @@ ROOMS = ("harness", "nemesis", "checkers", "workloads", "simulation", "system_un
 
 RESERVED: Mapping[str, tuple[str, ...]] = {
     "hunt": ("harness/campaign/", "harness/cli/campaigns.py", "docs/generate.py"),
-    "finding": ("checkers/", "harness/campaign/", "harness/cli/", "harness/real_systems/", "harness/story/",
+    "finding": ("checkers/", "harness/campaign/", "harness/cli/", "harness/real_systems", "harness/story/",
                 "harness/report/", "docs/generate.py"),
     "mark": ("checkers/", "system_under_test/kraft/raft/", "harness/exploring/", "harness/campaign/swarm/",
              *(BEACONS := ("harness/agent/", "harness/backends/", "nemesis/cluster.py")),

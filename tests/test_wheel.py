@@ -93,7 +93,7 @@ def test_check_judges_a_history_outside_the_tree(krucible: Krucible, tmp_path: P
 
 def test_find_knows_its_examples_and_commands_that_need_no_makefile(krucible: Krucible) -> None:
     code = (
-        "from harness.real_systems.clean_runs import spec_of; from harness.run.refused_before_start import check_spec; "
+        "from harness.real_systems import spec_of; from harness.run.refused_before_start import check_spec; "
         "spec = spec_of('redis', 7, 'docker', False); check_spec(spec); print(spec.subject); print(spec.rerun())"
     )
     ended = krucible("-c", code)

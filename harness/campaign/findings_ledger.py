@@ -19,8 +19,7 @@ from checkers.base.json_file import read_object
 from checkers.base.results import NO_RESULTS, read_results
 from checkers.record.header import Revision
 from checkers.record.reading import RunRecord
-from harness.real_systems.clean_runs import CLEAN_RUNS
-from harness.real_systems.known_findings import FINDINGS, KnownFinding
+from harness.real_systems import CLEAN_RUNS, FINDINGS, KnownFinding
 
 TRIES = "findings.jsonl"
 LEDGER = Path(__file__).resolve().parents[2] / "docs" / "findings-ledger.json"

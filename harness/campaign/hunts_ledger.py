@@ -20,7 +20,7 @@ from typing import Any
 
 from checkers.base.json_file import mapping, read_object, real, sequence
 from harness.campaign.campaign_log import LOG
-from harness.real_systems.known_findings import EXAMPLES
+from harness.real_systems import EXAMPLES
 from nemesis.catalog import KINDS
 
 LEDGER = Path(__file__).resolve().parents[2] / "docs" / "hunts-ledger.json"

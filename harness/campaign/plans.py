@@ -16,8 +16,7 @@ from random import Random
 
 from harness.campaign.loop import Plan
 from harness.plain_words import listed
-from harness.real_systems.clean_runs import CLEAN_RUNS, spec_of
-from harness.real_systems.known_findings import FINDINGS
+from harness.real_systems import CLEAN_RUNS, FINDINGS, spec_of
 from harness.registry import load_subject, offered_workloads
 from harness.run.refused_before_start import check_spec, why_not, with_every_kind
 from harness.spec import Spec, WrongSpec

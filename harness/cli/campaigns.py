@@ -348,7 +348,7 @@ def findings(chosen: tuple[str, ...], times: int, backend: str, results: Path) -
     from harness.campaign.findings_ledger import take_over
     from harness.campaign.loop import RUNS
     from harness.campaign.plans import findings as plan_of
-    from harness.real_systems.clean_runs import names_of_runs
+    from harness.real_systems import names_of_runs
 
     known = names_of_runs()
     for name in chosen:

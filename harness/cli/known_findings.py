@@ -21,7 +21,7 @@ NOT_FOUND = 2
 
 
 def names(_: click.Context) -> list[str]:
-    from harness.real_systems.clean_runs import names_of_runs
+    from harness.real_systems import names_of_runs
 
     return names_of_runs()
 
@@ -39,7 +39,7 @@ def find(name: str, clean: bool, backend: str, seed: int | None, results: Path, 
     Exit code 0 if the finding was seen, 2 if it was not, 3 if the run could not be made.  With --clean: 0 if the
     counterpart is valid, else the exit code of its run.  The clean runs, such as etcd-set, have nothing to find.
     """
-    from harness.real_systems.clean_runs import spec_of
+    from harness.real_systems import spec_of
 
     spec = spec_of(name, secrets.randbelow(1_000_000) if seed is None else seed, backend, clean)
 
@@ -62,7 +62,7 @@ def find(name: str, clean: bool, backend: str, seed: int | None, results: Path, 
 
 
 def _say(judged: JudgedRun, console: Console) -> int:
-    """Print the story of the run (`real_systems/finding_story.py`), and return the exit code of `find`."""
+    """Print the story of the run (`real_systems.py`), and return the exit code of `find`."""
     if (story := judged.results.finding) is None:  # the run could not be judged
         console.print(judged.summary, highlight=False)
         return judged.exit_code

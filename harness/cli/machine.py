@@ -188,8 +188,7 @@ def known_names(own: str | None = None) -> dict[str, dict[str, str]]:
     Raises WrongSpec if that is no system."""
     from checkers.run_quality.waivers import WAIVABLE
     from harness.backends.leftovers import kept_clusters
-    from harness.real_systems.clean_runs import CLEAN_RUNS
-    from harness.real_systems.known_findings import FINDINGS
+    from harness.real_systems import CLEAN_RUNS, FINDINGS
     from harness.registry import BACKENDS, SUBJECTS, load_subject
     from nemesis.catalog import KINDS, kind_named, on_processes, summaries
 

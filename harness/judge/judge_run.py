@@ -43,7 +43,7 @@ from checkers.sealing.seal import seal
 from checkers.spark.session import SparkJudge
 from harness.judge.demands_of_run import demands_of
 from harness.judge.readable_copies import tabulate
-from harness.real_systems.finding_story import story_of
+from harness.real_systems import story_of
 from harness.registry import SUBJECTS, WORKLOADS, load_subject, load_workload
 from harness.spec import Spec, WrongSpec, unknown_name
 from system_under_test.own.subject import kept

@@ -15,7 +15,7 @@ import pytest
 
 from harness.campaign.page import PAGE
 from harness.cli.main import cli
-from harness.real_systems.clean_runs import spec_of
+from harness.real_systems import spec_of
 from harness.started import STARTED_AS
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ from pathlib import Path
 from journals import write_header
 
 from harness.campaign.findings_ledger import Try, last_of, note, read_ledger, rows, take_over, tries_in
-from harness.real_systems.known_findings import FINDINGS
+from harness.real_systems import FINDINGS
 
 
 def run_of(results: Path, revision: str, dirty: bool = False) -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.campaign.hunts_ledger import PROMISED, Hunt, hunt_in, read_ledger, rows, said_of, take_over
-from harness.real_systems.known_findings import EXAMPLES
+from harness.real_systems import EXAMPLES
 
 
 def run(verdict: str | None, replay: int = 0, **more: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from harness.campaign.plans import PARTS, Choices, draw, findings, hunt, hunt_for_bugs, night, replays
-from harness.real_systems.clean_runs import CLEAN_RUNS
+from harness.real_systems import CLEAN_RUNS
 from harness.registry import load_subject, offered_workloads
 from harness.run.refused_before_start import check_spec, lacking
 from harness.spec import Spec, WrongSpec

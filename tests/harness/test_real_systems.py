@@ -1,4 +1,4 @@
-"""Findings are data: each can be run, and counts only for the right reason."""
+"""Findings and clean runs are data: each can be run, counts only for the right reason, and has a story."""
 
 from __future__ import annotations
 
@@ -10,12 +10,24 @@ from typing import Any
 import pytest
 
 from checkers.base.history import Event, Type
+from checkers.base.results import FindingStory
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
 from checkers.catalog import BY_MODEL, CATALOG
-from harness.real_systems.known_findings import FINDINGS, found, in_words, witness_in_words
+from harness.campaign.findings_ledger import Try, clean_rows
+from harness.real_systems import (
+    CLEAN_RUNS,
+    FINDINGS,
+    found,
+    in_words,
+    names_of_runs,
+    spec_of,
+    story_of,
+    witness_in_words,
+)
 from harness.run.refused_before_start import check_spec
-from harness.spec import Spec
+from harness.spec import Spec, WrongSpec
+from harness.started import program
 from tests.support.results_of_runs import results_in
 
 
@@ -23,14 +35,13 @@ from tests.support.results_of_runs import results_in
 def test_a_finding_can_be_run(name: str) -> None:
     finding = FINDINGS[name]
     assert finding.checker in BY_MODEL | CATALOG
-    check_spec(finding.spec(name, 1, "docker"))
+    check_spec(spec_of(name, 1, "docker", clean=False))
     assert finding.published
 
 
 @pytest.mark.parametrize("name", [name for name, finding in FINDINGS.items() if finding.clean is not None])
 def test_a_counterpart_can_be_run_under_the_same_faults(name: str) -> None:
-    finding = FINDINGS[name]
-    found_in, clean = finding.spec(name, 1, "docker"), finding.spec(name, 1, "docker", clean=True)
+    found_in, clean = spec_of(name, 1, "docker", clean=False), spec_of(name, 1, "docker", clean=True)
     check_spec(clean)
     assert clean != found_in
     assert (clean.nemesis, clean.seed) == (found_in.nemesis, found_in.seed)
@@ -93,11 +104,6 @@ def test_a_complaint_of_a_server_shows_a_finding_that_no_client_met() -> None:
     )
 
 
-def test_a_finding_without_a_counterpart_says_so() -> None:
-    with pytest.raises(ValueError, match="no counterpart"):
-        FINDINGS["redis"].spec("redis", 1, "docker", clean=True)
-
-
 def results(verdict: str, *kinds: str) -> dict:
     figures = {"acknowledged": 100, "missing_from_last_read": 7}
     witnesses = [{"kind": kind, "summary": f"{kind}: T1 before T2"} for kind in kinds]
@@ -145,3 +151,100 @@ def test_a_death_is_the_finding_only_if_the_server_printed_why() -> None:
     assert not found(FINDINGS["hiqlite-power"], results_in(differ))
     died["summary"] += '; Error: WAL("Integrity: Attempt to read non-existent data of length 0'
     assert found(FINDINGS["hiqlite-power"], results_in(differ))
+
+
+@pytest.mark.parametrize("name", CLEAN_RUNS)
+def test_a_clean_run_can_be_run(name: str) -> None:
+    spec = spec_of(name, 7, "docker", clean=True)
+    check_spec(spec)
+    assert (spec.seed, spec.backend, spec.workload) == (7, "docker", CLEAN_RUNS[name].workload)
+
+
+def test_findings_and_clean_runs_have_names_of_their_own() -> None:
+    assert len(set(names_of_runs())) == len(FINDINGS) + len(CLEAN_RUNS)
+
+
+@pytest.mark.parametrize(
+    ("name", "clean", "words"),
+    [
+        ("etcd-set", False, "call it with --clean"),
+        ("redis", True, "no clean counterpart"),
+        ("etcd-sets", True, "did you mean 'etcd-set'"),
+    ],
+)
+def test_a_run_that_does_not_exist_is_refused(name: str, clean: bool, words: str) -> None:
+    with pytest.raises(WrongSpec, match=words):
+        spec_of(name, 1, "docker", clean)
+
+
+def test_a_row_counts_valid_runs_and_names_the_others() -> None:
+    tries = [Try("etcd-set", True, verdict == "valid", verdict, 60.0, "abcdabc") for verdict in ("valid", "unknown")]
+    rows = dict(zip(CLEAN_RUNS, clean_rows(tries), strict=True))
+    assert rows["etcd-set"][2:] == ("`set`", "`partition`, `pause`, `power`", "1 of 2 at abcdabc, 1 unknown")
+    assert rows["etcd-lists"][-1] == "not run yet"
+
+
+LOST = {
+    "verdict": "invalid",
+    "checkers": {
+        "set": {
+            "verdict": "invalid",
+            "looked_at": {"acknowledged": 100, "missing_from_last_read": 7},
+            "witness": [{"kind": "acknowledged element lost", "summary": "acknowledged element lost: 5 is missing"}],
+        }
+    },
+}
+VALID = {"verdict": "valid", "checkers": {}}
+UNKNOWN = {"verdict": "unknown", "checkers": {}}
+
+
+def story(name: str | None, results: dict, clean: bool = False) -> FindingStory | None:
+    return story_of(Spec(finding=name, clean=clean), results_in(results))
+
+
+def test_a_finding_that_was_seen_has_figures_a_witness_and_its_publication() -> None:
+    seen = story("redis", LOST)
+    assert seen is not None and seen.as_expected and not seen.clean
+    assert seen.system == "Redis 7.0 with Sentinel" and "down-after-milliseconds 2000" in seen.configuration
+    assert "acknowledged 100 elements, and 7 of them are missing" in seen.words
+    assert seen.witness == "acknowledged element lost: 5 is missing"
+    assert seen.published.startswith("Jepsen 2013")
+
+
+@pytest.mark.parametrize("results", [VALID, UNKNOWN])
+def test_a_finding_that_was_not_seen_is_not_told_as_if_it_were(results: dict) -> None:
+    missed = story("redis", results)
+    assert missed is not None and not missed.as_expected
+    assert missed.words.endswith("It did not show it.") and not missed.witness and not missed.published
+
+
+@pytest.mark.parametrize("name", ["mariadb", "etcd-set"])
+@pytest.mark.parametrize(("results", "words"), [(VALID, "and it did."), (UNKNOWN, "does not show that it did.")])
+def test_a_clean_run_says_whether_the_system_kept_its_promise(name: str, results: dict, words: str) -> None:
+    clean = story(name, results, clean=True)
+    assert clean is not None and clean.as_expected == (results is VALID)
+    assert clean.words.endswith(words)
+    kept = {"mariadb": "innodb_snapshot_isolation=ON", "etcd-set": "three nodes, linearizable reads"}
+    assert clean.configuration == kept[name]
+
+
+@pytest.mark.parametrize(("name", "clean"), [(None, False), ("no-such-finding", False), ("etcd-set", False)])
+def test_other_runs_have_no_story(name: str | None, clean: bool) -> None:
+    assert story(name, VALID, clean) is None
+
+
+def test_a_figure_that_is_missing_breaks_nothing() -> None:
+    bare = {"verdict": "invalid", "checkers": {"set": LOST["checkers"]["set"] | {"looked_at": {}}}}
+    seen = story("redis", bare)
+    assert seen is not None and "acknowledged some elements" in seen.words
+
+
+def test_the_command_that_runs_it_again_is_the_one_that_ran_it() -> None:
+    assert Spec(finding="redis", seed=7).rerun() == "make find-redis SEED=7"
+    assert Spec(finding="redis", seed=7, backend="docker").rerun() == "make find-redis SEED=7 BACKEND=docker"
+    assert Spec(finding="etcd-set", clean=True, seed=7).rerun() == f"{program()} find etcd-set --clean --seed 7"
+
+
+def test_a_finding_that_is_no_name_is_refused() -> None:
+    with pytest.raises(WrongSpec, match="must be a name"):
+        Spec.from_json({"finding": ["redis"]})
