@@ -24,8 +24,7 @@ from facts_of_runs import many
 from bench.instruments.figures import least_s, taken_s
 from checkers.spark.session import SparkJudge
 from harness.lake.lake import Lake
-from harness.lake.questions import QUESTIONS
-from harness.lake.sql import ask
+from harness.lake.sql import QUESTIONS, ask
 from harness.lake.tables import DATE, RUNS, SYSTEM, TABLES
 
 ROOT = Path(__file__).parents[1]

@@ -125,7 +125,7 @@ def compare(a: str, b: str, folder: Path | None, store: str, results: Path) -> N
 
 
 def _questions(_: click.Context) -> Iterable[str]:
-    from harness.lake.questions import QUESTIONS
+    from harness.lake.sql import QUESTIONS
 
     return QUESTIONS
 
@@ -152,7 +152,7 @@ def query(
     Without a question this lists the ready ones and the tables.  DuckDB answers in this process; with --spark-master,
     Spark SQL on a cluster, whose nodes must see the lake's folder.
     """
-    from harness.lake.questions import QUESTIONS
+    from harness.lake.sql import QUESTIONS, WrongQuery, ask
 
     if question is None:
         click.echo("\n".join(_what_there_is()))
@@ -164,7 +164,6 @@ def query(
         click.echo(statement.strip())
         return
     from checkers.spark.java import SparkUnavailable
-    from harness.lake.sql import WrongQuery, ask
 
     spark = None
     if spark_master:
@@ -186,7 +185,7 @@ def query(
 
 
 def _what_there_is() -> list[str]:
-    from harness.lake.questions import QUESTIONS
+    from harness.lake.sql import QUESTIONS
     from harness.lake.tables import TABLES
 
     lines = ["questions:", *(f"  {name:<12} {one.words}" for name, one in QUESTIONS.items())]

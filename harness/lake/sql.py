@@ -9,8 +9,10 @@ DuckDB gets its tables as rows in memory; it may open no file, load no extension
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -19,6 +21,22 @@ from harness.lake.tables import DATE, OLD_NAMES, RUNS, SYSTEM, TABLES
 
 if TYPE_CHECKING:
     from checkers.spark.session import SparkJudge
+
+
+class NamedQuestion(NamedTuple):
+    """words: what it asks, in one line.  sql: the statement."""
+
+    words: str
+    sql: str
+
+
+_HEAD = re.compile(r"^-- (\w+): (.+)$", re.MULTILINE)
+_, *_PARTS = _HEAD.split(Path(__file__).with_name("questions.sql").read_text(encoding="utf-8"))
+QUESTIONS: Mapping[str, NamedQuestion] = {
+    name: NamedQuestion(words, sql.strip().removesuffix(";"))
+    for name, words, sql in zip(_PARTS[::3], _PARTS[1::3], _PARTS[2::3], strict=True)
+}
+"""Name -> question."""
 
 Answer = tuple[Sequence[str], list[Mapping[str, Any]]]
 """Names of columns, and rows; times are UTC without a zone."""

@@ -14,8 +14,7 @@ from facts_of_runs import BEGIN, facts, violation, with_rows
 from checkers.spark.session import SparkJudge
 from harness.lake.facts import RunFacts
 from harness.lake.lake import Lake
-from harness.lake.questions import QUESTIONS
-from harness.lake.sql import WrongQuery, ask
+from harness.lake.sql import QUESTIONS, WrongQuery, ask
 from harness.lake.tables import RUNS, VIOLATIONS
 
 

@@ -1,28 +1,15 @@
-"""Questions over all runs that have a name, each as one statement that DuckDB and Spark SQL both speak."""
+-- Questions over all runs that have a name, each as one statement that DuckDB and Spark SQL both speak.
+-- In `latency` a percentile is the median over seconds of the second's own percentile, weighted by operations: the lake
+-- keeps no single latencies.
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class NamedQuestion:
-    """words: what it asks, in one line.  sql: the statement."""
-
-    words: str
-    sql: str
-
-
-UNPROVOKED = """
+-- unprovoked: Which violations were not preceded by any fault?
 SELECT r.started, r.system, r.workload, v.kind, v.checker, v.symptom, v.moment_ns / 1e9 AS at_s, r.path
 FROM violations v JOIN runs r ON v.run = r.run
 WHERE v.moment_ns >= 0 AND NOT EXISTS (
   SELECT 1 FROM faults f WHERE f.run = v.run AND f.injected_ns >= 0 AND f.injected_ns <= v.moment_ns)
-ORDER BY r.started DESC, at_s
-"""
+ORDER BY r.started DESC, at_s;
 
-SYMPTOMS = """
+-- symptoms: When was each symptom first and last seen, and is it seen more often?
 WITH seen AS (
   SELECT v.symptom, min(v.words) AS words, v.system, r.run, min(r.started) AS started
   FROM violations v JOIN runs r ON v.run = r.run WHERE v.place = 0 GROUP BY v.symptom, v.system, r.run),
@@ -31,10 +18,9 @@ SELECT symptom, system, count(*) AS runs, min(started) AS first_seen, max(starte
   count_if(started > latest - INTERVAL 7 DAYS) AS last_7_days,
   count_if(started <= latest - INTERVAL 7 DAYS AND started > latest - INTERVAL 14 DAYS) AS the_7_before,
   min(words) AS words
-FROM seen CROSS JOIN newest GROUP BY symptom, system ORDER BY last_seen DESC, runs DESC
-"""
+FROM seen CROSS JOIN newest GROUP BY symptom, system ORDER BY last_seen DESC, runs DESC;
 
-LATENCY = """
+-- latency: What are the latencies by week, system and kinds of fault in force?
 WITH seconds AS (
   SELECT CAST(date_trunc('WEEK', o.date) AS DATE) AS week, o.system, o.faults, o.f, o.count, o.p50_ms, o.p99_ms,
     o.max_ms
@@ -48,15 +34,13 @@ SELECT week, system, faults, f, sum(count) AS operations,
   round(min(CASE WHEN 2 * up_to_p50 >= of_all THEN p50_ms END), 1) AS p50_ms,
   round(min(CASE WHEN 2 * up_to_p99 >= of_all THEN p99_ms END), 1) AS p99_ms,
   round(max(max_ms), 1) AS max_ms
-FROM ranked GROUP BY week, system, faults, f ORDER BY week, system, faults, f
-"""
+FROM ranked GROUP BY week, system, faults, f ORDER BY week, system, faults, f;
 
-BEFORE = """
+-- before: What happened last before each kind of violation?
 SELECT v.kind, v.system, v.preceding, count(*) AS violations, count(DISTINCT v.run) AS runs
-FROM violations v GROUP BY v.kind, v.system, v.preceding ORDER BY v.kind, v.system, violations DESC
-"""
+FROM violations v GROUP BY v.kind, v.system, v.preceding ORDER BY v.kind, v.system, violations DESC;
 
-VACUITY = """
+-- vacuity: How many runs of each week proved nothing, and what did they lack most often?
 WITH missed AS (
   SELECT CAST(date_trunc('WEEK', c.date) AS DATE) AS week, c.system, c.name, count(DISTINCT c.run) AS runs
   FROM criteria c WHERE c.demanded AND NOT c.met GROUP BY week, c.system, c.name),
@@ -66,10 +50,9 @@ judged AS (
   SELECT CAST(date_trunc('WEEK', r.date) AS DATE) AS week, r.system, count(*) AS runs, count_if(r.vacuous) AS vacuous
   FROM runs r WHERE r.vacuous IS NOT NULL GROUP BY week, r.system)
 SELECT j.week, j.system, j.runs, j.vacuous, round(100 * j.vacuous / j.runs, 1) AS percent, m.missed_most, m.missed_in
-FROM judged j LEFT JOIN most m ON j.week = m.week AND j.system = m.system ORDER BY j.week, j.system
-"""
+FROM judged j LEFT JOIN most m ON j.week = m.week AND j.system = m.system ORDER BY j.week, j.system;
 
-FIXED = """
+-- fixed: Which symptoms are flaky, and which are not seen since which revision?
 WITH tests AS (
   SELECT r.run, r.system, r.workload, array_join(r.kinds, '+') AS kinds, coalesce(r.bug, '') AS bug, r.revision,
     r.started
@@ -93,29 +76,13 @@ SELECT symptom, system, workload, kinds, bug, sum(bad) AS seen_in, sum(runs) AS 
   coalesce(sum(CASE WHEN began > bad_at THEN runs END), 0) AS runs_since,
   CASE WHEN max(began) > max(bad_at) THEN 'fixed, perhaps'
        WHEN sum(CASE WHEN bad > 0 THEN runs - bad ELSE 0 END) > 0 THEN 'flaky' ELSE 'fails' END AS state
-FROM last_bad GROUP BY symptom, system, workload, kinds, bug ORDER BY state, symptom, system
-"""
+FROM last_bad GROUP BY symptom, system, workload, kinds, bug ORDER BY state, symptom, system;
 
-UNMET = """
+-- unmet: Which situations and roles did no fault ever meet?
 SELECT c.system, c.what, c.name, count(DISTINCT c.run) AS runs
-FROM coverage c GROUP BY c.system, c.what, c.name HAVING sum(c.looks) = 0 ORDER BY c.system, c.what, c.name
-"""
+FROM coverage c GROUP BY c.system, c.what, c.name HAVING sum(c.looks) = 0 ORDER BY c.system, c.what, c.name;
 
-COSTS = """
+-- costs: What does each checker cost?
 SELECT c.system, c.checker, count(*) AS runs, round(median(c.seconds), 3) AS median_s,
   round(max(c.seconds), 3) AS slowest_s
-FROM costs c GROUP BY c.system, c.checker ORDER BY slowest_s DESC
-"""
-
-QUESTIONS: Mapping[str, NamedQuestion] = {
-    "unprovoked": NamedQuestion("Which violations were not preceded by any fault?", UNPROVOKED),
-    "symptoms": NamedQuestion("When was each symptom first and last seen, and is it seen more often?", SYMPTOMS),
-    "latency": NamedQuestion("What are the latencies by week, system and kinds of fault in force?", LATENCY),
-    "before": NamedQuestion("What happened last before each kind of violation?", BEFORE),
-    "vacuity": NamedQuestion("How many runs of each week proved nothing, and what did they lack most often?", VACUITY),
-    "fixed": NamedQuestion("Which symptoms are flaky, and which are not seen since which revision?", FIXED),
-    "unmet": NamedQuestion("Which situations and roles did no fault ever meet?", UNMET),
-    "costs": NamedQuestion("What does each checker cost?", COSTS),
-}
-"""Name -> question.  In `latency` a percentile is the median over seconds of the second's own percentile, weighted by
-operations: the lake keeps no single latencies."""
+FROM costs c GROUP BY c.system, c.checker ORDER BY slowest_s DESC;
