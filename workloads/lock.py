@@ -91,10 +91,10 @@ class Holding(Generator):
 class Lock(Workload):
     name = "lock"
     summary = "locks are acquired, held and released"
-    checkers: ClassVar[tuple[str, ...]] = ("mutex",)
+    checkers = ("mutex",)
     functions: ClassVar[Mapping[str, str]] = {"acquire": "acquire", "release": "release"}
-    reads: ClassVar[frozenset[str]] = frozenset()
-    writes: ClassVar[frozenset[str]] = frozenset({"acquire", "release"})
+    reads = frozenset()
+    writes = frozenset({"acquire", "release"})
     real_test = "Threads compete for a lock while its holder is cut off or paused."
     invoked_share = 0.1
     ok_share = 0.5
@@ -119,9 +119,9 @@ class Lock(Workload):
 class FencedLock(Lock):
     name = "fenced-lock"
     summary = "locks with fencing tokens guard a register that refuses a smaller token"
-    checkers: ClassVar[tuple[str, ...]] = ("fenced-lock",)
+    checkers = ("fenced-lock",)
     functions: ClassVar[Mapping[str, str]] = {"acquire": "acquire_token", "write": "fenced_write", "release": "release"}
-    writes: ClassVar[frozenset[str]] = frozenset({"acquire", "write", "release"})
+    writes = frozenset({"acquire", "write", "release"})
     real_test = "A holder that was cut off or paused writes after another holder has written."
 
     def generator(self, placement: Placement) -> Generator:
@@ -131,6 +131,6 @@ class FencedLock(Lock):
 class LeasedLock(Lock):
     name = "leased-lock"
     summary = "locks with a lease, of which the server says how long it is valid"
-    checkers: ClassVar[tuple[str, ...]] = ("leased-lock",)
+    checkers = ("leased-lock",)
     functions: ClassVar[Mapping[str, str]] = {"acquire": "acquire_lease", "release": "release"}
     real_test = "Threads compete for a lock while its holder is cut off or paused, and while its lease ends."

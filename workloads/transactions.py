@@ -3,17 +3,30 @@
 Few keys are in use at a time, because a dependency needs two transactions that meet.  After a while a key is retired
 and a new one taken: lists stay short, and an anomaly at the beginning of a list is not hidden by its length.  Among the
 keys in use the first is chosen most often (Zipf): some keys then have much concurrency and others little.
+
+`bank`: money moves between accounts, and all balances are read at once.
+
+Transfers neither make nor destroy money, so every read shows the same total where reads are snapshots.  Accounts are
+few, so that transfers meet; amounts are often larger than a balance, so that some are refused.
+
+`long-fork`: single writes to pairs of registers, and reads of whole pairs.
+
+If two reads each see a write that the other one lacks, they saw two histories of the same database: a long fork.
+Parallel snapshot isolation allows it, and snapshot isolation forbids it (Sovran et al. 2011).  Every key is written at
+most once.  A pair is in use for `ROUND_S`; then all threads move on to the next.  Its two writers write as soon as the
+round begins, so that both writes are under way at once while others read the pair.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from checkers.base.history import CREATE
 from system_under_test.client import Placement, Request
-from workloads.generators import Call, Generator, Pick, Turn, reserve, zipf_of_moving
+from workloads.generators import Call, Generator, Mix, Pick, Step, Turn, reserve, zipf_of_moving
 from workloads.workload import Workload
 
 STEPS_MAX = 5
@@ -36,8 +49,8 @@ class TransactionWorkload(Workload):
     """write: how the history names a step that writes."""
 
     write: ClassVar[str]
-    reads: ClassVar[frozenset[str]] = frozenset({"txn"})
-    writes: ClassVar[frozenset[str]] = frozenset({"txn"})
+    reads = frozenset({"txn"})
+    writes = frozenset({"txn"})
     real_test = "Transactions that write the same keys overlap, and later ones read what they left."
 
     @staticmethod
@@ -74,7 +87,7 @@ class TransactionWorkload(Workload):
 class ListAppend(TransactionWorkload):
     name = "list-append"
     summary = "transactions that append to lists and read them"
-    checkers: ClassVar[tuple[str, ...]] = ("list-append",)
+    checkers = ("list-append",)
     functions: ClassVar[Mapping[str, str]] = {"txn": "transact_lists"}
     write = "append"
 
@@ -82,6 +95,102 @@ class ListAppend(TransactionWorkload):
 class RwRegister(TransactionWorkload):
     name = "rw-register"
     summary = "transactions that write registers and read them"
-    checkers: ClassVar[tuple[str, ...]] = ("rw-register",)
+    checkers = ("rw-register",)
     functions: ClassVar[Mapping[str, str]] = {"txn": "transact_registers"}
     write = "w"
+
+
+BALANCE = 10
+"""Of each account at first."""
+AMOUNT_MAX = 6
+TRANSFER_SHARE = 0.6
+
+
+class Bank(Workload):
+    """key_count accounts, at least two."""
+
+    name = "bank"
+    summary = "money moves between accounts, and all balances are read at once"
+    checkers = ("bank",)
+    functions: ClassVar[Mapping[str, str]] = {CREATE: "open_account", "transfer": "transfer", "read": "balances"}
+    reads = frozenset({"read"})
+    writes = frozenset({"transfer"})
+    real_test = "Transfers between the same accounts overlap, and balances are read while they happen."
+    unique_values = False
+    prefix = "a"
+
+    @staticmethod
+    def objects(key_count: int) -> int:
+        return max(2, key_count)
+
+    def keys(self) -> Sequence[str]:
+        return [DATABASE]
+
+    def set_up(self) -> Sequence[Request]:
+        return [Request(CREATE, DATABASE, payload=json.dumps([account, BALANCE])) for account in self.names]
+
+    def generator(self, placement: Placement) -> Generator:
+        transfer, read = Call(self._transfer), Call(lambda turn: Request("read", DATABASE))
+        mixed = Mix(((TRANSFER_SHARE, transfer), (1 - TRANSFER_SHARE, read)))
+        return reserve(placement, readers=read, others=mixed)
+
+    def final(self) -> Sequence[Request]:
+        return [Request("read", DATABASE)]
+
+    def _transfer(self, turn: Turn) -> Request:
+        source, target = turn.rng.sample(self.names, 2)
+        return Request("transfer", DATABASE, payload=json.dumps([source, target, turn.rng.randint(1, AMOUNT_MAX)]))
+
+
+ROUND_S = 0.1
+
+
+def pair(number: int) -> tuple[str, str]:
+    return f"f{number}a", f"f{number}b"
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds(Generator):
+    """One thread.  pairs: how many are in use at a time.  written: the last round in which it was a writer's turn."""
+
+    pairs: int
+    written: int = -1
+
+    def next(self, turn: Turn) -> tuple[Step, Generator]:
+        number = int(turn.time_s / ROUND_S)
+        if number > self.written and (key := self._mine(number, turn)) is not None:
+            return transaction([["w", key, turn.fresh()]]), replace(self, written=number)
+        both = pair(number * self.pairs + turn.rng.randrange(self.pairs))
+        return transaction([["r", key, None] for key in turn.rng.sample(both, 2)]), self
+
+    def _mine(self, number: int, turn: Turn) -> str | None:
+        """The key that this thread writes in a round: keys are dealt over the threads in turn."""
+        if turn.placement.reads_only:
+            return None
+        keys = [key for place in range(self.pairs) for key in pair(number * self.pairs + place)]
+        for place, key in enumerate(keys):
+            if (number * len(keys) + place) % turn.threads == turn.placement.thread:
+                return key
+        return None
+
+
+class LongFork(Workload):
+    name = "long-fork"
+    summary = "single writes to pairs of registers, and reads of whole pairs"
+    checkers = ("long-fork",)
+    functions: ClassVar[Mapping[str, str]] = {"txn": "transact_registers"}
+    reads = frozenset({"txn"})
+    writes = frozenset({"txn"})
+    real_test = "Several threads on several servers read a pair between its two writes."
+
+    def keys(self) -> Sequence[str]:
+        return [DATABASE]
+
+    def set_up(self) -> Sequence[Request]:
+        return [Request(CREATE, DATABASE)]
+
+    def generator(self, placement: Placement) -> Generator:
+        return Rounds(max(1, self.key_count // 4))
+
+    def final(self) -> Sequence[Request]:
+        return [transaction([["r", key, None] for key in pair(0)])]

@@ -1,6 +1,6 @@
 """Definition of a workload: what clients invoke in set-up, under faults and at the end, and which checkers judge it.
 
-A workload is one file in this folder and one entry in `harness/registry.py`.  It derives from `Workload` and states:
+A workload is one class of this folder and one entry in `harness/registry.py`.  It derives from `Workload` and states:
 
 * `functions`: the functions it invokes.  The key is the `f` that stands in the history, as the checker expects it; the
   value names the function of a client that serves it (`system_under_test/functions.py` lists them).  A subject runs
@@ -8,7 +8,7 @@ A workload is one file in this folder and one entry in `harness/registry.py`.  I
 * `checkers`: the names of the checkers that judge its histories.  Checkers over logs and traces come with the subject.
   A workload of a user's own may also state a model, a function or a checker itself (`checkers/models/checker.py`).
 * `reads` and `writes`: which `f` report a state, and which may change one.
-* `generator`: what one thread invokes during the main phase, a value of `workloads/generators/`.
+* `generator`: what one thread invokes during the main phase, a value of `workloads/generators.py`.
 * `final`: what is invoked after recovery, each request until it is ok.
 * `real_test`: in one sentence, what a run must contain to show anything.
 """
@@ -22,7 +22,7 @@ from checkers.base.history import CREATE
 from system_under_test.client import Placement as Placement
 from system_under_test.client import Request as Request
 from system_under_test.functions import Function
-from workloads.generators import Generator, Pace, Steady
+from workloads.generators import Call, Generator, Mix, Pace, Pick, Steady, Turn, reads_of, reserve, uniform
 
 if TYPE_CHECKING:  # on nodes, where a file with a workload and a client is read, there are no checkers
     from checkers.base.checker import Checker
@@ -108,3 +108,44 @@ class Workload:
     def final(self) -> Sequence[Request]:
         """Invoked after recovery, each until ok: a last read of every object."""
         raise NotImplementedError
+
+
+Calls = Sequence[tuple[float, str, Callable[[Turn], tuple[Any, ...]]]]
+"""Share, function, and what a request carries behind its function and its key."""
+
+
+def nothing(turn: Turn) -> tuple[()]:
+    """Return no values: a read."""
+    return ()
+
+
+def fresh(turn: Turn) -> tuple[int]:
+    """Return a value that no other request carries."""
+    return (turn.fresh(),)
+
+
+class MixedWorkload(Workload):
+    """A workload of calls that have nothing to do with each other.
+
+    A thread that only reads invokes the last function of `mix`; the others draw from all of them.
+    """
+
+    mix: ClassVar[Calls]
+    final_function: ClassVar[str] = ""
+    """Invoked of every object after recovery; "": the last function of `mix`."""
+
+    def pick(self) -> Pick:
+        """Return the choice of a key."""
+        return uniform(self.names)
+
+    def call(self, f: str, values: Callable[[Turn], tuple[Any, ...]]) -> Generator:
+        """Return calls of one function, of keys that `pick` chooses."""
+        key = self.pick()
+        return Call(lambda turn: Request(f, key(turn), *values(turn)))
+
+    def generator(self, placement: Placement) -> Generator:
+        calls = [(share, self.call(f, values)) for share, f, values in self.mix]
+        return reserve(placement, readers=calls[-1][1], others=Mix(tuple(calls)))
+
+    def final(self) -> Sequence[Request]:
+        return reads_of(self.final_function or self.mix[-1][1], self.names)

@@ -5,7 +5,7 @@ drain was lost.  Consumers are left out: a message may be delivered twice, and o
 """
 
 from workloads.generators import Call, uniform
-from workloads.queue import Queue
+from workloads.objects import Queue
 from workloads.workload import Request
 
 

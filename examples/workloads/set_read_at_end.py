@@ -5,7 +5,7 @@ queues and streams.  What was acknowledged and is missing from the last read was
 """
 
 from workloads.generators import Call, uniform
-from workloads.grow_set import GrowSet
+from workloads.objects import GrowSet
 from workloads.workload import Request
 
 

@@ -106,7 +106,7 @@ CODE_ON_NODES = (
     "krucible",
     "system_under_test",
     "workloads/__init__.py",
-    "workloads/generators",
+    "workloads/generators.py",
     "workloads/workload.py",
 )
 """With what a file may import that holds a system, its clients, a workload and a model at once."""

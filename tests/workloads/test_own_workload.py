@@ -30,7 +30,7 @@ NONE_STATED = "from workloads.workload import Workload\nclass Mine(Workload): ..
         (None, "there is no file"),
         ("def broken(:\n", "line 1: invalid syntax"),
         ("1 / 0\n", "cannot be run: ZeroDivisionError"),
-        ("from workloads.register import Register\n", "must define one class that derives from Workload"),
+        ("from workloads.registers import Register\n", "must define one class that derives from Workload"),
         (NONE_STATED, "Mine does not state its name and its summary"),
         (EXAMPLE.read_text().replace('"write": "write"', '"write": "shout"'), "no client can have the function shout"),
         (EXAMPLE.read_text().replace('frozenset({"write"})', "frozenset()"), NO_WRITE),

@@ -18,7 +18,7 @@ from system_under_test.client import Outcome, Placement, Request
 from system_under_test.kafka.client import KafkaClient, NeverCommitted
 from system_under_test.kafka.groups import COMMIT_FIRST, FIRST_CRASH, Crashed
 from system_under_test.kafka.records import TO_END, StillOpen
-from workloads.kafka_queue import SubscribedConsumer
+from workloads.kafka import SubscribedConsumer
 
 WHO = Placement(0, "c1", follows=True, reads_only=False)
 

@@ -20,7 +20,7 @@ from system_under_test.client import Outcome, Request
 from system_under_test.kafka.jars import HOME, jars_of
 from system_under_test.kafka.process import KafkaProcess
 from system_under_test.own.subject import Subject
-from workloads.kafka_queue import AssignedConsumer
+from workloads.kafka import AssignedConsumer
 
 ROOT = Path(__file__).parents[3]
 

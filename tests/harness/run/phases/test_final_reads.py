@@ -11,8 +11,8 @@ from harness.run.clock import MACHINE
 from harness.run.phases import UNRECOVERED_LIMIT_S, FinalReads
 from harness.spec import Spec
 from system_under_test.client import Outcome, Placement, Request
-from workloads.convergence import SetConvergence
-from workloads.grow_set import GrowSet
+from workloads.objects import GrowSet
+from workloads.registers import SetConvergence
 
 
 class AtEnd(GrowSet):

@@ -1,9 +1,14 @@
-"""`kafka-queue`, `kafka-consumers` and `kafka-transactions`: records are sent to partitions and polled by consumers; at
-the end each partition is polled to its end.
+"""Workloads of Kafka's own: `kafka-queue`, `kafka-consumers`, `kafka-transactions` and `kafka-offsets`.
 
-A poll of assigned partitions names the offset at which it begins: the one after the last record that an answer showed.
-So a consumer skips nothing when an answer is lost, and a skipped record was lost by the system.  Consumers that
-subscribe begin where their group has committed, and commit behind what an answer showed.
+In the first three records are sent to partitions and polled by consumers; at the end each partition is polled to its
+end.  A poll of assigned partitions names the offset at which it begins: the one after the last record that an answer
+showed.  So a consumer skips nothing when an answer is lost, and a skipped record was lost by the system.  Consumers
+that subscribe begin where their group has committed, and commit behind what an answer showed.
+
+`kafka-offsets`: consumer groups commit offsets, and a committed offset is a register.
+
+Beside the test, an exporter of consumer lag asks the brokers for the offsets of thousands of groups: a coordinator that
+is deposed meanwhile has more to do between two steps, and what happens between them shows.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from system_under_test.client import Outcome, Placement, Request
 from system_under_test.functions import Function
 from system_under_test.kafka.records import TO_END
 from workloads.generators import Call, Generator, Step, Turn
+from workloads.registers import Register
 from workloads.workload import Workload
 
 _POLL = json.dumps([["poll"]])
@@ -51,7 +57,7 @@ class AssignedConsumer(Generator):
 class KafkaQueue(Workload):
     name = "kafka-queue"
     summary = "records are sent to partitions, and polled by consumers with assigned partitions"
-    checkers: ClassVar[tuple[str, ...]] = ("kafka-read-to-end",)
+    checkers = ("kafka-read-to-end",)
     own_functions: ClassVar[Mapping[str, Function]] = {
         "send_records": Function("send records; the steps with [offset, value]", "payload", "anything"),
         "assign_partitions": Function("read these partitions from now on", "payload", "anything", observes=True),
@@ -62,8 +68,8 @@ class KafkaQueue(Workload):
         "assign": "assign_partitions",
         "poll": "poll_records",
     }
-    reads: ClassVar[frozenset[str]] = frozenset({"poll"})
-    writes: ClassVar[frozenset[str]] = frozenset({"send"})
+    reads = frozenset({"poll"})
+    writes = frozenset({"send"})
     real_test = (
         "Records are acknowledged during faults, and each partition is polled to its end after the last of them."
     )
@@ -164,3 +170,20 @@ class KafkaTransactions(KafkaQueue):
         places = range(turn.rng.randint(1, STEPS_MAX))
         steps = [["send", turn.rng.choice(self.names), turn.fresh(place)] for place in places]
         return Request("txn", str(steps[0][1]), int(turn.rng.random() < ABORT_SHARE), payload=json.dumps(steps))
+
+
+class KafkaOffsets(Register):
+    name = "kafka-offsets"
+    summary = "offsets that consumer groups commit, each a linearizable register; an exporter of lag asks meanwhile"
+    own_functions: ClassVar[Mapping[str, Function]] = {
+        "create_group": Function("make what a group commits offsets for", "key"),
+        "commit_offset": Function("commit an offset of a group", "key value"),
+        "committed_offset": Function("the offset that a group has committed", "key", "number or nil", observes=True),
+        "watch_lag": Function("ask for the offsets of many groups", "nothing"),
+    }
+    functions: ClassVar[Mapping[str, str]] = {
+        CREATE: "create_group",
+        "read": "committed_offset",
+        "write": "commit_offset",
+    }
+    background: ClassVar[Mapping[str, int]] = {"watch_lag": 6}

@@ -11,6 +11,7 @@ import pytest
 from checkers.base.history import Type
 from system_under_test.client import Outcome, Placement, Request
 from workloads.generators import (
+    VALUES_PER_TURN,
     Bursts,
     Call,
     Generator,
@@ -32,7 +33,6 @@ from workloads.generators import (
     zipf,
     zipf_of_moving,
 )
-from workloads.generators.generator import VALUES_PER_TURN
 
 OK = Outcome(Type.OK)
 
