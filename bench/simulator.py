@@ -28,7 +28,7 @@ from harness.campaign.swarm.world import play
 from harness.run.clock import clock_of
 from harness.run.conductor import Conductor
 from harness.run.context import prepare
-from harness.run.run_folder import RunFolder
+from harness.run.recorder import RunFolder
 from harness.spec import Spec
 from harness.terminal.progress import Progress
 from simulation.loop import SimulatedLoop

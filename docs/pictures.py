@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from rich.console import Console
 from rich.text import Text
 
-from harness.campaign.nights import write_dashboard
+from harness.campaign.page import write_dashboard
 from harness.judge.judge_run import judge
 from harness.lake.lake import Lake
 from harness.lake.past import past_runs, standings

@@ -89,7 +89,7 @@ BACKENDS: Mapping[str, BackendEntry] = {
     ),
     "simulator": BackendEntry(
         "machines, links, disks and clocks on virtual time: a minute in seconds, and one seed decides everything",
-        "harness.backends.simulator.backend:SimulatorBackend",
+        "harness.backends.simulator:SimulatorBackend",
         virtual_time=True,
         not_kept="nodes on virtual time exist only while their run goes on (`krucible step` replays a run)",
     ),

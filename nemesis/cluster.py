@@ -135,7 +135,7 @@ class Cluster(Protocol):
     async def await_line(self, server: str, pattern: str, nth: int, within_s: float, freeze: bool = False) -> str:
         """Return the n-th line that the server prints from now on and that matches, at once; "" if none is in time.
 
-        pattern: a regular expression, searched in each line; "" for an unusual line (`harness.agent.lines`).
+        pattern: a regular expression, searched in each line; "" for an unusual line (`harness.agent.files`).
         freeze: the server stands still from the line on, until `thaw` or the next signal, for two seconds at most.
         Raises CannotInject where the backend does not follow what servers print."""
         ...

@@ -23,7 +23,7 @@ from nemesis.cluster import PROCESSES, Cluster
 from system_under_test.subject import ProcessState
 
 if TYPE_CHECKING:
-    from nemesis.field import Field
+    from nemesis.measure import Field
 
 Range = tuple[float, float]
 

@@ -10,7 +10,7 @@ What it promises in every case:
 * Measuring never stretches a hold.  It goes on beside the hold and stops when the heal is due.  Only the hook
   `before_heal` may delay a heal, by at most COPY_LATE_S_MAX.
 
-Cards may overlap: each is played by a task of its own, and `nemesis.field` merges their orders.  Time
+Cards may overlap: each is played by a task of its own, and `nemesis.measure` merges their orders.  Time
 comes in as `clock` and passes in `asyncio.sleep`, so that the same code runs on virtual time.
 
 Plays cards that are dealt while a run goes on: the next play is chosen when the one before begins.
@@ -33,7 +33,6 @@ from typing import Any, TypeVar
 from checkers.record.faults import Achieved, Card, Condition, Fault, FaultRecord, Measurement, Ordered, Proof
 from nemesis.catalog import KINDS, kind_named
 from nemesis.cluster import LINKS, CannotInject, CannotReach, Cluster
-from nemesis.field import Field
 from nemesis.kind import Kind
 from nemesis.measure import (
     AS_ORDERED,
@@ -41,6 +40,7 @@ from nemesis.measure import (
     INDETERMINATE,
     WINDOW_S,
     FaultRecords,
+    Field,
     Hooks,
     Meter,
     proof_of,

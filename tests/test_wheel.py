@@ -115,7 +115,7 @@ def test_the_image_of_docker_nodes_is_made_of_the_installed_code(krucible: Kruci
 
 
 def test_it_has_no_revision_of_the_project_in_whose_folder_it_is_installed(krucible: Krucible) -> None:
-    ended = krucible("-c", "from harness.run.run_folder import revision; print(revision())")
+    ended = krucible("-c", "from harness.run.recorder import revision; print(revision())")
     assert ended.stdout.strip() == "Revision(revision='', dirty=False)"
 
 

@@ -61,7 +61,7 @@ from checkers.record.journal import (
 from checkers.record.outcome import Recovery, RunOutcome, SeenLeader
 from checkers.record.writing import as_json
 from checkers.sealing.manifest import write_manifest
-from harness.judge.demands_of_run import demands_of
+from harness.judge.judge_run import demands_of
 from harness.spec import LIMITS, Spec
 
 FAULT = "c2 and n5 cannot reach each other"

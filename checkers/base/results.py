@@ -23,7 +23,7 @@ from checkers.record.writing import as_json, write_text_whole
 
 RESULTS = "results.json"
 ATTRIBUTION = "attribution.json"
-"""How often a run showed its violation without each of its faults (`harness.campaign.attribute`)."""
+"""How often a run showed its violation without each of its faults (`harness.campaign.shrink`)."""
 VACUITY, AVAILABILITY, STATISTICS = "vacuity", "availability", "statistics"
 """The checkers whose details have types of their own."""
 

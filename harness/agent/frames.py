@@ -9,7 +9,7 @@
                     {"id": 7, "errno": 2, "words": "..."}             the agent's refusal, in its own words
                     {"event": "exit", ...}                            answers no request
 
-A verb is `Class.method` of the agent (`harness.agent.verbs`); its arguments travel by their names.
+A verb is `Class.method` of the agent (`harness.agent.process`); its arguments travel by their names.
 
 The magic is there because a stray print into the stream would otherwise be read as a length of a gigabyte.
 """

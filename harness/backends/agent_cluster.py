@@ -20,11 +20,11 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from checkers.record.header import ClockOffset
 from harness.agent.disk.verbs import DATA, DiskVerbs
+from harness.agent.files import Lines
 from harness.agent.hosted_clients import ClientsApart
-from harness.agent.lines import Lines
 from harness.agent.network import BeaconVerbs, Trials
+from harness.agent.process import NodeVerbs
 from harness.agent.server import ServerProcess
-from harness.agent.verbs import NodeVerbs
 from harness.agent.wall_clock import ClockVerbs
 from harness.backends.agent_link import AgentClientHost, AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClientHost, ClusterSpec, Entrance, Exit, HostHealth

@@ -115,7 +115,7 @@ class AgentLink:
     async def ask(self, verb: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> T: ...
 
     async def ask(self, verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the agent (`harness.agent.verbs`) with its own arguments; returns and raises as `call`.
+        """Call a method of the agent (`harness.agent.process`) with its own arguments; returns and raises as `call`.
 
         The limit is that of the method (`frames.limit`)."""
         given = signature_of(verb).bind(None, *args, **kwargs).arguments

@@ -1,4 +1,4 @@
-"""The commands that make many runs: `nightly`, `hunt`, `hunt-bugs`, `findings`, `replay` and `shrink`."""
+"""The commands that make many runs, or a known one: `nightly`, `hunt`, `replay`, `shrink`, `attribute`, `find` and others."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from checkers.base.verdict import HARNESS_FAILED
-from harness.cli.known_findings import names
-from harness.cli.parameters import Name, nemeses, results_in, spec_option, trust, workloads
+from harness.cli.parameters import Name, beside, nemeses, note_folder, results_in, spec_option, trust, workloads
 from harness.spec import Spec, WrongSpec, unknown_name
 from harness.started import program
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from harness.campaign.loop import Plan
     from harness.campaign.shrink import Shrunk
     from harness.lake.lake import Lake
+    from harness.run.session import JudgedRun
 
 _DEFAULT = Spec()
 _PARTS = ("canary", "clean", "peer", "bugs")
@@ -77,17 +77,17 @@ def _night(plan: Plan, folder: Path, console: Console) -> int:
 
     A night that is interrupted (a job that ran out of its time) also leaves its summary, dashboard and failures.
     """
-    from harness.campaign import nights
+    from harness.campaign import page
     from harness.campaign.campaign_log import CampaignLog
     from harness.campaign.page import SUMMARY, headline
     from harness.lake.past import past_runs, standings
-    from harness.run.run_folder import revision
+    from harness.run.recorder import revision
 
     began, at = datetime.now(UTC), revision()
     known_revision = "" if at.dirty else at.revision
     folder.mkdir(parents=True, exist_ok=True)
-    failures = nights.kept(folder)
-    again = nights.due(failures, known_revision)
+    failures = page.kept(folder)
+    again = page.due(failures, known_revision)
     if again:
         console.print(f"{len(again)} runs that failed before come first")
     tests = [*again, *(spec for spec in plan.tests if spec not in set(again))]
@@ -99,19 +99,19 @@ def _night(plan: Plan, folder: Path, console: Console) -> int:
         code, interrupted = HARNESS_FAILED, True
     with CampaignLog.open(folder, {"campaign": plan.name, **plan.identity}, goes_on=True) as log:
         now = began.isoformat(timespec="seconds")
-        nights.keep(folder, nights.after(failures, log.runs, folder, known_revision, now))
+        page.keep(folder, page.after(failures, log.runs, folder, known_revision, now))
         lake = _lake_above(folder)
         runs = past_runs(lake)
         before, since = (
             [run for run in runs if (run.started >= began.replace(microsecond=0)) is late] for late in (False, True)
         )
         standing = standings(before, since)
-        lines = nights.words_of(standing, runs, datetime.now(UTC))
+        lines = page.words_of(standing, runs, datetime.now(UTC))
         summary = folder / SUMMARY
         summary.write_text("\n".join([summary.read_text(encoding="utf-8"), *lines, ""]), encoding="utf-8")
-        dashboard = nights.write_dashboard(folder, headline(plan, log), standing, runs, lake.folder.parent)
-        nights.write_badge(folder, code, standing)
-    nights.add_to_step_summary(summary.read_text(encoding="utf-8"))
+        dashboard = page.write_dashboard(folder, headline(plan, log), standing, runs, lake.folder.parent)
+        page.write_badge(folder, code, standing)
+    page.add_to_step_summary(summary.read_text(encoding="utf-8"))
     console.print("\n".join([*(one.line() for one in standing), f"dashboard: {dashboard}"]))
     if interrupted:
         raise KeyboardInterrupt
@@ -134,6 +134,12 @@ def _summary(plan: Plan, log: CampaignLog) -> list[str]:
 
 def _end(code: int) -> NoReturn:
     raise click.exceptions.Exit(code)
+
+
+def names(_: click.Context) -> list[str]:
+    from harness.real_systems import names_of_runs
+
+    return names_of_runs()
 
 
 @click.command(short_help="Run every test and every planted bug over several seeds.")
@@ -317,7 +323,7 @@ def hunt_bugs(
     from harness.campaign.page import SUMMARY
     from harness.campaign.plans import hunt_for_bugs
     from harness.registry import check_names
-    from harness.run.run_folder import revision
+    from harness.run.recorder import revision
 
     base = Spec(subject=subject, backend=backend, time_limit_s=time_limit_s, stop_on_violation=stop_on_violation)
     check_names(replace(base, nemesis=nemesis or _DEFAULT.nemesis))
@@ -428,7 +434,7 @@ def shrink(run_folder: Path, times: int, needed: int, minutes: float | None, tru
     """
     from harness.campaign import shrink as shrinking
     from harness.judge.judge_run import spec_of
-    from harness.run.schedule_to_play import read_schedule
+    from harness.run.refused_before_start import read_schedule
 
     if not 1 <= needed <= times:
         raise WrongSpec(f"--needed must be at least 1 and at most --times, not {needed} of {times}")
@@ -482,3 +488,100 @@ def _shrunk(found: Shrunk, root: Path, folder: Path, wanted: frozenset[tuple[str
     for what, of in (("the original", root), ("the smallest", Path((same or tried.failing)[0]))):
         lines += [f"report of {what}: {of / 'report.html'}"]
     return lines
+
+
+@click.command(short_help="Try out which faults a violation needs.")
+@click.argument("run_folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--times", default=12, show_default=True, help="Runs of each schedule.")
+@click.option("--shift", default=0.5, show_default=True, help="Seconds by which each fault is moved; 0: by none.")
+@click.option(
+    "--minutes", type=click.FloatRange(0), default=None, help="No run begins after so many.  [default: no end]"
+)
+@trust
+def attribute(run_folder: Path, times: int, shift: float, minutes: float | None, trust: bool) -> None:
+    """Run the test in RUN_FOLDER again without each of its faults, and with each one earlier and later.
+
+    Says how often its violation was seen each time, with bounds, and writes that on the page of the run.  A run with
+    many faults takes long: shrink it first.  What was tried is kept in RUN_FOLDER/attribution, so the command may be
+    broken off and given again.  Exit 0 if every schedule was run often enough, else 2.
+    """
+    from rich.console import Console
+
+    from harness.campaign import shrink as attribution
+    from harness.campaign.shrink import Limits, Reruns, ShrinkCandidate, TrialLog
+    from harness.judge.judge_run import spec_of
+    from harness.report.render import render
+    from harness.run.refused_before_start import read_schedule
+
+    if times < 1 or shift < 0:
+        raise WrongSpec(f"--times must be at least 1 and --shift at least 0, not {times} and {shift:g}")
+    root, wanted = violated_run(run_folder)
+    spec, folder = spec_of(root, trust), root / "attribution"
+    folder.mkdir(exist_ok=True)
+    written = Path(spec.schedule) if spec.schedule is not None else None
+    schedule = written if written is not None and written.exists() else root / "schedule.json"
+    original = ShrinkCandidate(read_schedule(schedule), spec.nodes)
+    log = TrialLog.read(folder / "tried.json")
+    end_s = time.monotonic() + minutes * 60 if minutes is not None else float("inf")
+    limits = Limits(1, times, lambda: time.monotonic() < end_s, wanted)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    found = attribution.attribute(original, shift, Reruns(spec, folder, log.runs), limits, log, console.print)
+    attribution.keep(root, found)
+    console.print("\n".join(["", *(one.line() for one in found)]))
+    console.print(f"report: {render(root)}")
+    raise click.exceptions.Exit(0 if all(one.runs >= times for one in found) else 2)
+
+
+NOT_FOUND = 2
+
+
+@click.command(short_help="See a known finding in a real system again.")
+@click.argument("name", type=Name(names))
+@click.option("--clean", is_flag=True, help="Run the counterpart, which keeps the promise.")
+@spec_option("backend")
+@click.option("--seed", type=int, default=None, help="Decides every random choice.  [default: a fresh one]")
+@results_in("results")
+@note_folder
+def find(name: str, clean: bool, backend: str, seed: int | None, results: Path, note_folder: Path | None) -> None:
+    """Run a system in the way in which it is known to break a promise, and say what was found.
+
+    Exit code 0 if the finding was seen, 2 if it was not, 3 if the run could not be made.  With --clean: 0 if the
+    counterpart is valid, else the exit code of its run.  The clean runs, such as etcd-set, have nothing to find.
+    """
+    from harness.real_systems import spec_of
+
+    spec = spec_of(name, secrets.randbelow(1_000_000) if seed is None else seed, backend, clean)
+
+    from harness.run.refused_before_start import check_spec
+
+    check_spec(spec)
+
+    from harness.campaign.findings_ledger import note
+    from harness.plain_words import as_typed
+    from harness.run.session import Aside, run_and_judge
+    from harness.terminal.progress import LastingConsole
+
+    console, began_s = LastingConsole(soft_wrap=True), time.monotonic()
+    judged = run_and_judge(spec, results, None, console, note_folder, Aside(beside=beside()))
+    code = _say(judged, console)
+    if code != HARNESS_FAILED:
+        note(results, name, clean, code == 0, time.monotonic() - began_s, judged.folder)
+    console.print(f"report: {as_typed(judged.report)}", highlight=False)
+    raise click.exceptions.Exit(code)
+
+
+def _say(judged: JudgedRun, console: Console) -> int:
+    """Print the story of the run (`real_systems.py`), and return the exit code of `find`."""
+    if (story := judged.results.finding) is None:  # the run could not be judged
+        console.print(judged.summary, highlight=False)
+        return judged.exit_code
+    console.print(f"\n{story.system} ({story.configuration})", highlight=False)
+    console.print(story.words, highlight=False, style="red" if story.witness else None)
+    if story.witness:
+        console.print(f"The smallest witness, {story.witness}", highlight=False, markup=False)
+        console.print(f"Published: {story.published}", highlight=False)
+    if not story.as_expected:
+        console.print(judged.summary, highlight=False)
+    if story.clean or (judged.exit_code == HARNESS_FAILED and not story.as_expected):
+        return judged.exit_code
+    return 0 if story.as_expected else NOT_FOUND

@@ -1,14 +1,19 @@
-"""The command `explore`: every order of the small, in place of chance."""
+"""The commands on virtual time without a run: `explore` searches orders of steps, `swarm` plays storms of seeds."""
 
 from __future__ import annotations
 
+import json
 import os
-from typing import TYPE_CHECKING
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 from click.core import ParameterSource
 
+from harness.cli.parameters import spark_master
 from harness.spec import WrongSpec, unknown_name
+from harness.started import program
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -163,3 +168,155 @@ def _broken(console: Console, found: Explored, steps: ClusterSteps, counted: str
 def _counted(states: int, transitions: int, cpu_s: float) -> str:
     rate = f"{states / max(cpu_s, 1e-9):,.0f} states a CPU s"
     return f"{states:,} states, {transitions:,} transitions, {cpu_s:.1f} CPU s ({rate})"
+
+
+_LAYERS = ("core", "node")
+
+
+def _end(code: int) -> NoReturn:
+    raise click.exceptions.Exit(code)
+
+
+@click.command(short_help="Storms against the bundled KRaft on virtual time: thousands of seeds, on Spark.")
+@click.option("--seeds", type=click.IntRange(1), default=1000, show_default=True, help="How many.")
+@click.option("--first-seed", type=click.IntRange(0), default=None, help="The first one.  [default: a fresh one]")
+@click.option(
+    "--layer",
+    type=click.Choice(_LAYERS),
+    default=None,
+    help="core: the consensus core alone.  node: whole nodes.  [default: each in turn]",
+)
+@click.option(
+    "--whole", type=click.IntRange(0), default=0, show_default=True, help="Whole runs besides, with all bytes."
+)
+@click.option("--seconds", type=click.FloatRange(5), default=60.0, show_default=True, help="Simulated, of each storm.")
+@click.option("--rate", type=click.FloatRange(1), default=50.0, show_default=True, help="Operations per second.")
+@click.option("--nodes", type=click.IntRange(0, 9), default=0, help="Servers.  [default: 3 or 5, as the seed draws]")
+@click.option("--bug", default="", help="Plant this bug, to see how soon it is found.")
+@click.option("--unguided", is_flag=True, help="Aim no wave at what the waves before it met seldom.")
+@click.option("--until-found", is_flag=True, help="End after the first wave in which something was found.")
+@click.option("--minutes", type=click.FloatRange(0), default=float("inf"), help="No wave begins after so many.")
+@click.option("--each", type=click.IntRange(1), default=50, show_default=True, help="Seeds of one task of Spark.")
+@click.option("--replay", type=click.Path(path_type=Path), default=None, help="Only play this schedule again.")
+@click.option(
+    "--plays", type=click.IntRange(0), default=400, show_default=True, help="Plays to make a failure smaller."
+)
+@spark_master
+@click.option("--results", type=click.Path(path_type=Path), default=Path("results/swarm"), show_default=True)
+def swarm(
+    seeds: int,
+    first_seed: int | None,
+    layer: str | None,
+    whole: int,
+    seconds: float,
+    rate: float,
+    nodes: int,
+    bug: str,
+    unguided: bool,
+    until_found: bool,
+    minutes: float,
+    each: int,
+    replay: Path | None,
+    plays: int,
+    spark_master: str | None,
+    results: Path,
+) -> None:
+    """Play a storm for each seed: a cluster on virtual time, faults drawn by the seed, some aimed at a moment of the
+    protocol, such as an election or the write of a vote.
+
+    After every event the invariants of the protocol are checked, and at the end every answer.  Then all is healed, and
+    a majority must make progress.  A failing seed is made smaller and kept as a schedule, which replays byte for byte.
+
+    \b
+    A first failing swarm:  krucible swarm --seeds 100 --bug lone-vote
+    Its schedule again:     krucible swarm --replay results/swarm/FOLDER/findings/NAME.json
+    A clean night:          krucible swarm --seeds 10000
+
+    The same command with the same --first-seed goes on where a swarm was broken off.  On a cluster (--spark-master),
+    every node needs Krucible installed.
+
+    \b
+    Exit codes:
+      0  no seed failed; or, with --bug, the bug was found
+      1  a seed broke a rule
+      2  with --bug: no seed found it; or a seed took too long
+      3  a seed could not be played, or the command was called wrongly
+    """
+    from rich.console import Console
+
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    if replay is not None:
+        _end(_replay(replay, console))
+    from checkers.spark.session import SparkJudge, SparkUnavailable
+    from harness.campaign.swarm import swarm as swarms
+    from harness.campaign.swarm.work import SeedTask
+    from harness.run.recorder import revision
+    from system_under_test.kraft.raft.decisions import BUGS
+
+    if bug and bug not in BUGS:
+        raise WrongSpec(unknown_name("planted bug", bug, BUGS))
+    first = secrets.randbelow(1_000_000) if first_seed is None else first_seed
+    at = revision()
+    plain = SeedTask((), layer or "", seconds, rate, nodes, bug, at.revision + ("-changed" if at.dirty else ""))
+    folder = results / f"{first}-{layer or 'all'}{'-' + bug if bug else ''}"
+    spark = SparkJudge(spark_master)
+    spark.start_in_background()
+    run = swarms.Swarm(folder, plain, console.print, each, guided=not unguided)
+    console.print(f"seeds {first} to {first + seeds - 1}, kept in {folder}")
+    try:
+        run.run(range(first, first + seeds), spark, minutes, until_found)
+        kept = run.keep_findings(plays)
+        found = swarms.summary(run, spark)
+    except SparkUnavailable as problem:
+        raise WrongSpec(f"Spark cannot be used: {problem}") from None
+    finally:
+        spark.stop()
+    (folder / "summary.json").write_text(json.dumps(found, indent=1) + "\n")
+    console.print("\n".join(swarms.in_words(found)))
+    for path in kept:
+        console.print(f"again: {program()} swarm --replay {path}")
+    code = _code([row["verdict"] for row in run.rows], planted=bool(bug))
+    if whole and code in (0, 1):
+        code = max(code, _whole(whole, first, bug, folder, console))
+    _end(code)
+
+
+def _code(verdicts: list[str], *, planted: bool) -> int:
+    if "failed" in verdicts:
+        return 3
+    if planted:
+        return 0 if "invalid" in verdicts else 2
+    return 1 if "invalid" in verdicts else 2 if "too long" in verdicts else 0
+
+
+def _replay(path: Path, console: object) -> int:
+    from harness.campaign.swarm.swarm import replay, words
+
+    say = console.print  # type: ignore[attr-defined]
+    try:
+        played, compared = replay(path)
+    except (ValueError, OSError) as problem:
+        raise WrongSpec(f"{path} cannot be played: {problem}") from None
+    say(f"{words(played.scenario)}, layer {played.scenario.layer}, seed {played.scenario.seed}")
+    for card in played.scenario.cards:
+        when = f"after {card.moment} number {card.nth} + {card.delay_s:g} s" if card.moment else f"at {card.at_s:g} s"
+        say(f"  {when}: {card.fault} {card.who}{' ' + card.how if card.how else ''} for {card.for_s:g} s")
+    for found in played.found:
+        say(f"at {found.time_s:.3f} s: {found.rule}: {found.what}")
+    say(f"digest {played.digest}{': ' + compared if compared else ''}")
+    return 1 if played.found else 0
+
+
+def _whole(count: int, first: int, bug: str, folder: Path, console: object) -> int:
+    """A sample with all bytes and the whole conductor: runs as users make them, on the backend `simulator`."""
+    from harness.campaign.loop import run_child
+    from harness.spec import Spec
+
+    say, worst = console.print, 0  # type: ignore[attr-defined]
+    kinds = "partition,kill,pause,power,clock"
+    for seed in range(first, first + count):
+        spec = Spec(nemesis=kinds, backend="simulator", seed=seed, rate_hz=50.0, bug=bug or None)
+        child = run_child(spec.words(), folder / "whole", folder / "whole.log")
+        say(f"whole run, seed {seed}: exit {child.exit_code} ({child.seconds:.0f} s) {child.folder or ''}")
+        worst = max(worst, 0 if child.exit_code == 2 else child.exit_code)  # short of luck is no finding
+    return worst

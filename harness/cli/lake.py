@@ -1,9 +1,13 @@
-"""The commands over all runs: `runs`, `compare` and `query`."""
+"""The commands over stored runs: `runs`, `compare`, `query`, `serve`, and `step` (one of them, by operation)."""
 
 from __future__ import annotations
 
+import ipaddress
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+import secrets
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -11,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.parameters import Name, nemeses, results_in, spark_master, store, subjects, workloads
+from harness.cli.parameters import Name, RunAddress, nemeses, results_in, spark_master, store, subjects, workloads
 from harness.spec import WrongSpec, unknown_name
 
 if TYPE_CHECKING:
     from harness.lake.lake import Lake
+    from harness.serve.sources import Source
+    from harness.stepping import RunStep
 
 VERDICTS = ("valid", "invalid", "unknown", "harness failed", "not judged")
 in_lake = click.option(
@@ -39,7 +45,7 @@ def lake_at(folder: Path | None, results: Path, store: str = "") -> Lake:
 
 
 def _moment(_: click.Context, __: click.Parameter, text: str | None) -> datetime | None:
-    from harness.lake.listing import moment
+    from harness.lake.past import moment
 
     try:
         return moment(text) if text else None
@@ -81,13 +87,13 @@ def runs(
 ) -> None:
     """List the runs of the lake, the newest first: when, verdict, what was run, symptom, folder."""
     from harness.backends.leftovers import kept_clusters
-    from harness.lake import listing
+    from harness.lake import past
 
     lake = lake_at(folder, results, store)
     if rebuild and not store:
         held = lake.rebuild(results.resolve(), lambda line: click.echo(line, err=True))
         click.echo(f"the lake in {lake.folder} holds {held} runs", err=True)
-    found = listing.runs(lake, listing.Filter(verdict=verdict or "", **wanted), limit or None)
+    found = past.runs(lake, past.Filter(verdict=verdict or "", **wanted), limit or None)
     if as_json:
         for run in found:
             click.echo(json.dumps(run, default=str))
@@ -95,7 +101,7 @@ def runs(
     if not found:
         click.echo(f"no run in {lake.folder} is like this; `krucible runs --rebuild` reads the run folders anew")
         return
-    click.echo("\n".join(listing.lines(found)))
+    click.echo("\n".join(past.lines(found)))
     for kept in kept_clusters():
         from harness.cli.ending import line_of
 
@@ -208,3 +214,142 @@ def _cell(value: Any) -> str:
     if isinstance(value, list):
         return ",".join(map(str, value))
     return "-" if value is None else str(value)
+
+
+_HELP = "Enter: next   N: N steps   v: to the next violation   f: to the next fault   /TEXT: to a line with it   q: end"
+
+
+@click.command(short_help="Replay a stored run in the terminal, operation by operation.")
+@click.argument("run_folder", type=RunAddress())
+@click.option("--key", default=None, help="Only operations on this object.")
+@click.option("--from", "from_s", type=float, default=0.0, help="Begin at this second of the test.")
+@click.option("--to", "to_s", type=float, default=math.inf, help="End at this second.  [default: the end]")
+def step(run_folder: Path, key: str | None, from_s: float, to_s: float) -> None:
+    """Replay the run in RUN_FOLDER: each operation with the faults in force, elections, violations, and the states that
+    its object may have afterwards.
+
+    On a terminal it stops after every step; `?` says how to go on.  Elsewhere it prints all steps.
+    """
+    from checkers.base.history import MalformedHistory
+    from checkers.catalog import names_in
+    from harness.judge.judge_run import spec_of
+    from harness.registry import load_workload
+    from harness.stepping import steps_of
+
+    root = run_folder.resolve()
+    if not (root / "test.json").exists():
+        raise WrongSpec(f"{run_folder} is not a run folder: it holds no test.json")
+    try:
+        steps = steps_of(root, names_in(load_workload(spec_of(root)).checkers), key)
+        chosen = (one for one in steps if from_s * 1e9 <= one.time_ns <= to_s * 1e9)
+        if not (_one_by_one if sys.stdin.isatty() and sys.stdout.isatty() else _all)(chosen):
+            raise WrongSpec(f"{run_folder} has no such step" + (f" of the object {key}" if key else ""))
+    except MalformedHistory as problem:
+        raise WrongSpec(str(problem)) from None
+
+
+def _all(steps: Iterator[RunStep]) -> int:
+    """Print them; how many."""
+    shown = 0
+    for shown, one in enumerate(steps, 1):  # noqa: B007 - their number is what is wanted
+        click.echo(one.line())
+    return shown
+
+
+def _one_by_one(steps: Iterator[RunStep]) -> int:
+    """Print them as the user asks for them; how many were shown."""
+    click.echo(_HELP)
+    shown, left, until = 0, 1, ""
+    for one in steps:
+        click.echo(one.line())
+        shown += 1
+        left -= 1
+        reached = (until in ("violation", "fault") and one.kind == until) or (
+            until[:1] == "/" and until[1:] in one.line()
+        )
+        if (until and not reached) or left > 0:
+            continue
+        left, until = _asked()
+        if left == 0:
+            break
+    return shown
+
+
+def _asked() -> tuple[int, str]:
+    """Return how many steps, and until what; 0 steps to end."""
+    while True:
+        words = click.prompt(">", default="", show_default=False, prompt_suffix=" ").strip()
+        if words in ("q", "quit"):
+            return 0, ""
+        if words.isdigit() and int(words) > 0:
+            return int(words), ""
+        if words in ("v", "f"):
+            return 1, "violation" if words == "v" else "fault"
+        if words.startswith("/") and len(words) > 1:
+            return 1, words
+        if not words:
+            return 1, ""
+        click.echo(_HELP)
+
+
+PORT = 8321
+
+
+@click.command(short_help="Show all runs on a local page: filter, compare, watch.")
+@click.argument("stores", nargs=-1, metavar="[STORES]...")
+@results_in("results")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; any but loopback wants a token.")
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0: any free one.")
+@click.option("--token", default=None, help="What readers must know.  [default: a fresh token, if one is needed]")
+@click.option("--name", "names", multiple=True, help="A host name by which readers may address this server.")
+def serve(
+    stores: tuple[str, ...], results: Path, host: str, port: int, token: str | None, names: tuple[str, ...]
+) -> None:
+    """Show all runs of --results, and of STORES, on a local page: other results folders, or object stores (s3://…).
+
+    The page only reads.  It listens at loopback; at any other address it wants the token that is printed.
+    """
+    from harness.serve.app import listen, serve_until_stopped
+
+    sources = [_source("results", str(results))]
+    sources += [_source(f"{number}: {place.partition('?')[0]}", place) for number, place in enumerate(stores, 1)]
+    if token is None and not _is_loopback(host):
+        token = secrets.token_urlsafe(24)
+    try:
+        socket = listen(host, port)
+    except OSError as problem:
+        raise WrongSpec(f"cannot listen at {host} port {port}: {problem.strerror or problem}") from None
+    address = f"http://{'[' + host + ']' if ':' in host else host}:{socket.getsockname()[1]}/"
+    click.echo(f"runs: {address}{'?token=' + token if token else ''}   (Ctrl-C ends it)")
+    serve_until_stopped(sources, socket, (host, *names), token)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _source(name: str, place: str) -> Source:
+    """Raises WrongSpec for a place that holds no runs."""
+    from harness.lake.lake import Lake, lake_of
+    from harness.serve.sources import Source
+    from harness.store import Store, StoreUnavailable, is_store
+
+    if is_store(place):
+        try:
+            mirror = Store.at(place).mirror()
+            return Source(name, mirror.refresh(), mirror)
+        except StoreUnavailable as problem:
+            raise WrongSpec(str(problem)) from None
+    folder = Path(place)
+    if not folder.is_dir():
+        raise WrongSpec(f"{place} is no folder of runs")
+    lake = Lake(lake_of(folder))
+    if not lake.folder.exists():
+        held = lake.rebuild(folder.resolve(), lambda line: click.echo(line, err=True))
+        click.echo(f"{place} had no lake; it holds {held} runs now")
+    return Source(name, lake)

@@ -38,7 +38,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "harness.cli.campaigns:shrink",
         "Find the smallest schedule of faults with which the run in RUN_FOLDER still fails.",
     ),
-    "attribute": ("harness.cli.attribution:attribute", "Try out which faults a violation needs."),
+    "attribute": ("harness.cli.campaigns:attribute", "Try out which faults a violation needs."),
     "check": ("harness.cli.checking:check", "Judge histories of any source, by the name of a model."),
     "check-logs": (
         "harness.cli.checking:check_logs",
@@ -47,8 +47,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "runs": ("harness.cli.lake:runs", "List the runs of the lake, the newest first."),
     "compare": ("harness.cli.lake:compare", "Compare two runs: specs, figures, timelines, first difference."),
     "query": ("harness.cli.lake:query", "Ask all runs a question, by name or in SQL."),
-    "serve": ("harness.cli.serve:serve", "Show all runs on a local page: filter, compare, watch."),
-    "step": ("harness.cli.step:step", "Replay a stored run in the terminal, operation by operation."),
+    "serve": ("harness.cli.lake:serve", "Show all runs on a local page: filter, compare, watch."),
+    "step": ("harness.cli.lake:step", "Replay a stored run in the terminal, operation by operation."),
     "list": (
         "harness.cli.machine:list_names",
         "List workloads, nemeses and their targets, backends, subjects, planted bugs.",
@@ -69,14 +69,14 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Run every planted bug over several seeds, and count how often it is found.",
     ),
     "swarm": (
-        "harness.cli.swarming:swarm",
+        "harness.cli.exploring:swarm",
         "Storms against the bundled KRaft on virtual time: thousands of seeds, on Spark.",
     ),
     "explore": (
         "harness.cli.exploring:explore",
         "Every order of messages, timeouts, crashes and cuts of three voters, breadth first.",
     ),
-    "find": ("harness.cli.known_findings:find", "See a known finding in a real system again."),
+    "find": ("harness.cli.campaigns:find", "See a known finding in a real system again."),
     "findings": ("harness.cli.campaigns:findings", "Run every finding, its counterpart and the clean runs, and count."),
     "completion": (
         "harness.cli.machine:completion",

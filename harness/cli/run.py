@@ -122,7 +122,7 @@ def titled_by_schedule(spec: Spec) -> Spec:
     """The spec whose nemesis names the kinds of fault of its schedule file, if it has one: the run is named after them.
 
     A file that cannot be used is refused with its reason later on."""
-    from harness.run.schedule_to_play import read_schedule
+    from harness.run.refused_before_start import read_schedule
     from nemesis.schedule_files import BadSchedule
 
     if spec.schedule is None:

@@ -26,9 +26,7 @@ from checkers.record.files import BrokenFile, demand_plain
 from checkers.record.journal import JOURNAL
 from checkers.record.reading import TEST, RunRecord
 from checkers.sealing.manifest import MANIFEST, bound_files, broken_bonds
-from harness.judge.demands_of_run import demands_of
-from harness.judge.judge_run import spec_of
-from harness.judge.readable_copies import copies_of
+from harness.judge.judge_run import copies_of, demands_of, spec_of
 from harness.report.judged_file import JudgedFile
 from harness.spec import WrongSpec
 from system_under_test.kraft.collected.files import LOG_FOLDER, write_tables

@@ -8,6 +8,13 @@ Whether a run with a planted bug found it: decided once, when the run is judged,
 A planted bug is there to prove that the harness finds it.  So a run that misses it is no success: its verdict is
 unknown at best.  Found means that the checker which the subject names is invalid, with a witness of one of the bug's
 kinds.  Another violation alone does not count, but it keeps the verdict invalid.
+
+Demands on a run, from its spec, its subject and its workload, and from nothing that the run left behind.
+
+The copies of data directories that a run took: what the journal lists, and which of them are still evidence.
+
+A copy that is missing, or was changed after the run, is missing input.  It is never read as a log that lost entries:
+what it no longer holds says nothing about the node.  Checkers see it as a copy that could not be read, with the reason.
 """
 
 from __future__ import annotations
@@ -15,12 +22,17 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from checkers.base import clocks
 from checkers.base.checker import Checker, Need, in_words
+from checkers.base.columns import COPIES
 from checkers.base.demands import Demands
 from checkers.base.results import PlantedBugResult, Results, RunVerdict, SignerWords, write_results
 from checkers.base.stored_run import StoredRun
@@ -36,18 +48,19 @@ from checkers.judging.pipeline import (
     set_aside_unrecovered,
 )
 from checkers.record.files import BrokenFile, demand_plain
+from checkers.record.journal import JOURNAL
 from checkers.record.outcome import OnlineViolation, RunOutcome
 from checkers.record.reading import TEST, RunRecord
 from checkers.sealing.manifest import MANIFEST, SignedBy, Signer, broken_files, signer
 from checkers.sealing.seal import seal
 from checkers.spark.session import SparkJudge
-from harness.judge.demands_of_run import demands_of
-from harness.judge.readable_copies import tabulate
 from harness.real_systems import story_of
 from harness.registry import SUBJECTS, WORKLOADS, load_subject, load_workload
-from harness.spec import Spec, WrongSpec, unknown_name
+from harness.spec import CLIENT_NODES, Spec, WrongSpec, unknown_name
+from nemesis.catalog import dealt_by
 from system_under_test.own.subject import kept
-from system_under_test.subject import Bug
+from system_under_test.subject import Bug, Collected, Declares, ProcessState
+from workloads.workload import Workload
 
 _EXECUTABLE = (".py", ".so")
 """What Python may execute of a run folder; `source_only` leaves out what it compiled."""
@@ -311,3 +324,113 @@ def demand(bug: Bug | None, results: Results) -> Results:
         return results
     results = replace(results, planted=(planted := decide(bug, results)))
     return results.unknown() if not planted.found and results.verdict is RunVerdict.VALID else results
+
+
+def demands_of(spec: Spec) -> Demands:
+    """Raises WrongSpec where the spec names a subject or workload that does not exist."""
+    subject, workload = load_subject(spec), load_workload(spec)
+    declares = subject.declares
+    return Demands(
+        servers=spec.servers if declares.nodes else (),
+        voters=tuple(declares.voters(spec.servers)) if declares.nodes and declares.voters_max else (),
+        client_nodes=CLIENT_NODES,
+        keys=tuple(workload.keys()),
+        set_up=tuple(request.f for request in workload.set_up()),
+        final_reads=tuple((request.f, request.key) for request in workload.final()),
+        functions=frozenset(workload.functions),
+        reads=workload.reads,
+        writes=workload.writes,
+        nodes=declares.nodes,
+        logs=declares.logs,
+        traces=declares.traces,
+        elections=declares.elections,
+        registers_brokers=declares.registers_brokers,
+        faults=declares.faults,
+        nemesis=(dealt_by(spec.nemesis) if spec.schedule is None else "schedule") if declares.faults else "",
+        rate_hz=spec.rate_hz * workload.invoked_share,
+        invoked_share=workload.invoked_share,
+        ok_share=workload.ok_share,
+        op_timeout_s=spec.op_timeout_s,
+        time_limit_s=spec.time_limit_s,
+        recovery_limit_s=spec.recovery_limit_s,
+        holds=spec.lengthened(declares.failover_s),
+        waived=spec.waived,
+        unavailable_s=declares.unavailable_s,
+        concurrency=spec.concurrency,
+        ends_early=spec.stop_on_violation,
+        each_server_serves=declares.nodes and (declares.each_server_serves or workload.each_server),
+        routes_by_itself=declares.routes_by_itself,
+        each_server_read_at_end=reads_each_server_at_end(declares, workload),
+        final_needs_recovery=workload.final_needs_recovery,
+    )
+
+
+def reads_each_server_at_end(declares: Declares, workload: Workload) -> bool:
+    """Return whether every server is read after recovery, by a client of its own."""
+    serves = declares.each_server_serves or workload.each_server
+    return declares.nodes and serves and workload.final_repeats and bool(workload.final())
+
+
+_COPIES_MAX = 1 << 15
+"""Copies are numbered from 0, and tables hold their numbers in 16 bits."""
+
+
+def copies_of(run_folder: Path) -> list[Collected]:
+    """The copies a run took, as the journal lists them; none if it took none.  Raises BrokenFile."""
+    index = RunRecord(run_folder).copies
+    if wrong := [row.copy for row in index if not 0 <= row.copy < _COPIES_MAX]:
+        raise BrokenFile(f"{JOURNAL}: {wrong[0]} is no number of a copy")
+    return [
+        Collected(
+            copy=row.copy,
+            when=row.when,
+            node=row.node,
+            state=next((state for state in get_args(ProcessState) if state == row.state), "dead"),
+            folder=_below(run_folder, row.folder),
+            trace_size_bytes=row.trace_size_bytes,
+            taken_ns=row.taken_ns,
+        )
+        for row in index
+    ]
+
+
+def _below(run_folder: Path, name: str) -> Path:
+    """A folder of the run.  Raises BrokenFile for a name that leads out of it."""
+    if ".." in Path(name).parts or Path(name).is_absolute():
+        raise BrokenFile(f"{JOURNAL} does not say what was copied ({name} leads out of the run)")
+    return run_folder / name
+
+
+def tabulate(root: Path, write_tables: Callable[[Sequence[Collected]], None]) -> None:
+    """Make the tables of a run from the copies that are whole, and enter the others as unreadable, with the reason.
+
+    write_tables: makes `tables/` from some copies (`Subject.tables`).  Raises BrokenFile.
+    """
+    copies = copies_of(root)
+    lost = _not_whole(root, copies)
+    write_tables([copy for number, copy in enumerate(copies) if number not in lost])
+    if not lost:
+        return
+    run = StoredRun(root)
+    rows = [*run.copies, *run.damaged_copies, *(_unreadable(copies[number], why) for number, why in lost.items())]
+    run.copies_table.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows, schema=COPIES), run.copies_table, compression="zstd")
+
+
+def _not_whole(root: Path, copies: Sequence[Collected]) -> dict[int, str]:
+    """Places in `copies` of those that cannot be read as evidence, and why."""
+    broken = broken_files(root, "nodes/")
+    lost: dict[int, str] = {}
+    for number, copy in enumerate(copies):
+        folder = str(copy.folder.relative_to(root))
+        if not copy.folder.is_dir() or not any(copy.folder.iterdir()):
+            lost[number] = f"{folder} is missing"
+        elif found := [f"{name} {what}" for name, what in broken.items() if name.startswith(f"{folder}/")]:
+            lost[number] = found[0]
+    return lost
+
+
+def _unreadable(copy: Collected, why: str) -> Mapping[str, object]:
+    """A row of COPIES for a copy of which nothing is known."""
+    row = {"copy": copy.copy, "node": copy.node, "when": copy.when, "state": copy.state, "error": why}
+    return row | {"log_end": 0, "torn_bytes": 0, "quorum_epoch": -1, "voted_for": None, "trace_seq": -1}

@@ -23,15 +23,13 @@ from checkers.record.outcome import RunOutcome
 from checkers.record.reading import TEST
 from checkers.record.writing import as_json
 from harness.backends.backend import Backend, ClientHost, ClusterSpec
-from harness.judge.demands_of_run import demands_of
-from harness.judge.judge_run import checkers_for
+from harness.judge.judge_run import checkers_for, demands_of
 from harness.live import Watcher
 from harness.registry import load_backend, load_subject, load_workload
 from harness.run.clock import RunClock
 from harness.run.interpreter import Interpreter
-from harness.run.recorder import Recorder
-from harness.run.run_folder import RunFolder, header_of
-from harness.run.schedule_to_play import capabilities_of
+from harness.run.recorder import Recorder, RunFolder, header_of
+from harness.run.refused_before_start import capabilities_of
 from harness.run.watching import Online, RunWatch
 from harness.spec import CLIENT_NODES, Spec
 from harness.terminal.progress import Progress

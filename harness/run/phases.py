@@ -35,12 +35,12 @@ from checkers.base.history import Type
 from checkers.record.faults import Achieved, Card, FaultRecord
 from checkers.record.journal import Copied, Copying
 from checkers.record.outcome import Recovery
-from harness.judge.demands_of_run import reads_each_server_at_end
+from harness.judge.judge_run import reads_each_server_at_end
 from harness.plain_words import listed
 from harness.run.clock import RunClock
 from harness.run.context import RunContext
 from harness.run.interpreter import Interpreter
-from harness.run.schedule_to_play import Dealing
+from harness.run.refused_before_start import Dealing
 from harness.run.watching import RunWatch
 from harness.spec import CLIENT_NODES
 from nemesis.cluster import CALM_INTERVAL_MS, Cluster, Marks

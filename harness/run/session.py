@@ -39,8 +39,8 @@ from harness.run.context import RunContext, prepare
 from harness.run.exceptions_for_users import mistakes_in, not_of_the_harness, sentences
 from harness.run.interruption import Once, interruptible, report_interruption, sigterm_as_ctrl_c
 from harness.run.keeping import Keeper
+from harness.run.recorder import RunFolder
 from harness.run.refused_before_start import check_spec, choose_backend
-from harness.run.run_folder import RunFolder
 from harness.spec import Spec, WrongSpec, beside_of
 from harness.story.findings import findings
 from harness.terminal.progress import Progress

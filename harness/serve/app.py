@@ -50,7 +50,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from harness.lake.compare import Comparison, Rows, compare
-from harness.lake.listing import Filter, moment
+from harness.lake.past import Filter, moment
 from harness.lake.tables import CRITERIA, FAULTS, VIOLATIONS
 from harness.live import read_live
 from harness.plain_words import opening

@@ -17,7 +17,7 @@ from checkers.record.reading import TEST
 from harness.backends.leftovers import KeptCluster, kept_clusters
 from harness.lake.compare import Rows, find
 from harness.lake.lake import Lake
-from harness.lake.listing import Filter, runs
+from harness.lake.past import Filter, runs
 from harness.lake.tables import RUNS
 from harness.plain_words import opening, shorten, upper_first
 from harness.started import program

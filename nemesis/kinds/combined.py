@@ -23,7 +23,7 @@ from nemesis.kinds.packets import LEADER_HEARD_LATE, LEADER_HEARS_HELD, ONE_HEAR
 from nemesis.kinds.packets import NAME as PACKETS_KIND
 
 if TYPE_CHECKING:
-    from nemesis.field import Field
+    from nemesis.measure import Field
 
 PAUSED_S_MAX = 5.0
 """Longest pause of a leader, should nobody acknowledge a write meanwhile."""

@@ -53,7 +53,7 @@ from nemesis.kinds.processes import (
 )
 
 if TYPE_CHECKING:
-    from nemesis.field import Field
+    from nemesis.measure import Field
 
 _LEADER, _ONE = SERVER_TARGETS["leader"], SERVER_TARGETS["one"]
 _WORKS = "disk works"

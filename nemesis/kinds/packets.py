@@ -28,7 +28,7 @@ from nemesis.kinds.processes import (
 )
 
 if TYPE_CHECKING:
-    from nemesis.field import Field
+    from nemesis.measure import Field
 
 NAME = "packets"
 

@@ -340,7 +340,7 @@ def _names(names: Iterable[str]) -> str:
 
 
 if TYPE_CHECKING:
-    from nemesis.field import Field
+    from nemesis.measure import Field
 
 NAME = "partition"
 

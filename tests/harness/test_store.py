@@ -18,7 +18,7 @@ from spark_cluster import Cluster, can_hide_folders
 from checkers.spark.session import START_VARIABLE
 from checkers.spark.shipping import digest_of
 from harness.judge.judge_run import judge
-from harness.lake.listing import Filter, runs
+from harness.lake.past import Filter, runs
 from harness.store import MADE_ANEW, Mirror, RunShelf, Store, StoreUnavailable, is_store, parted
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}

@@ -12,7 +12,7 @@ from virtual_time import run as in_no_time
 
 from checkers.record.faults import Fault
 from nemesis.cluster import Link
-from nemesis.field import IMPAIRED_WAIT_S, Field
+from nemesis.measure import IMPAIRED_WAIT_S, Field
 
 LATE, LOSSY = {"delay_s": 0.2}, {"loss": 0.2}
 OF_N2: list[Link] = [("n2", "n4"), ("n4", "n2")]

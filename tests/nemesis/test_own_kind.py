@@ -17,7 +17,7 @@ from checkers.record.writing import as_json
 from checkers.run_quality.faults_installed import achieved
 from harness.cli.machine import known_names
 from harness.registry import check_names
-from harness.run.schedule_to_play import capabilities_of
+from harness.run.refused_before_start import capabilities_of
 from harness.spec import Spec
 from nemesis.catalog import KINDS
 from nemesis.deck import deal

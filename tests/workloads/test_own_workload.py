@@ -12,8 +12,7 @@ from canary_run import canary_run
 
 from checkers.base.results import as_object
 from checkers.record.files import BrokenFile
-from harness.judge.demands_of_run import demands_of
-from harness.judge.judge_run import checkers_for, judge, spec_of
+from harness.judge.judge_run import checkers_for, demands_of, judge, spec_of
 from harness.registry import load_workload
 from harness.run.refused_before_start import check_spec
 from harness.spec import Spec, WrongSpec

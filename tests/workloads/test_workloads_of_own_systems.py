@@ -17,9 +17,8 @@ from command_line import NO_SPARK
 from waiting import PATIENCE_S
 
 from checkers.base.history import Type
-from harness.backends.namespaces import probe
-from harness.judge.demands_of_run import demands_of
-from harness.judge.judge_run import checkers_for
+from harness.backends.namespaces import backend
+from harness.judge.judge_run import checkers_for, demands_of
 from harness.registry import load_subject, load_workload, names_for_bug, offered_workloads
 from harness.run.refused_before_start import check_spec
 from harness.spec import Spec, WrongSpec
@@ -134,7 +133,7 @@ async def test_its_client_serves_them_in_a_process_of_its_own(server: str, monke
     assert json.loads(compared.payload or "") == {"n1": 7, "n2": 7}
 
 
-no_namespaces = probe.why_unavailable()
+no_namespaces = backend.why_unavailable()
 
 
 @pytest.mark.namespaces

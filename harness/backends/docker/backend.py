@@ -36,7 +36,7 @@ from docker.errors import ImageNotFound
 from checkers.base.clocks import NodesClock
 from harness.agent.children import Commands
 from harness.agent.network import FirewallTables, SwitchVerbs, Table, without
-from harness.agent.verbs import NodeVerbs
+from harness.agent.process import NodeVerbs
 from harness.backends.agent_cluster import AgentCluster
 from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClusterSpec

@@ -52,7 +52,7 @@ from checkers.base.clocks import NodesClock
 from checkers.record.header import ClockOffset
 from harness.agent.guard import TABLE_PREFIX
 from harness.agent.network import FirewallTables, Table
-from harness.agent.verbs import NodeVerbs
+from harness.agent.process import NodeVerbs
 from harness.backends.agent_cluster import BEACON_PORT, AgentCluster
 from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClusterSpec

@@ -13,7 +13,7 @@ from typing import Any
 
 from waiting import PATIENCE_S
 
-from harness.agent.verbs import NodeVerbs
+from harness.agent.process import NodeVerbs
 from harness.backends.agent_link import (
     AgentClientHost,
     AgentLink,

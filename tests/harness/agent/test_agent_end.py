@@ -12,8 +12,7 @@ from local_agents import LocalAgent, local_agent
 from waiting import PATIENCE_S, eventually, is_alive
 
 from harness.agent.frames import encode
-from harness.agent.process import LINGER, SILENCE
-from harness.agent.verbs import NodeVerbs
+from harness.agent.process import LINGER, SILENCE, NodeVerbs
 from system_under_test.client import Placement, Request
 from system_under_test.subject import NodeGone
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from harness.agent.lines import Lines, form
+from harness.agent.files import Lines, form
 
 PATIENCE_S = 20.0
 

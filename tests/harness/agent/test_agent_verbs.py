@@ -14,9 +14,9 @@ from local_agents import LocalAgent
 from waiting import PATIENCE_S, eventually, is_alive, until
 
 from harness.agent.children import COMMAND_MARK, NOT_KNOWN_S, Children, oom_kills
-from harness.agent.lines import Lines
+from harness.agent.files import Lines
+from harness.agent.process import NodeVerbs
 from harness.agent.server import ServerProcess
-from harness.agent.verbs import NodeVerbs
 
 SLEEPER = ("sleep", "1000")
 FAMILY = ("sh", "-c", "sleep 1001 & echo child $!; wait")

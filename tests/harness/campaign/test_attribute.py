@@ -12,8 +12,7 @@ from checkers.base.results import ATTRIBUTION, write_results
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.judging.pipeline import results_of
 from checkers.record.faults import Card
-from harness.campaign.attribute import WHOLE, attribute, bounds, judged, keep, variants
-from harness.campaign.shrink import Limits, ShrinkCandidate, TrialLog
+from harness.campaign.shrink import WHOLE, Limits, ShrinkCandidate, TrialLog, attribute, bounds, judged, keep, variants
 from nemesis.schedule_files import Schedule, parse_schedule, schedule_json
 
 CARDS = (

@@ -15,8 +15,8 @@ import pytest
 from command_line import NO_SPARK
 from waiting import PATIENCE_S
 
-from harness.campaign import child_run
-from harness.campaign.child_run import run_child
+from harness.campaign import loop
+from harness.campaign.loop import run_child
 
 PYTHON = sys.executable
 BEGIN = """
@@ -40,7 +40,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
         script = tmp_path / "program"
         script.write_text(f"#!{PYTHON}\n{BEGIN}{source}")
         script.chmod(0o700)
-        monkeypatch.setattr(child_run.sys, "executable", str(script))
+        monkeypatch.setattr(loop.sys, "executable", str(script))
 
     return become
 
@@ -95,7 +95,7 @@ def test_an_interrupted_campaign_waits_until_its_run_has_cleaned_up(
             waits.set()
             return super().wait(timeout)
 
-    monkeypatch.setattr(child_run.subprocess, "Popen", Child)
+    monkeypatch.setattr(loop.subprocess, "Popen", Child)
 
     request.addfinalizer(partial(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT)))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it

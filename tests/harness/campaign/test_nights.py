@@ -13,10 +13,10 @@ import pytest
 from facts_of_runs import T0, past
 from rich.console import Console
 
-from harness.campaign import loop, nights
+from harness.campaign import loop, page
 from harness.campaign.campaign_log import AS_EXPECTED, FOUND, Ended, Planned
 from harness.campaign.loop import Plan
-from harness.campaign.nights import (
+from harness.campaign.page import (
     KEPT_MAX,
     PASSES,
     Failure,
@@ -137,16 +137,16 @@ def test_a_step_summary_stays_below_the_limit_of_github(tmp_path: Path) -> None:
     text = "".join(f"line {number} ünïcode\n" for number in range(100_000))
     environment = {"GITHUB_STEP_SUMMARY": str(path)}
     for _ in range(2):
-        assert nights.add_to_step_summary(text, environment)
+        assert page.add_to_step_summary(text, environment)
     assert 900_000 < path.stat().st_size <= 1 << 20
     assert path.read_text().startswith("line 0 ") and "the rest is in summary.md" in path.read_text()
-    assert not nights.add_to_step_summary(text, {})
+    assert not page.add_to_step_summary(text, {})
     assert bounded("short\n", 100) == "short\n"
 
 
 def test_words_name_what_is_new_and_what_is_broken() -> None:
     runs = [past(1), past(2, A, test="kill")]
-    text = "\n".join(nights.words_of([NEW], runs, T0))
+    text = "\n".join(page.words_of([NEW], runs, T0))
     assert "**new** stale read" in text and "broken: kraft register under kill" in text and "never found" in text
     assert json.dumps(text)
 

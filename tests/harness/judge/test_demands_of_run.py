@@ -7,8 +7,7 @@ from journals import write_journal
 
 from checkers.base.demands import Demands
 from checkers.base.stored_run import StoredRun
-from harness.judge.demands_of_run import demands_of
-from harness.judge.judge_run import checkers_for
+from harness.judge.judge_run import checkers_for, demands_of
 from harness.spec import Spec
 
 

@@ -13,7 +13,7 @@ from journals import write_journal
 from checkers.base.columns import COPIES
 from checkers.base.stored_run import StoredRun
 from checkers.record.files import BrokenFile
-from harness.judge.readable_copies import copies_of, tabulate
+from harness.judge.judge_run import copies_of, tabulate
 from system_under_test.subject import Collected
 
 TAKEN = [(0, "before heal 1", "n1"), (0, "before heal 1", "n2"), (1, "final", "n1"), (1, "final", "n2")]

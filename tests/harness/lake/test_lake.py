@@ -21,7 +21,7 @@ from harness.lake import lake as lakes
 from harness.lake.compare import compare, find, timeline
 from harness.lake.facts import facts_of
 from harness.lake.lake import LOOSE_MAX, VARIABLE, Lake, existing_lake, lake_of
-from harness.lake.listing import Filter, runs
+from harness.lake.past import Filter, runs
 from harness.lake.tables import ELECTIONS, FAULTS, OPERATIONS, RUNS, TABLES, VIOLATIONS
 
 RUNS_OF_TESTS = ("kraft-stale-read", "kraft-partition")

@@ -15,7 +15,7 @@ from harness.cli import main as command_line
 from harness.run.clock import clock_of
 from harness.run.conductor import Conductor, beside
 from harness.run.context import prepare
-from harness.run.run_folder import RunFolder
+from harness.run.recorder import RunFolder
 from harness.spec import Spec
 from harness.terminal.progress import Progress
 

@@ -11,7 +11,7 @@ import pytest
 
 from harness.run.clock import MACHINE
 from harness.run.context import Copies
-from harness.run.run_folder import RunFolder
+from harness.run.recorder import RunFolder
 from harness.spec import Spec
 
 

@@ -11,8 +11,7 @@ from checkers.record.faults import Achieved, Card, FaultRecord
 from checkers.run_quality import vacuity
 from checkers.run_quality.leadership import ElectionsInFaults
 from checkers.run_quality.minimums import GRACE_NS, LONG_NS, lets_write, stretches
-from harness.run.refused_before_start import lacking
-from harness.run.schedule_to_play import capabilities_of, dealt
+from harness.run.refused_before_start import capabilities_of, dealt, lacking
 from harness.spec import Spec
 from nemesis.cluster import CLIENT_PROCESSES
 from system_under_test.subject import FAILOVER_S, Declares

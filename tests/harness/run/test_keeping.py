@@ -24,8 +24,7 @@ from waiting import is_alive, until
 from harness.backends.backend import ClusterSpec
 from harness.backends.docker.backend import DockerBackend
 from harness.backends.leftovers import KeptCluster, kept_in, release
-from harness.backends.namespaces.backend import NamespacesBackend
-from harness.backends.namespaces.probe import why_unavailable
+from harness.backends.namespaces.backend import NamespacesBackend, why_unavailable
 from harness.live import read_live
 from harness.run.keeping import Keeper
 from harness.run.session import Aside, run_and_judge

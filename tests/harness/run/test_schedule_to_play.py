@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from checkers.record.faults import Achieved, Card, FaultRecord
-from harness.run.schedule_to_play import Dealing
+from harness.run.refused_before_start import Dealing
 from harness.spec import Spec
 from nemesis.coverage import LED, Cell
 from nemesis.schedule_files import schedule_json

@@ -13,7 +13,7 @@ import pytest
 from command_line import NO_SPARK
 
 from checkers.base.history import Type
-from harness.backends.namespaces import probe
+from harness.backends.namespaces import backend
 from harness.registry import check_names, load_subject, load_workload
 from harness.spec import Spec, WrongSpec
 from system_under_test.client import Outcome, Request
@@ -118,7 +118,7 @@ def _missing() -> str:
         return f"neither {HOME} nor Maven is there"
     if shutil.which("java") is None:
         return "no Java"
-    return probe.why_unavailable() or ""
+    return backend.why_unavailable() or ""
 
 
 @pytest.mark.namespaces

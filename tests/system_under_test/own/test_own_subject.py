@@ -20,7 +20,7 @@ from checkers.record.faults import Achieved
 from checkers.record.files import BrokenFile
 from checkers.record.reading import RunRecord
 from harness.backends.docker import engine
-from harness.backends.namespaces import probe
+from harness.backends.namespaces import backend
 from harness.cli.machine import known_names
 from harness.judge.judge_run import judge, spec_of
 from harness.registry import check_names, load_subject, offered_workloads
@@ -34,7 +34,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 TCP_REGISTER = ROOT / "examples" / "tcp_register.py"
 
-no_docker, no_namespaces = engine.why_unavailable(), probe.why_unavailable()
+no_docker, no_namespaces = engine.why_unavailable(), backend.why_unavailable()
 on_docker = (pytest.mark.docker, pytest.mark.skipif(no_docker is not None, reason=f"no Docker: {no_docker}"))
 in_namespaces = (
     pytest.mark.namespaces,

@@ -16,7 +16,7 @@ from waiting import PATIENCE_S, eventually
 from checkers.base.history import Type
 from harness.agent.hosted_clients import OVERRUN_S, HostedClients
 from harness.agent.network import BeaconVerbs
-from harness.agent.verbs import NodeVerbs
+from harness.agent.process import NodeVerbs
 from harness.backends.agent_link import AgentClientHost
 from system_under_test.client import Outcome, Placement, Request
 

@@ -12,8 +12,7 @@ import pytest
 from waiting import PATIENCE_S
 
 from harness.backends.backend import ClusterSpec
-from harness.backends.namespaces.backend import FOLDER_PREFIX, NamespacesBackend
-from harness.backends.namespaces.probe import why_unavailable
+from harness.backends.namespaces.backend import FOLDER_PREFIX, NamespacesBackend, why_unavailable
 
 REASON = why_unavailable()
 needs_namespaces = [

@@ -260,6 +260,6 @@ async def test_without_the_rights_it_says_so_in_one_sentence(tmp_path, monkeypat
 
 
 async def test_without_the_tools_it_names_the_package(monkeypatch):
-    monkeypatch.setattr("harness.backends.namespaces.probe.TOOLS", {"unshare-of-nowhere": "util-linux"})
+    monkeypatch.setattr("harness.backends.namespaces.backend.TOOLS", {"unshare-of-nowhere": "util-linux"})
     with pytest.raises(BackendUnavailable, match=r"need unshare-of-nowhere \(package util-linux\): install it"):
         await backend("toolless").create(lambda words: None)

@@ -181,7 +181,7 @@ async def test_an_unprivileged_user_can_create_it():
         )
 
     probed = unprivileged(
-        "-c", "from harness.backends.namespaces.probe import why_unavailable; print(why_unavailable())"
+        "-c", "from harness.backends.namespaces.backend import why_unavailable; print(why_unavailable())"
     )
     if probed.returncode != 0 or probed.stdout != "None\n":
         pytest.skip(f"an unprivileged user may not, here: {(probed.stdout + probed.stderr).strip()[-300:]}")

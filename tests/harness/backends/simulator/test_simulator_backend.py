@@ -14,7 +14,7 @@ from simulated_runs import conducted
 
 from checkers.base.results import as_object
 from checkers.base.stored_run import StoredRun, node_files
-from harness.backends.simulator.backend import damage
+from harness.backends.simulator import damage
 from harness.judge.judge_run import judge
 from harness.registry import check_names, load_subject
 from harness.spec import Spec, WrongSpec

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from harness.prepare import machine
+from harness.cli import machine
 
 
 @pytest.mark.parametrize(("everything", "words"), [(False, ["prepare"]), (True, ["prepare", "--all"])])

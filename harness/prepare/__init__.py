@@ -1,1 +1,0 @@
-"""Prepares a machine for its first run."""
