@@ -13,7 +13,8 @@ The words of a grudge are for people; its edges are what is done.  A grudge neve
 A cut link loses packets silently: connections stall and resume after the heal.  The reject grudge resets TCP instead,
 so that both ends notice at once, as they do when a firewall rejects or a process is gone.
 
-networkx is imported where it is used: lists and help texts need only the names.
+Every grudge registers itself by the name of its function.  networkx is imported where it is used: only drawings need
+a graph.
 """
 
 from __future__ import annotations
@@ -22,33 +23,27 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from checkers.record.faults import Fault
 from nemesis.cluster import LINKS, REJECT, Link
 from nemesis.coverage import NEW_LEADER_MOMENT
 from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene, Target
-from nemesis.kinds.processes import (
-    LEADER_HOLD_S,
-    NEXT_LEADER_SERVERS_MIN,
-    while_electing,
-)
+from nemesis.kinds.processes import LEADER_HOLD_S, NEXT_LEADER_SERVERS_MIN, while_electing
 
 if TYPE_CHECKING:
     import networkx
 
+    from nemesis.measure import Field
 
-@dataclass(frozen=True, slots=True)
-class Grudge:
-    """graph: an edge a -> b means that b no longer hears a; every node is in it.  words: the same for a reader."""
+NAME = "partition"
 
-    graph: networkx.DiGraph
+
+class Grudge(NamedTuple):
+    """cut: the directed links (source, destination) that lose every packet.  words: the same for a reader."""
+
+    cut: frozenset[Link]
     words: str
-
-    @property
-    def cut(self) -> frozenset[Link]:
-        """The directed links (source, destination) that lose every packet."""
-        return frozenset(self.graph.edges)
 
 
 def grudge_graph(nodes: Iterable[str], cut: Collection[Link]) -> networkx.DiGraph:
@@ -77,17 +72,13 @@ def reaching_majority(grudge: networkx.DiGraph, servers: Collection[str]) -> fro
 
 @dataclass(frozen=True, slots=True)
 class Parties:
-    """Parties that a grudge is computed from.  leader: who leads now; None where the grudge names none."""
+    """Parties that a grudge is computed from.  leader: who leads now; "" where the grudge names none."""
 
     servers: tuple[str, ...]
     clients: tuple[str, ...]
-    leader: str | None
+    leader: str
     rng: Random
     avoid: frozenset[str] = frozenset()
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        return self.servers + self.clients
 
     @property
     def followers(self) -> tuple[str, ...]:
@@ -107,24 +98,34 @@ class Parties:
     def majority(self) -> int:
         return len(self.servers) // 2 + 1
 
+    def split(self, names: Iterable[str], count: int) -> tuple[list[str], list[str]]:
+        """Draw `count` of these, and return them and the rest, each in order."""
+        order = self.shuffled(names)
+        return sorted(order[:count]), sorted(order[count:])
+
     def shuffled(self, names: Iterable[str]) -> list[str]:
         order = sorted(names)
         self.rng.shuffle(order)
         return order
 
-    def links(self, cut: Collection[Link], words: str) -> Grudge:
-        """The grudge that cuts exactly these links."""
-        return Grudge(grudge_graph(self.nodes, cut), words)
-
     def cover(self, words: str, *groups: Iterable[str]) -> Grudge:
-        """The grudge in which two nodes hear each other iff they share a group."""
+        """Return the grudge in which two nodes hear each other iff they share a group."""
         together = {pair for group in groups for pair in combinations(sorted(set(group)), 2)}
-        cut = [(a, b) for a, b in permutations(self.nodes, 2) if (min(a, b), max(a, b)) not in together]
-        return self.links(cut, words)
+        pairs = permutations(self.servers + self.clients, 2)
+        return Grudge(frozenset((a, b) for a, b in pairs if (min(a, b), max(a, b)) not in together), words)
+
+    def sides(self, first: Iterable[str], second: Iterable[str], words: str = "{} cut from {}") -> Grudge:
+        """Return the grudge of two sides, each with its clients.  words: with a place for the names of each side."""
+        a, b = [*first, *self.near], [*second, *self.far]
+        return self.cover(words.format(_names(a), _names(b)), a, b)
+
+    def alone(self, node: str, words: str) -> Grudge:
+        """Return the grudge that cuts one server from the others; clients reach all."""
+        rest = [s for s in self.servers if s != node]
+        return self.cover(words, [node, *self.clients], [*rest, *self.clients])
 
 
-@dataclass(frozen=True, slots=True)
-class GrudgeEntry:
+class GrudgeEntry(NamedTuple):
     """One grudge that can be used by name.
 
     against_leader: it is resolved with the leader of the moment, and needs longer (an election has to follow).
@@ -136,7 +137,20 @@ class GrudgeEntry:
     make: Callable[[Parties], Grudge]
     against_leader: bool
     servers_min: int
-    reject: bool = False
+    reject: bool
+
+
+GRUDGES: dict[str, GrudgeEntry] = {}
+
+
+def _grudge(summary: str, servers_min: int, *, reject: bool = False) -> Callable[[Callable[[Parties], Grudge]], None]:
+    """Register a grudge.  One with `leader` in its name is against the leader."""
+
+    def register(make: Callable[[Parties], Grudge]) -> None:
+        name = make.__name__.strip("_").replace("_", "-")
+        GRUDGES[name] = GrudgeEntry(summary, make, "leader" in name, servers_min, reject)
+
+    return register
 
 
 def make_grudge(
@@ -159,25 +173,23 @@ def make_grudge(
         raise ValueError(f"the grudge {name!r} needs at least {entry.servers_min} servers, not {len(servers)}")
     if entry.against_leader and leader not in servers:
         raise ValueError(f"the grudge {name!r} needs to know who of {', '.join(servers)} leads, not {leader!r}")
-    led = leader if entry.against_leader else None
+    led = leader if leader and entry.against_leader else ""
     return entry.make(Parties(tuple(servers), tuple(clients), led, rng, frozenset(avoid)))
 
 
+@_grudge("a majority and a minority, each with its own clients", 3)
 def _halves(parties: Parties) -> Grudge:
-    order = parties.shuffled(parties.servers)
-    big, small = sorted(order[: parties.majority]), sorted(order[parties.majority :])
-    first, second = (big, small) if parties.rng.random() < 0.5 else (small, big)
-    a, b = [*first, *parties.near], [*second, *parties.far]
-    return parties.cover(f"{_names(a)} cut from {_names(b)}", a, b)
+    big, small = parties.split(parties.servers, parties.majority)
+    return parties.sides(*((big, small) if parties.rng.random() < 0.5 else (small, big)))
 
 
+@_grudge("one server cut from the others; clients reach all", 2)
 def _one_node(parties: Parties) -> Grudge:
     lonely = parties.rng.choice(sorted(set(parties.servers) - parties.avoid) or sorted(parties.servers))
-    rest = [s for s in parties.servers if s != lonely]
-    words = f"{lonely} cut from every other server; clients reach all"
-    return parties.cover(words, [lonely, *parties.clients], [*rest, *parties.clients])
+    return parties.alone(lonely, f"{lonely} cut from every other server; clients reach all")
 
 
+@_grudge("every server hears a majority, no two the same", 3)
 def _majorities_ring(parties: Parties) -> Grudge:
     """Every server hears a majority, and no two the same one.
 
@@ -190,10 +202,13 @@ def _majorities_ring(parties: Parties) -> Grudge:
         pairs = [ring[:2], ring[1:]]
     else:
         pairs = [[ring[i], ring[(i + step) % count]] for i in range(count) for step in range(1, reach + 1)]
+    clients = parties.clients
+    everyone_asks = [list(clients), *([c, s] for c in clients for s in parties.servers)]
     words = f"ring {'-'.join(ring)}: each hears a majority, no two the same; clients reach all"
-    return parties.cover(words, *pairs, *_everyone_asks(parties))
+    return parties.cover(words, *pairs, *everyone_asks)
 
 
+@_grudge("two groups with one server that hears both", 3)
 def _bridge(parties: Parties) -> Grudge:
     middle, *others = parties.shuffled(parties.servers)
     half = len(others) // 2
@@ -203,28 +218,26 @@ def _bridge(parties: Parties) -> Grudge:
     return parties.cover(words, [*first, middle], [*second, middle])
 
 
+@_grudge("the leader and c1 cut from the others with c2", 2)
 def _leader_with_c1(parties: Parties) -> Grudge:
-    leader, followers = _led(parties)
-    first, second = [leader, *parties.near], [*followers, *parties.far]
-    return parties.cover(f"leader {_names(first)} cut from {_names(second)}", first, second)
-
-
-def _leader_with_clients(parties: Parties) -> Grudge:
     """The deposed leader's log grows by what clients write in vain, and its successor's does not."""
-    leader, followers = _led(parties)
-    first = [leader, *parties.clients]
-    return parties.cover(f"leader {_names(first)} cut from {_names(followers)}", first, followers)
+    return parties.sides([parties.leader], parties.followers, "leader {} cut from {}")
 
 
+@_grudge("the leader and all clients cut from the others", 2)
+def _leader_with_clients(parties: Parties) -> Grudge:
+    first = [parties.leader, *parties.clients]
+    return parties.cover(f"leader {_names(first)} cut from {_names(parties.followers)}", first, parties.followers)
+
+
+@_grudge("the leader alone, the others in two groups deaf to each other", 3)
 def _leader_alone_and_split(parties: Parties) -> Grudge:
     """Three islands of servers that do not hear each other.
 
     The near clients still reach the deposed leader and the first group; the far clients reach the second.  So every
     island that believes to lead has clients."""
-    leader, followers = _led(parties)
-    order = parties.shuffled(followers)
-    half = len(order) // 2
-    a, b = sorted(order[:half]), sorted(order[half:])
+    leader, followers = parties.leader, parties.followers
+    a, b = parties.split(followers, len(followers) // 2)
     words = (
         f"leader {leader} alone, {_names(a)} and {_names(b)} cut from it and from each other"
         + (f"; {_names(parties.near)} reaches {_names([leader, *a])}" if parties.near else "")
@@ -233,129 +246,84 @@ def _leader_alone_and_split(parties: Parties) -> Grudge:
     return parties.cover(words, [leader, *parties.near], [*a, *parties.near], [*b, *parties.far])
 
 
+@_grudge("the leader cut from the other servers; clients reach all", 2)
 def _isolate_leader(parties: Parties) -> Grudge:
-    leader, followers = _led(parties)
-    words = f"leader {leader} cut from every other server; clients reach all"
-    return parties.cover(words, [leader, *parties.clients], [*followers, *parties.clients])
+    return parties.alone(parties.leader, f"leader {parties.leader} cut from every other server; clients reach all")
 
 
+@_grudge("the leader cut from servers and clients", 2)
 def _leader_alone(parties: Parties) -> Grudge:
-    leader, followers = _led(parties)
-    return parties.cover(
-        f"leader {leader} cut from every other node, clients too", [leader], [*followers, *parties.clients]
-    )
+    words = f"leader {parties.leader} cut from every other node, clients too"
+    return parties.cover(words, [parties.leader], [*parties.followers, *parties.clients])
 
 
+@_grudge("the leader's minority with c1 cut from the rest", 3)
 def _leader_in_minority(parties: Parties) -> Grudge:
-    leader, followers = _led(parties)
-    order = sorted(parties.shuffled(followers), key=parties.avoid.__contains__)  # stable: those it avoids come last
+    order = sorted(parties.shuffled(parties.followers), key=parties.avoid.__contains__)
     kept = len(parties.servers) - parties.majority - 1
-    small, big = [leader, *sorted(order[:kept])], sorted(order[kept:])
-    first, second = [*small, *parties.near], [*big, *parties.far]
-    return parties.cover(f"leader's minority {_names(first)} cut from {_names(second)}", first, second)
+    small = [parties.leader, *sorted(order[:kept])]
+    return parties.sides(small, sorted(order[kept:]), "leader's minority {} cut from {}")
 
 
+@_grudge("one way: the other servers do not hear the leader", 2)
+def _leader_unheard(parties: Parties) -> Grudge:
+    words = (
+        f"one way: nothing leader {parties.leader} sends reaches another server, but it hears them; clients reach all"
+    )
+    return Grudge(frozenset((parties.leader, s) for s in parties.followers), words)
+
+
+@_grudge("one way: the leader does not hear the other servers", 2)
+def _leader_deaf(parties: Parties) -> Grudge:
+    words = f"one way: nothing other servers send reaches leader {parties.leader}, but they hear it; clients reach all"
+    return Grudge(frozenset((s, parties.leader) for s in parties.followers), words)
+
+
+@_grudge("all clients cut from the leader; servers whole", 1)
+def _clients_from_leader(parties: Parties) -> Grudge:
+    words = f"{_names(parties.clients)} cut from leader {parties.leader}; servers hear each other"
+    return Grudge(_both_ways(parties.leader, parties.clients), words)
+
+
+@_grudge("the leader cut from just enough followers to lose its majority", 3)
 def _leader_from_witnesses(parties: Parties) -> Grudge:
     """The leader keeps as many followers as it can without a majority; every other link is whole.
 
     The followers it keeps hear the others, so they learn of the next leader while the old one still feeds them."""
-    leader, followers = _led(parties)
-    order = parties.shuffled(followers)
-    witnesses = sorted(order[: len(parties.servers) - parties.majority + 1])
-    cut = [link for w in witnesses for link in ((leader, w), (w, leader))]
-    return parties.links(cut, f"leader {leader} cut from {_names(witnesses)} only; every other link is whole")
+    witnesses, _ = parties.split(parties.followers, len(parties.servers) - parties.majority + 1)
+    words = f"leader {parties.leader} cut from {_names(witnesses)} only; every other link is whole"
+    return Grudge(_both_ways(parties.leader, witnesses), words)
 
 
+@_grudge("a third of the servers with c1 cut from the rest", 3)
 def _minority_third(parties: Parties) -> Grudge:
-    order = parties.shuffled(parties.servers)
-    count = max(1, len(order) // 3)
-    small, big = sorted(order[:count]), sorted(order[count:])
-    first, second = [*small, *parties.near], [*big, *parties.far]
-    return parties.cover(f"a third, {_names(first)}, cut from {_names(second)}", first, second)
+    small, big = parties.split(parties.servers, max(1, len(parties.servers) // 3))
+    return parties.sides(small, big, "a third, {}, cut from {}")
 
 
+@_grudge("as leader-with-c1, but TCP is reset at once", 2, reject=True)
 def _reject_leader(parties: Parties) -> Grudge:
-    grudge = _leader_with_c1(parties)
-    return Grudge(grudge.graph, f"{grudge.words}; TCP is reset")
+    return parties.sides([parties.leader], parties.followers, "leader {} cut from {}; TCP is reset")
 
 
-def _leader_unheard(parties: Parties) -> Grudge:
-    leader, followers = _led(parties)
-    return parties.links(
-        [(leader, s) for s in followers],
-        f"one way: nothing leader {leader} sends reaches another server, but it hears them; clients reach all",
-    )
-
-
-def _leader_deaf(parties: Parties) -> Grudge:
-    leader, followers = _led(parties)
-    return parties.links(
-        [(s, leader) for s in followers],
-        f"one way: nothing other servers send reaches leader {leader}, but they hear it; clients reach all",
-    )
-
-
-def _clients_from_leader(parties: Parties) -> Grudge:
-    leader, _ = _led(parties)
-    cut = [link for c in parties.clients for link in ((c, leader), (leader, c))]
-    return parties.links(cut, f"{_names(parties.clients)} cut from leader {leader}; servers hear each other")
-
-
-GRUDGES: Mapping[str, GrudgeEntry] = {
-    "halves": GrudgeEntry("a majority and a minority, each with its own clients", _halves, False, 3),
-    "one-node": GrudgeEntry("one server cut from the others; clients reach all", _one_node, False, 2),
-    "majorities-ring": GrudgeEntry("every server hears a majority, no two the same", _majorities_ring, False, 3),
-    "bridge": GrudgeEntry("two groups with one server that hears both", _bridge, False, 3),
-    "leader-with-c1": GrudgeEntry("the leader and c1 cut from the others with c2", _leader_with_c1, True, 2),
-    "leader-with-clients": GrudgeEntry("the leader and all clients cut from the others", _leader_with_clients, True, 2),
-    "leader-alone-and-split": GrudgeEntry(
-        "the leader alone, the others in two groups deaf to each other", _leader_alone_and_split, True, 3
-    ),
-    "isolate-leader": GrudgeEntry("the leader cut from the other servers; clients reach all", _isolate_leader, True, 2),
-    "leader-alone": GrudgeEntry("the leader cut from servers and clients", _leader_alone, True, 2),
-    "leader-in-minority": GrudgeEntry("the leader's minority with c1 cut from the rest", _leader_in_minority, True, 3),
-    "leader-unheard": GrudgeEntry("one way: the other servers do not hear the leader", _leader_unheard, True, 2),
-    "leader-deaf": GrudgeEntry("one way: the leader does not hear the other servers", _leader_deaf, True, 2),
-    "clients-from-leader": GrudgeEntry("all clients cut from the leader; servers whole", _clients_from_leader, True, 1),
-    "leader-from-witnesses": GrudgeEntry(
-        "the leader cut from just enough followers to lose its majority", _leader_from_witnesses, True, 3
-    ),
-    "minority-third": GrudgeEntry("a third of the servers with c1 cut from the rest", _minority_third, False, 3),
-    "reject-leader": GrudgeEntry("as leader-with-c1, but TCP is reset at once", _reject_leader, True, 2, reject=True),
-}
-
-
-def _led(parties: Parties) -> tuple[str, tuple[str, ...]]:
-    assert parties.leader is not None, "make_grudge has checked it"
-    return parties.leader, parties.followers
-
-
-def _everyone_asks(parties: Parties) -> list[list[str]]:
-    """Return groups that link every client with every server, but join no two servers."""
-    return [list(parties.clients), *([c, s] for c in parties.clients for s in parties.servers)]
+def _both_ways(node: str, others: Iterable[str]) -> frozenset[Link]:
+    return frozenset(link for other in others for link in ((node, other), (other, node)))
 
 
 def _names(names: Iterable[str]) -> str:
     return "+".join(names) or "no node"
 
 
-if TYPE_CHECKING:
-    from nemesis.measure import Field
-
-NAME = "partition"
-
-
-def _target(entry: GrudgeEntry) -> Target:
-    return Target(
+TARGETS: Mapping[str, Target] = {
+    name: Target(
         entry.summary,
         entry.against_leader,
         entry.servers_min,
         hold_s=LEADER_HOLD_S if entry.against_leader else (3.0, 5.0),
         needs=frozenset({REJECT}) if entry.reject else frozenset(),
     )
-
-
-TARGETS: Mapping[str, Target] = {name: _target(entry) for name, entry in GRUDGES.items()}
+    for name, entry in GRUDGES.items()
+}
 
 
 def _resolve(target: str, scene: Scene) -> Fault | None:
