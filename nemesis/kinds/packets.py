@@ -118,7 +118,7 @@ TARGETS: Mapping[str, Target] = {
 
 def _resolve(target: str, scene: Scene) -> Fault | None:
     if target in _OF_EACH_LINK:
-        return _OF_EACH_LINK[target](scene)
+        return _of_each_link(target, scene)
     whom, _, how = target.partition("-")
     words, impairment = BEHAVIOURS[how]
     nodes = servers_hit(whom, scene)
@@ -130,34 +130,43 @@ def _resolve(target: str, scene: Scene) -> Fault | None:
     return replace(fault, settings=_settings(links, links, impairment, scene.rng))
 
 
-def _election_late(scene: Scene) -> Fault | None:
-    hit, rng = servers_hit("leader", scene), scene.rng
+def _of_each_link(target: str, scene: Scene) -> Fault | None:
+    whom, others_min, late = _OF_EACH_LINK[target]
+    hit, rng = servers_hit(whom, scene), scene.rng
     others = sorted(set(scene.running) - set(hit))
-    if not hit or len(others) < 2:
+    if not hit or len(others) < others_min:
         return None
-    (leader,) = hit
+    if late is None:
+        links, name = [(other, hit[0]) for other in others], f"leader {hit[0]}" if whom == "leader" else hit[0]
+        words = f"what other servers send to {name} is held until the heal; it is heard at once"
+        return Fault(NAME, words, hit, settings=_settings(links, links, {"hold": 1.0}, rng))
+    words, delays_s, measurable = late(hit[0], others, rng)
+    delays = {f"{a}>{b}": round(delays_s[a, b], 2) for a, b in sorted(delays_s)}
+    settings = _settings(sorted(delays_s), measurable, {}, rng) | {"delays_s": delays}
+    return Fault(NAME, words, hit, settings=settings)
+
+
+Late = tuple[str, Mapping[Link, float], Sequence[Link]]
+"""Words, the delay of each link, and the links that are measured."""
+
+
+def _election_late(leader: str, others: list[str], rng: Random) -> Late:
     between = sorted(permutations(others, 2))
     late = sorted(rng.sample(between, round(LATE_SHARE * len(between))))
     of_leader = sorted({(leader, other) for other in others} | {(other, leader) for other in others})
-    delays = {f"{a}>{b}": round(rng.uniform(*LEADER_DELAY_S), 2) for a, b in of_leader}
-    delays |= {f"{a}>{b}": round(rng.uniform(*OTHERS_DELAY_S), 2) for a, b in late}
+    delays = {link: rng.uniform(*LEADER_DELAY_S) for link in of_leader}
+    delays |= {link: rng.uniform(*OTHERS_DELAY_S) for link in late}
     words = f"links of leader {leader} delay packets by 1.05-1.3 s, {len(late)} of {len(between)} others by 0.3-1 s"
-    measurable = [rng.choice(of_leader), *rng.sample(late, min(MEASURED_MAX - 1, len(late)))]
-    settings = _settings(sorted([*of_leader, *late]), measurable, {}, rng) | {"delays_s": delays}
-    return Fault(NAME, words, (leader,), settings=settings)
+    return words, delays, [rng.choice(of_leader), *rng.sample(late, min(MEASURED_MAX - 1, len(late)))]
 
 
-def _rivals_late(scene: Scene) -> Fault | None:
+def _rivals_late(leader: str, others: list[str], rng: Random) -> Late:
     """Two servers lose the leader, and campaign: a and c.
 
     Each hears one voter at once (b, d), and the other's voter slowly, but in time to know that it would be elected.  So
     both become candidates of one epoch, and neither finds a majority.  Each hears the other when its own candidacy has
     failed: a server that has forgotten its vote then votes again.  What the leader sends arrives too late to matter."""
-    hit, rng = servers_hit("leader", scene), scene.rng
-    others = sorted(set(scene.running) - set(hit))
-    if not hit or len(others) < NEXT_LEADER_SERVERS_MIN - 1:
-        return None
-    (leader,), (a, b, c, d) = hit, rng.sample(others, 4)
+    a, b, c, d = rng.sample(others, 4)
     delays: dict[Link, float] = {}
     for link in permutations([leader, a, b, c, d], 2):
         if leader in link:
@@ -167,70 +176,35 @@ def _rivals_late(scene: Scene) -> Fault | None:
         elif set(link) not in ({a, b}, {c, d}):
             delays[link] = rng.uniform(*RIVALS_DELAY_S)
     words = f"{a} and {c} campaign, {b} hears {a} at once and {d} {c}; leader {leader} and others are up to 2.9 s late"
-    measurable = sorted(link for link in delays if leader not in link)
-    return _late(leader, words, sorted(delays), delays, measurable, rng)
+    return words, delays, sorted(link for link in delays if leader not in link)
 
 
-def _leader_hears_late(scene: Scene) -> Fault | None:
+def _leader_hears_late(leader: str, others: list[str], rng: Random) -> Late:
     """Deliver to the leader what the others sent before they elected a successor, once that one has answered clients.
 
     A leader that takes it for proof that it still leads answers from the past."""
-    hit, rng = servers_hit("leader", scene), scene.rng
-    others = sorted(set(scene.running) - set(hit))
-    if not hit or len(others) < 2:
-        return None
-    (leader,) = hit
     rng.shuffle(others)
     delays = {(other, leader): HEARS_DELAYS_S[place % len(HEARS_DELAYS_S)] for place, other in enumerate(others)}
     words = f"leader {leader} hears the other servers 2.2-2.9 s late; they and clients hear it at once"
-    soonest = sorted(link for link, delay_s in delays.items() if delay_s == HEARS_DELAYS_S[0])
-    return _late(leader, words, sorted(delays), delays, soonest, rng)
+    return words, delays, sorted(link for link, delay_s in delays.items() if delay_s == HEARS_DELAYS_S[0])
 
 
-def _hears_held(whom: str, scene: Scene) -> Fault | None:
-    """Hold what the others send to a server: at the heal a leader hears what they said before they replaced it."""
-    hit = servers_hit(whom, scene)
-    others = sorted(set(scene.running) - set(hit))
-    if not hit or len(others) < 2:
-        return None
-    links, name = [(other, hit[0]) for other in others], f"leader {hit[0]}" if whom == "leader" else hit[0]
-    words = f"what other servers send to {name} is held until the heal; it is heard at once"
-    return Fault(NAME, words, hit, settings=_settings(links, links, {"hold": 1.0}, scene.rng))
-
-
-def _leader_heard_late(scene: Scene) -> Fault | None:
-    hit, rng = servers_hit("leader", scene), scene.rng
-    others = sorted(set(scene.running) - set(hit))
-    if not hit or len(others) < 2:
-        return None
-    (leader,), late_s = hit, rng.uniform(*HEARD_LATE_S)
+def _leader_heard_late(leader: str, others: list[str], rng: Random) -> Late:
+    late_s = rng.uniform(*HEARD_LATE_S)
     delays = {(leader, other): late_s for other in others}
-    words = f"other servers hear leader {leader} {late_s:.1f} s late; it hears them at once"
-    return _late(leader, words, sorted(delays), delays, sorted(delays), rng)
+    return f"other servers hear leader {leader} {late_s:.1f} s late; it hears them at once", delays, sorted(delays)
 
 
-def _late(
-    leader: str,
-    words: str,
-    links: Sequence[Link],
-    delays_s: Mapping[Link, float],
-    measurable: Sequence[Link],
-    rng: Random,
-) -> Fault:
-    delays = {f"{a}>{b}": round(delays_s[a, b], 2) for a, b in links}
-    settings = _settings(links, measurable, {}, rng) | {"delays_s": delays}
-    return Fault(NAME, words, (leader,), settings=settings)
-
-
-_OF_EACH_LINK: Mapping[str, Callable[[Scene], Fault | None]] = {
-    ELECTION_LATE: _election_late,
-    RIVALS_LATE: _rivals_late,
-    LEADER_HEARS_LATE: _leader_hears_late,
-    LEADER_HEARS_HELD: lambda scene: _hears_held("leader", scene),
-    ONE_HEARS_HELD: lambda scene: _hears_held("one", scene),
-    LEADER_HEARD_LATE: _leader_heard_late,
+_OF_EACH_LINK: Mapping[str, tuple[str, int, Callable[[str, list[str], Random], Late] | None]] = {
+    ELECTION_LATE: ("leader", 2, _election_late),
+    RIVALS_LATE: ("leader", NEXT_LEADER_SERVERS_MIN - 1, _rivals_late),
+    LEADER_HEARS_LATE: ("leader", 2, _leader_hears_late),
+    LEADER_HEARS_HELD: ("leader", 2, None),
+    ONE_HEARS_HELD: ("one", 2, None),
+    LEADER_HEARD_LATE: ("leader", 2, _leader_heard_late),
 }
-"""Targets that give each link a delay of its own."""
+"""Target -> whom it hits, the least number of others, and what delays each link; None holds what the others send: at
+the heal a leader hears what they said before they replaced it."""
 
 
 def _settings(
