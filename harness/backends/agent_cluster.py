@@ -18,7 +18,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from itertools import count
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
-from checkers.record.header import ClockOffset
 from harness.agent.disk.verbs import DATA, DiskVerbs
 from harness.agent.files import Lines
 from harness.agent.hosted_clients import ClientsApart
@@ -27,7 +26,7 @@ from harness.agent.process import NodeVerbs
 from harness.agent.server import ServerProcess
 from harness.agent.wall_clock import ClockVerbs
 from harness.backends.agent_link import AgentClientHost, AgentLink, AgentNode
-from harness.backends.backend import BackendUnavailable, ClientHost, ClusterSpec, Entrance, Exit, HostHealth
+from harness.backends.backend import BackendUnavailable, ClientHost, ClusterSpec, Entrance, Exit, HostHealth, NodesOfRun
 from harness.backends.builds import clock_library
 from nemesis.cluster import (
     CALM_INTERVAL_MS,
@@ -49,7 +48,7 @@ from nemesis.cluster import (
     named_process,
     process_in,
 )
-from system_under_test.subject import Members, Node, NodeGone, ProcessState
+from system_under_test.subject import Node, NodeGone, ProcessState
 
 BEACON_PORT, TRIAL_PORT = 7788, 7789
 IN_FLIGHT_S = 0.03
@@ -107,18 +106,15 @@ def _on(capability: str, verb: Callable[..., Any], *, alone: bool = False) -> Ca
     return order
 
 
-class AgentCluster:
+class AgentCluster(NodesOfRun):
     """spec: whose nodes.  Nothing answers before `add` and after `close_links`: every verb raises NodeGone then."""
 
     name = "agents"
     _trials = count(1)
 
     def __init__(self, spec: ClusterSpec) -> None:
-        self.spec = spec
-        self.servers: Sequence[str] = spec.servers
-        self.clients: Sequence[str] = spec.clients
-        self.versions = spec.versions
-        self.leftovers: list[str] = []
+        super().__init__(spec)
+        self._start_again = _as_before
         self._links: dict[str, AgentLink] = {}
         self._nodes: dict[str, AgentNode] = {}
         self._hosts = {name: AgentClientHost(lambda name=name: self._link(name)) for name in spec.clients}  # type: ignore[misc]
@@ -127,7 +123,6 @@ class AgentCluster:
         self._problems: dict[str, dict[str, str]] = {DISK: {}, CLOCK: {}}
         """Capability -> server -> why it could not be provided there."""
         self._observing = asyncio.Lock()
-        self._start_again: Callable[[Node], Awaitable[None]] | None = None
 
     # ---- what a backend calls ----------------------------------------------------------------------------------
 
@@ -263,23 +258,12 @@ class AgentCluster:
             return await self._link(server).ask(ClientsApart.state)
         return await self._node(server).state()
 
-    async def pause(self, server: str) -> None:
-        await self._signal(server, "STOP")
-
-    async def resume(self, server: str) -> None:
-        await self._signal(server, "CONT")
-
-    async def kill(self, server: str) -> None:
-        await self._signal(server, "KILL")
-
     async def _signal(self, server: str, name: Literal["STOP", "CONT", "KILL", "TERM"]) -> None:
         """Signal a server, or the clients of a client node."""
         if server in self.clients:
             await self._link(server).ask(ClientsApart.signal, name)
             return
-        node = self._node(server)
-        async with node.alone:
-            await node.signal(name)
+        await super()._signal(server, name)
 
     async def kill_at_write(self, server: str, within_s: float) -> bool:
         """See Cluster.kill_at_write."""
@@ -305,18 +289,6 @@ class AgentCluster:
             return await self.state(server) == "dead"
 
         await _until_ended(ended, f"{server}: the server")
-
-    def restart_with(self, start: Callable[[Node], Awaitable[None]]) -> None:
-        self._start_again = start
-
-    async def restart(self, server: str) -> None:
-        """Start the server again.  Raises OSError if it is running or never was started."""
-        node = self._node(server)
-        async with node.alone:
-            if self._start_again is None:
-                await node.start_again()
-            else:
-                await self._start_again(node)
 
     async def signal_process(self, server: str, process: str, name: Literal["STOP", "KILL", "TERM", "RELEASE"]) -> None:
         """See Cluster.signal_process."""
@@ -349,7 +321,7 @@ class AgentCluster:
 
     async def damage_disk(self, server: str, how: str, seed: int) -> None:
         """See Cluster.damage_disk."""
-        if why := self._why_no_damage(how):
+        if why := self.lacks(f"damage: {how}"):
             raise CannotInject(why)
         await self._damage_file(server, self.spec.notices_damage[how], how, seed)
 
@@ -365,43 +337,16 @@ class AgentCluster:
             if not self.lacks(CLOCK):
                 await self.set_clock(server, 0.0, 1.0)
 
-    # ---- members -----------------------------------------------------------------------------------------------
-
-    async def members(self) -> frozenset[str]:
-        """See Cluster.members."""
-        return await self._changing().members(self._servers())
-
-    async def remove_member(self, server: str) -> None:
-        """See Cluster.remove_member."""
-        await self._changing().remove(self._servers(), self._nodes[server])
-
-    async def add_member(self, server: str, *, wiped: bool = False) -> None:
-        """See Cluster.add_member."""
-        await self._changing().add(self._servers(), self._nodes[server], wiped=wiped)
-
-    def _servers(self) -> list[AgentNode]:
-        return [self._nodes[name] for name in self.servers]
-
-    def _changing(self) -> Members:
-        if self.spec.members is None:
-            raise CannotInject(self.lacks(MEMBERS))
-        return self.spec.members
-
     # ---- what is lacking ---------------------------------------------------------------------------------------
 
     def lacks(self, capability: str) -> str:
         """See Cluster.lacks; as far as is known by now."""
         if capability in (LINKS, PROCESSES):
             return ""
-        if capability == MEMBERS:
-            changing = self.spec.members is not None
-            return "" if changing else "the members of the system under test cannot change while it runs"
-        if capability == VERSIONS:
-            return "" if self.versions else "the system under test names no other version (`versions` of its class)"
         if process := process_in(capability):
             return self._why_no_process(process)
-        if capability in DAMAGES:
-            return self._why_no_damage(DAMAGES[capability])
+        if capability in (MEMBERS, VERSIONS, *DAMAGES):
+            return self._system_lacks(capability) or (self.lacks(DISK) if capability in DAMAGES else "")
         if capability not in _MADE_WITHOUT:
             return f"backend {self.name} {_LACKS.get(capability, f'has no capability {capability!r}')}"
         if capability not in self.spec.wanted:
@@ -416,11 +361,6 @@ class AgentCluster:
         known = ", ".join(self.spec.processes)
         there = f"it names {known}" if known else "it names none (`processes` of its class)"
         return f"the system under test names no process {process!r}; {there}"
-
-    def _why_no_damage(self, how: str) -> str:
-        if how not in self.spec.notices_damage:
-            return f"the system under test does not promise to notice this damage of its files: {how}"
-        return self.lacks(DISK)
 
     # ---- harness.backends.backend.Backend ----------------------------------------------------------------------
 
@@ -440,10 +380,6 @@ class AgentCluster:
             {n: a["steal_s"] - self._steal_at_start_s[n] for n, a in answers.items()},
             {n: {name: a[name] for name in _SUMS if a[name] >= 0} for n, a in answers.items()},
         )
-
-    def clocks(self) -> Mapping[str, ClockOffset]:
-        """See Backend.clocks.  A backend whose nodes are other machines overrides this."""
-        return {}
 
     async def entrances(self, clients: Mapping[str, Any]) -> Sequence[Entrance]:
         """See Backend.entrances."""
@@ -476,6 +412,11 @@ class AgentCluster:
 
     async def _ask_all(self, verb: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> dict[str, T]:
         return await _answers({name: link.ask(verb, *args, **kwargs) for name, link in self._links.items()})
+
+
+async def _as_before(node: Node) -> None:
+    assert isinstance(node, AgentNode)
+    await node.start_again()
 
 
 async def _answers(calls: Mapping[str, Coroutine[Any, Any, T]]) -> dict[str, T]:

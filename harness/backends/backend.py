@@ -9,13 +9,14 @@ How a user enters a node whose cluster was left up: the command, and what lies w
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from checkers.base.clocks import NodesClock
 from checkers.record.header import ClockOffset
-from nemesis.cluster import Cluster
+from nemesis.cluster import DAMAGES, MEMBERS, VERSIONS, CannotInject, Cluster
 from system_under_test.client import Outcome, Placement, Request
 from system_under_test.subject import Members, Needs, Node, ServerVersions
 
@@ -153,3 +154,84 @@ class Entrance:
     data: str
     logs: str
     client: str = ""
+
+
+class NodesOfRun:
+    """Verbs of a `Backend` that are the same whatever its nodes are."""
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self.spec = spec
+        self.servers: Sequence[str] = spec.servers
+        self.clients: Sequence[str] = spec.clients
+        self.versions = spec.versions
+        self.leftovers: list[str] = []
+        self._start_again: Callable[[Node], Awaitable[None]] | None = None
+
+    def node(self, name: str) -> Node:
+        """Return a node; a backend overrides this."""
+        raise CannotInject(f"there is no node {name}")
+
+    def restart_with(self, start: Callable[[Node], Awaitable[None]]) -> None:
+        self._start_again = start
+
+    async def restart(self, server: str) -> None:
+        """Start the server again.  Raises OSError if it is running or never was started."""
+        node = self.node(server)
+        async with node.alone:
+            if self._start_again is None:
+                raise OSError(errno.ESRCH, f"{server}: no server was ever started here")
+            await self._start_again(node)
+
+    async def pause(self, server: str) -> None:
+        await self._signal(server, "STOP")
+
+    async def resume(self, server: str) -> None:
+        await self._signal(server, "CONT")
+
+    async def kill(self, server: str) -> None:
+        await self._signal(server, "KILL")
+
+    async def _signal(self, server: str, name: Literal["STOP", "CONT", "KILL", "TERM"]) -> None:
+        node = self.node(server)
+        async with node.alone:
+            await node.signal(name)
+
+    async def members(self) -> frozenset[str]:
+        """See Cluster.members."""
+        return await self._changing().members(self._servers())
+
+    async def remove_member(self, server: str) -> None:
+        """See Cluster.remove_member."""
+        await self._changing().remove(self._servers(), self.node(server))
+
+    async def add_member(self, server: str, *, wiped: bool = False) -> None:
+        """See Cluster.add_member."""
+        await self._changing().add(self._servers(), self.node(server), wiped=wiped)
+
+    def _servers(self) -> list[Node]:
+        return [self.node(name) for name in self.servers]
+
+    def _changing(self) -> Members:
+        if self.spec.members is None:
+            raise CannotInject(self._system_lacks(MEMBERS))
+        return self.spec.members
+
+    def _system_lacks(self, capability: str) -> str:
+        """Return why the system under test does not offer this, "" if it does or has no part in it."""
+        if capability == MEMBERS and self.spec.members is None:
+            return "the members of the system under test cannot change while it runs"
+        if capability == VERSIONS and self.versions is None:
+            return "the system under test names no other version (`versions` of its class)"
+        if capability in DAMAGES and (how := DAMAGES[capability]) not in self.spec.notices_damage:
+            return f"the system under test does not promise to notice this damage of its files: {how}"
+        return ""
+
+    async def health(self) -> HostHealth:
+        return HostHealth()
+
+    def clocks(self) -> Mapping[str, ClockOffset]:
+        """See Backend.clocks.  A backend whose nodes are other machines overrides this."""
+        return {}
+
+    async def entrances(self, clients: Mapping[str, Any]) -> Sequence[Entrance]:
+        return ()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
 from checkers.base.clocks import NodesClock
-from checkers.record.header import ClockOffset
-from harness.backends.backend import ClusterSpec, Entrance, Exit, HostHealth
+from harness.backends.backend import ClusterSpec, Exit, NodesOfRun
 from nemesis.cluster import Beacons, CannotInject, Link, Marks
 from system_under_test.client import ClientFactory, Outcome, Placement, ProcessClient, Request
 from system_under_test.subject import Node
@@ -36,7 +35,7 @@ class InProcessClientHost:
             await client.close()
 
 
-class InProcessBackend:
+class InProcessBackend(NodesOfRun):
     """Implements `harness.backends.backend.Backend` with no servers, so every fault is refused."""
 
     name = "in-process"
@@ -44,21 +43,14 @@ class InProcessBackend:
     notes: Sequence[str] = ("no nodes and no network: the subject lives in the harness' own process",)
 
     def __init__(self, spec: ClusterSpec) -> None:
-        self.servers: Sequence[str] = ()
-        self.clients: Sequence[str] = spec.clients
-        self.leftovers: Sequence[str] = ()
+        super().__init__(spec)
+        self.servers = ()
         self._hosts = {name: InProcessClientHost() for name in spec.clients}
 
     async def create(self, progress: Callable[[str], None]) -> None:
         return None
 
-    async def entrances(self, clients: Mapping[str, Any]) -> Sequence[Entrance]:
-        return ()
-
     async def destroy(self) -> None:
-        return None
-
-    def restart_with(self, start: Callable[[Node], Awaitable[None]]) -> None:
         return None
 
     def client_host(self, client_node: str) -> InProcessClientHost:
@@ -66,12 +58,6 @@ class InProcessBackend:
 
     def exits(self) -> Sequence[Exit]:
         return ()
-
-    async def health(self) -> HostHealth:
-        return HostHealth()
-
-    def clocks(self) -> Mapping[str, ClockOffset]:
-        return {}
 
     def node(self, name: str) -> Node:
         raise CannotInject(f"there is no node {name}: {self.notes[0]}")

@@ -16,7 +16,7 @@ import asyncio
 import errno
 import hashlib
 import importlib
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from errno import ENOENT
@@ -29,9 +29,8 @@ from typing import Any, Literal, cast
 
 from checkers.base.clocks import NodesClock
 from checkers.base.history import Type
-from checkers.record.header import ClockOffset
 from harness.agent.disk.behaviour import OPERATIONS, Behaviour, Rule, failing
-from harness.backends.backend import BackendUnavailable, ClusterSpec, Entrance, Exit, HostHealth
+from harness.backends.backend import BackendUnavailable, ClusterSpec, Exit, NodesOfRun
 from nemesis.cluster import (
     CALM_INTERVAL_MS,
     CLOCK,
@@ -54,7 +53,7 @@ from simulation.loop import Process, SimulatedLoop
 from simulation.machine import Machine, stderr_of_each_process
 from simulation.network import Impairment, SimulatedNetwork
 from system_under_test.client import ClientFactory, Outcome, Placement, ProcessClient, Request
-from system_under_test.subject import Completed, Members, Node, ProcessState, SimulatedProgram
+from system_under_test.subject import Completed, ProcessState, SimulatedProgram
 
 ORDER_S = 0.002
 """How long the harness' orders to a node take; they travel outside of the data network."""
@@ -183,10 +182,7 @@ the disk keeps no times."""
 _OPERATION = {"truncate": "write"}
 
 
-NO_MEMBERS = "the members of the system under test cannot change while it runs"
-
-
-class SimulatorBackend:
+class SimulatorBackend(NodesOfRun):
     """Implements `harness.backends.backend.Backend`.  `create` and what follows must run on a `SimulatedLoop`."""
 
     name = "simulator"
@@ -194,16 +190,11 @@ class SimulatorBackend:
     notes: Sequence[str] = (
         "virtual time in one process: no kernel, no real disk and no other machine (docs/simulator.md)",
     )
-    leftovers: Sequence[str] = ()
 
     def __init__(self, spec: ClusterSpec) -> None:
-        self.servers: Sequence[str] = spec.servers
-        self.clients: Sequence[str] = spec.clients
+        super().__init__(spec)
         self._seed = spec.seed
         self._hosts = {name: SimulatedClientHost(name) for name in spec.clients}
-        self._program = spec.simulated
-        self._notices_damage = spec.notices_damage
-        self._members = spec.members
         self.versions = None
         self._damaged: dict[str, Damaged] = {}
         self._nodes: dict[str, SimulatedNode] = {}
@@ -213,7 +204,6 @@ class SimulatorBackend:
         self._reached: set[str] = set()
         self._losses: dict[str, Mapping[str, int]] = {}
         self._clock_set_s: dict[str, float] = {}
-        self._start: Callable[[Node], Awaitable[None]] | None = None
         self._ends = ExitStack()
 
     def _machine_of(self, name: str) -> Callable[[], Machine]:
@@ -222,7 +212,7 @@ class SimulatorBackend:
     # Life
 
     async def create(self, progress: Callable[[str], None]) -> None:
-        if self.servers and not self._program:
+        if self.servers and not self.spec.simulated:
             raise BackendUnavailable("this system cannot be simulated: it is no asyncio program that takes its ports")
         loop = asyncio.get_running_loop()
         if not isinstance(loop, SimulatedLoop):
@@ -232,14 +222,11 @@ class SimulatorBackend:
         self._machines = {name: Machine(name, loop, self._network, self._seed) for name in self.servers}
         for name, machine in self._machines.items():
             machine.on_operation = self._operation_of(name)
-            self._nodes[name] = SimulatedNode(name, self._machine_of(name), _program(self._program))
+            self._nodes[name] = SimulatedNode(name, self._machine_of(name), _program(self.spec.simulated))
         everyone = (*self.servers, *self.clients)
         interval_s = CALM_INTERVAL_MS / 1e3
         self._beacons = CountedBeacons(everyone, chance(self._seed, "beacons"), interval_s, loop.time())
         self._ends.enter_context(stderr_of_each_process())
-
-    async def entrances(self, clients: Mapping[str, Any]) -> Sequence[Entrance]:
-        return ()
 
     async def destroy(self) -> None:
         for machine in self._machines.values():
@@ -249,14 +236,8 @@ class SimulatorBackend:
                 self._loop.kill(host.process)
         self._ends.close()
 
-    def restart_with(self, start: Callable[[Node], Awaitable[None]]) -> None:
-        self._start = start
-
     def client_host(self, client_node: str) -> SimulatedClientHost:
         return self._hosts[client_node]
-
-    def node(self, name: str) -> SimulatedNode:
-        return self._nodes[name]
 
     def exits(self) -> Sequence[Exit]:
         found = [
@@ -266,23 +247,11 @@ class SimulatorBackend:
         ]
         return sorted(found, key=lambda end: end.monotonic_ns)
 
-    async def health(self) -> HostHealth:
-        return HostHealth()
-
-    def clocks(self) -> Mapping[str, ClockOffset]:
-        return {}
-
     def lacks(self, capability: str) -> str:
         if capability in (LINKS, REJECT, PROCESSES, DISK, CLOCK, PACKETS):
             return ""
-        if capability == MEMBERS:
-            return "" if self._members is not None else NO_MEMBERS
-        if capability in DAMAGES:
-            how = DAMAGES[capability]
-            promised = how in self._notices_damage
-            return (
-                "" if promised else f"the system under test does not promise to notice this damage of its files: {how}"
-            )
+        if capability == MEMBERS or capability in DAMAGES:
+            return self._system_lacks(capability)
         return f"the simulator does not simulate this capability: {capability}"
 
     # Links
@@ -360,21 +329,9 @@ class SimulatorBackend:
     async def state(self, server: str) -> ProcessState:
         return "running" if server in self._hosts else await self._nodes[server].state()
 
-    async def pause(self, server: str) -> None:
-        async with self._server(server).alone:
-            await self._nodes[server].signal("STOP")
-
-    async def resume(self, server: str) -> None:
-        async with self._server(server).alone:
-            await self._nodes[server].signal("CONT")
-
-    async def kill(self, server: str) -> None:
-        async with self._server(server).alone:
-            await self._nodes[server].signal("KILL")
-
     async def kill_at_write(self, server: str, within_s: float) -> bool:
         """See Cluster.kill_at_write: the server dies just before the change takes effect."""
-        async with self._server(server).alone:
+        async with self.node(server).alone:
             machine = self._machines[server]
             machine.kill_at_change(1)
             until_s = self._loop.time() + within_s
@@ -391,20 +348,12 @@ class SimulatorBackend:
         """See Cluster.thaw: nothing is frozen here."""
 
     async def stop(self, server: str) -> None:
-        async with self._server(server).alone:
-            await self._nodes[server].signal("TERM")
+        await self._signal(server, "TERM")
         until_s = self._loop.time() + STOP_LIMIT_S
         while self._machines[server].state != "dead":
             if self._loop.time() > until_s:
                 raise TimeoutError(f"{server}: the server did not end within {STOP_LIMIT_S:g} s of SIGTERM")
             await asyncio.sleep(LOOK_S)
-
-    async def restart(self, server: str) -> None:
-        node = self._server(server)
-        async with node.alone:
-            if self._start is None:
-                raise OSError(f"{server}: no server was ever started here")
-            await self._start(node)
 
     async def signal_process(self, server: str, process: str, name: Literal["STOP", "KILL", "TERM", "RELEASE"]) -> None:
         raise CannotInject("a simulated server is one process")
@@ -418,7 +367,7 @@ class SimulatorBackend:
             await self.behave_disk(server, [], 0)
             await self.set_clock(server, 0.0, 1.0)
 
-    def _server(self, name: str) -> SimulatedNode:
+    def node(self, name: str) -> SimulatedNode:
         if name not in self._nodes:
             raise CannotInject(f"the simulator stops no clients; {name} is a client node")
         return self._nodes[name]
@@ -461,7 +410,7 @@ class SimulatorBackend:
         return server in self._reached
 
     async def lose_power(self, server: str, kept: str, seed: int) -> None:
-        async with self._server(server).alone:
+        async with self.node(server).alone:
             machine = self._machines[server]
             before = machine.disk
             machine.lose_power(_KEPT[kept], Random(seed))
@@ -494,11 +443,11 @@ class SimulatorBackend:
 
     async def damage_disk(self, server: str, how: str, seed: int) -> None:
         """See Cluster.damage_disk."""
-        async with self._server(server).alone:
+        async with self.node(server).alone:
             machine = self._machines[server]
             if machine.state != "dead":
                 raise CannotInject(f"the disk of a server that is {machine.state} cannot be damaged behind its back")
-            self._damaged[server] = damage(machine, self._notices_damage[how], how, seed)
+            self._damaged[server] = damage(machine, self.spec.notices_damage[how], how, seed)
 
     async def disk_damage(self, server: str) -> Mapping[str, Any]:
         done = self._damaged.get(server)
@@ -515,20 +464,6 @@ class SimulatorBackend:
         return {"ahead_s": self._machines[server].wall_ahead_s(), "age_s": age_s, "heeded": True, "unheeded": ""}
 
     # Members
-
-    async def members(self) -> frozenset[str]:
-        return await self._changing().members(list(self._nodes.values()))
-
-    async def remove_member(self, server: str) -> None:
-        await self._changing().remove(list(self._nodes.values()), self._nodes[server])
-
-    async def add_member(self, server: str, *, wiped: bool = False) -> None:
-        await self._changing().add(list(self._nodes.values()), self._nodes[server], wiped=wiped)
-
-    def _changing(self) -> Members:
-        if self._members is None:
-            raise CannotInject(NO_MEMBERS)
-        return self._members
 
 
 def _program(target: str) -> SimulatedProgram:

@@ -1,4 +1,4 @@
-"""The commands that make many runs, or a known one: `nightly`, `hunt`, `replay`, `shrink`, `attribute`, `find` and others."""
+"""The commands that make many runs, or a known one: `nightly`, `hunt`, `replay`, `shrink`, `attribute`, `find`."""
 
 from __future__ import annotations
 

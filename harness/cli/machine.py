@@ -19,9 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 
-from harness.backends.backend import BackendUnavailable
 from harness.cli.parameters import spec_option
 from harness.spec import Spec, WrongSpec
 from harness.started import program
@@ -153,6 +151,8 @@ def completion(shell: str) -> None:
 
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from nemesis.kind import Kind
     from system_under_test.own.subject import Subject
     from workloads.workload import Workload
@@ -292,4 +292,6 @@ def _prepare_image(say: Callable[[str], None], backend: str) -> None:
     if reason is None:
         ensure_image(say)
     elif backend == "docker":
+        from harness.backends.backend import BackendUnavailable
+
         raise BackendUnavailable(reason)

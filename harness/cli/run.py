@@ -122,11 +122,11 @@ def titled_by_schedule(spec: Spec) -> Spec:
     """The spec whose nemesis names the kinds of fault of its schedule file, if it has one: the run is named after them.
 
     A file that cannot be used is refused with its reason later on."""
+    if spec.schedule is None:
+        return spec
     from harness.run.refused_before_start import read_schedule
     from nemesis.schedule_files import BadSchedule
 
-    if spec.schedule is None:
-        return spec
     try:
         kinds = dict.fromkeys(card.kind for card in read_schedule(Path(spec.schedule)).cards)
     except BadSchedule:
