@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from harness.campaign.campaign_log import CampaignLog
     from harness.campaign.loop import Plan
-    from harness.campaign.shrink import Shrunk
+    from harness.campaign.shrink import Limits, Reruns, ShrinkCandidate, Shrunk, TrialLog
     from harness.lake.lake import Lake
     from harness.run.session import JudgedRun
 
@@ -433,23 +434,36 @@ def shrink(run_folder: Path, times: int, needed: int, minutes: float | None, tru
     the command may be broken off and given again.  Exit 0 if a smallest schedule was found.
     """
     from harness.campaign import shrink as shrinking
+    from harness.campaign.shrink import Limits
     from harness.judge.judge_run import spec_of
-    from harness.run.refused_before_start import read_schedule
 
     if not 1 <= needed <= times:
         raise WrongSpec(f"--needed must be at least 1 and at most --times, not {needed} of {times}")
     root, wanted = violated_run(run_folder)
-    spec, folder, console = spec_of(root, trust), root / "shrink", _console()
-    folder.mkdir(exist_ok=True)
-    original = shrinking.ShrinkCandidate(read_schedule(root / "schedule.json"), spec.nodes)
-    log = shrinking.TrialLog.read(folder / "tried.json")
-    end_s = time.monotonic() + minutes * 60 if minutes is not None else float("inf")
-    limits = shrinking.Limits(needed, times, lambda: time.monotonic() < end_s, wanted)
+    console, spec = _console(), spec_of(root, trust)
+    trials = _trials(spec, root / "shrink", root / "schedule.json", Limits(needed, times, _in_time(minutes), wanted))
     try:
-        found = shrinking.shrink(original, shrinking.Reruns(spec, folder, log.runs), limits, log, console.print)
+        found = shrinking.shrink(*trials, console.print)
     except ValueError as problem:
         raise WrongSpec(str(problem)) from problem
-    console.print("\n".join(_shrunk(found, root, folder, wanted)))
+    console.print("\n".join(_shrunk(found, root, root / "shrink", wanted)))
+
+
+def _in_time(minutes: float | None) -> Callable[[], bool]:
+    end_s = time.monotonic() + minutes * 60 if minutes is not None else float("inf")
+    return lambda: time.monotonic() < end_s
+
+
+def _trials(
+    spec: Spec, folder: Path, schedule: Path, limits: Limits
+) -> tuple[ShrinkCandidate, Reruns, Limits, TrialLog]:
+    """Return the schedule that is tried, what runs it, and the log of what was tried before in this folder."""
+    from harness.campaign.shrink import Reruns, ShrinkCandidate, TrialLog
+    from harness.run.refused_before_start import read_schedule
+
+    folder.mkdir(exist_ok=True)
+    log = TrialLog.read(folder / "tried.json")
+    return ShrinkCandidate(read_schedule(schedule), spec.nodes), Reruns(spec, folder, log.runs), limits, log
 
 
 def violated_run(run_folder: Path) -> tuple[Path, frozenset[tuple[str, str]]]:
@@ -505,27 +519,20 @@ def attribute(run_folder: Path, times: int, shift: float, minutes: float | None,
     many faults takes long: shrink it first.  What was tried is kept in RUN_FOLDER/attribution, so the command may be
     broken off and given again.  Exit 0 if every schedule was run often enough, else 2.
     """
-    from rich.console import Console
-
     from harness.campaign import shrink as attribution
-    from harness.campaign.shrink import Limits, Reruns, ShrinkCandidate, TrialLog
+    from harness.campaign.shrink import Limits
     from harness.judge.judge_run import spec_of
     from harness.report.render import render
-    from harness.run.refused_before_start import read_schedule
 
     if times < 1 or shift < 0:
         raise WrongSpec(f"--times must be at least 1 and --shift at least 0, not {times} and {shift:g}")
     root, wanted = violated_run(run_folder)
-    spec, folder = spec_of(root, trust), root / "attribution"
-    folder.mkdir(exist_ok=True)
+    spec, console = spec_of(root, trust), _console()
     written = Path(spec.schedule) if spec.schedule is not None else None
     schedule = written if written is not None and written.exists() else root / "schedule.json"
-    original = ShrinkCandidate(read_schedule(schedule), spec.nodes)
-    log = TrialLog.read(folder / "tried.json")
-    end_s = time.monotonic() + minutes * 60 if minutes is not None else float("inf")
-    limits = Limits(1, times, lambda: time.monotonic() < end_s, wanted)
-    console = Console(soft_wrap=True, highlight=False, markup=False)
-    found = attribution.attribute(original, shift, Reruns(spec, folder, log.runs), limits, log, console.print)
+    limits = Limits(1, times, _in_time(minutes), wanted)
+    original, run, limits, log = _trials(spec, root / "attribution", schedule, limits)
+    found = attribution.attribute(original, shift, run, limits, log, console.print)
     attribution.keep(root, found)
     console.print("\n".join(["", *(one.line() for one in found)]))
     console.print(f"report: {render(root)}")

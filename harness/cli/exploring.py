@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -22,6 +23,31 @@ if TYPE_CHECKING:
     from harness.exploring.steps import ClusterSteps
 
 
+_BOUNDS: Mapping[str, tuple[int, int, str]] = {
+    "epochs": (1, 2, "The last one that is entered."),
+    "timeouts": (0, 2, "Of a voter that does not lead."),
+    "crashes": (0, 0, "Power losses."),
+    "insides": (0, 0, "Power losses between effects."),
+    "losses": (0, 0, "Requests that are given up."),
+    "cuts": (0, 0, "Times that a voter is cut off."),
+    "splits": (0, 0, "Answers that come late."),
+    "writes": (0, 0, ""),
+    "reads": (0, 0, ""),
+    "resigns": (0, 0, "Leaders that hear no majority."),
+    "changes": (0, 0, "Voters added or removed."),
+    "updates": (0, 0, "Of a voter's endpoints."),
+    "looks": (0, 0, "Of a server that does not vote."),
+}
+"""Budget (`harness.exploring.steps.Budgets`) -> its least value, its default, and words for a user."""
+
+
+def _bounds(command: Callable[..., None]) -> Callable[..., None]:
+    for name, (least, default, words) in reversed(list(_BOUNDS.items())):
+        option = click.option(f"--{name}", type=click.IntRange(least), default=default, show_default=True, help=words)
+        command = option(command)
+    return command
+
+
 @click.command(short_help="Every order of messages, timeouts, crashes and cuts of three voters, breadth first.")
 @click.option(
     "--minutes",
@@ -33,19 +59,7 @@ if TYPE_CHECKING:
 @click.option("--workers", type=click.IntRange(1), default=None, help="Processes.  [default: one a core]")
 @click.option("--voters", type=click.IntRange(1, 5), default=3, show_default=True)
 @click.option("--spares", type=click.IntRange(0, 2), default=0, show_default=True, help="Servers that can be added.")
-@click.option("--epochs", type=click.IntRange(1), default=2, show_default=True, help="The last one that is entered.")
-@click.option("--timeouts", type=click.IntRange(0), default=2, show_default=True, help="Of a voter that does not lead.")
-@click.option("--crashes", type=click.IntRange(0), default=0, show_default=True, help="Power losses.")
-@click.option("--insides", type=click.IntRange(0), default=0, show_default=True, help="Power losses between effects.")
-@click.option("--losses", type=click.IntRange(0), default=0, show_default=True, help="Requests that are given up.")
-@click.option("--cuts", type=click.IntRange(0), default=0, show_default=True, help="Times that a voter is cut off.")
-@click.option("--splits", type=click.IntRange(0), default=0, show_default=True, help="Answers that come late.")
-@click.option("--writes", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--reads", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--resigns", type=click.IntRange(0), default=0, show_default=True, help="Leaders that hear no majority.")
-@click.option("--changes", type=click.IntRange(0), default=0, show_default=True, help="Voters added or removed.")
-@click.option("--updates", type=click.IntRange(0), default=0, show_default=True, help="Of a voter's endpoints.")
-@click.option("--looks", type=click.IntRange(0), default=0, show_default=True, help="Of a server that does not vote.")
+@_bounds
 @click.option(
     "--states", type=click.IntRange(1), default=2_000_000, show_default=True, help="So many at most (1 KB each)."
 )
@@ -55,21 +69,9 @@ def explore(
     workers: int | None,
     voters: int,
     spares: int,
-    epochs: int,
-    timeouts: int,
-    crashes: int,
-    insides: int,
-    losses: int,
-    cuts: int,
-    splits: int,
-    writes: int,
-    reads: int,
-    resigns: int,
-    changes: int,
-    updates: int,
-    looks: int,
     states: int,
     bug: str,
+    **bounds: int,
 ) -> None:
     """Take every order of steps of a few voters, level by level: the first violation has a shortest trace.
 
@@ -105,10 +107,9 @@ def explore(
     if not _bound_given():
         console.print(f"{voters} voters, bounds that grow for {minutes:g} minutes{planted}")
         raise click.exceptions.Exit(_grow(console, voters, bug, cpu_s_max, states, crew))
-    if spares and not changes:
+    if spares and not bounds["changes"]:
         raise WrongSpec("--spares are servers that are added as voters, so they need --changes")
-    left = (crashes, losses, cuts, splits, writes, reads, resigns, insides, changes, looks, updates)
-    budgets = Budgets(epochs, timeouts, *left)
+    budgets = Budgets(**bounds)
     servers = f"{voters} voters{f', {spares} spares' if spares else ''}"
     console.print(f"{servers}, {budgets.words()}{planted}")
     explorer = Explorer(voters, budgets, bug, spares=spares)
@@ -116,10 +117,8 @@ def explore(
 
 
 def _bound_given() -> bool:
-    from harness.exploring.steps import LEFT
-
     source = click.get_current_context().get_parameter_source
-    return any(source(name) is ParameterSource.COMMANDLINE for name in ("epochs", *LEFT))
+    return any(source(name) is ParameterSource.COMMANDLINE for name in _BOUNDS)
 
 
 def _search(console: Console, explorer: Explorer, bug: str, cpu_s_max: float, states: int, crew: int) -> int:
