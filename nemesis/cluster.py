@@ -168,7 +168,7 @@ class Cluster(Protocol):
     # Capability DISK.  Every verb raises CannotInject where the disk of the node cannot fail on order.
 
     async def behave_disk(self, server: str, /, rules: Sequence[Mapping[str, Any]], seed: int) -> None:
-        """From now on exactly these rules hold (`harness.agent.disk.behaviour.Rule`); none is a healthy disk."""
+        """From now on exactly these rules hold (`harness.agent.disk.changes.Rule`); none is a healthy disk."""
         ...
 
     async def arm_disk(self, server: str, /, operation: str, nth: int) -> None:

@@ -29,7 +29,7 @@ from typing import Any, Literal, cast
 
 from checkers.base.clocks import NodesClock
 from checkers.base.history import Type
-from harness.agent.disk.behaviour import OPERATIONS, Behaviour, Rule, failing
+from harness.agent.disk.changes import OPERATIONS, Behaviour, Rule, failing
 from harness.backends.backend import BackendUnavailable, ClusterSpec, Exit, NodesOfRun
 from nemesis.cluster import (
     CALM_INTERVAL_MS,

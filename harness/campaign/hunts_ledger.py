@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from checkers.base.json_file import mapping, read_object, real, sequence
-from harness.campaign.campaign_log import LOG
+from harness.campaign.loop import LOG
 from harness.real_systems import EXAMPLES
 from nemesis.catalog import KINDS
 

@@ -28,8 +28,7 @@ from markupsafe import Markup
 
 from checkers.base.json_file import read_objects
 from checkers.base.verdict import HARNESS_FAILED, Validity
-from harness.campaign.campaign_log import AS_EXPECTED, FOUND, CampaignLog, Ended
-from harness.campaign.loop import Plan, title, what
+from harness.campaign.loop import AS_EXPECTED, FOUND, CampaignLog, Ended, Plan, title, what
 from harness.lake.past import BACK_AFTER, PastRun, Standing, SymptomStatus, Test, canary_age, name_of, streaks
 from harness.plain_words import plural
 from harness.report.junit import xml_text

@@ -51,8 +51,7 @@ from checkers.record.files import BrokenFile
 from checkers.record.reading import RunRecord
 from harness.campaign.loop import run_child, violations_in
 from harness.spec import Spec
-from nemesis.deck import TAIL_S
-from nemesis.schedule_files import Schedule, schedule_json
+from nemesis.deck import TAIL_S, Schedule, schedule_json
 
 SERVERS_MIN = 3
 HOLD_S_MIN = 0.5

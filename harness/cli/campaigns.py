@@ -21,8 +21,7 @@ from harness.started import program
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.campaign.campaign_log import CampaignLog
-    from harness.campaign.loop import Plan
+    from harness.campaign.loop import CampaignLog, Plan
     from harness.campaign.shrink import Limits, Reruns, ShrinkCandidate, Shrunk, TrialLog
     from harness.lake.lake import Lake
     from harness.run.session import JudgedRun
@@ -44,8 +43,7 @@ def _carry_out(plan: Plan, folder: Path, console: Console) -> int:
 
     Its runs go into the lake above the folder, which is made beside it where it is kept in `results`.
     """
-    from harness.campaign.campaign_log import CampaignLog
-    from harness.campaign.loop import campaign
+    from harness.campaign.loop import CampaignLog, campaign
     from harness.campaign.page import write_all
     from harness.lake.lake import existing_lake
 
@@ -79,7 +77,7 @@ def _night(plan: Plan, folder: Path, console: Console) -> int:
     A night that is interrupted (a job that ran out of its time) also leaves its summary, dashboard and failures.
     """
     from harness.campaign import page
-    from harness.campaign.campaign_log import CampaignLog
+    from harness.campaign.loop import CampaignLog
     from harness.campaign.page import SUMMARY, headline
     from harness.lake.past import past_runs, standings
     from harness.run.recorder import revision
@@ -393,8 +391,7 @@ def replay(run_folder: Path, times: int, as_executed: bool, results: Path | None
       3  three runs in a row could not be made, or the command was called wrongly
     """
     from checkers.base.results import NO_RESULTS, read_results
-    from harness.campaign.campaign_log import CampaignLog, seen_again
-    from harness.campaign.loop import violations_in
+    from harness.campaign.loop import CampaignLog, seen_again, violations_in
     from harness.campaign.plans import replays
     from harness.judge.judge_run import spec_of
     from harness.plain_words import plural

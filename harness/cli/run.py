@@ -125,7 +125,7 @@ def titled_by_schedule(spec: Spec) -> Spec:
     if spec.schedule is None:
         return spec
     from harness.run.refused_before_start import read_schedule
-    from nemesis.schedule_files import BadSchedule
+    from nemesis.deck import BadSchedule
 
     try:
         kinds = dict.fromkeys(card.kind for card in read_schedule(Path(spec.schedule)).cards)

@@ -11,6 +11,8 @@ At the end it adds what only the end shows: which servers ended and by whose ord
 harness could not keep up by itself, what it measured under faults shows little.
 
 Before there are nodes: what a system needs that is built here.  Beside a compiler, nodes would be short of CPU.
+
+Ctrl-C and SIGTERM (a cancelled CI job) during a run: the run cleans up, and keeps what it has recorded.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -46,12 +49,15 @@ from checkers.record.journal import (
     PhaseChange,
 )
 from checkers.record.outcome import Death, Phase, RunOutcome, Stopped
+from checkers.record.reading import TEST
 from checkers.sealing.manifest import write_manifest
 from checkers.sealing.walk import history_batches
 from checkers.warm_up import load_online_kernels
 from harness.backends.backend import Entrance, Exit
 from harness.backends.builds import build_all
+from harness.judge.results_before import record_failure
 from harness.live import RunStatus, Watcher
+from harness.plain_words import as_typed
 from harness.run.context import RunContext
 from harness.run.phases import (
     SetUpFailed,
@@ -63,6 +69,8 @@ from harness.run.phases import (
     recover,
     set_up,
 )
+from harness.started import program
+from harness.terminal.progress import Progress
 from system_under_test.own.subject import Subject, sha256_of
 from system_under_test.subject import Complaint, Node
 
@@ -394,3 +402,52 @@ def _calm_invokes(rows: pa.RecordBatch, main: tuple[int, int], struck: list[tupl
     for begin, end in struck:
         calm &= ~((time_ns >= begin) & (time_ns < end))
     return int(np.count_nonzero(calm))
+
+
+@contextlib.contextmanager
+def sigterm_as_ctrl_c() -> Iterator[None]:
+    """Inside, SIGTERM raises KeyboardInterrupt."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+async def interruptible(conductor: Conductor, interrupted: Callable[[], None]) -> None:
+    """SIGTERM (a cancelled CI job) cleans up exactly as Ctrl-C does.  interrupted: called before cleaning up."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    running = asyncio.ensure_future(conductor.run())
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        interrupted()
+        running.cancel()
+        await running
+        raise
+
+
+class Once:
+    """Work in a thread of its own that begins at the first `start`."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._thread = threading.Thread(target=work, name="spark-end", daemon=True)
+
+    def start(self) -> None:
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def wait(self) -> None:
+        self._thread.join()
+
+
+def report_interruption(root: Path, progress: Progress) -> None:
+    reason = "the run was interrupted before anything was recorded"
+    if (root / TEST).exists():
+        again = f"{program()} analyze {as_typed(root)}"
+        progress.say("interrupted; everything that was recorded is kept.  Judge it with:")
+        progress.command(again)
+        reason = f"the run was interrupted; judge what was recorded with: {again}"
+    record_failure(root, reason, with_plots=False)

@@ -12,7 +12,7 @@ _SENTENCES = (
     ("checkers.record.files", "BrokenFile"),
     ("harness.spec", "WrongSpec"),
     ("harness.backends.backend", "BackendUnavailable"),
-    ("nemesis.schedule_files", "BadSchedule"),
+    ("nemesis.deck", "BadSchedule"),
     ("system_under_test.own.read_own_system", "BrokenSystem"),
 )
 

@@ -44,10 +44,10 @@ from harness.run.refused_before_start import Dealing
 from harness.run.watching import RunWatch
 from harness.spec import CLIENT_NODES
 from nemesis.cluster import CALM_INTERVAL_MS, Cluster, Marks
+from nemesis.deck import as_executed
 from nemesis.measure import Hooks
 from nemesis.play import heal_all, play
 from nemesis.resolve import MainPhase, PlayOptions
-from nemesis.schedule_files import as_executed
 from system_under_test.client import MISTAKE_IN_CODE, Outcome, Placement, Request
 from system_under_test.own.read_own_system import CodeMistake
 from system_under_test.own.subject import Subject

@@ -31,13 +31,13 @@ from harness.terminal.progress import Progress
 from nemesis.catalog import EVERY, KINDS, NONE, kind_named, kinds_of
 from nemesis.cluster import CLIENT_PROCESSES, Cluster
 from nemesis.coverage import FaultCoverage, Look
-from nemesis.deck import Dealer
-from nemesis.kind import Kind
-from nemesis.schedule_files import (
+from nemesis.deck import (
     BadSchedule,
+    Dealer,
     Schedule,
     parse_schedule,
 )
+from nemesis.kind import Kind
 from system_under_test.own.read_own_system import in_words
 from system_under_test.own.subject import Subject
 from system_under_test.subject import Bug, Declares, NodeStatus

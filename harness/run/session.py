@@ -34,10 +34,9 @@ from harness.live import LiveFile, RunStatus, Watcher
 from harness.plain_words import as_typed
 from harness.registry import BACKENDS, check_names
 from harness.run.clock import MACHINE, RunClock, clock_of
-from harness.run.conductor import Conductor
+from harness.run.conductor import Conductor, Once, interruptible, report_interruption, sigterm_as_ctrl_c
 from harness.run.context import RunContext, prepare
 from harness.run.exceptions_for_users import mistakes_in, not_of_the_harness, sentences
-from harness.run.interruption import Once, interruptible, report_interruption, sigterm_as_ctrl_c
 from harness.run.keeping import Keeper
 from harness.run.recorder import RunFolder
 from harness.run.refused_before_start import check_spec, choose_backend

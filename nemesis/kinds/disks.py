@@ -86,7 +86,7 @@ BEHAVIOURS: Mapping[str, tuple[str, Rules]] = {
         [{"operations": ["fsync"], "delay_s": 0.01, "tail_share": 0.1, "tail_s": 1.0}],
     ),
 }
-"""Name -> (words, rules of `harness.agent.disk.behaviour`)."""
+"""Name -> (words, rules of `harness.agent.disk.changes`)."""
 
 FLAKY_TRIALS: Mapping[str, int] = {"flaky": 12, "fsync-flaky": 24}
 """A trial makes and writes a file, and fsyncs it once: that none of 24 operations fails has a chance of one in 16

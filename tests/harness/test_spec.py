@@ -10,7 +10,7 @@ from harness.cli.run import run, titled_by_schedule
 from harness.registry import check_names, names_for_bug
 from harness.spec import CLIENT_NODES, OPTIONS, Spec, WrongSpec, beside_of
 from harness.started import program
-from nemesis.schedule_files import schedule_json
+from nemesis.deck import schedule_json
 
 
 @pytest.mark.parametrize("concurrency", range(8, 33))

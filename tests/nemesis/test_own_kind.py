@@ -20,9 +20,8 @@ from harness.registry import check_names
 from harness.run.refused_before_start import capabilities_of
 from harness.spec import Spec
 from nemesis.catalog import KINDS
-from nemesis.deck import deal
+from nemesis.deck import as_executed, deal, parse_schedule
 from nemesis.resolve import PlayOptions
-from nemesis.schedule_files import as_executed, parse_schedule
 
 FILE = '''
 """Heat: a server gets so hot that its fan is heard.  It loses what it had fsynced."""

@@ -29,8 +29,7 @@ from typing import Any
 
 import mfusepy
 
-from harness.agent.disk.behaviour import OPERATIONS, Rule
-from harness.agent.disk.changes import KEPT, Changes
+from harness.agent.disk.changes import KEPT, OPERATIONS, Changes, Rule
 from harness.agent.disk.file_system import Armed, FileSystem
 from harness.agent.disk.verbs import unmount
 

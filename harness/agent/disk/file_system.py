@@ -38,8 +38,7 @@ from typing import Any
 import mfusepy
 
 from harness.agent.children import COMMAND_MARK
-from harness.agent.disk.behaviour import SPACE_ERRORS, Behaviour, failing
-from harness.agent.disk.changes import Changes, Kept, Loss
+from harness.agent.disk.changes import SPACE_ERRORS, Behaviour, Changes, Kept, Loss, failing
 from harness.agent.disk.verbs import PROBE
 
 _STAT = ("st_mode", "st_ino", "st_nlink", "st_uid", "st_gid", "st_size", "st_blocks")

@@ -40,7 +40,7 @@ from harness.agent.process import NodeVerbs
 from harness.backends.agent_cluster import AgentCluster
 from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClusterSpec
-from harness.backends.docker import engine, image, nodes
+from harness.backends.docker import engine, image
 from harness.backends.leftovers import Reaper, current_owner, is_dead
 from nemesis.cluster import DISK, PACKETS, REJECT, CannotInject, Link
 from system_under_test.subject import NodeGone
@@ -74,7 +74,7 @@ class DockerBackend(AgentCluster):
             else "containers on one bridge; links are cut by one nft set on its forward hook",
         )
         self._labels = engine.labels(spec.run_id, current_owner())
-        self._table: Table = nodes.table_of(spec.run_id)
+        self._table: Table = engine.table_of(spec.run_id)
         self._address_of: dict[str, str] = {}
         self._port_of: dict[str, int] = {}
         self._client: Any = None
@@ -108,7 +108,7 @@ class DockerBackend(AgentCluster):
         a helper."""
         if self._helper is None or self._switch is None:
             raise NodeGone(f"{HELPER}: there is no such node (yet)")
-        text = nodes.replace_cut(self._table, links, self._port_of)
+        text = engine.replace_cut(self._table, links, self._port_of)
         async with self._cutting:
             if self._carried and not self._no_switch:
                 await self._switch.cut(links, reject)
@@ -162,9 +162,9 @@ class DockerBackend(AgentCluster):
         self._client = client
         tags = await self._in_thread(self._images, progress)
         swept = self._in_thread(engine.sweep_dead, client)
-        subnet = await self._in_thread(nodes.create_network, client, self._network, self._labels)
+        subnet = await self._in_thread(engine.create_network, client, self._network, self._labels)
         progress(f"network {subnet}")
-        self._address_of = nodes.addresses(subnet, self.servers, self.clients)
+        self._address_of = engine.addresses(subnet, self.servers, self.clients)
         try:
             await self._start_all(*tags)
         except ImageNotFound:  # a newer build of another run has just removed it
@@ -224,7 +224,7 @@ class DockerBackend(AgentCluster):
     async def _start_node(self, tag: str, name: str) -> None:
         is_server = name in self.servers
         own = is_server and bool(self.spec.needs.image)
-        plan = nodes.ContainerPlan(
+        plan = engine.ContainerPlan(
             name=f"krucible-{self.spec.run_id}-{name}",
             hostname=name,
             image=tag,
@@ -233,11 +233,11 @@ class DockerBackend(AgentCluster):
             labels=self._labels,
             needs=self.spec.needs if is_server or not self.spec.needs.image else replace(self.spec.needs, user=""),
             disk=DISK in self.spec.wanted and is_server,
-            command=image.AGENT if own else nodes.AGENT,
+            command=image.AGENT if own else engine.AGENT,
             linger_s=_LINGER_S + _LINGER_APART_S * [*self._address_of].index(name),
         )
         link = await self._start(plan, name)
-        folder = nodes.NODE_FOLDER
+        folder = engine.NODE_FOLDER
         node = AgentNode(
             link,
             address=plan.address,
@@ -250,7 +250,7 @@ class DockerBackend(AgentCluster):
         await node.run(["mkdir", "-p", node.data_dir, node.trace_dir, node.log_dir])
 
     async def _start_helper(self, tag: str) -> None:
-        plan = nodes.ContainerPlan(
+        plan = engine.ContainerPlan(
             name=f"krucible-{self.spec.run_id}-{HELPER}",
             hostname=HELPER,
             image=tag,
@@ -262,7 +262,7 @@ class DockerBackend(AgentCluster):
         )
         helper = self._helper = await self._start(plan, HELPER)
         try:
-            text = nodes.make_table(self._table, current_owner())
+            text = engine.make_table(self._table, current_owner())
             await helper.ask(FirewallTables.apply, text, [self._table])
         except NodeGone:
             raise
@@ -272,9 +272,9 @@ class DockerBackend(AgentCluster):
             ) from error
         await self._delete_dead_tables(helper)
 
-    async def _start(self, plan: nodes.ContainerPlan, name: str) -> AgentLink:
-        container = await self._in_thread(nodes.create, self._client, plan)
-        attached = await nodes.stream(await self._in_thread(nodes.open_socket, self._client, container))
+    async def _start(self, plan: engine.ContainerPlan, name: str) -> AgentLink:
+        container = await self._in_thread(engine.create, self._client, plan)
+        attached = await engine.stream(await self._in_thread(engine.open_socket, self._client, container))
         link = AgentLink(name, attached.reader, attached.writer, lambda event: self.heard(name, event), attached.words)
         await self._in_thread(self._client.api.start, container)
         await link.ask(NodeVerbs.hello)
@@ -284,8 +284,8 @@ class DockerBackend(AgentCluster):
 
     async def _delete_dead_tables(self, helper: AgentLink) -> None:
         """A table outlives its helper only if that was killed alone; it names its owner itself."""
-        for family, name in nodes.tables_in(await _output(helper, "list", "tables", "bridge")):
-            owner = nodes.owner_in(await _output(helper, "list", "table", family, name))
+        for family, name in engine.tables_in(await _output(helper, "list", "tables", "bridge")):
+            owner = engine.owner_in(await _output(helper, "list", "table", family, name))
             if owner and is_dead(owner):
                 try:
                     await helper.ask(FirewallTables.apply, without((family, name)), [])

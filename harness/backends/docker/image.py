@@ -61,12 +61,12 @@ from harness.backends.builds import (
 )
 from harness.backends.docker.engine import (
     IMAGE_LABEL,
+    NODE_FOLDER,
     commit,
     connect,
     run_to_end,
     scratch_container,
 )
-from harness.backends.docker.nodes import NODE_FOLDER
 from system_under_test.subject import Jars, Needs
 
 SUITE = "bookworm"

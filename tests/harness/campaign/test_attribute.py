@@ -13,7 +13,7 @@ from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.judging.pipeline import results_of
 from checkers.record.faults import Card
 from harness.campaign.shrink import WHOLE, Limits, ShrinkCandidate, TrialLog, attribute, bounds, judged, keep, variants
-from nemesis.schedule_files import Schedule, parse_schedule, schedule_json
+from nemesis.deck import Schedule, parse_schedule, schedule_json
 
 CARDS = (
     Card(1, "packets", "leader-heard-late", 3.0, 9.0, until="healed", until_of=2, until_s=1.0),

@@ -14,8 +14,7 @@ from facts_of_runs import T0, past
 from rich.console import Console
 
 from harness.campaign import loop, page
-from harness.campaign.campaign_log import AS_EXPECTED, FOUND, Ended, Planned
-from harness.campaign.loop import Plan
+from harness.campaign.loop import AS_EXPECTED, FOUND, Ended, Plan, Planned
 from harness.campaign.page import (
     KEPT_MAX,
     PASSES,

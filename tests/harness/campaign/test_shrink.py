@@ -16,8 +16,7 @@ from checkers.judging.pipeline import results_of
 from checkers.record.faults import Fault
 from harness.campaign.shrink import Limits, Reruns, ShrinkCandidate, TrialLog, _Search, other_symptom, shrink, smaller
 from harness.spec import Spec
-from nemesis.deck import deal
-from nemesis.schedule_files import Schedule
+from nemesis.deck import Schedule, deal
 from tests.support.fault_records import whole
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")

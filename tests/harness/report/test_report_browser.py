@@ -17,8 +17,7 @@ import pytest
 from report_runs import build
 from waiting import PATIENCE_S
 
-from harness.campaign.campaign_log import CampaignLog, Ended, Planned
-from harness.campaign.loop import Plan
+from harness.campaign.loop import CampaignLog, Ended, Plan, Planned
 from harness.campaign.page import write_all
 from harness.judge.judge_run import judge
 from harness.report.render import render

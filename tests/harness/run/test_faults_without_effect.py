@@ -11,7 +11,7 @@ from harness.run.refused_before_start import check_spec
 from harness.spec import Spec, WrongSpec
 from nemesis.catalog import KINDS
 from nemesis.cluster import CLOCK
-from nemesis.schedule_files import schedule_json
+from nemesis.deck import schedule_json
 from system_under_test.etcd.system import Etcd
 
 

@@ -8,7 +8,7 @@ from checkers.record.faults import Achieved, Card, FaultRecord
 from harness.run.refused_before_start import Dealing
 from harness.spec import Spec
 from nemesis.coverage import LED, Cell
-from nemesis.schedule_files import schedule_json
+from nemesis.deck import schedule_json
 from system_under_test.subject import Declares, NodeStatus
 
 STATUSES = [NodeStatus("n1", 1, "leader", "n1", 5, 6), *(NodeStatus(f"n{i}", 1, "follower", "n1") for i in range(2, 6))]

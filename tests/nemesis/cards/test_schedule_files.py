@@ -11,14 +11,14 @@ from fake_nemesis_cluster import FakeCluster, card, played
 from virtual_time import run as in_no_time
 
 from checkers.record.faults import Fault
-from nemesis.deck import deal
-from nemesis.resolve import PlayOptions, by_role
-from nemesis.schedule_files import (
+from nemesis.deck import (
     BadSchedule,
     as_executed,
+    deal,
     parse_schedule,
     schedule_json,
 )
+from nemesis.resolve import PlayOptions, by_role
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")
 ROW = {"number": 1, "kind": "partition", "name": "halves", "at_s": 2, "heal_s": 9}

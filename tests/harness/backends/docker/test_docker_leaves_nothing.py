@@ -22,7 +22,7 @@ from held_cluster import HeldCluster
 from waiting import PATIENCE_S
 
 from harness.backends.backend import BackendUnavailable, ClusterSpec
-from harness.backends.docker import engine, nodes
+from harness.backends.docker import engine
 from harness.backends.docker.backend import DockerBackend
 from harness.backends.docker.engine import connect
 from harness.backends.docker.image import ensure_image
@@ -108,14 +108,14 @@ def test_interrupted(harness: Harness, when: str) -> None:
 async def test_a_creation_that_fails_says_why_in_one_sentence_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    create = nodes.create
+    create = engine.create
 
-    def refuse_n2(client: Any, plan: nodes.ContainerPlan) -> str:
+    def refuse_n2(client: Any, plan: engine.ContainerPlan) -> str:
         if plan.hostname == "n2":
             raise APIError("500 Server Error", explanation="no space left on device")
         return create(client, plan)
 
-    monkeypatch.setattr(nodes, "create", refuse_n2)
+    monkeypatch.setattr(engine, "create", refuse_n2)
     backend = DockerBackend(ClusterSpec(f"fails-{os.getpid()}", ("n1", "n2", "n3"), ("c1",), seed=1))
     try:
         with pytest.raises(BackendUnavailable, match=r"could not bring the nodes up: no space left on device$"):

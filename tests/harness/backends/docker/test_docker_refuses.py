@@ -10,7 +10,7 @@ import requests
 from docker.errors import APIError
 
 from harness.backends.backend import BackendUnavailable, ClusterSpec
-from harness.backends.docker import engine, nodes
+from harness.backends.docker import engine
 from harness.backends.docker.backend import DockerBackend
 from harness.backends.leftovers import current_owner
 
@@ -133,7 +133,7 @@ def test_a_taken_subnet_and_a_refused_one_lead_to_another() -> None:
         refusal(403, "Pool overlaps with other one on this address space"),
         refusal(500, "failed to allocate gateway (198.18.7.1): Address already in use"),
     ]
-    subnet = nodes.create_network(docker, "krucible-r9", {})
+    subnet = engine.create_network(docker, "krucible-r9", {})
     assert docker.created == [str(subnet)]
 
 
@@ -141,8 +141,8 @@ def test_an_engine_that_makes_no_network_at_all_gets_five_requests() -> None:
     docker = FakeEngine()
     docker.subnet_refusals = [refusal(500, "no space left on device") for _ in range(1000)]
     with pytest.raises(BackendUnavailable, match=r"makes no network \(no space left on device\)"):
-        nodes.create_network(docker, "krucible-r9", {})
-    assert len(docker.subnet_refusals) == 1000 - nodes.REFUSALS_MAX
+        engine.create_network(docker, "krucible-r9", {})
+    assert len(docker.subnet_refusals) == 1000 - engine.REFUSALS_MAX
 
 
 async def test_the_end_of_a_run_survives_it_and_hands_the_rest_to_the_reaper(monkeypatch: pytest.MonkeyPatch) -> None:

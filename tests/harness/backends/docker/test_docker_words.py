@@ -20,7 +20,7 @@ from harness.backends.builds import (
     run_watched,
     wheel_requirements,
 )
-from harness.backends.docker import image, nodes
+from harness.backends.docker import engine, image
 from harness.backends.docker.engine import connect, why_unavailable
 from harness.backends.docker.image import unpack_debian
 
@@ -29,7 +29,7 @@ PORT_OF = {"n1": 12, "n2": 14, "c1": 21}
 
 
 def test_a_cut_replaces_the_whole_set_in_one_transaction() -> None:
-    text = nodes.replace_cut(("bridge", "krucible_x"), {("n1", "c1"), ("n2", "n1")}, PORT_OF)
+    text = engine.replace_cut(("bridge", "krucible_x"), {("n1", "c1"), ("n2", "n1")}, PORT_OF)
     assert text.splitlines() == [
         "flush set bridge krucible_x cut",
         "add element bridge krucible_x cut { 12 . 21, 14 . 12 }",
@@ -37,24 +37,24 @@ def test_a_cut_replaces_the_whole_set_in_one_transaction() -> None:
 
 
 def test_healing_everything_only_flushes() -> None:
-    assert nodes.replace_cut(("bridge", "krucible_x"), (), PORT_OF) == "flush set bridge krucible_x cut\n"
+    assert engine.replace_cut(("bridge", "krucible_x"), (), PORT_OF) == "flush set bridge krucible_x cut\n"
 
 
 @given(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,20}", fullmatch=True))
 def test_every_run_id_gives_a_table_that_the_sweep_finds_with_its_owner(run_id: str) -> None:
-    table = nodes.table_of(run_id)
+    table = engine.table_of(run_id)
     listing = "table ip nat\n" + f"table {table[0]} {table[1]}\n" + "table bridge somebody_elses\n"
-    assert list(nodes.tables_in(listing)) == [table]
-    assert nodes.owner_in(nodes.make_table(table, "1:2:boot:3:host")) == "1:2:boot:3:host"
+    assert list(engine.tables_in(listing)) == [table]
+    assert engine.owner_in(engine.make_table(table, "1:2:boot:3:host")) == "1:2:boot:3:host"
 
 
 def test_a_table_without_an_owner_belongs_to_no_run() -> None:
-    assert nodes.owner_in("table bridge krucible_x {\n}\n") == ""
+    assert engine.owner_in("table bridge krucible_x {\n}\n") == ""
 
 
 def test_addresses_are_fixed_by_place() -> None:
-    (subnet, *_) = nodes.RANGE.subnets(new_prefix=24)
-    assert nodes.addresses(subnet, ("n1", "n2"), ("c1",)) == ADDRESS_OF
+    (subnet, *_) = engine.RANGE.subnets(new_prefix=24)
+    assert engine.addresses(subnet, ("n1", "n2"), ("c1",)) == ADDRESS_OF
 
 
 def test_no_engine_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from docker_things import seconds_until
 
-from harness.backends.docker import engine, nodes
+from harness.backends.docker import engine
 from harness.backends.docker.engine import connect, labels
 from harness.backends.docker.image import ensure_image
 from harness.backends.leftovers import current_owner
@@ -139,7 +139,7 @@ def ssh_hosts(
     try:
         image = ensure_image(print, client=client, needs=Needs(debian=PACKAGES))
         ours = labels(run_id, current_owner())
-        subnet = nodes.create_network(client, f"krucible-{run_id}", ours)
+        subnet = engine.create_network(client, f"krucible-{run_id}", ours)
         for place, name in enumerate(names, 11):
             hosts.address_of[name] = str(subnet[place])
             _make_host(hosts, image, name, ours, (ahead_s or {}).get(name), disk)
