@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from harness.lake.lake import Lake
-from harness.lake.tables import DATE, OLD_NAMES, RUNS, SYSTEM, TABLES
+from harness.lake.tables import DATE, OLD_NAMES, RUNS, SYSTEM, TABLES, TYPES
 
 if TYPE_CHECKING:
     from checkers.spark.session import SparkJudge
@@ -210,15 +210,7 @@ def _named(name: str, path: Sequence[str], table: bool, given: frozenset[str]) -
 
 # Spark
 
-_TYPES = {
-    pa.string(): "STRING",
-    pa.int32(): "INT",
-    pa.int64(): "BIGINT",
-    pa.float64(): "DOUBLE",
-    pa.bool_(): "BOOLEAN",
-    pa.timestamp("ms", tz="UTC"): "TIMESTAMP",
-    pa.list_(pa.string()): "ARRAY<STRING>",
-}
+_TYPES = {of: name for name, of in TYPES.items()}
 _CONF = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",  # small tables: 200 tasks would cost a second and more
