@@ -12,6 +12,7 @@ Names in a store are not trusted: a mirror writes nothing outside its own folder
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -42,6 +43,15 @@ class StoreUnavailable(OSError):
     """The store cannot be reached or used.  The message says why, in one sentence."""
 
 
+@contextlib.contextmanager
+def _reached(words: str) -> Iterator[None]:
+    """Raise StoreUnavailable, with these words, for what a store refuses."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as problem:
+        raise StoreUnavailable(f"{words}: {_reason(problem)}") from problem
+
+
 def is_store(place: str | Path) -> bool:
     """Return whether this names a store, and no folder."""
     return "://" in str(place)
@@ -60,18 +70,14 @@ class Store:
     @staticmethod
     def at(address: str) -> Store:
         """Raises StoreUnavailable for an address that names no store."""
-        try:
+        with _reached(f"{address.partition('?')[0]} is no store"):
             files, prefix = fs.FileSystem.from_uri(address)
-        except (pa.ArrowException, OSError, ValueError) as problem:
-            raise StoreUnavailable(f"{address.partition('?')[0]} is no store: {_reason(problem)}") from problem
         return Store(address.partition("?")[0].rstrip("/"), files, prefix.rstrip("/"), address)
 
     def check(self) -> None:
         """Raises StoreUnavailable if the store does not answer, or refuses us."""
-        try:
+        with _reached(f"{self.address} does not answer"):
             bucket = self.files.get_file_info(self.prefix.partition("/")[0])
-        except (pa.ArrowException, OSError) as problem:
-            raise StoreUnavailable(f"{self.address} does not answer: {_reason(problem)}") from problem
         if isinstance(self.files, fs.S3FileSystem) and bucket.type is fs.FileType.NotFound:
             raise StoreUnavailable(f"{self.address} has no bucket {bucket.path}: make it first")
 
@@ -86,14 +92,12 @@ class Store:
         facts = facts_of(root, path)
         names = [file for file in _files_of(root) if not only or file.relative_to(root).as_posix() in only]
         names.sort(key=lambda file: file == root / MANIFEST)
-        try:
+        with _reached(f"the run could not be uploaded to {self.address}"):
             for file in names:
                 self._put(file, f"{path}/{file.relative_to(root).as_posix()}")
             for table, rows in facts.rows.items():
                 folder = partition_of(PurePosixPath(LAKE, table), facts.date, facts.system)
                 self._write(rows, f"{folder}/{facts.run}.parquet")
-        except (pa.ArrowException, OSError) as problem:
-            raise StoreUnavailable(f"the run could not be uploaded to {self.address}: {_reason(problem)}") from problem
         return f"{self.address}/{path}"
 
     def mirror(self) -> Mirror:
@@ -102,11 +106,9 @@ class Store:
 
     def list(self, folder: str) -> list[fs.FileInfo]:
         """The files below a folder of the store.  Raises StoreUnavailable."""
-        try:
+        with _reached(f"{self.address} cannot be read"):
             selector = fs.FileSelector(f"{self.prefix}/{folder}", recursive=True, allow_not_found=True)
             return [info for info in self.files.get_file_info(selector) if info.type is fs.FileType.File]
-        except (pa.ArrowException, OSError) as problem:
-            raise StoreUnavailable(f"{self.address} cannot be read: {_reason(problem)}") from problem
 
     def name_of(self, info: fs.FileInfo) -> PurePosixPath:
         """The name of a file below the prefix."""
@@ -116,11 +118,9 @@ class Store:
         """Whole or not at all.  Raises StoreUnavailable."""
         into.parent.mkdir(parents=True, exist_ok=True)
         part = into.with_name(f".{into.name}.part")
-        try:
+        with _reached(f"{info.path} cannot be read"):
             with self.files.open_input_stream(info.path) as source, part.open("wb") as target:
                 shutil.copyfileobj(source, target)
-        except (pa.ArrowException, OSError) as problem:
-            raise StoreUnavailable(f"{info.path} cannot be read: {_reason(problem)}") from problem
         part.replace(into)
 
     def _put(self, path: Path, name: str) -> None:
@@ -165,11 +165,9 @@ class RunShelf:
 
     def clear(self) -> None:
         """Remove what was uploaded.  Raises StoreUnavailable."""
-        try:
+        with _reached(f"{self._aside} cannot be removed"):
             for path in self._uploaded:
                 self._store.files.delete_file(path)
-        except (pa.ArrowException, OSError) as problem:
-            raise StoreUnavailable(f"{self._aside} cannot be removed: {_reason(problem)}") from problem
         self._uploaded.clear()
 
 

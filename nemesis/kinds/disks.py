@@ -184,18 +184,15 @@ _LOOK_S = 0.01
 
 _LOSSES: Mapping[str, tuple[str, Target]] = {
     **{name: (LOSE, target) for name, target in SERVER_TARGETS.items()},
-    "leader-at-fsync": (LOSE, replace(_LEADER, summary="the leader, while it fsyncs")),
-    "leader-at-fsync-torn": (TEAR, replace(_LEADER, summary="the leader, while it fsyncs; its last write is torn")),
-    "leader-at-fsync-reordered": (
-        REORDER,
-        replace(_LEADER, summary="the leader, while it fsyncs; its disk kept some writes and not others"),
-    ),
-    "one-at-fsync": (LOSE, replace(_ONE, summary="one server, while it fsyncs")),
-    "one-at-fsync-torn": (TEAR, replace(_ONE, summary="one server, while it fsyncs; its last write is torn")),
-    "one-at-fsync-reordered": (
-        REORDER,
-        replace(_ONE, summary="one server, while it fsyncs; its disk kept some writes and not others"),
-    ),
+    **{
+        f"{whom}-{AT_FSYNC}{how}": (kept, replace(target, summary=f"{subject}, while it fsyncs{words}"))
+        for whom, subject, target in (("leader", "the leader", _LEADER), ("one", "one server", _ONE))
+        for how, kept, words in (
+            ("", LOSE, ""),
+            ("-torn", TEAR, "; its last write is torn"),
+            ("-reordered", REORDER, "; its disk kept some writes and not others"),
+        )
+    },
     "leader-torn": (TEAR, replace(_LEADER, summary="the leader; its last write is torn")),
     "all-torn": (TEAR, Target("every server at once; the last writes are torn")),
     "all-reordered": (REORDER, Target("every server at once; the disks kept some writes and not others")),
