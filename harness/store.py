@@ -118,9 +118,9 @@ class Store:
         """Whole or not at all.  Raises StoreUnavailable."""
         into.parent.mkdir(parents=True, exist_ok=True)
         part = into.with_name(f".{into.name}.part")
-        with _reached(f"{info.path} cannot be read"):
-            with self.files.open_input_stream(info.path) as source, part.open("wb") as target:
-                shutil.copyfileobj(source, target)
+        reached = _reached(f"{info.path} cannot be read")
+        with reached, self.files.open_input_stream(info.path) as source, part.open("wb") as target:
+            shutil.copyfileobj(source, target)
         part.replace(into)
 
     def _put(self, path: Path, name: str) -> None:
