@@ -86,7 +86,7 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class PowerLoss:
     """Record of what a power loss did to the changes of the program.
 
     undone: how many were taken back.  redone: how many writes the disk kept after all.
@@ -206,7 +206,7 @@ class Changes:
 
     # ---- power loss --------------------------------------------------------------------------------------------
 
-    def lose(self, kept: Kept, rng: Random) -> Loss:
+    def lose(self, kept: Kept, rng: Random) -> PowerLoss:
         """Leave the folder as a disk that lost its power would: see the theory above."""
         since_s = self._clock_s() - RECENT_S if kept == "recent" else 0.0
         journal = sorted(
@@ -252,7 +252,7 @@ class Changes:
         for inode in list(self._files):
             self._forget(inode)
         self.sync_names()
-        return Loss(undone, redone, torn_bytes, dict(lost.most_common()), round(1000 * (now_s - oldest_s)))
+        return PowerLoss(undone, redone, torn_bytes, dict(lost.most_common()), round(1000 * (now_s - oldest_s)))
 
     # ---- helpers -----------------------------------------------------------------------------------------------
 

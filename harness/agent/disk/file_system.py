@@ -38,7 +38,7 @@ from typing import Any
 import mfusepy
 
 from harness.agent.children import COMMAND_MARK
-from harness.agent.disk.changes import SPACE_ERRORS, Behaviour, Changes, Kept, Loss, failing
+from harness.agent.disk.changes import SPACE_ERRORS, Behaviour, Changes, Kept, PowerLoss, failing
 from harness.agent.disk.verbs import PROBE
 
 _STAT = ("st_mode", "st_ino", "st_nlink", "st_uid", "st_gid", "st_size", "st_blocks")
@@ -89,7 +89,7 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
 
     # ---- what the agent orders ---------------------------------------------------------------------------------
 
-    def lose(self, kept: Kept, rng: Random) -> Loss:
+    def lose(self, kept: Kept, rng: Random) -> PowerLoss:
         """Leave in the folder what the disk kept.  No operation takes place afterwards: the lock is never released."""
         self._lock.acquire()
         return self._changes.lose(kept, rng)
