@@ -121,9 +121,9 @@ class DiskVerbs:
 
     @limit(60.0)
     def last_loss(self) -> dict[str, int]:
-        """seed: of the order; used: as in `probe`; undone, redone, torn_bytes, oldest_ms: as in `changes.PowerLoss`; "bytes
-        lost of NAME": of the files that lost most; fsynced_kept, not_fsynced_kept: 1 if the probe was there.  Empty
-        before the first power loss."""
+        """seed: of the order; used: as in `probe`; undone, redone, torn_bytes, oldest_ms: as in `changes.PowerLoss`;
+        "bytes lost of NAME": of the files that lost most; fsynced_kept, not_fsynced_kept: 1 if the probe was there.
+        Empty before the first power loss."""
         return dict(self._last_loss)
 
     @limit(90.0)
