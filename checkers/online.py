@@ -89,7 +89,7 @@ from checkers.raft.trace_checkers import in_time
 from checkers.raft.trace_row import TraceRow
 from checkers.record.outcome import OnlineViolation
 from checkers.registers.checker import LINEARIZABILITY
-from checkers.sealing.history_rows import Processes, dictionary_codes
+from checkers.sealing.codes import Processes, dictionary_codes
 from checkers.sealing.seal import write_buckets
 from checkers.sealing.walk import ClientRows, numpy_of, values_of
 

@@ -29,7 +29,7 @@ from checkers.kernels.history.text_columns import VALUE2_SET, VALUE_SET
 from checkers.kernels.operations import CAS, KINDS, MISMATCH, NIL, OTHER, READ, Events, Operations, lay_out, mates
 from checkers.models.answers import ForeignEvent, Repeats, WrongEvent, demand_agreement, the_same
 from checkers.registers.judge_keys import OBSERVED, combine, judge_operations
-from checkers.sealing.history_rows import dense_processes
+from checkers.sealing.codes import dense_processes
 
 _FIXED: dict[str, Repeats] = {"write": the_same, "cas": the_same}
 """The functions that fix the value of their answer (`answers.py`)."""

@@ -38,7 +38,7 @@ from checkers.kernels import kafka_log as kafka_payloads
 from checkers.kernels.kafka_log import ASSIGN, ASSIGNED, POLLED, REBALANCED, SENT, UNKNOWN_OFFSET, KafkaColumns, Rows
 from checkers.kernels.transactions.payloads import Pairs, Texts, new_texts, pair
 from checkers.models.answers import WrongEvent
-from checkers.sealing.history_rows import dense_processes, dictionary_codes
+from checkers.sealing.codes import dense_processes, dictionary_codes
 from checkers.transactions.checker import RowsOfFile, demand_room_for_events, read_columns, stretch
 from checkers.transactions.table import paired_events
 

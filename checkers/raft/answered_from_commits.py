@@ -76,7 +76,8 @@ from checkers.raft.client_writes import (
 )
 from checkers.raft.reading import nothing_of
 from checkers.raft.trace_row import WITNESSES_PER_PART
-from checkers.sealing.history_rows import Words, chunks_of_groups, dictionary_codes, read_rows
+from checkers.sealing.codes import Words, dictionary_codes
+from checkers.sealing.history_rows import chunks_of_groups, read_rows
 
 ROW_SIZE_BYTES = 100
 WRITES_IN_TENTH_MIN = 10

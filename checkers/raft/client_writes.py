@@ -23,7 +23,8 @@ from checkers.base.arrays import Bools, Int32, Int64
 from checkers.base.history import NEMESIS, Type
 from checkers.base.run_evidence import log_groups, numbers, present
 from checkers.kernels.raft import OPEN, Fates, NameTable, Under, follow, look_up, number_names
-from checkers.sealing.history_rows import Processes, Words, chunks_of_groups, dictionary_codes, read_rows
+from checkers.sealing.codes import Processes, Words, dictionary_codes
+from checkers.sealing.history_rows import chunks_of_groups, read_rows
 
 OFFSETS_PER_RANGE = 1 << 22
 """The size of a range of a log: judging such a range of healthy logs takes about half a gigabyte."""

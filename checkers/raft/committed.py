@@ -68,7 +68,7 @@ from checkers.raft.reading import Condensed, nothing_of
 from checkers.raft.rules import ENTRY_LOST, LACKING_LEADER, PREFIXES_DIFFER
 from checkers.raft.trace_checkers import first_pairs
 from checkers.raft.trace_row import Row, TraceRow, in_trace, of_row
-from checkers.sealing.history_rows import Words
+from checkers.sealing.codes import Words
 
 TAIL_SIZE_BYTES = 200
 """The memory of one entry beyond all marks that its log holds."""

@@ -65,7 +65,8 @@ from checkers.raft.client_writes import (
 )
 from checkers.raft.committed import CopiedLog, Marks, holds, read_log
 from checkers.raft.reading import nothing_of
-from checkers.sealing.history_rows import Words, read_rows
+from checkers.sealing.codes import Words
+from checkers.sealing.history_rows import read_rows
 
 SIZE_BYTES_PER_ENTRY = 30 + SIZE_BYTES_PER_NAME
 

@@ -59,7 +59,7 @@ from checkers.raft.client_writes import offset_ranges, operations
 from checkers.raft.committed import holds, read_log
 from checkers.raft.history_against_log import caught_up, largest_marks
 from checkers.raft.reading import nothing_of
-from checkers.sealing.history_rows import dictionary_codes
+from checkers.sealing.codes import dictionary_codes
 from checkers.sealing.key_buckets import Bucket, open_bucket, read_values
 
 NOT_IN_LOG = -1

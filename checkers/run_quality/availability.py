@@ -73,7 +73,8 @@ from checkers.run_quality import processor_time
 from checkers.run_quality.faults_installed import SKIPPED
 from checkers.run_quality.minimums import joined as reach
 from checkers.run_quality.minimums import main_phase
-from checkers.sealing.history_rows import chunks_of_groups, dictionary_codes, parts_of_history
+from checkers.sealing.codes import dictionary_codes
+from checkers.sealing.history_rows import chunks_of_groups, parts_of_history
 
 RETURN_S = 10.0
 """Seconds, times `holds`, until servers that can talk again do: connections back off and come back late."""

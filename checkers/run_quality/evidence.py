@@ -76,7 +76,8 @@ from checkers.record.journal import FINAL_READS, FORMAT, JOURNAL, MAIN, PHASES, 
 from checkers.record.outcome import Death, RunOutcome
 from checkers.record.reading import TEST
 from checkers.run_quality.faults_installed import INSTALLED, achieved
-from checkers.sealing.history_rows import dictionary_codes, parts_of_history, read_rows
+from checkers.sealing.codes import dictionary_codes
+from checkers.sealing.history_rows import parts_of_history, read_rows
 from checkers.sealing.manifest import SEALED, STREAM, broken_bonds
 
 SHOWN = 8

@@ -25,7 +25,8 @@ from checkers.base.history import NEMESIS, Type
 from checkers.base.run_evidence import numbers
 from checkers.kernels.jit import kernel
 from checkers.run_quality import leadership
-from checkers.sealing.history_rows import Words, chunks_of_groups, dictionary_codes
+from checkers.sealing.codes import Words, dictionary_codes
+from checkers.sealing.history_rows import chunks_of_groups
 
 _COLUMNS = ("time_ns", "process", "type", "f", "key", "node", "error")
 _TIME_OUT = re.compile(r"(?i)time.?out|timed out")

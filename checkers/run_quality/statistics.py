@@ -34,7 +34,8 @@ from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.kernels.jit import kernel
 from checkers.run_quality.minimums import END_OF_TIME
-from checkers.sealing.history_rows import dense_processes, dictionary_codes, parts_of_history
+from checkers.sealing.codes import dense_processes, dictionary_codes
+from checkers.sealing.history_rows import parts_of_history
 
 RECORDED_LATE_MS = 250.0
 LATE_LOOPS = 4

@@ -2,8 +2,6 @@
 
 The number of a row is its index.  To read a few rows of `history.parquet` costs only the row groups that hold them.
 
-Turns words and process numbers into small integers, so that kernels can use them as indices of arrays.
-
 Pairs the invokes of a history with their completions on whole columns; `history.paired` does it row by row.
 
 It stands apart from `columns.py`, which commands import that must begin without NumPy.
@@ -13,22 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from checkers.base.arrays import Int32
 from checkers.base.checker import Part
 from checkers.base.columns import HISTORY
 from checkers.base.history import CREATE, MISMATCH_ERRORS, Type
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 ROWS_PER_GROUP = 1 << 17
 """Rows of a row group of `history.parquet`.  To read one group takes 10 to 20 ms."""
@@ -136,81 +128,6 @@ def refused(history: History, key: str, value: int | None, count_mismatches: boo
             if (wrote or swapped) and (invoke := invokes.get(row["process"])) is not None:
                 return invoke, dict(row)
     return None
-
-
-_MAX_PROCESS_IN_PLACE = 1 << 22
-
-
-def dense_processes(process: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], int]:
-    """Process numbers as indices of an array, and the length of that array.  Negative numbers become 0."""
-    highest = int(process.max(initial=0))
-    if highest < _MAX_PROCESS_IN_PLACE:
-        return np.maximum(process, 0), highest + 1
-    distinct, dense = np.unique(process, return_inverse=True)
-    return dense.astype(np.int32), len(distinct)
-
-
-def dictionary_codes(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], list[str]]:
-    """A string column as codes (-1 for null), and the string of each code."""
-    from pyarrow.types import is_dictionary
-
-    if not is_dictionary(column.type):
-        column = column.dictionary_encode()
-    column = column.unify_dictionaries()
-    if column.num_chunks == 0:
-        return np.empty(0, np.int32), []
-    indices = [chunk.indices if not chunk.null_count else chunk.indices.fill_null(-1) for chunk in column.chunks]
-    codes = np.concatenate([np.asarray(each) for each in indices]).astype(np.int32, copy=False)
-    return codes, column.chunk(0).dictionary.to_pylist()
-
-
-class Words:
-    """Numbers the words of a column that is read chunk by chunk: 0, 1, 2, ... in the order of first appearance.
-
-    words: the word of each number.  Memory: about 150 bytes per distinct word.
-    """
-
-    def __init__(self) -> None:
-        self.words: list[str] = []
-        self._number_of: dict[str, int] = {}
-
-    def codes(self, column: pa.ChunkedArray) -> Int32:
-        """The numbers of the words in the next chunk of the column; -1 for null."""
-        local, words = dictionary_codes(column)
-        for word in words:
-            if word not in self._number_of:
-                self._number_of[word] = len(self.words)
-                self.words.append(word)
-        number_of = np.array([*(self._number_of[word] for word in words), -1], np.int32)
-        return number_of[local]
-
-
-class Processes:
-    """Turns process numbers into indices of an array, chunk by chunk.
-
-    A number below 2^22 stays the same, and a negative number becomes 0.  Higher numbers get the indices from 2^22 on.
-    count: the length of the array.
-    """
-
-    def __init__(self) -> None:
-        self.count = 1
-        self._high: dict[int, int] = {}
-
-    def dense(self, process: Int32) -> Int32:
-        """The indices of the next chunk."""
-        highest = int(process.max(initial=0))
-        if highest < _MAX_PROCESS_IN_PLACE:
-            self.count = max(self.count, highest + 1)
-            return np.maximum(process, 0)
-        distinct, place = np.unique(process, return_inverse=True)
-        numbers = np.array([self._number(int(p)) for p in distinct], np.int32)
-        self.count = max(self.count, int(numbers.max()) + 1)
-        return numbers[place]
-
-    def _number(self, process: int) -> int:
-        if process < _MAX_PROCESS_IN_PLACE:
-            return max(process, 0)
-        return self._high.setdefault(process, _MAX_PROCESS_IN_PLACE + len(self._high))
 
 
 def paired_rows(index: np.ndarray, process: np.ndarray, type_: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -36,7 +36,8 @@ from checkers.base.history import CREATE, MISMATCH_ERRORS, NEMESIS, MalformedHis
 from checkers.kernels.history import agreement, grammar
 from checkers.kernels.history.agreement import Values
 from checkers.kernels.operations import CAS, KINDS, MISMATCH, NIL, OPEN, OTHER, WRITE
-from checkers.sealing.history_rows import ROWS_PER_GROUP, History, Processes, Words, chunks_of_groups, dictionary_codes
+from checkers.sealing.codes import Processes, Words, dictionary_codes
+from checkers.sealing.history_rows import ROWS_PER_GROUP, History, chunks_of_groups
 from checkers.sealing.manifest import SEALED, STREAM
 
 ROWS_PER_CHUNK = 8 * ROWS_PER_GROUP

@@ -29,7 +29,7 @@ from checkers.base.run_evidence import BeyondBudget, over_budget
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.kernels.transactions.payloads import Bytes
-from checkers.sealing.history_rows import dictionary_codes
+from checkers.sealing.codes import dictionary_codes
 from checkers.transactions import groups
 from checkers.transactions.anomalies import ENDINGS, STRICT_SERIALIZABLE
 from checkers.transactions.groups import group_count, groups_of, joined, judge_group

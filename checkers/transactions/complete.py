@@ -61,7 +61,7 @@ from checkers.kernels.transactions.rw_register import (
     meetings_of,
     versions_in_time,
 )
-from checkers.sealing.history_rows import dense_processes
+from checkers.sealing.codes import dense_processes
 from checkers.transactions.anomalies import PLAIN, PROCESS, REALTIME, parts_of
 from checkers.transactions.read import Model
 

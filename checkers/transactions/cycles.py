@@ -42,7 +42,7 @@ from checkers.kernels.transactions.cycle_levels import (
 )
 from checkers.kernels.transactions.dependencies import PASS, PROCESS, REALTIME, RW, WR, WW, Graph, components, reverse
 from checkers.kernels.transactions.sweep import Sweep, sweep, sweep_on
-from checkers.sealing.history_rows import dense_processes
+from checkers.sealing.codes import dense_processes
 from checkers.transactions import anomalies
 
 _CLASSES = (

@@ -34,7 +34,7 @@ from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, V
 from checkers.base.verdict import combine as combine_groups
 from checkers.kernels.transactions.columns import OK, READ, WRITE
 from checkers.kernels.transactions.dependencies import joined_components
-from checkers.sealing.history_rows import dense_processes
+from checkers.sealing.codes import dense_processes
 from checkers.transactions import anomalies
 from checkers.transactions.judge import judge_transcript
 from checkers.transactions.read import Lazily, Transcript, with_transactions

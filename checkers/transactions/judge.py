@@ -33,7 +33,7 @@ from checkers.kernels.transactions.dependencies import Groups, build_graph, link
 from checkers.kernels.transactions.order_replay import keeps_sessions
 from checkers.kernels.transactions.order_search import NO_ORDER, ORDER, UNDECIDED
 from checkers.kernels.transactions.sweep import is_serial_in_time
-from checkers.sealing.history_rows import dense_processes
+from checkers.sealing.codes import dense_processes
 from checkers.transactions import anomalies, repeated_values
 from checkers.transactions.complete import Known, OrderDecision, WrongOrder, decide, decided_by, known_of, orders_under
 from checkers.transactions.cycles import CycleSearch, NamedCycle, find_cycles

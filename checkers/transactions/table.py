@@ -18,7 +18,7 @@ from checkers.formats.rows import HistoryColumns
 from checkers.kernels.transactions import payloads
 from checkers.kernels.transactions.columns import WRITE, Transactions
 from checkers.kernels.transactions.payloads import Bytes, are_dense, number_values
-from checkers.sealing.history_rows import dense_processes
+from checkers.sealing.codes import dense_processes
 from checkers.transactions.read import Lazily, Model, Transcript, members, read_transactions
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from system_under_test.kraft.broker.lifecycle import LifeState
 from system_under_test.kraft.client import client as client_decisions
-from system_under_test.kraft.collected.live import Hearsay, KraftMembers
+from system_under_test.kraft.collected.members import Hearsay, KraftMembers
 from system_under_test.kraft.controller import decisions as of_controller
 from system_under_test.kraft.log.meta_properties import derived_uuid, kafka_uuid
 from system_under_test.kraft.node.trace import FILE_NAME

@@ -14,7 +14,7 @@ from checkers.kernels.transactions.columns import OK, READ, Transactions, elemen
 from checkers.kernels.transactions.cycle_levels import next_of_process
 from checkers.kernels.transactions.order_search import ORDER, find_order, guess_of, no_time
 from checkers.kernels.transactions.rw_register import read_registers
-from checkers.sealing.history_rows import dense_processes
+from checkers.sealing.codes import dense_processes
 
 
 @pytest.mark.parametrize("keys", [5, 20, 100])

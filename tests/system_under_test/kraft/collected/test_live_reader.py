@@ -12,8 +12,9 @@ import pytest
 from checkers.online import LIVE
 from system_under_test.kraft.collected import live as live_reader
 from system_under_test.kraft.collected.files import LOG_FOLDER
-from system_under_test.kraft.collected.live import Hearsay, LiveNode
+from system_under_test.kraft.collected.live import LiveNode
 from system_under_test.kraft.collected.log_files import read_log
+from system_under_test.kraft.collected.members import Hearsay
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecord, encode
 from system_under_test.subject import Collected, Node

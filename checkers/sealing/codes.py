@@ -1,0 +1,90 @@
+"""Turns words and process numbers into small integers, so that kernels can use them as indices of arrays.
+
+It stands apart from `history_rows.py`: a check of a valid history imports it, and no tables (pyarrow).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers.base.arrays import Int32
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MAX_PROCESS_IN_PLACE = 1 << 22
+
+
+def dense_processes(process: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], int]:
+    """Process numbers as indices of an array, and the length of that array.  Negative numbers become 0."""
+    highest = int(process.max(initial=0))
+    if highest < _MAX_PROCESS_IN_PLACE:
+        return np.maximum(process, 0), highest + 1
+    distinct, dense = np.unique(process, return_inverse=True)
+    return dense.astype(np.int32), len(distinct)
+
+
+def dictionary_codes(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], list[str]]:
+    """A string column as codes (-1 for null), and the string of each code."""
+    from pyarrow.types import is_dictionary
+
+    if not is_dictionary(column.type):
+        column = column.dictionary_encode()
+    column = column.unify_dictionaries()
+    if column.num_chunks == 0:
+        return np.empty(0, np.int32), []
+    indices = [chunk.indices if not chunk.null_count else chunk.indices.fill_null(-1) for chunk in column.chunks]
+    codes = np.concatenate([np.asarray(each) for each in indices]).astype(np.int32, copy=False)
+    return codes, column.chunk(0).dictionary.to_pylist()
+
+
+class Words:
+    """Numbers the words of a column that is read chunk by chunk: 0, 1, 2, ... in the order of first appearance.
+
+    words: the word of each number.  Memory: about 150 bytes per distinct word.
+    """
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+        self._number_of: dict[str, int] = {}
+
+    def codes(self, column: pa.ChunkedArray) -> Int32:
+        """The numbers of the words in the next chunk of the column; -1 for null."""
+        local, words = dictionary_codes(column)
+        for word in words:
+            if word not in self._number_of:
+                self._number_of[word] = len(self.words)
+                self.words.append(word)
+        number_of = np.array([*(self._number_of[word] for word in words), -1], np.int32)
+        return number_of[local]
+
+
+class Processes:
+    """Turns process numbers into indices of an array, chunk by chunk.
+
+    A number below 2^22 stays the same, and a negative number becomes 0.  Higher numbers get the indices from 2^22 on.
+    count: the length of the array.
+    """
+
+    def __init__(self) -> None:
+        self.count = 1
+        self._high: dict[int, int] = {}
+
+    def dense(self, process: Int32) -> Int32:
+        """The indices of the next chunk."""
+        highest = int(process.max(initial=0))
+        if highest < _MAX_PROCESS_IN_PLACE:
+            self.count = max(self.count, highest + 1)
+            return np.maximum(process, 0)
+        distinct, place = np.unique(process, return_inverse=True)
+        numbers = np.array([self._number(int(p)) for p in distinct], np.int32)
+        self.count = max(self.count, int(numbers.max()) + 1)
+        return numbers[place]
+
+    def _number(self, process: int) -> int:
+        if process < _MAX_PROCESS_IN_PLACE:
+            return max(process, 0)
+        return self._high.setdefault(process, _MAX_PROCESS_IN_PLACE + len(self._high))
