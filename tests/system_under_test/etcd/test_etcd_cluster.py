@@ -20,6 +20,7 @@ from waiting import PATIENCE_S
 
 from checkers.base.history import Type
 from system_under_test.client import Placement, Request
+from system_under_test.etcd.client import RANGE
 from system_under_test.etcd.system import BINARY, OF_DEBIAN, Etcd
 from system_under_test.own.one_client_process import connect
 from system_under_test.own.subject import Subject
@@ -303,3 +304,37 @@ async def test_a_member_is_removed_and_comes_back_with_an_empty_disk(cluster):
     await until(all_are_back)
     await cluster.caught_up()
     assert (await until_ok(client, "read", "kept")).value == 5
+
+
+class Told:
+    """A node whose member answers a linearizable read, or does not.  applied: the index in its status."""
+
+    def __init__(self, name: str, applied: int, *, reads: bool) -> None:
+        self.name, self.applied, self.reads = name, applied, reads
+
+    @property
+    def node(self):
+        return self
+
+    async def state(self):
+        return "running"
+
+    async def answer(self, path: str):
+        if path == RANGE:
+            if not self.reads:
+                raise OSError("no answer")
+            return {"header": {}}
+        identity = {"header": {"member_id": "1", "raft_term": "4"}, "leader": "1"}
+        return identity | {"raftIndex": "121", "raftTerm": "4", "raftAppliedIndex": str(self.applied)}
+
+
+@pytest.mark.parametrize(("reads", "why"), [(True, None), (False, "n2 has not applied index 121")])
+async def test_a_member_that_a_snapshot_brought_up_has_caught_up_once_it_reads(monkeypatch, reads, why):
+    async def post(node, path, body="{}"):
+        return await node.answer(path)
+
+    monkeypatch.setattr("system_under_test.etcd.system.post", post)
+    nodes = [Told("n1", 121, reads=True), Told("n2", 39, reads=reads)]
+    system = Etcd()
+    system.nodes = nodes
+    assert await system.caught_up(nodes) == why

@@ -34,7 +34,7 @@ from simulated_quorum.shuffler import Outcome, shuffle
 from simulated_quorum.traced_world import TracedWorld
 from simulated_quorum.world import World
 
-from checkers.raft.model.trace_validation import Replayed, replay
+from checkers.raft.trace_validation import Replayed, replay
 from checkers.record.faults import Card
 from nemesis.kinds.packets import LEADER_HEARS_LATE, RIVALS_LATE
 from system_under_test.kraft.raft import core, decisions, election, leadership, replication, states
