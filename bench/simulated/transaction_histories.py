@@ -1,11 +1,9 @@
 """Large histories of transactions, strictly serializable by construction, and anomalies put into them.
 
 Each transaction takes effect at one instant between its invoke and its completion.  An anomaly is a small history on
-keys of its own (`transaction_anomalies.py`): *spliced* in, its transactions run at one place in between all others;
-*strewn*, its micro-operations belong to transactions that are there already, far apart, so that everything between them
-is on a cycle.
-
-Every anomaly of transactions in the smallest history that has it, written by hand.
+keys of its own, the smallest that has it, written by hand: *spliced* in, its transactions run at one place in between
+all others; *strewn*, its micro-operations belong to transactions that are there already, far apart, so that everything
+between them is on a cycle.
 """
 
 from __future__ import annotations

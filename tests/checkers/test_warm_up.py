@@ -28,7 +28,7 @@ from checkers.kernels.compilations import watch_compiler
 
 with watch_compiler() as compiler:
     import small_domain, test_containers, test_small_models, toy_kafka, toy_transactions
-    from bench.simulated import transaction_anomalies
+    from bench.simulated import transaction_histories
     from checkers.catalog import CATALOG
     from checkers.base.checker import Budget
     from checkers.base.stored_run import StoredRun
@@ -82,10 +82,10 @@ with watch_compiler() as compiler:
     for model, (what, _) in test_small_models.SIMULATED.items():
         for lies in (0, 3):
             check(history(what, rng, 60, 5, 0.05, lies), model)
-    tables = {"list-append": transaction_anomalies.LISTS, "rw-register": transaction_anomalies.REGISTERS}
+    tables = {"list-append": transaction_histories.LISTS, "rw-register": transaction_histories.REGISTERS}
     for model, table in tables.items():
         for texts, together, _ in table.values():
-            events = transaction_anomalies.history(texts, together)
+            events = transaction_histories.history(texts, together)
             check(events, model)
             if model == "rw-register":
                 judge_transactions(events, model, consistency="strong-session-serializable")
@@ -100,8 +100,8 @@ with watch_compiler() as compiler:
         for lies in (0, 0 if model == "semaphore:3" else 3):
             what, _, _ = test_containers.simulated(model, rng)
             check(history(what, rng, 60, 5, 0.05, lies), model)
-    texts, together, _ = transaction_anomalies.smallest("rw-register", "G-single")
-    check(transaction_anomalies.history(texts, together), "multi-register")
+    texts, together, _ = transaction_histories.smallest("rw-register", "G-single")
+    check(transaction_histories.history(texts, together), "multi-register")
     without_kernels = {"semaphore:N", "mutex", "unique-ids", "fenced-lock", "leased-lock", "bank"}
     without_kernels |= {"bank-overdraft", "long-fork", "at-least-once-queue"}
     assert models == without_kernels, models

@@ -22,7 +22,7 @@ from pathlib import Path
 from random import Random
 
 import small_domain, test_containers, test_small_models, toy_kafka, toy_transactions
-from bench.simulated import transaction_anomalies
+from bench.simulated import transaction_histories
 from checkers.base.checker import Budget
 from checkers.by_hand.judge_file import Ask, task_of
 from checkers.kernels import plain
@@ -44,10 +44,10 @@ def cases():
     for model, (what, _) in test_small_models.SIMULATED.items():
         for lies in (0, 3):
             yield model, history(what, rng, 60, 5, 0.05, lies), {}
-    tables = {"list-append": transaction_anomalies.LISTS, "rw-register": transaction_anomalies.REGISTERS}
+    tables = {"list-append": transaction_histories.LISTS, "rw-register": transaction_histories.REGISTERS}
     for model, table in tables.items():
         for texts, together, _ in table.values():
-            yield model, transaction_anomalies.history(texts, together), {}
+            yield model, transaction_histories.history(texts, together), {}
         for isolation in toy_transactions.ISOLATIONS:
             yield model, toy_transactions.simulate(rng, model, isolation, transactions=40), {}
             yield model, toy_transactions.simulate(rng, model, isolation, transactions=40), {"levels": True}

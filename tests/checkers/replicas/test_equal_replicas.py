@@ -83,9 +83,11 @@ def test_equal_replicas_are_valid_whatever_lies_above_the_high_watermark(tmp_pat
 @pytest.mark.parametrize(
     ("other", "expected"),
     [
-        pytest.param({"log": [LOG[0], (2, 1, "B"), LOG[2]]}, rules.DIFFER, id="another content"),
+        pytest.param({"log": [LOG[0], (2, 1, "B"), LOG[2]]}, rules.REPLICAS_DIFFER, id="another content"),
         pytest.param(
-            {"log": [LOG[0], (2, 2, "b"), LOG[2]], "epochs": [(1, 0), (2, 2), (3, 4)]}, rules.DIFFER, id="epoch"
+            {"log": [LOG[0], (2, 2, "b"), LOG[2]], "epochs": [(1, 0), (2, 2), (3, 4)]},
+            rules.REPLICAS_DIFFER,
+            id="epoch",
         ),
         pytest.param({"log": [LOG[0], LOG[2]]}, rules.LACKS, id="a batch is missing"),
         pytest.param({"epochs": [(1, 0), (3, 2)]}, rules.WRONG_EPOCH, id="an epoch that begins too early"),
