@@ -32,7 +32,8 @@ class Recorded:
 async def test_the_subject_changes_its_members_on_the_nodes_of_the_servers() -> None:
     members = Recorded()
     cluster = AgentCluster(ClusterSpec("r", ("n1", "n2"), ("c1",), 1, members=members))
-    cluster._nodes.update({name: cast(Any, f"node {name}") for name in ("n1", "n2", "c1")})
+    for name in ("n1", "n2", "c1"):
+        cluster._links[name], cluster._nodes[name] = cast(Any, None), cast(Any, f"node {name}")
     assert cluster.lacks(MEMBERS) == ""
     assert await cluster.members() == {"node n1", "node n2"}
     await cluster.remove_member("n2")
