@@ -169,11 +169,12 @@ def _why(found: KindNeverInForce) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """words: one or two sentences."""
+    """words: one or two sentences.  does: what the bug does, as a clause; "" if it is not known."""
 
     name: str
     found: bool
     words: str
+    does: str = ""
 
 
 def planted(results: Results, header: Header | None) -> Planted | None:
@@ -187,7 +188,8 @@ def planted(results: Results, header: Header | None) -> Planted | None:
     bug, shown = known_bug(str(spec.get("subject", "")), str(name)), shorten(str(name), 60)
     words = f"Planted bug {shown}: {'found' if found else 'not found'}{f' by {bug.found_by}' if bug else ''}."
     reason = decided.reason if decided is not None and not found else ""
-    return Planted(shown, found, f"{words} {sentence(shorten(_capital(reason)))}" if reason else words)
+    does = bug.summary if bug is not None else ""
+    return Planted(shown, found, f"{words} {sentence(shorten(_capital(reason)))}" if reason else words, does)
 
 
 def known_bug(subject: str, name: str) -> Bug | None:

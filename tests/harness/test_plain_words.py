@@ -123,7 +123,7 @@ def test_a_planted_bug_is_found_only_for_the_right_reason(found: bool, checkers:
     test = header_of({"spec": {"subject": "kraft", "bug": "stale-read"}})
     judged = demand(BUG, results_in(results(verdict, **checkers)))
     decided = planted(judged, test)
-    assert decided is not None and decided.found is found
+    assert decided is not None and decided.found is found and decided.does == BUG.summary
     assert verdict_in_words(judged, test).endswith(ends)
 
 
