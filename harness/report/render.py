@@ -337,7 +337,7 @@ def _facts(data: ReportData) -> list[tuple[str, str, str]]:
         name = words.shorten(str(spec.get("subject", "?")).rpartition("/")[2], 40)
         nodes = f", {words.plural(len(data.servers), 'node')}" if data.servers else ""
         parts = [
-            f"{spec['concurrency']} processes" if spec.get("concurrency") else "",
+            f"{spec['concurrency']} threads of clients" if spec.get("concurrency") else "",
             f"{spec['keys']} keys" if spec.get("keys") else "",
             words.shorten(str(spec.get("backend", "")), 40),
         ]
