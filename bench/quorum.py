@@ -58,7 +58,7 @@ ETCD_FASTER = {1: 1 / 0.35, 64: 1 / 0.7}
 LEADER_OF_ETCD = {1: 500 / 597, 64: 80 / 68}
 """Goals by the number of writers: so many times the processor time of etcd's leader one of ours may take for a write.
 
-They were set as 500 and 80 microseconds where etcd's leader took 597 and 68.  The kernel of `calibration.py` is no
+They were set as 500 and 80 microseconds where etcd's leader took 597 and 68.  The kernel of `figures.py` is no
 scale for them: on a machine where bare asyncio took 1.7 times as long, the kernel took 0.96 times as long."""
 
 TOPICS, MEMORY_TOPICS = 1_000, 10_000

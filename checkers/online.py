@@ -35,7 +35,7 @@ A prefix of a history is a history: operations that had not returned by its end 
 the whole history, and cut it after the last operation that the prefix needs: the rest explains the prefix.  So if no
 order explains the prefix, no order explains the whole.  A violation in a prefix is final, and may stop the run.
 
-Every key that got a completion is judged again, but not from its beginning.  `kernels/registers/unique_prefix.py` finds
+Every key that got a completion is judged again, but not from its beginning.  `kernels/registers/unique_values.py` finds
 the operations that can never matter again, and they are forgotten.  The operations under way bound the size of the
 rest, so each second of a run costs the same.  A key without new operations keeps a handful of rows and costs
 nothing.  A write that was given up and never observed (info) is set aside by its value until a read observes it.
@@ -44,7 +44,7 @@ Where values repeat, forgetting is not exact.  Such a key is judged whole: every
 each time it has grown by a quarter.  The total cost is linear in the length of the run too.  An `Alarm` is not yet a
 verdict.  The caller then judges the whole prefix of the key, as it lies on disk, with `checkers.registers.checker`.
 
-The sealed run does not judge a key whose rows contradict a register (`sealing/client_rows.py`).  These checks
+The sealed run does not judge a key whose rows contradict a register (`sealing/walk.py`).  These checks
 do not either: such a key is `unfit`, and an earlier finding on it no longer holds.
 
 `judge_prefix` judges whole keys of a run that is not sealed yet, with the function that judges the sealed run.

@@ -124,3 +124,15 @@ def _parameter_count(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     given = [*node.args.posonlyargs, *node.args.args]
     bound = bool(given) and given[0].arg in ("self", "cls")
     return len(given) + len(node.args.kwonlyargs) - bound
+
+
+def test_files_that_docstrings_name_are_there() -> None:
+    known = {path.name for room in (*ROOMS, "tests", "examples") for path in (ROOT / room).rglob("*.py")}
+    gone = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for room in ROOMS
+        for path in (ROOT / room).rglob("*.py")
+        for name in re.findall(r"`(?:[\w.]+/)*(\w+\.py)`", path.read_text(encoding="utf-8"))
+        if name not in known
+    ]
+    assert gone == []

@@ -6,7 +6,7 @@
 `size` and `of` say how much was worked on; figures of one name and several sizes make one line of the plot.  `goal` is
 null where there is none; a value not above it reaches it, or, for rates ("1/s"), a value not below it.
 
-Goals are stated for the machine they were set on and scaled to this one (`calibration.py`).  `goal` is the scaled one.
+Goals are stated for the machine they were set on and scaled to this one.  `goal` is the scaled one.
 
 Measure how fast this machine is, in one number, so that a goal can be a multiple of it and not a number of seconds.
 

@@ -40,7 +40,7 @@ class Demands:
     each_server_serves: every server has clients of its own, so every server must answer some.
     routes_by_itself: no answer of a client names its server, so no server must have answered.
     each_server_read_at_end: every server must answer the first READS_OF_A_SERVER of the final reads after recovery.
-    waived: names of demands that the user waived (`run_quality/criteria/waivers.py`).
+    waived: names of demands that the user waived (`run_quality/waivers.py`).
     holds: so many times as long as usual faults hold, because the system needs longer to fail over.
     final_needs_recovery: what only final reads show of a system that has not recovered may be old.
     set_up: function of every request that must be ok before the main phase.

@@ -12,7 +12,7 @@ Servers of one machine share one monotonic clock, so these times can be compared
     unfenced too early       A record unfences a broker whose trace shows no mark beyond its own registration by then.
     joins too early          An in-sync set grows although its leader's trace shows no mark beyond the last change of
                              the partition, or beyond the registration of the broker that joins.
-    eligible, refused        See `broker_traces.py`.
+    eligible, refused        See the rows of traces, below.
 
 A record was appended when the leader of its epoch wrote the `append` row that covers it.  The decision came before, so
 evidence against it is judged at a time that favours the controller.  Only committed records are judged: those of one

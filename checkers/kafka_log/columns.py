@@ -1,6 +1,6 @@
 """Reads histories of Kafka's logs as columns, from events or from a file.
 
-Kernels read the payloads (`kernels/kafka_log/payloads.py`).  If they cannot, a slower reader reads each operation, and
+Kernels read the payloads (`kernels/kafka_log.py`).  If they cannot, a slower reader reads each operation, and
 its error names what is wrong.
 
 Reads operations on Kafka's logs from the events of a history.  A key is one partition: a log with offsets.

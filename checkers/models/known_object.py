@@ -1,6 +1,6 @@
 """The interface of one kind of object: how its operations are judged.
 
-A `KnownObject` stands at the end of its file in `objects/`, where `objects_by_name.py` finds it.  Nothing else is
+A `KnownObject` stands at the end of its file in `objects/`, where `each_object.py` finds it.  Nothing else is
 needed: `check --model NAME` judges files by it, and `checker.py` makes a checker of live runs from it.
 
     operations of one object --judge--> ObjectFinding --explain (only a few)--> Witness

@@ -9,8 +9,6 @@ write completed before another was invoked, it comes first in the log.
 This finds what the check of registers misses.  A register shows only its last value, so the next write hides a lost
 acknowledged write.  And a judgement key by key shows no order between keys.
 
-`caught_up.py` defines when a log has caught up.
-
 A part is either a node, to decide whether its log has caught up, or a range of offsets of all logs.
 Except for a few bits for each row of the history, memory grows neither with the history nor with the logs.
 

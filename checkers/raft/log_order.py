@@ -18,8 +18,8 @@ of one log.  Memory: 150 bytes an operation of the part and an entry of its keys
 
 *What logs settle.*  A client that gets no answer does not know whether its write happened.  The logs know.  A write
 that stands in the committed log happened, at that offset and in that epoch.  A write that stands in no log that has
-caught up did not happen (`caught_up.py`), and no client can have read it: a read returns only what is committed, and
-what is committed before the final copies are taken stands below the largest mark.
+caught up did not happen (`history_against_log.py`), and no client can have read it: a read returns only what is
+committed, and what is committed before the final copies are taken stands below the largest mark.
 
 Logs settle nothing if one of these holds:
 

@@ -5,7 +5,7 @@ Three kinds of proof are used:
 * The journal (`record/journal.py`).  Its last event counts all rows of the history.  The count does not fit if the
   history was cut short, lost a row or gained one.
 * The manifest (`sealing/manifest.py`).  It binds the size and the hash of every primary file, and it is signed.
-* Agreement of what different hands recorded (`py`).
+* Agreement of what different hands recorded, below.
 
 A difference makes the run *unknown*, never invalid: damaged evidence shows nothing about the system.  The other
 checkers go on with the remaining evidence.
@@ -544,7 +544,7 @@ _OF_LOGS = dict.fromkeys(("quorum-state", _SNAPSHOT, *CURRENT_EPOCH_EVENTS), OTH
 class _Flushed(NamedTuple):
     """The rows of one node that show its log, its epoch or its disk.
 
-    event: as numbered in `node_logs.py`; a snapshot that another node sent is a TRUNCATE, because it replaces the log.
+    event: as numbered in `kernels/raft.py`; a snapshot that another node sent is a TRUNCATE: it replaces the log.
     flushed: the log end that was durable after each row.
     """
 

@@ -69,7 +69,7 @@ class HistoryFigures:
     ok: ok operations.  ok_in_faults: those of them that ended during a fault.  ok_writes_by_fault: in the order of the
     windows.  answering: nodes with an ok answer.  read_at_end: for each node, the keys of its ok final reads.
     invoked_by_function, ok_by_function: operations of each function, set-up and final reads included.
-    invoked_by_stretch, ok_by_stretch: of each stretch (`stretches.py`), operations that were invoked early in it, and
+    invoked_by_stretch, ok_by_stretch: of each stretch (`minimums.py`), operations that were invoked early in it, and
     its ok answers.
     main_reads, ok_main_reads: operations of reading functions that were invoked, and that were ok, in the main phase.
     main_operations: invoked in the main phase.  calm_operations: those of them outside faults and their aftermath.

@@ -3,8 +3,6 @@
 The number of a row is its index.  To read a few rows of `history.parquet` costs only the row groups that hold them.
 
 Pairs the invokes of a history with their completions on whole columns; `history.paired` does it row by row.
-
-It stands apart from `columns.py`, which commands import that must begin without NumPy.
 """
 
 from __future__ import annotations

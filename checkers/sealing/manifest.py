@@ -9,7 +9,7 @@ that the manifest names.  So no later step can accept a file that was changed in
 Derived files are made while a run is judged.  `buckets/` and `tables/` are made again each time.  Results and reports
 are derived too, and no verdict rests on them.
 
-The manifest is signed (`signature.py`).  Only who holds the key can write another one that this key signs.  Sealing
+The manifest is signed.  Only who holds the key can write another one that this key signs.  Sealing
 signs again what this machine had signed.  If another key signed, the manifest goes on naming the stream, and
 `history.parquet` is derived from it.
 

@@ -59,7 +59,7 @@ EVENT = np.dtype(
 
 Columns are as in `operations.Events`.  Keys and processes are numbered over the whole history.  If a cas failed as a
 mismatch, its completion has the kind MISMATCH, and its invoke still has the kind CAS.  A row that contradicts a
-register (`client_rows.py`) has the kind OTHER, so its key is not judged.
+register has the kind OTHER, so its key is not judged.
 """
 
 _NEVER_NULL = ("index", "time_ns", "process", "type", "f", "node")
@@ -97,7 +97,7 @@ class Walk:
 
         gaps: indices may have gaps, and need not begin at 0.
         Raises MalformedHistory if a column is damaged, or holds text that is not UTF-8.  Raises it also for the first
-        row that breaks the grammar or a rule of `client_rows.py`, and names the row.
+        row that breaks the grammar or a rule of clients, and names the row.
         """
         try:
             chunk.validate(full=True)

@@ -18,7 +18,7 @@ An order that was found is replayed by `order_replay.py`, which knows nothing of
 
 *Registers.*  Reads alone show little of the order of a register's versions.  The required model shows more if it counts
 the order of processes or real time: then some versions have the order in which transactions met them
-(`versions_in_time.py` explains which, and why).  This order is certain *for that model only*.  A cycle built on it
+(`rw_register.py` explains which, and why).  This order is certain *for that model only*.  A cycle built on it
 violates that model and every stronger one, but proves nothing about weaker ones."""
 
 from __future__ import annotations

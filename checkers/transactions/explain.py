@@ -33,7 +33,7 @@ Witnesses of cycles in Kafka's logs (`checkers/kafka_log`) have "transactions", 
 
 Explains why time puts one version of a register before another: which transactions met them, and when.
 
-`version_orders.py` orders versions by time under the required model.  The witness must show the two transactions that
+`complete.py` orders versions by time under the required model.  The witness must show the two transactions that
 met the versions one after the other.  These transactions need not be on the cycle.
 """
 

@@ -65,7 +65,7 @@ def judge_transactions(
     """Judge a history of transactions; events follow the grammar of a history (`formats.recognise.check_grammar`).
 
     consistency: the required model, one of `anomalies.MODELS`.  Anomalies that it allows are listed and do not count.
-    For registers it also decides which orders of versions may be named (`version_orders.py`).
+    For registers it also decides which orders of versions may be named (`complete.py`).
     `details`: {"consistency": as demanded, "anomalies": {name: how often}, "allowed": [names that do not count],
     "violates": [the weakest models ruled out], "ruled_out": [all of them], "strongest_left": [...],
     "search": figures of the search for an order, if there was one, "decided": a sentence, if valid}.

@@ -21,7 +21,7 @@ Control is a stream of JSON lines (`python -m harness.agent.frame_switch` says h
 {"forwarded": n, "overflowed": n}, the frames carried so far and those that a full queue lost, or by {"refused": "why"}.
 
     {"cut": [["n1", "n2"], ...]}                             these links carry nothing, all others do
-    {"impair": [["n1", "n2", {"loss": 0.1}], ...], "seed": 1}   see `impairment.py`; links that are not named are clean
+    {"impair": [["n1", "n2", {"loss": 0.1}], ...], "seed": 1}   see below; links that are not named are clean
 
 The switch ends when the stream ends.
 

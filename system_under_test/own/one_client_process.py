@@ -5,7 +5,7 @@
 First line in: how to make the client.  First line out: {"ready": true}, or {"failed": "why"}, with
 {"for_good": true} where no other try can succeed.  Then, per request:
 {"sent": "n1"} as soon as a method is about to be called, and one line with the outcome.  The agent on the node reads
-these (`client_processes.py`); if a call outlives its limit and cannot be interrupted, the agent kills this process.
+these; if a call outlives its limit and cannot be interrupted, the agent kills this process.
 
 A blocking call is interrupted by SIGALRM, whose handler raises `CallTimedOut` in the middle of the call.
 

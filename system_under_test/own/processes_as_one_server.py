@@ -2,7 +2,7 @@
 
     python -m system_under_test.own.processes_as_one_server '{"name": ["argv", ...], ...}' LOG_FOLDER
 
-Output of each goes to LOG_FOLDER/<name>.log, behind a mark with the id of this program (`lives_in_logs.py`).
+Output of each goes to LOG_FOLDER/<name>.log, behind a mark with the id of this program.
 All are in the process group of this program, so that a signal to the server meets all of them; the exit status is that
 of the process that ended first.
 

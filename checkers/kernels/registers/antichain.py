@@ -34,7 +34,7 @@ that a search finds is a proof.  "No order" counts only if the search dropped no
 If there is no order, a search that keeps everything often does not end, but a short proof usually exists.  So at a dead
 end of a search that dropped something, two shorter proofs are tried:
 
-  * `overwritten.py` looks for an answer whose value had certainly been overwritten.
+  * `certainly_overwritten` looks for an answer whose value had certainly been overwritten.
   * A *window* of the events up to the dead end is judged with every configuration kept.  The object may begin with any
     value that may have been produced by then.  Operations open at its beginning may happen, or may have happened
     already.  Operations that return after the dead end need not happen.  Take any order of the whole history: its part

@@ -1,4 +1,4 @@
-"""Orders the stays of values on a stack, one inside another.  The theory stands in `models/objects/stack_order.py`.
+"""Orders the stays of values on a stack, one inside another.  The theory stands in `models/objects/stack.py`.
 
 Times are places of events; gap g lies behind the event at place g.  Two binary trees have a leaf for each place.  One
 holds the start of the push that returned there, if its value is still left.  The other counts the values that must be

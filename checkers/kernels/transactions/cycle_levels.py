@@ -53,7 +53,7 @@ NOTHING, OUT_OF_BUDGET = -1, -2
 class CycleQuestion(NamedTuple):
     """The cycles that a search accepts.
 
-    kinds: the kinds of their edges.  rule, state_count: the automaton (`cycle_rules.py`).
+    kinds: the kinds of their edges.  rule, state_count: the automaton.
     beyond: PROCESS or REALTIME, an order that counts besides the edges, or 0.
     only_ok: whether transactions of unknown outcome are excluded.
     """

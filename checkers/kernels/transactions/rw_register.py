@@ -12,7 +12,7 @@ are known to follow it.  The kernel does *not* conclude
 
   * any order between two blind writes, so it finds no ww, no G0, and no lost update of blind writes;
   * anything from a transaction of unknown outcome whose writes no one read;
-  * anything from time, which orders versions only under some models (`versions_in_time.py`).
+  * anything from time, which orders versions only under some models.
 
 Only a transaction's last write of a key is a version.  Reading an earlier one is an anomaly, and orders nothing.
 

@@ -1,7 +1,7 @@
 """An append-only log: append a value (the answer names its offset), read the log from its beginning.
 
-Offsets fix the order, so the rank check decides (`ranks.py`).  The rank of an append is its offset.  A read of n values
-comes after offset n - 1 and before offset n.
+Offsets fix the order, so the rank check decides (`search.py`).  The rank of an append is its offset.  A read of n
+values comes after offset n - 1 and before offset n.
 
     append v  ok [v offset]   the value stands at that offset, a whole number from 0 on.  No offset is used twice, but
                               offsets may be skipped

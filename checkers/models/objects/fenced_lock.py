@@ -8,7 +8,7 @@ before it.  The guarded store refuses a write whose token is smaller than one th
     write     t, ok             the store accepted a write with token t; `fail`: the store refused it
     release                     has no effect on the verdict: tokens and not releases keep the holders apart
 
-So in real time, the tokens of accepted writes rise, and the rank check decides about them (`ranks.py`).  The tokens of
+So in real time, the tokens of accepted writes rise, and the rank check decides about them (`search.py`).  The tokens of
 acquires rise, too, and no token is handed out twice.  The store accepts only tokens that an acquire has handed out.  An
 acquire without an answer may have handed out any token, but only one, and in turn.
 

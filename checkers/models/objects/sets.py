@@ -3,7 +3,7 @@
 The set only grows, so the sets that reads saw must form a chain S1 < S2 < ... (each inside the next).  This fixes the
 order, except for ties: the adds of S1, the reads of S1, the adds of S2 that S1 lacks, the reads of S2, and so on.  Adds
 that were acknowledged and that no read saw come last.  Adds that were neither acknowledged nor seen need not have
-happened.  So the rank check decides (`ranks.py`).
+happened.  So the rank check decides (`search.py`).
 
 An element may be added twice.  Then the add that was called first counts.  The others may have any later place.
 

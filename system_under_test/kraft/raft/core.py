@@ -10,7 +10,7 @@ What the caller must keep to, besides the effects:
 * `on_response` is called exactly once for every `Send`: with the response, or with None when it timed out or the
   connection broke.  After a time-out the connection is closed: a late answer must never be taken for the next one.
 * On one connection a peer's requests arrive in the order sent, and a peer sends its next Fetch only when it has the
-  answer to the last one.  Reads are proved by this (`reads.py`).
+  answer to the last one.  Reads are proved by this (`states.py`).
 * A connection's number is never used again; `on_disconnect` reports its end.
 
 A `Fatal` effect is the last one ever: every later call returns nothing.

@@ -19,7 +19,7 @@ A request that the controller decides has no task: `take_at_once` hands it to th
 quorum calls back.
 
 Elsewhere.  At a node that is not the active controller the project's own clients are refused, so that each controller,
-deposed or not, answers for itself; requests of stock clients are handed on (`forward.py`).
+deposed or not, answers for itself; requests of stock clients are handed on (`admin.py`).
 """
 
 from __future__ import annotations
