@@ -26,12 +26,12 @@ from checkers.record.outcome import RunOutcome, SeenLeader
 from checkers.record.reading import TEST, RunRecord
 from checkers.sealing.history_rows import paired_rows
 from harness.lake import tables
+from harness.story.causes import Leadership, leadership_of
 from harness.story.findings import (
     LEADER,
     OTHERS,
     ReportedViolation,
     ViolationSymptom,
-    faults_of,
     findings,
     symptom_of,
     violation_count,
@@ -63,7 +63,9 @@ def facts_of(root: Path, path: str = "") -> RunFacts:
         raise BrokenFile(f"{root} is not a run folder: it holds no {TEST}")
     results, outcome = read_results(root) or NO_RESULTS, record.outcome or RunOutcome()
     operations = _operations(root)
-    found = [(each, symptom_of(each, record.faults)) for each in violations_by_cause(results)]
+    violations = violations_by_cause(results)
+    leadership = leadership_of(root) if violations else Leadership()
+    found = [(each, symptom_of(each, record.faults, leadership)) for each in violations]
     run = f"{root.name}-{header.run_id}"
     started = _time(header.started_utc)
     system = _system(header)
@@ -109,7 +111,7 @@ def symptom_of_run(root: Path) -> tuple[Mapping[str, Any], ViolationSymptom] | N
     row = {"path": str(root), tables.SYSTEM: _system(record.header), **_spec(record.header.spec), "duration_s": None}
     row |= {"started": started or datetime.now(UTC), "verdict": str(results.verdict), "bug_found": None}
     row["revision"] = record.header.git.revision
-    return row, symptom_of(found[0].lead, record.faults)
+    return row, symptom_of(found[0].lead, record.faults, leadership_of(root))
 
 
 def _system(header: Header) -> str:
@@ -192,7 +194,6 @@ def _violation(
     faults: Sequence[FaultRecord],
     outcome: RunOutcome,
 ) -> dict[str, Any]:
-    behind = {fault.card.kind for fault in faults_of(violation, faults)}
     return {
         "place": place,
         "symptom": symptom.id,
@@ -200,7 +201,7 @@ def _violation(
         "checker": symptom.checker,
         "kind": symptom.kind,
         "shape": symptom.shape,
-        "faults": "+".join(sorted(behind)) or NO_FAULT,
+        "faults": "+".join(symptom.faults) or NO_FAULT,
         "roles": "+".join(symptom.roles),
         "moment_ns": violation.moment_ns,
         "preceding": _preceding(violation.moment_ns, faults, outcome),

@@ -40,7 +40,6 @@ from harness.report.figures import (
     draw,
     dress,
 )
-from harness.report.roles import asked, segments
 from harness.report.run_data import OperationColumns, ReportData, load
 from harness.story.causes import LossCause, cause_of_loss
 
@@ -160,10 +159,8 @@ def lost_in_words(fates: ElementFates, data: ReportData) -> str:
     if not len(lost):
         return ""
     counted = Counter(fates.nodes[code] or "an unknown server" for code in fates.node[lost])
-    roles = segments(data)
-    asked_of = [asked(data, roles, node) for node in fates.nodes]
-    ends = [(int(fates.time_ns[at]), *asked_of[fates.node[at]]) for at in lost]
-    causes = [cause_of_loss(at_ns, by, data.faults, leading) for at_ns, by, leading in ends]
+    ends = [(int(fates.time_ns[at]), fates.nodes[fates.node[at]]) for at in lost]
+    causes = [cause_of_loss(at_ns, by, data.faults, data.leadership) for at_ns, by in ends]
     most_first = sorted(counted.items(), key=lambda entry: (-entry[1], natural(entry[0])))
     queue = not {"set", "append-log"} & data.checkers.keys()
     rest = int(np.sum(fates.acknowledged & (fates.fate == UNKNOWN))) if queue else 0

@@ -19,11 +19,9 @@ import pyarrow as pa
 
 from checkers.base.history import Type
 from checkers.record.outcome import Report, SeenLeader
-from harness.plain_words import listed, plural, seconds, shorten
+from harness.plain_words import listed, plural, seconds
 from harness.report.fault_views import FaultView
 from harness.report.run_data import ReportData
-from harness.story.causes import cause_of_loss
-from harness.story.findings import ReportedViolation, loss_of
 
 DEAD = "dead"
 UNKNOWN = "unknown"
@@ -93,18 +91,6 @@ def elections(roles: Sequence[RoleSegment]) -> list[RoleSegment]:
     """The first segment of each leader in each epoch, in order of time: one that was silent for a while leads on."""
     first = {(s.node, s.epoch): s for s in reversed(leaders(roles))}
     return sorted(first.values(), key=lambda s: s.start_ns)
-
-
-def asked(data: ReportData, roles: Sequence[RoleSegment], node: str) -> tuple[str, list[tuple[int, str]] | None]:
-    """Return whose answer `node` gave, and (since when, node) of everyone who led: what `cause_of_loss` needs.
-
-    "" where servers pass requests on: the answer may be their leader's.  None if elections do not decide what was
-    answered: each key has a leader of its own, or this node is not known to have led."""
-    forwards = bool(data.declares.get("forwards"))
-    led = sorted((s.start_ns, s.node) for s in leaders(roles))
-    decide = bool(led) and (forwards or node in {name for _, name in led})
-    of_keys = data.declares.get("leaders_of_keys") or data.declares.get("registers_brokers")
-    return "" if forwards else node, led if decide and not of_keys else None
 
 
 def deposed_from(s: RoleSegment, led: Sequence[RoleSegment]) -> int:
@@ -278,16 +264,6 @@ def _faults_near(time_ns: int, faults: Sequence[FaultView]) -> str:
         if f.in_force(time_ns, time_ns)
     ]
     return listed(held) or _healed_before(time_ns, faults)
-
-
-def behind_loss(data: ReportData, violation: ReportedViolation, roles: Sequence[RoleSegment]) -> str:
-    """Return which fault can have taken what was acknowledged, "" if none can or nothing acknowledged is lost."""
-    lost = loss_of(violation)
-    if lost is None:
-        return ""
-    by, leading = asked(data, roles, lost.by)
-    cause = cause_of_loss(lost.acknowledged_ns, by, data.faults, leading, lost.shown_ns)
-    return f"it was acknowledged {shorten(cause.words(in_full=True))}" if cause else ""
 
 
 def _healed_before(time_ns: int, faults: Sequence[FaultView]) -> str:

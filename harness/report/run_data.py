@@ -33,6 +33,7 @@ from checkers.record.outcome import RunOutcome
 from checkers.record.reading import TEST, RunRecord
 from checkers.sealing.history_rows import paired_rows
 from harness.plain_words import natural
+from harness.story.causes import Leadership, leadership_of
 
 NS = 1_000_000_000
 _T = TypeVar("_T")
@@ -75,6 +76,10 @@ class ReportData:
         """Return what the subject has; a run that does not say so is taken to have everything."""
         everything = {"nodes": True, "logs": True, "traces": True, "elections": True, "faults": True}
         return {**everything, **self.outcome.declares}
+
+    @cached_property
+    def leadership(self) -> Leadership:
+        return leadership_of(self.folder)
 
     @property
     def checkers(self) -> Mapping[str, CheckerResult]:

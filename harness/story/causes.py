@@ -22,12 +22,15 @@ in the place of an election; a fault that had been healed before is named if no 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
+from pathlib import Path
+from typing import Any
 
 from checkers.record.faults import OLDEST_LOST, FaultRecord
+from checkers.record.files import BrokenFile
 
 SOON_NS = 5_000_000_000
 NEVER_SHOWN_NS = 1 << 62
@@ -37,6 +40,41 @@ SEEN_LATE_NS = 1_500_000_000
 
 Leading = Sequence[tuple[int, str]]
 """(since when, node) of everyone who led, in order of time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """Who led in a run.  led: nobody where nobody reported it.  forwards: servers pass requests on to the leader.
+    of_keys: each key has a leader of its own, which `led` does not name."""
+
+    led: Leading = ()
+    forwards: bool = False
+    of_keys: bool = False
+
+    def behind(self, node: str) -> tuple[str, Leading | None]:
+        """Return whose answer `node` gave, "" if it may be another server's, and who led.
+
+        None if elections do not decide what was answered: `node` is not known to have led, or leads only some keys."""
+        decide = bool(self.led) and (self.forwards or node in {name for _, name in self.led})
+        return "" if self.forwards else node, self.led if decide and not self.of_keys else None
+
+
+def leadership_of(folder: Path) -> Leadership:
+    """Return who led in a stored run; nobody if its files cannot be read."""
+    from checkers.base.stored_run import StoredRun  # most runs lose nothing, and these load PyArrow
+    from checkers.run_quality.leadership import leaders
+
+    run = StoredRun(folder)
+    try:
+        declares: Mapping[str, Any] = run.outcome.declares
+        if declares.get("elections", True):
+            led = [(time_ns, node) for time_ns, node, _ in leaders(run)]
+        else:  # an epoch has no meaning, so one who leads again is in the reports alone
+            led = sorted((r.time_ns, r.node) for r in run.outcome.reports or () if r.role == "leader")
+    except (BrokenFile, OSError, ValueError):  # the page and `evidence` name the file
+        return Leadership()
+    of_keys = bool(declares.get("leaders_of_keys") or declares.get("registers_brokers"))
+    return Leadership(led, bool(declares.get("forwards")), of_keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +116,14 @@ def cause_of_loss(
     acknowledged_ns: int,
     by: str,
     faults: Sequence[FaultRecord],
-    leading: Leading | None,
+    leadership: Leadership,
     shown_ns: int = NEVER_SHOWN_NS,
 ) -> LossCause | None:
     """Return the fault that can have taken what was acknowledged; None if no fault can.
 
-    by: the server that acknowledged it, "" if that is not known or only passed it on.
-    leading: None if nobody reports who leads.  shown_ns: when the loss had shown.
+    by: the server that answered, "" if that is not known.  shown_ns: when the loss had shown.
     """
+    by, leading = leadership.behind(by)
     before = [f for f in faults if f.carried_out and f.began_ns <= shown_ns]
     changes = [now for last, now in pairwise(leading or ()) if now[1] != last[1]]
     earlier = [(at, node) for at, node in changes if at <= acknowledged_ns + (SEEN_LATE_NS if node == by else 0)]

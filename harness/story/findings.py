@@ -36,7 +36,7 @@ from checkers.base.results import CheckerResult, Results
 from checkers.base.verdict import Witness
 from checkers.record.faults import FaultRecord
 from harness.plain_words import shorten
-from harness.story.causes import cause_of_loss, faults_behind
+from harness.story.causes import Leadership, LossCause, cause_of_loss, faults_behind
 from harness.story.kinds import MECHANISMS, Stage, kind_of, name_in_words
 from harness.story.operations import ANSWERS_NIL, operations_of
 
@@ -362,9 +362,9 @@ class ViolationSymptom:
         return f"{name_in_words(self.kind)} ({self.checker}, by {self.shape}) under {' and '.join(self.faults)}{of}"
 
 
-def symptom_of(violation: ReportedViolation, faults: Sequence[FaultRecord]) -> ViolationSymptom:
+def symptom_of(violation: ReportedViolation, faults: Sequence[FaultRecord], leadership: Leadership) -> ViolationSymptom:
     """faults: of the run, in any order."""
-    before = faults_of(violation, faults)
+    before = faults_of(violation, faults, leadership)
     return ViolationSymptom(
         violation.checker,
         violation.kind,
@@ -374,12 +374,20 @@ def symptom_of(violation: ReportedViolation, faults: Sequence[FaultRecord]) -> V
     )
 
 
-def faults_of(violation: ReportedViolation, faults: Sequence[FaultRecord]) -> list[FaultRecord]:
-    """The faults that can have caused a violation, as far as the faults alone show it."""
-    if (lost := loss_of(violation)) is None:
+def faults_of(violation: ReportedViolation, faults: Sequence[FaultRecord], leadership: Leadership) -> list[FaultRecord]:
+    """The faults that can have caused a violation."""
+    if loss_of(violation) is None:
         return faults_behind(violation.moment_ns, faults)
-    cause = cause_of_loss(lost.acknowledged_ns, lost.by, faults, None, lost.shown_ns)
+    cause = cause_behind(violation, faults, leadership)
     return [] if cause is None else [cause.fault]
+
+
+def cause_behind(
+    violation: ReportedViolation, faults: Sequence[FaultRecord], leadership: Leadership
+) -> LossCause | None:
+    """The fault that can have taken what was acknowledged; None if none can or nothing acknowledged is lost."""
+    lost = loss_of(violation)
+    return cause_of_loss(lost.acknowledged_ns, lost.by, faults, leadership, lost.shown_ns) if lost else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.plain_words import plural, sentence
+from harness.plain_words import plural, sentence, shorten
 from harness.report.fault_views import FaultView
-from harness.report.roles import RoleSegment, background, behind_loss, circumstances
+from harness.report.roles import RoleSegment, background, circumstances
 from harness.report.run_data import ReportData
 from harness.report.witness import divergence, message_diagram, picture
 from harness.report.witness.divergence import Ballots, Cycle, LogReach, LogTable, cycle_of
@@ -24,6 +24,7 @@ from harness.report.witness.sentences import Sentence, in_sentences, paste, step
 from harness.story.findings import (
     Group,
     ReportedViolation,
+    cause_behind,
     cause_of,
     findings,
     groups,
@@ -156,7 +157,8 @@ def view(
     window, known = story.bars.first(MOST_DRAWN), story.reasons
     log_rows, trace_rows = story.rows_of("log"), story.rows_of("trace")
     copies = [_as_trace_row(row) for row in story.rows_of("copies")]
-    loss = behind_loss(data, finding, roles)
+    cause = cause_behind(finding, data.faults, data.leadership)
+    loss = f"it was acknowledged {shorten(cause.words(in_full=True))}" if cause else ""
     around = "; ".join(filter(None, [loss, circumstances(finding.moment_ns, faults, roles)]))
     context = picture.context(window, faults, roles, data.servers)
     drawn = not folded and number <= DIAGRAMS_MOST and (bool(window) or not log_rows)  # a copy shows no step

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+from journals import write_header, write_journal
 
+from checkers.base.results import RESULTS
+from checkers.base.stored_run import StoredRun
 from checkers.record.faults import (
     DAMAGES_DATA,
     KEPT,
@@ -18,7 +25,9 @@ from checkers.record.faults import (
     Measurement,
     Ordered,
 )
-from harness.story.causes import cause_of_loss
+from harness.lake.facts import facts_of, symptom_of_run
+from harness.report.render import render
+from harness.story.causes import Leadership, cause_of_loss, leadership_of
 from harness.story.findings import symptom_of, violations_by_cause
 from harness.story.operations import window_of
 from tests.support.results_of_runs import results_in
@@ -38,9 +47,13 @@ def fault(number: int, kind: str, from_s: float, to_s: float = -1e-9, **more: An
 Led = list[tuple[float, str]]
 
 
+def led_by(led: Led, forwards: bool = False, of_keys: bool = False) -> Leadership:
+    return Leadership([(round(at * S), node) for at, node in led], forwards, of_keys)
+
+
 def words(acknowledged_s: float, faults: list[FaultRecord], led: Led | None = None, by: str = "n1") -> str:
-    leading = None if led is None else [(round(at * S), node) for at, node in led]
-    cause = cause_of_loss(round(acknowledged_s * S), by, faults, leading)
+    """by: "" where servers pass requests on."""
+    cause = cause_of_loss(round(acknowledged_s * S), by, faults, led_by(led or [], forwards=not by))
     return cause.words() if cause else "no fault"
 
 
@@ -123,8 +136,72 @@ def test_a_lost_message_shows_under_the_power_loss_and_not_under_what_was_healed
     witness = {"kind": "lost-write", "summary": "7 was sent and never polled", "events": events}
     results = results_in({"checkers": {"kafka": {"verdict": "invalid", "witness": [witness]}}})
     [violation] = violations_by_cause(results)
-    assert symptom_of(violation, [PARTITION, POWER_LOSS, later]).faults == ("power",)
-    assert symptom_of(violation, [PARTITION, later]).faults == ("partition",)
+    led = led_by([])
+    assert symptom_of(violation, [PARTITION, POWER_LOSS, later], led).faults == ("power",)
+    assert symptom_of(violation, [PARTITION, later], led).faults == ("partition",)
+
+
+def lost_write(at_s: float) -> Mapping[str, Any]:
+    events = [message(0, 0, "send", at_s - 0.1), message(1, 0, "send", at_s)]
+    events += [message(2, 1, "poll", at_s + 20), message(3, 1, "poll", at_s + 21)]
+    moment_ns = round((at_s + 21) * S)
+    witness = {"kind": "lost-write", "summary": "7 was lost", "events": events, "facts": {"moment_ns": moment_ns}}
+    return {"checkers": {"kafka": {"verdict": "invalid", "title": "Kafka", "witness": [witness]}}}
+
+
+def stored(folder: Path, acknowledged_s: float, faults: Sequence[FaultRecord], led: Led, **declares: bool) -> Path:
+    """A run of n1 and n2, and who led as the harness records it: in `leaders` each pair of node and epoch once."""
+    counted = declares.get("elections", True)
+    seen = [(round(at * S), node, epoch if counted else 0) for epoch, (at, node) in enumerate(led)]
+    first = {entry[1:]: entry for entry in reversed(seen)}
+    leaders = [dict(zip(("time_ns", "node", "epoch"), entry, strict=True)) for entry in sorted(first.values())]
+    report = {"looks": 1, "epoch": 0, "role": "leader", "leader": None}
+    reports = [{"time_ns": at_ns, "until_ns": at_ns, "node": node, **report} for at_ns, node, _ in seen]
+    spec = {"nodes": 2, "backend": "docker"}
+    write_header(folder, run_id="abc", seed=1, started_utc="2026-11-20T03:14:12+00:00", spec=spec)
+    write_journal(folder, outcome={"declares": declares, "leaders": leaders, "reports": reports}, faults=faults)
+    results = {"verdict": "invalid", "exit_code": 1, "judging_s": 1.0, **lost_write(acknowledged_s)}
+    (folder / RESULTS).write_text(json.dumps(results))
+    return folder
+
+
+LATER = fault(8, "kill", 34, 35, ordered=DEAD)
+DEPOSED: Led = [(0, "n1"), (14, "n2"), (40, "n1")]
+
+
+@pytest.mark.parametrize(
+    ("acknowledged_s", "led", "declares", "expected"),
+    [
+        (15.0, DEPOSED, {}, "partition"),
+        (20.2, DEPOSED, {}, "partition"),  # deposed, and it had not heard of the heal yet
+        (36.0, DEPOSED, {}, "partition"),
+        (36.0, DEPOSED, {"registers_brokers": True}, "kill"),  # n1 may lead the partition that lost it
+        (36.0, DEPOSED, {"leaders_of_keys": True}, "kill"),
+        (36.0, [(0, "n2")], {"elections": False}, "kill"),  # n1 answered, and nobody knows that it led
+        (15.0, [(0, "n1")], {}, "none"),
+        (15.0, [(0, "n1"), (2, "n2"), (4, "n1")], {"elections": False}, "none"),
+        (15.0, [(0, "n1"), (2, "n2"), (4, "n1"), (16, "n2")], {"elections": False}, "partition"),
+    ],
+)
+def test_the_lake_and_the_page_name_one_fault_for_a_loss(
+    tmp_path: Path, acknowledged_s: float, led: Led, declares: dict[str, bool], expected: str
+) -> None:
+    folder = stored(tmp_path, acknowledged_s, [PARTITION, LATER], led, **declares)
+    found = symptom_of_run(folder)
+    assert found is not None
+    [row] = facts_of(folder).rows["violations"].to_pylist()
+    assert (row["symptom"], row["faults"]) == (found[1].id, expected)
+    named = re.findall(r"it was acknowledged [^;(]*fault \d+ \((\w+)\)", render(folder, with_plots=False).read_text())
+    assert set(named) == ({expected} - {"none"})
+
+
+def test_nobody_is_known_to_have_led_where_a_trace_cannot_be_read(tmp_path: Path) -> None:
+    folder = stored(tmp_path, 15.0, [PARTITION], DEPOSED)
+    assert leadership_of(folder).led
+    traces = StoredRun(folder).trace
+    traces.mkdir(parents=True)
+    (traces / "n1.parquet").write_bytes(b"torn")
+    assert leadership_of(folder) == Leadership()
 
 
 def test_a_drawing_of_many_operations_ends_with_the_one_that_has_no_place() -> None:
