@@ -20,6 +20,7 @@ import inspect
 import re
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ from system_under_test.system import METADATA, METADATA_FOLDER, System
 _PROVES_NOTHING = (TimeoutError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError, EOFError)
 """What the end of a connection or of patience raises: the request may have reached the server."""
 _PROCESS_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_NEAR = 0.85
+"""Similarity from which a name is taken for a misspelled one: one wrong letter in a name of seven."""
 _METHODS = ("install", "start", "status", "leader_of", "ready", "caught_up")
 
 
@@ -113,6 +116,8 @@ def check_declared(system: System, client: type[Client] | None, main: Path, *, k
         raise NoSystem(f"{main.name}: {type(system).__name__}.{words}")
     if client is None:
         return
+    for words in _misspelled(client, Client):
+        raise NoSystem(f"{main.name}: {client.__name__}.{words}")
     refused = client.refused
     if not isinstance(refused, tuple) or not all(isinstance(each, type) for each in refused):
         raise NoSystem(_wrong_refused(client, main.name))
@@ -121,6 +126,7 @@ def check_declared(system: System, client: type[Client] | None, main: Path, *, k
 
 def _wrong(system: System, main: Path, kept: bool) -> Iterator[str]:
     """Yield what is wrong, each after what it rests on."""
+    yield from _misspelled(type(system), System)
     yield from _wrong_methods(system)
     for name, (fits, words) in _VALUES.items():
         if not fits(value := getattr(system, name)):
@@ -162,6 +168,17 @@ def _wrong_refused(client: type[Client], file: str) -> str:
         f"{file}: {client.__name__}.refused must be a tuple of classes of exceptions, such as (ReadOnlyError,), "
         f"not {client.refused!r:.60}"
     )
+
+
+def _misspelled(kind: type, base: type) -> Iterator[str]:
+    """Yield the names that are nearly those of parts that this class leaves out: such a part would silently be missing.
+
+    A misspelled function of a client is not missed: no workload that needs it runs."""
+    own = {name for each in kind.__mro__ if not issubclass(base, each) for name in vars(each) if name[0] != "_"}
+    left_out = [name for name in dir(base) if name[0] != "_" and name not in own]
+    for name in sorted(own.difference(dir(base))):
+        if near := get_close_matches(name, left_out, 1, _NEAR):
+            yield f"{name} is called by nobody; did you mean {near[0]!r}?  If not, begin its name with _"
 
 
 def _wrong_methods(system: System) -> Iterator[str]:

@@ -42,6 +42,8 @@ def refusal_of(path: Path, old: str, new: str) -> str:
         ("elections = 'no'", "mine.py: Registers.elections must be True or False, not 'no'"),
         ("client = 'RegisterClient'", "Registers.client must be a class that derives from krucible.Client"),
         ("def status(self, node): ...", "mine.py: Registers.status must be `async def status(…)`"),
+        ("failover = 5", "Registers.failover is called by nobody; did you mean 'failover_s'?  If not, begin its name"),
+        ("async def intall(self, node): ...", "Registers.intall is called by nobody; did you mean 'install'?"),
         ("def __init__(self): {}['host']", "mine.py line 35: Registers() raised KeyError: 'host'"),
     ],
 )
@@ -66,11 +68,23 @@ def test_a_wrong_value_of_a_system_is_named(tmp_path: Path, line: str, words: st
             "lists ConnectionError, which also takes ConnectionReset",
         ),
         (OPEN, f"    refused = (EOFError,)\n\n{OPEN}", "lists EOFError, which also takes EOFError"),
+        (
+            OPEN,
+            f"    def leader_(self): ...\n\n{OPEN}",
+            "RegisterClient.leader_ is called by nobody; did you mean 'leader'?",
+        ),
         ("import json\n", "import json, sys\nsys.exit(0)\n", "mine.py line 4 cannot be run: SystemExit: 0"),
     ],
 )
 def test_a_wrong_file_is_refused(tmp_path: Path, old: str, new: str, words: str) -> None:
     assert words in refusal_of(tmp_path / "mine.py", old, new)
+
+
+@pytest.mark.parametrize("helper", ["_caught_ups", "write_line", "ports"])
+def test_a_helper_with_a_name_of_its_own_is_accepted(tmp_path: Path, helper: str) -> None:
+    text = TCP_REGISTER.read_text().replace(PORT, f"{PORT}    def {helper}(self): ...\n")
+    (tmp_path / "mine.py").write_text(text)
+    assert isinstance(load_subject(str(tmp_path / "mine.py")), Subject)
 
 
 @pytest.mark.parametrize(
