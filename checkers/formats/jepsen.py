@@ -370,6 +370,8 @@ _TOKEN = re.compile(
     | (?P<open>\#\{ | [(\[{])
     | (?P<close>[)\]}])
     | (?P<discard>\#_)
+    | (?P<based>[+-]?(?:0[xX][0-9a-fA-F]+|0[0-9]+|[1-9][0-9]?[rR][0-9a-zA-Z]+)N?(?=[\s,()\[\]{}";]|$))
+    | (?P<symbolic>\#\#(?:Inf|-Inf|NaN))
     | (?P<tag>\#[A-Za-z][\w.*+!?$%&=<>/-]*)
     | (?P<char>\\(?:newline|return|space|tab|u[0-9a-fA-F]{4}|.))
     | (?P<number>[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?[NM]?(?=[\s,()\[\]{}";]|$))
@@ -441,7 +443,7 @@ class FormReader:
             match = _TOKEN.match(self._text, self.at)
             if match is None:
                 self._count_lines()
-                raise self._damage(f"unexpected {self._text[self.at : self.at + 20]!r}")
+                raise self._damage(f"unexpected {self._text[self.at : self.at + 20].split()[0]!r}")
             kind, start = match.lastgroup or "", self.at
             self.at = match.end()
             if kind != "space":
@@ -488,6 +490,10 @@ class FormReader:
             case "char":
                 word = text[1:]
                 return _CHARS.get(word) or self._whole(chr(int(word[1:], 16)) if len(word) == 5 else word)
+            case "based":
+                return self._based(text)
+            case "symbolic":
+                return text
             case "name":
                 return _NAMED[text] if text in _NAMED else text.removeprefix(":")
         raise self._damage(f"unexpected {text!r}")
@@ -523,6 +529,17 @@ class FormReader:
             return number_of(digits)
         except ValueError as problem:
             raise self._damage(str(problem)) from problem
+
+    def _based(self, text: str) -> int:
+        """A whole number in another base, as Clojure reads it: 0x10, 010 and 2r101."""
+        digits = text.rstrip("N")
+        base, _, figures = digits.lstrip("+-").lower().partition("r")
+        base, figures = (base, figures) if figures else ("16", base[2:]) if base[1] == "x" else ("8", base)
+        try:
+            found = int(figures, int(base))
+        except ValueError as problem:
+            raise self._damage(f"{text} is no number") from problem
+        return -found if digits[0] == "-" else found
 
     def _whole(self, text: str) -> str:
         """The text with halves of characters joined: Java's escapes name each half of a large character."""

@@ -32,7 +32,6 @@ def written(value: object) -> str:
     return str(value)
 
 
-@settings(max_examples=300, deadline=None)
 def with_names(value: object) -> object:
     """The value with names in place of the keys of maps: a text that looks like a number has quotes of its own."""
     if isinstance(value, list):
@@ -40,6 +39,7 @@ def with_names(value: object) -> object:
     return {name_of_key(k): with_names(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
+@settings(max_examples=300, deadline=None)
 @given(st.lists(values, max_size=5))
 def test_what_is_written_is_read(given_values: list[object]) -> None:
     text = "\n; a comment (\n".join(map(written, given_values))
@@ -60,6 +60,9 @@ def test_what_is_written_is_read(given_values: list[object]) -> None:
         ("(1 -2 +3)", [1, -2, 3]),
         ("[1 #_ [2 3] 4]", [1, 4]),
         ("[1N 2.5M 1e3]", [1, 2.5, 1000.0]),
+        ("[0x10 -0x1fN 010 +2r101 36rZ 0]", [16, -31, 8, 5, 35, 0]),
+        ("[##Inf ##-Inf ##NaN 1/2 1.x]", ["##Inf", "##-Inf", "##NaN", "1/2", "1.x"]),
+        ('#object[java.lang.Thread 0x4c7e "run"]', ["java.lang.Thread", 0x4C7E, "run"]),
         (r"[\a \newline \u0041]", ["a", "\n", "A"]),
         (r'"a\"b\nA"', 'a"b\nA'),
     ],
@@ -100,6 +103,8 @@ def test_items_of_one_vector_have_lines_of_their_own() -> None:
         ('{:a 5 "a" 7}', r"line 1: a map has a key twice"),
         ("{1 5 1 7}", r"line 1: a map has a key twice"),
         ("[" * 200, r"line 1: nested deeper"),
+        ("1\n[08]", r"line 2: 08 is no number"),
+        ('1\n"abc def\n3', r"line 2: unexpected '\"abc'$"),
         ("1\n2 )", r"line 2: unexpected '\)'"),
         ("1\n#_", r"line 2: the text ends"),
     ],
