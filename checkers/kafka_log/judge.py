@@ -313,7 +313,7 @@ KIND_NAMES: dict[int, str] = {
 RIGHT: dict[str, str] = {
     "unsent-read": "only messages that were sent",
     "G1a": "no message of a send that failed",
-    "lost-write": "that an acknowledged message is polled before any message behind it",
+    "lost-write": "that an acknowledged message stays at its offset, and is polled before any message behind it",
     "inconsistent-offsets": "one value at each offset, for ever",
     "duplicate": "one offset for a message that was sent once",
     "precommitted-read": "that a transaction polls its own messages after it committed, if at all",
@@ -389,7 +389,24 @@ def _aborted(seen: SeenLog, m: int, *_: int) -> Explained:
     return f"{seen.value(m)} was polled from {seen.key(m)}, but the send of it failed", seen.who([m])
 
 
+def _replaced(seen: SeenLog, o: int, m: int) -> Explained | None:
+    """Return what a poll shows at the offset at which a message was acknowledged; None if it shows nothing there."""
+    slots, messages = seen.placed()
+    there = slots[messages == m]
+    others = messages[np.isin(slots, there) & (messages != m)]
+    other = next((int(t) for t in others if seen.logs.reader[t] >= 0), None)
+    if other is None:
+        return None
+    offset = int(seen.slots.offset[there[0]])
+    words = (
+        f"{seen.value(m)} was acknowledged at offset {offset} of {seen.key(m)}, and a poll shows {seen.value(other)}"
+    )
+    return f"{words} there: the acknowledged message was replaced", [o, *seen.who([other])]
+
+
 def _lost(seen: SeenLog, o: int, m: int, beyond: int, _: int) -> Explained:
+    if (replaced := _replaced(seen, o, m)) is not None:
+        return replaced
     slots, messages = seen.placed()
     there = messages[slots == beyond]
     other = int(next(t for t in there if seen.logs.reader[t] >= 0))
@@ -434,6 +451,8 @@ def _precommitted(seen: SeenLog, o: int, m: int, *_: int) -> Explained:
 
 
 def _unseen(seen: SeenLog, o: int, m: int, *_: int) -> Explained:
+    if (replaced := _replaced(seen, o, m)) is not None:
+        return replaced
     shown = [t for t in _sent_by(seen, o) if seen.logs.reader[t] >= 0]
     if seen.history.columns.status[o] == kinds.OK or not shown:
         return f"{seen.value(m)} was sent to {seen.key(m)} and acknowledged, and never polled", [o]

@@ -50,6 +50,27 @@ def test_the_smallest_history_of_each_anomaly(name: str) -> None:
     assert name in {w.kind for w in verdict.witnesses}
 
 
+@pytest.mark.parametrize("behind", ["", " 2=c"])
+def test_a_message_whose_offset_shows_another_one_was_replaced(behind: str) -> None:
+    """Both values stand at one offset; the sentence says so, instead of that the first was never polled."""
+    verdict = judge_kafka_log(
+        Tape().script("0 send 1=a", "1 send 1=b 2=c", f"2 poll 1=b{behind}").events, read_to_end=True
+    )
+    lost = next(w for w in verdict.witnesses if w.kind == ("lost-write" if behind else "unseen"))
+    words = '"a" was acknowledged at offset 1 of k, and a poll shows "b" there: the acknowledged message was replaced'
+    assert lost.summary == f"{lost.kind}: {words}"
+    assert [(e["process"], e["f"]) for e in lost.events if e["type"] == Type.OK] == [
+        (0, "send"),
+        (1, "send"),
+        (2, "poll"),
+    ]
+
+
+def test_a_message_whose_offset_shows_nothing_was_never_polled() -> None:
+    (lost,) = judge_kafka_log(Tape().script("0 send 1=a", "0 send 2=b", "1 poll 2=b").events).witnesses
+    assert lost.summary == 'lost-write: "a" was sent to k at offset 1 and never polled, while "b" at offset 2 was'
+
+
 @pytest.mark.parametrize("name", ANOMALIES)
 def test_each_anomaly_is_found_in_a_long_history_without_any(name: str) -> None:
     script, others = ANOMALIES[name]
