@@ -62,7 +62,9 @@ def busy_in_words(shares: Mapping[str, Shares], most: float = WAITED_MOST) -> li
         words.append(f"processes waited for a processor for {max(pressures):.0%} of the time")
     for node, each in sorted(shares.items()):
         if each.waited is not None and each.waited > most:
-            words.append(f"the server of {node} waited for a processor for {each.waited:.0%} of the time")
+            many = f"{each.waited:.1f} threads of the server of {node} waited for a processor at a time"
+            one = f"the server of {node} waited for a processor for {each.waited:.0%} of the time"
+            words.append(many if each.waited > 1 else one)
     return words
 
 

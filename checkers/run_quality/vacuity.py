@@ -461,7 +461,7 @@ def _about_the_run(outcome: RunOutcome) -> list[Criterion]:
 
 VACUITY = Checker(
     name="vacuity",
-    title="Was it a real test?",
+    title="Was enough tested?",
     question="Did enough happen, and under faults that were really there, for a verdict to mean something?",
     split=_split,
     judge=figures_of,

@@ -32,13 +32,12 @@ import pyarrow.compute as pc
 
 from checkers.base.history import Type
 from checkers.base.stored_run import StoredRun
-from checkers.base.verdict import Witness
 from checkers.sealing.history_rows import read_rows
 from harness.plain_words import seconds, shorten
 from harness.report.fault_views import FaultView
 from harness.report.run_data import NEVER, ReportData
 from harness.story.operations import TRANSACTIONS, payload, said
-from harness.story.story import trace_words
+from harness.story.story import Story, trace_words
 
 NEAR_NS = 500_000_000
 """What is shown first: so much before and after the violation."""
@@ -85,7 +84,7 @@ class LogsAround:
 
 
 def around(
-    data: ReportData, faults: Sequence[FaultView], at_ns: int, key: str, witness: Witness | None = None
+    data: ReportData, faults: Sequence[FaultView], at_ns: int, key: str, witness: Story | None = None
 ) -> LogsAround | None:
     """Return the lines around a moment, None for -1.  key: whose operations are shown, "" for all."""
     if at_ns < 0:
@@ -115,7 +114,7 @@ def around(
     return LogsAround(at_ns, kept, sources, near // 10**6, whole // 10**6, FAR_NS // 10**6, len(beyond), unread)
 
 
-def _rows_of(witness: Witness) -> frozenset[tuple[Any, Any]]:
+def _rows_of(witness: Story) -> frozenset[tuple[Any, Any]]:
     """Return (node, seq) of its rows of traces and (process, time) of its completions."""
     traced = {(row.get("node"), row.get("seq")) for row in witness.rows if row.get("table") == "trace"}
     return frozenset(traced | {(event.get("process"), event.get("time_ns")) for event in witness.events})
@@ -193,7 +192,7 @@ def _faults(faults: Sequence[FaultView]) -> Iterator[LogLine]:
 def _clients(data: ReportData, at_ns: int, key: str, marked: Collection[tuple[Any, Any]]) -> Iterator[LogLine]:
     """Yield the operations of one key, each at its answer; of transactions what they did."""
     ops = data.operations
-    mine = np.flatnonzero(ops.key == ops.keys.index(key)) if key in ops.keys else np.arange(len(ops) if not key else 0)
+    mine = np.flatnonzero(ops.on(key)) if key else np.arange(len(ops))
     mine = mine[np.abs(ops.end_ns[mine] - at_ns) <= FAR_NS]
     done = _payloads(data, mine)
     for i in mine.tolist():

@@ -1,4 +1,4 @@
-"""Was it a real test?  The criteria of the `vacuity` checker as figures a reader takes in at a glance.
+"""Was enough tested?  The criteria of the `vacuity` checker as figures a reader takes in at a glance.
 
 Nothing is counted here: the checker's own figures are shown, so that page and verdict can never disagree.
 """

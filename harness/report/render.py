@@ -30,11 +30,20 @@ from harness.report import fault_views as faults
 from harness.report import figures, junit, real_test, roles
 from harness.report import timeline_view as timeline
 from harness.report.element_fates import NAMES, ElementFates, draw_fates, fates_of, lost_in_words
-from harness.report.logs_around import LogsAround, around
+from harness.report.logs_around import around
 from harness.report.run_data import ReportData, load
+from harness.report.witness import divergence
 from harness.report.witness import violation_views as witness
-from harness.story.findings import ReportedViolation, cause_of, findings, loss_of, seen_in_a_copy, title_of
-from harness.story.headline import first_step, headline, in_all, notes, planted
+from harness.story.findings import (
+    ReportedViolation,
+    cause_of,
+    findings,
+    has_earlier_steps,
+    loss_of,
+    seen_in_a_copy,
+    title_of,
+)
+from harness.story.headline import Planted, first_step, headline, how_many, in_all, notes, planted
 from harness.story.next_steps import next_steps, shortfalls
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -124,7 +133,11 @@ def _page(data: ReportData, with_plots: bool) -> str:
     deposed = roles.deposed(data, role_segments)
     groups = witness.group_views(data, fault_views, role_segments)
     found = witness.in_order(groups)
-    moments = timeline.moments(found)
+    judged = data.results.verdict is not RunVerdict.NOT_JUDGED
+    verdict = str(data.results.verdict if judged else RunVerdict.UNKNOWN)
+    head = _head(data, verdict, groups, fault_views)
+    shown = next((f for f in (*found[:1], head["step"], *found) if f is not None and f.moment_ns >= 0), None)
+    moments = timeline.moments(found, shown)
     marks = roles.watermarks(data)
     lines = timeline.view(data, fault_views, role_segments, marks, deposed, moments)
     folder, here = data.folder / "plots", words.as_typed(data.folder.resolve())
@@ -133,13 +146,11 @@ def _page(data: ReportData, with_plots: bool) -> str:
     drawn = figures.plots(data, fault_views, [m.time_ns for m in moments], folder) if with_plots else {}
     fates = fates_of(data)
     elements = draw_fates(fates, fault_views, data.end_ns, folder) if fates is not None and with_plots else {}
-    judged = data.results.verdict is not RunVerdict.NOT_JUDGED
-    verdict = str(data.results.verdict if judged else RunVerdict.UNKNOWN)
     script = "(async () => {\n'use strict';\n" + "\n".join(template_text(name) for name in SCRIPTS) + "\n})();"
     return environment().get_template("report.html.j2").render(
         data=data,
         verdict=verdict,
-        head=_head(data, verdict, groups, fault_views),
+        head=head,
         planted=planted(data.results, data.header),
         story=_story(data),
         notes=notes(data.results, data.outcome),
@@ -158,7 +169,7 @@ def _page(data: ReportData, with_plots: bool) -> str:
         seen=seen,
         shortfalls=shortfalls(data.results, data.header, here),
         plots={name: Markup(svg) for name, svg in drawn.items()},
-        logs=_logs(data, fault_views, found),
+        logs=around(data, fault_views, shown.moment_ns, shown.violation.key, shown.violation) if shown else None,
         elements={name: Markup(svg) for name, svg in elements.items()},
         elements_words=_elements(fates, data),
         faults=fault_views,
@@ -221,16 +232,6 @@ def template_text(name: str) -> str:
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
-def _logs(
-    data: ReportData, faulty: Sequence[faults.FaultView], found: Sequence[witness.FindingView]
-) -> LogsAround | None:
-    """Return the lines around the first violation, None for a run without one."""
-    if not found:
-        return None
-    first = found[0]
-    return around(data, faulty, first.moment_ns, first.violation.key, findings(data.results)[0].lead.witness)
-
-
 def _elements(fates: ElementFates | None, data: ReportData) -> list[str]:
     """Return how many elements met which fate, and who had acknowledged what was lost; [] for a run without
     elements."""
@@ -264,15 +265,12 @@ def _head(
     verdict = "unknown" if missed else verdict
     title = headline(data.results, data.header)
     below: list[str] = []
-    where = why = cause = ""
+    where = means = cause = ""
+    step = None
     if found:
         first, findings_of = found[0], findings(data.results)
         more, lost = in_all(data.results), data.results.lost_elements
-        cause = _IN_A_FILE.sub("", first_step(findings_of))
-        behind = cause_of(findings_of)
-        seen = next((view for view in found if behind and view.summary == words.sentence(behind.lead.summary)), None)
-        if seen is not None and seen.circumstances and abs(seen.moment_ns - first.moment_ns) > _LATER_NS:
-            cause = f"{cause} {words.sentence(words.upper_first(seen.circumstances))}"
+        cause, step = _cause(data, found, bug)
         for part in (more, first_step(findings_of), lost):
             title = title.removesuffix(part).strip()
         title = _IN_A_FILE.sub("", title)  # where in a file it stands is said below
@@ -282,8 +280,8 @@ def _head(
             title = f"{beginning}." if fits else f"Invalid: {first.kind}."
             below = [rest if fits else words.upper_first(first.summary)]
         at_node = "through" if data.outcome.declares.get("forwards") else "on"
-        where = _where(first, findings_of[0].lead, at_node)
-        why = next((kind.means for group in groups for kind in group.kinds if first in kind.findings), "")
+        where = _where(data, first, findings_of[0].lead, at_node)
+        means = next((kind.means for group in groups for kind in group.kinds if first in kind.findings), "")
         below += [each for each in (lost, more) if each]
         below += [f"Right would have been: {words.lower_first(text)}" for text in first.violation.expected[:1]]
     elif len(title) > TITLE_MOST:
@@ -295,10 +293,37 @@ def _head(
         below.append("No checker found a violation, but the run does not show enough to count as a pass.")
     below = [words for words in below if words not in title]
     mark = verdict if verdict in ("valid", "invalid") else "unknown"
-    return {"title": title, "below": below, "mark": mark, "where": where, "why": why, "cause": cause}
+    return {
+        "title": title, "below": below, "mark": mark, "where": where, "cause": cause, "step": step, "means": means,
+        "counted": how_many(data.results), "checkers": len(data.results.invalid),
+    }  # fmt: skip
 
 
-def _where(first: witness.FindingView, lead: ReportedViolation, at_node: str) -> str:
+def _cause(
+    data: ReportData, found: Sequence[witness.FindingView], bug: Planted | None
+) -> tuple[str, witness.FindingView | None]:
+    """Return why the first violation happened, in words, and the view of the first wrong step if a checker saw one.
+
+    Else the cause is what the node believed that answered, or the planted bug; or the page says why none is known."""
+    first, findings_of = found[0], findings(data.results)
+    if (behind := cause_of(findings_of)) is not None:
+        step = next((view for view in found if view.summary == words.sentence(behind.lead.summary)), None)
+        cause = _IN_A_FILE.sub("", first_step(findings_of))
+        if step is not None and step.circumstances and abs(step.moment_ns - first.moment_ns) > _LATER_NS:
+            cause = f"{cause} {words.sentence(words.upper_first(step.circumstances))}"
+        return cause, step
+    if first.belief:
+        return first.belief, None
+    if not has_earlier_steps(findings_of[0].lead):
+        return "This is the first wrong step itself: no checker saw one before it.", None
+    if bug is not None and bug.found and bug.does:
+        return f"The planted bug: {bug.does}. No checker saw a wrong step between that and this violation.", None
+    if data.declares["traces"]:
+        return "Not known: no checker saw a wrong step before this violation.", None
+    return "Not known: this system writes no trace of its own steps, so only answers and logs were judged.", None
+
+
+def _where(data: ReportData, first: witness.FindingView, lead: ReportedViolation, at_node: str) -> str:
     """When, on which nodes and under which fault the first violation happened, and when it showed if that was later.
     A loss happened where it had been acknowledged; a copy of a log shows none of it.
 
@@ -308,10 +333,10 @@ def _where(first: witness.FindingView, lead: ReportedViolation, at_node: str) ->
     if (lost := loss_of(lead)) is not None and not copied:
         since_ns = lost.acknowledged_ns
         wrong = ((words.shorten(lost.by, 24), since_ns),) if lost.by else ()
-    around = first.background or first.circumstances
+    around = first.loss or first.circumstances
     at = [f"{words.seconds(since_ns)} into the test"] if shown_ns >= 0 else []
     if copied and not wrong:
-        at, around = ["in a copy of a log, which does not show since when"], ""
+        at, around = [f"{divergence.copied_log(data, lead.witness.facts)}, which does not show since when"], ""
     at += [f"{at_node} {words.listed(list(dict.fromkeys(node for node, _ in wrong)))}"] if wrong else []
     at += [f"key {first.violation.key}"] if first.violation.key else []
     parts = [", ".join(at), around]

@@ -5,8 +5,8 @@ when they were asked; the leaders the harness saw (both in the journal).  Where 
 is `UNKNOWN`, with what is known beside it: its last report, and how many answers it gave to clients meanwhile.
 Times are for drawing only; no verdict comes from here.
 
-`circumstances` and `background` put the moment of a violation into words: the faults in force, who led, and what one
-node believed.  They state what was measured.  Whether one follows from the other is for the reader to conclude.
+`circumstances` and `belief` put the moment of a violation into words: the faults in force, who led, and what one node
+believed.  They state what was measured.  Whether one follows from the other is for the reader to conclude.
 """
 
 from __future__ import annotations
@@ -275,27 +275,23 @@ def _healed_before(time_ns: int, faults: Sequence[FaultView]) -> str:
     return f"fault {last.number} ({last.what}) had been healed {_lasting(time_ns - last.end_ns)} before"
 
 
-def background(node: str, time_ns: int, faults: Sequence[FaultView], roles: Sequence[RoleSegment]) -> str:
-    """Return the background of one node at one time: which fault held, and whether it led or had been replaced; "" if
-    nothing is known."""
-    parts = []
-    led = _leading(time_ns, roles)
-    mine = [s for s in led if s.node == node]
+def belief(node: str, time_ns: int, roles: Sequence[RoleSegment]) -> str:
+    """Return a sentence if a node led at that time although one of a later epoch had been elected, else ""."""
+    mine = [s for s in _leading(time_ns, roles) if s.node == node]
     newer = [s for s in leaders(roles) if mine and _newer(s, mine[-1], time_ns)]
-    if newer:
-        since = _lasting(time_ns - newer[0].start_ns)
-        parts.append(
-            f"{node} still believed it led epoch {mine[-1].epoch}, {since} after {newer[0].node} "
-            f"had been elected for epoch {newer[0].epoch}"
-        )
-    elif mine:
-        parts.append(f"{node} led epoch {mine[-1].epoch}")
-    if faults:
-        parts.append(_faults_near(time_ns, faults))
-    if not parts:
+    if not newer:
         return ""
-    text = "; ".join(parts) + "."
-    return text[0].upper() + text[1:] if faults and len(parts) == 1 else text
+    since = _lasting(time_ns - newer[0].start_ns)
+    return (
+        f"{node} still believed it led epoch {mine[-1].epoch}, {since} after {newer[0].node} had been elected for "
+        f"epoch {newer[0].epoch}."
+    )
+
+
+def epochs_without_leader(roles: Sequence[RoleSegment]) -> list[int]:
+    """Return the epochs between the first and the last that was led, in which no node was seen to lead."""
+    led = {s.epoch for s in leaders(roles) if s.epoch >= 0}
+    return sorted({*range(min(led), max(led))} - led) if led else []
 
 
 def _leading(time_ns: int, roles: Sequence[RoleSegment]) -> list[RoleSegment]:

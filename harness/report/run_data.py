@@ -23,8 +23,10 @@ import pyarrow.parquet as pq
 
 from checkers.base.columns import HISTORY_SIZE_BYTES_MAX, LOG, events_to_table, read_history
 from checkers.base.history import MalformedHistory, Type
+from checkers.base.json_file import sequence
 from checkers.base.results import NO_RESULTS, RESULTS, CheckerResult, Results, read_results
 from checkers.base.stored_run import StoredRun
+from checkers.base.values import decode
 from checkers.record.faults import FaultRecord
 from checkers.record.files import BrokenFile, regular
 from checkers.record.header import Header
@@ -223,6 +225,8 @@ class OperationColumns:
     start_ns, end_ns: since the test began; an operation without a completion ends with the history.
     type: `checkers.base.history.Type` of the completion, INFO where there is none.
     f, key, node, error: codes into the tuple of the same name with `s` appended; key and error -1 where null.
+    touched: (places of transactions, codes of keys), a pair for each key that a transaction names; `key` of a
+        transaction is -1, for its row in the history names the whole database.
     value, value2: int64, meaningful where `has_value`, `has_value2`: a read's answer, what a write wrote, a cas'
         expected and new value.
     """
@@ -245,6 +249,7 @@ class OperationColumns:
     keys: tuple[str, ...]
     nodes: tuple[str, ...]
     errors: tuple[str, ...]
+    touched: tuple[np.ndarray, np.ndarray]
 
     def __len__(self) -> int:
         return len(self.invoke_row)
@@ -256,6 +261,13 @@ class OperationColumns:
     def is_f(self, *names: str) -> np.ndarray:
         """Mask of the operations that ask one of these."""
         return np.asarray(np.isin(self.f, [i for i, name in enumerate(self.fs) if name in names]))
+
+    def on(self, key: str) -> np.ndarray:
+        """Mask of the operations on one key, transactions that name it too."""
+        code = self.keys.index(key) if key in self.keys else len(self.keys)
+        mask = self.key == code
+        mask[self.touched[0][self.touched[1] == code]] = True
+        return np.asarray(mask)
 
     def matched(self) -> np.ndarray:
         """Mask of the answers: every ok, and every cas that was answered with `mismatch`."""
@@ -278,7 +290,7 @@ def pair(history: pa.Table) -> OperationColumns:
     time = _ints(table, "time_ns")
     end_of_history = int(time.max()) if len(time) else 0
     f, fs = _codes(table, "f")
-    key, keys = _codes(table, "key")
+    key, keys, touched = _keys(table, first, np.isin(f, [i for i, name in enumerate(fs) if name == "txn"]))
     node, nodes = _codes(table, "node")
     error, errors = _codes(table, "error")
     read = np.isin(f[first], [i for i, name in enumerate(fs) if name == "read"])
@@ -293,7 +305,7 @@ def pair(history: pa.Table) -> OperationColumns:
         process=process[first],
         type=np.where(answered, kind[last], Type.INFO).astype(np.int8),
         f=f[first],
-        key=key[first],
+        key=key,
         node=node[last],
         error=np.where(answered, error[last], -1),
         value=value[says],
@@ -304,7 +316,40 @@ def pair(history: pa.Table) -> OperationColumns:
         keys=keys,
         nodes=nodes,
         errors=errors,
+        touched=touched,
     )
+
+
+def _keys(
+    table: pa.Table, first: np.ndarray, is_transaction: np.ndarray
+) -> tuple[np.ndarray, tuple[str, ...], tuple[np.ndarray, np.ndarray]]:
+    """Return `key`, `keys` and `touched` of the operations whose invokes are in the rows `first`."""
+    codes, names = _codes(table, "key")
+    if not is_transaction.any():
+        return codes[first], names, (np.zeros(0, np.int64), np.zeros(0, np.int64))
+    database = {-1, *codes[is_transaction].tolist()}
+    known: dict[str, int] = {}
+    of_rows = codes[first].tolist()
+    key = np.array(
+        [-1 if code in database else known.setdefault(names[code], len(known)) for code in of_rows], np.int64
+    )
+    places = np.flatnonzero(is_transaction[first])
+    named = [
+        (place, known.setdefault(name, len(known)))
+        for place, payload in zip(places, table["payload"].take(pa.array(first[places])).to_pylist(), strict=True)
+        for name in dict.fromkeys(str(part[1]) for part in _micro_operations(payload) if len(part) > 1)
+    ]
+    pairs = np.array(named, np.int64).reshape(-1, 2)
+    return key, tuple(known), (pairs[:, 0], pairs[:, 1])
+
+
+def _micro_operations(payload: str | None) -> list[Sequence[Any]]:
+    """Return the micro-operations of a transaction; [] where its row does not hold any."""
+    try:
+        parts = decode(payload or "[]")
+    except (ValueError, RecursionError):
+        return []
+    return [part for part in sequence(parts) if isinstance(part, tuple | list)]
 
 
 def none() -> OperationColumns:

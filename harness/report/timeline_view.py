@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from checkers.base.history import Type
-from harness.plain_words import plural, seconds, shorten
+from harness.plain_words import listed, plural, seconds, shorten
 from harness.report.fault_views import FaultView
 from harness.report.roles import (
     DEAD,
@@ -24,6 +24,7 @@ from harness.report.roles import (
     RoleSegment,
     Watermarks,
     elections,
+    epochs_without_leader,
 )
 from harness.report.run_data import OperationColumns, ReportData
 from harness.report.witness.violation_views import FindingView
@@ -57,8 +58,11 @@ class EventRow:
 
 @dataclass(frozen=True, slots=True)
 class TimelineView:
+    """words: sentences about what the drawing lacks, below it."""
+
     data: dict[str, Any]
     left_out: str
+    words: list[str]
     events: list[EventRow]
     events_left_out: int
 
@@ -107,14 +111,26 @@ def view(
         ],
     }
     rows = _events(data, faults, roles, deposed, moments)
-    return TimelineView(payload, left_out, rows[:MAX_TABLE_ROWS], max(0, len(rows) - MAX_TABLE_ROWS))
+    return TimelineView(
+        payload, left_out, _unled(data, roles), rows[:MAX_TABLE_ROWS], max(0, len(rows) - MAX_TABLE_ROWS)
+    )
 
 
-def moments(found: Sequence[FindingView]) -> list[Moment]:
-    """Return where the violations stand on the time axis; those without a time are left out."""
+def _unled(data: ReportData, roles: Sequence[RoleSegment]) -> list[str]:
+    """Return a sentence about the epochs between two that were led; [] if each of them has a leader."""
+    if not (epochs := epochs_without_leader(roles)):
+        return []
+    named = f"{'epoch' if len(epochs) == 1 else 'epochs'} {listed([str(epoch) for epoch in epochs[:20]])}"
+    if any(table.num_rows for table in data.traces.values()):
+        return [f"No trace shows that a node won the election of {named}."]
+    return [f"No node was seen to lead {named}: nobody won, or the leader was gone before nodes were asked again."]
+
+
+def moments(found: Sequence[FindingView], shown: FindingView | None) -> list[Moment]:
+    """Return where the violations stand on the time axis, `shown` first; those without a time are left out."""
     return [
         Moment(f.moment_ns, ", key ".join(filter(None, (f.kind, f.violation.key))), f.anchor, f.violation.key or None)
-        for f in found
+        for f in sorted(found, key=lambda f: f is not shown)
         if f.moment_ns >= 0
     ]
 
@@ -136,6 +152,8 @@ def pack(ops: OperationColumns, moments_ns: Sequence[int], faults_ns: Sequence[i
     start, latency = np.maximum(ops.start_ns[keep], 0), ops.latency_ns[keep]
     unit_ns = max(1000, -(-int((start.max() if len(start) else 0) + 1) // (2**32 - 1)))
     value, value2 = _values(ops, keep)
+    place_of = np.cumsum(keep) - 1
+    touching = keep[ops.touched[0]]
     packed = {
         "n": int(keep.sum()),
         "unit": unit_ns / 1e9,
@@ -144,6 +162,8 @@ def pack(ops: OperationColumns, moments_ns: Sequence[int], faults_ns: Sequence[i
         "type": _b64(ops.type[keep], "u1"),
         "f": _b64(ops.f[keep], "u1"),
         "key": _b64(ops.key[keep] + 1, "<u2"),
+        "touch": _b64(place_of[ops.touched[0][touching]], "<u4"),
+        "touched": _b64(ops.touched[1][touching] + 1, "<u2"),
         "node": _b64(ops.node[keep], "<u2"),
         "error": _b64(ops.error[keep] + 1, "<u2"),
         "process": _b64(ops.process[keep], "<u4"),

@@ -137,13 +137,18 @@ def cause_of(found: Sequence[Finding]) -> Finding | None:
     """Return the first wrong step behind the leading finding; None if no checker saw one before it.
 
     found: as `findings` orders them."""
-    if not found or found[0].lead.stage not in _EFFECTS:
+    if not found or not has_earlier_steps(found[0].lead):
         return None
     lead = found[0].lead
     shown_ns = NEVER_NS if seen_in_a_copy(lead) else lead.cause_ns  # a copy does not show since when
     steps = [f for f in found if f.lead.stage < min(lead.stage, Stage.ANSWER)]
     behind = [f for f in steps if (f.lead.cause_ns, f.lead.stage) < (shown_ns, lead.stage)]
     return min(behind, key=lambda f: (f.lead.stage is Stage.STEP, f.lead.cause_ns, f.lead.stage), default=None)
+
+
+def has_earlier_steps(violation: ReportedViolation) -> bool:
+    """Return True for what users meet: a wrong step is behind it."""
+    return violation.stage in _EFFECTS
 
 
 def groups(results: Results) -> list[Group]:

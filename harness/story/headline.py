@@ -24,6 +24,8 @@ from harness.story.findings import (
     cause_of,
     counted_by_checker,
     findings,
+    groups,
+    seen_in_a_copy,
     title_of,
 )
 from system_under_test.subject import Bug
@@ -64,12 +66,20 @@ def in_all(results: Results) -> str:
     by = counted_by_checker(results)
     if sum(by.values()) < 2:
         return ""
+    counted = how_many(results)
     if len(by) == 1:
-        return f"One checker found {sum(by.values()):,} violations in all."
-    found = findings(results)
-    kinds = plural(len({w.kind for finding in found for w in finding.witnesses}), "kind")
-    one = ", probably of one cause" if cause_of(found) is not None else ""
-    return f"{len(by)} checkers found {kinds} of violations{one}."
+        return f"One checker found {counted}{'' if ' of ' in counted else ' in all'}."
+    one = ", probably of one cause" if cause_of(findings(results)) is not None else ""
+    return f"{len(by)} checkers found {counted}{one}."
+
+
+def how_many(results: Results) -> str:
+    """Return the number of violations and kinds that one checker found; of several checkers that of kinds alone."""
+    by = counted_by_checker(results)
+    kinds = sum(len(group.kinds) for group in groups(results))
+    if len(by) > 1:
+        return f"{plural(kinds, 'kind')} of violations"
+    return f"{sum(by.values()):,} violations" + (f" of {kinds} kinds" if kinds > 1 else "")
 
 
 def _invalid(results: Results) -> str:
@@ -84,9 +94,14 @@ def _invalid(results: Results) -> str:
 
 
 def first_step(found: Sequence[Finding]) -> str:
-    """Return a sentence about the first wrong step behind the leading finding, "" if no checker saw one."""
+    """Return a sentence about the first wrong step behind the leading finding, with its time if its evidence has one;
+    "" if no checker saw such a step."""
     cause = cause_of(found)
-    return "" if cause is None else f"First wrong step: {sentence(cause.lead.summary)}"
+    if cause is None:
+        return ""
+    timed = cause.lead.moment_ns >= 0 and not seen_in_a_copy(cause.lead)
+    at = f", at {seconds(cause.lead.moment_ns)}" if timed else ""
+    return f"First wrong step{at}: {sentence(cause.lead.summary)}"
 
 
 def _lost(first: ReportedViolation, checker: CheckerResult) -> str:
@@ -262,5 +277,8 @@ def notes(results: Results, outcome: RunOutcome) -> list[str]:
     main = outcome.phase("main")
     span = (main.start_ns, main.end_ns) if main is not None and main.end_ns > main.start_ns else None
     if span is not None and (busy := busy_in_words(shares_between(outcome, *span))):
-        out.append(f"The machine was busy: {'; '.join(busy)}.")
+        out.append(
+            f"The machine was busy: {'; '.join(busy)}. That slows a run down and makes no right answer wrong: "
+            "if it kept the run from testing enough, the verdict is unknown."
+        )
     return out

@@ -19,7 +19,14 @@ from checkers.by_hand.judge_registers import ONLY_OBJECT
 from harness.plain_words import amount, label, listed, sentence, shorten
 from harness.story.kinds import name_in_words
 from harness.story.operations import DrawnWindow, WindowOp, sentences_of_bars, value, window_of
-from harness.story.transactions import Edge, Transaction, edges_of, message_logs, transactions_of
+from harness.story.transactions import (
+    Edge,
+    Transaction,
+    edges_of,
+    key_of_transactions,
+    message_logs,
+    transactions_of,
+)
 
 _SHOWN_OTHERWISE = frozenset({
     "key", "states_before", "why", "expected", "blocks", "operations", "letters", "culprit", "epoch", "offset", "nodes",
@@ -86,7 +93,8 @@ def story_of(witness: Witness) -> Story:
     window = window_of(witness.events, facts)
     keys = {op.key for op in window.operations}
     edges, transactions = edges_of(facts), transactions_of(facts)
-    named = keys.pop() if len(keys) == 1 and not (edges or transactions) else None  # all transactions are on one object
+    named = keys.pop() if len(keys) == 1 else None
+    named = key_of_transactions(facts) if edges or transactions else named  # all transactions are on one object
     key = facts.get("key") if isinstance(facts.get("key"), str) else named
     return Story(
         kind=name_in_words(kind),

@@ -91,6 +91,18 @@ def transactions_of(facts: Mapping[str, Any]) -> tuple[Transaction, ...]:
     )
 
 
+def key_of_transactions(facts: Mapping[str, Any]) -> str | None:
+    """Return the key that transactions disagree on: that of every edge of their cycle, else the only one that all of
+    them read or write; None if there is no such key."""
+    if facts.get("cycle"):
+        keys = {edge.key for edge in edges_of(facts)}
+    else:
+        done = [sequence(mapping(each).get("operations")) for each in mapping(facts.get("transactions")).values()]
+        named = [{value(part[1]) for part in map(sequence, parts) if len(part) == 3} for parts in done]
+        keys = set.intersection(*named) if named else set()
+    return keys.pop() if len(keys) == 1 else None
+
+
 _STATUS = {"info": "outcome unknown", "fail": "failed"}
 
 

@@ -21,7 +21,7 @@ import networkx
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers.base.json_file import mapping, number
+from checkers.base.json_file import mapping, number, sequence
 from harness.plain_words import checksum_words, natural, shorten
 from harness.report.run_data import ReportData
 from harness.story.story import Story, odd_entries
@@ -282,6 +282,16 @@ def _of_epoch(data: ReportData, epoch: int) -> list[Mapping[str, Any]]:
 
 def _copy(data: ReportData, node: str, copy: int) -> Mapping[str, Any]:
     return next((mapping(c) for c in data.copies if c.get("node") == node and c.get("copy") == copy), {})
+
+
+def copied_log(data: ReportData, facts: Mapping[str, Any]) -> str:
+    """Return which copy of whose log a witness blames, and the offset: the first that its facts name."""
+    nodes, copies = sequence(facts.get("nodes")), sequence(facts.get("copies"))
+    if not nodes or not copies:
+        return "in a copy of a log"
+    node, copy, offset = shorten(str(nodes[0]), 24), number(copies[0], 0), facts.get("offset")
+    at = f" at offset {offset:,}" if isinstance(offset, int) else ""
+    return f"in the log of {node}{at}, by copy {copy} ({_when(data, node, copy)})"
 
 
 def _when(data: ReportData, node: str, copy: int) -> str:

@@ -44,18 +44,19 @@ def context(
     ops = window.operations
     first, last = min(op.start_ns for op in ops), max(op.end_ns for op in ops)
     out = [
-        Context(f.start_ns, f.end_ns, "faults", f"fault {f.number}: {f.name}", "fault")
+        Context(f.start_ns, f.end_ns, "faults", (f"fault {f.number}: {f.name}", f"fault {f.number}"), "fault")
         for f in faults
         if f.in_force(first, last)
     ]
     led = leaders(roles)
     for s in sorted(led, key=lambda s: (natural(s.node), s.start_ns)):
         until = deposed_from(s, led)
-        words, hue = f"{s.node} leads epoch {s.epoch}", servers.index(s.node) % 9 if s.node in servers else 0
+        words = f"{s.node} leads epoch {s.epoch}", f"{s.node}, epoch {s.epoch}", s.node
+        hue = servers.index(s.node) % 9 if s.node in servers else 0
         if until > s.start_ns:
             out.append(Context(s.start_ns, until, s.node, words, "leader", hue))
         if until < s.end_ns:
-            out.append(Context(until, s.end_ns, s.node, f"{words}, deposed", "deposed", hue))
+            out.append(Context(until, s.end_ns, s.node, (f"{words[0]}, deposed", *words[1:]), "deposed", hue))
     return [c for c in out if c.start_ns <= last and c.end_ns >= first]
 
 
@@ -240,8 +241,8 @@ def _strips(
         x1, x2 = x_at(c.start_ns), x_at(c.end_ns)
         width = max(3.0, x2 - x1)
         fits = int((width - 8) / 6.6)
-        words = c.words if len(c.words) <= fits else shorten(c.words, fits) if fits >= 6 else ""
-        span = f"{c.words}, {seconds(c.start_ns)} to {seconds(c.end_ns)}"
+        words = next((words for words in c.words if len(words) <= fits), "")
+        span = f"{c.words[0]}, {seconds(c.start_ns)} to {seconds(c.end_ns)}"
         strips.append(Strip(x1, top + _STRIP * rows.index(c.row), width, words, span, c.look, c.hue))
     return strips, [(top + _STRIP * place, name) for place, name in enumerate(rows)]
 
@@ -347,12 +348,13 @@ class Bracket:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Something that lasted while the operations ran.  look: fault, leader or deposed; hue: of a node, 0 to 8."""
+    """Something that lasted while the operations ran.  words: the same in fewer and fewer characters.  look: fault,
+    leader or deposed; hue: of a node, 0 to 8."""
 
     start_ns: int
     end_ns: int
     row: str
-    words: str
+    words: tuple[str, ...]
     look: str
     hue: int = 0
 

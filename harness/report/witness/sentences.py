@@ -140,7 +140,7 @@ def window_words(data: ReportData, window: DrawnWindow, key: str | None, numbere
     if not ops:
         return ""
     all_ops = data.operations
-    total = int((all_ops.key == all_ops.keys.index(key)).sum()) if key is not None and key in all_ops.keys else 0
+    total = int(all_ops.on(key).sum()) if key is not None else 0
     of = (
         f"{len(ops)} of the {total:,} operations on key {shorten(key, 60)}"
         if key is not None and total >= len(ops)

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.plain_words import plural, sentence, shorten
+from harness.plain_words import sentence, shorten
 from harness.report.fault_views import FaultView
-from harness.report.roles import RoleSegment, background, circumstances
+from harness.report.roles import RoleSegment, belief, circumstances
 from harness.report.run_data import ReportData
 from harness.report.witness import divergence, message_diagram, picture
 from harness.report.witness.divergence import Ballots, Cycle, LogReach, LogTable, cycle_of
@@ -28,6 +28,7 @@ from harness.story.findings import (
     cause_of,
     findings,
     groups,
+    seen_in_a_copy,
 )
 from harness.story.kinds import kind_of
 from harness.story.story import RowTable, Story, message_tables, row_tables, story_of
@@ -54,7 +55,8 @@ class OtherWitness:
 
 @dataclass(frozen=True, slots=True)
 class FindingView:
-    """One violation, ready for the template.  violation: what its witness says; all else is made for the page."""
+    """One violation, ready for the template.  violation: what its witness says; all else is made for the page.
+    moment_ns: -1 if its evidence is a copy of a log, which does not show since when."""
 
     number: int
     anchor: str
@@ -75,7 +77,8 @@ class FindingView:
     other_rows: list[RowTable]
     cycle: Cycle | None
     plain: str
-    background: str
+    belief: str
+    loss: str
     circumstances: str
     left_out: str
     folded: bool
@@ -102,7 +105,8 @@ class FindingView:
 
 @dataclass(frozen=True, slots=True)
 class KindView:
-    """All violations of one kind.  means: two sentences, or "".  findings: those with a witness, the first shown."""
+    """All violations of one kind.  means: two sentences, or "".  counted: how many were found and are shown.  findings:
+    those with a witness, the first shown; [] if each stands with a finding of another kind."""
 
     name: str
     means: str
@@ -115,7 +119,6 @@ class GroupView:
     """All violations of one mechanism."""
 
     mechanism: str
-    counted: str
     kinds: list[KindView]
 
 
@@ -159,7 +162,8 @@ def view(
     copies = [_as_trace_row(row) for row in story.rows_of("copies")]
     cause = cause_behind(finding, data.faults, data.leadership)
     loss = f"it was acknowledged {shorten(cause.words(in_full=True))}" if cause else ""
-    around = "; ".join(filter(None, [loss, circumstances(finding.moment_ns, faults, roles)]))
+    at_ns = -1 if seen_in_a_copy(finding) else finding.moment_ns
+    around = "; ".join(filter(None, [loss, circumstances(at_ns, faults, roles)]))
     context = picture.context(window, faults, roles, data.servers)
     drawn = not folded and number <= DIAGRAMS_MOST and (bool(window) or not log_rows)  # a copy shows no step
     held_before = f"Before this {story.key or 'the object'} held {story.window.before}." if story.window.before else ""
@@ -172,7 +176,7 @@ def view(
         violation=story,
         kind=finding.name,
         summary=sentence(finding.summary),
-        moment_ns=finding.moment_ns,
+        moment_ns=at_ns,
         pictures=[
             picture.draw(window, *size, context=context)
             for size in (() if not window or brief else picture.WIDTHS if not folded else picture.ONE_WIDTH)
@@ -188,7 +192,8 @@ def view(
         + row_tables([row for row in story.rows if row.get("table") not in ("log", "trace", "copies")]),
         cycle=cycle_of(story),
         plain=paste(data, finding, story, around) if not brief else "",
-        background=loss or " ".join(background(node, at_ns, faults, roles) for node, at_ns in story.wrong),
+        belief=" ".join(filter(None, (belief(node, at_ns, roles) for node, at_ns in story.wrong))),
+        loss=loss,
         circumstances=around,
         left_out=f"{beyond} more operations of this witness are in results.json." if beyond else "",
         folded=folded,
@@ -207,21 +212,19 @@ def _group(of: Surroundings, group: Group, opened: Collection[int], numbers: Ite
     for count in group.kinds:
         mine = [f for f in group.findings if f.lead.kind == count.kind]
         shown = sum(w.kind == count.kind for f in group.findings for w in f.witnesses)
-        if not mine and shown:
-            continue  # each of them stands with a finding of another kind
         views = [
             view(of, f.lead, next(numbers), folded, f.also, brief=folded and place >= BRIEF_FROM)
             for place, f in enumerate(mine)
             for folded in [id(f.lead.witness) not in opened]
         ]
         about = "" if count.exact else "about "
-        counted = f"{about}{count.found:,} found" if count.found > 1 else ""
-        if shown and count.found > shown:
-            counted = f"showing {shown} of {about}{count.found:,}"
+        counted = f"{about}{count.found:,} found"
+        if not mine and shown:
+            counted += ", shown beside those of another kind"
+        elif count.found > shown:
+            counted += f", {shown} shown"
         kinds.append(KindView(count.name, kind_of(count.kind).means, counted, views))
-    shown = sum(len(f.witnesses) for f in group.findings)
-    counted = f"showing {shown} of {group.found:,}" if group.found > shown else plural(len(group.findings), "finding")
-    return GroupView(group.mechanism, counted, kinds)
+    return GroupView(group.mechanism, kinds)
 
 
 def refolded(views: Sequence[FindingView], most_open: int) -> list[FindingView]:

@@ -38,6 +38,8 @@ def test_a_busy_machine_is_named_by_its_measurements() -> None:
         "processes waited for a processor for 93% of the time",
         "the server of n2 waited for a processor for 31% of the time",
     ]
+    (of_threads,) = busy_in_words({"n1": Shares(0.4, 4.12)})
+    assert of_threads == "4.1 threads of the server of n1 waited for a processor at a time", "no share is above 100%"
     assert busy_in_words({"n1": Shares(0.4, 0.02), "c1": Shares(0.4)}) == []
 
 

@@ -39,7 +39,7 @@ def verdicts(world: World, kind: str) -> dict[str, Any]:
     short = [c for c in criteria if not c["met"]]
     out["vacuity"] = checker(
         "unknown" if short else "valid",
-        "Was it a real test?",
+        "Was enough tested?",
         "Did enough happen for a verdict to mean something?",
         {"criteria": len(criteria)},
         details={"criteria": criteria},

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import zlib
+from array import array
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +17,7 @@ from harness.report.run_data import (
     none,
     pair,
 )
+from harness.report.timeline_view import pack
 
 
 def event(index: int, process: int, kind: Type, f: str = "write", value: int | None = None, **more: object) -> Event:
@@ -53,6 +59,28 @@ def test_a_read_of_nil_has_no_value_and_one_without_answer_neither() -> None:
 def test_a_cas_that_did_not_match_is_an_answer() -> None:
     rows = [event(0, 1, Type.INVOKE, "cas", 1, value2=2), event(1, 1, Type.FAIL, "cas", error="mismatch")]
     assert pair(events_to_table(rows)).matched().tolist() == [True]
+
+
+def transaction(index: int, kind: Type, *parts: list[object]) -> Event:
+    return Event(index, index, 1, kind, "txn", "db", None, payload=json.dumps(parts))
+
+
+def test_a_transaction_is_on_the_keys_that_it_names_and_not_on_the_database() -> None:
+    rows = [
+        Event(0, 0, 1, Type.INVOKE, "create", "db", None),
+        Event(1, 1, 1, Type.OK, "create", "db", None),
+        transaction(2, Type.INVOKE, ["append", "k9", 1], ["r", "k4", None]),
+        transaction(3, Type.OK, ["append", "k9", 1], ["r", "k4", []]),
+        transaction(4, Type.INVOKE, ["r", "k9", None], ["r", "k9", None]),
+        Event(5, 5, 2, Type.INVOKE, "txn", "db", None, payload="torn ["),
+    ]
+    ops = pair(events_to_table(rows))
+    assert ops.keys == ("k9", "k4") and ops.key.tolist() == [-1] * 4
+    assert (ops.on("k9").tolist(), ops.on("k4").tolist()) == ([False, True, True, False], [False, True, False, False])
+    assert not ops.on("db").any()
+    packed, _ = pack(ops, [], [])
+    places, keys = (zlib.decompress(base64.b64decode(packed[name])) for name in ("touch", "touched"))
+    assert list(zip(array("I", places), array("H", keys), strict=True)) == [(1, 1), (1, 2), (2, 1)]
 
 
 def test_faults_are_no_operations_and_nothing_is_fine() -> None:

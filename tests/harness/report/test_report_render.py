@@ -59,12 +59,12 @@ def visible(html: str) -> str:
     [
         (
             "valid",
-            ["Valid: 5 checkers", "A real test?", "faults were installed and measured", "make test-partition SEED=7"],
+            ["Valid: 5 checkers", "Enough tested?", "faults were installed and measured", "make test-partition SEED=7"],
         ),
         ("stale", ["Invalid: at", "still believed it led epoch 1", "Why no other order saves it"]),
         ("logs", ["Offset", "epoch 2", "n4", "high watermark when its log was copied"]),
         ("elections", ["Votes of epoch 3", "became leader", "leader of epoch 3"]),
-        ("several", ["3 findings", "3 checkers found 3 kinds of violations"]),
+        ("several", ["3 checkers found 3 kinds of violations", "What several checkers see is counted by each"]),
         (
             "kill",
             [
@@ -141,6 +141,65 @@ def test_the_head_of_an_invalid_run_explains_the_kind_to_people_who_never_met_ra
     assert "each epoch may have one leader only" in head
 
 
+def head_of(page: str) -> str:
+    return visible(page[page.index('id="verdict"') : page.index('<dl class="facts"')])
+
+
+def test_the_cause_is_what_the_deposed_leader_believed(page_of: Callable[[str], str]) -> None:
+    head = head_of(page_of("stale"))
+    assert re.search(r"Where \d+\.\d+ s into the test, on n3, key k\d\. Fault 1 .* had been in force for", head), head
+    assert re.search(
+        r"Cause n3 still believed it led epoch 1, \d+ m?s after n\d had been elected for epoch 2\. Meaning", head
+    )
+
+
+@pytest.mark.parametrize(
+    ("traces", "found", "cause"),
+    [
+        (False, None, "Not known: this system writes no trace of its own steps, so only answers and logs were judged."),
+        (True, None, "Not known: no checker saw a wrong step before this violation."),
+        (False, True, "The planted bug: a leader answers reads without confirming that it still leads. No checker saw"),
+    ],
+)
+def test_a_page_without_a_known_cause_says_why(tmp_path: Path, traces: bool, found: bool | None, cause: str) -> None:
+    folder = build(tmp_path / "run", "canary")
+    results, outcome = json.loads((folder / "results.json").read_text()), recorded(folder, "outcome")
+    test = json.loads((folder / "test.json").read_text())
+    lost = {"kind": "lost-write", "summary": "lost-write: 1 was replaced", "events": [], "facts": {}}
+    results["checkers"] = {"kafka": {"verdict": "invalid", "witness": [lost]}}
+    results |= {"verdict": "invalid", "exit_code": 1}
+    results |= {"planted": {"bug": "stale-read", "found": True, "reason": ""}} if found else {}
+    (folder / "results.json").write_text(json.dumps(results))
+    (folder / "test.json").write_text(json.dumps(test | {"spec": test["spec"] | {"subject": "kraft"}}))
+    write_journal(folder, outcome=outcome | {"declares": outcome.get("declares", {}) | {"traces": traces}})
+    assert f"Cause {cause}" in head_of(without_plots(folder).read_text(encoding="utf-8"))
+
+
+def test_the_first_wrong_step_leads_to_its_proof_and_the_violation_to_its_key(page_of: Callable[[str], str]) -> None:
+    page = page_of("several")
+    cause = page[page.index("<dt>Cause</dt>") : page.index("<dt>Meaning</dt>")]
+    proof = re.search(r'First wrong step: (The logs of .*?) <a href="#(finding-\d+)">Its proof</a>', cause)
+    assert proof is not None and proof[1] in visible(page[page.index(f'id="{proof[2]}"') :])
+    assert re.search(r'href="#timeline\?t=[\d.]+-[\d.]+&amp;key=k\d&amp;sel=finding\.1">On the timeline', page)
+
+
+def test_a_copy_of_a_log_shows_no_moment(page_of: Callable[[str], str]) -> None:
+    page = page_of("logs")
+    assert re.search(
+        r"Where In the log of n\d at offset \d+, by copy 0 \(final\), which does not show since when", head_of(page)
+    )
+    assert "On the timeline" not in head_of(page)
+
+
+def test_the_legend_stands_open_below_the_drawing_and_names_only_what_is_drawn(page_of: Callable[[str], str]) -> None:
+    several, canary = page_of("several"), page_of("canary")
+    legend = several[several.index('<ul class="legend') : several.index('id="b-all"')]
+    assert "<details" not in several[several.index('<section id="timeline"') : several.index(legend)]
+    for words in ("red tick: another violation", "deposed, a newer leader exists", "candidate, asks for votes"):
+        assert words in legend and words not in canary
+    assert "strip on top" in canary
+
+
 def test_the_text_to_paste_is_complete_without_the_page(tmp_path: Path) -> None:
     page = html.unescape(without_plots(build(tmp_path / "run", "stale")).read_text())
     text = re.search(r'<pre id="plain-1"[^>]*>(.*?)</pre>', page, re.S)
@@ -159,9 +218,9 @@ def test_totals_count_all_violations_and_not_the_witnesses_kept(tmp_path: Path) 
     (folder / "results.json").write_text(json.dumps(results))
     page = without_plots(folder).read_text()
     counts = [c["looked_at"]["violations"] for c in results["checkers"].values() if c["verdict"] == "invalid"]
-    assert '<h2 id="h-findings">3 findings</h2>' in page
-    shown = {int(count) for count in re.findall(r"showing \d+ of (?:about )?(\d+)", page)}
-    assert set(counts) <= shown
+    assert '<h2 id="h-findings">3 kinds of violations</h2>' in page and "3 checkers found 3 kinds of violations" in page
+    listed = re.findall(r"<small>\((?:about )?(\d+) found, 1 shown\)", page)
+    assert [int(count) for count in listed] and set(counts) == {int(count) for count in listed}
 
 
 def test_sections_stand_in_the_order_of_a_readers_questions(page_of: Callable[[str], str]) -> None:

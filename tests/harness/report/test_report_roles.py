@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,8 @@ from report_runs import build
 
 from checkers.record.journal import JOURNAL
 from harness.report import fault_views as faults
-from harness.report import roles
-from harness.report.roles import background
+from harness.report import roles, timeline_view
+from harness.report.roles import belief, circumstances
 from harness.report.run_data import ReportData, load
 
 NS = 1_000_000_000
@@ -49,12 +50,31 @@ def test_what_happened_to_the_node_is_stated_without_guessed_causes(folder: Path
     data = load(folder)
     all_roles, all_faults = roles.segments(data), faults.views(data)
     old = roles.deposed(data, all_roles)[0]
-    words = background(old.node, old.start_ns + 100_000_000, all_faults, all_roles)
+    words = belief(old.node, old.start_ns + 100_000_000, all_roles)
     assert words.startswith(f"{old.node} still believed it led epoch 1, 100 ms after ")
+    assert belief("n9", data.end_ns, all_roles) == belief(old.node, old.start_ns - 100_000_000, all_roles) == ""
+    words = circumstances(old.start_ns + 100_000_000, all_faults, all_roles)
     assert f"fault 1 ({all_faults[0].words}) had been in force" in words
-    assert background("n9", data.end_ns, [], all_roles) == ""
-    words = background(old.node, max(f.end_ns for f in all_faults) + 100_000_000, all_faults, all_roles)
+    assert f"{old.node} led epoch 1 (deposed)" in words
+    words = circumstances(max(f.end_ns for f in all_faults) + 100_000_000, all_faults, all_roles)
     assert " had been healed 100 ms before" in words, words
+
+
+def test_an_epoch_that_nobody_was_seen_to_lead_is_named(folder: Path) -> None:
+    data = load(folder)
+    led = roles.segments(data)
+    assert roles.epochs_without_leader(led) == [] == roles.epochs_without_leader([])
+    later = [replace(s, epoch=s.epoch + 2) if s.epoch == 3 else s for s in led]
+    assert roles.epochs_without_leader(later) == [3, 4]
+    drawn = [
+        timeline_view.view(each, [], later, roles.Watermarks(1, {}), [], [])
+        for each in (data, replace(data, traces={}))
+    ]
+    named = "epochs 3 and 4"
+    assert [view.words for view in drawn] == [
+        [f"No trace shows that a node won the election of {named}."],
+        [f"No node was seen to lead {named}: nobody won, or the leader was gone before nodes were asked again."],
+    ]
 
 
 def without_traces(folder: Path, into: Path, **outcome: object) -> ReportData:

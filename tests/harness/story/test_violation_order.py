@@ -18,7 +18,7 @@ from harness.story.findings import (
     violation_count,
     violations_by_cause,
 )
-from harness.story.headline import headline, in_all
+from harness.story.headline import first_step, headline, in_all
 from harness.story.kinds import Stage, kind_of
 from tests.support.results_of_runs import results_in, witness_in
 
@@ -51,7 +51,7 @@ def test_two_leaders_lead_the_recorded_run_in_which_one_vote_was_enough(tmp_path
     assert first.stage <= Stage.LEADER
     words = headline(results_in(results), {})
     assert words.startswith("Invalid: n2 died unexpectedly"), "what users met leads"
-    assert f"First wrong step: {first.summary}" in words
+    assert f"First wrong step, at {first.moment_ns / 1e9:.3f} s: {first.summary}" in words
 
 
 def test_the_earliest_moment_comes_first_and_of_equal_moments_the_deepest_stage() -> None:
@@ -87,6 +87,19 @@ def test_all_violations_are_counted_and_not_the_witnesses_kept() -> None:
         (group,) = groups(results_in(results))
         assert (len(group.findings), group.found) == (10, count)
         assert [(k.kind, k.found, k.exact) for k in group.kinds] == [("stale read", count, True)]
+
+
+def test_the_first_wrong_step_has_its_time_unless_a_copy_of_a_log_shows_it() -> None:
+    answers, votes = invalid(witness("stale read", 7.0)), invalid(witness("two leaders in one epoch", 3.0))
+    logs = invalid(witness("logs differ below an equal epoch", 3.0, table="log"))
+    timed, copied = (findings(results_in({"checkers": {"a": answers, "b": step}})) for step in (votes, logs))
+    assert first_step(timed) == "First wrong step, at 3.000 s: two leaders in one epoch at 3.0."
+    assert first_step(copied).startswith("First wrong step: ")
+
+
+def test_the_kinds_that_one_checker_found_are_counted_too() -> None:
+    two = invalid(witness("lost write", 1.0), witness("stale read", 2.0), looked_at={"violations": 9})
+    assert in_all(results_in({"checkers": {"registers": two}})) == "One checker found 9 violations of 2 kinds."
 
 
 def test_kinds_that_share_a_sum_are_not_called_exact() -> None:

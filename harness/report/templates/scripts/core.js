@@ -16,7 +16,7 @@ const OPS = await (async () => {
   const values = async v => v && { v: await column(v.v, v.wide ? Float64Array : Int32Array), has: await column(v.has, Uint8Array) };
   const ops = {
     n: o.n, t: summed(await column(o.t, Uint32Array)).map(x => x * o.unit), d: Float64Array.from(await column(o.d, Uint32Array), x => x * o.unit),
-    type: await column(o.type, Uint8Array), f: await column(o.f, Uint8Array), key: await column(o.key, Uint16Array),
+    type: await column(o.type, Uint8Array), f: await column(o.f, Uint8Array), key: await column(o.key, Uint16Array), touch: await column(o.touch, Uint32Array), touched: await column(o.touched, Uint16Array),
     node: await column(o.node, Uint16Array), error: await column(o.error, Uint16Array), process: await column(o.process, Uint32Array),
     row: summed(await column(o.row, Int32Array)), miss: await column(o.miss, Uint8Array),
     value: await values(o.value), value2: await values(o.value2), fs: o.fs, keys: o.keys, nodes: o.nodes, errors: o.errors,
@@ -80,7 +80,7 @@ const VIEW = { a: OPENS, b: END, key: 0, sel: usualSel, hover: null };
 const LEAST = .002;
 const busiestKey = () => {
   const count = new Uint32Array(OPS.keys.length + 1);
-  for (let i = 0; i < OPS.n; i++) count[OPS.key[i]]++;
+  for (const column of [OPS.key, OPS.touched]) for (const k of column) count[k]++;
   let best = OPS.keys.length ? 1 : 0;
   for (let k = 1; k < count.length; k++) if (count[k] > count[best]) best = k;
   return best;

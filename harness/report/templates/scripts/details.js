@@ -22,7 +22,7 @@ function words(sel) {
   if (kind === 'op' && i < OPS.n) {
     const type = OPS.miss[i] ? 'answered: it did not match' : ['', 'ok', 'fail: it certainly did not happen', 'info: outcome unknown'][OPS.type[i]];
     const error = errorOf(i), at = OPS.nodes[OPS.node[i]];
-    return [`${say(i)}, key ${keyOf(i)}`, `Process ${OPS.process[i]}${at ? ' at ' + at : ''}, ${secs(OPS.t[i])} to ${secs(OPS.t[i] + OPS.d[i])} (${lasting(OPS.d[i])}): ${type}${error && !OPS.miss[i] ? ' (' + error + ')' : ''}. History row ${OPS.row[i].toLocaleString('en')}.`, null];
+    return [say(i) + (keyOf(i) && ', key ' + keyOf(i)), `Process ${OPS.process[i]}${at ? ' at ' + at : ''}, ${secs(OPS.t[i])} to ${secs(OPS.t[i] + OPS.d[i])} (${lasting(OPS.d[i])}): ${type}${error && !OPS.miss[i] ? ' (' + error + ')' : ''}. History row ${OPS.row[i].toLocaleString('en')}.`, null];
   }
   if (kind === 'fault') {
     const k = DATA.faults.findIndex(f => f.n === i), f = DATA.faults[k];

@@ -49,6 +49,7 @@ function role(g, [n, start, end, name, epoch, leader], y, h, mid) {
     g.fillStyle = COLOUR.panel; g.fillRect(a, mid - 6, w, 12);
     g.fillStyle = hatch(g, colour, 6); g.fillRect(a, mid - 6, w, 12);
     g.strokeStyle = colour; g.strokeRect(a + .5, mid - 5.5, Math.max(1, w - 1), 11);
+    noted(g, [`candidate, epoch ${epoch}`, `epoch ${epoch}`], left, room, mid);
   } else if (name === 'unknown') {   // nothing is drawn but that nothing is known
     g.strokeStyle = COLOUR.dim; g.setLineDash([1, 5]); g.strokeRect(a + .5, mid - 8.5, Math.max(1, w - 1), 17); g.setLineDash([]);
     label(g, ['not known', '?'], left, room, mid, COLOUR.dim);
@@ -64,10 +65,16 @@ const NO_LEADER = new Set(['unattached', 'resigned', '']);
 function deposedMark(g, a, b, mid) {
   g.fillStyle = hatch(g, COLOUR.panel, 7); g.fillRect(a, mid - 9, b - a, 18);
   g.strokeStyle = COLOUR.ink; g.strokeRect(a + .5, mid - 8.5, Math.max(1, b - a - 1), 17);
-  const left = Math.max(a, LEFT), text = 'deposed, does not know', w = g.measureText(text).width;
-  if (Math.min(b, RIGHT) - left < w + 14) return;
-  g.fillStyle = COLOUR.panel; g.fillRect(left + 5, mid - 7, w + 8, 14);
-  g.textAlign = 'left'; g.fillStyle = COLOUR.ink; g.fillText(text, left + 9, mid + .5);
+  const left = Math.max(a, LEFT);
+  noted(g, ['deposed, does not know', 'deposed'], left, Math.min(b, RIGHT) - left, mid);
+}
+
+// Words on a ground of their own, upon hatching.
+function noted(g, choices, left, room, mid) {
+  const text = choices.find(c => g.measureText(c).width + 14 <= room);
+  if (text === undefined) return;
+  g.fillStyle = COLOUR.panel; g.fillRect(left + 5, mid - 7, g.measureText(text).width + 8, 14);
+  label(g, [text], left + 3, room, mid, COLOUR.ink);
 }
 
 function gone(g, a, b, mid, word) {

@@ -79,8 +79,8 @@ function ring(g, x, y) { g.strokeStyle = COLOUR.accent; g.lineWidth = 2; g.begin
 let KEY_OPS = { key: -1, ops: [], row: null, rows: 1 };
 function keyOps() {
   if (KEY_OPS.key === VIEW.key) return KEY_OPS;
-  const ops = [];
-  for (let i = 0; i < OPS.n; i++) if (OPS.key[i] === VIEW.key) ops.push(i);
+  const ops = [], naming = new Set(OPS.touch.filter((_, k) => OPS.touched[k] === VIEW.key));   // transactions that name it
+  for (let i = 0; i < OPS.n; i++) if (OPS.key[i] === VIEW.key || naming.has(i)) ops.push(i);
   const free = [], row = new Uint8Array(ops.length);
   ops.forEach((i, k) => {
     let r = free.findIndex(end => end <= OPS.t[i]);
