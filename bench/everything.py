@@ -32,7 +32,7 @@ TWICE = 2.0
 LEAST_S = 0.05
 """Shorter times are noise; only their goals count."""
 PEER, A_TENTH_MORE = "/ Porcupine", 1.1
-"""How ratios to a peer end, which was measured in the same run; such a figure may grow by a tenth."""
+"""End of the name of a ratio to a peer measured in the same run; factor by which such a ratio may grow."""
 
 QUICK = (
     ("judge", "--rows", "10000,100000,1000000"),

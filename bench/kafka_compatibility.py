@@ -44,7 +44,7 @@ PAGE = ROOT / "docs" / "notebook" / "kafka-compatibility.md"
 CRATE = "4.10.0+2.12.1"
 KAFKA_PYTHON, AIOKAFKA, CONFLUENT = "3.0.12", "0.14.0", "2.16.1"
 KAFKA_VERSION = "4.1.0"
-"""As which version of Kafka the nodes are presented to the tests."""
+"""Version of Kafka as which the nodes are presented to the tests."""
 
 LIBRDKAFKA, KAFKA_PYTHON_SUITE, CONFLUENT_SUITE = "librdkafka", "kafka-python", "confluent-kafka"
 

@@ -34,7 +34,7 @@ from harness.terminal.progress import Progress
 from simulation.loop import SimulatedLoop
 
 FLOOR = 30.0
-"""Of whole nodes over direct calls."""
+"""Simulated seconds per CPU second that whole nodes must reach."""
 WARM_UP_S = 2.0
 LAYERS: tuple[tuple[Layer, float | None], ...] = (("core", None), ("node", FLOOR))
 

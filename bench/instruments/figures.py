@@ -112,7 +112,7 @@ def least_s(work: Callable[[], object], times: int = 1) -> float:
 
 
 REFERENCE_S = 0.036
-"""What the kernel took on the machine that the goals were set on."""
+"""CPU seconds of the kernel on the machine on which the goals were set."""
 
 _REPEATS = 7
 _SIZE = 400_000

@@ -74,7 +74,7 @@ FUNCTIONS = ("read", "write", "create")
 EVENTS_PER_PROCESS = 1_000
 EVENTS_PER_KEY = 5_000
 SECONDS = 100
-"""How long the run lasts, at every size."""
+"""Duration of the run, at every size."""
 
 ROWS_PER_BATCH = 1 << 18
 

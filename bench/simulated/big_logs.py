@@ -42,7 +42,7 @@ ROWS_PER_GROUP = 1 << 17
 
 _ENTRY = np.dtype([("key", np.int32), ("value", np.int64)])
 _BY_BATCH = ("append", "flush", "high-watermark", "applied")
-"""What a node traces of each batch, in this order."""
+"""Events that a node traces of each batch, in this order."""
 
 
 class SimulatedLogs:
