@@ -46,7 +46,7 @@ Need = Literal[
     "topic-logs",
     "two-implementations",
 ]
-"""What a checker needs.
+"""A need of a checker.
 
 history: the operations of clients.
 logs, traces: files that the servers wrote.
@@ -61,7 +61,7 @@ kraft-steps: logs and traces of the bundled KRaft.  Its protocol must know a cau
 
 
 Ground = Literal["times", "answerers"]
-"""What a violation may rest on besides its rows.
+"""Grounds of a violation besides its rows.
 
 times: when operations were invoked and answered, beside the times of the servers' traces.
 answerers: which server gave an answer.

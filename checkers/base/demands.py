@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 READS_OF_A_SERVER = 100
-"""Of the final reads, so many are invoked at each server once more."""
+"""Final reads, counted from the first, that are invoked at each server once more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from checkers.record.writing import as_json, write_text_whole
 
 RESULTS = "results.json"
 ATTRIBUTION = "attribution.json"
-"""How often a run showed its violation without each of its faults (`harness.campaign.shrink`)."""
+"""File of how often a run showed its violation without each of its faults (`harness.campaign.shrink`)."""
 VACUITY, AVAILABILITY, STATISTICS = "vacuity", "availability", "statistics"
 """The checkers whose details have types of their own."""
 
@@ -167,7 +167,7 @@ class PlantedBugResult:
 
 @dataclass(frozen=True, slots=True)
 class SignerWords:
-    """Who made the run.  by: a `checkers.sealing.manifest.SignedBy`.  key: its fingerprint.  words: one clause."""
+    """The maker of a run.  by: a `checkers.sealing.manifest.SignedBy`.  key: its fingerprint.  words: one clause."""
 
     by: str
     key: str = ""
@@ -260,7 +260,7 @@ class Results:
 
 
 NO_RESULTS = Results(RunVerdict.NOT_JUDGED)
-"""Of a run that was never judged."""
+"""Results of a run that was never judged."""
 
 
 def read_results(root: Path) -> Results | None:

@@ -100,7 +100,7 @@ class Verdict:
 MAX_WITNESSES = 10
 
 OBJECTS_NAMED_MAX = 8
-"""How many objects a sentence names; it counts the others."""
+"""Objects that a sentence names; it counts the others."""
 
 
 def shortened(names: Sequence[str]) -> str:

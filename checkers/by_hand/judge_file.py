@@ -77,7 +77,7 @@ KAFKA, KAFKA_READ_TO_END = "kafka", "kafka-read-to-end"
 TRANSACTIONS: tuple[Literal["list-append"], Literal["rw-register"]] = ("list-append", "rw-register")
 
 DID_NOT_HAPPEN = "did-not-happen"
-"""How a failed cas is read by default (`checkers.registers.judge_keys`)."""
+"""Default meaning of a failed cas (`checkers.registers.judge_keys`)."""
 
 STRICT_SERIALIZABLE, STRONG_SESSION_SERIALIZABLE = "strict-serializable", "strong-session-serializable"
 """The consistency demanded of transactions by default (`checkers.transactions.anomalies`).

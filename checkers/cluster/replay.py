@@ -57,7 +57,7 @@ DIRECTORIES_SINCE = 17
 RECOVERING = 1
 ELR = "eligible.leader.replicas.version"
 TOPIC_RESOURCE, BROKER_RESOURCE = "2", "4"
-"""What the `about` of a config begins with.  The broker without a name stands for the whole cluster."""
+"""Beginnings of the `about` of a config.  The broker without a name stands for the whole cluster."""
 
 # Kinds of witnesses.
 EPOCH_NOT_NEW = "broker epoch is not that of its registration"
@@ -541,7 +541,7 @@ def replay(records: Iterable[Record], *, whole: bool) -> ReplayedMetadata:
 
 
 RECORD_SIZE_BYTES = 1000
-"""Of a row in memory, generously."""
+"""Generous bound of a row in memory."""
 
 _EXPECTED = {
     OF_BROKERS: "one incarnation of a broker at a time, each with an epoch greater than the one before",

@@ -73,7 +73,7 @@ UNFENCED_EARLY = "broker is unfenced before it knew its registration"
 JOINED_EARLY = "in-sync set grew by a leader that did not know the partition"
 
 SLACK_S = 1.5
-"""How much longer than a session a broker must be silent: heartbeats that were on their way, and a loop that lags."""
+"""Seconds of silence beyond a session that prove it: heartbeats were on their way, and a loop may lag."""
 WITNESSES_MAX = 100
 """More are only counted."""
 ROW_SIZE_BYTES = 60
@@ -556,7 +556,7 @@ class NodeTrace:
 
 
 class AppendTimes:
-    """When the leader of each epoch appended its records."""
+    """Times at which the leader of each epoch appended its records."""
 
     def __init__(self, traces: Mapping[str, NodeTrace]) -> None:
         self._of: dict[int, list[tuple[NodeTrace, Int64, Int64, Int64]]] = {}

@@ -49,13 +49,13 @@ from checkers.kernels.history.text_columns import (
 )
 
 EXAMPLE = "{:process 0, :type :invoke, :f :write, :value 1}"
-"""How an operation looks, for complaints."""
+"""An operation as complaints show it."""
 
 _TYPES = {"invoke": Type.INVOKE, "ok": Type.OK, "fail": Type.FAIL, "info": Type.INFO}
 _BEFORE_OPERATION = (
     r"(?:INFO\s+(?:\[[^\]]*\]\s.*?\s-\s+)?jepsen\.util\s+(?:-\s+)?|[\d-]+ \S+\s+INFO\s+\[[^\]]*\]\s+jepsen\.util:\s+)"
 )
-"""What a log has in front of an operation:
+"""Text in front of an operation in a log:
 
   * `INFO  jepsen.util - ` in old logs;
   * `INFO [2021-02-08 11:17:57,842] jepsen worker 0 - jepsen.util ` on a console;
@@ -390,7 +390,7 @@ DEPTH_LIMIT = 100
 """Nesting beyond this is damage, not data."""
 
 DIGITS_LIMIT = 1000
-"""Of one number."""
+"""Longest number that is read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,12 +35,12 @@ UNPACKED_SIZE_BYTES_MAX = 2_000_000_000
 """A few bytes may unpack to more than any memory holds."""
 
 PIECE_BYTES = 1 << 24
-"""Of a text; a shorter one is one piece."""
+"""Size of the pieces of a text; a shorter text is one piece."""
 
 _OF_JEPSEN = ("history.edn", "history.edn.gz", "jepsen.log", "test.jepsen")
-"""What holds the history of a test of Jepsen, best first; the last one is refused with what to do."""
+"""Files that hold the history of a test of Jepsen, best first; the last one is refused, with advice."""
 _BESIDE_IT = ("history.txt", "results.edn", "test.fressian")
-"""What else Jepsen leaves there.  Two files of these names make a folder one of Jepsen's store."""
+"""Other files that Jepsen leaves there.  Two files of these names make a folder one of Jepsen's store."""
 
 
 def jepsen_history(folder: Path) -> Path | None:
@@ -160,7 +160,7 @@ def _opened_pipe(path: Path) -> BinaryIO:
 PLUME, AWDIT, CHRONOS, DBCOP, COBRA_LOG = "Plume text", "AWDIT text", "Chronos", "DBCop", "Cobra"
 
 PARAMETERS = struct.Struct("<5Q")
-"""What a history of DBCop begins with."""
+"""Head of a history of DBCop."""
 LENGTH = struct.Struct("<Q")
 
 COBRA_RECORDS = {b"S"[0]: 8, b"C"[0]: 8, b"A"[0]: 8, b"W"[0]: 24, b"R"[0]: 32}

@@ -18,7 +18,7 @@ from checkers.base.values import parse
 from checkers.formats.rows import Line
 
 _DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError)
-"""What pyarrow raises over damaged bytes; UnicodeDecodeError is a ValueError."""
+"""Errors that pyarrow raises over damaged bytes; UnicodeDecodeError is a ValueError."""
 
 
 def read_parquet(content: bytes) -> Iterator[Line]:

@@ -194,7 +194,7 @@ STEPS_PER_PYTHON_STEP = 200
 """Steps of a budget that one step of this search costs: it is about 200 times slower than a compiled step."""
 
 CONFIGURATIONS_PER_STEP = 4
-"""As many configurations are carried over a return in the time of one call of `Model.step`."""
+"""Configurations that are carried over a return in the time of one call of `Model.step`."""
 
 SIZE_BYTES_PER_CONFIGURATION = 400
 """Memory of a configuration without its state and its operations."""

@@ -49,7 +49,7 @@ LogName = tuple[str, int]
 """A log: node, copy."""
 
 HOLE, FALL = "log has a hole", "epoch went back"
-"""What may be wrong with one log by itself: kinds of witnesses."""
+"""Kinds of witnesses against one log by itself."""
 
 Row = dict[str, Any]
 

@@ -41,7 +41,7 @@ from checkers.raft.rules import (
 from checkers.raft.trace_row import WITNESSES_PER_PART, Row, TraceRow
 
 CAUGHT_UP_WITHIN_S = 5.0
-"""Of the bundled KRaft (`raft.changes`)."""
+"""Lag that the bundled KRaft allows a replica that joins (`raft.changes`)."""
 
 Explains = Callable[[int, int], bool]
 """Returns True if a fault explains that a disk was gone at one time and another one there at a later time (ns)."""
@@ -310,7 +310,7 @@ def _at(row: TraceRow) -> int:
 
 
 class Leaders:
-    """Who led each epoch.  A node may die before it reports its own leadership, so followers' rows count too."""
+    """Leaders of each epoch.  A node may die before it reports its own leadership, so followers' rows count too."""
 
     def __init__(self) -> None:
         self._led: defaultdict[int, dict[str, set[int]]] = defaultdict(dict)

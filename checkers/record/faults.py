@@ -215,7 +215,7 @@ class FaultRecord:
 
     @property
     def began_ns(self) -> int:
-        """When the fault may have begun: an order may take effect before it returns.  -1: it was not carried out."""
+        """Earliest begin of the fault: an order may take effect before it returns.  -1: it was not carried out."""
         return self.injected_ns - int(max(self.apply_ms, 0.0) * 1e6) if self.injected_ns >= 0 else -1
 
     @property
@@ -245,7 +245,7 @@ class FaultRecord:
 
     @property
     def changes_members(self) -> bool:
-        """Who is a member of the system changes when it begins and when it is healed."""
+        """Return whether its begin and its heal change the members of the system."""
         return self.settings.get(CHANGES_MEMBERS) is True
 
     @property
@@ -262,7 +262,7 @@ class FaultRecord:
         return self.healed_ns >= 0
 
     def end_ns(self, otherwise_ns: int) -> int:
-        """When it was healed.  otherwise_ns: the end of a fault that was never healed."""
+        """Return the time of its heal.  otherwise_ns: the end of a fault that was never healed."""
         return self.healed_ns if self.healed else otherwise_ns
 
     def in_force(self, from_ns: int, to_ns: int) -> bool:

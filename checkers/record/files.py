@@ -13,9 +13,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 JSON_SIZE_BYTES_MAX = 128_000_000
-"""Of a small file.  A run of a day with a fault in force all the time writes about 100 MB of measurements."""
+"""Limit of a small file.  A run of a day with a fault always in force writes about 100 MB of measurements."""
 LINE_SIZE_BYTES_MAX = 1_000_000
-"""Of a line in a file of JSON lines."""
+"""Limit of a line in a file of JSON lines."""
 
 _SIZES_BYTES_MAX: tuple[tuple[str, int], ...] = (
     ("*/quorum-state", 1_000_000),

@@ -70,7 +70,7 @@ POSITIONS_TRIED = 20_000_000
 """Limit of positions that are judged again while right answers are tried, all answers together."""
 
 RIVALS_TRIED = 8
-"""How many reads before the culprit's answer are left out, one at a time, to find one that contradicts it."""
+"""Reads before the culprit's answer that are left out, one at a time, to find one that contradicts it."""
 
 NO_ORDER = 9
 """`Window.code` of windows made here, unless it is `register.FROM_NOWHERE`."""

@@ -37,7 +37,7 @@ CONFIGURATIONS_MAX = 20_000
 """Limit of one independent search.  A window that needs more is not judged again, which takes half a second at most."""
 
 CANDIDATES_MIN, CANDIDATES_MAX = 4, 40
-"""How many of the latest values are tried as the right answer: so many that CANDIDATE_OPERATIONS_MAX is kept."""
+"""Bounds of the number of latest values tried as the right answer; CANDIDATE_OPERATIONS_MAX decides between them."""
 
 RIVALS_TRIED = 8
 """A window with more reads has no rival: it is not looked for.  Each read costs the kernel one pass."""

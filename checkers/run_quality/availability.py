@@ -268,7 +268,7 @@ PATIENCE = 2
 """An operation that waits for a lost leader ends at its timeout, and the next one must find the new leader."""
 INVOKED_LEAST = 5
 WAIVED = "availability"
-"""Where a user waives this by name, a silence is shown and decides nothing, also beyond a stated limit."""
+"""Name that a user waives so that a silence is shown but decides nothing, also beyond a stated limit."""
 KEPT_NS = 1_000_000_000
 """Silences that are shorter are not kept."""
 FUNCTION_FACTOR = 2

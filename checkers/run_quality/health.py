@@ -71,12 +71,12 @@ from checkers.run_quality.faults_installed import INSTALLED, SKIPPED, achieved
 
 END_OF_TIME = 1 << 62
 LAST_LINES = 100
-"""How many lines a dying server may still write after it complained.  Lines of stack traces are not counted."""
+"""Lines that a dying server may still write after it complained.  Lines of stack traces are not counted."""
 _NO_PID = -1
 _REFUSAL_NS = 10_000_000_000
-"""So long a server with damaged files may take from its start to the end of its refusal."""
+"""Time that a server with damaged files may take from its start to the end of its refusal."""
 _FAILED_ORDER_NS = 120_000_000_000
-"""An order that failed may have taken effect so long before it was taken back: no order takes longer."""
+"""Time before its withdrawal in which a failed order may have taken effect: no order takes longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ def _among_last_lines(complaint: Death) -> bool:
 PROVEN = "as ordered"
 """The `verdict` of a heal's proof (`checkers.record.faults.Proof`) if everything was healed."""
 _OF_THE_HARNESS = ("not sent", "not invoked", "agent", "client-overran", "timeout", "the client cannot be made")
-"""How errors begin that no server gave."""
+"""Beginnings of errors that no server gave."""
 _NOT_ANSWERED = re.compile(r"(?i)time.?out|timed out|connection|refused:|not leader|no leader|^$")
 """Errors that are no answer about the object."""
 READS_LEAST = 2
@@ -266,16 +266,16 @@ def _rows(run: StoredRun, chosen: ds.Expression) -> pa.Table:
 
 
 _REASONS_MAX = 3
-"""So many reasons stand in one sentence; the excerpts show all."""
+"""Reasons in one sentence; the excerpts show all."""
 _LAST_LINE_CHARACTERS = 200
 
 BEATS_LEAST = 0.5
-"""Of the beats of a node's agent that are due, so many are sent on a machine that lets the node run."""
+"""Minimum share of due heartbeats that an agent sends when its node gets enough CPU."""
 
 ROUNDED_S = 1.0
 """The stated seconds may exceed the phase by so much: both are noted with a small delay."""
 LATE_S = 5.0
-"""So long after the limit the harness may note that the system has recovered in time."""
+"""Seconds after the limit in which the harness may still note a recovery that was in time."""
 
 
 def _split_traces(run: StoredRun) -> list[Part]:
@@ -650,13 +650,13 @@ def _answered(part: Part) -> frozenset[str]:
 
 
 def _last_heal_ns(run: StoredRun) -> int:
-    """When the last fault was healed; the begin of the recovery phase if only that phase healed one."""
+    """Return the time of the last heal; the begin of the recovery phase if only that phase healed one."""
     healed = [fault.healed_ns for fault in run.faults if fault.carried_out]
     return max(healed, default=0) if min(healed, default=0) >= 0 else _recovery_ns(run)[0]
 
 
 def _last_end_ns(run: StoredRun, node: str) -> int:
-    """When the server's process last ended before recovery was over, 0 if it never did."""
+    """Return the time of the last end of the server's process before recovery was over, 0 if it never ended."""
     over_ns = _recovery_ns(run)[1]
     ends = (death.time_ns for death in run.outcome.known_deaths if death.node == node)
     return max((at_ns for at_ns in ends if at_ns <= over_ns), default=0)

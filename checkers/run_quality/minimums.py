@@ -68,7 +68,7 @@ SHARE_OF_FAULTS = 1 / 3
 """Share of the faults that let the system work under which at least one write must be acknowledged."""
 
 INVOKED_LEAST = 20
-"""Of a function that was invoked so often, at least one operation must be ok: else it was not tested."""
+"""Invocations of a function from which on at least one must be ok: else it was not tested."""
 
 SHARE_OF_READS = 0.02
 """Share of the reads of the main phase that must be ok.  Reads that time out show nothing, however many there are."""
@@ -178,7 +178,7 @@ STRETCH_S_LEAST = 5.0
 TIMEOUTS_LEAST = 2
 """A stretch lasts at least so many operation timeouts: within the first, each client of a hung system invokes again."""
 INVOKED_IN_STRETCH_LEAST = 5
-"""Of so many operations, invoked early enough to end within the stretch, one must be ok."""
+"""Operations, invoked early enough to end within the stretch, from which on one must be ok."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,17 +45,17 @@ SIZE_BYTES_PER_EVENT = 80
 _SIGNIFICANT_BITS = 17
 _ERROR_CHARACTERS = 150
 ERRORS_MAX = 20
-"""So many different errors are listed; a part of a history lists no more either."""
+"""Different errors that are listed; a part of a history lists no more either."""
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d{4,}|\d+\.\d+")
-"""What distinguishes two texts of one error: addresses, ports, times."""
+"""Differences between two texts of one error: addresses, ports, times."""
 REFUSED_CONNECTION = "ConnectionRefusedError"
-"""How the error of an operation begins that was refused a connection, as a client of one's own reports it."""
+"""Beginning of the error of a refused connection, as a client of one's own reports it."""
 _UNSUCCESSFUL = (int(Type.FAIL), int(Type.INFO))
 _WHEN = ("without faults", "under faults")
 
 Spans = list[tuple[int, int]]
 Latencies = Counter[int]
-"""How many operations had each latency: latency in microseconds -> number of operations."""
+"""Latency in microseconds -> number of operations that had it."""
 
 
 @dataclass(slots=True)

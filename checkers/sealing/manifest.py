@@ -130,7 +130,7 @@ def is_bound(root: Path, name: str) -> bool:
 
 
 def signer(root: Path) -> Signer:
-    """Who signed the manifest.  Raises BrokenFile."""
+    """Return the signer of the manifest.  Raises BrokenFile."""
     return signer_of(_signed_content(bound_files(root) or {}), read_object(root / MANIFEST).get("signed"))
 
 
@@ -262,7 +262,7 @@ def sign(content: bytes) -> dict[str, str]:
 
 
 def signer_of(content: bytes, signed: object) -> Signer:
-    """Who signed the content.  signed: as `sign` returned it, read from a file of anybody; None: nothing."""
+    """Return the signer of the content.  signed: as `sign` returned it, read from a file of anybody; None: nothing."""
     if signed is None:
         return Signer(SignedBy.NOBODY)
     if not isinstance(signed, Mapping):

@@ -46,14 +46,14 @@ from checkers.spark.shipping import FileContent, Moved, RemoteTask, Unreadable
 
 POLL_S = 0.1
 START_S_MAX = 60.0
-"""How long a cluster may leave us without any executor, at the start and later; START_VARIABLE overrides it."""
+"""Seconds that a cluster may leave us without any executor, at the start and later; START_VARIABLE overrides it."""
 
 START_VARIABLE = "KRUCIBLE_SPARK_START_S"
 READY_S_MAX = 300.0
-"""How long nodes may take to get ready.  A node with another processor compiles the kernels first."""
+"""Seconds that nodes may take to get ready.  A node with another processor compiles the kernels first."""
 
 STOP_S_MAX = 20.0
-"""How long `stop` waits for a start still under way and for the virtual machine to end."""
+"""Seconds that `stop` waits for a start still under way and for the virtual machine to end."""
 
 RECORD_S_MAX = 180.0
 """Like STOP_S_MAX, if the virtual machine writes its class-data archive when it ends."""

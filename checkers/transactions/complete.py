@@ -78,16 +78,16 @@ MANY_STEPS = 1 << 50
 """For problems without assumptions, which take a step for each event and demand."""
 
 _PATIENCE_STRONGER = 64
-"""How many steps for each event and micro-operation the stronger question gets."""
+"""Steps of the stronger question for each event and micro-operation."""
 
 _PATIENCE_WITHOUT_FORCED = 64
-"""How many steps for each event and micro-operation a search gets before it is computed what is forced."""
+"""Steps of a search, for each event and micro-operation, before the forced order is computed."""
 
 REACHABLE_SIZE_BYTES_MAX = 200_000_000
-"""What is forced is not computed if a bit for each pair of transactions takes more: for more than 40,000."""
+"""Limit of one bit for each pair of transactions: beyond 40,000 of them no forced order is computed."""
 
 _PATIENCE = 8
-"""How many steps for each event and micro-operation a guess of the starts gets before the other one is tried."""
+"""Steps of a guess of the starts, for each event and micro-operation, before the other guess is tried."""
 
 
 class WrongOrder(RuntimeError):

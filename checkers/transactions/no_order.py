@@ -38,7 +38,7 @@ from checkers.transactions.read import Transcript, with_rows, with_transactions
 from checkers.transactions.repeated_values import repeated_rows
 
 ATTEMPTS_MAX = 400
-"""How often a part of the history is judged again to find a smaller one."""
+"""Judgements of a part of the history that look for a smaller one."""
 
 EXPLAINED_MAX = 14
 """The ways to order more transactions than these are too many to read."""

@@ -409,7 +409,7 @@ def assign_blocks(key: Key, limit: int, s: Scratch) -> None:
 
 
 FORGET, KEEP, UNSEEN = 0, 1, 2
-"""What happens to an operation; UNSEEN: it never returned, and no answer has shown its value so far."""
+"""Fates of an operation; UNSEEN: it never returned, and no answer has shown its value so far."""
 
 
 @kernel

@@ -44,7 +44,7 @@ from checkers.kernels.transactions.columns import NEVER, OK, Transactions
 from checkers.kernels.transactions.dependencies import PASS, PROCESS, REALTIME, RW, Graph, Reverse
 
 BY_PROCESS, BY_REALTIME, ALONG = -1, -2, -3
-"""How a place was reached without an edge: at the beginning of a step, or along the chain of a process."""
+"""Ways to reach a place without an edge: at the beginning of a step, or along the chain of a process."""
 
 NOTHING, OUT_OF_BUDGET = -1, -2
 """Stand for the place that closes a cycle: there is none, or steps or room ran out."""

@@ -58,7 +58,7 @@ _EDGES_PER_EVENT, _EDGES_MIN = 4, 1 << 16
 _NOTHING = -1
 
 _RESTS_MAX = 6
-"""How many decisions are noted, newest first, that an edge rests on.
+"""Maximum number of decisions noted for an edge that rests on them, newest first.
 
 If there are more, the last entry is negative: the edge may rest on all decisions from that level down.  To note more
 decisions than an edge rests on is sound, and costs steps."""
@@ -546,7 +546,7 @@ def _note_edge(search: Search, u: int, w: int, rests: Int32, snapshots: bool) ->
 
 
 _ROUNDS = 3
-"""How often the position of unknown outcomes is improved by that of their successors."""
+"""Passes that improve the positions of unknown outcomes by those of their successors."""
 
 
 def guess_of(

@@ -560,4 +560,4 @@ BANK_OVERDRAFT = replace(
     question="Does every read show the same total of money, and the last all acknowledged transfers?",
     judge=partial(judge, overdraft=True),
 )
-"""The same, but balances may be negative."""
+"""A `bank` whose balances may be negative."""

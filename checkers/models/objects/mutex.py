@@ -127,7 +127,7 @@ def _who(operation: Operation) -> str:
 
 
 def _when(acquire: Operation) -> str:
-    """When it was answered; a history without times has indices only."""
+    """Return the time of its answer in words; a history without times has indices only."""
     answered_ns = acquire.time_ns[1]
     return f"{answered_ns / 1e9:.2f} s" if answered_ns else f"index {acquire.ret}"
 
