@@ -35,7 +35,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 COMMAND_MARK = "KRUCIBLE_COMMAND"
 """Environment variable of every command that the harness orders, and of what it starts.  No server has it."""
 _OBEY_S = 10.0
-"""How long a signal may take to show before it counts as failed; a process may have to wait for its disk or its CPU."""
+"""Seconds until a signal that has not shown counts as failed; a process may have to wait for its disk or its CPU."""
 
 
 @dataclass(slots=True)

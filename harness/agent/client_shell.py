@@ -28,7 +28,7 @@ from system_under_test.client import Placement
 THREAD = 0
 LIMIT_S = 5.0
 FINDING_S = 2.0
-"""How long the client gets to find a leader before the first line is read."""
+"""Seconds that the client gets to find a leader before the first line is read."""
 KEYS_SHOWN = 10
 
 

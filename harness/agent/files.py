@@ -27,7 +27,7 @@ from pathlib import Path
 from harness.agent.frames import PIECE_BYTES, limit
 
 _LOOK_S = 0.0002
-"""How often `await_write` looks."""
+"""Seconds between the looks of `await_write`."""
 
 
 class Files:

@@ -88,9 +88,9 @@ _VNET_BYTES = 10
 _DESTINATION = slice(_VNET_BYTES, _VNET_BYTES + 6)
 _FRAME_BYTES_MAX = 1 << 17
 _FRAMES_PER_TURN = 32
-"""How many frames one port may send before the others have their turn."""
+"""Frames that one port may send before the others have their turn."""
 _WAITING_BYTES_MAX = 256 << 20
-"""Of all frames that are delayed; what comes on top is lost."""
+"""Limit of all delayed frames together; a frame beyond it is lost."""
 
 
 @dataclass(slots=True)
@@ -365,7 +365,7 @@ class ImpairedLink:
         self._free_s = 0.0
 
     def admit(self, frame: bytes, now_s: float) -> list[Departure]:
-        """When the frame arrives, and as what: no departure if it is lost, two if it is duplicated."""
+        """Return the arrivals of the frame, with their bytes: none if it is lost, two if it is duplicated."""
         it, rng = self.impairment, self._rng
         if it.loss and rng.random() < it.loss:
             return []

@@ -39,7 +39,7 @@ from system_under_test.client import ClientFactory, Outcome, Placement, ProcessC
 from system_under_test.subject import ProcessState
 
 OVERRUN_S = 0.5
-"""How long beyond its limit a client may take before the watchdog answers for it."""
+"""Seconds beyond its limit that a client may take before the watchdog answers for it."""
 _CLOSING_S = 1.0
 LOAD_S = 60.0
 """Seconds that a client node may take to import its clients.  It takes half a second of CPU, which a loaded machine

@@ -76,7 +76,7 @@ _CRASHES = frozenset(
 )
 """Signals that a program gets for its own mistakes."""
 FROZEN_S_MAX = 2.0
-"""How long a server that is frozen waits for the fault that is to follow."""
+"""Seconds that a frozen server waits for the fault that is to follow."""
 _SHELL_SIGNAL = 128
 """A shell whose program was ended by signal n exits with this plus n."""
 
@@ -534,7 +534,7 @@ def let_vforks_end(others: Iterable[int], stopped: Iterable[int]) -> None:
 
 
 def started_at(pid: int) -> int | None:
-    """When a living process was started, in clock ticks since boot; with the pid it names one process for ever."""
+    """Return the start of a living process in clock ticks since boot; with the pid it names one process for ever."""
     process = _process(pid) if thread_states(pid) else None
     return process.started if process else None
 

@@ -388,10 +388,10 @@ def _down(offset: int) -> int:
 
 
 OPERATIONS = ("open", "read", "write", "fsync")
-"""What a rule may name.  write: also truncations and new names.  fsync: of a file or a folder."""
+"""Operations that a rule may name.  write: also truncations and new names.  fsync: of a file or a folder."""
 ERRORS = ("EIO", "ENOSPC", "EROFS", "EDQUOT")
 SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT)
-"""What a full disk reports, and only for operations that take space."""
+"""Errors of a full disk, and only of operations that take space."""
 DELAY_S_MAX = 60.0
 
 

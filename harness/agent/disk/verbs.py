@@ -221,7 +221,7 @@ class Mounted:
         self._ordered: tuple[Sequence[Mapping[str, Any]], int] = ((), 0)
         self._used = False
         self.reached = False
-        """Whether the operation that `arm` aimed at has come, since the last `arm`."""
+        """True once the operation that the last `arm` aimed at has come."""
 
     def mount(self) -> None:
         """Start a daemon over what the root holds now.  Raises OSError with the daemon's own words."""
@@ -380,8 +380,8 @@ def mounts_below(folder: Path) -> list[Path]:
 
 FLIP, TRUNCATE, WIPE = "flip", "truncate", "wipe"
 CONTENT_SHARE = 0.75
-"""Of the flips that hit a letter or a digit of a word.  Any reader notices a flip in the structure of a file, such as
-the length of an entry; only a checksum notices one in its content."""
+"""Share of the flips that hit a letter or a digit of a word.  Any reader notices one in the structure of a file, say in
+the length of an entry; only a checksum notices one in the content."""
 _WORD = re.compile(rb"[0-9A-Za-z._-]{4,}")
 _BLOCK_BYTES = 4096
 
@@ -498,6 +498,6 @@ def _wipe(folder: Path) -> int:
 
 
 DATA = "data"
-"""What the server sees of it."""
+"""Folder of the mount that the server sees."""
 PROBE = "probe"
 """The agent's own files, by which it proves what the disk does."""
