@@ -60,7 +60,7 @@ several."""
 OPEN_LIMIT_S = 20.0
 """Seconds that fresh links may take to carry their first beacon."""
 _SUMS = ("pressure_s", "waited_s", "ran_s")
-"""What an agent reports of processors; below 0 where its kernel does not measure it."""
+"""Sums that an agent reports of processors, in seconds; below 0 where its kernel does not measure them."""
 
 _MADE_WITHOUT = {
     CLIENT_PROCESSES: "clients in processes of their own",
@@ -73,7 +73,7 @@ _LACKS = {
     REJECT: "cannot reset TCP on a cut link: choose --backend namespaces",
     PACKETS: "cannot impair packets, because no switch lies between hosts: choose --backend docker or namespaces",
 }
-"""What no backend with agents has unless it says so, and how to get it."""
+"""Powers that a backend with agents lacks unless it says so -> how to get them."""
 
 P = ParamSpec("P")
 T = TypeVar("T")

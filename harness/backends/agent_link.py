@@ -29,7 +29,7 @@ SILENT_S = 30.0
 its stream ends.  So this bounds only how long a living one may wait for CPU time: a machine with a load of 25 on two
 cores let agents wait for more than 10 s."""
 ANSWER_S_MAX = 120.0
-"""How long an agent that goes on sending may take for one answer, if the verb names no time limit of its own."""
+"""Seconds that an agent that goes on sending may take for one answer, if the verb names no limit of its own."""
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -37,11 +37,11 @@ class ClusterSpec:
     """Capabilities that cost something on every node, and are therefore made only where a run needs them: DISK puts
     the servers' data folders under FUSE, CLOCK starts servers with a library that shifts their wall clock."""
     needs: Needs = field(default_factory=Needs)
-    """What the nodes must have besides a plain Debian."""
+    """Needs of the nodes besides a plain Debian."""
     notices_damage: Mapping[str, str] = field(default_factory=dict)
     """`Subject.notices_damage`: how files may be damaged, and which."""
     members: Members | None = None
-    """How the subject changes its members while it runs; None if it cannot."""
+    """Changes of the subject's members while it runs; None if it cannot change them."""
     versions: ServerVersions | None = None
     """`Subject.versions`."""
     processes: Mapping[str, str] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class ClientHost(Protocol):
 class Backend(Cluster, Protocol):
     name: str
     notes: Sequence[str]
-    """What a reader of the report should know of this backend (e.g. "userspace switch, no kernel bridge")."""
+    """Facts of this backend that a reader of the report needs (e.g. "userspace switch, no kernel bridge")."""
     nodes_clock: NodesClock
     """Whose monotonic clock the nodes have; recorded with the run."""
     leftovers: Sequence[str]

@@ -203,7 +203,7 @@ def sweep(runs: Mapping[str, str], remove: Callable[[str], str]) -> Swept:
 
 
 RELEASED_S = 90.0
-"""How long a keeper may take to remove everything; then it is killed, and what it leaves is swept."""
+"""Seconds that a keeper may take to remove everything; then it is killed, and what it leaves is swept."""
 
 
 @dataclass(frozen=True, slots=True)

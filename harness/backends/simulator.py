@@ -56,11 +56,11 @@ from system_under_test.client import ClientFactory, Outcome, Placement, ProcessC
 from system_under_test.subject import Completed, ProcessState, SimulatedProgram
 
 ORDER_S = 0.002
-"""How long the harness' orders to a node take; they travel outside of the data network."""
+"""Seconds that the harness' orders to a node take; they travel outside of the data network."""
 INTERPRETER_S = 0.3
-"""How long an interpreter takes to start."""
+"""Seconds that an interpreter takes to start."""
 AGENT_PATIENCE_S = 1.0
-"""How long beyond its limit an operation may take before its outcome is unknown."""
+"""Seconds beyond its limit that an operation may take before its outcome is unknown."""
 
 
 class SimulatedNode:
@@ -177,7 +177,7 @@ def chance(seed: int, stream: str) -> Random:
 STOP_LIMIT_S = 10.0
 LOOK_S = 0.01
 _KEPT: Mapping[str, Kind] = {"lose": "lose", "tear": "torn", "reorder": "reorder", "recent": "lose"}
-"""What a power loss keeps, in the words of the nemesis -> those of the disk.  "recent" loses all that is not fsynced:
+"""Kinds of power loss, in the words of the nemesis -> those of the disk.  "recent" loses all that is not fsynced:
 the disk keeps no times."""
 _OPERATION = {"truncate": "write"}
 

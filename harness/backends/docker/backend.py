@@ -49,7 +49,7 @@ HELPER = "helper"
 _ENGINE_S = 2.0 * engine.REQUEST_TIMEOUT_S
 """Seconds that the end of a run waits for what the engine is still making."""
 _LINGER_S = 5.0
-"""How long the agents of a killed harness stay, so that the reaper removes them one after another (see `cleanup`)."""
+"""Seconds that the agents of a killed harness stay, so that the reaper removes them one by one (see `cleanup`)."""
 _LINGER_APART_S = 0.5
 """Without a reaper each agent ends so much later than the one before it."""
 
@@ -67,7 +67,7 @@ class DockerBackend(AgentCluster):
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", spec.run_id):
             raise ValueError(f"run id {spec.run_id!r} cannot stand in a container's name")
         self._carried = PACKETS in spec.wanted
-        """Whether a switch in userspace carries the frames, instead of the bridge."""
+        """True if a switch in userspace carries the frames, instead of the bridge."""
         self.notes: Sequence[str] = (
             "containers whose frames a switch in userspace carries, because packets are impaired"
             if self._carried

@@ -396,7 +396,7 @@ NODE_FOLDER = "/var/krucible"
 _ANY_FILE = ("CHOWN", "DAC_OVERRIDE", "FOWNER")
 """The kernel checks permissions on the FUSE mount.  The daemon then opens the real file, whatever its mode is."""
 _SYSTEM_AS_ANOTHER_USER = ("KILL", "SETGID", "SETUID", "SYS_PTRACE")
-"""What the agent needs, as root, for processes of another user.  SYS_PTRACE: to look at their programs."""
+"""Capabilities that the agent, as root, needs for processes of another user.  SYS_PTRACE: to look at their programs."""
 AGENT = ("python3", "-m", "harness.agent")
 _HEADER = struct.Struct("!BxxxI")
 _STDERR = 2
@@ -415,11 +415,11 @@ class ContainerPlan:
     capabilities: tuple[str, ...] = ()
     with_volume: bool = True
     disk: bool = False
-    """Whether the agent puts the data folder under FUSE, which needs a device and the right to mount."""
+    """True if the agent puts the data folder under FUSE, which needs a device and the right to mount."""
     needs: Needs = field(default_factory=Needs)
     command: tuple[str, ...] = AGENT
     linger_s: float = 0.0
-    """How long the agent stays once its stream has ended: see `harness.agent.process.LINGER`."""
+    """Seconds that the agent stays once its stream has ended: see `harness.agent.process.LINGER`."""
 
 
 @dataclass(slots=True)
@@ -531,7 +531,7 @@ _FIRST_CLIENT = 101
 
 
 REFUSALS_MAX = 5
-"""So many subnets are tried where the engine refuses for another reason than that the subnet is taken."""
+"""Subnets that are tried where the engine refuses for another reason than that the subnet is taken."""
 
 
 def create_network(client: Any, name: str, labels: Mapping[str, str]) -> ipaddress.IPv4Network:

@@ -74,7 +74,7 @@ PACKAGES = ("python3", "nftables", "iproute2", "procps", "etcd-server", "libfuse
 MIRROR = os.environ.get("KRUCIBLE_DEBIAN_MIRROR", "http://deb.debian.org/debian")
 _TRIMMED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale", "var/log")
 RECIPE = "\n".join(("1", SUITE, *PACKAGES, *_TRIMMED))
-"""What the result depends on; hashed into the base image's name."""
+"""Everything that the result depends on; hashed into the base image's name."""
 
 
 @contextmanager

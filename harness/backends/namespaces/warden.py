@@ -42,7 +42,7 @@ _CLONE_NEWNET = 0x40000000
 _SECONDS = 10.0
 _PLAN_BYTES_MAX = 1 << 16
 _DESCRIPTORS_MAX = 253
-"""As many as the kernel passes in one packet: 126 nodes."""
+"""Descriptors that the kernel passes in one packet: enough for 126 nodes."""
 
 
 def main() -> None:

@@ -63,7 +63,7 @@ from nemesis.cluster import REJECT, CannotInject, Link
 from system_under_test.subject import Jars, NodeGone
 
 BEAT_S = 3.0
-"""How often every agent hears from the harness, and its clock is read."""
+"""Seconds between two messages to every agent, each of which also reads its clock."""
 _SSH_PORT = 22
 _FIRST_READINGS = 8
 

@@ -54,7 +54,7 @@ from system_under_test.subject import Needs
 CONNECT_S = 10.0
 KEEP_ALIVE_S = 5
 UNACKNOWLEDGED_S = 20.0
-"""What was sent and is not acknowledged for so long ends the connection: the host, or the way to it, is gone."""
+"""Seconds without an acknowledgement that end the connection: the host, or the way to it, is gone."""
 _OUTPUT_BYTES_MAX = 1 << 20
 
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # failures are raised, in our own words
@@ -311,7 +311,7 @@ class _ChannelTransport(asyncio.Transport):
 SILENCE_S = 60.0
 """An agent that hears nothing for so long ends, and its guard removes everything."""
 PATIENCE_S = 15.0
-"""How long a run that has just ended may go on removing what it had on a host, before another one is refused."""
+"""Seconds that a run that has just ended may go on removing its parts on a host, before another one is refused."""
 _READY_S = 60.0
 """Code has arrived and is unpacked, and another run has left the host, within so long."""
 _REMOVED_S = 30.0
