@@ -53,7 +53,7 @@ class RunStatus:
 
 
 class Watcher(Protocol):
-    """Who wants to know what a run does while it goes on; called on the loop of the run, so it must be quick."""
+    """An observer of a run while it goes on; called on the loop of the run, so it must be quick."""
 
     def show(self, status: RunStatus) -> None:
         """Return what the run does now: at the begin of every phase, and once a second."""

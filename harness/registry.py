@@ -72,7 +72,7 @@ WORKLOADS: Mapping[str, str] = {
     "list-append": "workloads.transactions:ListAppend",
     "rw-register": "workloads.transactions:RwRegister",
 }
-"""The same, of workloads."""
+"""Name -> module:class of a workload."""
 
 BACKENDS: Mapping[str, BackendEntry] = {
     "docker": BackendEntry(

@@ -36,7 +36,7 @@ def unknown_name(what: str, name: str, known: Collection[str]) -> str:
 
 
 SLOW = "kafka"
-"""How the names of bundled subjects begin that have defaults of their own (`System.usual`, `failover_s`)."""
+"""Prefix of the bundled subjects that have defaults of their own (`System.usual`, `failover_s`)."""
 KINDS_IN_A_NAME = 4
 """A test of more kinds of fault is named after their number: its name is the name of a folder."""
 

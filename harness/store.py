@@ -36,7 +36,7 @@ from harness.lake.tables import TABLES
 RUNS, LAKE, JUDGING = "runs", "lake", "_judging"
 MADE_ANEW = frozenset({"buckets", "tables", "plots"})
 JUDGED = ("results.json", "report.html", "junit.xml")
-"""What judging writes into a run folder for its readers."""
+"""Files that judging writes into a run folder for its readers."""
 
 
 class StoreUnavailable(OSError):

@@ -24,7 +24,7 @@ from harness.real_systems import CLEAN_RUNS, FINDINGS, KnownFinding
 TRIES = "findings.jsonl"
 LEDGER = Path(__file__).resolve().parents[2] / "docs" / "findings-ledger.json"
 PAGES = LEDGER.with_name("findings")
-"""Where a finding may have a page of its own, with its cause."""
+"""Folder of the pages of single findings, with their causes."""
 REVISION_LENGTH = 7
 
 

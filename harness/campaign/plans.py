@@ -165,7 +165,7 @@ CONCURRENCIES = (8, 10, 16, 24)
 KEYS = (1, 2, 5, 10)
 OP_TIMEOUTS_S = (0.7, 2.0, 5.0)
 MORE_KINDS = (0, 0, 1, 1, 2)
-"""How many kinds of fault are combined with the one that was dealt; each entry is as likely as the others."""
+"""Numbers of kinds of fault that may be combined with the one that was dealt; all entries are equally likely."""
 SEEDS = 1_000_000
 
 

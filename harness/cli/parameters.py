@@ -69,7 +69,7 @@ def bugs(context: click.Context) -> Iterable[str]:
 _NAMES: Mapping[str, Callable[[click.Context], Iterable[str]]] = {
     "subjects": subjects, "workloads": workloads, "backends": backends, "nemeses": nemeses, "bugs": bugs,
 }  # fmt: skip
-"""What the value of an option is a name of (`Option.names`) -> the names that a shell completes."""
+"""Sort of names that an option takes (`Option.names`) -> the names that a shell completes."""
 
 
 def spec_option(name: str, default: Any = ..., help_words: str = "") -> Callable[[Decorated], Decorated]:

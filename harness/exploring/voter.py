@@ -207,7 +207,7 @@ class Wrong(NamedTuple):
 
 
 Act = Sent | Replied | Voted | Leads | Marked | Cut | Read | Wrong
-"""What others see of an event, and what the rules look at."""
+"""Effects of an event that others see and the rules look at."""
 
 
 class DeathInEvent(NamedTuple):

@@ -63,7 +63,7 @@ from system_under_test.subject import Bug, Collected, Declares, ProcessState
 from workloads.workload import Workload
 
 _EXECUTABLE = (".py", ".so")
-"""What Python may execute of a run folder; `source_only` leaves out what it compiled."""
+"""Suffixes of the files of a run folder that Python may execute; `source_only` leaves out compiled ones."""
 _CODE_SHOWN = 8
 _CLOCK_NS_MAX = 1 << 62
 """No monotonic clock shows this: it is more than a century.  Differences of such times still fit into 64 bits."""
@@ -241,7 +241,7 @@ def judge(
 
 
 def _signer(root: Path) -> SignerWords:
-    """Who made the run, as results.json holds it.  `evidence` reports a manifest that cannot be read."""
+    """Return the maker of the run as results.json holds it.  `evidence` reports a manifest that cannot be read."""
     try:
         made_by = signer(root)
     except BrokenFile:

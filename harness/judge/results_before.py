@@ -82,7 +82,7 @@ NAMES: Mapping[str, str] = {
 """Name of a result -> its name while the run is judged again."""
 
 SOURCES = ("history.*", "trace/*", "nodes/*/data/**/*.log")
-"""What judging writes once more, as buckets and tables."""
+"""Files that judging writes once more, as buckets and tables."""
 FULL_BYTES = 500_000
 REPORT_BYTES = 4_000_000
 """The report, its plots, and results.json."""

@@ -215,7 +215,7 @@ COLUMNS: Sequence[str] = (
     "dirty", "verdict", "exit_code", "symptom", "violations", "operations", "info", "p99_ms", "faults", "elections",
     "duration_s", "summary",
 )  # fmt: skip
-"""What a listing knows of a run."""
+"""Columns of a listing of runs."""
 
 
 def runs(lake: Lake, wanted: Filter, most: int | None = None) -> list[dict[str, Any]]:

@@ -51,7 +51,7 @@ KEPT, LOST, UNKNOWN = range(3)
 NAMES = ("kept", "lost", "unknown")
 
 SERVERS_NAMED = 3
-"""So many servers are named in a sentence; the others are counted together."""
+"""Servers named in a sentence; the others are counted together."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ OK_MARK = {
     Achieved.INDETERMINATE: "unknown",
     Achieved.NOT_ACHIEVED: "unknown",
 }
-"""What became of a fault -> which mark stands beside it (red is kept for violations)."""
+"""Outcome of a fault -> the mark beside it (red is kept for violations)."""
 
 MOST_MEASURED = 60
 """Measurements of one fault that are shown."""
@@ -160,7 +160,7 @@ class FaultView:
 
     @property
     def what(self) -> str:
-        """What it did to which nodes; its name if nothing recorded that."""
+        """Return its effect on which nodes; its name if nothing recorded that."""
         return self.words or self.name
 
     @property

@@ -40,13 +40,13 @@ from harness.story.operations import TRANSACTIONS, payload, said
 from harness.story.story import Story, trace_words
 
 NEAR_NS = 500_000_000
-"""What is shown first: so much before and after the violation."""
+"""Span before and after the violation that is shown first."""
 FAR_NS = 10_000_000_000
-"""What is on the page at most, so much before and after."""
+"""Longest span before and after it on the page."""
 LINES_MOST = 700
 """Lines on the page; the nearest ones are kept."""
 FILE_MOST_BYTES = 64_000_000
-"""Of a larger file its last bytes are read."""
+"""Bytes that are read at the end of a larger file."""
 _WORDS_MOST = 320
 _PAYLOADS_MOST = 20_000
 _DECIDING = frozenset({"role", "vote", "start", "stop", "fatal", "truncate", "quorum-state"})

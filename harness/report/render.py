@@ -324,7 +324,7 @@ def _cause(
 
 
 def _where(data: ReportData, first: witness.FindingView, lead: ReportedViolation, at_node: str) -> str:
-    """When, on which nodes and under which fault the first violation happened, and when it showed if that was later.
+    """Return time, nodes and fault of the first violation in words, and the time at which it showed if that was later.
     A loss happened where it had been acknowledged; a copy of a log shows none of it.
 
     at_node: "on", or "through" where servers pass requests on to their leader."""

@@ -1,4 +1,4 @@
-"""Who led, who followed and what was committed, from what the nodes say of themselves.
+"""Leaders, followers and committed offsets over time, from the nodes' own reports.
 
 Sources, best first: the trace of each node (exact role changes and high watermarks); what nodes reported of themselves
 when they were asked; the leaders the harness saw (both in the journal).  Where none of them says what a node was, it
@@ -94,7 +94,7 @@ def elections(roles: Sequence[RoleSegment]) -> list[RoleSegment]:
 
 
 def deposed_from(s: RoleSegment, led: Sequence[RoleSegment]) -> int:
-    """When one of a later epoch had been elected, within the segment of a leader; its end if none had."""
+    """Return the first election of a later epoch within the segment of a leader; its end if there was none."""
     newer = min((o.start_ns for o in led if o.epoch > s.epoch and o.node != s.node), default=s.end_ns)
     return min(max(newer, s.start_ns), s.end_ns)
 
@@ -178,7 +178,7 @@ def _of_trace(data: ReportData, node: str) -> list[RoleSegment]:
 
 
 def _died_ns(data: ReportData, node: str, from_ns: int, to_ns: int, default_ns: int) -> int:
-    """When the server of a node ended in this span, else the default."""
+    """Return the end of the server of a node in this span, else the default."""
     ends = (death.time_ns for death in data.outcome.known_deaths if death.node == node)
     return min((end for end in ends if from_ns < end <= to_ns), default=default_ns)
 
@@ -197,7 +197,7 @@ def _of_reports(data: ReportData, reports: Sequence[Report]) -> list[RoleSegment
 
 
 def _of_leaders(data: ReportData, leads: Sequence[SeenLeader], node: str) -> list[RoleSegment]:
-    """When the harness saw this node lead: from then until it saw another leader.  Of the others it saw nothing."""
+    """Return the times at which the harness saw this node lead: each lasts until it saw another leader."""
     ends = [*(leader.time_ns for leader in leads[1:]), data.end_ns]
     out = [
         RoleSegment(node, max(0, lead.time_ns), min(end, data.end_ns), "leader", lead.epoch, node)

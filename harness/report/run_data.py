@@ -41,7 +41,7 @@ NS = 1_000_000_000
 _T = TypeVar("_T")
 
 ROWS_SHOWN_MAX = 5_000_000
-"""Of a longer history the page shows no operations: it would hold all of them in memory, 200 bytes each."""
+"""Longest history whose operations the page shows: it holds all of them in memory, 200 bytes each."""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class Interpreter:
         clock: RunClock,
     ) -> None:
         self.wrong_request: Callable[[object], str] = lambda request: ""
-        """Of the workload: one sentence if it invokes what no client can be given, else ""."""
+        """Function of the workload: one sentence if it invokes what no client can be given, else ""."""
         self._clock = clock
         self.tally = Tally()
         self._placements = placements

@@ -152,7 +152,7 @@ def _same(before: Report, now: Report) -> bool:
 
 EVERY_S = 1.0
 FETCH_LIMIT_S = 2.0
-"""How long a node may take to hand over what is new; then the next look fetches again."""
+"""Seconds that a node may take to hand over what is new; then the next look fetches again."""
 
 LINEARIZABILITY = "linearizability"
 

@@ -24,7 +24,7 @@ from harness.started import program
 from harness.store import Mirror
 
 SPARK_RUNS = 24
-"""How many runs of the same test the spark of a row shows."""
+"""Runs of the same test that the sparkline of a row shows."""
 
 
 @dataclass(frozen=True, slots=True)

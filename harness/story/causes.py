@@ -44,7 +44,7 @@ Leading = Sequence[tuple[int, str]]
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """Who led in a run.  led: nobody where nobody reported it.  forwards: servers pass requests on to the leader.
+    """Leaders of a run.  led: nobody where nobody reported it.  forwards: servers pass requests on to the leader.
     of_keys: each key has a leader of its own, which `led` does not name."""
 
     led: Leading = ()
@@ -92,7 +92,7 @@ class LossCause:
         return 0 if self.before_ns > 0 else 2 if self.healed else 1
 
     def words(self, *, in_full: bool = False) -> str:
-        """When it was acknowledged, as the end of a sentence.  in_full: with what the fault did to which nodes."""
+        """Return the time of its acknowledgement as the end of a sentence.  in_full: with the fault's effect."""
         did = (in_full and self.fault.words) or self.fault.kind or self.fault.card.kind
         named = f"fault {self.fault.card.number} ({did})"
         before = f"in the {ceil(self.before_ns / 1e9)} s before {named}"

@@ -182,7 +182,7 @@ def title_of(name: str, checker: CheckerResult) -> str:
 
 
 def moment_ns(witness: Witness) -> int:
-    """When a violation showed: the answer that no order explains, else the last row; -1 if nothing has a time."""
+    """Return when a violation showed: at the answer that no order explains, else the last row; -1 without a time."""
     answer = _culprits_answer(witness.events, witness.facts)
     timed = [answer] if answer else [*witness.events, *witness.rows, witness.facts]
     return max((number(row.get("time_ns"), -1) for row in timed), default=-1)
@@ -397,7 +397,7 @@ def cause_behind(
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What was acknowledged and lost: when, by which server ("" if that is not known), and when the loss had shown."""
+    """An acknowledged write that was lost: when and by which server ("": not known), and when the loss showed."""
 
     acknowledged_ns: int
     by: str

@@ -229,7 +229,7 @@ def _capital(text: str) -> str:
 
 
 REFUSED_MIN = 10
-"""So many operations of unknown outcome that were refused a connection are worth a sentence."""
+"""Least number of operations of unknown outcome, refused a connection, that are worth a sentence."""
 
 
 def notes(results: Results, outcome: RunOutcome) -> list[str]:

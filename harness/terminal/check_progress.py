@@ -12,7 +12,7 @@ QUIET_S = 2.0
 """Nothing is shown before so many seconds have passed."""
 
 LINE_EVERY_S = 10.0
-"""Where there is no terminal, a line is printed this often."""
+"""Seconds between the lines that are printed where there is no terminal."""
 
 CLEAR_LINE = "\r\x1b[K"
 

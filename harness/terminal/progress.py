@@ -22,7 +22,7 @@ from rich.status import Status
 from harness.story.kinds import name_in_words
 
 QUIET_S = 10.0
-"""Where there is no terminal, a line about the running phase is printed this often."""
+"""Seconds between the lines about the running phase that are printed where there is no terminal."""
 
 
 class Progress:

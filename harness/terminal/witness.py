@@ -177,7 +177,7 @@ def _cycle(story: Story, width: int) -> list[Text]:
 
 
 def _described(transaction: Transaction, width: int) -> list[str]:
-    """Who ran it, how it ended, and what it did, wrapped."""
+    """Return its client, its outcome and its steps, wrapped."""
     head = transaction.who + (f" (rows {transaction.rows})" if transaction.rows else "")
     did = [line for step in transaction.lines for line in textwrap.wrap(step, width, subsequent_indent="  ")]
     if len(did) > _DID_LINES_MOST:

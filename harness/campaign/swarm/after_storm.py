@@ -44,12 +44,12 @@ SESSION_S_MAX = 1.2 * float(KraftBrokers.cluster_settings["brokers"]["session_ti
 STEADY_S = 2 * SESSION_S_MAX + 1.0
 """A broker that was fenced a moment before serves again, and is fenced once more, within a session and a second."""
 CHANGES_MAX = 3
-"""So often the controller may change in the calm: leaders that a storm made still find each other out."""
+"""Changes of the controller allowed in the calm: leaders that a storm made still find each other out."""
 STEADY_S_MAX = (CHANGES_MAX + 2) * STEADY_S
 RESTART_S = 0.3
 LEARNS_LATE, KNOWS_S, SLOW_FSYNC_S = 0.7, 0.5, 3.0
-"""How often a leader learns late that a broker is registered anew, how soon it knows that the broker is fenced, and how
-long an fsync takes then: longer than a broker needs to come back."""
+"""Share of the storms in which a leader learns late that a broker is registered anew, seconds until it knows that the
+broker is fenced, and seconds of an fsync then: more than a broker needs to come back."""
 REFUSED_RIGHT = "a change that can be made is refused"
 
 

@@ -98,7 +98,7 @@ FILE_KINDS: Mapping[str, FileKind] = {
     "partition.metadata": FileKind("partition.metadata", False, _anywhere),
 }
 FLIPS = (*FILE_KINDS, IN_LAST_BATCH, SNAPSHOT, SERVED_SNAPSHOT)
-"""What storms draw from, the likelier the more often."""
+"""Flips that storms draw from; one that stands here twice is twice as likely."""
 MENDED = tuple(name for name, kind in FILE_KINDS.items() if not kind.refused)
 
 

@@ -485,6 +485,6 @@ def change_settings(image: Image) -> tuple[list[Record], int]:
 
 
 def settings_in(image: Image) -> int:
-    """How often they were changed; -1 if the two contradict each other."""
+    """Return the number of their changes; -1 if the two contradict each other."""
     number = int(image.configs("", BROKER_RESOURCE).get(COUNTS, "0"))
     return number if image.features.get(FOLLOWS, 0) == number % 2 else -1

@@ -19,7 +19,7 @@ from typing import Any, Literal
 Layer = Literal["core", "node"]
 LAYERS: tuple[Layer, ...] = ("core", "node")
 BrokersOf = Literal["", "combined", "apart"]
-"""Who registers as a broker: no server, or every server that may vote, or only servers besides."""
+"""Servers that register as brokers: none, or every one that may vote, or only others."""
 BROKERS_OF: tuple[BrokersOf, ...] = ("", "combined", "apart")
 
 FORMAT = "krucible-swarm-1"
@@ -60,7 +60,7 @@ _OF_PARTS: Mapping[str, str] = {"part": "a server has some parts of a snapshot, 
 """Those of clusters whose snapshots are fetched in parts."""
 
 MOMENTS: Mapping[str, str] = {**QUORUM_MOMENTS, **_OF_PARTS, **BROKER_MOMENTS}
-"""What a card can be aimed at, with what it means."""
+"""Moments that a card can be aimed at -> their meaning."""
 
 WORKLOADS = ("register", "list", "repeated")
 SNAPSHOT_INTERVAL_S = 3.0
@@ -217,7 +217,7 @@ FAULTS: Mapping[str, str] = {
     "stranger": "a server of another cluster asks as a voter would, or a program names a leader that there is not",
     "registry": "a broker that is down is unregistered, one gets a block of producer ids, or settings are changed",
 }
-"""What a card can do, with what it means."""
+"""Acts of a card -> their meaning."""
 
 OF_VOTERS = ("voters", "wipe")
 """Faults of clusters whose voters can change."""

@@ -110,9 +110,9 @@ LOST_AGAIN = 0.2
 LEADERS_IN_TURN = 0.25
 APPLY_S = (0.0, 0.0005, 0.004)
 ROLLS_WHILE_SLOW = 0.25
-"""Of the scenarios of whole nodes."""
+"""Share of the scenarios of whole nodes."""
 BROKERS_REGISTER = 0.4
-"""Of the scenarios of whole nodes."""
+"""Share of the scenarios of whole nodes."""
 VOTERS_CHANGE = 0.35
 STRANGERS_ASK = 0.3
 _CHANGES = ("add", "add", "remove", "remove", "update", "two")
@@ -331,7 +331,7 @@ def _unanswered(random: Random, scenario: Scenario) -> list[StormCard]:
 
 
 def _of_eligibility(random: Random, scenario: Scenario) -> list[StormCard]:
-    """Who may lead: the level of ELR, `min.insync.replicas` 1 or 2, unclean elections or none; from the start, and
+    """Rules of who may lead: level of ELR, `min.insync.replicas` 1 or 2, unclean elections or none; from the start, and
     often changed later."""
     later_s = (round(random.uniform(1, max(2.0, scenario.seconds - 2)), 3) for _ in range(random.choice((0, 1, 3))))
     times_s = (0.05, *later_s)

@@ -46,9 +46,9 @@ from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry, Voter
 from system_under_test.kraft.simulated import HANDLER_CPU_S
 
 PORT = 9093
-"""Where bytes arrive, if there are any."""
+"""Port of requests as bytes, if there are any."""
 CALLS_PORT = 1
-"""Where requests arrive as objects."""
+"""Port of requests as objects."""
 OK, REFUSED, UNKNOWN = "ok", "refused", "unknown"
 Operation = tuple[str, str, int | None]
 Value = int | None | tuple[int, ...]

@@ -100,7 +100,7 @@ class Watch:
         self.roles: dict[str, str] = {}
         self.voters: Sequence[Watched] = ()
         self.sets: VoterSets | None = None
-        """Of voters that change; None: all of `voters` vote."""
+        """Sets of voters that change; None: all of `voters` vote."""
         self.brokers: BrokerWatch | None = None
         """None: no brokers register."""
         self._now = now

@@ -95,7 +95,7 @@ class BrokerWatch:
         self._decided: deque[_Decided] = deque()
         self._changed_at: dict[str, int] = {}  # partition -> offset of its last record
         self.fences: Counter[int] = Counter()
-        """How often each broker was fenced."""
+        """Number of each broker -> times that it was fenced."""
 
     @property
     def image(self) -> Image:

@@ -27,7 +27,7 @@ from system_under_test.kraft.raft.messages import FetchSnapshotRequest, FetchSna
 from system_under_test.kraft.raft.voters import VoterHistory, VoterSet
 
 SLOWEST_CLOCK = 0.9
-"""Of the clocks of a storm: so many of its seconds pass in one real second."""
+"""Seconds that pass on the slowest clock of a storm in one real second."""
 QUORUM_S = Timing().check_quorum_factor * Timing().fetch_timeout_s / SLOWEST_CLOCK
 """No leader has a longer period in which it must hear a majority."""
 MARGIN_S = 0.1

@@ -211,9 +211,9 @@ _MOMENTS_OF: Mapping[str, Sequence[str]] = {
     "unattached": ("started", "vote"),
     "resigned": ("resigned",),
 }
-"""When a server has a role."""
+"""Role -> moments at which a server has it."""
 ALL_AIMS = tuple(f"{fault} / {role} / {phase}" for fault in AIMED for role in _MOMENTS_OF for phase in PHASES)
-"""As the rows of a swarm name what struck."""
+"""Aims in the words in which the rows of a swarm name them."""
 
 
 @dataclass(slots=True)

@@ -47,7 +47,7 @@ from simulation.network import LOST_AGAIN_S_MAX, Impairment, Link, SimulatedNetw
 
 SET_UP_S = 30.0
 STOP_S, STOP_OF_BROKER_S = 1.5, 8.0
-"""How long a server that is stopped in order may take."""
+"""Seconds that a server, and one that is a broker, may take for an orderly stop."""
 
 
 @dataclass(slots=True)

@@ -159,7 +159,7 @@ def reach(data: ReportData, facts: Mapping[str, Any], rows: Sequence[Mapping[str
 
 @dataclass(slots=True)
 class TracedLog:
-    """What rows of a node's trace say of its log: end, end on disk, high watermark (None: not known), and its role."""
+    """A log as rows of a node's trace show it: end, end on disk, high watermark (None: not known), and the role."""
 
     end: int = -1
     durable: int = -1
@@ -227,7 +227,7 @@ def log_table(data: ReportData, rows: Sequence[Mapping[str, Any]]) -> LogTable |
 
 
 def ballots(data: ReportData, rows: Sequence[Mapping[str, Any]]) -> list[Ballots]:
-    """Who voted for whom, and who led, in every epoch whose votes or elections the witness is about (at most 3)."""
+    """Return votes and leaders of every epoch whose votes or elections the witness is about (at most 3)."""
     about = [r for r in rows if r.get("event") == "vote" or (r.get("event") == "role" and r.get("role") == "leader")]
     epochs = sorted({number(r.get("epoch"), -1) for r in about})[:3]
     out = []

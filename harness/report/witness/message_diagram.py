@@ -1,4 +1,4 @@
-"""Who asked whom, what was cut, and what each node knew: a diagram of messages around one violation.
+"""A diagram of messages around one violation: who asked whom, what was cut, and what each node knew.
 
 Clients and servers are lines, time runs to the right.  Only what was recorded is drawn:
 
@@ -404,7 +404,7 @@ def _entry(data: ReportData, op: WindowOp, until_ns: int) -> DrawnWrite | None:
 
 
 def _reached(table: pa.Table, event: str, offset: int, epoch: int, since_ns: int) -> int | None:
-    """When a node's log, or its mark, first went beyond an offset in an epoch.  In another epoch a log may hold
+    """Return when a node's log, or its mark, first passed an offset in an epoch.  In another epoch a log may hold
     something else there: a deposed leader goes on to append its own entries."""
     mask = pc.and_(pc.equal(table["event"].cast(pa.string()), event), pc.greater(table["offset"], offset))
     mask = pc.and_(mask, pc.and_(pc.equal(table["epoch"], epoch), pc.greater_equal(table["time_ns"], since_ns)))

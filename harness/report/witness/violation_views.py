@@ -34,7 +34,7 @@ from harness.story.kinds import kind_of
 from harness.story.story import RowTable, Story, message_tables, row_tables, story_of
 
 BRIEF_FROM = 2
-"""Of one kind so many violations are drawn; the others are folded away, with a sentence each."""
+"""Violations of one kind that are drawn; the others are folded away, with a sentence each."""
 
 DIAGRAMS_MOST = 2
 """Violations whose messages are drawn: the leading one and its cause."""
