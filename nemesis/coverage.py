@@ -170,7 +170,7 @@ def _reader_at_each_side(look: Look, cut: Collection[Link]) -> bool:
 
 
 def leader_now(statuses: Sequence[NodeStatus], running: Collection[str]) -> LeaderNow | None:
-    """Who leads in the highest epoch any node reports; None while no node does, or if that node is not running.
+    """Return the leader of the highest epoch any node reports; None while there is none, or if it is not running.
 
     A node that calls itself leader is believed before what others report of it.  If two claim the same epoch (the
     checkers judge that), the first by name is taken, so that equal reports give an equal answer.
@@ -192,15 +192,15 @@ ACKNOWLEDGED_MOMENT = "acknowledged"
 """A write was acknowledged while a new leader led."""
 HEALED_MOMENT = "healed"
 HEAL_MOMENTS = (*MOMENTS, ACKNOWLEDGED_MOMENT, HEALED_MOMENT)
-"""What a heal can wait for."""
+"""Moments that a heal can wait for."""
 
 MOMENT_WAIT_S = 6.0
-"""How long a card waits for its moment; then it is skipped."""
+"""Seconds that a card waits for its moment; then it is skipped."""
 ANY_LINE = "any"
 """Instead of a line: a moment of the system drawn with the seed, or an unusual line where it names none."""
 LINE_PRINTED_BY = (LEADER, FOLLOWER)
 LINE_WAIT_S = 20.0
-"""How long a card waits for a line; then it is skipped."""
+"""Seconds that a card waits for a line; then it is skipped."""
 LOOK_EVERY_S = 0.05
 """A new leader is hit within this time and the time that the nodes need to report."""
 

@@ -276,7 +276,7 @@ def _may_overlap(before: Kind | None, kind: Kind) -> bool:
 
 
 def _fitted(play: _Play, at_s: float, earliest_s: float, last_s: float) -> tuple[float, list[FigureStep]] | None:
-    """When the play begins and the steps that end in time; None if not even one does."""
+    """Return the play's begin and its steps that end in time; None if not even one does."""
     if at_s + play.length_s <= last_s:
         return at_s, list(play.steps)
     at_s = max(earliest_s, min(at_s, last_s - play.length_s))

@@ -55,7 +55,7 @@ from nemesis.resolve import (
 )
 
 LAST_LOOK_LIMIT_S = 1.0
-"""How long a run that is broken off measures its faults once more before it heals them."""
+"""Seconds in which a run that is broken off measures its faults once more before it heals them."""
 MEASURE_AGAIN = 4
 """A sender starved of CPU gets more windows, and they add up; a link seen open when ordered cut gets none."""
 LATE_HOLD_S = 1.5
@@ -64,7 +64,7 @@ order may take ten seconds.  No card holds for longer than it says because of th
 COPY_HOLD_S_MIN = 2.5
 """A fault that holds for less is not followed by `before_heal`: there is no time in which to copy anything."""
 COPY_FIRST_S = 1.0
-"""How long before the heal the first `before_heal` begins; later ones begin as long before as the last one took."""
+"""Seconds before the heal at which the first `before_heal` begins; later ones take the duration of the last one."""
 COPY_LATE_S_MAX = 1.0
 MEASURED_BEFORE_HEAL_S = 0.05
 """The last window of a hold is counted this long before the heal is due."""
@@ -369,7 +369,7 @@ async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
 
 
 HEAL_PROOF_LIMIT_S = 5.0
-"""How long a heal may take to show: address resolution and a restarted process need a moment."""
+"""Seconds that a heal may take to show: address resolution and a restarted process need a moment."""
 HEAL_ALL_LIMIT_S = 40.0
 POLL_S = 0.2
 

@@ -43,16 +43,16 @@ POLL_S = 0.2
 PART_LOOK_EVERY_S = 0.005
 """Parts of one fault begin within 50 ms of each other, and what waits for a heal follows it as fast."""
 LEADER_WAIT_S = 5.0
-"""How long a card that names the leader waits for one."""
+"""Seconds that a card that names the leader waits for one."""
 FREE_WAIT_S = 5.0
-"""How long a card waits, at least, for another fault of its nodes to end."""
+"""Least seconds that a card waits for another fault of its nodes to end."""
 READY_WAIT_S = 12.0
-"""How long a card waits until the system can take a fault of a kind that must find it whole; then it is skipped."""
+"""Seconds that a card of a kind that must find the system whole waits for that; then it is skipped."""
 READY_LOOK_EVERY_S = 0.2
 LINE_SHOWN = 100
 """Characters of the line that a card waited for, in the words of its fault."""
 COPY_WAIT_S = 2.0
-"""How long a card with too few running servers waits for those that only stand still while their data is copied."""
+"""Seconds that a card with too few running servers waits for those that stand still while their data is copied."""
 
 
 @dataclass(frozen=True, slots=True)

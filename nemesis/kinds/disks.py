@@ -179,7 +179,7 @@ _POWER_WORDS = {
     RECENT: "lost power: what was changed in the last 5 s and not fsynced is gone",
 }
 AT_FSYNC_S_MAX = 4.0
-"""How long a power loss that is aimed at an fsync waits for it; then it is skipped."""
+"""Seconds that a power loss that is aimed at an fsync waits for it; then it is skipped."""
 _LOOK_S = 0.01
 
 _LOSSES: Mapping[str, tuple[str, Target]] = {

@@ -57,7 +57,7 @@ def grudge_graph(nodes: Iterable[str], cut: Collection[Link]) -> networkx.DiGrap
 
 
 def talking(grudge: networkx.DiGraph) -> networkx.Graph:
-    """Who can still talk: an edge joins two nodes that hear each other."""
+    """Return the graph of nodes that can still talk: an edge joins two that hear each other."""
     import networkx
 
     return networkx.complement(grudge).to_undirected(reciprocal=True)
