@@ -64,7 +64,7 @@ class VolatileDisk:
         self.capacity_bytes: int | None = None
         self.failing: dict[str, int] = {}
         self.lost_changes = 0
-        """How many changes the crash that left this disk behind took back, wholly or in part."""
+        """Changes that the crash that left this disk behind took back, wholly or in part."""
         self.on_beside: Callable[[Callable[[], None]], None] = _in_a_turn_of_its_own
         """Takes what an fsync beside the loop is to do, and does it later."""
         self._folders: dict[str, _Folder] = {"": _Folder()}

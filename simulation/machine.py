@@ -21,9 +21,9 @@ from simulation.network import SimulatedNetwork
 State = Literal["running", "stopped", "dead"]
 
 EPOCH_NS = 1_700_000_000 * 10**9
-"""What a right wall clock shows when the loop begins."""
+"""Time on a correct wall clock when the loop begins."""
 FSYNC_S = (0.0002, 0.003)
-"""How long an fsync beside the loop takes, at least and at most."""
+"""Least and most seconds of an fsync beside the loop."""
 FSYNCED = "fsync"
 """The kind of the end of an fsync beside the loop, for `Process.costs`."""
 KILLED = -9
