@@ -55,12 +55,12 @@ CANNOT_BE_MADE = "the client cannot be made: "
 
 
 MISTAKE_IN_CODE = "mistake in the code of the client: "
-"""How the error of an outcome begins where the author's own code is wrong.  The run ends."""
+"""Beginning of the error of an outcome where the author's own code is wrong.  The run ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Who a process is: where it runs, and whom it trusts.
+    """Identity of a process: where it runs, and whom it trusts.
 
     follows: True = goes to the controller of the highest epoch seen; False = stays with the controller it
         knows until that one refuses it (without such processes no request reaches a deposed leader, and stale
@@ -137,13 +137,13 @@ class Client:
     `answered` states it afterwards where it is known."""
 
     connection: Any = None
-    """What `open` returned."""
+    """Connection that `open` returned."""
 
     answered: str = ""
     """A method may set it to the name of the server that answered.  By default it is the one that `open` was given."""
 
     harmless: bool = False
-    """Whether nothing that a method has sent so far can change anything: a failure then proves that nothing happened.
+    """True if nothing that a method has sent so far can change anything: a failure then proves that nothing happened.
 
     A method starts with the value of its class.  It sets False before the first request that can change anything, and
     may set True again once an answer proved that nothing was changed."""

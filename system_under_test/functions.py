@@ -32,7 +32,7 @@ Given = Literal[
     "payload value",
     "fields",
 ]
-"""What of a request a method is given, in this order.  fields: the elements of a payload that is a list."""
+"""Parts of a request that a method is given, in this order.  fields: the elements of a payload that is a list."""
 Answer = Literal[
     "nothing",
     "number",
@@ -47,7 +47,7 @@ Answer = Literal[
     "registers",
     "anything",
 ]
-"""What a method returns.  lists, registers: the steps of a transaction, with a list or one number in each read.
+"""Result of a method.  lists, registers: the steps of a transaction, with a list or one number in each read.
 anything: whatever JSON can hold."""
 
 _EXPECTED: Mapping[Answer, str] = {
@@ -65,7 +65,7 @@ _EXPECTED: Mapping[Answer, str] = {
     "anything": "what JSON can hold: numbers, texts, lists and dictionaries with texts as keys",
 }
 _LARGEST = 2**63 - 1
-"""Of a value in a history: Arrow's int64."""
+"""Largest value in a history: Arrow's int64."""
 
 
 @dataclass(frozen=True, slots=True)

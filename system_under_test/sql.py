@@ -207,7 +207,7 @@ class SqlSystem(System):
 
 
 class RemoteError(Exception):
-    """What the library behind a `SqlSystem` raised: class and text."""
+    """An error that the library behind a `SqlSystem` raised: class and text."""
 
 
 class Remote:

@@ -45,7 +45,7 @@ JARS = "$KRUCIBLE_JARS"
 TOPICS = "topics"
 """Name of the logs of topics, whose replicas are compared."""
 METADATA_FOLDER = "__cluster_metadata-0"
-"""How Kafka names its folder."""
+"""Kafka's name of its folder."""
 
 _FIND_IN_WHEELS = """
 import os, sys

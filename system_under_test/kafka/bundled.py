@@ -33,7 +33,7 @@ _SHOWN_BY: Mapping[str, tuple[str, ...]] = {
     of_controller.UNCLEAN_BY_DEFAULT: ("partition",),
 }
 _FAULTS = r"Encountered [a-z ]+ fault: (?:Error loading metadata|Error generating new metadata|Unable to apply).*"
-"""How Kafka complains of records that it cannot replay."""
+"""Complaints of Kafka about records that it cannot replay."""
 DUMPED = "read-by-kafka"
 """Folder of a node's logs: files of a bundled controller, and what Kafka's own tool reads in them."""
 _FILES = f"$(ls -d {{0}}/{DUMPED}/*.log {{0}}/{DUMPED}/*.checkpoint 2>/dev/null | paste -sd,)"

@@ -15,7 +15,7 @@ from system_under_test.kafka.offsets import NoCoordinator, OffsetsClient
 from system_under_test.kafka.records import ATTEMPT_MS, NotAppended
 
 LIMIT_MS = 5000
-"""Of a transaction: the coordinator aborts it then."""
+"""Milliseconds after which the coordinator aborts a transaction."""
 
 
 class NeverCommitted(Exception):

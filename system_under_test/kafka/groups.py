@@ -16,7 +16,7 @@ from system_under_test.kafka.records import ATTEMPT_MS, TO_END, RecordsClient
 COMMIT_FIRST = "commit-before-processing"
 POLL_S, RECORDS_MAX = 0.2, 100
 CRASH_EVERY, FIRST_CRASH = 40, 8
-"""Of the polls that showed records, the numbers at which a consumer crashes."""
+"""Period of a consumer's crashes, and its first one, counted in polls that showed records."""
 
 
 class Crashed(Exception):

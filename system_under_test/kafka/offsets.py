@@ -20,7 +20,7 @@ OFFSETS = "__consumer_offsets"
 TOPIC = "krucible"
 """The topic whose offsets are committed."""
 QUICK_S, PATIENT_S = 0.8, 15.0
-"""How long a broker may take to answer a client that follows, and one that stays."""
+"""Seconds that a broker may take to answer a client that follows, and one that stays."""
 _MANY_GROUPS = [f"g{number:05}" for number in range(8000)]
 _PAUSE_S, _IDLE_PAUSE_S, _IDLE_ANSWER_S = 0.002, 0.2, 0.008
 """Pauses between questions of lag, and how quickly a broker answers that coordinates none of the groups."""

@@ -32,7 +32,7 @@ from system_under_test.subject import Completed, SimulatedMachine
 
 CANNOT_START = 1
 INTERPRETER_S = 0.3
-"""How long an interpreter takes to start."""
+"""Seconds that an interpreter takes to start."""
 
 
 class SimulatedKraft:

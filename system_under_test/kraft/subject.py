@@ -272,7 +272,7 @@ class Kraft(System):
     notices_damage: Mapping[str, str] = {"flip": NOTICED, "truncate": NOTICED, "wipe": "*"}
     simulated = "system_under_test.kraft.simulated:SimulatedKraft"
     cluster_settings: Mapping[str, Any] = {}
-    """What every node's configuration has beyond that of `node/config.py`'s defaults."""
+    """Settings of every node beyond the defaults of `node/config.py`."""
 
     def __init__(self) -> None:
         self._heard: dict[str, Hearsay] = {}

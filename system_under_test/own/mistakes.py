@@ -30,7 +30,7 @@ from system_under_test.subject import FAILOVER_S_MAX, Artefact, Crate, Jars, Nee
 from system_under_test.system import METADATA, METADATA_FOLDER, System
 
 _PROVES_NOTHING = (TimeoutError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError, EOFError)
-"""What the end of a connection or of patience raises: the request may have reached the server."""
+"""Errors at the end of a connection or of a timeout: the request may have reached the server."""
 _PROCESS_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _NEAR = 0.85
 """Similarity from which a name is taken for a misspelled one: one wrong letter in a name of seven."""
@@ -104,7 +104,7 @@ _NEEDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         'Jars(made=Artefact(…)) or Jars(folders=("…",))',
     ),
 }
-"""The same, of the fields of `needs`."""
+"""Field of `needs` -> whether a value is of the right kind, and in words what it must be."""
 
 
 def check_declared(system: System, client: type[Client] | None, main: Path, *, kept: bool = False) -> None:

@@ -46,7 +46,7 @@ from system_under_test.own.mistakes import check_refused, code_of, line_of, mist
 from system_under_test.own.read_own_system import NoSystem, read_files
 
 FOLLOW_EVERY_S = 0.5
-"""How often a client that follows the leader looks who leads."""
+"""Seconds between the looks for the leader of a client that follows it."""
 CLOSE_S = 0.3
 _PR_SET_PDEATHSIG = 1
 _NOWHERE = Path("/krucible-own")
@@ -305,9 +305,9 @@ def _words(problem: BaseException, folder: Path) -> str:
 
 
 GRACE_S = 0.3
-"""How long beyond its limit a process may take before it is killed."""
+"""Seconds beyond its limit that a process may take before it is killed."""
 LAST_WORDS_S = 0.5
-"""How long the end of a killed process is awaited.  With GRACE_S it stays below the patience of the harness (1 s)."""
+"""Seconds that the end of a killed process is awaited.  With GRACE_S it stays below the harness' patience (1 s)."""
 LINE_BYTES_MAX = 1 << 26
 
 

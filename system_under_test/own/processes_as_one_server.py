@@ -117,11 +117,11 @@ NO_LIFE = -1
 ENDED = re.compile(r"(?P<process>[^/]+) ended with status -?\d+; the others are killed")
 """The last line in the output of a server of several processes, where one of them ended."""
 COMPLAINTS_MAX = 20
-"""So many different complaints of one life in one file are kept."""
+"""Different complaints of one life in one file that are kept."""
 _EXCERPT_CHARACTERS, _REASON_CHARACTERS = 2000, 200
 _LAST_LINES, _LAST_CHARACTERS = 3, 300
 _LINE_BEGINS, _LINE_ENDS = 130, 60
-"""Of a line that is too long: errors begin with what happened, and often end with where."""
+"""Characters kept of a line that is too long: errors begin with what happened, and often end with where."""
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 

@@ -69,12 +69,12 @@ from system_under_test.system import METADATA, TOPICS, Command, OwnNode, System,
 T = TypeVar("T")
 _LOG = logging.getLogger("krucible")
 FOLDER = "subject"
-"""Of a run folder: where the files of the system are kept."""
+"""Folder of a run folder that keeps the files of the system."""
 _MAIN = "main.json"
 _COMMAND_S = 10.0
 _LAST_CHARACTERS = 300
 NO_LEADER = "status: epoch, no leader"
-"""What recovery may have looked at.  A server that is out of its cluster can say this much, so it proves nothing."""
+"""Words of a look of recovery that proves nothing: a server that is out of its cluster can say this much."""
 _GO = b"\xff Go buildinf:"
 """Go's linker writes it near the beginning of the data of each program."""
 _GO_CLOCK = "it is written in Go, which reads the clock without the C library, so no clock of it can be shifted"

@@ -91,7 +91,7 @@ class Lifecycle:
 
     @property
     def due_s(self) -> float:
-        """When `ask` is to be called next."""
+        """Return the time at which `ask` is to be called next."""
         return math.inf if self.state is LifeState.STOPPED else min(self._due_s, self._leave_by_s)
 
     def ask(self, now_s: float, metadata_offset: int) -> Ask | None:
@@ -152,7 +152,7 @@ class Answered:
 
     @property
     def due_s(self) -> float:
-        """When `look` has something to report if no answer arrives; infinity while nothing can change."""
+        """Return when `look` has something to report if no answer arrives; infinity while nothing can change."""
         return self._sent_s + self._within_s if self._lately else math.inf
 
     def look(self, now_s: float) -> str | None:

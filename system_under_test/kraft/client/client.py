@@ -40,7 +40,7 @@ from system_under_test.kraft.wire.translate import TOPIC
 from system_under_test.kraft.wire.versions import OUR_PREFIX
 
 FIRST_SHARE = 0.4
-"""Of an operation's time, where a planted bug needs time for a second attempt."""
+"""Share of an operation's time for the first attempt, where a planted bug makes a second one."""
 
 
 def connect(
@@ -195,7 +195,7 @@ REFRESH_S = 0.15
 HURRY_S = 0.05
 """After a refusal the next question is sent at once, but not more often than this."""
 PATIENCE_S = 0.5
-"""How long one node may take to answer."""
+"""Seconds that one node may take to answer."""
 
 _QUESTION = describe.DescribeQuorumRequest(
     topics=(describe.TopicData(topic_name=TOPIC, partitions=(describe.PartitionData(partition_index=0),)),)

@@ -264,7 +264,7 @@ def _write_trace(path: Path, folder: Path, started_monotonic_ns: int, promised_s
 
 
 RECORDS_MAX = 50_000
-"""Of one log; about a second.  The states behind them are not computed."""
+"""Records of one log that are replayed, in about a second.  The states behind them are not computed."""
 
 
 def replayed(folder: Path) -> Iterator[tuple[int, int]]:

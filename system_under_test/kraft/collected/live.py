@@ -24,7 +24,7 @@ from system_under_test.kraft.collected.trace_files import table_of
 from system_under_test.subject import Collected, Node
 
 READ_SIZE_BYTES_MAX = 1 << 24
-"""Of a log at a time; no batch is larger than 8 MiB."""
+"""Limit of one read of a log; no batch is larger than 8 MiB."""
 
 
 class LiveNode:

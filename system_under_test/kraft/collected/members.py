@@ -101,7 +101,7 @@ class Hearsay:
 
 
 CHANGE_S_MAX = 12.0
-"""How long the quorum may take to agree, once everything that takes part runs."""
+"""Seconds that the quorum may take to agree, once everything that takes part runs."""
 _PROGRAM_S_MAX = 8.0
 """Further seconds for an interpreter to start and end on a loaded machine: the tool's, or a joining server's."""
 

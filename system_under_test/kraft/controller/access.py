@@ -299,7 +299,7 @@ WHOLE = {"producer_byte_rate", "consumer_byte_rate", "connection_creation_rate"}
 """Quotas whose value must be a whole number."""
 
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2
-"""How a component of a filter matches: a name, the default entity, or either."""
+"""Matches of a component of a filter: a name, the default entity, or either."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,7 @@ class Sessions:
         self._by_broker.pop(broker, None)
 
     def next_deadline_s(self, image: Image) -> float | None:
-        """When the next broker that is not fenced has been silent for too long; None without such a broker."""
+        """Return when the next broker that is not fenced has been silent for too long; None without such a broker."""
         waiting = [s.heard_s for number, s in self._by_broker.items() if _is_unfenced(image, number)]
         return min(waiting) + self._timeout_s if waiting else None
 

@@ -76,7 +76,7 @@ class Definition:
 
 
 VALUE_MAX_BYTES = 2**15 - 1
-"""What a string of Kafka's older versions can hold.  A longer value could be written but never described."""
+"""Longest string of Kafka's older versions.  A longer value could be written but never described."""
 
 _INT_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1

@@ -500,7 +500,7 @@ _APPLY: dict[type, Callable[[Image, Any], None]] = {
     **dict.fromkeys(TABLES, Image._enter),
     **dict.fromkeys(REMOVERS, Image._take_away),
 }
-"""What a record of each type does."""
+"""Type of a record -> its effect on an image."""
 
 _ENDS_TRANSACTION = frozenset({EndTransactionRecord, AbortTransactionRecord})
 

@@ -293,7 +293,7 @@ def _after(partition: PartitionRecord, record: PartitionChangeRecord | None) -> 
 
 
 ELECTIONS_MAX = 1000
-"""Of one round of balancing."""
+"""Elections of one round of balancing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +310,7 @@ class DutySettings:
 
 
 NO_DUTIES = DutySettings(balance_interval_s=None, no_op_interval_s=None)
-"""Of a cluster whose brokers do not register."""
+"""Duties in a cluster whose brokers do not register."""
 
 
 class Duties:

@@ -40,7 +40,7 @@ from system_under_test.kraft.records.metadata import (
 
 NAME_MAX_CHARACTERS = 249
 RECORDS_MAX = 10_000
-"""Of one request: its records must fit into one atomic batch (Kafka's MAX_RECORDS_PER_USER_OP)."""
+"""Records of one request, which must fit into one atomic batch (Kafka's MAX_RECORDS_PER_USER_OP)."""
 DEFAULT_PARTITIONS = 1
 DEFAULT_REPLICATION_FACTOR = 1
 RESERVED = "__cluster_metadata"

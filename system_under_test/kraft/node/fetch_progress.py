@@ -70,7 +70,7 @@ class FetchProgress:
 
 
 LEASE_SHARE = 0.75
-"""Of the fetch timeout; the rest is for messages on their way."""
+"""Share of the fetch timeout; the rest is for messages on their way."""
 
 _NEVER_MS = -(1 << 62)
 

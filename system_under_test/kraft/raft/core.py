@@ -138,7 +138,7 @@ class Core:
         return self._step(now, partial(_tick, self._voter, now))
 
     def deadline(self) -> float:
-        """When `tick` is needed next; may lie in the past, or be infinite."""
+        """Return when `tick` is needed next; may lie in the past, or be infinite."""
         return self._deadline
 
     def on_request(self, now: float, token: int, connection: int, request: RaftRequest) -> list[Effect]:
@@ -251,7 +251,7 @@ def _shutdown(voter: Voter, now: float) -> None:
 
 
 def _timer(voter: Voter) -> float:
-    """When the state itself wants to act; what it wants to send is in `_send_wanted`."""
+    """Return when the state itself wants to act; what it wants to send is in `_send_wanted`."""
     match voter.state:
         case Leader() as leader:
             first = min(leader.news_at, leader.mark_at, leader.quorum_deadline)

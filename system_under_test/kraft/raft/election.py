@@ -163,7 +163,7 @@ def recognise(voter: Voter, now: float, leader_id: int | None, epoch: int) -> No
 
 
 def led_by(voter: Voter) -> int | None:
-    """Who leads or led the voter's epoch, as far as it knows."""
+    """Return the leader, present or past, of the voter's epoch, as far as it knows."""
     return voter.me if voter.role == Role.RESIGNED else voter.leader_id
 
 

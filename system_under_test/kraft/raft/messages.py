@@ -254,7 +254,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who this replica is, and who votes as long as the log names no voters (`raft/voters.py`).
+    """Identity of this replica, and the voters as long as the log names none (`raft/voters.py`).
 
     observer: it is none of the voters.  It follows the log, never votes and is never voted for, and the leader counts
     it for nothing.

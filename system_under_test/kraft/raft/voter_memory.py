@@ -148,11 +148,11 @@ class Voter:
                 return None
 
     def election_timeout(self, now: float) -> float:
-        """When an election that begins now has failed: drawn from [t, 2t), so that split votes do not repeat."""
+        """Return when an election that begins now has failed: drawn from [t, 2t), so that split votes do not repeat."""
         return now + self.timing.election_timeout_s * (1 + self.random.random())
 
     def fetch_timeout(self, now: float) -> float:
-        """When a leader that has just been heard must be presumed lost: drawn from [t, 1.1 t).
+        """Return when a leader that has just been heard must be presumed lost: drawn from [t, 1.1 t).
 
         Kafka takes t itself.  But followers that wait for news are all answered in the same instant.  With t itself
         they would all lose a leader in the same instant too, vote for themselves, and wait out an election timeout.

@@ -460,7 +460,7 @@ def canonical(value: bytes) -> bytes:
 _PREFIX_BYTES = 3
 """Frame version, type and version, as long as each takes one byte."""
 _READERS: dict[bytes, Reader] = {}
-"""What reads a struct behind these bytes: a start decodes every record of the log, and most are of one type."""
+"""Prefix of a record -> the reader of its struct: a start decodes every record, and most are of one type."""
 
 
 def _prefix(value: bytes) -> tuple[int, int, int]:

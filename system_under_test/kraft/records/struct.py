@@ -365,7 +365,7 @@ class StructCodec:
         self._by_version: dict[int, WireType] = {}
 
     def _compile(self, version: int) -> WireType:
-        """When it is first used: most versions never are, and a node must start fast."""
+        """Compile a version at its first use: most versions have none, and a node must start fast."""
         if not 0 <= version <= self.version_max:
             raise Malformed(f"version {version} of {self._cls.__name__}, which has 0 to {self.version_max}")
         made = self._by_version[version] = _struct(self._cls, _fields_of(self._cls, version))

@@ -31,7 +31,7 @@ NO_OPERATIONS = -(2**31)
 """The client did not request, or may not see, which operations are authorized."""
 
 _LATEST, _EARLIEST = -1, -2
-"""What ListOffsets says in place of a timestamp."""
+"""Values of ListOffsets in place of a timestamp."""
 
 _TOPIC_IDS_SINCE = 12
 """Metadata has a field for topic ids since version 10, but may ask by it, with a null name, only since this one."""

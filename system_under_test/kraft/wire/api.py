@@ -118,7 +118,7 @@ CONTROLLER_APIS = frozenset(
         LIST_PARTITION_REASSIGNMENTS,
     }
 )
-"""What only the active controller can answer."""
+"""Requests that only the active controller can answer."""
 
 PARTITIONS_OF_A_RESPONSE_MAX = 2000
 """Kafka's max.request.partition.size.limit, for DescribeTopicPartitions."""
@@ -463,7 +463,7 @@ FORWARDABLE = frozenset({*CONTROLLER_APIS, *admin.CHANGES, DESCRIBE_QUORUM}) - {
     BROKER_REGISTRATION,
     CONTROLLER_REGISTRATION,
 }
-"""What a broker hands on for its clients: not what brokers and controllers ask for themselves."""
+"""Requests that a broker forwards for its clients, without those that brokers and controllers make for themselves."""
 
 
 def _is_principal(data: bytes) -> bool:

@@ -41,7 +41,7 @@ Entity = Any
 
 _REQUEST_PREFIX = struct.Struct(">hhih")
 _UNREADABLE = (SerialError, ValueError, TypeError, LookupError, struct.error)
-"""What kio raises over bytes that are no entity; over tagged fields it does not know, too."""
+"""Errors that kio raises over bytes that are no entity; over tagged fields it does not know, too."""
 
 
 class MalformedFrame(ValueError):

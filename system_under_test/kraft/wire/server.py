@@ -67,7 +67,7 @@ IDLE_LIMIT_S = 600.0
 """A connection without a request for so long is closed (Kafka's connections.max.idle.ms)."""
 
 BUFFERED_MAX_BYTES = 1 << 16
-"""What a client may send ahead while its last request is being answered; then reading pauses."""
+"""Bytes that a client may send ahead while its last request is being answered; then reading pauses."""
 
 FILES_RESERVED = 64
 """Open files that are not connections of clients: the log, the trace, the connections to other voters."""

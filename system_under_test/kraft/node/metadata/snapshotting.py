@@ -151,7 +151,7 @@ def _values(image: Image, bugs: Collection[str]) -> Iterator[bytes]:
 
 
 SLICE_RECORDS = 500
-"""How many committed records are applied before the loop gets its turn; one batch is never parted."""
+"""Committed records that are applied before the loop gets its turn; one batch is never split."""
 SPARSE_RECORDS = 5_000
 """With more than these to replay, a state is reported only each REPORT_RECORDS and at the end."""
 REPORT_RECORDS = 20_000

@@ -209,7 +209,7 @@ class StateMachine:
 
 
 LINGER_S = 0.002
-"""How long a write waits for others to share its append and fsync with (Kafka: 25 ms, also if nothing is in flight)."""
+"""Seconds that a write waits for others to share its append and fsync (Kafka: 25 ms, also if none is in flight)."""
 
 BATCH_MAX_BYTES = 8 << 20
 BATCH_MAX_RECORDS = 10_000
