@@ -28,7 +28,7 @@ from typing import Protocol
 from system_under_test.client import Outcome, Placement, Request
 
 VALUES_PER_TURN = 8
-"""How many fresh values one request may use: a transaction has at most five steps."""
+"""Fresh values that one request may use: a transaction has at most five steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +280,7 @@ def _zipf_weights(count: int, exponent: float) -> list[float]:
 
 
 BACKLOG_S = 1.0
-"""How far a thread may fall behind its schedule and still catch up; what is further behind is dropped."""
+"""Seconds that a thread may fall behind its schedule and still catch up; requests further behind are dropped."""
 
 
 class Pace(Protocol):
@@ -323,7 +323,7 @@ class Bursts:
 
 @dataclass(frozen=True, slots=True)
 class ThreadPace:
-    """When one thread invokes.  rate_hz: of this thread; 0 = without a pause.  until, began: of a monotonic clock, in
+    """Pace of one thread.  rate_hz: of this thread; 0 = without a pause.  until, began: of a monotonic clock, in
     seconds."""
 
     rate_hz: float
@@ -335,6 +335,6 @@ class ThreadPace:
         return 1 / (self.rate_hz * self.pace.factor(now - self.began)) if self.rate_hz else 0.0
 
     def after(self, due: float, now: float, rng: Random) -> float:
-        """When the next request is due, after one that was due at `due` and has its outcome now."""
+        """Return when the next request is due, after one that was due at `due` and has its outcome now."""
         mean_gap_s = self.mean_gap_s(now)
         return max(due + rng.expovariate(1 / mean_gap_s), now - BACKLOG_S) if mean_gap_s else now

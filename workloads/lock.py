@@ -28,15 +28,14 @@ from workloads.workload import Workload
 HELD_S = 0.1
 """Mean time for which a thread holds a lock (`held_s`)."""
 HELD_LONG_S = 6.0
-"""The same for LONG_SHARE of the holds, longer than a lease that is not kept alive (`held_long_s`, `long_share`)."""
+"""Mean time of LONG_SHARE of the holds, longer than a lease that is not kept alive (`held_long_s`, `long_share`)."""
 LONG_SHARE = 0.1
 HELD_TIMES = 3
 """A hold lasts at most so many times its mean."""
 WRITES = 2
-"""How often a holder of a fenced lock writes to what the lock protects."""
+"""Writes of a holder of a fenced lock to what the lock protects."""
 RELEASES_MAX = 20
-"""How often a thread tries to release a lock whose release certainly did not happen; then it believes the lock is
-lost."""
+"""Attempts to release a lock whose release certainly did not happen; then its thread believes the lock is lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ VALUES = 4
 """Values of `cas-register`."""
 KEYS_A_REGISTER = 10
 REPEATED_SHARE = 0.3
-"""Of writes among the requests of a thread of `repeated-register` that both reads and writes."""
+"""Share of writes among the requests of a thread of `repeated-register` that both reads and writes."""
 DIGEST_SHARE = 0.1
 
 

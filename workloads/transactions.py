@@ -32,7 +32,7 @@ from workloads.workload import Workload
 STEPS_MAX = 5
 WRITE_SHARE = 0.5
 POOL = 4
-"""How many times as many keys there are as are in use at a time."""
+"""Ratio of all keys to the keys in use at a time."""
 REQUESTS_PER_KEY = 60
 """After so many requests of a thread the oldest key is retired."""
 
@@ -101,7 +101,7 @@ class RwRegister(TransactionWorkload):
 
 
 BALANCE = 10
-"""Of each account at first."""
+"""Balance of each account at first."""
 AMOUNT_MAX = 6
 TRANSFER_SHARE = 0.6
 

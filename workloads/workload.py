@@ -45,18 +45,18 @@ class Workload:
     """Load beside the test that nobody judges: function of `own_functions`, given nothing -> number of clients that
     call it again and again during the main phase."""
     each_server: ClassVar[bool] = False
-    """Whether each client keeps to one server, whoever leads, so that every server is written and read."""
+    """True if each client keeps to one server, whoever leads, so that every server is written and read."""
     final_until_same: ClassVar[bool] = False
-    """Whether `final` is invoked at every server again and again, until all answer the same or the time is over."""
+    """True if `final` is invoked at every server again and again, until all answer the same or the time is over."""
     unique_values: ClassVar[bool] = True
-    """Whether no value is written twice to a key, so that values distinguish the entries of a log."""
+    """True if no value is written twice to a key, so that values distinguish the entries of a log."""
     pace: ClassVar[Pace] = Steady()
     invoked_share: ClassVar[float] = 1.0
-    """Of the scheduled rate, so much is invoked where nothing is broken: a generator that waits invokes less."""
+    """Share of the scheduled rate that is invoked where nothing is broken: a generator that waits invokes less."""
     ok_share: ClassVar[float] = 1.0
-    """Of the operations it invokes, so many can be ok where nothing is broken; locks are mostly held by another."""
+    """Share of its operations that can be ok where nothing is broken; locks are mostly held by another."""
     final_repeats: ClassVar[bool] = True
-    """Whether `final` may be invoked at every server in turn: a read may, a drain empties its queue."""
+    """True if `final` may be invoked at every server in turn: a read may, a drain empties its queue."""
     final_needs_recovery: ClassVar[bool] = False
     """True if `final` shows what the system keeps only once it has recovered.  Before, its answers may be old: what
     only they show makes the run unknown."""
