@@ -6,7 +6,7 @@ From events to the verdict on all keys, CPU time of one core; no value is rememb
 history the least of five runs counts; stated are the median and the largest of all histories.  The wrong ones lack one
 value in one late get; their figure holds the witness.
 
-Histories of a key-value store of strings, in the shape of Porcupine's `test_data/kv/c50-ok.txt`.
+*Histories.*  They are made in the shape of Porcupine's `test_data/kv/c50-ok.txt`.
 
 That file is of MIT's lab of a replicated store: 50 clients and ten keys in three rounds.  Half of the operations are
 appends, one in twenty is a put, the others are gets.  A value names its client and counts its operations; each round

@@ -1,4 +1,6 @@
-"""Figures as data: every bench script prints them on the terminal, and keeps them as JSON lines for tables and plots.
+"""Figures of bench scripts as data, and the speed of this machine, by which goals are scaled.
+
+*Figures.*  Every bench script prints them on the terminal, and keeps them as JSON lines for tables and plots.
 
     {"figure": "linearizability, 100000 keys, on Spark", "size": 10000000, "of": "events", "value": 0.58, "unit": "s",
      "goal": 0.6}
@@ -8,7 +10,7 @@ null where there is none; a value not above it reaches it, or, for rates ("1/s")
 
 Goals are stated for the machine they were set on and scaled to this one.  `goal` is the scaled one.
 
-Measure how fast this machine is, in one number, so that a goal can be a multiple of it and not a number of seconds.
+*Speed.*  One number, so that a goal can be a multiple of it and not a number of seconds.
 
 The kernel sorts, sums and walks over a few hundred thousand integers: the kind of work that judging is made of.  The
 least of several runs counts, in CPU seconds, so other processes disturb it little.  A goal was set on a machine where

@@ -1,6 +1,7 @@
 """Writes logs and traces of any length, in parts: five servers that agree, as the tables that checkers read.
 
-Writes what five servers of the bundled KRaft leave behind, in parts: Kafka's log segments, and traces as JSON lines.
+*Files of nodes.*  Writes what five servers of the bundled KRaft leave behind, in parts: Kafka's log segments, and
+traces as JSON lines.
 
 The servers agree, as in `big_logs.py`.  Here their files are those of real nodes, written by the node's own encoder, so
 that `analyze` has to read them as it reads those of a real run.  A log of a million entries has about 55 MB, and its
