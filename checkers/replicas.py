@@ -1,6 +1,7 @@
-"""Verify that copies of one object at several servers agree in the end.
+"""Verify that copies of one object at several servers agree in the end, by answers, by files and by positions.
 
-Does every server answer the same, once the system has recovered?  (Eventual convergence, Shapiro et al. 2011.)
+*Answers.*  Every server must answer the same, once the system has recovered.  (Eventual convergence, Shapiro et al.
+2011.)
 
 Systems that promise no linearizable reads promise this: when writes have ended and faults are healed, all replicas come
 to the same state.  The workload reads every key at every server, again and again until they agree or the time is over.
@@ -12,7 +13,7 @@ The answers of f = "members" are sets: their order says nothing.
 
 Cost: the rows of the final phase, and one more pass over the history for the values that were read.
 
-Are the replicas of each partition equal, as far as they are committed?
+*Partitions.*  The replicas of each partition must be equal, as far as they are committed.
 
 A replica notes its high watermark in a checkpoint file every few seconds: what lies below was in every in-sync replica,
 and no clean election gives it up.  So any two copies of replicas hold the same batches below the lower of their high
@@ -27,12 +28,12 @@ offset on its log may differ.  Each batch must lie behind the start of its own e
 
 Cost: one pass over the table; memory: one partition at a time.
 
-Do two implementations of one format agree?
+*Two implementations.*  Two implementations of one format must agree.
 
 A system of two implementations compares what both wrote, and how both read one file (`System.comparisons`).  Each is an
 oracle for the other that no common mistake of one code base can fool.
 
-Does the order that a system shows explain every answer?  And do equal positions have equal states?
+*Positions.*  The order that a system shows must explain every answer, and equal positions must have equal states.
 
 Many systems number their states: etcd's revision, ZooKeeper's zxid, an LSN, an offset.  An answer that carries such a
 *position* states which state of the whole it is about.  So nothing has to be searched for: the writes are replayed in

@@ -6,7 +6,7 @@ A part names files and a slice of them.  `judge` opens the files itself, so no r
 `judge` runs in process and on Spark, and its findings are equal bit for bit.  If the budget of a part runs out, `judge`
 raises nothing: its finding states what is unknown, and the other parts are judged as usual.
 
-Tasks: one part to judge, with all that a worker needs, in this process or on a node of Spark.
+*Tasks.*  One part to judge, with all that a worker needs, in this process or on a node of Spark.
 
 A task that does not end is given up.  Budgets count steps, so that a history has one verdict on every machine; the wall
 clock is a backstop against errors of the checkers themselves, and lies outside that promise.  A task therefore runs in

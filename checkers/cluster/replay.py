@@ -26,7 +26,7 @@ the cluster, and the level of a feature.
 A log that begins behind a snapshot does not show what it began with.  Records about unknown brokers and partitions are
 then not judged.
 
-The checkers of brokers and of partitions: which rules of `replay.py` each one holds, and how a run is split.
+*Checkers.*  One for brokers, one for partitions: the rules that each one holds, and how a run is split.
 
 A part is one node's table of all its copies.  Cost: linear in the records about brokers and partitions, some 10 µs
 each; memory: one copy's rows.

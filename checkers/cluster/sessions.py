@@ -21,9 +21,9 @@ final copy, below the largest mark of its own node.
 Not applicable where the servers do not share a clock, or where no trace reports what brokers had answered.  One part.
 Cost: linear; memory: 60 bytes a row of all traces, and the records of brokers and partitions of one copy.
 
-Reads from traces what brokers and controllers knew: when a broker was heard, who was the active controller, when
-records were appended, how much a node knew to be committed, and how brokers registered.  All times are ns since the
-test began.
+*Traces.*  Reads from traces what brokers and controllers knew: when a broker was heard, who was the active controller,
+when records were appended, how much a node knew to be committed, and how brokers registered.  All times are ns since
+the test began.
 
 Two rules follow from how a broker registered, by its own trace and by the committed records:
 

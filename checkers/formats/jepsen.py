@@ -11,7 +11,7 @@ value only if the map has a `:key`.  (Tuples of `independent` tests are written 
 distinguish them from a list, so a caller chooses with `keyed=True`.)  The `:rebalance-log` of a Kafka test (the
 partitions that came or went in an operation) becomes a `["rebalance", keys]` at the end of its value.
 
-A reader of EDN, the notation Jepsen writes histories in (github.com/edn-format/edn).
+*EDN.*  A reader of EDN, the notation Jepsen writes histories in (github.com/edn-format/edn).
 
 In JSON names, keywords and texts are texts, and values have the form in which histories store them (`base/values.py`).
 

@@ -7,7 +7,8 @@ What gzip (RFC 1952) or zstd (RFC 8878) compressed is unpacked.  A file that was
 text comes in pieces, so it is never held as a whole.  A folder in which Jepsen left a test stands for the history of
 that test.
 
-Recognises the formats of `session_files.py` by the first bytes of a file, without importing what reads them.
+*Formats.*  Recognises the formats of `session_files.py` by the first bytes of a file, without importing what reads
+them.
 """
 
 from __future__ import annotations

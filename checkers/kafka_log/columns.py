@@ -3,7 +3,7 @@
 Kernels read the payloads (`kernels/kafka_log.py`).  If they cannot, a slower reader reads each operation, and
 its error names what is wrong.
 
-Reads operations on Kafka's logs from the events of a history.  A key is one partition: a log with offsets.
+*Events.*  Reads operations on Kafka's logs from the events of a history.  A key is one partition: a log with offsets.
 
     f                payload of the completion (the invoke has neither offsets nor answers)
     send, poll, txn  [["send", key, [offset, value]], ["poll", {key: [[offset, value], ...], ...}], ...]
@@ -15,7 +15,7 @@ repeats the sends and polls that were invoked: it may add offsets, and what the 
 `["rebalance", [key, ...]]` names partitions that were assigned or revoked during it.  Keys are compared as text,
 because JSON maps have text keys; values are compared as JSON values.  No value is sent twice to a key.
 
-Numbers the offsets of all keys: each offset of each key gets a slot, and slots of one key are consecutive.
+*Offsets.*  Numbers the offsets of all keys: each offset of each key gets a slot, and slots of one key are consecutive.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ Allowed anomalies are reported and not counted:
 In a run, one part holds the whole history, as with transactions (`transactions/checker.py`).  Consumers and
 transactions span partitions, so cycles may span all of them.
 
-Explains anomalies of Kafka's logs in words, with the events of the operations concerned.
+*Explanations.*  Explains anomalies of Kafka's logs in words, with the events of the operations concerned.
 
 *Cycles.*  Transactions of Kafka show G0 and G1c with their process and realtime variants.  A poll makes the sender
 precede the poller (wr), because consumers poll only committed messages.  The caller decides whether the order of two

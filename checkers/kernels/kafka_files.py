@@ -11,7 +11,8 @@ log: what clients wrote.  Both check every length before they read what lies beh
 
 CRC-32C (Castagnoli) processes eight bytes at a time with eight tables (Kounavis & Berry 2005).
 
-Hashes every prefix of a log of record batches.  If two logs have equal hashes, all batches before are equal.
+*Prefix hash.*  Hashes every prefix of a log of record batches.  If two logs have equal hashes, all batches before are
+equal.
 
 The hash is BLAKE2b (RFC 7693) over a single block.  It is a compiled kernel because a log has millions of batches.
 """

@@ -1,4 +1,6 @@
-"""Makes a checker of live runs for each `KnownObject`.
+"""Checkers of live runs by models: one for each `KnownObject`, and those out of a user's own file.
+
+*Known objects.*  Each gets a checker.
 
 A hash of its name deals each key to a part.  A part reads `history.parquet` one row group after another, and keeps only
 the events of its own keys.  So a part needs memory for its own keys only.  Payloads (lists, sets, strings) are JSON.
@@ -6,7 +8,7 @@ Registers have a checker of their own, which reads sealed buckets (`checkers/reg
 
 Either all operations of the history have a key, or none has one.  Every part checks this for the whole history.
 
-Checkers out of a user's own file: a model, a function, or a whole checker, where a workload states one by value.
+*Own checkers.*  A model, a function, or a whole checker, where a workload states one by value.
 
     checkers = ("set", MAX_REGISTER, never_goes_back)
 

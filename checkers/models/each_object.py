@@ -6,7 +6,8 @@ share.  Then the objects that ran out of steps get the steps that the others lef
 All violations are counted.  Only a few are explained, the earliest first, because an explanation costs far more than
 the judgement.  Explanations have a budget of their own (`past.py`).
 
-Finds the objects that the project knows, by name.  To add one, write a file in `objects/` that ends with it."""
+*Names.*  Finds the objects that the project knows, by name.  To add one, write a file in `objects/` that ends with it.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ A large table costs seconds, and most histories need none.  So a small table is 
 then a large table, and at last a plain search with the whole budget.  A step of the plain search is one call of
 `Model.step`, or CONFIGURATIONS_PER_STEP configurations carried over a return.
 
-The rank check: one sweep decides linearizability if the order of the operations is known, except for ties.
+*Rank check.*  One sweep decides linearizability if the order of the operations is known, except for ties.
 
 Suppose that every order which explains the answers puts lower ranks before higher ranks, and that any order inside a
 rank explains them.  Then the history is linearizable iff no operation returns before one of *lower* rank is called.

@@ -15,7 +15,8 @@ replace it (`past.py`).
 
 The independent search judges every window again, and their longest legal order is drawn.
 
-Replaces the past of a history by the states that it can have led to, and searches the few operations that remain.
+*Past.*  Replaces the past of a history by the states that it can have led to, and searches the few operations that
+remain.
 
 The past ends at a moment just before a call.  Operations that had returned by then are replaced by the possible states.
 Operations under way stay, and may happen at any time later, or never.  If one of them happened before the moment, one
@@ -25,7 +26,7 @@ one of the states.  It contains every operation that was called later and return
 were called later.  So it is an order of the rest.  If the rest has no order, the history has none.  One pass of the
 just-in-time search finds the states.
 
-The independent search (`base/independent_search.py`) judges few operations by another method than the kernels.
+*Independent search.*  It (`base/independent_search.py`) judges few operations by another method than the kernels.
 
 *Budget.*  An explanation calls `Model.step` again and again, so a count of the calls limits all explanations of a part,
 and gives the same witness on every machine.  An explanation that runs out of steps is larger and simpler.

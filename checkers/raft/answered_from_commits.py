@@ -1,4 +1,6 @@
-"""An answer reflects everything that any node knew to be committed when its operation was invoked.
+"""Checkers that answers of clients rest on committed entries: on all that were known, and on none that were not.
+
+*All that was known.*  An answer reflects everything that any node knew to be committed when its operation was invoked.
 
 KIP-595 and Ongaro & Ousterhout 2014, section 8: a leader confirms that it still leads before it answers from its state.
 Suppose that a node reported a mark before an operation was invoked.  Then a leader that can still confirm holds
@@ -19,7 +21,7 @@ first tenth of a run to its last.
 
 One part.  Memory: 100 bytes a row of the history, and as much for each entry and mark.
 
-An answer rests on committed entries: the answering node knew of the commit before its answer arrived.
+*Nothing uncommitted.*  The answering node knew of the commit before its answer arrived.
 
 A write may be acknowledged only when the answering node's high watermark covers its entry.  A read may return only a
 value whose entry lies below that mark (KIP-595).  Both rules compare a time in a trace with a time in the history. That

@@ -19,7 +19,7 @@ last, and the write that completed first.  `_Joined` joins the ranges.
 Cost: the entries of all copies in the range, and one reading of the history.  Memory: SIZE_BYTES_PER_ENTRY for each
 distinct entry in the range, a chunk of the history, and a few bits for each of its rows.
 
-Decides which final logs hold everything that was ever committed.
+*Caught up.*  Decides which final logs hold everything that was ever committed.
 
 A log has *caught up* if its final copy reaches the largest mark that any node had reported before that node's own final
 copy.  It must also hold exactly that prefix, or have an entry of the mark's epoch or a later one.  A node that was cut

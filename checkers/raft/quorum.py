@@ -5,8 +5,8 @@ entry and by its end: a *position*.  A *branch* is the log of one leader; it lea
 
 Answers.  A step of the protocol explains a trace row (None), or it is `Blocked` or `Unexplained`.
 
-The life of a process and of its log: what a restart finds again, what is appended, flushed and truncated, and which
-rows may follow one another.
+*Processes.*  The life of a process and of its log: what a restart finds again, what is appended, flushed and truncated,
+and which rows may follow one another.
 
 A row is written after its effect, so a kill can hide the last effect of a process: an epoch or a vote on disk, an
 append, a truncation, a fetched snapshot.  A start row shows the log and the epoch that were found again.  The model

@@ -1,4 +1,4 @@
-"""Is the evidence whole?  Nothing on which a verdict depends may be missing, cut short or changed after the run.
+"""The checker `evidence`: nothing on which a verdict depends may be missing, cut short, changed or contradictory.
 
 Three kinds of proof are used:
 
@@ -12,7 +12,7 @@ checkers go on with the remaining evidence.
 
 The history is read in parts, a few columns at a time, so its length does not matter.
 
-Records of different hands that contradict each other: measurements, traces, answers of clients, deaths, copies.
+*Agreement.*  Records of different hands must agree: measurements, traces, answers of clients, deaths, copies.
 
 The manifest binds every file, so nobody else can have changed one.  These comparisons find mistakes: of the harness, of
 an agent, of a client or of a system that reports something else than it did.

@@ -10,7 +10,7 @@ from a system that needs the whole operation timeout for every answer.
 A write can be demanded of a fault only if the system had a chance to acknowledge one: for long enough, some server
 reached a majority in both directions, and some client node reached that server.
 
-Stretches of the main phase in which a working system answers: they lie outside all faults and their grace.
+*Stretches.*  In those of the main phase a working system answers: they lie outside all faults and their grace.
 
 A system may answer for the first second of a run and then hang.  Counts over the whole run hide that, because a fast
 system answers enough in a second.  So the time outside faults is cut into equal stretches, and each of them must
@@ -24,7 +24,7 @@ Nothing is demanded where a sound system may be silent:
 * After a fault that servers may not survive, such as damaged files or the loss of what a majority had fsynced, nothing
   is demanded any more.
 
-The spans of a run stand here, too: its main phase, the faults in force, and what lies between them.
+*Spans.*  Those of a run: its main phase, the faults in force, and what lies between them.
 """
 
 from __future__ import annotations

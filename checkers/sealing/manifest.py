@@ -13,7 +13,7 @@ The manifest is signed.  Only who holds the key can write another one that this 
 signs again what this machine had signed.  If another key signed, the manifest goes on naming the stream, and
 `history.parquet` is derived from it.
 
-Who made a run: an Ed25519 signature (RFC 8032) over its manifest.
+*Signature.*  It shows who made a run: an Ed25519 signature (RFC 8032) over its manifest.
 
 The harness signs when a run ends.  A manifest binds every primary file, so the signature shows: a holder of this key
 recorded exactly these files.  It does not say that what they show is true.

@@ -3,7 +3,7 @@
 Memory: ROWS_PER_CHUNK rows at about 200 bytes each, 150 bytes per distinct key and 24 bytes per process.  It does not
 depend on the length of the history.
 
-Rules for the rows of clients.  They depend on the meaning of functions, which the grammar does not know.
+*Rules.*  Those for the rows of clients depend on the meaning of functions, which the grammar does not know.
 
 Two rules concern the whole history.  Sealing refuses a history that breaks one of them:
 

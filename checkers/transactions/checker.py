@@ -5,7 +5,7 @@ go through any key.  Each part reads the whole file, and picks its group.  The b
 dozens that are judged in parallel, so these few parts get several budgets each.
 `groups.py` says how a history is divided.
 
-Reads transactions from `history.parquet`.
+*Reader.*  Reads transactions from `history.parquet`.
 
 The reader bounds its memory before it allocates.  The footer of a file is no measure of it, because a repeated text is
 stored once.  So the size of rows is counted row group by row group, and that of events before any event is made.

@@ -31,7 +31,7 @@ A witness' `events` are those of exactly the transactions it is about, in index 
 
 Witnesses of cycles in Kafka's logs (`checkers/kafka_log`) have "transactions", "cycle", "length" and "why" too.
 
-Explains why time puts one version of a register before another: which transactions met them, and when.
+*Time.*  Explains why time puts one version of a register before another: which transactions met them, and when.
 
 `complete.py` orders versions by time under the required model.  The witness must show the two transactions that
 met the versions one after the other.  These transactions need not be on the cycle.

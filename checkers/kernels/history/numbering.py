@@ -1,4 +1,6 @@
-"""Replaces values by small numbers, so that a table finds a value by its index.
+"""Numbers the values of keys, and turns the columns of a stored bucket into those that kernels read.
+
+*Numbers.*  Replaces values by small numbers, so that a table finds a value by its index.
 
 Each key has numbers of its own: 0, 1, 2, ...  Values that operations produce come first, in order of their first
 production.  Values that were only observed follow, in order of their first mention.  nil stays NIL.
@@ -6,11 +8,12 @@ A checker only compares values with each other and with nil.  So the numbers giv
 
 A plain array finds values that lie close together, such as those of a counter.  A hash table finds all others.
 
-Drops every failed cas of a stored bucket before a search, if a failed cas counts as "did not happen".
+*Failed cas.*  They are dropped from a stored bucket before a search, if a failed cas counts as "did not happen".
 
 A bucket keeps every failed cas as a mismatch, with its positions.  The positions of its key are numbered again.
 
-Finds impossible operations in a stored bucket, and widens the columns of the others for the kernels.
+*Impossible operations.*  They are found in a stored bucket; and the check widens the columns of the others for the
+kernels.
 
 Kernels use these numbers as indices and check nothing.  So a damaged or forged bucket must be rejected here.
 """

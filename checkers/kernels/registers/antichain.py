@@ -45,7 +45,7 @@ end of a search that dropped something, two shorter proofs are tried:
 Cost: a step is one configuration visited, or 64 words read when configurations are compared (WORDS_PER_STEP).  Memory
 is that of the configurations.
 
-Finds answers whose value had certainly been overwritten, in one pass over the events.
+*Overwritten values.*  Finds answers whose value had certainly been overwritten, in one pass over the events.
 
 Theory.  Let an operation observe v.  In any order, the producer P of this v stands before it, and nothing between the
 two changes v.  P is impossible if there is an operation X such that

@@ -3,7 +3,8 @@
 A set of slots is a row of words.  The board keeps such a set for each kind of operation and each value.  So one look
 finds, for example, all open reads of a value.
 
-Prepares a key of a register for the search: it numbers values, lays out events, and computes facts in advance.
+*Preparation.*  Prepares a key of a register for the search: it numbers values, lays out events, and computes facts in
+advance.
 
 Operations that cannot matter are left out: observers without an answer, and mutators without an answer whose value no
 observer names.  It is always allowed to assume that such a mutator did not happen.  There is one exception: any other

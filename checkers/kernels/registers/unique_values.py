@@ -23,7 +23,8 @@ Values are found by their number (`kernels/history/numbering.py`).  The columns 
 already; other values are numbered first.  A key of n operations and p positions costs 8n + p steps, and as many words
 of memory.
 
-Decides which operations of a growing history of registers may be forgotten, so that online judging stays cheap.
+*Forgetting.*  Decides which operations of a growing history of registers may be forgotten, so that online judging stays
+cheap.
 
 Theory.  `unique_values.py` decides by blocks, of which it uses only f (the smallest return) and s (the largest call).
 Take a prefix that it found linearizable.  The *horizon* is the earliest call of an operation that is still open.  Take

@@ -13,9 +13,10 @@ state, only configurations that no other one dominates are kept: an antichain.  
 Work.  A new configuration is compared with all others of its state.  An antichain may hold millions of them, so the
 number of visited configurations does not limit the time.  Therefore a search counts the words that it reads.
 
-Represents sets of slots as words of 64 bits, and provides two instructions that Python does not have.
+*Bits.*  Represents sets of slots as words of 64 bits, and provides two instructions that Python does not have.
 
-Shared parts of the just-in-time searches of all objects: result codes, beams, rooms and slots."""
+*Shared parts.*  The just-in-time searches of all objects share result codes, beams, rooms and slots.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ The kind of object decides what operations do.  It provides `Rules`, a tuple of 
 this file are spliced into the kernels of that kind and are never compiled on their own.  So machine code always
 belongs to the file that names the rules.
 
-Decides linearizability of any object with few states, by a just-in-time search over its table of transitions.
+*Tables.*  Decides linearizability of any object with few states, by a just-in-time search over its table of
+transitions.
 
 The object is a table.  A row is a *class* of operations with the same effect and answer.  A column is a state.  An
 entry is the state after the operation, or -1 if this answer is impossible in the state.  The search is that of

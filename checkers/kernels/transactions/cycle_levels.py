@@ -16,7 +16,7 @@ first precedes every transaction invoked after that.  One such step in a cycle i
 also reaches the target of the other, and closes a shorter cycle of the same class or a worse one.  Real time includes
 the order of processes.
 
-The rules that a cycle must satisfy besides its kinds of edges.  Each is an automaton that reads the edges in order.
+*Rules.*  A cycle must satisfy them besides its kinds of edges.  Each is an automaton that reads the edges in order.
 
 The broken edge comes first.  The states are:
 
@@ -24,9 +24,9 @@ ANY            one state
 ONE_RW         the number of rw so far: 0 or 1
 NOT_ADJACENT   2 * the number of rw so far, up to two; plus one if the last edge was an rw
 
-The starts of searches for cycles: the edges that the sweep had to break, once for each kind they stand for.
+*Starts.*  The edges that the sweep had to break, once for each kind they stand for.
 
-Finds the shortest typed cycles through edges that the sweep had to break (`sweep.py`).
+*Shortest cycles.*  Finds the shortest typed cycles through edges that the sweep had to break (`sweep.py`).
 
 One search by levels begins at each start (`cycle_levels.py`).  All searches share one memory.  Each search marks the
 places it visits with its own stamp, so nothing is cleared between two searches.

@@ -12,14 +12,14 @@ time: t before u where t completed before u was invoked.  The kinds of the edges
 the first set precedes each one of the second.  An edge into a group carries the kind; the edges out of it are PASS.
 The numbers of groups follow those of transactions.
 
-Collects dependencies while a kernel finds them one by one: direct edges, and the two sides of groups.
+*Links.*  Collects dependencies while a kernel finds them one by one: direct edges, and the two sides of groups.
 
     links = new_links(...)    link_direct(links, ...)    stand_before(links, ...)    stand_after(links, ...)
     edges, groups = gathered(links)
 
 The caller gives upper bounds for the rooms.  Unused parts are never touched, so large bounds cost no memory.
 
-Finds which transactions are joined by what they touch, directly or through others.
+*Joined transactions.*  Finds which transactions are joined by what they touch, directly or through others.
 
 Two transactions are joined if they touch one key, and also, if sessions count, if one process ran both.
 """

@@ -1,4 +1,6 @@
-"""The order of the versions of lists that only grow, and the anomalies of single reads.
+"""Lists that only grow: the order of their versions, dependencies of transactions over them, and anomalies of reads.
+
+*Versions.*  Their order, and the anomalies of single reads.
 
 Theory (Elle, section 4).  A list that was read shows all its earlier versions.  So the longest list of a key that
 committed transactions read gives the order of its versions.  Every other list must be a prefix of it.
@@ -13,7 +15,7 @@ one another, the longest list counts as the order, only to name cycles (`by_long
 A key to which a value was appended more than once has no order either.  A list may show such a value as often as it was
 appended.  No conclusion depends on which append it shows.
 
-Judges transactions over lists that only grow: dependencies, and anomalies inside one transaction.
+*Dependencies.*  Those of transactions, and anomalies inside one transaction.
 
 Theory (Elle, section 4).  `list_versions.py` finds the order of the versions of each key.  Dependencies follow from it:
 

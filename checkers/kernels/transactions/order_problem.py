@@ -15,7 +15,7 @@ Versions are numbered by the writes of transactions, in the order of transaction
 number writes + k.  Only transactions that happened take part.  One of unknown outcome whose writes were seen certainly
 happened.  One that was not seen may be left out: an order with it is still an order without it.
 
-Finds what every answer to a problem of orders has in common, by reachability, to a fixpoint.
+*Forced order.*  Finds what every answer to a problem of orders has in common, by reachability, to a fixpoint.
 
 A search decides for one order of two writers of a key, and learns from circles what was wrong.  If nothing is known of
 when transactions ran, it learns the same things again and again.  Much is certain before any decision:

@@ -27,7 +27,7 @@ writes).
 *Real time* costs no edges.  The first completion of a transaction that is not placed is *due*.  A transaction invoked
 after it waits for it.
 
-Guesses the order in which transactions took effect: where each event probably belongs.
+*Guess.*  Where each event probably belongs.
 
 A search for an order tries events by this guess, and a good guess needs no step back.  Any guess is sound.
 

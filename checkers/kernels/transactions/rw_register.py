@@ -19,7 +19,8 @@ Only a transaction's last write of a key is a version.  Reading an earlier one i
 A value that was written to a key more than once identifies no writer.  Reading it is an anomaly only if every write of
 it failed.
 
-Concludes which versions of a register certainly follow others, from the order in which transactions met them.
+*Versions in time.*  Concludes which versions of a register certainly follow others, from the order in which
+transactions met them.
 
 Theory.  A transaction *meets* a version if it wrote it or read it.  Let a transaction that met v complete before
 another that met w was invoked.  Where real time counts, w before v would then be a cycle, whose class depends on the

@@ -14,7 +14,8 @@ edge*, and searches begin there.  Only transactions that are open at one time wa
 Anti-dependencies are broken first, then wr, then ww.  Hence each cycle of ww and wr contains a broken edge of such a
 kind.  If no such edge is broken, there is no G0 and no G1c, nor a variant of them.
 
-Looks for a serial order of registers' transactions that follows what reads show and real time; it builds no graph.
+*Serial order.*  Looks for a serial order of registers' transactions that follows what reads show and real time; it
+builds no graph.
 
 Most histories have such an order, and then they show no cycle of any name.  The edges of `rw_register.link` would show
 the same, but they take several times as long to collect, and only names of anomalies need them.
