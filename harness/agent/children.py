@@ -1,4 +1,6 @@
-"""The agent's child processes: the one server, commands, and orphans that were left to it.
+"""The agent's child processes, the commands it runs, and the kernel's figures of processors and memory.
+
+*Children.*  The one server, commands, and orphans that were left to it.
 
 Theory.  Only one place waits for children: `reap`, called on SIGCHLD.  It first *looks* at which child ended
 (WNOWAIT).  While the dead leader of a group still holds its number, the rest of the group can be killed without
@@ -9,9 +11,9 @@ Every child leads a session of its own.  So a signal to its group reaches what i
 terminal reaches neither.  A child that starts sessions of its own brings its own way to kill them
 (`process_tree`).
 
-Running a command to its end, and reading what the machine kept from its processes: CPU time and memory.
+*Commands.*  Each runs to its end; then it is read how much CPU time and memory the machine kept from its processes.
 
-What Linux measured of processors: who waited for one, for how long, and what a hypervisor took away.
+*Processors.*  Linux measures how long processes waited for one, and how much of one a hypervisor took away.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The switch: one process that carries every frame between the nodes, or does not.
+"""The switch: one process that carries every frame between the nodes, or does not, and delays, loses or rejects some.
 
     node n1 [eth0]====[port 0]  switch  [port 1]====[eth0] node n2          ==== is a veth pair
 
@@ -25,11 +25,12 @@ Control is a stream of JSON lines (`python -m harness.agent.frame_switch` says h
 
 The switch ends when the stream ends.
 
-Answers to ARP requests (RFC 826) for the nodes of a switch, as each node would answer itself.
+*ARP.*  The switch answers requests (RFC 826) for its nodes as each node would answer itself.
 
 A frame is: virtio header (10 bytes), Ethernet header (14), ARP packet (28).
 
-What happens to frames on their way, per directed link: loss, duplication, corruption, delay, reordering, a rate.
+*Impairment.*  Faults of frames on their way, per directed link: loss, duplication, corruption, delay, reordering, a
+rate.
 
 Pure: `Lane.admit` decides for one frame at one moment, from random numbers of its own.  The switch keeps the frames
 until they are due.
@@ -40,7 +41,7 @@ until they are due.
 * Reordering lets a share of the frames overtake those that are delayed.  It needs a delay.
 * A rate lets frames leave one after another.  What would wait longer than `QUEUE_S_MAX` is lost.
 
-Runs a switch (`Switch`) until its control stream ends.
+*Program.*  It runs a switch until its control stream ends.
 
     python -m harness.agent.frame_switch <control fd> '{"ports": [["n1", "port0", "02:...", "198.18.0.11"], ...], ...}'
 
@@ -49,7 +50,7 @@ IPv4 addresses.  The last is "" where all nodes know each other.  "carries" is f
 "release" is true where a bridge has the interfaces and must let them go.  The first line on the control stream is
 {"ready": true}, or {"error": "why"}.
 
-The answer of a link that rejects: a TCP reset to the sender of each segment, as firewalls send it.
+*Reset.*  A link that rejects answers with a TCP reset to the sender of each segment, as firewalls send it.
 
 A frame is: virtio header (10 bytes), Ethernet header (14), IPv4 header, TCP segment.  The reset seems to come from the
 node that the segment was for.  Its numbers follow RFC 9293, 3.10.7.1: if the segment has an ACK, the reset carries that

@@ -1,6 +1,8 @@
-"""Firewall tables of our own: changed one transaction at a time, deleted when the agent ends, however it ends.
+"""Verbs of the agent that act with a node's network: firewall tables, beacons, trials of links, and a switch.
 
-Beacons: small datagrams on every directed link, by which the harness proves what is cut and what is open.
+*Firewall.*  Tables of our own are changed one transaction at a time, and deleted when the agent ends, however it ends.
+
+*Beacons.*  Small datagrams on every directed link, by which the harness proves what is cut and what is open.
 
 Theory.  Every node numbers what it sends to each peer, from 1 and without gaps.  The sender notes its numbers when a
 window begins and ends (`mark`); the receiver remembers which numbers came (`count`).  So "how many of those sent
@@ -13,13 +15,13 @@ nothing could be sent proves nothing.  Refusals are counted apart.
 Beacons have a thread of their own: they must go out every 15 ms even while a client computes.  One wake-up serves a
 whole beat (send to all, take what came), because a beat every 2 ms on seven nodes is 21,000 datagrams a second.
 
-Trials: a burst of datagrams on one directed link, to measure what the link does to them.
+*Trials.*  A burst of datagrams on one directed link, to measure what the link does to them.
 
 Beacons tell whether a link is open.  A trial measures how much it loses, repeats, reorders and delays.  The receiver
 keeps the numbers and the delays of each trial.  The delay compares the sender's monotonic clock with the receiver's: it
 is true only where both are nodes of one machine.
 
-A switch as a child of the agent: started once, ordered over a socket, killed with the agent.
+*Switch.*  It is a child of the agent: started once, ordered over a socket, killed with the agent.
 """
 
 from __future__ import annotations

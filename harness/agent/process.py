@@ -10,7 +10,7 @@ promises to send something more often than that, and a longer silence is the end
 Where `LINGER` is set, the agent exits so many seconds after it has killed its server: containers that leave a network
 at the same moment can block Docker's engine (`harness.backends.docker.engine`).
 
-The verbs of a node: public methods of the objects below, dispatched by their signatures.
+*Verbs.*  Public methods of the objects below, dispatched by their signatures.
 
 A request names a verb as `Class.method`, such as `DiskVerbs.behave`.  Its values are the method's arguments by name.
 A parameter of type `bytes` is the body of the request.  A parameter called `piece` is a function that sends part of a

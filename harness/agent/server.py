@@ -1,10 +1,12 @@
-"""The one server of a node: started, stopped, continued, killed, and its end reported without a request.
+"""The one server of a node and its processes: started, stopped, continued, killed, found, and their ends reported.
+
+*Server.*  It is started, stopped, continued, killed, and its end reported without a request.
 
 Theory.  A server is a leader, which the agent started, and its descendants (`process_tree`).  STOP, CONT and KILL mean
 all of them.  TERM goes to the leader's group only: it asks for an orderly end, and a server that gave its children
 sessions of their own ends them in its own order.  The leader's end is the server's end: what remains is killed.
 
-The named processes of one server, and faults on one of them.
+*Named processes.*  A fault may hit one of them alone.
 
 Theory.  A system names its processes (`System.processes`): some are started under their names, by
 `system_under_test.own.processes_as_one_server`; others are known by a pattern of their command line.  Each process of
@@ -14,7 +16,7 @@ that the agent has started, if both have names; and it meets the helpers of the 
 A process that was started under its name stays down after its end while `<name>.held` exists, and is started again
 after `release`.  One that is known by a pattern is started again by its own parent, whenever that one likes.
 
-All processes of one server, found and signalled together.
+*Process tree.*  All processes of a server are found and signalled together.
 
 Theory.  A server's children may leave its process group: each backend of PostgreSQL calls setsid().  `killpg` alone
 misses them, and a server that the harness calls paused goes on writing.  No single mark finds every process:

@@ -4,7 +4,7 @@ The harness compiles `shim.c` on its own machine and sends the library with `ins
 `environment` then reads its wall clock through it.  `order` changes the clock at run time; `read` proves it: a program
 that is started in the same way reports its time, and the agent compares it with its own.
 
-Whether the processes of a server read their wall clock through the library that shifts it.
+*Proof.*  It is verified that the processes of a server read their wall clock through the library that shifts it.
 
 Theory.  The library replaces functions of the C library.  A process follows it if the dynamic linker has loaded it, and
 if the process reads the clock through these functions.  The first shows in /proc/<pid>/maps.  The second does not.  A

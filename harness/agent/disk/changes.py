@@ -1,5 +1,6 @@
-"""Changes that a folder would lose in a power loss: the changes since they were last made durable, and how to take them
-back.
+"""Changes of a folder that a power loss can take back, and faults of its disk on order.
+
+*Changes.*  Those of a folder since they were last made durable, and how to take them back.
 
 Theory.  Every change is carried out on the real folder at once, so reads need nothing special.  Beside it a journal
 keeps, for each change that is not durable yet, how to undo it and how to do it again:
@@ -25,7 +26,7 @@ nor one of the changes of the program.
 
 Memory: pre-image and image of each pending write.  Beyond `PENDING_BYTES_MAX` the oldest data counts as written back.
 
-Sectors: a disk writes each of them whole, or not at all.
+*Sectors.*  A disk writes each of them whole, or not at all.
 
 Programs rely on that.  etcd, for example, knows a torn append by a sector of zeros, and takes half of a sector for
 damage.  So a torn write is cut where a sector ends.  A sector that is on the disk holds what all writes before had put
@@ -33,7 +34,7 @@ into it, because the kernel writes pages and not calls: a later write brings alo
 
 An offset in a file is one on the disk, too: file systems give files whole blocks of sectors.
 
-Misbehaviour of the disk on order: which operations fail, with which error, and how long others take.
+*Behaviour.*  On order some operations fail with an error, and others take longer.
 
 A behaviour is a list of rules.  A rule names operations, may name files by a pattern, and says what happens: an error,
 a delay, or both.  The first rule that fits decides.  All random choices come from the seed of the order.

@@ -14,7 +14,7 @@ name durable: a probe must not save what the server has not fsynced.  Their data
 `arm` holds the n-th of the next operations of a sort, and reports it: the power is about to be lost exactly there.  The
 agent then kills the server and orders the loss.  If the operation does not come in time, the agent disarms the disk.
 
-Did the server write to the disk under test?
+*Writers.*  They show whether the server wrote to the disk under test.
 
 A fault on a disk that the server does not use changes nothing: its data lies in another folder, or in memory alone.
 

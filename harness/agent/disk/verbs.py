@@ -11,9 +11,9 @@ without waiting, the power is lost, and only then its end is awaited.
 Proof of a failing disk.  A probe opens, writes, fsyncs and reads a file beside the data, and reports the error of each
 step and how long the fsync took.
 
-One folder under the daemon, as the agent holds it: mounted, ordered, lost and mounted again.
+*Mount.*  One folder under the daemon, as the agent holds it: mounted, ordered, lost and mounted again.
 
-Damages what a disk keeps while its server is down, and shows later that the damage is still there.
+*Damage.*  Files are damaged while their server is down, and it is shown later that the damage is still there.
 
 The place that was damaged has a *fingerprint*: a hash of the size of its file and of the block around the damaged byte.
 It is taken before and after the damage, and again with every measurement.  A wiped folder has the fingerprint of its
