@@ -4,7 +4,7 @@ behind.
 A backend implements `nemesis.cluster.Cluster` (what faults act on) and gives `system_under_test.subject.Node`s (what
 subjects act on); this Protocol adds what only the harness itself needs.
 
-How a user enters a node whose cluster was left up: the command, and what lies where.
+*Entrances.*  Commands by which a user enters a node whose cluster was left up, and its folders.
 """
 
 from __future__ import annotations

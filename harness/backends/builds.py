@@ -1,17 +1,19 @@
-"""A command of this machine that takes long: it can be interrupted, and its newest line is reported meanwhile.
+"""Builds what nodes need and their own Debian has not got, on this machine, before the nodes are made.
 
-What every node needs that its own Debian has not got: this project's code, and the names of what it imports.
+*Commands.*  One that takes long can be interrupted, and its newest line is reported meanwhile.
+
+*Code.*  Every node needs this project's code, and the names of what it imports.
 
 Backends whose nodes have a file system of their own send it there: docker into an image, ssh into a folder of the run.
 
-Compiles the library that shifts a program's wall clock, once per machine and text of its source.
+*Clock library.*  The library that shifts a program's wall clock is compiled once per machine and text of its source.
 
-Wheels for the nodes' own Python, which is often another one than the harness runs on.
+*Wheels.*  They are for the nodes' own Python, which is often another one than the harness runs on.
 
 A library that is published as source only is made into a wheel here first.  That serves the nodes if the wheel is pure
 Python; code that has to be compiled would be code for this machine's Python.
 
-Programs in Rust: cargo builds each on this machine, once, at the versions that its Cargo.lock pins.
+*Crates.*  Cargo builds each program on this machine, once, at the versions that its Cargo.lock pins.
 
 A library has no server to start.  A small program embeds it and serves a port; this makes that program.  What is built
 is kept in the cache, under a hash of the sources, the patches and the compiler.  All versions of a program share one
@@ -19,7 +21,7 @@ target folder there, so a patch or a change of the program compiles little.  The
 
 A patch is applied to a copy of a dependency, which then takes its place: that is how a cause is proven.
 
-Artefacts: what a system's own commands make, once for each content of its `Artefact`.
+*Artefacts.*  A system's own commands make each once for each content of its `Artefact`.
 """
 
 from __future__ import annotations

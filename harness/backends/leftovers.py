@@ -1,21 +1,23 @@
-"""The reaper: a process of its own that outlives a killed harness and removes what it left.
+"""Leftovers of runs: who owns a run, how a killed one is cleaned up, and clusters that are kept on purpose.
+
+*Reaper.*  A process of its own that outlives a killed harness and removes what it left.
 
 It waits on a pipe from the harness.  "done" means the harness has cleaned up itself; the end of the pipe without it,
 or the owner's death (a forked child may hold the pipe open), means that no other process will.  Then it calls the
 backend's function until that has found nothing for a while: what an engine was still making when the harness died
 appears late.
 
-Who owns a run: a process with an unmistakable name, and whether it still lives.
+*Owner.*  A process with an unmistakable name, and whether it still lives.
 
 The name travels as a label on everything a run makes.  A process number alone would be reused, so the name holds when
 the process started and in which boot.  It also holds the pid namespace and the host, because a process elsewhere that
 shares a Docker engine cannot be seen from here.  What cannot be seen counts as alive.
 
-The sweep: at the start of a run, remove what earlier runs left behind when they died.
+*Sweep.*  The start of a run removes what earlier runs left behind when they died.
 
 A run whose owner may still live is never touched.  A sweep never fails a run: what cannot be removed is one sentence.
 
-Clusters that were left up on purpose (`krucible run --keep`): one file for each, until it is released.
+*Kept clusters.*  They were left up on purpose (`krucible run --keep`): one file for each, until it is released.
 
     <cache folder>/kept/<run id>.json
 

@@ -3,9 +3,10 @@
 The loop that conducts the run is the simulation's own (`simulation.loop`), so the conductor, the nemeses and the
 recorder run on virtual time as well.  One seed decides everything.  docs/simulator.md lists what is simulated.
 
-Beacons between simulated nodes, counted from the times at which links were cut: none is really sent.
+*Beacons.*  They are counted from the times at which links were cut: none is really sent.
 
-Damages what a simulated disk keeps while its server is down, and shows later that the damage is still there.
+*Damage.*  Files of a simulated disk are damaged while its server is down, and it is shown later that the damage is
+still there.
 
 Simulated machines as the harness sees them: the verbs of a node, and the clients on a client node.
 """

@@ -7,7 +7,7 @@
 The harness itself needs no root: rules go through the helper, always.  Everything carries the run's labels from its
 very creation on.
 
-The switch in the helper container: packets on impaired links, and resets on rejected ones.
+*Switch.*  In the helper container it impairs packets and resets rejected connections.
 
 Kernels may lack netem, and bridges cannot reject with a reset everywhere.  So both are done by the userspace switch,
 which needs neither.  It listens at the host's ends of the containers' veth pairs, in one of two ways.

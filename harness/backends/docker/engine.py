@@ -1,9 +1,11 @@
-"""The connection to the Docker engine, and the labels by which everything of ours is found again.
+"""The docker backend's requests to the engine: find what is ours, remove it, make containers and the data network.
+
+*Labels.*  The connection to the Docker engine, and the labels by which everything of ours is found again.
 
 Every container, network and volume carries the run it belongs to and the process that owns the run
 (`harness.backends.leftovers`).  What is removed is found by these labels and by nothing else.
 
-Removes what a run made.  The end of a run, the reaper and the sweep use it; labels alone say what belongs to a run.
+*Removal.*  The end of a run, the reaper and the sweep use it; labels alone say what belongs to a run.
 
 Nothing here raises for what the engine refuses.  Engines lose count now and then: Docker 20.10 may keep a network "with
 active endpoints" although its container is gone, and no request removes that network before the engine restarts.  Such
@@ -13,7 +15,7 @@ Containers are removed one after another.  Two that leave one network at the sam
 Docker 23 for ever: one holds the lock of the network and waits for that of all networks, the other the reverse
 (moby pull request 42545).  The agents of a killed harness exit one after another, too (`backend`).
 
-One container: how it is made, and the stream to the agent inside.
+*Containers.*  Each has a stream to the agent inside.
 
 The agent is PID 1 and lives as long as its stdin: StdinOnce makes the engine close it when our connection closes, for
 any reason, so that a killed harness takes its containers along.  Nodes get no capabilities.  Only if their disks
@@ -23,7 +25,7 @@ on the host's bridge, and NET_RAW for the switch at the ends of the containers' 
 A container runs as the user that the system needs.  Docker gives capabilities to root alone: so where disks are to
 fail, the agent runs as root, and the system starts its processes as that user (`setpriv`).
 
-The data network of a run, and the one table of rules that cuts its links.
+*Network.*  One table of rules cuts the links of a run's data network.
 
 Nodes sit on a bridge of their own, a free /24 of 198.18.0.0/15 (the benchmarking range, which is not routed), without
 a way out.  A cut is an element (source, destination) of one nft set on the bridge's forward hook; every change replaces

@@ -1,4 +1,6 @@
-"""The image every node starts from: built once, kept under a name that says what is in it.
+"""Images that nodes start from: Debian made without a registry, layers upon it, and a system's own image prepared.
+
+*Node image.*  It is built once, and kept under a name that says what is in it.
 
 Three images, each upon the other, each tagged with a hash of its inputs, so that nothing is ever rebuilt for nothing or
 reused wrongly:
@@ -14,11 +16,12 @@ storage drivers a layer takes five seconds.  An edited file would cost that seve
 One build at a time per user (a file lock).  A node image that was unused for an hour is removed when a new one is
 built; one in use cannot be (the engine refuses).
 
-A Debian root filesystem without a registry: debootstrap into a scratch folder, trimmed of what nodes never read.
+*Debian.*  A root filesystem without a registry: debootstrap into a scratch folder, trimmed of what nodes never read.
 
-Debian packages and the user that one system needs on its nodes: a layer of the image upon the common base.
+*Packages.*  Debian packages and the user that one system needs on its nodes: a layer of the image upon the common base.
 
-An image that a system brings itself: what the agent needs is put into it, and nothing of it is used by the server.
+*Own image.*  A system brings it itself.  Everything that the agent needs is put into it, and the server uses none of
+that.
 
 Such an image may hold no Python, no shell, an older or newer C library, or another one (musl).  So the agent brings its
 own: Python, bash, a few programs and the libraries of all of them come out of the node image, into one folder.  Each

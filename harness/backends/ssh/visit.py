@@ -1,4 +1,4 @@
-"""A visit to one host: log in, enter while no other run is there, and leave the host as it was.
+"""Connections to hosts of one's own, and visits over them: log in, look, enter alone, leave the host as it was.
 
 reach    log in and look what is there                                     (blocks; call it with `in_thread`)
 enter    send the code; the guard lets the run in, and removes what dead runs left
