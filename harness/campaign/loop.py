@@ -11,7 +11,7 @@ loop runs all of them:
 
 What is next follows from the log alone, so a campaign that was broken off goes on where it stood.
 
-Runs one test as a process of its own, as a user would, and finds the folder that it left.
+*Runs.*  One test is run as a process of its own, as a user would, and the folder that it left is found.
 
 The child writes the path of its folder into a file of the campaign.  `results/latest` may be of another campaign.
 
@@ -19,7 +19,7 @@ The child leads a session of its own.  Ctrl-C in a terminal therefore reaches on
 once and waits: the child removes its nodes, keeps what was recorded, and ends.  SIGTERM (a cancelled CI job) does the
 same as Ctrl-C.
 
-Log of what a campaign has run so far, in one file that is written whole after every run, and what it found.
+*Log.*  All runs of a campaign so far, and its findings, in one file that is written whole after every run.
 
 A **symptom** names a finding: the checker and the kind of the violation that lies nearest to the cause, and the kinds
 of fault that were injected until it showed.  Runs of one symptom probably show one mistake of the system, and one of

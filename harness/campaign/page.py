@@ -1,7 +1,7 @@
 """Files that a campaign leaves for its readers, written again after every run: a page, a table, and JUnit for a CI
 system.
 
-Nights: what is new, streaks with trends, a badge, GitHub's step summary, and the failures that a night keeps.
+*Nights.*  News, streaks with trends, a badge, GitHub's step summary, and the failures that a night keeps.
 
 `harness/lake/past.py` knows how symptoms and tests stand.
 

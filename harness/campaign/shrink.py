@@ -1,4 +1,6 @@
-"""Makes a failing schedule smaller: fewer cards, shorter holds, fewer servers, as long as it still fails.
+"""Runs a failing schedule again: to make it smaller, and to see which of its faults the violation needs.
+
+*Shrinking.*  A schedule gets fewer cards, shorter holds, fewer servers, as long as it still fails.
 
 Theory.  A run depends on luck, so one that passes proves little.  A candidate counts as failing as soon as `needed` of
 at most `times` runs were invalid.  A run may show another symptom than the original, because a smaller schedule may
@@ -20,7 +22,7 @@ shows.  Whenever something was left out, the attempts begin anew, until nothing 
 
 Everything that was tried is kept as it ends, so that a shrinking that was broken off goes on where it stood.
 
-Trials of the faults that a violation needs: each is left out or moved in time, and the test is run again.
+*Trials.*  Each fault is left out or moved in time, and the test is run again.
 
     without the pause of leader: 0 of 12, at most 26 %
     the kill of one 0.5 s later: 9 of 12, 43 to 95 %

@@ -1,4 +1,6 @@
-"""Breadth first through every order of steps, so that the first violation has a shortest trace.
+"""The explorer: every order of steps of a small cluster within bounds, and whether a leader can still be elected.
+
+*Search.*  Breadth first through every order of steps, so that the first violation has a shortest trace.
 
 Each level is shared out to worker processes, forked anew for it.  They send back the states that they reach, and one
 process knows which are new.  The result does not depend on their number.
@@ -10,7 +12,7 @@ steps takes up those that it had left out.  All states are still met, at the sam
 
 What is exhausted within its budgets proves that no order of those steps breaks a rule.
 
-Whether a leader can still be elected: no order of steps may leave voters that wait for one another for ever.
+*Elections.*  No order of steps may leave voters that wait for one another for ever.
 
 A state is looked at in which no server leads, and a log names other voters than the cluster began with.  All servers
 are started again, all links are whole, and from then on everything arrives.  Servers wait no longer for a leader, one
@@ -19,7 +21,7 @@ leader can be elected.
 
 That takes timers that ring in a good order, as those of a real cluster do sooner or later.
 
-Bounds that grow by themselves: one after another is explored, until the time is used up.
+*Growing bounds.*  One after another is explored, until the time is used up.
 
 Each bound that is exhausted is a proof, so small ones come first.  Their order follows the planted bugs: each
 line makes room for bugs that the lines before it cannot show.

@@ -9,7 +9,7 @@ step subtracts what it takes away and adds what it brings.  All sums of a state 
 
 Among a million states two share a key with a chance of 3 in 10^8, and one of them would be left out.
 
-Rules that must hold after every act of a voter, and what each act promises for ever.
+*Rules.*  They must hold after every act of a voter; each act also promises something for ever.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""From a kept run to its verdict: seal, tabulate, judge on Spark, report.
+"""Judges a kept run: seal, tabulate, judge on Spark; with the demands on it, its copies, and whether it found its bug.
 
 Judging needs nothing but the run folder, so `run` and `analyze` share it, and a run whose harness was killed is judged
 by the same code.
 
-Whether a run with a planted bug found it: decided once, when the run is judged, and kept in results.json.
+*Planted bugs.*  The judging of a run decides once whether it found its bug, and results.json keeps that.
 
 A planted bug is there to prove that the harness finds it.  So a run that misses it is no success: its verdict is
 unknown at best.  Found means that the checker which the subject names is invalid, with a witness of one of the bug's
 kinds.  Another violation alone does not count, but it keeps the verdict invalid.
 
-Demands on a run, from its spec, its subject and its workload, and from nothing that the run left behind.
+*Demands.*  They follow from the run's spec, its subject and its workload, and from nothing that the run left behind.
 
-The copies of data directories that a run took: what the journal lists, and which of them are still evidence.
+*Copies.*  The journal lists the copies of data directories; only some of them may still be evidence.
 
 A copy that is missing, or was changed after the run, is missing input.  It is never read as a log that lost entries:
 what it no longer holds says nothing about the node.  Checkers see it as a copy that could not be read, with the reason.

@@ -6,7 +6,7 @@ that earlier runs of a test showed is *gone* if this campaign ran that test and 
 BACK_AFTER runs decide nothing yet, so the line says how many runs passed since.  No run is repeated until it passes: a
 streak is the number of runs in a row, up to the last, that ended as they should.
 
-Small listings of the lake's runs: which of them pass a filter, the newest first.  No JVM: pyarrow alone.
+*Listings.*  Runs of the lake that pass a filter, the newest first.  No JVM: pyarrow alone.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ the harness until judging says so: its nodes may have died of the very bug that 
 At the end it adds what only the end shows: which servers ended and by whose order, and the rate outside faults.  If the
 harness could not keep up by itself, what it measured under faults shows little.
 
-Before there are nodes: what a system needs that is built here.  Beside a compiler, nodes would be short of CPU.
+*Builds.*  They end before there are nodes: beside a compiler, nodes would be short of CPU.
 
-Ctrl-C and SIGTERM (a cancelled CI job) during a run: the run cleans up, and keeps what it has recorded.
+*Interruptions.*  After Ctrl-C or SIGTERM (a cancelled CI job) the run cleans up, and keeps what it has recorded.
 """
 
 from __future__ import annotations

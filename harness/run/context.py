@@ -1,6 +1,7 @@
 """The value that all phases of a run share, made before the first of them.
 
-Copies of the nodes' data directories: just before each heal, at the end, and regularly where nodes cut their logs.
+*Copies.*  The nodes' data directories are copied just before each heal, at the end, and regularly where nodes cut their
+logs.
 
 A data directory is copied with its process stopped, one node after another, each for well under 200 ms.  A live copy
 can mix the states before and after a truncation, and raise a false alarm.  A process already stopped or dead stays so.

@@ -6,7 +6,7 @@ the journal (`checkers/record/journal.py`), and is on disk at once.
 Rows are kept as tuples, in the order of the schema, and turned into Arrow once a second: a recorder that converted
 each event would be the slowest part of the harness.
 
-The run store: one folder per run, and everything in it before any checking begins (results/README.md).
+*Run folder.*  There is one per run, and everything lies in it before any checking begins (results/README.md).
 """
 
 from __future__ import annotations

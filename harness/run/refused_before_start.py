@@ -1,12 +1,11 @@
-"""Everything about a run that can be known to be wrong before its nodes are made.
+"""Refuses a wrong run before its nodes are made, and chooses its backend and its schedule.
 
 Each refusal is one sentence (`WrongSpec`, `BadSchedule`) that says what is wrong and what would be right.  Nothing here
 is imported that judging needs, so a refusal comes at once.
 
-The backend of a run is chosen here, too: which kinds of fault a system and a backend allow, and the nemesis `all` that
-stands for every one of them.
+*Backend.*  The kinds of fault that a system and a backend allow, and the nemesis `all` that stands for all of them.
 
-The schedule that a run plays: a file's, or the one its nemesis deals, and what a backend must offer for it.
+*Schedule.*  A file's, or the one that the nemesis deals; and the capabilities that a backend must offer for it.
 
 A file is one that a user wrote, or the `schedule.json` of an earlier run.  A card without a resolved fault is resolved
 anew: against the leader it finds the node that leads then.  A card with one hits the very nodes and links that it

@@ -1,6 +1,6 @@
 """Watches a run while it goes on: who leads, whether our own loop stalls, and the line a user sees.
 
-Online checks: about once a second, what is new of the history and of the nodes' traces and logs is judged in a
+*Online checks.*  About once a second, what is new of the history and of the nodes' traces and logs is judged in a
 thread.
 
 The event loop does only two things.  It hands over batches that the recorder has written and no longer changes.  It

@@ -1,4 +1,6 @@
-"""Operators of a storm: they add, remove and update voters, and have those replaced whose disk was lost (KIP-853).
+"""People who act on a storm's cluster over the network: operators, strangers and administrators.
+
+*Operators.*  They add, remove and update voters, and have those replaced whose disk was lost (KIP-853).
 
 An operator asks the leader over the network, as a client does, and repeats what was refused.  Two of them do not know
 of each other.
@@ -7,7 +9,7 @@ What they do must leave the cluster able to go on once all is healed.  A disk th
 its voter counts for a majority.  So a storm does one of two things.  Either voters are removed that have their disks,
 or disks are lost, one at a time, and only the voters of these disks are removed.
 
-Strangers of a storm: programs that are no voters of the cluster, and ask its voters for what only voters may ask.
+*Strangers.*  Programs that are no voters of the cluster, and ask its voters for what only voters may ask.
 
 another cluster   a server of it asks with its own cluster id, and otherwise as a voter of this one would: for a
                   vote in the next epoch, to be followed or succeeded as a leader, or for entries and snapshots.  It
@@ -15,13 +17,13 @@ another cluster   a server of it asks with its own cluster id, and otherwise as 
 false leader      a program says, by this cluster's id, that a voter leads the present epoch or a later one.  It may
                   be asked; it is not followed unless it has won that election (`watch`)
 
-Administrators of a storm: they ask the leader, once each, to change topics and the registry of brokers.
+*Administrators.*  They ask the leader, once each, to change topics and the registry of brokers.
 
 Topics are made, grown and deleted, and leaders of their partitions elected.
 
 The objects of the clients are topics, too.  Those are grown and get other leaders, and are never deleted.
 
-Requests about registered brokers: one that is down is unregistered, and one gets a block of producer ids.
+*Brokers.*  Requests about registered brokers: one that is down is unregistered, and one gets a block of producer ids.
 
 A broker config counts how often it was changed, and the level of a feature is changed with it.  Each change is read.
 """

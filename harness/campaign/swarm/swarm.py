@@ -8,7 +8,7 @@ The folder of a swarm:
 
 Seeds that are in the folder already are not played again, so a swarm that was broken off goes on where it stood.
 
-Makes a failing scenario smaller, as long as it breaks the same rule.
+*Shrinking.*  A failing scenario gets smaller, as long as it breaks the same rule.
 
 A scenario is deterministic, so that one play decides: nothing depends on luck.  In turn: seconds after the violation,
 halves and single cards (delta debugging, Zeller and Hildebrandt 2002), shorter holds, fewer nodes, clients and

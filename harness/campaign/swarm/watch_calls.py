@@ -13,7 +13,7 @@ A core that is asked, or that writes a row, carries out at once whatever is due.
 may be done in that very call.  A rule is broken only if the same thing is still overdue at a later time when the core
 is called again.  Therefore no rule blames a server that stood still, was slow, or was never called.
 
-Parts that the watch of a swarm sees of a voter, and of a server that may become one.
+*Interfaces.*  Attributes that the watch sees of a voter, and of a server that may become one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Seeds as tasks of Spark: each task plays its seeds in a fresh process of its own.
+"""Seeds of a swarm as tasks of Spark, the row that each leaves, and the coverage of all rows.
+
+*Tasks.*  Each task plays its seeds in a fresh process of its own.
 
     run_task(task)                            on a worker of Spark
       python -m harness.campaign.swarm.work   the fresh process: seeds on stdin, one row of JSON on stdout for each
@@ -6,9 +8,9 @@
 The process has a limit of CPU time, and the worker a watch on its wall clock.  A seed that goes beyond either is
 reported as such, and the other seeds of the task are played in another process.
 
-The row that a seed of the swarm leaves: its columns, and where their values come from.
+*Rows.*  Their columns, and where their values come from.
 
-Coverage: what the seeds of a swarm have met, what none has, and storms that are aimed at that.
+*Coverage.*  Situations that the seeds of a swarm have met, those that none has, and storms that are aimed at that.
 
 A point of coverage is a moment, a transition of the table of roles, or a fault with the role and the phase in which it
 struck.  `aims_at` chooses faults that struck seldom in some role and phase.  `aimed` adds cards to a storm, each at a
