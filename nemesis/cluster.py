@@ -6,7 +6,7 @@ travels outside the data network.  No fault ever cuts the connection that must h
 A *capability* is something that not every backend can do.  A kind of fault names the capabilities it needs, and
 `Cluster.lacks` answers in words why one is missing and how to grant it.
 
-How often beacons are sent: the datagrams on every directed link that show whether it is cut or open.
+*Beacons.*  The datagrams on every directed link that show whether it is cut or open.
 """
 
 from __future__ import annotations

@@ -7,13 +7,13 @@ elected.  A *situation* is something rarer that a bug may need, such as two term
 This is a value without I/O.  It is shown one look after another at what the nodes report; equal looks give equal cells.
 The deck deals what has not been met yet (`nemesis.deck`), and the report shows the table.
 
-Who leads now, out of what the nodes report.
+*Leader.*  It follows from what the nodes report.
 
 The leader is the one of the highest epoch any node reports.  A deposed leader that has not noticed yet reports an older
 epoch, and never wins against the node that replaced it.  Where the highest epoch has no leader, an election is under
 way and the answer is None.
 
-Moments that a card can wait for: what an earlier fault has set off, as the nodes report it.
+*Moments.*  A card can wait for an event that an earlier fault has set off, as the nodes report it.
 
 A clock cannot hit an election: it begins when a timeout that was drawn at random ends.  So a card may wait until the
 nodes report the moment itself.

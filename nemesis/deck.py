@@ -1,4 +1,7 @@
-"""Schedules, dealt like a deck of cards: by seed, without replacement, so that luck does not decide what a run tests.
+"""Schedules of faults: a dealer that makes them, and the JSON file that keeps them.
+
+*Dealing.*  Schedules are dealt like a deck of cards: by seed, without replacement, so that luck does not decide what a
+run tests.
 
 Every kind of fault brings a deck: an *opening* (the cards without which a run proves little, always in the same order)
 and the *rest*.  An entry is a target, or a *figure*: several cards that belong together.  Of the rest, a storm comes
@@ -15,7 +18,7 @@ SOON of the other one's hold, so that a leader whose clock is slow is cut off to
 of another kind than the one before begins while that one still holds.  Three never overlap: too little of the system
 would be left to distinguish right from wrong.
 
-Schedule files: what to inject, when, and for how long, as JSON.
+*Files.*  A schedule file holds what to inject, when, and for how long, as JSON.
 
     {"schedule": 1, "cards": [{"number": 1, "kind": "partition", "name": "halves", "at_s": 2.0, "heal_s": 7.0}]}
 

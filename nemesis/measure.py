@@ -1,13 +1,15 @@
-"""Measures faults: one measurement after another while a fault holds, and again after its heal.
+"""Measurements of faults, the record that each fault leaves, and the state of a cluster under several faults.
+
+*Measurements.*  One after another is taken while a fault holds, and again after its heal.
 
 A measurement of links counts the beacons that were sent within a window and arrived.  Beacons run all the time; around
 inject and heal they run faster.  While a fault holds, each window begins where the one before ended: every beacon
 counts, and no lapse fits between two measurements.  A measurement of processes reads their state.  What the readings
 mean is computed by `checkers.run_quality.faults_installed`, from the record alone.
 
-The record of every fault of a schedule: what was ordered and measured, and what became of it.
+*Records.*  Each holds the orders, measurements and outcome of one fault.
 
-State that is in force on the cluster while several faults overlap.
+*State.*  Several faults may overlap.
 
 A backend knows one set of cut links.  Here every fault owns a *layer*: the links it cuts.  The union of all layers is
 what the backend is ordered to cut.  A link that changes its order while it is measured is *unsettled* and not judged.

@@ -13,11 +13,11 @@ What it promises in every case:
 Cards may overlap: each is played by a task of its own, and `nemesis.measure` merges their orders.  Time
 comes in as `clock` and passes in `asyncio.sleep`, so that the same code runs on virtual time.
 
-Plays cards that are dealt while a run goes on: the next play is chosen when the one before begins.
+*Dealt while it runs.*  The next play is chosen when the one before begins.
 
-Waiting that a cancellation does not leave half-done.
+*Waiting.*  A cancellation does not leave it half-done.
 
-Heals everything: the last act of every schedule, and the first thing that happens when one is broken off.
+*Healing.*  The last act of every schedule, and the first thing that happens when one is broken off.
 """
 
 from __future__ import annotations

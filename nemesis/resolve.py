@@ -1,6 +1,6 @@
 """Meaning of a card on this cluster at its time: which nodes and links it hits, or why it hits nothing.
 
-A recorded fault, carried out against the roles of now in place of the names of then.
+*Recorded faults.*  Each is carried out against the roles of now in place of the names of then.
 
 A schedule that was saved from a run says "the leader, with c1, cut from the others", and that the leader was n2.  When
 it is played again, another node leads.  So the two nodes change places everywhere in the fault: what hit the leader
