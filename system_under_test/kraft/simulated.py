@@ -2,7 +2,7 @@
 
 A machine gives a disk, files beside it, clocks and its output.  Its network is that of the running loop.
 
-Costs of the handlers of a node on a real machine, for the simulator, where computing takes no time by itself.
+*Costs.*  Those of a node's handlers on a real machine, for the simulator, where computing takes no time by itself.
 
 Measured by `python -m bench.handler_costs`: three processes on loopback, real sockets and fsyncs, Python 3.11 on a busy
 machine of two cores.  A handler counts with all that it leaves behind for later turns of the loop, frames included.

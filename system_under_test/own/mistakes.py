@@ -1,8 +1,10 @@
-"""Is what the author's classes state of the right kind?  Wrong values are refused before nodes are made.
+"""Mistakes in the files of a user's own system: wrong statements of its classes, and errors of its code.
+
+*Statements.*  Wrong values are refused before nodes are made.
 
 Otherwise they surface late: a needs of the wrong type while an image is built, a wrong pattern after the run.
 
-Mistakes in the author's own code: what Python raises for them is no answer of the system under test.
+*Code.*  An error that Python raises for one is no answer of the system under test.
 
 A misspelled name would otherwise make every read fail, and the run would end after minutes with "nothing was read".  So
 such an exception ends the run at once, if a line of the author's files raised it.

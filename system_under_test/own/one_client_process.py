@@ -1,4 +1,6 @@
-"""The process of one client of one's own: reads requests as JSON lines, answers with JSON lines, one at a time.
+"""A client of one's own in a process of its own: the process, and the agent's side of it.
+
+*Process.*  It reads requests as JSON lines and answers with JSON lines, one at a time.
 
     python -m system_under_test.own.one_client_process
 
@@ -9,7 +11,7 @@ these; if a call outlives its limit and cannot be interrupted, the agent kills t
 
 A blocking call is interrupted by SIGALRM, whose handler raises `CallTimedOut` in the middle of the call.
 
-Clients of one's own as the agent hosts them: each in a process of its own (`one_client_process.py`), over pipes.
+*Host.*  The agent hosts each client in such a process, over pipes.
 
 A slow library can hold up its own process and no other: neither the agent nor its beacons.  A client that does not
 answer in time is killed and started again, so that a late answer cannot answer the next request.  The process says when

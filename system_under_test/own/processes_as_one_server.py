@@ -10,7 +10,7 @@ A fault may end one process by its name and start it again later.  The agent and
 in the folder that CONTROL names: `<name>.pid` while the process lives, `<name>.held` while it must stay down.  SIGUSR1
 announces that a hold was taken back.
 
-The life of a server that wrote a line of its output.
+*Lives.*  Each line of output belongs to one life of a server.
 
 A server appends its output to one file, across all its starts.  So each start first writes a mark with its process id.
 The agent reports the same id when the process ends: a line then belongs to that end and to no other.

@@ -1,4 +1,6 @@
-"""The life of a broker as the broker sees it (KIP-631): a state machine in which time and answers come in.
+"""The life of a broker as it sees it itself, and the in-sync replicas of the partitions that it leads.
+
+*Life.*  A broker's life (KIP-631) is a state machine in which time and answers come in.
 
     REGISTERING --registered--> FENCED --unfenced by a heartbeat--> SERVING
                                   ^                                    |
@@ -12,7 +14,7 @@ A broker that is STOPPED because the controller told it so has left cleanly: nob
 notes its epoch on the disk.  The next incarnation shows this epoch when it registers; without it the controller takes
 its replicas for incomplete (KIP-966).
 
-The in-sync replicas of the partitions that a broker leads: those that answer; a replica silent for long is out.
+*In-sync replicas.*  Those that answer; a replica silent for long is out.
 
     keeper.heard(broker, epoch, now_s)        a replica answered
     keeper.proposals(image, now_s)            what to report with AlterPartition

@@ -11,10 +11,10 @@ Without the second kind no process would ever ask a deposed leader, and stale re
 
 Runs on client nodes; needs the standard library and kio.
 
-`Finder` finds the active controller, as one client node sees it.  It sends DescribeQuorum to every node, each over a
-connection of its own, a few times a second: the answer names the leader and the epoch that node knows, error 6 or
-not.  The highest epoch ever seen wins.  A deposed leader that has not noticed goes on naming itself in its old epoch;
-a client node cut off from all others believes it, as it should.
+*Finder.*  `Finder` finds the active controller, as one client node sees it.  It sends DescribeQuorum to every node,
+each over a connection of its own, a few times a second: the answer names the leader and the epoch that node knows,
+error 6 or not.  The highest epoch ever seen wins.  A deposed leader that has not noticed goes on naming itself in its
+old epoch; a client node cut off from all others believes it, as it should.
 
 One Finder serves all processes of a client node.  Its traffic is that of a client: it travels on the data network and
 partitions cut it.  Asking it costs nothing; only a process that knows no controller at all waits for it.

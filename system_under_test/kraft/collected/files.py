@@ -10,10 +10,10 @@ A reader that used the subject's own codec would repeat its mistakes, so this on
     <copy>/__cluster_metadata-0/quorum-state one line of JSON: epoch, leader, vote
     trace/<node>.jsonl                       one JSON object a line (`trace_files.py`)
 
-A copied metadata log is replayed into an empty model, to the hash of the state behind each batch.  Neither the reader
-of the bytes (`log_files.py`) nor the model (`state_model.py`) shares code with the node.  So a difference shows a
-mistake of the node's own machine, or of its past: its caches, its slices of a long replay, its snapshots, its terms as
-a leader that decided ahead of the log.
+*Replay.*  A copied metadata log is replayed into an empty model, to the hash of the state behind each batch.  Neither
+the reader of the bytes (`log_files.py`) nor the model (`state_model.py`) shares code with the node.  So a difference
+shows a mistake of the node's own machine, or of its past: its caches, its slices of a long replay, its snapshots, its
+terms as a leader that decided ahead of the log.
 """
 
 from __future__ import annotations

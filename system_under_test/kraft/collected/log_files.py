@@ -31,7 +31,7 @@ A folder without any segment is missing input and not an empty log: a node creat
 Cost: headers, CRCs and hashes of a million batches of 100 bytes take 0.2 s, with their records 0.45 s; memory: one
 segment, and 60 bytes a batch and a record each.
 
-The snapshots of one data directory, from their bytes alone: a reader that shares nothing with the subject's codec.
+*Snapshots.*  They are read from their bytes alone: a reader that shares nothing with the subject's codec.
 
 It follows the published layout (KIP-630): record batches of version 2 whose offsets count from 0 and whose epoch is
 that of the snapshot; the first is a control batch with the header, the last one with the footer.  Where voters can

@@ -9,7 +9,7 @@ KIP-868, KIP-966).  Both are held against each other by the hash that a node rep
 An entry is a record value in the lowest version that holds all of it.  Most entries stand in the log as they are.  Two
 kinds change in parts, so the model writes them anew: the registration of a broker and the state of a partition.
 
-A cursor over the bytes of Kafka's flexible encoding (KIP-482) and of records in a batch.
+*Cursor.*  It reads the bytes of Kafka's flexible encoding (KIP-482) and of records in a batch.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ prints each file as Kafka's own code reads it: a line for each batch, and behind
 
 The readers of this folder must find the same batches, and the same records in them.
 
-What copies of brokers hold of the replicas of topics: batches by header and CRC, and checkpoint files beside them.
+*Topics.*  What copies of brokers hold of the replicas of topics: batches by header and CRC, and checkpoint files beside
+them.
 
     <topic>-<number>/NNN.log                    segments of record batches, compressed or not
     <topic>-<number>/leader-epoch-checkpoint    lines "epoch offset": where each epoch begins

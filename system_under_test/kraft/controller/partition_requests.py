@@ -7,7 +7,7 @@ reassignments(image, wanted)         -> what is under way
 assign_directories(image, broker, ...) -> (records, one answer per partition)  KIP-858
 allocate_producer_ids(image, ...)    -> (records, the first id of a block)     KIP-730
 
-Duties of the active controller, and when.  Pure: the node sets a timer and appends the records.
+*Duties.*  Those of the active controller, and when.  Pure: the node sets a timer and appends the records.
 
 duties = Duties(image, now_s, settings)     when a node becomes the active controller
 duties.next_due_s(image)                    when `perform` has something to do

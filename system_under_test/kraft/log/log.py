@@ -38,12 +38,12 @@ The epoch cache (`leader-epoch-checkpoint`) and the indexes follow from the batc
 every batch one entry of `_Entry` arrays stays in memory, so that a read finds its position by bisection.  The newest
 batches also stay in memory as bytes, so that replication does not read the disk.
 
-leader-epoch-checkpoint: where each epoch begins in the log.
+*Epochs.*  The file leader-epoch-checkpoint: where each epoch begins in the log.
 
 Kafka's text format: a line with the version (0), a line with the number of entries, and one line "epoch offset" per
 entry.  It follows from the batch headers, so one that is missing, torn or behind is made anew at start.
 
-Recovery point: how far the log is known to be durable: one offset in a small file, which recovery compares with what
+*Recovery point.*  How far the log is known to be durable: one offset in a small file, which recovery compares with what
 it finds.
 
     recovery-point    int64 offset, big endian | uint32 CRC-32C of these eight bytes

@@ -7,7 +7,7 @@
 
 Time, disk, sockets, randomness and the trace come in by `ports` alone.
 
-A replica's own place among the voters: it reports who it is, and it may make itself a voter (KIP-853).
+*Own place.*  A replica reports who it is, and it may make itself a voter (KIP-853).
 
 Report.  A voter sends UpdateRaftVoter to the leader.  While `kraft.version` is 0, it does so once for each leader.  The
 leader keeps the report in memory, and needs it for an upgrade (`raft/changes.py`).  Afterwards a voter does so only

@@ -2,7 +2,8 @@
 
 A replica is an id with the directory of its disk: one whose disk was replaced is not the voter of the same id.
 
-A leader's lease by the wall clock: what a clean node never uses, and the planted bug lease-by-wall-clock does.
+*Lease.*  A leader's lease by the wall clock, which a clean node never uses and the planted bug lease-by-wall-clock
+does.
 
 A follower seeks no office until a fetch timeout after the last answer of its leader.  So a leader whose answers a
 majority has received, which their next fetches prove, cannot be replaced for that long.  It could answer reads on
@@ -11,7 +12,7 @@ for as long as the clock needs to come to the old time again.
 
 The majority is one of the voters in force when the read is answered.  A leader that is no voter does not count itself.
 
-Batches that a follower takes of a Fetch response: all before the first damaged batch.
+*Received batches.*  A follower takes of a Fetch response all before the first damaged batch.
 
 A leader whose disk rots must not stop its followers.  They refuse the batch, report it once, and fetch again.
 """

@@ -20,7 +20,7 @@ in memory alone: a crash in them leads back to what the file says.
 
 An illegal transition raises `IllegalTransition`.  It is never handled: the raise is itself a finding.
 
-Linearizable reads: a leader answers only what it can prove to be current.
+*Reads.*  A leader answers only what it can prove to be current.
 
 A leader that was deposed does not know it.  Its committed state is that of its past, and a read answered from it may
 miss a write that the new leader has already acknowledged.  So a read waits for proof that, *after* it arrived, a

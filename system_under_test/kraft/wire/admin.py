@@ -8,11 +8,11 @@ AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter (KIP-853) are translated into 
 A broker reports one log folder (KIP-113, KIP-827).  Its nodes keep no data of topics, so each hosted replica has
 0 bytes there, and no replica can move.
 
-A broker forwards the admin requests of stock clients to the active controller.  Stock clients may send admin requests
-to any broker, which passes them to the controller.  Kafka's brokers wrap them into ENVELOPE 58, to carry the client's
-identity; without authentication the plain request, which our brokers send, says the same.  It goes out under a client
-id of ours, and such requests are never handed on again.  So no loop is possible, even if nodes disagree about who the
-controller is.
+*Forwarding.*  A broker forwards the admin requests of stock clients to the active controller.  Stock clients may send
+admin requests to any broker, which passes them to the controller.  Kafka's brokers wrap them into ENVELOPE 58, to carry
+the client's identity; without authentication the plain request, which our brokers send, says the same.  It goes out
+under a client id of ours, and such requests are never handed on again.  So no loop is possible, even if nodes disagree
+about who the controller is.
 
 A connection carries one request at a time.  A few are kept open for each controller and used again; a request without
 an answer costs its connection (`server.py`).

@@ -7,7 +7,7 @@
 Headers of flexible versions end with a section of tagged fields; ApiVersions' response never has one, because its
 reader cannot know yet what the server speaks (KIP-511).  Bodies are kio's entities.
 
-Refuses bodies whose lengths do not fit their frame, before they are parsed.
+*Bodies.*  Refuses bodies whose lengths do not fit their frame, before they are parsed.
 
 kio's native parser reserves memory for as many elements as an array *says* it has.  So four hostile bytes can request
 32 GiB, and a failed allocation there aborts the process instead of raising.  So every body that came over a network is

@@ -16,7 +16,7 @@ A malformed frame, an unknown API or version, or a handler that fails, closes th
 and harms no other.  ApiVersions in an unknown version is answered with error 35 in version 0, so that newer
 clients can find a version we share (KIP-35).
 
-`Connection` is the requesting side: one request at a time, one attempt each, and never a late answer.
+*Connections.*  `Connection` is the requesting side: one request at a time, one attempt each, and never a late answer.
 
     closed --ask--> connecting --> asking --> open --ask--> asking --> ...
                         any failure, and being cancelled, leads back to closed
@@ -25,9 +25,9 @@ A request without an answer always costs the connection, so that a late answer h
 can never answer the next request.  `sent` distinguishes two failures: nothing left this machine, or the outcome is
 unknown.
 
-The network port on asyncio's own sockets, and how a stream of bytes becomes frames.
+*Network port.*  On asyncio's own sockets; it turns a stream of bytes into frames.
 
-Time limits of many requests, of which nearly all are answered long before: a timing wheel.
+*Time limits.*  A timing wheel, as nearly all requests are answered long before their limits.
 
 A timer of the loop for each request costs as much as half of a request's other bookkeeping.  Here the limits that end
 within the same TICK_S share one timer; to begin and to end a limit costs one entry in a dictionary each.  A limit rings

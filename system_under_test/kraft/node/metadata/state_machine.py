@@ -15,7 +15,7 @@ proposed at once if the one before it was alone, too, and otherwise as soon as t
 many clients are often read in one turn, and then they share an append.  While appended records wait for their commit,
 writes gather for LINGER_S: the fsync and the fetches that go on would delay a second append anyway.
 
-The duties of the active controller (`controller/partition_requests.py`), carried out by a timer.
+*Duties.*  Those of the active controller (`controller/partition_requests.py`) are carried out by a timer.
 """
 
 from __future__ import annotations
