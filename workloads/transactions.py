@@ -1,4 +1,6 @@
-"""`list-append` and `rw-register`: transactions of one to five steps over lists or registers, judged as Elle does.
+"""Workloads of transactions: `list-append` and `rw-register`, `bank` and `long-fork`.
+
+`list-append` and `rw-register`: transactions of one to five steps over lists or registers, judged as Elle does.
 
 Few keys are in use at a time, because a dependency needs two transactions that meet.  After a while a key is retired
 and a new one taken: lists stay short, and an anomaly at the beginning of a list is not hidden by its length.  Among the
