@@ -188,7 +188,7 @@ def report_writes(rounds: dict[str, list[Round]], size: int, count: int, sheet: 
 
 
 def _progress(line: str) -> None:
-    """For people who wait; the figures alone go to the standard output."""
+    """Print a line for people who wait; the standard output gets the figures alone."""
     print(line, file=sys.stderr, flush=True)
 
 

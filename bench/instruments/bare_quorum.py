@@ -136,7 +136,7 @@ class BareFollower:
 
 
 async def run(host: str, port: int, path: Path, followers: int, leader: int | None) -> None:
-    """Until it is killed, or the leader is gone."""
+    """Run until killed, or until the leader is gone."""
     loop = asyncio.get_running_loop()
     if leader is None:
         lead = BareLeader(path, followers)

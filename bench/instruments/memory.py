@@ -1,5 +1,4 @@
-"""Measure how much memory a process and all that descend from it hold, and how much they work, looked at again and
-again.
+"""Sample the memory and the CPU time of a process and all its descendants.
 
     with ProcessWatch(pid) as watch: ...
     watch.peak_mb, watch.peak_by_role_mb, watch.cpu_s

@@ -24,9 +24,9 @@ _IDLE, _READ, _WRITE, _REFUSED = 0, 1, 2, 3
 class ClientsState(NamedTuple):
     """State of the system and its clients between two parts.
 
-    doing, key, value, offset, called: of every client's open operation; number: of its process.
-    now, before, changed: of every key what is committed, what was before, and the row in which that changed; -1: none.
-    fresh: the next value of every key.  pending: offset, key and value of what is not committed.
+    doing, key, value, offset, called: the open operation of each client; number: its process.
+    now, before, changed: for each key the committed value, the one before, and the row of the change; -1: none.
+    fresh: the next value of each key.  pending: offset, key and value of entries that are not committed.
     counts: [entries of the log, entries committed, pending ones, processes ever, stale reads, lost writes].
     """
 
