@@ -89,7 +89,7 @@ BY_MODEL: dict[str, Checker] = {checker.name: checker for checker in (*OF_TRANSA
 
 
 def wrong_names(models: Collection[object]) -> str:
-    """Why a workload cannot be judged by the checkers that it states; "" if it can.
+    """Return why a workload cannot be judged by the checkers that it states; "" if it can.
 
     models: names, and checkers of its own (`checkers/models/checker.py`).
     At least one of them must judge this kind of history.  Without it nothing that clients saw would be judged.

@@ -128,7 +128,7 @@ def load_online_kernels() -> None:
 
 
 def load_reading_kernels() -> None:
-    """Those that read logs from their bytes."""
+    """Load the kernels that read logs from their bytes."""
     nothing = np.empty(0, np.uint8)
     batches = scan(nothing, 0, 0)[0]
     chain(0, batches.base, batches.epoch, batches.crc)

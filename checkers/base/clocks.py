@@ -17,8 +17,8 @@ from typing import Literal, get_args
 from checkers.record.header import Header
 
 NodesClock = Literal["same kernel", "same machine", "own"]
-"""Whose monotonic clock the nodes have.  same kernel: certainly that of the harness.  same machine: that of the harness
-too, unless the container engine runs in a virtual machine.  own: every node has a clock of its own."""
+"""Owner of the nodes' monotonic clock.  same kernel: certainly the harness.  same machine: the harness too, unless the
+container engine runs in a virtual machine.  own: every node has a clock of its own."""
 _BEFORE_IT_WAS_RECORDED: Mapping[str, NodesClock] = {
     "docker": "same machine",
     "namespaces": "same kernel",
@@ -30,7 +30,7 @@ UNBOUNDED_NS = 2**62
 
 
 def nodes_clock(header: Header | None) -> NodesClock:
-    """Whose clock the nodes of this run have.  "own" where that is not known."""
+    """Return the owner of the clock of this run's nodes; "own" where that is not known."""
     if header is None:
         return "own"
     recorded = header.nodes_clock

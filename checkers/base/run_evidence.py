@@ -76,7 +76,7 @@ def conclude(
 
 
 def over_budget(part: Part, budget: Budget, columns: Sequence[str] | None = None) -> str | None:
-    """Why a part's files are too large to open within the budget; None if they fit.  Reads only Parquet footers.
+    """Return why a part's files are too large to open within the budget; None if they fit.  Reads only Parquet footers.
 
     columns: the columns that will be read; None: all.
     """

@@ -94,7 +94,7 @@ class StoredRun:
 
     @cached_property
     def outcome(self) -> RunOutcome:
-        """Return what only the harness knows.  It is evidence and not a demand.
+        """Return what only the harness knows: evidence, and no demand on the run.
 
         Of a run that did not end (`record.outcome` is None) nothing is known."""
         return self.record.outcome or RunOutcome()
@@ -175,7 +175,7 @@ class StoredRun:
 
     @property
     def voters(self) -> tuple[str, ...]:
-        """Those of which a majority decides."""
+        """Return the servers of which a majority decides."""
         return self.demands.voters or self.servers
 
 

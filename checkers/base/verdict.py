@@ -35,7 +35,7 @@ def combine(validities: Iterable[Validity]) -> Validity:
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """Why a verdict is invalid: the smallest evidence that a reader can check by hand.
+    """The smallest evidence, which a reader can check by hand, that a verdict is invalid.
 
     kind: short name of the violated rule, e.g. "stale read", "two leaders in one epoch".
     summary: one sentence.  It names the nodes, keys, offsets and values of the violation.

@@ -140,7 +140,7 @@ def _demand_operations(events: Sequence[Event], model: str) -> None:
 
 
 def _is_cas(event: Event) -> bool:
-    """Return whether the value is [expected new].  An answer may have none."""
+    """Return whether the value is [expected new].  An answer may lack a value."""
     if event.payload is None:
         return event.type is Type.OK or not _holds_nothing(event)
     value = json.loads(event.payload)

@@ -294,7 +294,7 @@ def _sound(checker: Checker, returned: Any) -> Verdict:
 
 
 def _wrong_looked_at(looked_at: Any) -> str:
-    """Why this is no JSON object of numbers and words; "" if it is one."""
+    """Return why this is no JSON object of numbers and words; "" if it is one."""
     if not isinstance(looked_at, Mapping):
         return f"its looked_at is {looked_at!r:.60}, and a dict of numbers and words is expected"
     for name, value in looked_at.items():
@@ -306,7 +306,7 @@ def _wrong_looked_at(looked_at: Any) -> str:
 
 
 def _wrong_counts(verdict: Verdict) -> str:
-    """Why its count of violations is no JSON object of numbers; "" if it is one, or if there is none."""
+    """Return why its count of violations is no JSON object of numbers; "" if it is one, or if there is none."""
     counted = verdict.details.get(VIOLATIONS_BY_KIND, {}) if isinstance(verdict.details, Mapping) else {}
     if isinstance(counted, Mapping) and all(type(kind) is str and type(n) is int for kind, n in counted.items()):
         return ""
@@ -314,7 +314,7 @@ def _wrong_counts(verdict: Verdict) -> str:
 
 
 def _not_json(verdict: Verdict) -> str:
-    """Why the verdict cannot be written to results.json; "" if it can."""
+    """Return why the verdict cannot be written to results.json; "" if it can."""
     try:
         json.dumps(verdict.to_json())
     except (TypeError, ValueError, AttributeError) as problem:

@@ -226,7 +226,7 @@ def _witnesses(seen: SeenLog, found: Found, cycles: CycleSearch, counted: Sequen
 
 
 def _never_polled(seen: SeenLog) -> str:
-    """Why partitions are unknown if some of their acknowledged messages were never polled."""
+    """Return why partitions are unknown if some of their acknowledged messages were never polled."""
     columns = seen.history.columns
     acknowledged = np.repeat(columns.status == kinds.OK, np.diff(columns.send_first))
     messages = columns.sent[acknowledged & (seen.logs.reader[columns.sent] < 0)]

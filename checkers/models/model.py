@@ -127,8 +127,8 @@ class Model:
 def operations_of(events: Iterable[Event], *, set_up: bool = False) -> list[Operation]:
     """The operations of clients, in order of call.
 
-    Operations that failed certainly did not happen, and are left out.  Those of set-up (CREATE) are left out too,
-    unless `set_up` is true.  Operations that are open or ended with `info` never returned.
+    Failed operations certainly did not happen, and are left out; so are operations of set-up (CREATE), unless `set_up`
+    is true.  Operations that are open or ended with `info` never returned.
     """
     ours = (event for event in events if event.process != NEMESIS and (event.f != CREATE or set_up))
     operations = []

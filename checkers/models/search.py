@@ -211,9 +211,9 @@ class SearchAnswer:
     """Result of a search.
 
     linearizable: None if the budget that `reason` names ran out.
-    index: of an event at which it was certain that there is no order.  If the budget allows, it is the first answer
-    that no order explains: a witness of a large object begins there.
-    steps: of the search.  compiled: whether the compiled search answered.
+    index: index of an event by which certainly no order exists.  If the budget allows, it is the first answer that no
+    order explains: a witness of a large object begins there.
+    steps: steps of the search.  compiled: True if the compiled search answered.
     """
 
     linearizable: bool | None

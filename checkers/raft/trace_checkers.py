@@ -688,8 +688,8 @@ def _combine_voters(run: StoredRun, findings: Sequence[Finding]) -> Verdict:
 def _combine_majority(run: StoredRun, findings: Sequence[Finding]) -> Verdict:
     """A mark of epoch e is wrong if fewer than a majority ever durably held it while they were in an epoch up to e.
 
-    If it lies beyond the start of its epoch, the entries below end with one of epoch e, and any log whose last batch is
-    of that epoch is a prefix of the leader's.  So a node can have held it only while its last batch was of epoch e.
+    Beyond the start of its epoch, the last entry below the mark is of epoch e.  Any log whose last batch is of epoch e
+    is a prefix of the leader's log.  So a node can have held the mark only while its last batch was of epoch e.
     For other marks (a lagging follower reports such), or where the leader is not known, the length decides.
 
     A leader counts the voters that its own log named last.  A follower repeats a mark of a leader whose log may have

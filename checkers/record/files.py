@@ -71,7 +71,7 @@ def _demand_plain(root: Path, folder: Path, deep: bool) -> None:
 
 
 def _irregular(found: os.stat_result) -> str:
-    """Why this is no regular file; "" if it is one."""
+    """Return why this is no regular file; "" if it is one."""
     kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
     if stat.S_ISREG(found.st_mode):
         return ""
@@ -79,7 +79,7 @@ def _irregular(found: os.stat_result) -> str:
 
 
 def _unsized(found: os.stat_result, size_bytes_max: int) -> str:
-    """Why a regular file is not opened because of its size; "" if it may be."""
+    """Return why a regular file is not opened because of its size; "" if it may be."""
     if found.st_size > size_bytes_max:
         return f"has {found.st_size} bytes, and at most {size_bytes_max} are read"
     if found.st_size >= _HOLES_FROM_BYTES and found.st_blocks * 512 * _HOLES_SHARE < found.st_size:

@@ -582,7 +582,7 @@ class RepeatedValueStory(ValueStory):
         return f"Before this window {self.name} can only have held {listed}"
 
     def no_order(self, culprit: str, value: str) -> list[str]:
-        """Why no order explains the answer, if no chain of values shows it."""
+        """Return why no order explains the answer, if no chain of values shows it."""
         op = self.window.culprit
         if self.key.kind[op] == MISMATCH:
             return [f"In every order of the other operations {self.name} holds {value} while {culprit} is under way"]

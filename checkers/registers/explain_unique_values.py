@@ -274,7 +274,7 @@ class ValueStory:
         return max(makers or before, key=lambda op: int(self.key.ret[op]), default=None)
 
     def _from_nowhere(self, culprit: int) -> str:
-        """Why a value comes from nowhere, as the end of a sentence."""
+        """Return why a value comes from nowhere, as the end of a sentence."""
         value = int(self.key.a[culprit])
         for _ in self.window.operations:  # back along the chain of cas that the value depends on
             if (made_by := producer_of(self.key, value, self.window.limit)) >= 0:
@@ -323,7 +323,7 @@ class ValueStory:
         return sentences
 
     def lost_in_why(self) -> str:
-        """Why the acknowledgement of a lost write was the wrong answer."""
+        """Return why the acknowledgement of a lost write was the wrong answer."""
         lost = self.lost()
         return f"No answer ever showed {self.wrote(lost)}, so its acknowledgement by {who(self.answer(lost))} was wrong"
 
@@ -334,7 +334,7 @@ class ValueStory:
         return f"Before this window {self.name} held {held}; this is certain at {at(self.answer(self.last_before))}"
 
     def no_order(self, culprit: str, value: str) -> list[str]:
-        """Why no order of the window explains the culprit's answer."""
+        """Return why no order of the window explains the culprit's answer."""
         newest = self._newest_before(self.window.culprit)
         if newest is None:
             return [f"In no order of these operations does {culprit} find {value}"]

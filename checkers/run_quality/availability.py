@@ -524,7 +524,7 @@ def _invoked(found: AvailabilityFinding, silence: Silence, demands: Demands) -> 
 
 
 def _not_judged(run: StoredRun) -> str:
-    """Why no limit holds for this run; "" if one does."""
+    """Return why no limit holds for this run; "" if one does."""
     demands = run.demands
     if not (demands.nodes and demands.servers and demands.client_nodes and demands.concurrency):
         return "the system under test has no nodes, or it is not known how many clients there were"

@@ -502,13 +502,13 @@ def _combine_recovery(run: StoredRun, findings: Sequence[frozenset[str]]) -> Ver
 
 
 def _out_of_memory(run: StoredRun) -> str:
-    """Why servers that the kernel killed say nothing about recovery; "" if it killed none."""
+    """Return why servers that the kernel killed say nothing about recovery; "" if it killed none."""
     killed = {death.node for death in _unordered(run) if may_be_out_of_memory(death)}
     return "; ".join(_out_of_memory_in_words(node) for node in sorted(killed, key=by_number))
 
 
 def _starved(recovery: Recovery) -> str:
-    """Why a limit that ran out says nothing about the system; "" if its nodes ran, or if the limit did not run out.
+    """Return why a limit that ran out says nothing about the system; "" if its nodes ran or the limit did not run out.
 
     Older runs do not record how many beats the agents of the nodes sent."""
     beats = recovery.beats_sent
@@ -606,7 +606,7 @@ def may_be_out_of_memory(death: Death) -> bool:
 
 
 def _out_of_memory_in_words(node: str) -> str:
-    """Why the end of this node's server says nothing about the system."""
+    """Return why the end of this node's server says nothing about the system."""
     return (
         f"the kernel's out-of-memory killer ended the server of {node}, as far as is known: give the machine more "
         "memory or the run fewer nodes"

@@ -53,7 +53,7 @@ def shares_between(outcome: RunOutcome, begin_ns: int, end_ns: int) -> dict[str,
 
 
 def busy_in_words(shares: Mapping[str, Shares], most: float = WAITED_MOST) -> list[str]:
-    """Why the machine did not let its nodes run, a clause each; empty if it did, or if nothing was measured.
+    """Return the reasons why the machine did not let its nodes run, in clauses; [] if it did or nothing was measured.
 
     most: the largest share for which a server may wait."""
     words = []
@@ -69,7 +69,7 @@ def busy_in_words(shares: Mapping[str, Shares], most: float = WAITED_MOST) -> li
 
 
 def starved(outcome: RunOutcome, begin_ns: int, end_ns: int) -> str:
-    """Why the machine may be the reason that nothing was answered in a span; "" if its own measurements do not say so.
+    """Return why the machine may be to blame for a span without answers; "" if its own measurements do not say so.
 
     A processor that others use all the time is no excuse while the servers got theirs, so only what servers waited
     for counts, and stalls of the harness' own loop, which hands out all operations."""

@@ -113,7 +113,7 @@ def _words_of_ok_operations(demands: Demands) -> str:
 
 
 def _waits(demands: Demands) -> str:
-    """Why less than the scheduled rate is enough; "" where it is not."""
+    """Return why less than the scheduled rate is enough; "" where it is not."""
     if demands.invoked_share == 1.0:
         return ""
     return f"; clients of this workload wait between operations, so {demands.invoked_share:.0%} of the rate is enough"

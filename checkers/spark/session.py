@@ -308,8 +308,8 @@ class SparkJudge:
         return cluster_settings(self.master, options, starter, make_bundle())
 
     def _last_words(self, problem: Exception) -> str:
-        """Why it did not start, in one line: an error that the virtual machine printed, how it ended, what it printed
-        last, or the exception's first line."""
+        """Return why it did not start, in one line: an error that the virtual machine printed, how it ended, its last
+        output, or the exception's first line."""
         printed = b""
         if self._log is not None:
             self._log.seek(0)

@@ -39,7 +39,7 @@ class Settings:
 
 
 def problem_with(master: str) -> str:
-    """Why this cannot be the address of a Spark master, in one sentence; "" if it can."""
+    """Return why this cannot be the address of a Spark master, in one sentence; "" if it can."""
     if re.fullmatch(r"local(\[(\*|\d+)(,\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|yarn|k8s://\S+", master):
         return ""
     if master.startswith("spark://") and all(map(_STANDALONE.fullmatch, master.removeprefix("spark://").split(","))):

@@ -199,7 +199,7 @@ def judge_on_nodes(
 
 
 def _trial(remote: RemoteTask, nodes: Nodes, stored: Mapping[str, FileContent]) -> str:
-    """Why a node cannot read the smallest file of a task in the store; "" if it can."""
+    """Return why a node cannot read the smallest file of a task in the store; "" if it can."""
     path = min(remote.marks, key=lambda path: remote.marks[path].size_bytes)
     trial = RemoteTask(Task(_no_finding, Part((path,)), Budget()), {path: remote.marks[path]})
     [answer] = nodes.run([trial], stored, lambda _: None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 DONE, FULL, ODD = 0, 1, 2
-"""Why a kernel stopped: at the end; no room is left for an operation; in front of an odd operation."""
+"""Reasons why a kernel stopped: at the end; no room is left for an operation; in front of an odd operation."""
 
 AT, LINE, ROW, USED, TOP, TOP_LINE = range(6)
 """The state of a reader, int64[6]: next byte and its line; rows and payload bytes written so far; the bracket around

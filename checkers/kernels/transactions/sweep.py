@@ -121,7 +121,7 @@ def _take_out(node: int, graph: Graph, state: Sweep, broken: Bools, stack: Int32
 
 
 class _Walks(NamedTuple):
-    """Room for walks to predecessors: nodes, the edges between them, and where the current walk met each node."""
+    """Arrays for walks to predecessors: nodes, edges between them, and the place of each node in the current walk."""
 
     cursor: Int64
     nodes: Int32

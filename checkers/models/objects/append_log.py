@@ -256,7 +256,7 @@ def _out_of_order(
 def _in_wrong_order(early: Operation, late: Operation, longest: Operation | None) -> Decided:
     """The violation of two operations: `early` returned before `late` was called, but stands behind it in the log.
 
-    longest: the longest read.  It shows the offsets of values whose appends named none.
+    longest: the longest read, which shows the offset of a value if the answer to its append did not.
     """
     x, y = early.input, late.input
     both = [early, late]

@@ -398,7 +398,7 @@ def _accounts(shown: Balances) -> tuple[str, ...]:
 
 
 def _nothing_shown(operations: Sequence[Operation], reads: _Reads) -> str:
-    """Why these reads say nothing about money, as one sentence; "" if they say something."""
+    """Return why these reads say nothing about money, as one sentence; "" if they say something."""
     shown = {account for _, balances in reads for account in _accounts(balances)}
     if not shown:
         return "no read showed a balance, so nothing shows whether money was conserved"

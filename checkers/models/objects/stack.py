@@ -173,7 +173,7 @@ class _History:
         return min(stuck, key=lambda each: each.left)
 
     def never_nested(self) -> _Stuck | None:
-        """Why there is no order, even if every value that stayed left at the first pop without an answer."""
+        """Return why there is no order, even if every value that stayed left at the first pop without an answer."""
         first = min(self.unanswered, key=lambda o: o.call)
         pops = [self._pops.get(push.input, first) for push in self._pushes]
         places = self._places(self._pushes, pops)
