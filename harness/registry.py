@@ -276,7 +276,7 @@ def offered_workloads(subject: Subject) -> tuple[str, ...]:
 
 
 def _why_not(kind: type[Workload], subject: Subject) -> str:
-    """Why the clients of a subject cannot run a workload; "" if they can."""
+    """Return why the clients of a subject cannot run a workload; "" if they can."""
     if lacking := sorted({*kind.functions.values(), *kind.background} - subject.functions):
         return f"its client has no {' and no '.join(lacking)}"
     if kind.each_server and not subject.keeps_to_one_server:

@@ -37,8 +37,8 @@ So a process belongs to the server if one of these holds:
 Only one process escapes: it left the session, lost its parent, overwrote its environment, and did all this before the
 first look.  An ordered kill stops each process before it kills one.  So no parent dies before its children are known.
 
-/proc is no snapshot: a child can appear behind the reader.  A stopped process cannot fork.  So a stop looks again after
-all were seen stopped.  It misses only a chain of processes that each fork and end before the reader comes to them.
+/proc is no snapshot: a child can appear behind the reader.  A stopped process cannot fork.  So once all processes are
+stopped, /proc is read again.  Only a chain of processes that each fork and end before they are read is missed.
 
 Cost: a look reads one file for each process in /proc (about 15 µs each) and one for each thread of the server.  It also
 reads the environment of each child of the agent that is not known.  A container and a run on namespaces show only

@@ -133,7 +133,7 @@ _LOOK_S = 0.02
 
 
 def why_unheeded(pids: Collection[int], mapped: Sequence[Path]) -> str:
-    """Why one of these processes does not follow the library, as what follows "the server"; "" if all do.
+    """Return why one of these processes does not follow the library, as what follows "the server"; "" if all do.
 
     mapped: the files that a process which follows has in its memory.  Blocks for at most a second, and only if a
     process does not follow."""

@@ -70,7 +70,7 @@ class AgentLink:
 
     @property
     def gone(self) -> str:
-        """Why the agent no longer answers; "" while it may."""
+        """Return why the agent no longer answers; "" while it may."""
         return self._gone
 
     async def call(

@@ -104,7 +104,7 @@ class Backend(Cluster, Protocol):
     notes: Sequence[str]
     """Facts of this backend that a reader of the report needs (e.g. "userspace switch, no kernel bridge")."""
     nodes_clock: NodesClock
-    """Whose monotonic clock the nodes have; recorded with the run."""
+    """Owner of the monotonic clock of the nodes; recorded with the run."""
     leftovers: Sequence[str]
     """One sentence for each thing, of this run or of a dead one, that could not be removed so far."""
 

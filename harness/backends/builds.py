@@ -126,8 +126,8 @@ def node_code() -> dict[str, bytes]:
 def wheel_requirements() -> list[str]:
     """The requirements of this project that name NODE_WHEELS, such as kio>=0.6.5.
 
-    A tree has them in pyproject.toml: its image is built while the tree itself is still being installed.
-    An installed wheel has them in its metadata alone.
+    In a source tree they stand in pyproject.toml, because its image is built while the tree is still being installed.
+    An installed wheel has them only in its metadata.
     """
     project = REPOSITORY / "pyproject.toml"
     try:

@@ -232,7 +232,7 @@ class KeptCluster:
 
     @property
     def why_stale(self) -> str:
-        """Why it is up no more; "" if it is."""
+        """Return why it is up no more; "" if it is."""
         if self.alive:
             return ""
         if of_an_earlier_boot(self.owner):

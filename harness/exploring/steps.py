@@ -245,7 +245,7 @@ class ClusterSteps:
             yield "crash", id
 
     def _changes(self, world: ExploredState, leader: int, budget: dict[str, int]) -> Iterator[Step]:
-        """Those that this leader makes.  What it refuses changes nothing."""
+        """Yield the changes of voters that this leader makes.  A refused change has no effect."""
         core = self.parts.node(world.voters[leader - 1]).core
         assert core is not None
         for id in self.ids:

@@ -96,7 +96,7 @@ def is_judged(root: Path) -> bool:
 def set_aside(root: Path) -> None:
     """Give the results of an earlier judging their other names.  Raises OSError if the folder cannot be written.
 
-    If the last judging refused the run, its results are removed: those of the judging before it are set aside already.
+    If the last judging refused the run, its results are removed, because those before it are set aside already.
     """
     last = _results(root)
     refused = last is not None and last.before != ""

@@ -74,7 +74,7 @@ class Comparison:
     operation: str
 
     def lines(self) -> list[str]:
-        """For a terminal."""
+        """Return the lines for a terminal."""
         a, b = self.names
         out = [f"A  {a}", f"B  {b}", "", "spec: the same" if not self.spec else "spec:"]
         out += [f"  {each.name:<14} {_plain(each.a):<28} {_plain(each.b)}" for each in self.spec]

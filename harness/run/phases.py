@@ -416,11 +416,11 @@ def _majority_dead(states: Mapping[str, ProcessState]) -> str:
 
 
 READ_LIMIT_S = 20.0
-"""For the reads at one server."""
+"""Seconds for the reads at one server."""
 UNRECOVERED_LIMIT_S = 5.0
-"""For all reads of a system that has not recovered: most of them would never be ok."""
+"""Seconds for all reads of a system that has not recovered: most of them would never be ok."""
 AGAIN_S = 0.5
-"""Between two rounds of reads of servers that must come to answer the same."""
+"""Seconds between two rounds of reads of servers that must come to answer the same."""
 
 
 async def final_reads(run: RunContext) -> None:

@@ -154,7 +154,7 @@ def _check_bug(spec: Spec, bug: Bug) -> None:
 
 
 def why_not(spec: Spec, kind: str) -> str:
-    """Why this kind of fault cannot be part of such a run, "" if it can be.  spec: its backend is not "auto"."""
+    """Return why this kind of fault cannot be part of such a run, "" if it can be.  spec: its backend is not "auto"."""
     single = replace(spec, nemesis=kind)
     try:
         check_spec(single)

@@ -181,7 +181,7 @@ def run_and_judge(
 def _watchers(
     spec: Spec, results: Path, run: RunFolder, aside: Aside, say: Callable[[str], None]
 ) -> Iterator[Sequence[Watcher]]:
-    """Those who watch the run until it is judged.  Raises OSError if metrics cannot be served."""
+    """Yield the observers of the run until it is judged.  Raises OSError if metrics cannot be served."""
     with ExitStack() as ends:
         live = LiveFile(results, run.run_id)
         ends.callback(live.remove)

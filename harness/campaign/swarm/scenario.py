@@ -54,10 +54,10 @@ BROKER_MOMENTS: Mapping[str, str] = {
     "topic": "a topic is made; it is the controller",
     "topic-removed": "a topic is deleted; it is the controller",
 }
-"""Those of clusters whose brokers register: when the record is committed."""
+"""Moments of clusters whose brokers register: when the record is committed."""
 
 _OF_PARTS: Mapping[str, str] = {"part": "a server has some parts of a snapshot, and asks for the next one"}
-"""Those of clusters whose snapshots are fetched in parts."""
+"""Moments of clusters whose snapshots are fetched in parts."""
 
 MOMENTS: Mapping[str, str] = {**QUORUM_MOMENTS, **_OF_PARTS, **BROKER_MOMENTS}
 """Moments that a card can be aimed at -> their meaning."""

@@ -136,7 +136,7 @@ class VoterOnMachine(ABC):
         return
 
     def snapshot_voters(self) -> VoterSet | None:
-        """Those that its newest snapshot names."""
+        """Return the voters that its newest snapshot names."""
         return None
 
     def _configured(self) -> VoterSet:
@@ -249,7 +249,7 @@ class VoterOnMachine(ABC):
 
 
 def initial_voters(scenario: Scenario) -> VoterSet:
-    """Those with which the cluster begins, each with its first disk."""
+    """Return the voters with which the cluster begins, each with its first disk."""
     names = {number: f"n{number}" for number in range(1, scenario.nodes + 1)}
     return voter_set(
         VoterEntry(

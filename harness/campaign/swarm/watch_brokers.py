@@ -38,7 +38,7 @@ from system_under_test.kraft.controller.partition_rules import directory_held
 from system_under_test.kraft.records.metadata import NO_LEADER, CorruptRecord, PartitionRecord
 
 CLOCK_RATE_MAX = 1.2
-"""More than how much faster a clock of a storm runs than another one."""
+"""Bound above the ratio of the rates of any two clocks of a storm."""
 
 
 class CommittedBatch(NamedTuple):

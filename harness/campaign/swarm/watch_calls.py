@@ -244,5 +244,5 @@ class Member(Watched, Protocol):
         ...
 
     def snapshot_voters(self) -> VoterSet | None:
-        """Those that its newest snapshot names."""
+        """Return the voters that its newest snapshot names."""
         ...

@@ -256,7 +256,7 @@ class StormCoverage:
 
 
 def aims_of(seed: int, aims_of_wave: Sequence[str]) -> tuple[str, ...]:
-    """Those of a wave that this seed takes."""
+    """Return the aims of a wave that this seed takes."""
     return tuple(Random(f"{seed}/aims of wave").sample(aims_of_wave, min(AIMS, len(aims_of_wave))))
 
 

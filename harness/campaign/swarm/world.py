@@ -154,8 +154,8 @@ class StormWorld:
         servers = [f"n{number}" for number in range(1, may_vote + scenario.observers + 1)]
         names = servers[:may_vote]
         self.servers: list[VoterOnMachine] = []
-        """Those that may vote, and the observers behind them.  Observers that are no brokers are never cut off, and
-        struck where a moment finds them."""
+        """Servers that may vote, then observers.  An observer that is no broker is never cut off; only a card aimed at
+        a moment hits it."""
         for number, name in enumerate(servers, 1):
             machine = Machine(name, self.loop, self.network, scenario.seed)
             voter = kind(number, scenario, machine, self.network, self.watch)
