@@ -167,7 +167,7 @@ NO_OTHERS: Mapping[str, Function] = {}
 
 
 def wrong_function(function: object) -> str:
-    """Why a function of one's own cannot be; "" if it can."""
+    """Return why a user's own function is not valid; "" if it is."""
     if not isinstance(function, Function):
         return f"must be Function(words, given, answer), not {function!r:.60}"
     if function.given not in (known := get_args(Given)):

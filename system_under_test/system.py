@@ -178,7 +178,7 @@ def named_processes(processes: Mapping[str, str] | Sequence[str]) -> Mapping[str
 
 
 def wrong_commands(commands: object) -> str:
-    """Why what `start` returned is no command; "" if it is one."""
+    """Return why what `start` returned is no command; "" if it is one."""
     if isinstance(commands, Mapping):
         if not commands:
             return "no command"

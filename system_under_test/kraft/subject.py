@@ -469,7 +469,7 @@ class KraftWhole(KraftWithVoters, KraftBrokers):
 
 
 def _behind(known: Sequence[NodeStatus], mark: int) -> str | None:
-    """Why these nodes have not all caught up with the mark under one leader; None if they have."""
+    """Return why these nodes have not all caught up with the mark under one leader; None if they have."""
     epoch = max(status.epoch for status in known)
     leader = next((status for status in known if status.epoch == epoch and status.role == "leader"), None)
     if leader is None:

@@ -218,7 +218,7 @@ class Subject:
             raise BrokenSystem(blamed(self.main, method, problem)) from problem
 
     def _unnamed(self, commands: Command | Mapping[str, Command]) -> str:
-        """Why these commands lack a process that the system names; "" if they lack none."""
+        """Return why these commands lack a process that the system names; "" if they lack none."""
         started = set(commands) if isinstance(commands, Mapping) else set()
         missing = [name for name, pattern in self.processes.items() if not pattern and name not in started]
         if not missing:
@@ -247,7 +247,7 @@ class Subject:
             raise CodeMistake(f"{mistake} (in {method})") from problem
 
     def _wrong_status(self, status: object) -> str:
-        """Why this is no status, "" if it is one.  None is one: the node says nothing."""
+        """Return why this is no status, "" if it is one.  None is one: the node says nothing."""
         if status is None:
             return ""
         if not isinstance(status, NodeStatus):

@@ -36,7 +36,7 @@ from system_under_test.kraft.wire.server import Connection
 from system_under_test.kraft.wire.translate import TOPIC
 
 CLIENT_ID = "voters-tool"
-"""Not one of the project's own: servers hand its requests on."""
+"""Client id that does not mark the project's own clients: servers forward its requests."""
 LISTENER = "CONTROLLER"
 PATIENCE_S = 1.0
 CHANGE_S = 5.0
@@ -78,7 +78,7 @@ async def listed(servers: Sequence[tuple[str, int]], network: Network | None = N
 async def remove(
     servers: Sequence[tuple[str, int]], voter: int, within_s: float, network: Network | None = None
 ) -> Listed:
-    """Until the list lacks this voter.  Raises NotAgreed."""
+    """Remove a voter, and wait until the list lacks it.  Raises NotAgreed."""
 
     def request(now: Listed) -> Entity | None:
         if voter not in now.voters:
@@ -96,7 +96,7 @@ async def add(
     within_s: float,
     network: Network | None = None,
 ) -> Listed:
-    """Until the list has this voter, with this directory.  Another directory is removed first.  Raises NotAgreed."""
+    """Add a voter, and wait until the list has it.  Another directory of it is removed first.  Raises NotAgreed."""
 
     def request(now: Listed) -> Entity | None:
         known = now.voters.get(voter)
@@ -116,7 +116,7 @@ async def add(
 
 
 async def upgrade(servers: Sequence[tuple[str, int]], within_s: float, network: Network | None = None) -> Listed:
-    """Until the leader acknowledges that `kraft.version` is 1.  Raises NotAgreed."""
+    """Set `kraft.version` to 1, and wait until the leader acknowledges it.  Raises NotAgreed."""
     wanted = features.UpdateFeaturesRequest(
         feature_updates=(features.FeatureUpdateKey(feature=KRAFT_VERSION, max_version_level=1),)
     )

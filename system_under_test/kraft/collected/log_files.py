@@ -158,7 +158,7 @@ def read_log(folder: Path) -> LogFile:
 
 
 def missing(folder: Path) -> str | None:
-    """Why a copied log directory holds no log at all; None if it holds one, be it empty."""
+    """Return why a copied log directory holds no log at all; None if it holds one, be it empty."""
     if not folder.is_dir():
         return f"the folder {folder.parent.name}/{folder.name} is missing"
     return None if any(folder.glob("*.log")) else f"{folder.parent.name}/{folder.name} holds no segment (*.log)"

@@ -303,7 +303,7 @@ def list_resources(image: Image, wanted: Collection[int], brokers: Collection[st
 
 
 def why_unknown(image: Image, resource_type: int, resource_name: str) -> tuple[ErrorCode, str] | None:
-    """Why this resource has no configs here; None if it has."""
+    """Return why this resource has no configs here; None if it has."""
     if resource_type not in KINDS:
         return ErrorCode.invalid_request, f"Resources of type {resource_type} have no configs here."
     if resource_type == BROKER_RESOURCE and resource_name and not resource_name.isdecimal():
@@ -316,7 +316,7 @@ def why_unknown(image: Image, resource_type: int, resource_name: str) -> tuple[E
 
 
 def why_invalid(name: str, value: str | None, resource_type: int = TOPIC_RESOURCE) -> str | None:
-    """Why a config cannot have this value, in words; None if it can."""
+    """Return why a config cannot have this value, in words; None if it can."""
     kind, known, _ = KINDS[resource_type]
     definition = known.get(name)
     if definition is None:
@@ -366,7 +366,7 @@ def _repeated(names: Sequence[Hashable]) -> Collection[Hashable]:
 
 
 def _why_no_list(alteration: Alteration, resource_type: int) -> str | None:
-    """Why nothing can be appended to this config or subtracted from it; None if it can."""
+    """Return why nothing can be appended to this config or subtracted from it; None if it can."""
     kind, known, _ = KINDS[resource_type]
     definition = known.get(alteration.name)
     if definition is None:

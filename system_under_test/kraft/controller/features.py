@@ -54,7 +54,7 @@ def supported_ranges() -> tuple[FeatureRange, ...]:
 
 
 def why_not_served(image: Image) -> str | None:
-    """Why no request may be answered from this image, one clause; None if all its levels are supported."""
+    """Return why no request may be answered from this image, one clause; None if all its levels are supported."""
     for name, level in sorted(image.features.items()):
         known = SUPPORTED.get(name)
         if known is None:

@@ -242,7 +242,7 @@ def _difference(before: PartitionRecord, after: PartitionRecord, leader: int | N
 
 
 def _ordered(replicas: Iterable[int], order: Sequence[int]) -> tuple[int, ...]:
-    """Those of the replicas that the order holds, in that order."""
+    """Return the replicas that `order` holds, in its order."""
     wanted = set(replicas)
     return tuple(replica for replica in order if replica in wanted)
 

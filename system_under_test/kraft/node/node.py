@@ -216,7 +216,7 @@ class QuorumNode:
 
     @property
     def voters(self) -> VoterSet:
-        """Those that this node's log names last."""
+        """Return the voters that this node's log names last."""
         return self._core.voter_history.latest
 
     def address_of(self, voter: int) -> tuple[str, int] | None:

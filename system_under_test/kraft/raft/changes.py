@@ -37,7 +37,7 @@ from system_under_test.kraft.raft.voter_memory import NOT_LEADER, Voter
 from system_under_test.kraft.raft.voters import KRaftVersion, VoterEntry, VoterSet, voter_set
 
 KRAFT_VERSIONS = (0, 1)
-"""Those that this software supports."""
+"""Levels of `kraft.version` that this software supports."""
 
 CAUGHT_UP_WITHIN_S = 5.0
 """A replica that joins has reached the leader's log at most so long ago."""
@@ -112,7 +112,7 @@ def settle(voter: Voter, now: float) -> None:
 
 
 def _too_early(voter: Voter, leader: Leader, change: VoterChange) -> tuple[Error, str] | None:
-    """Why the voters cannot change now, in Kafka's order; None if they can."""
+    """Return why the voters cannot change now, in Kafka's order; None if they can."""
     mark = announced_mark(voter, leader)
     if not may_change_voters(mark, voter.bugs):
         return Error.REQUEST_TIMED_OUT, "the leader has not committed a record of its epoch yet"
@@ -126,7 +126,7 @@ def _too_early(voter: Voter, leader: Leader, change: VoterChange) -> tuple[Error
 
 
 def _unfit(voter: Voter, leader: Leader, now: float, change: VoterChange) -> tuple[Error, str] | None:
-    """Why this change cannot be made of the voters in force; None if it can."""
+    """Return why this change cannot be made of the voters in force; None if it can."""
     voters = voter.history.latest
     match change:
         case RaiseVersion(version):
@@ -157,7 +157,7 @@ def _is_exactly(voters: VoterSet, key: ReplicaKey) -> bool:
 
 
 def _not_raised(voter: Voter, leader: Leader, version: int) -> tuple[Error, str] | None:
-    """Why `kraft.version` cannot become this; None if it can, or is this already."""
+    """Return why `kraft.version` cannot become this; None if it can, or is this already."""
     present = int(voter.history.may_change)
     if version == present:
         return None

@@ -97,7 +97,7 @@ def on_fetch_snapshot_request(voter: Voter, now: float, token: int, request: Fet
 
 
 def refusal(voter: Voter, request: FetchRequest | FetchSnapshotRequest) -> Error:
-    """Why this voter answers no fetch of that epoch; NONE if it leads the epoch."""
+    """Return why this voter answers no fetch of that epoch; NONE if it leads the epoch."""
     if request.current_leader_epoch < voter.epoch:
         return Error.FENCED_LEADER_EPOCH
     if request.current_leader_epoch > voter.epoch:

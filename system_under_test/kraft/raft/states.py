@@ -346,7 +346,7 @@ class Reads:
         self._answered.pop(connection, None)
 
     def needs(self, voter: int) -> bool:
-        """Return whether the next Fetch of this voter could prove a read that it has not proved yet."""
+        """Return whether the next Fetch of this voter could prove a read that its earlier ones did not."""
         return bool(self._noted) and self._confirmed.get(voter, self._clock) < self._noted[-1][0]
 
     def take_proved(self) -> list[tuple[int, int]]:

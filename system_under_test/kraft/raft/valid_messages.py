@@ -83,7 +83,7 @@ class Trusted(NamedTuple):
 
 
 def request_error(trusted: Trusted, request: RaftRequest) -> Error:
-    """Why this request cannot come from a correct replica of this quorum; NONE if it can."""
+    """Return why this request cannot come from a correct replica of this quorum; NONE if it can."""
     match request:
         case VoteRequest():
             return _vote_error(trusted, request)

@@ -355,7 +355,7 @@ def alter_replica_log_dirs(types: ModuleType, image: Image, broker: int, log_dir
 
 
 def _why_absent(image: Image, broker: int, topic: str, partition: int) -> ErrorCode | None:
-    """Why this broker has no log of the partition; None if it has."""
+    """Return why this broker has no log of the partition; None if it has."""
     known = image.topics.get(topic)
     if known is None or partition not in known.partitions:
         return ErrorCode.unknown_topic_or_partition
@@ -391,7 +391,7 @@ _RESPONSES = {
 
 
 def why_malformed(cluster_id: str, body: Any) -> tuple[ErrorCode, str] | None:
-    """Why a request cannot be carried out on any leader; None if it can."""
+    """Return why a request cannot be carried out on any leader; None if it can."""
     if body.cluster_id not in (None, cluster_id):
         return ErrorCode.inconsistent_cluster_id, f"this is the cluster {cluster_id}"
     if body.voter_id < 0 or body.voter_directory_id is None:

@@ -41,9 +41,9 @@ LISTENER = "CONTROLLER"
 
 
 def of_results(response: str, field: str, result: str, **whole: Any) -> Callable[[ModuleType, Iterable[Any]], Entity]:
-    """Return what makes the response with this name, whose `field` has an entity of the name `result` for each result.
+    """Return a function that makes the named response, whose `field` has an entity `result` for each result.
 
-    whole: further fields of the response."""
+    whole: values of its other fields."""
 
     def respond(types: ModuleType, results: Iterable[Any]) -> Entity:
         made = tuple(filled(getattr(types, result), each) for each in results)
