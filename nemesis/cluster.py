@@ -96,7 +96,7 @@ class Cluster(Protocol):
     def node(self, name: str) -> Node: ...
 
     def lacks(self, capability: str) -> str:
-        """Why this backend has not got the capability and how to grant it; "" if it has it."""
+        """Return why this backend has not got the capability and how to grant it; "" if it has it."""
         ...
 
     async def cut(self, links: Collection[Link], reject: Collection[Link] = ()) -> None:

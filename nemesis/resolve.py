@@ -417,13 +417,13 @@ class Resolver:
         return f"{why}, and other faults still held {len(held)} of these" if held else why
 
     def lacking(self, kind: Kind, card: Card) -> str:
-        """Why the backend can carry out no such card; "" if it can."""
+        """Return why the backend can carry out no such card; "" if it can."""
         target = kind.targets.get(card.name)
         needed = sorted(kind.needs | (target.needs if target else frozenset()))
         return next((why for capability in needed if (why := self._cluster.lacks(capability))), "")
 
     def forbidden(self, kind: Kind, fault: Fault) -> str:
-        """Why this fault may not be carried out: the data would lose its excuse.  "" if it may."""
+        """Return why this fault may not be carried out: the data would lose its excuse.  "" if it may."""
         if self.breaks_budget(kind, fault) and not self._options.over_budget:
             most = (len(self._voters) - 1) // 2
             return f"it would cost more than {most} servers what they had fsynced: no system promises to survive that"
