@@ -32,7 +32,7 @@ SERVERS = 3
 ELECTIONS = 4
 RARE = 3
 BESIDE = ("fsync", "timer", "NoneType")
-"""Nothing arrives where these begin."""
+"""Causes of calls that handle no message."""
 
 
 class MeasuredKRaft(KRaft):
