@@ -83,7 +83,7 @@ def _as_empty(event: Event) -> Event:
 
 
 def decided_of(verdict: Verdict) -> list[str]:
-    """The sentence of a valid verdict about what was decided, if there is one."""
+    """Return the sentence of a valid verdict that states what was decided, if it has one."""
     return [str(verdict.details["decided"])] if "decided" in verdict.details else []
 
 

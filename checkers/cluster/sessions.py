@@ -75,7 +75,7 @@ JOINED_EARLY = "in-sync set grew by a leader that did not know the partition"
 SLACK_S = 1.5
 """Seconds of silence beyond a session that prove it: heartbeats were on their way, and a loop may lag."""
 WITNESSES_MAX = 100
-"""More are only counted."""
+"""Maximum number of witnesses; others are only counted."""
 ROW_SIZE_BYTES = 60
 RECORD_SIZE_BYTES = 1000
 

@@ -220,7 +220,7 @@ def _join(names: list[LogName], findings: Sequence[RangeMatches]) -> tuple[Any, 
 
 
 def _one_per_nodes(pairs: list[tuple[LogName, LogName, int]], run: StoredRun) -> list[tuple[LogName, LogName, int]]:
-    """Keep the latest pair of copies for every two nodes that forked at one offset; lowest offset first."""
+    """Return, for each offset and two nodes that fork there, the latest pair of their copies; lowest offset first."""
     latest: dict[tuple[str, str, int], tuple[LogName, LogName, int]] = {}
     for pair in sorted(pairs, key=lambda p: (p[0][1], p[1][1])):
         (a, _), (b, _), d = pair

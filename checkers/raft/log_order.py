@@ -68,7 +68,7 @@ NOT_IN_LOG = -1
 class FinalCopy(NamedTuple):
     """The final copy of one node's log, and the last row of its trace before it.
 
-    path: None if the copy is unreadable, or if a fault had damaged the disk.  What the node had reported still counts.
+    path: None if the copy is unreadable, or if a fault had damaged the disk.  The trace still counts then.
     """
 
     node: str

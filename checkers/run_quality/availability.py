@@ -351,7 +351,7 @@ def _listed(in_order: Sequence[str]) -> str:
 
 
 def limit_s(demands: Demands) -> float:
-    """For how long nothing may succeed without a change of faults."""
+    """Return the seconds in which nothing may succeed without a change of faults."""
     if demands.unavailable_s:
         return demands.unavailable_s
     return LIMIT_FAILOVERS * _failover_s(demands) + PATIENCE * demands.op_timeout_s

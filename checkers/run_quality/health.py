@@ -1,4 +1,4 @@
-"""Did every node stay up, and did the system recover once it could?
+"""The checkers `nodes-stay-up` and `recovery`: every node stays up, and the system recovers once it can.
 
 It is a violation in itself if a node dies unexpectedly or refuses to go on.  The witness gives the reason.  A subject
 that stops by design (at a truncation below the high watermark) thereby reports that another promise was broken.

@@ -150,7 +150,7 @@ TWO_LEADERS = "two leaders of one epoch"
 EPOCH_WENT_BACK = "an epoch that went back"
 LEADER = "leader"
 LOOKS_LEAST = 2
-"""A report that stood for so many looks was no accident between two readings."""
+"""Consecutive looks that must see a report: one seen once may mix two moments."""
 
 
 def _stood(report: Report) -> bool:

@@ -1,4 +1,4 @@
-"""Was it a real test?  A run in which nothing happened proves nothing, even if every other verdict is valid.
+"""The checker `vacuity`: a run in which nothing happened proves nothing, even if every other verdict is valid.
 
 Each criterion is a figure with its minimum.  A shortfall makes the verdict *unknown*, never invalid: nothing was
 violated, but nothing was shown either.  Nothing is demanded of parts that a subject does not have.  Some figures

@@ -169,8 +169,7 @@ def _is_observer(register: BoardRegister, op: int) -> bool:
 
 @inner_kernel
 def _may_linger(register: BoardRegister, op: int) -> bool:
-    """Return whether it is a mutator: a write that stands unseen in the order is not owed, but may become visible
-    instead."""
+    """Return whether it is a mutator: a write that the order holds unseen is not owed, and may still become visible."""
     return not _is_observer(register, op)
 
 

@@ -180,7 +180,7 @@ def lost_for_certain(
     unanswered: Sequence[Operation],
     reduced: Callable[[Sequence[Hashable]], Model] | None = None,
 ) -> Decided | None:
-    """The violation if more acknowledged values are missing than dequeues without an answer can have taken.
+    """Return a violation if the unanswered dequeues are too few to have taken all missing acknowledged values.
 
     Its witness has one value more than there are such dequeues: the fewest that prove a loss.
     missing: (value, its acknowledged enqueues), once for each time.  reduced: the queue reduced to these values; by
