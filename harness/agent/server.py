@@ -421,7 +421,7 @@ def _identities(pids: Iterable[int]) -> set[tuple[int, int]]:
 MARK = "KRUCIBLE_SERVER"
 """Environment variable of every process of a server; its value belongs to one start of one server."""
 _STAT_BYTES = 4096
-"""More than /proc's stat ever has: 52 numbers and a name of at most 64 bytes."""
+"""Size that /proc's stat never reaches: 52 numbers and a name of at most 64 bytes."""
 _LOOKS = 1000
 """A kill looks no more often, even if new processes appear faster than they can be stopped."""
 

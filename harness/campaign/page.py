@@ -331,7 +331,7 @@ def bounded(text: str, size_bytes: int) -> str:
 FILE, SCHEDULES = "failures.json", "schedules"
 PASSES = 3
 KEPT_MAX = 50
-"""More failing schedules than these would leave no time for anything else; the slowest are dropped."""
+"""Maximum number of failing schedules: more would leave no time for anything else; the slowest are dropped."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,7 @@ def letters_of(ops: Sequence[WindowOp], facts: Mapping[str, Any]) -> dict[str, s
 
 
 def order_of(ops: Sequence[WindowOp], facts: Mapping[str, Any]) -> Order | None:
-    """The longest legal order of a window: as the checker found it, else of a register searched for here.
+    """Return the longest legal order of a window, as the checker found it; for a register it is else searched for here.
 
     None for a witness that is no window of one object.
     """

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TextIO, TypeVar
 
 QUIET_S = 2.0
-"""Nothing is shown before so many seconds have passed."""
+"""Seconds before anything is shown."""
 
 LINE_EVERY_S = 10.0
 """Seconds between the lines that are printed where there is no terminal."""

@@ -319,7 +319,7 @@ def _remove_folder(folder: str) -> str:
 
 
 def _descendants(pid: int) -> Iterator[int]:
-    """Those who descend from a process, parents first.  Processes that end meanwhile are left out."""
+    """Yield the ids of a process' descendants, parents first.  Processes that end meanwhile are left out."""
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             for child in map(int, (task / "children").read_text().split()):

@@ -122,7 +122,7 @@ def _say(control: socket.socket, words: dict[str, Any]) -> None:
 
 
 def _wait_for_end(control: socket.socket) -> None:
-    """Until the stream ends; meanwhile collect the processes that ended, as PID 1 must."""
+    """Wait until the stream ends, and meanwhile collect the processes that ended, as PID 1 must."""
     ours, kernels = socket.socketpair()
     for end in (ours, kernels):
         end.setblocking(False)

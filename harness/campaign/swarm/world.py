@@ -196,7 +196,7 @@ class StormWorld:
         self.kinds: list[tuple[float, str]] = []
         self.calm_s = -1.0
         self.acts_until_s = 0.0
-        """Until then cards go on to act."""
+        """Second until which cards go on to act."""
         self._nobody = contextvars.Context()
         self._armed: list[_Armed] = []
         self._lost_power: dict[str, str] = {}
