@@ -9,10 +9,9 @@ mean is computed by `checkers.run_quality.faults_installed`, from the record alo
 
 *Records.*  Each holds the orders, measurements and outcome of one fault.
 
-*State.*  Several faults may overlap.
-
-A backend knows one set of cut links.  Here every fault owns a *layer*: the links it cuts.  The union of all layers is
-what the backend is ordered to cut.  A link that changes its order while it is measured is *unsettled* and not judged.
+*State.*  Several faults may overlap, but a backend knows one set of cut links.  So every fault owns a *layer*, the
+links it cuts, and the backend cuts the union of all layers.  A link whose order changes while it is measured is
+*unsettled* and not judged.
 """
 
 from __future__ import annotations
@@ -121,7 +120,7 @@ class Meter:
         )
 
     async def _edge(self) -> _Edge:
-        """The orders are read first: what changes while the marks are taken is unsettled in the window that follows."""
+        """Read the orders, then the marks: a link that changes in between is unsettled in the window that follows."""
         field = self.field
         return _Edge(field.now_cut(), field.changes(), field.lateness(), await field.cluster.mark())
 
@@ -237,7 +236,7 @@ class FaultRecords:
         self.by_number[number] = replace(record, measured=(*record.measured, measurement))
 
     def change(self, number: int, **changes: Any) -> None:
-        """Change a record.  What became of the fault is computed anew, unless the change names it."""
+        """Change a record.  The outcome of the fault is computed anew, unless the change names it."""
         record = replace(self.by_number[number], **changes)
         if "achieved" not in changes and record.injected_ns >= 0:
             found = achieved(record)

@@ -192,7 +192,7 @@ class _Player:
         return None
 
     async def _hold(self, kind: Kind, card: Card, fault: Fault) -> asyncio.Future[None] | None:
-        """Until the heal is due: measure, and near the end let the hook take its copies.
+        """Measure until the heal is due, and near the end let the hook take its copies.
 
         Returns the copying, which a slow machine has not ended yet; raises what it has raised."""
         stop = asyncio.Event()
@@ -295,7 +295,7 @@ class _Player:
         return Meter(self.field, kind, fault, kind.orders(fault), self.clock)
 
     async def sleep_until(self, at_s: float) -> None:
-        """Until that second of the main phase, or until the test has ended."""
+        """Wait until that second of the main phase, or until the test has ended."""
         try:
             async with asyncio.timeout(max(0.0, at_s - self.now_s())):
                 await self.ended.wait()

@@ -230,7 +230,7 @@ class Resolver:
         return replace(fault), None, ""
 
     def _waits_until_s(self, card: Card, states: Mapping[str, str], began_s: float) -> float:
-        """Until when a card that finds too few servers waits: for the heals of other faults, or for copies of data."""
+        """Return when a card that finds too few servers stops waiting for other heals or for copies of data."""
         if self._active:
             return max(card.heal_s, began_s + FREE_WAIT_S)
         return began_s + COPY_WAIT_S if "stopped" in states.values() else began_s

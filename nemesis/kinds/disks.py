@@ -230,7 +230,7 @@ async def _cut_power(field: Field, fault: Fault) -> None:
 
 
 async def _await_fsync(cluster: Cluster, node: str, nth: int) -> None:
-    """Until the node's n-th fsync from now is held.  Raises CannotInject if it does not come: an idle node fsyncs
+    """Wait until the node's n-th fsync from now is held.  Raises CannotInject if none comes: an idle node fsyncs
     nothing, and a power loss at any other moment is a different fault."""
     import asyncio  # here, so that lists and refusals, which only need the names of the kinds, start at once
 
