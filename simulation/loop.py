@@ -148,7 +148,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self.call_at(process.busy_until, self._open, process, context=_NOBODY)
 
     def kill(self, process: Process) -> None:
-        """Nothing of it runs any more.  Its tasks are kept until the loop is closed: collected as garbage, their
+        """Stop all that it runs.  Its tasks are kept until the loop is closed: collected as garbage, their
         `finally` would run at a moment that no seed decides."""
         process.gate = Gate.DEAD
         self._graveyard += [process.held, [task for task in asyncio.all_tasks(self) if _owner_of(task) is process]]
@@ -278,7 +278,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """There are no files to wait for."""
 
     def _write_to_self(self) -> None:
-        """Nothing waits for another thread."""
+        """Do nothing: there is no other thread to wake."""
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., T], *args: Any

@@ -255,7 +255,7 @@ class ConnectionEnd(asyncio.Transport):
         return 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Nothing is ever kept back: what waits, waits in the network."""
+        """Ignore the limits: data that waits, waits in the network."""
 
     def get_protocol(self) -> Any:
         return self.protocol
