@@ -111,7 +111,7 @@ class EtcdClient(Client):
         return answer
 
     async def create(self, key: str | None = None) -> None:
-        """Nothing to make: ok once the cluster answers."""
+        """Return once the cluster answers: there is nothing to make."""
         await self._ask(RANGE, {"key": to_gateway(key or "krucible")})
 
     # ---- registers -----------------------------------------------------------------------------------------------

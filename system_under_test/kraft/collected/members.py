@@ -64,7 +64,7 @@ class Hearsay:
                 self.lost = True
 
     def take(self, data: bytes) -> None:
-        """More of the trace, from `read_bytes` on; an unfinished row is left for the next time."""
+        """Take more of the trace, from `read_bytes` on; an unfinished row is left for the next time."""
         whole = data.rfind(b"\n") + 1
         self.read_bytes += whole
         if self.unread is not None:

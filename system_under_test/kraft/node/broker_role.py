@@ -263,8 +263,8 @@ class BrokerRole:
         self._keeper.heard(number, epoch, self._clock.now())
 
     async def _move(self) -> None:
-        """For tests: what an operator asks for.  Move a partition that this broker leads, or have its first replica
-        elected; the controller decides what becomes of it."""
+        """Ask, for tests, as an operator does: move a partition that this broker leads, or elect its first replica.
+        The controller decides."""
         interval_s = self._settings.move_interval_s
         while interval_s is not None and self._life.state is not LifeState.STOPPED:
             await asyncio.sleep(interval_s * self._random.uniform(0.5, 1.5))

@@ -276,7 +276,7 @@ class Proposals:
         self._machine.settle()
 
     def refused(self, token: int, reason: str) -> None:
-        """Nothing of it was queued.  A token of something else is ignored."""
+        """End the writes of a proposal of which nothing was queued.  Other tokens are ignored."""
         for write in self._proposed.pop(token, ()):
             write.done(NotQueued(reason))
 
