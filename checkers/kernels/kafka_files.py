@@ -64,8 +64,8 @@ def scan(data: UInt8, start: int, log_end: int, limit: int | None = None) -> tup
     """Read the complete batches of a segment from byte `start` on, at most `limit`.
 
     log_end: the log end offset before byte `start`.
-    Returns (batches, why the scan ended, first byte of the next batch, end of that batch by its length field).  That end
-    lies beyond the data if the field is missing or too small.
+    Returns (batches, why the scan ended, first byte of the next batch, its end by its length field).  That end lies
+    beyond the data if the field is missing or too small.
     """
     most = (len(data) - start) // HEADER_SIZE_BYTES
     most = most if limit is None else min(most, limit)
