@@ -372,13 +372,19 @@ def findings(chosen: tuple[str, ...], times: int, backend: str, results: Path) -
 @click.option("--times", type=click.IntRange(1), default=5, show_default=True, help="How often.")
 @click.option("--as-executed", is_flag=True, help="Repeat the faults on the very nodes that they hit.")
 @click.option(
+    "--against",
+    metavar="NAME=VALUE,…",
+    default="",
+    help="Run it in turn as it was and with these settings (as in --set), and compare the verdicts.",
+)
+@click.option(
     "--results",
     type=click.Path(path_type=Path),
     default=None,
     help="The folder that keeps the runs.  [default: replays in RUN_FOLDER]",
 )
 @trust
-def replay(run_folder: Path, times: int, as_executed: bool, results: Path | None, trust: bool) -> None:
+def replay(run_folder: Path, times: int, as_executed: bool, against: str, results: Path | None, trust: bool) -> None:
     """Run the test in RUN_FOLDER again with its own seed, and say how often its violations were seen again.
 
     The same seed deals the same faults to the same roles, such as the leader of that moment.
@@ -391,6 +397,7 @@ def replay(run_folder: Path, times: int, as_executed: bool, results: Path | None
       3  three runs in a row could not be made, or the command was called wrongly
     """
     from checkers.base.results import NO_RESULTS, read_results
+    from harness.campaign.against import TwoSides
     from harness.campaign.loop import CampaignLog, seen_again, violations_in
     from harness.campaign.plans import replays
     from harness.judge.judge_run import spec_of
@@ -404,10 +411,17 @@ def replay(run_folder: Path, times: int, as_executed: bool, results: Path | None
         if not schedule.exists():
             raise WrongSpec(f"{run_folder} holds no schedule.json: its faults cannot be repeated as they were")
         spec = replace(spec, schedule=str(schedule), finding=None, clean=False)
+    sides = TwoSides.of(spec, against) if against else None
     plan, folder = replays(spec, times, run_folder), (results or root / "replays")
-    console.print(f"{plural(times, 'run')} of about {spec.time_limit_s + 30:.0f} s each; they are kept in {folder}")
+    if sides is not None:
+        plan = replace(plan, tests=sides.in_turn(times))
+    count = plural(times * (2 if against else 1), "run")
+    console.print(f"{count} of about {spec.time_limit_s + 30:.0f} s each; they are kept in {folder}")
     code = _carry_out(plan, folder, console)
-    if before := violations_in(read_results(root) or NO_RESULTS):
+    if sides is not None:
+        with CampaignLog.open(folder, {"campaign": plan.name}, goes_on=True) as log:
+            console.print("\n".join(["", *sides.table(log.runs, folder), sides.differs()]))
+    elif before := violations_in(read_results(root) or NO_RESULTS):
         with CampaignLog.open(folder, {"campaign": plan.name}, goes_on=True) as log:
             again = f"seen again in {seen_again(before, log.runs)} of {plural(len(log.runs), 'replay')}"
         console.print(f"violations of the original: {again}")

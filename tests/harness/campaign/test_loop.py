@@ -8,6 +8,7 @@ import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from checkers.base.results import as_object
 from checkers.base.verdict import HARNESS_FAILED
 from checkers.record.reading import RunRecord
 from harness.campaign import loop
+from harness.campaign.against import TwoSides
 from harness.campaign.loop import LOCK, CampaignLog, ChildRun, Ended, Plan, Planned, Symptom, campaign, seconds_to_find
 from harness.campaign.page import JUNIT, SUMMARY, headline, summary, write_all
 from harness.campaign.plans import Choices, hunt, hunt_for_bugs, replays
@@ -392,6 +394,27 @@ def test_a_hunt_over_the_canary_finds_a_planted_bug_and_nothing_else(
     assert ("acknowledged element lost (set) under no fault" in ended.output) == bool(bug)
 
 
+def test_two_sides_of_a_test_run_in_turn_and_their_verdicts_stand_side_by_side(tmp_path: Path, runs: Runs) -> None:
+    spec = Spec(subject="kafka", workload="kafka-queue", seed=9, set="version=4.3.0,flush=never", finding="kafka-20634")
+    sides = TwoSides.of(spec, "version=4.3.1")
+    assert (sides.one.finding, sides.other.settings) == (None, {"version": "4.3.1", "flush": "never"})
+    fine, wrong = results("valid", set={"verdict": "valid"}), results("invalid", set=LOST, log={"verdict": "valid"})
+    made = runs(wrong, fine, fine, fine, wrong, None)
+    plan = replace(replays(spec, 3, tmp_path), tests=sides.in_turn(3))
+    with begun(tmp_path, plan) as log:
+        campaign(plan, log, quiet)
+        assert sides.table(log.runs, tmp_path) == [
+            "         A                   B",
+            "the run  2 invalid, 1 valid  2 valid, 1 harness failed",
+            "set      2 invalid, 1 valid  2 valid",
+        ]
+    assert ["version=4.3.1" in " ".join(words) for words in made] == [False, True] * 3
+    assert sides.differs() == "differs: version 4.3.0 | 4.3.1; all else is equal, seed 9 too"
+    assert "flush never | as usual" in TwoSides(sides.one, Spec(seed=9)).differs()
+    with pytest.raises(WrongSpec, match="changes nothing"):
+        TwoSides.of(spec, "flush=never")
+
+
 def test_a_stored_run_is_replayed_and_says_how_often_its_violation_was_seen_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -402,5 +425,8 @@ def test_a_stored_run_is_replayed_and_says_how_often_its_violation_was_seen_agai
     ended = CliRunner().invoke(cli, ["replay", str(original), "--times", "2"])
     assert ended.exit_code == 1, ended.output
     assert "violations of the original: seen again in 2 of 2 replays" in ended.output
+    ended = CliRunner().invoke(cli, ["replay", str(original), "--times", "1", "--against", "pause_s=1"])
+    assert "the run  1 invalid  1 invalid\n" in ended.output, "a setting that does not matter here"
+    assert "differs: pause_s as usual | 1; all else is equal, seed 3 too" in ended.output
     ended = CliRunner().invoke(cli, ["replay", str(tmp_path)])
     assert "holds no test.json" in str(ended.exception or ended.output)
