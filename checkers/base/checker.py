@@ -1,4 +1,6 @@
-"""The interface of a checker.  A checker is a value: it names its needs, splits a run, judges parts, combines findings.
+"""The interface of a checker, and the tasks that judge its parts.
+
+A checker is a value: it names its needs, splits a run, judges parts, combines findings.
 
     run folder --split--> parts --judge (pure, in a Spark worker or in process)--> findings --combine--> Verdict
 

@@ -1,4 +1,4 @@
-"""Reads the content of a file that a user names, once, and never waits for ever.
+"""Reads the content of a file that a user names, once and never waiting for ever, and recognises its format.
 
 A named pipe is read like a file (`xzcat history.edn.xz | … check /dev/stdin`).  Its content comes only once, so nothing
 opens a path a second time.  A pipe into which nothing is written is refused after a while.

@@ -1,4 +1,4 @@
-"""Reads Kafka's record batches (magic 2) from bytes: their headers and their CRC-32C.
+"""Reads Kafka's record batches (magic 2) from bytes: headers, CRC-32C, and the hash of every prefix.
 
     batch   int64 base offset, int32 length of what follows, int32 leader epoch, int8 magic, uint32 CRC-32C of all that
             follows it, int16 attributes, int32 last offset delta, int64 first and int64 last timestamp, int64 producer

@@ -1,4 +1,5 @@
-"""The minimums that make a run a real test.  They grow with the rate and the length of the run.
+"""The minimums that make a run a real test, and the stretches and spans that they count over.  They grow with the rate
+and the length of the run.
 
 A run of 12,000 scheduled operations that acknowledged 209 has tested nearly nothing, even if every answer is valid.  So
 the minimums follow from the demands (rate, time limit, keys, client nodes) and from the faults that were installed.

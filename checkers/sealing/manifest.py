@@ -1,4 +1,4 @@
-"""The manifest: the name, the size and the hash of every primary file of a run.
+"""The signed manifest of a run: the name, the size and the hash of every primary file.
 
 Primary files were recorded during the run: the history, test.json and the journal, traces and logs of nodes, copies of
 their data directories, and the files of a system or workload of the user's own, which decide how the run is judged.

@@ -1,4 +1,4 @@
-"""The checkers of runs whose clients use transactions.
+"""The checkers of runs whose clients use transactions, and the reader of such histories.
 
 Parts are groups of transactions that have nothing in common.  Most histories have one: a cycle may
 go through any key.  Each part reads the whole file, and picks its group.  The budget of a part is meant for one of

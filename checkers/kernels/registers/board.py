@@ -1,4 +1,4 @@
-"""Keeps the open operations of a register in slots, and applies events and steps to configurations.
+"""Keeps the open operations of a register in slots, applies events and steps to configurations, and prepares its key.
 
 A set of slots is a row of words.  The board keeps such a set for each kind of operation and each value.  So one look
 finds, for example, all open reads of a value.

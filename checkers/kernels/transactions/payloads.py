@@ -1,4 +1,4 @@
-"""Reads micro-operations from the bytes of JSON payloads, without making Python objects of them.
+"""Reads micro-operations from the bytes of JSON payloads, without Python objects, and numbers the values of each key.
 
 The kernels read the form of recorded histories: `[["append", key, value], ["r", key, [value, ...]], ...]`.  Keys are
 text or integers; values are integers from 0 to 2^31 - 1.
