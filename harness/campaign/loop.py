@@ -1,4 +1,4 @@
-"""A campaign: many runs after one plan.
+"""A campaign: many runs after one plan, each a process of its own, and the log of them.
 
 A plan is a value: which tests there are, what each is expected to show, how often a finding is replayed, when the
 campaign ends and what it keeps.  The night, the hunts, the findings and replays are five plans (`plans.py`), and this

@@ -1,4 +1,4 @@
-"""Parts of a state of the explored world, and the key of a state.
+"""Parts of a state of the explored world, the key of a state, and the rules of every act.
 
 A state is a tuple of numbers.  Each names a part: a voter, a message on its way, what was promised, what is left to
 happen.  A part is never changed, and its number is a hash of its content: so every process gives it the same number.

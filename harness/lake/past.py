@@ -1,4 +1,4 @@
-"""The past of a symptom and of a test: seen before, since when, how often, and the last run that passed.
+"""The past of a symptom and of a test (seen before, since when, how often, last passed), and listings of runs.
 
 A *test* is what runs have in common that differ in their seeds alone.  A symptom seen now is *new* if no earlier run of
 any test showed it; *back* if the last BACK_AFTER runs of its test or more passed without it; else *known*.  A symptom

@@ -1,4 +1,4 @@
-"""The recorder: every event of a run, in the order the harness saw it.
+"""The recorder of every event of a run, in the order the harness saw it, and the run's folder.
 
 What clients invoke and hear goes to the history, and is on disk within a second.  What the harness does itself goes to
 the journal (`checkers/record/journal.py`), and is on disk at once.
