@@ -1,4 +1,4 @@
-"""The bundled KRaft as a program of a simulated machine: what its command line does, over the machine's ports.
+"""The bundled KRaft as a program of a simulated machine: its command line over the machine's ports, and its costs.
 
 A machine gives a disk, files beside it, clocks and its output.  Its network is that of the running loop.
 

@@ -1,4 +1,4 @@
-"""The client of the bundled KRaft.
+"""The client of the bundled KRaft, and the finder of its active controller.
 
 One attempt per request, over one connection per process.  `questions.py` says what is sent for a function, and
 `outcomes.py` what an answer proves.

@@ -1,4 +1,5 @@
-"""The log of one data directory, from its bytes alone: a reader that shares nothing with the subject's own codec.
+"""The log and the snapshots of one data directory, from their bytes alone: a reader that shares nothing with the
+subject's own codec.
 
 It follows the published layouts (Kafka's record batch version 2, the metadata records' flexible encoding of KIP-482)
 and the definition of the prefix hash; `checkers/kernels/kafka_files.py` does the walking.

@@ -1,4 +1,5 @@
-"""Requests that change partitions: pure decisions over the image, on the rules of `partition_rules.py`.
+"""Requests that change partitions, and duties of the active controller: pure decisions over the image, on the rules of
+`partition_rules.py`.
 
 alter_partitions(image, leader, ...) -> (records, one answer per partition)   a leader's in-sync sets (KIP-497)
 elect_leaders(image, wanted, ...)    -> (records, one answer per partition)   KIP-183, KIP-460

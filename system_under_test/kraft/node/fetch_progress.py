@@ -1,4 +1,4 @@
-"""Progress: how far every other replica has fetched from this node while it leads: what DescribeQuorum shows.
+"""Progress of fetches: by the other replicas while this node leads (DescribeQuorum shows it), and by this node.
 
 A replica is an id with the directory of its disk: one whose disk was replaced is not the voter of the same id.
 

@@ -1,4 +1,4 @@
-"""The six epoch states of a voter, and which may follow which.
+"""The six epoch states of a voter, which may follow which, and the linearizable reads of a leader.
 
 Theory of operation.  A voter is in exactly one state, and each state belongs to one epoch.  Epochs never go back, and
 in one epoch a voter's path is short:

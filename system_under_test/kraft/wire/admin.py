@@ -1,4 +1,4 @@
-"""Requests that one decision of the active controller answers, one entry each.
+"""Requests that one decision of the active controller answers, one entry each, and how a broker forwards them.
 
 `quorum_service.py` states what an entry is, and `brokers.py` has those of brokers.  `api.py` states who may be asked,
 how a request can end and what a client may conclude.  `controller/` decides.

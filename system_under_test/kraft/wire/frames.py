@@ -1,4 +1,4 @@
-"""Frames: one request or response on a TCP connection.
+"""Frames: one request or response on a TCP connection, and the check of its body.
 
     frame    = int32 size | header | body
     request  = int16 api key | int16 version | int32 correlation id | nullable string client id | [tags] | body

@@ -1,4 +1,6 @@
-"""The listening side of a node: connections, each answered in order, one request at a time.
+"""Connections of a node: its server, its own requests, the network port on asyncio's sockets, and time limits.
+
+*Server.*  The listening side of a node: connections, each answered in order, one request at a time.
 
     bytes -> frame -> header -> version known? -> body -> handler -> response -> next frame
 
