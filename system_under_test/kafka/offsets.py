@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack, closing
 
-from system_under_test.client import Address, Client
+from system_under_test.client import Address, Client, Placement
 from system_under_test.kafka import wire
 
 OFFSETS = "__consumer_offsets"
@@ -21,9 +22,12 @@ TOPIC = "krucible"
 """The topic whose offsets are committed."""
 QUICK_S, PATIENT_S = 0.8, 15.0
 """Seconds that a broker may take to answer a client that follows, and one that stays."""
-_MANY_GROUPS = [f"g{number:05}" for number in range(8000)]
-_PAUSE_S, _IDLE_PAUSE_S, _IDLE_ANSWER_S = 0.002, 0.2, 0.008
-"""Pauses between questions of lag, and how quickly a broker answers that coordinates none of the groups."""
+_GROUPS, _GROUPS_OF_DEPOSED = 8_000, 30_000
+"""Groups in a question for lag: an answer about the first takes 40 ms on an idle machine."""
+_PAUSE_S, _IDLE_PAUSE_S = 0.002, 0.2
+"""Pauses between questions of lag, to a coordinator and to another broker."""
+_MORE_OF_DEPOSED = 2
+"""Further questions that a coordinator gets at the same time once it is deposed and does not know it."""
 
 
 class NoCoordinator(Exception):
@@ -40,6 +44,10 @@ class OffsetsClient(Client):
     coordinator = ""
     """The broker that this client commits at.  It belongs to the class, because a client ends with each error."""
     _links: Mapping[str, wire.BrokerConnection] = {}
+
+    def __init__(self, who: Placement, servers: Mapping[str, Address]) -> None:
+        super().__init__(who, servers)
+        self._is_patient = not who.follows
 
     def close(self) -> None:
         for connection in self._links.values():
@@ -65,10 +73,26 @@ class OffsetsClient(Client):
         return offsets[0] if offsets else None
 
     def watch_lag(self) -> None:
-        """Ask one broker for the offsets of thousands of groups, as an exporter of consumer lag does."""
-        began = time.monotonic()
-        self._at([*self.servers.values()][self.who.thread % len(self.servers)]).ask(_LAG)
-        time.sleep(_PAUSE_S if time.monotonic() - began > _IDLE_ANSWER_S else _IDLE_PAUSE_S)
+        """Ask one broker for the offsets of thousands of groups, as an exporter of consumer lag does.
+
+        A coordinator that is deposed and does not know it is asked for more.  It lives on for as long as it takes to
+        answer what waits when it hears of it, and there nobody else waits behind that."""
+        self._is_patient = True
+        server = [*self.servers.values()][self.who.thread % len(self.servers)]
+        believed = _coordinator_in(self._at(server).ask(wire.metadata_request(OFFSETS)))
+        if believed is None or believed[1] != server.node:
+            time.sleep(_IDLE_PAUSE_S)
+            return
+        deposed = self._newest_coordinator() != server.node
+        with ExitStack() as opened:  # a broker works at one request of a connection at a time
+            links = [self._at(server)]
+            for _ in range(_MORE_OF_DEPOSED if deposed else 0):
+                links.append(opened.enter_context(closing(wire.BrokerConnection(server, PATIENT_S))))
+            for link in links:
+                link.send(_LAG_OF_DEPOSED if deposed else _LAG)
+            for link in links:
+                link.receive()
+        time.sleep(_PAUSE_S)
 
     def _commit(self, group: str, offset: int) -> wire.BrokerConnection:
         """Commit, and return the connection.  Raises NoCoordinator, NotCommitted, OSError, EOFError."""
@@ -102,7 +126,7 @@ class OffsetsClient(Client):
 
     def _at(self, server: Address) -> wire.BrokerConnection:
         if server.node not in self._links:
-            connection = wire.BrokerConnection(server, QUICK_S if self.who.follows else PATIENT_S)
+            connection = wire.BrokerConnection(server, PATIENT_S if self._is_patient else QUICK_S)
             self._links = {**self._links, server.node: connection}
         return self._links[server.node]
 
@@ -114,7 +138,9 @@ class OffsetsClient(Client):
         self._links = left
 
 
-_LAG = wire.fetch_many_request(_MANY_GROUPS)
+_LAG, _LAG_OF_DEPOSED = (
+    wire.fetch_many_request([f"g{number:05}" for number in range(count)]) for count in (_GROUPS, _GROUPS_OF_DEPOSED)
+)
 
 
 def _companion(group: str) -> str:

@@ -176,7 +176,15 @@ class BrokerConnection:
 
     def ask(self, request: bytes) -> bytes:
         """Return the answer without its size.  Raises OSError, and EOFError where the broker closes the connection."""
+        self.send(request)
+        return self.receive()
+
+    def send(self, request: bytes) -> None:
+        """Raises OSError."""
         self._socket.sendall(request)
+
+    def receive(self) -> bytes:
+        """Raises OSError, EOFError."""
         return self._exactly(int.from_bytes(self._exactly(4), "big"))
 
     def _exactly(self, size_bytes: int) -> bytes:
