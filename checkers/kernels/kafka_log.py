@@ -324,9 +324,9 @@ def _find_inside(columns: KafkaColumns, logs: Logs, key_count: int, found: Found
 def _find_between(columns: KafkaColumns, logs: Logs, key_count: int, process_count: int, found: Found) -> None:
     """Compare the last polled message of an operation with the first one of the process' next operation, for each key.
 
-    A consumer that subscribed shares partitions with a group, which may move them between two polls.  So does one of
-    which no assignment is recorded, if any consumer subscribed to the partition.  That excuses it, unless its
-    operations record rebalances: then only these do.
+    A consumer that subscribed shares partitions with a group, which may move them between two polls.  So does a
+    consumer without a recorded assignment, if any consumer subscribed to the partition.  Such a move excuses what a
+    consumer skips or repeats.  If its operations record rebalances, only a recorded one does.
 
     A failed poll may have moved the consumer, so nothing is concluded across it.  The same holds for an assignment
     that drops the key, and for a rebalance.  An entry of a process and key counts while its `term` is that of the

@@ -17,8 +17,7 @@ Disk: 62 more bytes per event until sealing is done.  Memory: about 1 GB for a h
 of a million rows in three stages of work, and later one bucket per core.  Only two things
 grow: the list of keys, by 150 bytes per key, and the largest key, because one bucket must hold all its operations.
 
-*Buckets.*  Deals keys to buckets.  Events wait on disk until all keys are known.  Then each event goes to the bucket of
-its key.
+*Buckets.*  Events wait on disk until all keys are known.  Then each event goes to the bucket of its key.
 
 Spark judges one bucket per task.  A bucket holds all operations of its keys, so judging needs no second sort or
 shuffle.  Keys are dealt so that all buckets hold about the same number of events.  A key with more than a bucket's

@@ -237,8 +237,7 @@ def _too_much(looked_at: dict[str, int], reason: str) -> Verdict:
 
 @dataclass(frozen=True)
 class _Question:
-    """Question whether a history fulfils a model: by an order of all transactions, or else by the anomalies that it
-    shows."""
+    """A question whether a history fulfils a model, decided by an order of all transactions or by anomalies."""
 
     transcript: Transcript
     known: Known

@@ -130,7 +130,8 @@ def _number(value: int, fresh: int, direct: bool, lowest: int, number_at: Int32,
 def drop_failed_cas(ops: Operations) -> Operations:
     """Return the operations without mismatches of keys that are HAS_MISMATCH; these keys become FIT.
 
-    ops: without rows of events.  The result shares its arrays, which are overwritten.  O(operations + positions).
+    ops: operations without rows of events.  The result shares its arrays, which are overwritten.
+    Cost: O(operations + positions).
     """
     if not (ops.unfit == HAS_MISMATCH).any():
         return ops

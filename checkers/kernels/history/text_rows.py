@@ -319,7 +319,7 @@ def _store(data: Bytes, rows: Table, row: int, kind: int, state: Int64, work: In
 def read_maps(
     data: Bytes, json: bool, keyed: bool, state: Int64, rows: Table, out: Bytes, spare: Bytes, work: Int64
 ) -> int:
-    """Append maps from `state` on: of EDN one after another or within one vector or list, of JSON one a line.
+    """Append maps from `state` on: of EDN one after another or in one vector or list, of JSON one a line.
 
     Returns why it ended.  spare: room for values that are no payloads.  work: int64[WORK].
     """

@@ -390,8 +390,8 @@ class _ListsMet(NamedTuple):
 def link(txns: Transactions, base: Int64, versions: Versions, found: Findings) -> tuple[Edges, Groups]:
     """Find dependencies among transactions that happened; groups are keys.
 
-    Transactions that met the end of the key's known order stand before its group.  Transactions that appended beyond
-    it stand after the group.
+    Transactions that met the end of the key's known order come before its group, those that appended beyond it after
+    the group.
     """
     key_count = base.shape[0] - 1
     appends = 0

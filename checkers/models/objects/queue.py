@@ -16,9 +16,9 @@ The second is a question about intervals.  A value is certainly in the queue fro
 of its dequeue.  An empty dequeue needs a moment outside all these intervals.
 
 *Equal values* are told apart by which enqueue belongs to which dequeue (`told_apart`), and by exchanges of equal values
-where that is not enough.  If an order is found, it is one.  If no operation runs inside an equal one and every dequeue
-has an answer, the verdict is exact: equal operations may swap, so the first enqueue of a value belongs to its first
-dequeue, and so on.  A search decides the rest.
+where that is not enough.  An order that is found this way is a proof.  If no operation runs inside an equal one and
+every dequeue has an answer, the verdict is exact: equal operations may swap, so the first enqueue of a value belongs to
+its first dequeue, and so on.  A search decides the rest.
 
 *A drain* answers with a list of values.  It stands for that many dequeues, one after another, and one more that found
 nothing.  If no other dequeue or drain was answered or invoked while it ran, each of its dequeues gets its earliest
