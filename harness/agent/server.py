@@ -466,7 +466,7 @@ class ProcessTree:
         return {pid: process.parent for pid in self.look() if (process := _process(pid))}
 
     def signal(self, number: int) -> None:
-        """Signal every process once.  Raises PermissionError if the kernel refuses one; all others have got it."""
+        """Signal every process once.  Raises PermissionError if the kernel refuses one; all others got the signal."""
         send(self.look(), number)
 
     def settle(self, number: int) -> bool:

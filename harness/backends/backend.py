@@ -71,7 +71,7 @@ class HostHealth:
     """Measurements that the agents made of the machines they live on.
 
     steal_s: node -> seconds of CPU that its host took since the backend was created.
-    processor: node -> the sums of `checkers.record.outcome.ProcessorSums`, of those that are measured there."""
+    processor: node -> name of a field of `checkers.record.outcome.ProcessorSums` that it measures -> its value."""
 
     steal_s: Mapping[str, float] = field(default_factory=dict)
     processor: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

@@ -48,7 +48,7 @@ def setup(backend: str, subject: str, everything: bool) -> None:
 def clean_up(inventory: str | None) -> None:
     """Remove what runs left behind when they died; runs that are alive, and kept clusters, are not touched.
 
-    Every run does so when it begins.  This command does it now.  `release` ends kept clusters.
+    Every run does the same when it begins.  `release` ends kept clusters.
     """
     from dataclasses import asdict
 

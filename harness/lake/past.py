@@ -84,7 +84,9 @@ class Standing:
         return f"{often}, first on {self.shown[0].when}{last}."
 
     def line(self) -> str:
-        """Such as: back: stale read … (6b96ad0f). Seen in 2 of 9 earlier runs, … After 12 runs that passed."""
+        """Return a line.
+
+        Such as: back: stale read … (6b96ad0f). Seen in 2 of 9 earlier runs, … After 12 runs that passed."""
         parts = [f"{self.state}: {self.words} ({self.symptom}).", self.seen()]
         if self.state in (SymptomStatus.BACK, SymptomStatus.GONE):
             after = "After" if self.state is SymptomStatus.BACK else "Not seen in"

@@ -1,7 +1,7 @@
 """The lines around one violation, from all sources in one order: nodes' output, nodes' traces, faults, clients.
 
-What decides what happened is kept over the whole span: faults, elections, starts, errors and the rows of the witness.
-Of all other lines the nearest are kept, and the span that they cover whole is stated.
+Deciding lines are kept over the whole span: faults, elections, starts, errors and the rows of the witness.  Of other
+lines the nearest are kept; the page states the span in which all are shown.
 
 Every system leaves files in `nodes/<node>/`.  Lines in which a time is found are put on the axis of the test; a line
 without one belongs to the line before it.  Traces are thinned: what happens hundreds of times a second is shown near

@@ -174,7 +174,7 @@ class Interpreter:
             due = pace.after(due, self._clock.monotonic_s(), rng)
 
     async def _pause(self, seconds: float) -> None:
-        """A sleep that `end` cuts short."""
+        """Sleep until the time is over or `end` is called."""
         loop = asyncio.get_running_loop()
         pause: asyncio.Future[None] = loop.create_future()
         timer = loop.call_later(seconds, _wake, pause)

@@ -263,7 +263,8 @@ def schedule_of(spec: Spec) -> Schedule:
 def capabilities_of(spec: Spec) -> frozenset[str]:
     """Return what the kinds of fault of this run need of its backend.  Raises BadSchedule.
 
-    Of what only some targets need, clients in processes of their own are named too: they cost something on every node.
+    Needs of single targets are left out, except for clients in processes of their own, which cost something on every
+    node.
     """
     of_targets = {need for kind in _kinds(spec) for target in kind.targets.values() for need in target.needs}
     return needs_of_kinds(spec) | (of_targets & {CLIENT_PROCESSES})

@@ -116,7 +116,7 @@ def _head(story: Story) -> Text:
 
 
 def _window(window: DrawnWindow, width: int) -> list[RenderableType]:
-    """Lanes, what they begin with, how far a legal order gets."""
+    """Return the lanes of a window, with the state before it and the longest legal order."""
     shown = window.first(MOST_OPERATIONS)
     lanes = draw_lanes(shown, width)
     parts: list[RenderableType] = []

@@ -98,7 +98,7 @@ class FindingView:
 
     @property
     def span(self) -> tuple[float, float]:
-        """Seconds of the timeline that show it well."""
+        """Return begin and end, in seconds, of the part of the timeline to show."""
         t = self.moment_ns / 1e9
         return max(0.0, t - 2.5), t + 1.5
 
