@@ -138,7 +138,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             process.busy_until = max(process.busy_until, self._now_s) + seconds
 
     def handles(self, process: Process, kind: str) -> None:
-        """The process begins to handle a message of this kind, and is occupied for what that costs."""
+        """Occupy the process for the time that it takes to handle a message of this kind."""
         if seconds := process.costs.get(kind):
             self.occupy(process, seconds)
 
