@@ -288,7 +288,7 @@ class Kraft(System):
         self._directories[node.name] = done.stdout.decode().strip()
 
     async def installed(self, nodes: Sequence[OwnNode]) -> None:
-        """Only now every disk has an identity, and only a disk with that identity votes as its node."""
+        """Configure the ids of all disks, which are known only now: a node votes only with the disk of its id."""
         voters = {node.name: self._directories[node.name] for node in self._voters()}
         await asyncio.gather(*(self._configure(node, {"directories": voters}) for node in nodes))
 

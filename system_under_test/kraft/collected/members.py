@@ -45,7 +45,7 @@ class Hearsay:
 
     @property
     def wanted_from(self) -> int:
-        """From this byte on, `take_from` wants the trace: the end of the last row that it has read comes first."""
+        """Return the byte from which `take_from` wants the trace: the end of the last row that it has read."""
         return max(0, self.read_bytes - 1)
 
     def take_from(self, start: int, data: bytes) -> None:

@@ -114,7 +114,7 @@ _encode = json.JSONEncoder().encode
 def start_row(trace: Trace, epoch: int, log: Log, disk: UUID | None = None) -> str:
     """Report the log that was recovered.  Returns what was cut from its end and why, "" for nothing.
 
-    disk: its directory id, if a disk with another id may come in its place."""
+    disk: directory id of the log's disk, if another disk may take its place."""
     if disk is not None:
         trace.row("disk", epoch, detail=kafka_uuid(disk))
     recovery = log.recovery

@@ -186,7 +186,7 @@ Decide = Callable[[Image], tuple[list[Record], Any]]
 class Decision:
     """A request that one decision answers; see the module.
 
-    A `body` with a `timeout` limits how long its client waits.
+    If a `body` has a `timeout`, its client waits no longer than that.
     at_once: append the records at once, because one of them names its own offset.
     """
 

@@ -196,7 +196,7 @@ class Replay:
                 self._report(now, machine.committed.state_hash)
 
     def wait_for(self, mark: int, token: int) -> None:
-        """A read that is proved, and that must see everything below `mark`."""
+        """Queue a read that is proved until everything below `mark` is applied."""
         self._waiting.append((mark, token))
 
     def take_ready(self) -> list[int]:
