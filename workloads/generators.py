@@ -201,7 +201,7 @@ def reserve(placement: Placement, *, readers: Generator, others: Generator) -> G
 
 @dataclass(frozen=True, slots=True)
 class PerKey(Generator):
-    """A generator of its own for each key, `width` keys at a time.
+    """A generator that composes one generator for each key, `width` keys at a time.
 
     keys: in the order in which they are taken.  make: the generator of a key.  A key whose generator is exhausted is
     retired, and the next of `keys` takes its place; the whole is exhausted when all are retired.
