@@ -8,14 +8,17 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import click
 import pytest
 
-from harness.campaign.page import PAGE
+from harness.campaign.loop import CampaignLog, Ended, Plan, Planned
+from harness.campaign.page import PAGE, write_all
 from harness.cli.main import cli
 from harness.real_systems import spec_of
+from harness.spec import Spec
 from harness.started import STARTED_AS
 
 ROOT = Path(__file__).parents[2]
@@ -37,12 +40,15 @@ def run_in_a_shell(options: str, results: Path) -> subprocess.CompletedProcess[s
 
 
 def commands_on(page: Path) -> dict[str, str]:
-    """Return the commands of a page: those beside a button to copy, and those of the table of a night, each under the
-    name of its subcommand."""
+    """Return the commands of a page, each under the name of its subcommand."""
+    return {shlex.split(command)[3]: command for command in every_command_on(page)}
+
+
+def every_command_on(page: Path) -> list[str]:
+    """Return the commands beside a button to copy, and those of the tables of a night."""
     text = page.read_text(encoding="utf-8")
     found = re.findall(r'<code (?:id="[^"]+" tabindex="0"|class="again")>(.*?)</code>', text, re.DOTALL)
-    commands = [pasted(each) for each in found]
-    return {shlex.split(command)[3]: command for command in commands}
+    return [pasted(each) for each in found]
 
 
 def pasted(code: str) -> str:
@@ -94,6 +100,43 @@ def test_every_command_of_an_invalid_run_does_what_it_says(tmp_path: Path) -> No
     program = on_page["analyze"].partition(" analyze ")[0]
     assert shell(f"{program} step {latest} --key k2").returncode == VALID
     assert shell(f"{program} compare {latest} {latest}").returncode == VALID
+
+
+NIGHT = [
+    Spec(subject="canary", workload="set", nemesis="none", bug="lose-element", seed=3, time_limit_s=2.0),
+    Spec(nemesis="partition,kill", seed=4, nodes=3, rate_hz=40.0, waive="elections,reads", stop_on_violation=True),
+    Spec(nemesis="kill:leader", seed=5, workload="lock", set="held_s=2, long_share=0.5", backend="simulator"),
+    spec_of("etcd-lock", 6, "docker", False),
+    spec_of("etcd-lock", 7, "docker", True),
+]
+
+
+def test_the_commands_of_the_page_of_a_night_are_taken_as_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(STARTED_AS, f"{shlex.quote(sys.executable)} -m harness")
+    runs = [Ended(Planned(n, spec), 2, "unknown", 'its rate\'s "too" <low>', 9.0) for n, spec in enumerate(NIGHT)]
+    commands = every_command_on(write_all(Plan("night", "", []), CampaignLog(tmp_path, {}, runs)))
+    assert len(commands) == len(NIGHT)
+    for spec, context in zip(NIGHT, map(parsed, commands), strict=True):
+        given = context.params
+        assert given["seed"] == spec.seed
+        if spec.finding is not None:
+            assert (given["name"], given["clean"], given["backend"]) == (spec.finding, spec.clean, spec.backend)
+        else:
+            options = {each.name for each in fields(Spec)}
+            assert (
+                Spec(**{name: value for name, value in given.items() if name in options and value is not None}) == spec
+            )
+
+
+@pytest.mark.nightly
+def test_every_command_of_the_page_of_a_hunt_does_what_it_says(tmp_path: Path) -> None:
+    options = "--subject canary --workload set --bug lose-element --minutes 0.001 --times 1 --seed 5 --time-limit 2"
+    ended = shell(f"{shlex.quote(sys.executable)} -m harness hunt {options} --results {shlex.quote(str(tmp_path))}")
+    assert ended.returncode == INVALID, ended.stdout + ended.stderr
+    commands = every_command_on(tmp_path / "canary-5" / PAGE)
+    assert commands and {shell(command).returncode for command in commands} == {INVALID}
 
 
 @pytest.mark.nightly
