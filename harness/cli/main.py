@@ -1,6 +1,6 @@
 """The command line: finds the command, runs it, and turns every refusal into one sentence and exit code 3.
 
-A command's module is imported when that command is named.  It imports what is heavy (Spark, numba, matplotlib, pyarrow)
+A command's module is imported when that command is named.  It imports what is heavy (Spark, numba, pyarrow)
 only once its arguments are known to be good.  So a refusal and `--help` cost no more than Python itself.
 
 Exit codes: 0 valid; 1 invalid; 2 unknown (a budget ran out, a fault was not achieved, the run was vacuous, a planted

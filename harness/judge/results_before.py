@@ -33,14 +33,13 @@ def record_failure(
     reason: str,
     problem: BaseException | None = None,
     *,
-    with_plots: bool = True,
     not_tested: bool = False,
     before: str = "",
 ) -> Results:
     """Write results.json and report.html into a run folder; the results.
 
     A verdict that was reached before the failure stands; then only the reason and the exit code are added.
-    problem: an unexpected exception; its traceback is kept in failure.txt.  with_plots: as in `render`.
+    problem: an unexpected exception; its traceback is kept in failure.txt.
     not_tested: no test took place, through no fault of the harness (`exceptions_for_users`).  before: name of the file
     that keeps the results of an earlier judging.  Never raises for a page that cannot be written: results.json alone
     must then do.  Raises OSError if not even that can be written.
@@ -59,7 +58,7 @@ def record_failure(
     try:
         from harness.report.render import render
 
-        render(root, with_plots=with_plots)
+        render(root)
     except Exception as wrong:  # noqa: BLE001 - the run has failed already, and its reason is what matters
         words = f"the report could not be written: {type(wrong).__name__}: {wrong}"
         results = replace(results, report_failure=words)
@@ -85,7 +84,7 @@ SOURCES = ("history.*", "trace/*", "nodes/*/data/**/*.log")
 """Files that judging writes once more, as buckets and tables."""
 FULL_BYTES = 500_000
 REPORT_BYTES = 4_000_000
-"""The report, its plots, and results.json."""
+"""The report and results.json."""
 
 
 def is_judged(root: Path) -> bool:
@@ -146,7 +145,7 @@ def refused(root: Path, reason: str, problem: BaseException | None = None) -> No
     """
     before = NAMES[RESULTS] if (root / NAMES[RESULTS]).exists() else ""
     with contextlib.suppress(OSError):
-        record_failure(root, reason, problem, with_plots=False, before=before)
+        record_failure(root, reason, problem, before=before)
 
 
 def _results(root: Path) -> Results | None:

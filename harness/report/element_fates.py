@@ -1,4 +1,4 @@
-"""Elements that clients put in: kept, lost or unknown; who acknowledged what was lost, under which fault; a figure.
+"""Elements that clients put in: kept, lost or unknown; who acknowledged what was lost, under which fault.
 
     set, append-log   an element is kept if the last read of its key shows it.  It is lost if it was acknowledged before
                       that read was invoked, and the read lacks it.
@@ -11,7 +11,7 @@ All else is unknown.  An element whose put certainly failed is left out.  The co
 
 Cost: linear in the operations; the payloads of the last reads or drains, and of a queue all values.
 
-The figure shows every element at the time of its answer, in the row of the server that answered.
+The timeline shows every element at the time of its answer, in the row of the server that answered.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,13 +33,6 @@ from checkers.base.results import Results
 from checkers.base.stored_run import StoredRun
 from checkers.sealing.history_rows import Row, read_rows
 from harness.plain_words import listed, natural
-from harness.report.fault_views import FaultView
-from harness.report.figures import (
-    DOT,
-    Size,
-    draw,
-    dress,
-)
 from harness.report.run_data import OperationColumns, ReportData, load
 from harness.story.causes import LossCause, cause_of_loss
 
@@ -56,10 +49,11 @@ SERVERS_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class ElementFates:
-    """One entry per element that may have been put in.  time_ns: of the answer, or of the end of waiting for one.
-    fate: KEPT, LOST or UNKNOWN.  node: code of the server that answered, or that got the request; nodes: its name, ""
-    where no server is known.  acknowledged: whether the put was answered with ok."""
+    """One entry per element that may have been put in.  places: of their operations.  time_ns: of the answer, or of the
+    end of waiting for one.  fate: KEPT, LOST or UNKNOWN.  node: code of the server that answered, or that got the
+    request; nodes: its name, "" where no server is known.  acknowledged: whether the put was answered with ok."""
 
+    places: np.ndarray
     time_ns: np.ndarray
     fate: np.ndarray
     node: np.ndarray
@@ -89,7 +83,7 @@ def fates_of(data: ReportData) -> ElementFates | None:
         )
     except (ValueError, OSError, pa.ArrowInvalid):
         return None  # an answer that is no list: the checker has already reported it
-    return ElementFates(ops.end_ns[places], fate, ops.node[places], ops.nodes, ops.type[places] == Type.OK)
+    return ElementFates(places, ops.end_ns[places], fate, ops.node[places], ops.nodes, ops.type[places] == Type.OK)
 
 
 def _of_last_reads(ops: OperationColumns, places: np.ndarray, history: Path) -> np.ndarray:
@@ -200,47 +194,3 @@ def _near(causes: Sequence[LossCause | None]) -> str:
     """causes: of elements that were acknowledged in one place of one fault."""
     known = [cause for cause in causes if cause is not None]
     return max(known, key=lambda c: c.before_ns).words() if known else "without a fault that explains it"
-
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-MAX_POINTS = 30_000
-"""Kept elements drawn as single dots; of more, an even sample.  Lost and unknown ones are all drawn."""
-
-STRIPS = ((KEPT, 0.24, "ok", 1.3), (UNKNOWN, 0.0, "info", 2.2), (LOST, -0.24, "bad", 2.2))
-"""Fate, the place of its strip in a server's row, its colour, and the size of a dot."""
-
-_SPREAD = 0.09
-_STEPS = 7
-"""Dots of one strip stand on so many levels in turn, so that neighbours do not hide each other."""
-
-ROW_IN = 0.36
-
-
-def draw_fates(fates: ElementFates, faults: Sequence[FaultView], end_ns: int, folder: Path) -> dict[str, str]:
-    """Write `<folder>/elements-<size>.svg`; the figures for the page, size -> SVG with the page's colours."""
-    rows = sorted({fates.nodes[code] for code in fates.node}, key=natural, reverse=True)
-    row_of = np.array([rows.index(name) if name in rows else -1 for name in fates.nodes])
-
-    def paint(axes: Sequence[Axes], size: Size) -> None:
-        (only,) = axes
-        for fate, offset, colour, px in STRIPS:
-            places = np.flatnonzero(fates.fate == fate)
-            if fate == KEPT and len(places) > MAX_POINTS:
-                places = places[np.linspace(0, len(places) - 1, MAX_POINTS).astype(int)]
-            level = (np.arange(len(places)) % _STEPS / (_STEPS - 1) - 0.5) * 2 * _SPREAD
-            only.plot(
-                fates.time_ns[places] / 1e9, row_of[fates.node[places]] + offset + level, linestyle="", marker="s",
-                markersize=px, markeredgewidth=0, color=DOT[colour], rasterized=True,
-            )  # fmt: skip
-        dress(only, faults, (), end_ns / 1e9)
-        wide = "Every element, by the server that answered: kept above, unknown between, lost below"
-        title = wide if size.css == "wide" else "Kept above, unknown between, lost below"
-        only.set_title(title, loc="left", fontsize="medium")
-        only.set_yticks(range(len(rows)), [name or "none" for name in rows])
-        only.set_ylim(-0.5, len(rows) - 0.5)
-        only.grid(visible=False, axis="y")
-        only.set_xlabel("seconds since the test began", loc="right", labelpad=1, fontsize="small")
-
-    return draw("elements", folder, 0.75 + ROW_IN * max(2, len(rows)), (1.0,), paint)

@@ -27,9 +27,9 @@ from checkers.record.outcome import Death
 from harness import plain_words as words
 from harness.lake.past import standing_of_run
 from harness.report import fault_views as faults
-from harness.report import figures, junit, real_test, roles
+from harness.report import junit, real_test, roles
 from harness.report import timeline_view as timeline
-from harness.report.element_fates import NAMES, ElementFates, draw_fates, fates_of, lost_in_words
+from harness.report.element_fates import NAMES, ElementFates, fates_of, lost_in_words
 from harness.report.logs_around import around
 from harness.report.run_data import ReportData, load
 from harness.report.witness import divergence
@@ -70,22 +70,20 @@ _LATER_NS = 100_000_000
 """Moments farther apart than this are two."""
 
 
-def render(run_folder: Path, *, with_plots: bool = True) -> Path:
-    """Write plots/, junit.xml and report.html into a judged run folder; the path of report.html.
+def render(run_folder: Path) -> Path:
+    """Write junit.xml and report.html into a judged run folder; the path of report.html.
 
-    with_plots: False for a page that is made while a user waits after Ctrl-C: plots are most of its cost.
     The page names what is missing in the folder.  Raises FileNotFoundError if there is no such folder.
     """
     data = load(run_folder)
     junit.write(data, run_folder / "junit.xml")
     page = run_folder / "report.html"
-    page.write_text(_page(data, with_plots), encoding="utf-8", errors="replace")
+    page.write_text(_page(data), encoding="utf-8", errors="replace")
     return page
 
 
 def prewarm() -> None:
-    """Import and compile what rendering needs, while the test still runs."""
-    figures.prewarm()
+    """Compile what rendering needs, while the test still runs."""
     for name in environment().list_templates(extensions=["j2"]):
         environment().get_template(name)
 
@@ -127,7 +125,7 @@ class DeathView:
     at_the_end: bool
 
 
-def _page(data: ReportData, with_plots: bool) -> str:
+def _page(data: ReportData) -> str:
     fault_views = faults.views(data)
     role_segments = roles.segments(data)
     deposed = roles.deposed(data, role_segments)
@@ -139,13 +137,11 @@ def _page(data: ReportData, with_plots: bool) -> str:
     shown = next((f for f in (*found[:1], head["step"], *found) if f is not None and f.moment_ns >= 0), None)
     moments = timeline.moments(found, shown)
     marks = roles.watermarks(data)
-    lines = timeline.view(data, fault_views, role_segments, marks, deposed, moments)
-    folder, here = data.folder / "plots", words.as_typed(data.folder.resolve())
+    fates = fates_of(data)
+    lines = timeline.view(data, fault_views, role_segments, marks, deposed, moments, fates)
+    here = words.as_typed(data.folder.resolve())
     standing = standing_of_run(data.folder.resolve()) if found else None
     seen, valid = (standing[0].seen(), standing[1]) if standing is not None else ("", "")
-    drawn = figures.plots(data, fault_views, [m.time_ns for m in moments], folder) if with_plots else {}
-    fates = fates_of(data)
-    elements = draw_fates(fates, fault_views, data.end_ns, folder) if fates is not None and with_plots else {}
     script = "(async () => {\n'use strict';\n" + "\n".join(template_text(name) for name in SCRIPTS) + "\n})();"
     return environment().get_template("report.html.j2").render(
         data=data,
@@ -168,10 +164,8 @@ def _page(data: ReportData, with_plots: bool) -> str:
         next_steps=next_steps(data.results, data.header, here, logs=bool(data.copies), valid=valid),
         seen=seen,
         shortfalls=shortfalls(data.results, data.header, here),
-        plots={name: Markup(svg) for name, svg in drawn.items()},
         logs=around(data, fault_views, shown.moment_ns, shown.violation.key, shown.violation) if shown else None,
-        elements={name: Markup(svg) for name, svg in elements.items()},
-        elements_words=_elements(fates, data),
+        elements=_elements(fates, data),
         faults=fault_views,
         faults_words=faults.summary(fault_views),
         coverage=faults.coverage_of(data),
@@ -317,7 +311,7 @@ def _cause(
     if not has_earlier_steps(findings_of[0].lead):
         return "This is the first wrong step itself: no checker saw one before it.", None
     if bug is not None and bug.found and bug.does:
-        return f"The planted bug: {bug.does}. No checker saw a wrong step between that and this violation.", None
+        return f"The planted bug: {bug.does}. No checker saw a wrong step before this violation.", None
     if data.declares["traces"]:
         return "Not known: no checker saw a wrong step before this violation.", None
     return "Not known: this system writes no trace of its own steps, so only answers and logs were judged.", None

@@ -181,9 +181,7 @@ def _row_count(files: StoredRun) -> int:
 def _history(folder: Path, missing: list[str]) -> pa.Table | None:
     if (rows := _row_count(StoredRun(folder))) > ROWS_SHOWN_MAX:
         words = f"The history has {rows:,} rows, and this page shows at most {ROWS_SHOWN_MAX:,}"
-        missing.append(
-            f"{words}: verdicts and witnesses are complete, but plots and figures of operations are not here."
-        )
+        missing.append(f"{words}: verdicts and witnesses are complete, but no operation is drawn here.")
         return None
     try:
         return read_history(folder)

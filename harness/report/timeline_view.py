@@ -17,6 +17,7 @@ import numpy as np
 
 from checkers.base.history import Type
 from harness.plain_words import listed, plural, seconds, shorten
+from harness.report.element_fates import ElementFates
 from harness.report.fault_views import FaultView
 from harness.report.roles import (
     DEAD,
@@ -74,9 +75,10 @@ def view(
     marks: Watermarks,
     deposed: Sequence[Deposed],
     moments: Sequence[Moment],
+    fates: ElementFates | None = None,
 ) -> TimelineView:
     """Everything the canvas draws, JSON-ready, and the same as a table."""
-    packed, left_out = pack(data.operations, [m.time_ns for m in moments], [f.start_ns for f in faults])
+    packed, left_out = pack(data.operations, [m.time_ns for m in moments], [f.start_ns for f in faults], fates)
     servers = [s for s in data.servers if any(r.node == s for r in roles) or any(s in f.nodes for f in faults)]
     if roles or any(f.cut for f in faults):
         servers = list(data.servers)
@@ -135,8 +137,11 @@ def moments(found: Sequence[FindingView], shown: FindingView | None) -> list[Mom
     ]
 
 
-def pack(ops: OperationColumns, moments_ns: Sequence[int], faults_ns: Sequence[int]) -> tuple[dict[str, Any], str]:
-    """Operations as packed arrays, and a sentence on what was left out ("" if nothing was).
+def pack(
+    ops: OperationColumns, moments_ns: Sequence[int], faults_ns: Sequence[int], fates: ElementFates | None = None
+) -> tuple[dict[str, Any], str]:
+    """Operations as packed arrays, and a sentence on what was left out ("" if nothing was).  fates: of the elements
+    that they put in.
 
     Kept first: everything that is not ok, and everything near a violation or the beginning of a fault; of the
     rest every k-th.
@@ -154,6 +159,9 @@ def pack(ops: OperationColumns, moments_ns: Sequence[int], faults_ns: Sequence[i
     value, value2 = _values(ops, keep)
     place_of = np.cumsum(keep) - 1
     touching = keep[ops.touched[0]]
+    fate = np.zeros(len(ops), np.int8)  # 0: of an operation that puts nothing in
+    if fates is not None:
+        fate[fates.places] = fates.fate + 1
     packed = {
         "n": int(keep.sum()),
         "unit": unit_ns / 1e9,
@@ -164,6 +172,7 @@ def pack(ops: OperationColumns, moments_ns: Sequence[int], faults_ns: Sequence[i
         "key": _b64(ops.key[keep] + 1, "<u2"),
         "touch": _b64(place_of[ops.touched[0][touching]], "<u4"),
         "touched": _b64(ops.touched[1][touching] + 1, "<u2"),
+        "fate": _b64(fate[keep], "u1"),
         "node": _b64(ops.node[keep], "<u2"),
         "error": _b64(ops.error[keep] + 1, "<u2"),
         "process": _b64(ops.process[keep], "<u4"),

@@ -450,4 +450,4 @@ def report_interruption(root: Path, progress: Progress) -> None:
         progress.say("interrupted; everything that was recorded is kept.  Judge it with:")
         progress.command(again)
         reason = f"the run was interrupted; judge what was recorded with: {again}"
-    record_failure(root, reason, with_plots=False)
+    record_failure(root, reason)

@@ -138,7 +138,7 @@ class Recorder:
         self.count += 1
 
 
-_PACKAGES = ("pyspark", "pyarrow", "numpy", "numba", "docker", "kio", "networkx", "matplotlib")
+_PACKAGES = ("pyspark", "pyarrow", "numpy", "numba", "docker", "kio", "networkx")
 _ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -333,7 +333,7 @@ def _failed(root: Path, problem: Exception | SystemExit, own_files: Collection[P
 
 
 def _prewarm_report() -> None:
-    """Plots take a second to import; better while nodes come up than while the user waits for the report."""
+    """Templates take a while to compile: better while nodes come up than while the user waits for the report."""
     from harness.report.render import prewarm
 
     prewarm()

@@ -97,7 +97,7 @@ def test_a_judging_that_was_broken_off_leaves_no_verdict(
     assert results(judged, "results.before.json")["verdict"] == "valid"
 
 
-@pytest.mark.parametrize("name", ["tables", "buckets", "plots", "report.html", "results.json"])
+@pytest.mark.parametrize("name", ["tables", "buckets", "report.html", "results.json"])
 def test_judging_writes_nothing_through_a_link(judged: Path, tmp_path: Path, name: str) -> None:
     elsewhere = tmp_path / "elsewhere"
     if (judged / name).is_dir():

@@ -5,7 +5,7 @@
     const out = [];
     for (const e of document.querySelectorAll('main *, header *')) {
       const box = e.getBoundingClientRect();
-      if (!box.width || !e.textContent.trim() || e.closest('.scroll, nav, .cmd, pre, .hidden-words, .plot')) continue;
+      if (!box.width || !e.textContent.trim() || e.closest('.scroll, nav, .cmd, pre, .hidden-words')) continue;
       if (box.right > innerWidth + 1 || box.left < -1)
         out.push(`${e.tagName}.${e.className}: ${e.textContent.trim().slice(0, 40)}`);
     }
@@ -37,7 +37,7 @@
     const out = [];
     for (const e of document.querySelectorAll('body *')) {
       const has = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
-      if (!has || !e.getBoundingClientRect().width || e.closest('script, style, option, title, .dot, .plot')) continue;
+      if (!has || !e.getBoundingClientRect().width || e.closest('script, style, option, title, .dot')) continue;
       const style = getComputedStyle(e), svg = e instanceof SVGElement, ink = colour(svg ? style.fill : style.color);
       if (!ink || style.visibility === 'hidden' || ink[3] < .01) continue;
       const px = parseFloat(style.fontSize), large = px >= 24 || (px >= 18.66 && style.fontWeight >= 700);

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from harness.report.element_fates import (
 )
 from harness.report.render import render
 from harness.report.run_data import load
+from harness.report.timeline_view import pack
 from tests.support.results_of_runs import results_in
 
 NS = 1_000_000_000
@@ -190,10 +193,10 @@ def test_who_had_acknowledged_the_lost_and_when(
     assert words_of_lost(folder, results_in(results)) == words
     page = render(folder).read_text()
     assert "What became of each element" in page and words in page
-    assert sorted(path.name for path in (folder / "plots").glob("elements-*")) == [
-        "elements-narrow.svg",
-        "elements-wide.svg",
-    ]
+    assert "elements: kept above, unknown between, lost below" in page
+    packed, _ = pack(load(folder).operations, [], [], fates_of(load(folder)))
+    drawn = zlib.decompress(base64.b64decode(packed["fate"]))
+    assert list(drawn) == [LOST + 1] * len(nodes.split()) + [0], "the read puts nothing in"
 
 
 def test_nothing_is_said_of_a_valid_set(tmp_path: Path) -> None:
@@ -209,7 +212,7 @@ def test_the_head_says_where_the_lost_was_acknowledged_and_not_where_it_was_miss
     folder = run_folder(tmp_path / "run", "queue", history, [fault(1, 0.0, 0.7)])
     results = {"verdict": "invalid", "checkers": {"queue": judge_events(history, "queue").to_json()}}
     (folder / "results.json").write_text(json.dumps(results))
-    page = render(folder, with_plots=False).read_text()
+    page = render(folder).read_text()
     head = page[page.index('id="verdict"') : page.index('<dl class="facts"')]
     assert "0.500 s into the test, on n1, key a. It was acknowledged during fault 1 (partition)." in head
     assert "It showed at 1.500 s." in head

@@ -12,7 +12,7 @@ import xml.etree.ElementTree as ET
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,11 @@ from report_runs import build
 from checkers.catalog import CATALOG
 from harness.report import run_data as load_module
 from harness.report import timeline_view as timeline
-from harness.report.figures import COLOURS, for_page
 from harness.report.real_test import figures
 from harness.report.render import STYLES, json_block, prewarm, render, template_text, title_in_a_list
 from harness.report.run_data import load
 from tests.support.results_of_runs import results_in
 
-without_plots = partial(render, with_plots=False)
 """Plots are most of a page's cost."""
 NASTY = "</script><img src=x onerror=alert(1)>\"'`&--><!-- \u2028\u202e ünïcode " + "x" * 3000
 
@@ -95,7 +93,7 @@ def with_results(folder: Path, test: dict[str, Any] | None = None, **changes: An
     for name, more in (("results", changes), ("test", test or {})):
         path = folder / f"{name}.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | more))
-    return without_plots(folder).read_text()
+    return render(folder).read_text()
 
 
 def test_a_planted_bug_that_was_missed_is_amber_and_stands_in_the_first_line(tmp_path: Path) -> None:
@@ -130,13 +128,13 @@ def test_a_recovery_that_nothing_showed_is_not_praised_and_a_complaint_is_no_dea
     outcome["deaths"] = [{"node": "n2", "time_ns": -1, "ordered": False, "reason": "PANIC", "excerpt": "PANIC: lost"}]
     (root / "results.json").write_text(json.dumps(results))
     write_journal(root, outcome=outcome)
-    page = visible(without_plots(root).read_text(encoding="utf-8"))
+    page = visible(render(root).read_text(encoding="utf-8"))
     assert "0.50 s after the last heal every process was running (limit 60 s). Whether every node had" in page
     assert "Complained in its log" in page and "Ended by itself" not in page
 
 
 def test_the_head_of_an_invalid_run_explains_the_kind_to_people_who_never_met_raft(tmp_path: Path) -> None:
-    page = without_plots(build(tmp_path / "run", "elections")).read_text()
+    page = render(build(tmp_path / "run", "elections")).read_text()
     head = page[page.index('id="verdict"') : page.index('<dl class="facts"')]
     assert "each epoch may have one leader only" in head
 
@@ -172,7 +170,7 @@ def test_a_page_without_a_known_cause_says_why(tmp_path: Path, traces: bool, fou
     (folder / "results.json").write_text(json.dumps(results))
     (folder / "test.json").write_text(json.dumps(test | {"spec": test["spec"] | {"subject": "kraft"}}))
     write_journal(folder, outcome=outcome | {"declares": outcome.get("declares", {}) | {"traces": traces}})
-    assert f"Cause {cause}" in head_of(without_plots(folder).read_text(encoding="utf-8"))
+    assert f"Cause {cause}" in head_of(render(folder).read_text(encoding="utf-8"))
 
 
 def test_the_first_wrong_step_leads_to_its_proof_and_the_violation_to_its_key(page_of: Callable[[str], str]) -> None:
@@ -201,7 +199,7 @@ def test_the_legend_stands_open_below_the_drawing_and_names_only_what_is_drawn(p
 
 
 def test_the_text_to_paste_is_complete_without_the_page(tmp_path: Path) -> None:
-    page = html.unescape(without_plots(build(tmp_path / "run", "stale")).read_text())
+    page = html.unescape(render(build(tmp_path / "run", "stale")).read_text())
     text = re.search(r'<pre id="plain-1"[^>]*>(.*?)</pre>', page, re.S)
     assert text is not None
     for part in ("Linearizability: stale read", "Revision: ", "had been in force", "├", "╞", "row ", "Run again: make"):
@@ -216,7 +214,7 @@ def test_totals_count_all_violations_and_not_the_witnesses_kept(tmp_path: Path) 
         if checker["verdict"] == "invalid":
             checker["looked_at"]["violations"] = len(checker["witness"]) + 38
     (folder / "results.json").write_text(json.dumps(results))
-    page = without_plots(folder).read_text()
+    page = render(folder).read_text()
     counts = [c["looked_at"]["violations"] for c in results["checkers"].values() if c["verdict"] == "invalid"]
     assert '<h2 id="h-findings">3 kinds of violations</h2>' in page and "3 checkers found 3 kinds of violations" in page
     listed = re.findall(r"<small>\((?:about )?(\d+) found, 1 shown\)", page)
@@ -225,7 +223,7 @@ def test_totals_count_all_violations_and_not_the_witnesses_kept(tmp_path: Path) 
 
 def test_sections_stand_in_the_order_of_a_readers_questions(page_of: Callable[[str], str]) -> None:
     html = page_of("several")
-    ids = ["verdict", "timeline", "findings", "next", "checkers", "exercised", "faults", "plots", "recovery", "again"]
+    ids = ["verdict", "timeline", "findings", "next", "checkers", "exercised", "faults", "recovery", "again"]
     places = [html.index(f'id="{name}"') for name in ids]
     assert places == sorted(places)
 
@@ -273,7 +271,7 @@ def test_a_fault_that_was_not_as_ordered_is_framed(tmp_path: Path) -> None:
     faults[0] |= {"achieved": "not achieved", "reason": "a cut link let packets through"}
     faults[0]["inject_proof"]["links"][pair] = [150, 3]
     write_journal(folder, faults=faults)
-    html = without_plots(folder).read_text()
+    html = render(folder).read_text()
     assert html.count('class="cut wrong"') == 1
     assert "1 was not achieved" in visible(html)
 
@@ -291,13 +289,13 @@ def test_broken_files_are_said_and_the_rest_is_shown(tmp_path: Path) -> None:
 
 def test_junit_says_the_same_as_the_page(tmp_path: Path) -> None:
     folder = build(tmp_path / "test-partition" / "run", "several")
-    without_plots(folder)
+    render(folder)
     suite = ET.parse(folder / "junit.xml").getroot()[0]
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("5", "3", "0")
     failed = {case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None}
     assert failed == {"linearizability", "log-matching", "election-safety"}
     build(folder.with_name("vague"), "unknown")
-    without_plots(folder.with_name("vague"))
+    render(folder.with_name("vague"))
     assert ET.parse(folder.with_name("vague") / "junit.xml").getroot()[0].get("errors") == "1"
 
 
@@ -314,29 +312,17 @@ def test_junit_says_the_same_as_the_page(tmp_path: Path) -> None:
 def test_a_run_that_did_not_pass_is_never_green_in_junit(tmp_path: Path, results: dict[str, object]) -> None:
     folder = build(tmp_path / "run", "valid")
     (folder / "results.json").write_text(json.dumps(results))
-    without_plots(folder)
+    render(folder)
     suite = ET.parse(folder / "junit.xml").getroot()[0]
     assert suite.get("errors") == "1"
     assert suite.get("tests") == str(len(list(suite.iter("testcase"))))
     assert [case.get("name") for case in suite.iter("testcase") if case.find("error") is not None] == ["the run itself"]
 
 
-def test_plots_stand_alone_and_follow_the_theme_on_the_page(tmp_path: Path) -> None:
-    folder = build(tmp_path / "run", "stale")
-    render(folder)
-    files = sorted((folder / "plots").glob("*.svg"))
-    assert [f.name for f in files] == ["latency-and-rate-narrow.svg", "latency-and-rate-wide.svg"]
-    alone = files[1].read_text()
-    ET.fromstring(alone)
-    inlined = for_page(alone, "w")
-    assert "var(--ink)" in inlined and not any(colour in inlined for colour in COLOURS)
-    assert "<style" not in inlined and "<metadata" not in inlined
-
-
 def test_a_very_long_run_says_what_it_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeline, "MAX_OPERATIONS", 2000)
     folder = build(tmp_path / "run", "stale")
-    words = visible(without_plots(folder).read_text())
+    words = visible(render(folder).read_text())
     assert "The timeline carries 2,000 of 5," in words
     ops = load(folder).operations
     packed, _ = timeline.pack(ops, [3 * 10**9], [])
@@ -374,7 +360,7 @@ def test_after_the_first_violations_the_evidence_is_folded(tmp_path: Path) -> No
     results = json.loads((folder / "results.json").read_text())
     results["checkers"]["election-safety"]["witness"] *= 4
     (folder / "results.json").write_text(json.dumps(results))
-    html = without_plots(folder).read_text()
+    html = render(folder).read_text()
     assert html.count('class="folded"') == 4, "the leading finding and its cause are open"
     assert html.count('<article class="finding"') == 6
 
@@ -385,7 +371,7 @@ def test_of_many_violations_of_one_kind_the_later_ones_are_words_alone(tmp_path:
     [checker] = [each for each in results["checkers"].values() if each.get("witness")]
     checker["witness"] = checker["witness"] * 12
     (folder / "results.json").write_text(json.dumps(results))
-    articles = without_plots(folder).read_text().split("<article")[1:]
+    articles = render(folder).read_text().split("<article")[1:]
     drawn = [("Log entries by offset and node" in each, "to paste elsewhere" in each) for each in articles]
     assert drawn[:2] == [(True, True)] * 2 and set(drawn[2:]) == {(False, False)}
 

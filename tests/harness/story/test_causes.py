@@ -191,7 +191,7 @@ def test_the_lake_and_the_page_name_one_fault_for_a_loss(
     assert found is not None
     [row] = facts_of(folder).rows["violations"].to_pylist()
     assert (row["symptom"], row["faults"]) == (found[1].id, expected)
-    named = re.findall(r"it was acknowledged [^;(]*fault \d+ \((\w+)\)", render(folder, with_plots=False).read_text())
+    named = re.findall(r"it was acknowledged [^;(]*fault \d+ \((\w+)\)", render(folder).read_text())
     assert set(named) == ({expected} - {"none"})
 
 

@@ -16,7 +16,7 @@ const OPS = await (async () => {
   const values = async v => v && { v: await column(v.v, v.wide ? Float64Array : Int32Array), has: await column(v.has, Uint8Array) };
   const ops = {
     n: o.n, t: summed(await column(o.t, Uint32Array)).map(x => x * o.unit), d: Float64Array.from(await column(o.d, Uint32Array), x => x * o.unit),
-    type: await column(o.type, Uint8Array), f: await column(o.f, Uint8Array), key: await column(o.key, Uint16Array), touch: await column(o.touch, Uint32Array), touched: await column(o.touched, Uint16Array),
+    type: await column(o.type, Uint8Array), f: await column(o.f, Uint8Array), key: await column(o.key, Uint16Array), fate: await column(o.fate, Uint8Array), touch: await column(o.touch, Uint32Array), touched: await column(o.touched, Uint16Array),
     node: await column(o.node, Uint16Array), error: await column(o.error, Uint16Array), process: await column(o.process, Uint32Array),
     row: summed(await column(o.row, Int32Array)), miss: await column(o.miss, Uint8Array),
     value: await values(o.value), value2: await values(o.value2), fs: o.fs, keys: o.keys, nodes: o.nodes, errors: o.errors,
@@ -36,7 +36,7 @@ function say(i) {
   const f = OPS.fs[OPS.f[i]];
   if (f === 'read') return OPS.type[i] === 1 ? 'read ' + valueOf(OPS.value, i) : 'read';
   if (f === 'cas') return 'cas ' + valueOf(OPS.value, i) + ' → ' + valueOf(OPS.value2, i);
-  return OPS.value.has[i] ? f + ' ' + valueOf(OPS.value, i) : f;
+  return OPS.value.has[i] && f !== 'txn' ? f + ' ' + valueOf(OPS.value, i) : f;
 }
 
 function element(tag, attributes = {}, text) {

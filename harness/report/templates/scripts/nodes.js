@@ -21,7 +21,7 @@ function nodeLane(g, n) {
       HITS.push({ x0: a, x1: Math.max(b, a + 2), y0: y, y1: y + h, sel: 'role.' + i });
       if (VIEW.sel === 'role.' + i) { g.strokeStyle = COLOUR.accent; g.lineWidth = 2; g.strokeRect(X(s[1]), mid - 11, Math.max(3, X(s[2]) - X(s[1])), 22); g.lineWidth = 1; }
     });
-    for (const [node, start, end] of DATA.deposed) if (node === n) deposedMark(g, X(start), X(end), mid);
+    for (const [node, start, end, epoch] of DATA.deposed) if (node === n) deposedMark(g, X(start), X(end), mid, epoch);
     for (const f of DATA.faults) for (const [node, state] of f.nodes) if (node === n) hit(g, n, f, state, y, h, mid);
   });
 }
@@ -43,7 +43,8 @@ function role(g, [n, start, end, name, epoch, leader], y, h, mid) {
   if (name === 'dead') gone(g, a, a + w, mid, 'not running');
   else if (name === 'leader') {
     g.fillStyle = colour; g.fillRect(a, mid - 9, Math.max(w, 2), 18);
-    label(g, [`leader, epoch ${epoch}`, `epoch ${epoch}`, `e${epoch}`], left, room, mid, COLOUR['on-e']);
+    const replaced = DATA.deposed.find(([node, from, to]) => node === n && from < end && to > start);   // named by deposedMark
+    label(g, [`leader, epoch ${epoch}`, `epoch ${epoch}`, `e${epoch}`], left, replaced ? Math.min(room, X(replaced[1]) - left) : room, mid, COLOUR['on-e']);
   } else if (name === 'follower') { g.fillStyle = nodeColour(DATA.servers.indexOf(leader)); g.fillRect(a, mid - 1.5, w, 3); }
   else if (name === 'candidate' || name === 'prospective') {
     g.fillStyle = COLOUR.panel; g.fillRect(a, mid - 6, w, 12);
@@ -62,11 +63,11 @@ function role(g, [n, start, end, name, epoch, leader], y, h, mid) {
 }
 const NO_LEADER = new Set(['unattached', 'resigned', '']);
 
-function deposedMark(g, a, b, mid) {
+function deposedMark(g, a, b, mid, epoch) {
   g.fillStyle = hatch(g, COLOUR.panel, 7); g.fillRect(a, mid - 9, b - a, 18);
   g.strokeStyle = COLOUR.ink; g.strokeRect(a + .5, mid - 8.5, Math.max(1, b - a - 1), 17);
   const left = Math.max(a, LEFT);
-  noted(g, ['deposed, does not know', 'deposed'], left, Math.min(b, RIGHT) - left, mid);
+  noted(g, [`epoch ${epoch}: deposed, does not know`, `epoch ${epoch}: deposed`, 'deposed'], left, Math.min(b, RIGHT) - left, mid);
 }
 
 // Words on a ground of their own, upon hatching.

@@ -1,6 +1,21 @@
 // What clients saw: rates, latencies of all, and the operations of one key as bars.
 const visible = () => [lower(OPS.t, VIEW.a - OPS.longest), lower(OPS.t, VIEW.b)];
 
+// Elements that clients put in, at their answers, in the row of the server that answered: kept above, unknown between,
+// lost below.  Neighbours stand on levels in turn, so that none hides another.
+const PUT_AT = [...new Set(OPS.node.filter((_, i) => OPS.fate[i]))].sort((a, b) => OPS.nodes[a].localeCompare(OPS.nodes[b], 'en', { numeric: true }));
+function elementLane(g) {
+  const { y, h } = LANES.get('elements'), row = 22, top = y + 20;
+  PUT_AT.forEach((node, k) => scaleMark(g, top + row * k + row / 2, fitted(g, OPS.nodes[node] || 'none', LEFT - 8), false));
+  clipped(g, y, h, () => {
+    for (const [fate, at, colour] of [[1, 5, COLOUR.ok], [3, 11, COLOUR.info], [2, 17, COLOUR.bad]]) {
+      g.fillStyle = colour;
+      for (let i = 0; i < OPS.n; i++) if (OPS.fate[i] === fate) g.fillRect(X(OPS.t[i] + OPS.d[i]) - 1, top + row * PUT_AT.indexOf(OPS.node[i]) + at + i % 5 - 3, 2, 2);
+    }
+  });
+  laneTitle(g, 'elements', 'elements, by the server that answered: kept above, unknown between, lost below');
+}
+
 function rateLane(g) {
   const { y, h } = LANES.get('rate'), r = DATA.rate, px = RIGHT - LEFT;
   const per = Math.max(1, Math.ceil((VIEW.b - VIEW.a) / r.step / (px / (NARROW() ? 7 : 11)))), width = per * r.step;
@@ -43,8 +58,22 @@ function latencyLane(g) {
     marks.forEach((i, k) => { if (k % thin === 0) dot(g, X(OPS.t[i]), at(OPS.d[i]), i, 2.6); });
     if (VIEW.sel.startsWith('op.')) { const i = +VIEW.sel.slice(3); if (i < OPS.n) ring(g, X(OPS.t[i]), at(OPS.d[i])); }
   });
+  quantiles(g, i0, i1, at, y, h);
   latencyAt = at;
-  laneTitle(g, 'latency', 'latency of every operation, ms, logarithmic, by its call');
+  laneTitle(g, 'latency', 'latency of every operation, ms, logarithmic, by its call; lines: median and 95 % of the answered');
+}
+
+function quantiles(g, i0, i1, at, y, h) {
+  const bins = new Map(), wide = 14;
+  for (let i = i0; i < i1; i++) if (OPS.type[i] === 1 || OPS.miss[i]) { const b = Math.floor((X(OPS.t[i]) - LEFT) / wide); bins.has(b) ? bins.get(b).push(OPS.d[i]) : bins.set(b, [OPS.d[i]]); }
+  clipped(g, y, h, () => {
+    g.fillStyle = COLOUR.ink;
+    for (const [b, some] of bins) {
+      if (some.length < 3) continue;   // too few for a quantile
+      some.sort((p, q) => p - q);
+      for (const [share, tall] of [[.5, 1.6], [.95, 1]]) g.fillRect(LEFT + b * wide, at(some[Math.floor(share * (some.length - 1))]) - tall / 2, wide - 1, tall);
+    }
+  });
 }
 let latencyAt = null;
 const LOWEST = clamp(Math.floor(Math.log10(Math.max(1e-6, OPS.d.reduce((a, b) => b > 0 && b < a ? b : a, 1)) * 1e3)), -2, 0);

@@ -16,13 +16,12 @@ function oneStop(bar) {
     next.focus();
   });
 }
-// Paper has no folds: all is unfolded but the other violations of one kind, raw rows and texts to paste.
+// Paper has no folds: the first violation of each kind is unfolded, with its cause.  Of all else the summary is printed.
 const unfolded = [];
 addEventListener('beforeprint', () => {
-  for (const fold of document.querySelectorAll('details:not([open])')) {
-    if (fold.closest('.more-alike, .evidence') || fold.querySelector('.keys')) continue;
-    fold.open = true; unfolded.push(fold);
-  }
+  for (const fold of document.querySelectorAll('details.kind:not([open])')) { fold.open = true; unfolded.push(fold); }
+  const lines = [...document.querySelectorAll('.lines tr:not([hidden])')], at = lines.flatMap((line, k) => line.classList.contains('moment') ? k : []);
+  lines.forEach((line, k) => line.classList.toggle('far', at.length ? at.every(n => Math.abs(n - k) > 12) : k >= 24));   // of a log the lines around
 });
 addEventListener('afterprint', () => { for (const fold of unfolded.splice(0)) fold.open = false; });
 const clamp = (x, low, high) => Math.min(high, Math.max(low, x));
