@@ -332,7 +332,7 @@ class Explorer:
     def _successors(self, entry: Entry) -> Iterator[tuple[Step, ExploredState | Broken | None, list[Step]]]:
         """(step, the state after it or what it breaks, the steps that sleep there) of each step to be taken."""
         steps, world = self.steps, entry.world
-        enabled = list(steps.steps(world))
+        enabled = steps.steps(world)
         if not self._reduced:
             for step in enabled:
                 yield step, self._do(world, step), []
@@ -352,7 +352,7 @@ class Explorer:
             mine = change.footprint
             asleep = [other for other, print in taken if independent(print, mine, left)]
             try:
-                yield step, self._checked(change.carried_out()), asleep
+                yield step, self._checked(change.carried_out(world)), asleep
             except Broken as rule:
                 yield step, rule, asleep
             if not mine.touches & EVERYTHING.touches:
@@ -458,7 +458,7 @@ class ElectionsLeft:
         return self._has_committed(world)
 
     def _after(self, world: ExploredState, kind: str, place: object) -> ExploredState:
-        after = self._steps.look(world, (kind, place)).carried_out()  # type: ignore[arg-type]
+        after = self._steps.do(world, (kind, place))  # type: ignore[arg-type]
         assert after is not None, "the last epoch is far away"
         return after
 

@@ -43,6 +43,7 @@ from harness.exploring.voter import (
     VoterEvent,
     happen,
 )
+from system_under_test.kraft.raft.core import Core
 from system_under_test.kraft.raft.messages import Identity, QuorumState, RaftResponse, ReplicaKey, Timing
 from system_under_test.kraft.raft.states import Follower, Leader, Prospective, Resigned, Unattached
 
@@ -177,6 +178,11 @@ class ClusterSteps:
         self._replies: dict[tuple[int, RaftResponse | None], int] = {}
         self._late: dict[int, int] = {}
         self._used: dict[tuple[int, int], int] = {}
+        self._messages: dict[tuple[str, int, int, int], Change] = {}
+        """(kind, number of the call, numbers of the client and the server) -> what this step of a message changes."""
+        self._steps_known: dict[tuple[int, int], list[Step]] = {}
+        """(number of a voter or a call, of what is left to happen) -> its steps, where they depend on nothing else."""
+        self._budgets_left: dict[int, dict[str, int]] = {}
 
     def first(self) -> ExploredState:
         """All voters have started, with empty disks."""
@@ -193,128 +199,152 @@ class ClusterSteps:
 
     # What may happen
 
-    def steps(self, world: ExploredState) -> Iterator[Step]:
-        left, cut = self.parts.rest(world.rest)
-        budget = dict(zip(LEFT, left, strict=True))
+    def steps(self, world: ExploredState) -> list[Step]:
+        """Every step that this state allows, in the same order each time."""
+        rest, found = world.rest, []
+        known, plain = self._steps_known, self._is_plain(rest)
         for number in world.calls:
-            call = self.parts.call(number)
-            lane = call.lane
-            if budget["losses"]:
-                yield "lose", lane
-            if cut and cut in lane[:2]:
-                if call.reply is None:
-                    yield "drop", lane
-                continue
-            if call.reply is not None:
-                yield from self._whole_and_broken_off(world, "reply", lane, budget)
-                continue
-            yield from self._whole_and_broken_off(world, "rpc", lane, budget)
-            if budget["splits"]:
-                yield "request", lane
-        for number in dict.fromkeys(world.late):
-            if cut not in self.parts.call(number).lane[:2]:
-                yield "late", number
-        for id in self.ids:
-            yield from self._steps_of(world, id, budget)
-        if cut:
-            yield "heal", 0
-        elif budget["cuts"]:
-            for id in self.ids:
-                yield "cut", id
+            steps = known.get((number, rest)) if plain else None
+            found += self._steps_of_call(world, number, plain) if steps is None else steps
+        if world.late:
+            cut = self.parts.rest(rest).cut
+            found += [("late", late) for late in dict.fromkeys(world.late) if cut not in self.parts.call(late).lane[:2]]
+        for id, voter in enumerate(world.voters, 1):
+            steps = known.get((voter, rest)) if plain else None
+            found += self._steps_of(world, id, plain) if steps is None else steps
+        return found + self._steps_of_links(rest)
 
-    def _steps_of(self, world: ExploredState, id: int, budget: dict[str, int]) -> Iterator[Step]:
-        core = self.parts.node(world.voters[id - 1]).core
+    def _is_plain(self, rest: int) -> bool:
+        """Return whether the steps of a voter or a call depend on nothing but itself and on what is left to happen."""
+        return not self.budgets.dynamic and not self._left(rest)["insides"]
+
+    def _left(self, rest: int) -> dict[str, int]:
+        if rest not in self._budgets_left:
+            self._budgets_left[rest] = dict(zip(LEFT, self.parts.rest(rest).left, strict=True))
+        return self._budgets_left[rest]
+
+    def _steps_of_call(self, world: ExploredState, number: int, plain: bool) -> list[Step]:
+        budget, cut = self._left(world.rest), self.parts.rest(world.rest).cut
+        call = self.parts.call(number)
+        lane, found = call.lane, list[Step]()
+        if budget["losses"]:
+            found.append(("lose", lane))
+        if cut and cut in lane[:2]:
+            found += [("drop", lane)] if call.reply is None else []
+        elif call.reply is not None:
+            found += self._whole_and_broken_off(world, "reply", lane)
+        else:
+            found += self._whole_and_broken_off(world, "rpc", lane)
+            found += [("request", lane)] if budget["splits"] else []
+        if plain:
+            self._steps_known[number, world.rest] = found
+        return found
+
+    def _steps_of(self, world: ExploredState, id: int, plain: bool) -> list[Step]:
+        budget, number = self._left(world.rest), world.voters[id - 1]
+        core, found = self.parts.node(number).core, list[Step]()
         if core is None:
-            yield from self._whole_and_broken_off(world, "boot", id, budget)
-            return
+            found += self._whole_and_broken_off(world, "boot", id)
+        else:
+            for kind in self._own_kinds(core, budget):
+                found += self._whole_and_broken_off(world, kind, id)
+            if self.budgets.dynamic and core.role == "leader":
+                found += self._changes(world, id, core)
+            if budget["crashes"]:
+                found.append(("crash", id))
+        if plain:
+            self._steps_known[number, world.rest] = found
+        return found
+
+    def _own_kinds(self, core: Core, budget: dict[str, int]) -> Iterator[str]:
+        """The kinds of steps that a voter takes by itself, with a client, or by its timer."""
         state = core.memory.state
         if isinstance(state, Leader):
-            for kind, budgeted in (("write", "writes"), ("read", "reads"), ("resign", "resigns")):
-                if budget[budgeted]:
-                    yield from self._whole_and_broken_off(world, kind, id, budget)
-            if self.budgets.dynamic:
-                yield from self._changes(world, id, budget)
+            yield from (kind for kind in ("write", "read", "resign") if budget[f"{kind}s"])
         elif core.memory.observes and isinstance(state, (Unattached, Follower)):
             if budget["looks"]:
-                yield from self._whole_and_broken_off(world, "look", id, budget)
+                yield "look"
         elif budget["timeouts"] and not (
             isinstance(state, (Prospective, Resigned)) and state.epoch >= self.budgets.epochs
         ):
-            yield from self._whole_and_broken_off(world, "timeout", id, budget)
-        if budget["crashes"]:
-            yield "crash", id
+            yield "timeout"
 
-    def _changes(self, world: ExploredState, leader: int, budget: dict[str, int]) -> Iterator[Step]:
-        """Yield the changes of voters that this leader makes.  A refused change has no effect."""
-        core = self.parts.node(world.voters[leader - 1]).core
-        assert core is not None
+    def _steps_of_links(self, rest: int) -> list[Step]:
+        if self.parts.rest(rest).cut:
+            return [("heal", 0)]
+        return [("cut", id) for id in self.ids] if self._left(rest)["cuts"] else []
+
+    def _changes(self, world: ExploredState, leader: int, core: Core) -> list[Step]:
+        """Return the changes of voters that this leader makes.  A refused change has no effect."""
+        budget, found = self._left(world.rest), list[Step]()
         for id in self.ids:
             place = (leader, id, "voter")
             for kind in ("remove", "update") if core.voter_history.latest.entry(id) else ("add",):
                 if not budget[CHANGES[kind]]:
                     continue
                 if self._change_voters(world, kind, place).voter != world.voters[leader - 1]:
-                    yield from self._whole_and_broken_off(world, kind, place, budget)
+                    found += self._whole_and_broken_off(world, kind, place)
+        return found
 
-    def _whole_and_broken_off(
-        self, world: ExploredState, kind: str, place: Place, budget: dict[str, int]
-    ) -> Iterator[Step]:
-        yield kind, place
-        if not budget["insides"]:
-            return
+    def _whole_and_broken_off(self, world: ExploredState, kind: str, place: Place) -> list[Step]:
+        found: list[Step] = [(kind, place)]
+        if not self._left(world.rest)["insides"]:
+            return found
         dying = self._dying(world, kind, place)
-        for at in range(len(dying.deaths)):
-            yield "inside", place, kind, at
+        found += [("inside", place, kind, at) for at in range(len(dying.deaths))]
         if kind == "rpc" and isinstance(place, tuple) and self.parts.node(dying.voter).id != place[0]:
-            for at in range(len(self._answer(world, self.on_lane(world, place), dying.reply).deaths)):
-                yield "inside", place, "answer", at
+            answer = self._answer(world, self.on_lane(world, place), dying.reply)
+            found += [("inside", place, "answer", at) for at in range(len(answer.deaths))]
+        return found
 
     # What then happens
 
     def do(self, world: ExploredState, step: Step) -> ExploredState | None:
         """The world after a step; None beyond the last epoch.  Raises Broken."""
-        return self.look(world, step).carried_out()
+        return self.look(world, step).carried_out(world)
 
     def look(self, world: ExploredState, step: Step) -> Change:
-        """Return what a step is about to change."""
-        change = Change(self, world)
+        """Return what a step changes.  It is worked out once for each way in which what the step reads may be."""
         kind, place = step[0], step[1]
+        if isinstance(place, tuple) and len(step) == 2 and kind not in CHANGES:
+            number, voters = self.on_lane(world, place), world.voters
+            reads = (kind, number, voters[place[0] - 1], voters[place[1] - 1])
+            if (known := self._messages.get(reads)) is None:
+                known = self._messages[reads] = self._message(world, kind, place, number)
+            return known
+        change = Change(self)
         if len(step) == 4:
-            self._inside(change, step)
+            self._inside(change, world, step)
         elif kind in CHANGES and isinstance(place, tuple):
             change.use(CHANGES[kind])
             change.touches |= ALL
-            change.event(place[0], self._change_voters(world, kind, place))
-        elif isinstance(place, tuple):
-            self._message(change, kind, place)
-        elif kind == "late":
+            change.event(world, place[0], self._change_voters(world, kind, place))
+        elif kind == "late" and isinstance(place, int):
             change.voters = -1
             change.touches |= ALL
             change.take_late = place
             call = self.parts.call(place)
             if self.parts.node(world.voters[call.lane[1] - 1]).core is not None:
-                change.event(call.lane[1], self._ask(world, place))
-        elif kind in ("cut", "heal"):
+                change.event(world, call.lane[1], self._ask(world, place))
+        elif kind in ("cut", "heal") and isinstance(place, int):
             change.touches |= ALL
             if kind == "cut":
                 change.use("cuts")
-            change.rest = self.parts.number(Rest(self.parts.rest(change.rest).left, place))
-        else:
-            if kind not in ("boot",):
+            change.cuts = place
+        elif isinstance(place, int):
+            if kind != "boot":
                 change.use({"crash": "crashes"}.get(kind, f"{kind}s"))
-            change.event(place, self._own(world, kind, place))
+            change.event(world, place, self._own(world, kind, place))
             if kind == "crash":
                 change.disconnects = place
             change.touches |= CLIENTS if kind in ("read", "write") else 0
             if kind == "read":
                 change.owes = self._token(world, "read")
                 change.touches |= SEES_COMMITTED
-        return change
+        return change.whole()
 
-    def _message(self, change: Change, kind: str, lane: Lane) -> None:
-        world = change.world
-        number = self.on_lane(world, lane)
-        call = self.parts.call(number)
+    def _message(self, world: ExploredState, kind: str, lane: Lane, number: int) -> Change:
+        change, call = Change(self), self.parts.call(number)
         change.voters |= 1 << lane[0] | 1 << lane[1]
         change.take = number
         if kind in ("lose", "drop"):
@@ -322,19 +352,21 @@ class ClusterSteps:
                 change.use("losses")
                 if call.reply is None:
                     change.add_late = self.late(number)
-            change.event(lane[0], self._answer(world, number, None, lost=kind == "lose"))
+            change.event(world, lane[0], self._answer(world, number, None, lost=kind == "lose"))
         elif kind == "reply":
-            change.event(lane[0], self._answer(world, number, call.reply))
+            change.event(world, lane[0], self._answer(world, number, call.reply))
         elif self.parts.node(world.voters[lane[1] - 1]).core is None:  # the connection is refused
-            change.event(lane[0], self._answer(world, number, None))
+            change.event(world, lane[0], self._answer(world, number, None))
         else:
             asked = self._ask(world, number)
-            change.event(lane[1], asked)
             if kind == "request":
                 change.use("splits")
-                change.add = self.parts.number(call._replace(reply=asked.reply))
+                change.add(self.parts.number(call._replace(reply=asked.reply)))
+                change.event(world, lane[1], asked)
             else:
-                change.event(lane[0], self._answer(world, number, asked.reply))
+                change.event(world, lane[1], asked)
+                change.event(world, lane[0], self._answer(world, number, asked.reply))
+        return change.whole()
 
     def _dying(self, world: ExploredState, kind: str, place: Place) -> Outcomes:
         """The event of a step inside of which its voter may die: who gets a request, or whom the step is of."""
@@ -347,14 +379,13 @@ class ClusterSteps:
             return self._answer(world, number, self.parts.call(number).reply)
         return self._ask(world, number)
 
-    def _inside(self, change: Change, step: tuple[str, Place, str, int]) -> None:
+    def _inside(self, change: Change, world: ExploredState, step: tuple[str, Place, str, int]) -> None:
         """A request that was handled in part stays on its way: its sender may try again."""
         _, place, kind, at = step
-        world = change.world
         change.use("insides")
         dying = self._dying(world, "rpc" if kind == "answer" else kind, place)
         if kind == "answer" and isinstance(place, tuple):
-            change.event(place[1], dying)
+            change.event(world, place[1], dying)
             dying = self._answer(world, self.on_lane(world, place), dying.reply)
         id = self.parts.node(dying.voter).id
         if kind in CHANGES:
@@ -367,7 +398,8 @@ class ClusterSteps:
             change.use(f"{kind}s")
             change.touches |= CLIENTS if kind in ("read", "write") else 0
         acts, down = dying.deaths[at]
-        change.event(id, dying._replace(voter=down, acts=acts, past=False, touches=dying.touches | CHANGES_LOG))
+        died = dying._replace(voter=down, acts=acts, past=False, touches=dying.touches | CHANGES_LOG)
+        change.event(world, id, died)
         change.disconnects = id
 
     def on_lane(self, world: ExploredState, lane: Lane) -> int:
@@ -481,81 +513,120 @@ _TOUCHES: dict[type, int] = {
 
 
 class Change:
-    """Changes by a step, before it is carried out.
+    """Changes by a step, in every state in which what the step reads is the same.
 
-    take, take_late, add, add_late: the number of a call that it takes away or brings; 0: none.  owes: the token of a
-    read that is owed all that is committed now.  disconnects: a voter whose connections end: what it asked arrives
-    late, what it answered never."""
+    take, take_late, add_late: the number of a call that it takes away or brings; 0: none.  owes: the token of a read
+    that is owed all that is committed now.  disconnects: a voter whose connections end: what it asked arrives late,
+    what it answered never.  cuts: the voter that is alone from now on; 0: none; None: as it was."""
 
     __slots__ = (
-        *("_budget", "_events", "_steps", "add", "add_late", "disconnects", "owes", "rest", "take", "take_late"),
-        *("touches", "voters", "world"),
+        *("_adds", "_budgets", "_delta", "_events", "_past", "_promised", "_steps", "add_late", "cuts", "disconnects"),
+        *("footprint", "owes", "take", "take_late", "touches", "voters"),
     )
 
-    def __init__(self, steps: ClusterSteps, world: ExploredState) -> None:
-        self.world = world
+    def __init__(self, steps: ClusterSteps) -> None:
         self.voters = self.touches = 0
-        self.rest = world.rest
-        self.take = self.take_late = self.add = self.add_late = 0
+        self.take = self.take_late = self.add_late = 0
         self.owes = self.disconnects = 0
+        self.cuts: int | None = None
         self._steps = steps
-        self._budget = -1
-        self._events: list[tuple[int, Outcomes]] = []
+        self._delta = 0
+        self._past = False
+        self._budgets: tuple[int, ...] = ()
+        self._adds: tuple[int, ...] = ()
+        self._events: list[tuple[int, int, tuple[Act, ...]]] = []
+        self._promised: dict[int, int] = {}
+        """The number of what was promised before -> after, where no log of another voter decides."""
 
-    def event(self, id: int, outcome: Outcomes) -> None:
+    def event(self, world: ExploredState, id: int, outcome: Outcomes) -> None:
+        """world: of the voters, only this one is looked at."""
+        sums = self._steps.parts.sums
         self.voters |= 1 << id
         self.touches |= outcome.touches
-        self._events.append((id, outcome))
+        self._past |= outcome.past
+        self._delta += sums[outcome.voter] - sums[world.voters[id - 1]]
+        acts = []
+        for act in outcome.acts:
+            if isinstance(act, int):
+                self.add(act)
+            else:
+                acts.append(act)
+        self._events.append((id, outcome.voter, tuple(acts)))
+
+    def add(self, call: int) -> None:
+        """It brings this call."""
+        self._adds = (*self._adds, call)
+        self._delta += self._steps.parts.sums[call]
 
     def use(self, name: str) -> None:
         """Join two budgets: of two, the second makes the step dependent on all others."""
-        if self._budget >= 0:
+        if self._budgets:
             self.touches |= ALL
-        self._budget = LEFT.index(name)
-        self.rest = self._steps.used(self.rest, self._budget)
+        self._budgets = (*self._budgets, LEFT.index(name))
 
-    @property
-    def footprint(self) -> Footprint:
-        return Footprint(self.voters, self.touches, self._budget)
+    def whole(self) -> Change:
+        """Call it once, when all of it is known."""
+        sums = self._steps.parts.sums
+        self._delta -= sum(sums[gone] for gone in (self.take, self.take_late) if gone)
+        self._delta += sums[self.add_late] if self.add_late else 0
+        self.footprint = Footprint(self.voters, self.touches, self._budgets[-1] if self._budgets else -1)
+        return self
 
-    def carried_out(self) -> ExploredState | None:
+    def carried_out(self, world: ExploredState) -> ExploredState | None:
         """The world after it; None beyond the last epoch.  Raises Broken."""
-        steps, before = self._steps, self.world
-        sums = steps.parts.sums
-        total, voters, calls, late, promised, rest = before
+        total, voters, calls, late, promised, rest = world
+        total += self._delta
         if self.take:
-            calls, total = _without(calls, self.take), total - sums[self.take]
+            at = calls.index(self.take)
+            calls = calls[:at] + calls[at + 1 :]
+        calls += self._adds
         if self.take_late:
-            late, total = _without(late, self.take_late), total - sums[self.take_late]
-        if self.add:
-            calls, total = (*calls, self.add), total + sums[self.add]
+            late = _without(late, self.take_late)
         if self.add_late:
-            late, total = (*late, self.add_late), total + sums[self.add_late]
-        promises = steps.parts.promises(promised)
-        known = promises
-        if self.owes:
-            owed = end(known.committed)
-            promises = promises._replace(reads=tuple(sorted((*promises.reads, (self.owes, owed)))))
-        past = False
-        for id, outcome in self._events:
-            total += sums[outcome.voter] - sums[voters[id - 1]]
-            for act in outcome.acts:
-                if isinstance(act, int):
-                    calls = (*calls, act)
-                    total += sums[act]
-                else:
-                    promises = promised_after(act, id, promises, voters, steps.parts)
-            voters = (*voters[: id - 1], outcome.voter, *voters[id:])
-            past |= outcome.past
+            late = (*late, self.add_late)
+        after = list(voters)
+        promised_then = self._promised.get(promised)
+        if promised_then is None:
+            promised_then = self._promise(promised, after)
+        else:
+            for id, voter, _ in self._events:
+                after[id - 1] = voter
         if self.disconnects:  # also of what it sent just before it died
             total, calls, late = self._unplug(total, calls, late)
-        if promises is not known:
-            number = steps.parts.number(promises)
-            total += sums[number] - sums[promised]
-            promised = number
-        if self.rest != rest:
-            total += sums[self.rest] - sums[rest]
-        return None if past else ExploredState(total, voters, calls, late, promised, self.rest)
+        if promised_then != promised:
+            promised, total = self._counted(total, promised, promised_then)
+        if self._budgets or self.cuts is not None:
+            rest, total = self._counted(total, rest, self._rest(rest))
+        return None if self._past else ExploredState(total, tuple(after), calls, late, promised, rest)
+
+    def _promise(self, promised: int, voters: list[int]) -> int:
+        """The number of what is promised afterwards; the voters become those afterwards.  Raises Broken."""
+        parts = self._steps.parts
+        promises, by_itself = parts.promises(promised), True
+        if self.owes:
+            owed = end(promises.committed)
+            promises = promises._replace(reads=tuple(sorted((*promises.reads, (self.owes, owed)))))
+        for id, voter, acts in self._events:
+            for act in acts:
+                promises = promised_after(act, id, promises, voters, parts)
+                by_itself &= type(act) is not Marked or not act.leads
+            voters[id - 1] = voter
+        number = parts.number(promises)
+        if by_itself:
+            self._promised[promised] = number
+        return number
+
+    def _counted(self, total: int, before: int, after: int) -> tuple[int, int]:
+        sums = self._steps.parts.sums
+        return after, total + sums[after] - sums[before]
+
+    def _rest(self, rest: int) -> int:
+        for at in self._budgets:
+            rest = self._steps.used(rest, at)
+        if self.cuts is None:
+            return rest
+        parts = self._steps.parts
+        return parts.number(Rest(parts.rest(rest).left, self.cuts))
 
     def _unplug(
         self, total: int, calls: tuple[int, ...], late: tuple[int, ...]
