@@ -16,7 +16,6 @@ Coverage: the table of what the faults met, by which the deck deals (`nemesis.co
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -75,25 +74,6 @@ class LinkCell:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    name: str
-    x: float
-    y: float
-    label_x: float
-    label_y: float
-    client: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ServerRing:
-    """Nodes on a circle; both: open both ways, one_way: open from the first to the second only (trimmed lines)."""
-
-    points: list[Point]
-    both: list[tuple[float, float, float, float]]
-    one_way: list[tuple[float, float, float, float]]
-
-
-@dataclass(frozen=True, slots=True)
 class StateRow:
     node: str
     after_inject: str
@@ -138,7 +118,6 @@ class FaultView:
     cut: frozenset[Link]
     matrix: list[tuple[str, list[LinkCell | None]]]
     names: list[str]
-    ring: ServerRing | None
     states: list[StateRow]
     inject_proof: str
     heal_proof: str
@@ -231,7 +210,6 @@ def _view(data: ReportData, record: FaultRecord) -> FaultView:
         cut=cut,
         matrix=matrix,
         names=names,
-        ring=_ring(names, cut) if cut and len(names) > 1 else None,
         states=_states(nodes, inject, heal),
         inject_proof=_proof_words(inject, "after the order"),
         heal_proof=_proof_words(heal, "after the heal"),
@@ -315,31 +293,6 @@ def _proof_words(proof: Proof | None, when: str) -> str:
     what = [plural(len(links), "directed pair")] if links else []
     what += [f"{len(states)} {'process' if len(states) == 1 else 'processes'}"] if states else []
     return f"{listed(what) or 'Nothing'} measured {when}: {shorten(proof.verdict, 60)}."
-
-
-def _ring(names: Sequence[str], cut: frozenset[Link]) -> ServerRing:
-    spots = []
-    for i, name in enumerate(names):
-        angle = 2 * math.pi * i / len(names) - math.pi / 2
-        x, y = math.cos(angle), math.sin(angle)
-        client = _servers_first(name)[0] == 1
-        spots.append(Point(shorten(name, 6), 70 + 46 * x, 70 + 46 * y, 70 + 61 * x, 74 + 61 * y, client))
-    both, one_way = [], []
-    for i, a in enumerate(names):
-        for j, b in enumerate(names):
-            there, back = (a, b) not in cut, (b, a) not in cut
-            if there and back and i < j:
-                both.append(_line(spots[i], spots[j]))
-            elif there and not back:
-                one_way.append(_line(spots[i], spots[j]))
-    return ServerRing(spots, both, one_way)
-
-
-def _line(a: Point, b: Point) -> tuple[float, float, float, float]:
-    length = math.hypot(b.x - a.x, b.y - a.y) or 1.0
-    ux, uy = (b.x - a.x) / length, (b.y - a.y) / length
-    ends = (a.x + 8 * ux, a.y + 8 * uy, b.x - 9 * ux, b.y - 9 * uy)
-    return (round(ends[0], 1), round(ends[1], 1), round(ends[2], 1), round(ends[3], 1))
 
 
 def _servers_first(name: str) -> tuple[int, tuple[str, int, str]]:
