@@ -8,7 +8,7 @@ if it is no transaction.
 Payloads are read twice.  The first pass counts, which gives every micro-operation its place in columns ordered by
 transaction.  The second pass writes the columns.  Texts are compared byte by byte, and numbered in order of appearance.
 
-*Numbers.*  Numbers the values of each key, so that an array can hold what is known of each value.
+*Numbers.*  The values of each key are numbered, so that an array can hold what is known of each value.
 """
 
 from __future__ import annotations

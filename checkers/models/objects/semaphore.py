@@ -33,7 +33,7 @@ def permits_of(operation: Operation) -> int:
 
 
 def same_number(invoked: Hashable, answered: Hashable) -> bool:
-    """Return whether the answer is no other number of permits than was invoked; nil is one."""
+    """Return False if the answer is a number of permits that differs from the invoked one; nil invokes one permit."""
     return not isinstance(answered, int) or answered == (1 if invoked is None else invoked)
 
 
