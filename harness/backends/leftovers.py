@@ -7,7 +7,7 @@ or the owner's death (a forked child may hold the pipe open), means that no othe
 backend's function until that has found nothing for a while: what an engine was still making when the harness died
 appears late.
 
-*Owner.*  A process with an unmistakable name, and whether it still lives.
+*Owner.*  A run is owned by a process with an unmistakable name; it is verified whether that process still lives.
 
 The name travels as a label on everything a run makes.  A process number alone would be reused, so the name holds when
 the process started and in which boot.  It also holds the pid namespace and the host, because a process elsewhere that

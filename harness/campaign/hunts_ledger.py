@@ -32,9 +32,9 @@ _LISTED = ("workloads", "kinds", "found")
 @dataclass(frozen=True, slots=True)
 class Hunt:
     """subject: a file of EXAMPLES, with a class behind a colon where it holds several systems.
-    minutes: of its tests and replays together.  tests: verdict -> how many; replays are none.
-    workloads: of the tests that were valid or invalid.  kinds: of fault that were in force in any test.
-    found: each finding in words, with how often it was seen again."""
+    minutes: minutes of its tests and replays together.  tests: verdict -> number of tests, without replays.
+    workloads: those of valid or invalid tests.  kinds: kinds of fault that were in force in any test.
+    found: each finding in words, with the number of times that it was seen again."""
 
     subject: str
     seed: int

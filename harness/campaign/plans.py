@@ -113,7 +113,7 @@ def hunt_for_bugs(names: Sequence[str], seeds: Iterable[int], base: Spec, nemesi
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """The random tests of a hunt, without end."""
+    """The endless sequence of random tests of a hunt."""
 
     choices: Choices
     seed: int

@@ -1,8 +1,8 @@
 """Judging what nodes left behind, without a test: a run folder, or data directories someone collected.
 
-A run folder has traces and copies of each node's data directory, so every checker of logs and traces can look.  Of bare
-data directories only the logs can be compared as they stand: do two of them disagree below an epoch they share?  No one
-can tell from them what was acknowledged or committed.
+A run folder has traces and copies of each node's data directory, so every checker of logs and traces can look.  Bare
+data directories show whether two logs disagree below an epoch they share.  They do not show what was acknowledged or
+committed.
 
 The verdict says what the files are worth as evidence.  A run's manifest binds them: a file that differs from it makes
 the verdict unknown.  Where there is no manifest the verdict says that the files were judged as they are.

@@ -67,7 +67,7 @@ RAW_FILES = (
 
 
 _LATER_NS = 100_000_000
-"""Moments farther apart than this are two."""
+"""Distance from which on two moments are told apart in words."""
 
 
 def render(run_folder: Path) -> Path:

@@ -51,10 +51,10 @@ _COPY_TABLES = frozenset({"log", "copies"})
 
 @dataclass(frozen=True, slots=True)
 class ReportedViolation:
-    """One witness.  title: of its checker.  kind: as checkers name it; name: as readers know it.
+    """One witness.  title: its checker's.  kind: the checkers' name of it; name: the readers' name.
 
-    moment_ns: when it showed, in ns since the test began, -1 if its evidence has no time.  cause_ns: moment by which it
-    is sorted.
+    moment_ns: time at which it showed, in ns since the test began, -1 if its evidence has no time.
+    cause_ns: time by which violations are sorted.
     """
 
     checker: str

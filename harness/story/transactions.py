@@ -126,7 +126,7 @@ _Parts = list[Sequence[Any]]
 
 
 def _step(done: Mapping[str, _Parts], name: str, place: int, cyclic: bool) -> tuple[Fragment, ...]:
-    """Return one micro-operation in words.  cyclic: reads of others agree, so a shorter one is no difference."""
+    """Return one micro-operation in words.  cyclic: True if reads of others agree, so that none is a difference."""
     match done[name][place]:
         case ["r", key, list() | tuple() as read]:
             before = _held_before(done[name], place)

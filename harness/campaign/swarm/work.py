@@ -57,7 +57,7 @@ class SeedTask:
     aims: tuple[str, ...] = ()
 
     def scenario(self, seed: int, aims: Sequence[str] = ()) -> Scenario:
-        """aims: what the seed itself is aimed at (`coverage.aims_of`)."""
+        """Return the scenario of a seed.  aims: situations that its cards aim at (`coverage.aims_of`)."""
         drawn = draw(seed, layer_of(self.layer, seed), self.seconds, self.rate_hz, self.nodes, self.bug)
         return aimed(drawn, aims)
 
