@@ -147,7 +147,7 @@ def _of_each_link(target: str, scene: Scene) -> Fault | None:
 
 
 Late = tuple[str, Mapping[Link, float], Sequence[Link]]
-"""Words, the delay of each link, and the links that are measured."""
+"""Words of a fault, link -> its delay, and the links to measure."""
 
 
 def _election_late(leader: str, others: list[str], rng: Random) -> Late:
