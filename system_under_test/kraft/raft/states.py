@@ -254,7 +254,7 @@ State = Unattached | Prospective | Candidate | Leader | Follower | Resigned
 
 
 def copy_of(state: State) -> State:
-    """Return a state that changes by itself; what is never changed in place is shared."""
+    """Return a copy that can change independently; values that never change in place are shared."""
     twin = _shallow(state)
     match twin:
         case Prospective() | Candidate():
