@@ -136,9 +136,8 @@ def _page(data: ReportData) -> str:
     head = _head(data, verdict, groups, fault_views)
     shown = next((f for f in (*found[:1], head["step"], *found) if f is not None and f.moment_ns >= 0), None)
     moments = timeline.moments(found, shown)
-    marks = roles.watermarks(data)
     fates = fates_of(data)
-    lines = timeline.view(data, fault_views, role_segments, marks, deposed, moments, fates)
+    lines = timeline.view(data, fault_views, role_segments, deposed, moments, fates)
     here = words.as_typed(data.folder.resolve())
     standing = standing_of_run(data.folder.resolve()) if found else None
     seen, valid = (standing[0].seen(), standing[1]) if standing is not None else ("", "")

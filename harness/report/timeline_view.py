@@ -23,9 +23,9 @@ from harness.report.roles import (
     DEAD,
     Deposed,
     RoleSegment,
-    Watermarks,
     elections,
     epochs_without_leader,
+    watermarks,
 )
 from harness.report.run_data import OperationColumns, ReportData
 from harness.report.witness.violation_views import FindingView
@@ -72,12 +72,12 @@ def view(
     data: ReportData,
     faults: Sequence[FaultView],
     roles: Sequence[RoleSegment],
-    marks: Watermarks,
     deposed: Sequence[Deposed],
     moments: Sequence[Moment],
     fates: ElementFates | None = None,
 ) -> TimelineView:
     """Everything the canvas draws, JSON-ready, and the same as a table."""
+    marks = watermarks(data)
     packed, left_out = pack(data.operations, [m.time_ns for m in moments], [f.start_ns for f in faults], fates)
     servers = [s for s in data.servers if any(r.node == s for r in roles) or any(s in f.nodes for f in faults)]
     if roles or any(f.cut for f in faults):

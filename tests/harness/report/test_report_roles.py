@@ -66,10 +66,7 @@ def test_an_epoch_that_nobody_was_seen_to_lead_is_named(folder: Path) -> None:
     assert roles.epochs_without_leader(led) == [] == roles.epochs_without_leader([])
     later = [replace(s, epoch=s.epoch + 2) if s.epoch == 3 else s for s in led]
     assert roles.epochs_without_leader(later) == [3, 4]
-    drawn = [
-        timeline_view.view(each, [], later, roles.Watermarks(1, {}), [], [])
-        for each in (data, replace(data, traces={}))
-    ]
+    drawn = [timeline_view.view(each, [], later, [], []) for each in (data, replace(data, traces={}))]
     named = "epochs 3 and 4"
     assert [view.words for view in drawn] == [
         [f"No trace shows that a node won the election of {named}."],
