@@ -8,6 +8,7 @@ from collections.abc import Collection
 from checkers.base.checker import Checker, Need
 from checkers.cluster.replay import BROKER_INCARNATIONS, PARTITION_CHAIN
 from checkers.cluster.sessions import BROKER_SESSIONS
+from checkers.cluster.topics_against_log import TOPICS_AGAINST_LOG
 from checkers.kafka_log.judge import KAFKA, KAFKA_READ_TO_END
 from checkers.models.checker import CHECKERS as OF_MODELS
 from checkers.models.checker import own_checkers
@@ -83,7 +84,7 @@ _IN_ORDER = (
 
 CATALOG: dict[str, Checker] = {checker.name: checker for checker in _IN_ORDER}
 
-_OF_OTHERS = (KAFKA, KAFKA_READ_TO_END, CONVERGENCE, SHOWN_ORDER)
+_OF_OTHERS = (KAFKA, KAFKA_READ_TO_END, CONVERGENCE, SHOWN_ORDER, TOPICS_AGAINST_LOG)
 BY_MODEL: dict[str, Checker] = {checker.name: checker for checker in (*OF_TRANSACTIONS, *_OF_OTHERS, *OF_MODELS)}
 """Checkers of one kind of history each, which judge a run only where its workload names them."""
 

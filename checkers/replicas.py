@@ -229,7 +229,10 @@ class Replica:
 
 @dataclass(slots=True)
 class ReplicasFinding:
+    """held: replicas that hold a batch, or note that one was committed."""
+
     partitions: int = 0
+    held: int = 0
     compared: int = 0
     epochs: int = 0
     witnesses: list[Witness] = field(default_factory=list)
@@ -251,6 +254,7 @@ def judge_copies(part: Part, budget: Budget) -> ReplicasFinding:
         replicas = [r for path in part.paths for r in _replicas(path, name) if (r.node, r.copy) in usable]
         found.partitions += 1
         for replica in replicas:
+            found.held += bool(replica.batches) or replica.high_watermark > 0
             found.epochs += len(replica.epochs)
             found.witnesses += _look_at_epochs(name, replica)
             if 0 <= replica.unreadable_from < replica.high_watermark:
@@ -361,6 +365,9 @@ def _combine_copies(run: StoredRun, findings: Sequence[ReplicasFinding]) -> Verd
         "batches compared": sum(each.compared for each in findings),
         "epochs": sum(each.epochs for each in findings),
     }
+    nothing_wrong = not unknown and not any(each.witnesses for each in findings)
+    if nothing_wrong and looked_at["partitions"] and not any(each.held for each in findings):
+        return Verdict(Validity.NOT_APPLICABLE, reason="no topic holds a record")
     if not looked_at["batches compared"] and len(run.servers) > 1:
         unknown.append("no two replicas have a committed batch in common")
     return conclude([witness for each in findings for witness in each.witnesses], looked_at, unknown)

@@ -1,34 +1,41 @@
-"""Workloads of Kafka's own: `kafka-queue`, `kafka-consumers`, `kafka-transactions` and `kafka-offsets`.
+"""Workloads of Kafka's own.
 
-In the first three records are sent to partitions and polled by consumers; at the end each partition is polled to its
-end.  A poll of assigned partitions names the offset at which it begins: the one after the last record that an answer
-showed.  So a consumer skips nothing when an answer is lost, and a skipped record was lost by the system.  Consumers
-that subscribe begin where their group has committed, and commit behind what an answer showed.
+`kafka-queue`, `kafka-consumers`, `kafka-transactions`: records are sent to partitions and polled by consumers.  At the
+end each partition is polled to its end.  A poll of assigned partitions names the offset at which it begins: the one
+after the last record that an answer showed.  So a consumer skips nothing when an answer is lost, and a skipped record
+was lost by the system.  Consumers that subscribe begin where their group has committed, and commit behind what an
+answer showed.
 
 `kafka-offsets`: consumer groups commit offsets, and a committed offset is a register.
 
-Beside the test, an exporter of consumer lag asks the brokers for the offsets of thousands of groups: a coordinator that
-is deposed meanwhile has more to do between two steps, and what happens between them shows.
+Beside that test, an exporter of consumer lag asks the brokers for the offsets of thousands of groups: a coordinator
+that is deposed meanwhile has more to do between two steps, and what happens between them shows.
+
+`kafka-admin`: topics are made, changed, widened and removed, and the state of a topic is a register.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from checkers.base.history import CREATE, Type
 from system_under_test.client import Outcome, Placement, Request
 from system_under_test.functions import Function
 from system_under_test.kafka.records import TO_END
+from system_under_test.kafka.topics import ABSENT, ALTER, MADE_BEFORE, MAKE, REMOVE, STATES, WIDEN
 from workloads.generators import Call, Generator, Step, Turn
 from workloads.registers import Register
-from workloads.workload import Workload
+from workloads.workload import MixedWorkload, Workload
 
 _POLL = json.dumps([["poll"]])
 
 STEPS_MAX, ABORT_SHARE = 4, 0.1
+READ_SHARE, REMOVE_SHARE, WIDEN_SHARE, PARTITIONS_MAX = 0.3, 0.15, 0.25, 6
+TOPICS_A_KEY = 8
+"""Topics of `kafka-admin` for each key: a topic is retired with a change without an answer."""
 
 
 @dataclass(frozen=True)
@@ -187,3 +194,80 @@ class KafkaOffsets(Register):
         "write": "commit_offset",
     }
     background: ClassVar[Mapping[str, int]] = {"watch_lag": 6}
+
+
+@dataclass(frozen=True)
+class OwnTopic:
+    """A topic as its only owner left it.
+
+    removed: it was removed once, and its state ABSENT is not used again.  retired: a change got no answer, and so may
+    still happen."""
+
+    state: int = MADE_BEFORE
+    removed: bool = False
+    retired: bool = False
+
+
+@dataclass(frozen=True)
+class TopicOwner(Generator):
+    """One thread that changes topics of its own, one change of a topic after the other, and reads all.
+
+    unanswered: its last change got no answer, so it only reads until a read succeeds: each change may cost a topic."""
+
+    names: tuple[str, ...]
+    topics: Mapping[str, OwnTopic] = field(default_factory=dict)
+    unanswered: bool = False
+
+    def next(self, turn: Turn) -> tuple[Step, Generator]:
+        topics = self.topics or dict.fromkeys(self.names[turn.placement.thread :: turn.threads], OwnTopic())
+        after, own = replace(self, topics=topics), [name for name, topic in topics.items() if not topic.retired]
+        if not own or self.unanswered or turn.rng.random() < READ_SHARE:
+            return Request("read", turn.rng.choice(self.names)), after
+        name = turn.rng.choice(own)
+        return Request("write", name, *_change(topics[name], turn)), after
+
+    def heard(self, request: Request, outcome: Outcome) -> Generator:
+        answered = outcome.type is Type.OK
+        if request.f == "read":
+            return replace(self, unanswered=False) if answered else self
+        if outcome.type is Type.FAIL:
+            return self
+        name = request.key or ""
+        topic = replace(self.topics[name], retired=True)
+        if answered:
+            topic = OwnTopic(request.value or ABSENT, self.topics[name].removed or request.value2 == REMOVE)
+        return replace(self, topics={**self.topics, name: topic}, unanswered=not answered)
+
+
+def _change(topic: OwnTopic, turn: Turn) -> tuple[int, int]:
+    """Return the state that a topic is brought to next, and the action that does it."""
+    fresh, count, chosen = turn.fresh() * STATES, topic.state % STATES, turn.rng.random()
+    if topic.state == ABSENT:
+        return fresh + 1, MAKE
+    if chosen < REMOVE_SHARE and not topic.removed:
+        return ABSENT, REMOVE
+    if chosen < REMOVE_SHARE + WIDEN_SHARE and count < PARTITIONS_MAX:
+        return topic.state + 1, WIDEN
+    return fresh + count, ALTER
+
+
+class KafkaAdmin(MixedWorkload):
+    name = "kafka-admin"
+    summary = "topics are made, changed, widened and removed, and read at single brokers"
+    checkers = ("linearizability", "topics-against-log")
+    own_functions: ClassVar[Mapping[str, Function]] = {
+        "change_topic": Function("bring a topic into this state", "key value value2"),
+        "shown_topic": Function("the state of a topic that a broker shows", "key", "number or nil", observes=True),
+    }
+    functions: ClassVar[Mapping[str, str]] = {"read": "shown_topic", "write": "change_topic"}
+    reads = frozenset({"read"})
+    writes = frozenset({"write"})
+    real_test = "Topics are changed during faults, and every topic is read after the last of them."
+    final_function = "read"
+
+    @staticmethod
+    def objects(key_count: int) -> int:
+        return TOPICS_A_KEY * key_count
+
+    def generator(self, placement: Placement) -> Generator:
+        return TopicOwner(self.names)

@@ -13,6 +13,7 @@ from typing import Any
 from system_under_test.kafka.groups import GroupsClient
 from system_under_test.kafka.offsets import NoCoordinator, OffsetsClient
 from system_under_test.kafka.records import ATTEMPT_MS, NotAppended
+from system_under_test.kafka.topics import TopicsClient
 
 LIMIT_MS = 5000
 """Milliseconds after which the coordinator aborts a transaction."""
@@ -22,7 +23,7 @@ class NeverCommitted(Exception):
     """No commit was tried."""
 
 
-class KafkaClient(GroupsClient, OffsetsClient):
+class KafkaClient(GroupsClient, TopicsClient, OffsetsClient):
     refused: tuple[type[BaseException], ...] = (NotAppended, NeverCommitted, NoCoordinator)
     routes_by_itself = True
 

@@ -19,6 +19,7 @@ from system_under_test.kafka.jars import jars_of
 from system_under_test.kafka.offsets import OFFSETS
 from system_under_test.kafka.process import BROKER_PORT, CONTROLLER_PORT, KafkaProcess
 from system_under_test.kafka.records import READ_UNCOMMITTED
+from system_under_test.kafka.topics import UNMARKED_READS
 from system_under_test.kafka.wire import BROKERS_APART, node_of, partitions_on
 from system_under_test.subject import Bug, Needs, NodeStatus
 from system_under_test.system import METADATA, METADATA_FOLDER, TOPICS, Command, OwnNode, System
@@ -64,6 +65,14 @@ BUGS = (
         found_by="kafka-read-to-end",
         witness_kinds=("G1a",),
         workloads=("kafka-transactions",),
+    ),
+    Bug(
+        UNMARKED_READS,
+        "clients take what a broker shows of a topic as the newest state",
+        found_by="linearizability",
+        witness_kinds=("stale read", "order cycle"),
+        shown_by=("partition",),
+        workloads=("kafka-admin",),
     ),
 )
 _ALWAYS = 1

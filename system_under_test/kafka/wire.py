@@ -1,7 +1,7 @@
 """Requests of Kafka's protocol as frames: from a client, or from a node of the harness.
 
 One request is one attempt, at one server: no library retries it, or sends it elsewhere.  A client with a library for
-the whole protocol would load for a second, and eight of them start at once; so the five requests are written out here.
+the whole protocol would load for a second, and eight of them start at once; so its requests are written out here.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ from system_under_test.system import OwnNode
 
 T = TypeVar("T")
 OFFSET_COMMIT, OFFSET_FETCH, METADATA, FIND_COORDINATOR, CREATE_TOPICS = 8, 9, 3, 10, 19
+DESCRIBE_CONFIGS, ALTER_CONFIGS = 32, 44
+_TOPIC = 2
+"""Type of a resource that has configs."""
+_SET_FOR_TOPIC = 1
+"""Source of a config that somebody set for this very topic."""
 BROKERS_APART = 100
 """Node id of a broker in a process of its own, less that of the controller beside it."""
 _BASH = "exec 3<> /dev/tcp/{}/{} && base64 -d <<< {} >&3 && head -c $(head -c4 <&3 | od -An -tu4 --endian=big) <&3"
@@ -165,6 +170,41 @@ def create_topic_request(name: str, replicas: int, configs: Mapping[str, str]) -
     rows = array([text(key) + text(value) for key, value in configs.items()])
     topic = text(name) + struct.pack(">ih", 1, replicas) + array([]) + rows
     return frame(CREATE_TOPICS, 4, array([topic]) + struct.pack(">ib", 1500, 0))
+
+
+def set_config_request(topic: str, name: str, value: str) -> bytes:
+    """Set one config of a topic, and leave its others."""
+    row = struct.pack(">b", _TOPIC) + text(topic) + array([text(name) + b"\0" + text(value)])
+    return frame(ALTER_CONFIGS, 0, array([row]) + b"\0")
+
+
+def error_of_set(answer: bytes) -> int:
+    read = AnswerReader(answer)
+    read.number("i"), read.number("i")
+    return read.number("h")
+
+
+def config_request(topic: str, name: str) -> bytes:
+    """Ask a broker for one config of a topic."""
+    row = struct.pack(">b", _TOPIC) + text(topic) + array([text(name)])
+    return frame(DESCRIBE_CONFIGS, 1, array([row]) + b"\0")
+
+
+def config_in(answer: bytes) -> tuple[str | None, int]:
+    """Return the value that was set for the topic, None for none, and the error."""
+    read = AnswerReader(answer)
+    read.number("i"), read.number("i")
+    error = read.number("h")
+    read.text(), read.number("b"), read.text()
+
+    def row() -> tuple[str | None, int]:
+        read.text()
+        value, _, source, _ = read.text(), read.number("b"), read.number("b"), read.number("b")
+        read.array(lambda: (read.text(), read.text(), read.number("b")))
+        return value, source
+
+    set_for_it = [value for value, source in read.array(row) if source == _SET_FOR_TOPIC]
+    return (set_for_it[0] if set_for_it else None), error
 
 
 class BrokerConnection:

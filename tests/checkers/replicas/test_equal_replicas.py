@@ -116,6 +116,15 @@ def test_missing_evidence_is_unknown(tmp_path: Path) -> None:
     assert "n2 delivered no logs of topics" in alone.reason
 
 
+@pytest.mark.parametrize(("high_watermark", "expected"), [(0, Validity.NOT_APPLICABLE), (6, Validity.UNKNOWN)])
+def test_topics_without_a_record_leave_nothing_to_compare_unless_one_was_committed(
+    tmp_path: Path, high_watermark: int, expected: Validity
+) -> None:
+    empty = {"log": [], "epochs": [], "high_watermark": high_watermark}
+    folders = {f"n{number}": replica(tmp_path / str(number), **empty) for number in (1, 2)}
+    assert judged(tmp_path, folders).validity is expected
+
+
 @pytest.mark.parametrize(
     ("differs", "missing", "expected"),
     [(None, None, Validity.VALID), ("at 7", None, Validity.INVALID), (None, "no Java", Validity.UNKNOWN)],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import nullcontext
 from dataclasses import replace
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,11 +15,14 @@ import pytest
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
 from checkers.kafka_log.judge import judge_kafka_log
-from system_under_test.client import Outcome, Placement, Request
+from system_under_test.client import Address, Outcome, Placement, Request
+from system_under_test.kafka import topics, wire
 from system_under_test.kafka.client import KafkaClient, NeverCommitted
 from system_under_test.kafka.groups import COMMIT_FIRST, FIRST_CRASH, Crashed
 from system_under_test.kafka.records import TO_END, StillOpen
-from workloads.kafka import SubscribedConsumer
+from system_under_test.kafka.topics import ABSENT, UNMARKED_READS
+from workloads.generators import Turn
+from workloads.kafka import OwnTopic, SubscribedConsumer, TopicOwner
 
 WHO = Placement(0, "c1", follows=True, reads_only=False)
 
@@ -154,3 +158,91 @@ def test_a_record_that_a_group_left_behind_is_lost() -> None:
             events.append(Event(len(events), len(events), process, type_, f, "k0", payload=payload))
     found = judge_kafka_log(events, read_to_end=True)
     assert (found.validity, [each.kind for each in found.witnesses]) == (Validity.INVALID, ["lost-write"])
+
+
+class PlayedBroker:
+    """A broker whose copy of the metadata is `behind` questions old; configs and partitions: of the cluster."""
+
+    def __init__(self, behind: int) -> None:
+        self.configs, self.partitions = {"k0": 7}, {"k0": 2}
+        self.shown, self.behind, self.closed = dict(self.configs), behind, False
+
+    def ask(self, request: tuple[Any, ...]) -> Any:
+        match request:
+            case ("set", topic, value):
+                self.configs[topic] = int(value)
+                return 0
+            case ("config", topic):
+                self.behind -= 1
+                self.shown = dict(self.configs) if self.behind < 0 else self.shown
+                return (str(self.shown[topic]), 0) if topic in self.shown else (None, 3)
+            case ("partitions", topic):
+                return {topic: dict.fromkeys(range(self.partitions.get(topic, 0)))}
+        raise AssertionError(request)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> PlayedBroker:
+    """A broker in the place of Kafka's protocol."""
+    played = PlayedBroker(request.param)
+    monkeypatch.setattr(wire, "BrokerConnection", lambda server, timeout_s: played)
+    monkeypatch.setattr(wire, "set_config_request", lambda topic, name, value: ("set", topic, value))
+    monkeypatch.setattr(wire, "config_request", lambda topic, name: ("config", topic))
+    monkeypatch.setattr(wire, "metadata_request", lambda topic: ("partitions", topic))
+    for name in ("error_of_set", "config_in", "partitions_in"):
+        monkeypatch.setattr(wire, name, lambda answer: answer)
+    return played
+
+
+@pytest.mark.parametrize(("bug", "shown"), [(None, 92), (UNMARKED_READS, 72)])
+@pytest.mark.parametrize("broker", [5], indirect=True)
+def test_a_read_waits_for_what_was_written_before_it(
+    client: KafkaClient, broker: PlayedBroker, monkeypatch: pytest.MonkeyPatch, bug: str | None, shown: int
+) -> None:
+    monkeypatch.setattr(KafkaClient, "bug", bug)
+    client.servers = {"n1": Address("n1", "198.18.0.11", 9092)}
+    broker.configs["k0"] = 9  # committed, and not yet shown
+    assert client.shown_topic("k0") == shown
+    assert (client.answered, broker.closed) == ("n1", True)
+
+
+@pytest.mark.parametrize("broker", [0], indirect=True)
+def test_a_topic_that_does_not_exist_and_one_that_nobody_changed_have_states(
+    client: KafkaClient, broker: PlayedBroker
+) -> None:
+    client.servers = {"n1": Address("n1", "198.18.0.11", 9092)}
+    assert client.shown_topic("k1") == ABSENT
+    broker.configs["k1"], broker.partitions["k1"] = 0, 1
+    assert client.shown_topic("k1") is None
+
+
+@pytest.mark.parametrize("broker", [1 << 40], indirect=True)
+def test_a_broker_that_does_not_catch_up_answers_no_read(
+    client: KafkaClient, broker: PlayedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "_LIMIT_S", 0.05)
+    client.servers = {"n1": Address("n1", "198.18.0.11", 9092)}
+    with pytest.raises(TimeoutError, match="n1 does not show what the controller has committed"):
+        client.shown_topic("k0")
+    assert broker.closed
+
+
+def test_a_change_without_an_answer_retires_its_topic() -> None:
+    owner = TopicOwner(("k0", "k1"), {"k0": OwnTopic(), "k1": OwnTopic()})
+    changed = Request("write", "k0", 71, topics.ALTER)
+    acknowledged = owner.heard(changed, Outcome(Type.OK, 71, topics.ALTER))
+    assert isinstance(acknowledged, TopicOwner) and acknowledged.topics["k0"] == OwnTopic(71)
+    unanswered = acknowledged.heard(changed, Outcome(Type.INFO, 71, topics.ALTER))
+    assert isinstance(unanswered, TopicOwner) and unanswered.topics["k0"].retired
+    assert not unanswered.topics["k1"].retired
+    turn = Turn(WHO, 1, Random(1))
+    reading = Request("read", "k0")
+    for type_, functions in ((Type.FAIL, {"read"}), (Type.OK, {"read", "write"})):
+        after = unanswered.heard(reading, Outcome(type_))
+        asked = [after.next(turn)[0] for _ in range(50)]
+        assert {request.f for request in asked if isinstance(request, Request)} == functions
+        assert {request.key for request in asked if isinstance(request, Request) and request.f == "write"} <= {"k1"}
+    assert acknowledged.heard(changed, Outcome(Type.FAIL)) == acknowledged

@@ -123,10 +123,31 @@ def _missing() -> str:
 
 @pytest.mark.namespaces
 @pytest.mark.skipif(bool(_missing()), reason=_missing())
-@pytest.mark.parametrize(("subject", "nodes"), [("kafka", "1"), ("kafka-brokers", "1"), ("kafka-mixed", "2")])
-def test_records_are_sent_and_polled(tmp_path: Path, subject: str, nodes: str) -> None:
+@pytest.mark.parametrize(
+    ("subject", "nodes", "workload"),
+    [
+        ("kafka", "1", "kafka-queue"),
+        ("kafka", "1", "kafka-admin"),
+        ("kafka-brokers", "1", "kafka-queue"),
+        ("kafka-mixed", "2", "kafka-queue"),
+    ],
+)
+def test_a_workload_runs(tmp_path: Path, subject: str, nodes: str, workload: str) -> None:
     """As few brokers as can be, so that they start in seconds: a run with faults needs three."""
-    words = ["--subject", subject, "--backend", "namespaces", "--nemesis", "none", "--nodes", nodes, "--seed", "3"]
+    words = [
+        "--subject",
+        subject,
+        "--workload",
+        workload,
+        "--backend",
+        "namespaces",
+        "--nemesis",
+        "none",
+        "--nodes",
+        nodes,
+        "--seed",
+        "3",
+    ]
     words += ["--rate", "4", "--time-limit", "8", "--keys", "2", "--concurrency", "8", "--results", str(tmp_path)]
     words += ["--op-timeout", "10", "--waive", "rate,operations", "--all", *NO_SPARK]
     done = subprocess.run(
@@ -140,6 +161,7 @@ def test_records_are_sent_and_polled(tmp_path: Path, subject: str, nodes: str) -
     if "cannot be made: mvn" in done.stderr + done.stdout:
         pytest.skip("no registry answers")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "valid  kafka-read-to-end" in done.stdout
+    for checker in load_workload(Spec(subject=subject, workload=workload)).checkers:
+        assert f"valid  {checker}" in done.stdout
     shown = "two-implementations" if subject == "kafka-mixed" else "partition-chain"
     assert f"valid  {shown}" in done.stdout

@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from kio.schema.describe_configs.v1 import response as configs
 from kio.schema.errors import ErrorCode
+from kio.schema.incremental_alter_configs.v0 import response as alter
 from kio.schema.metadata.v7 import response as metadata
 from kio.schema.offset_commit.v7 import response as commit
 from kio.schema.offset_fetch.v5 import response as fetch
@@ -91,3 +93,38 @@ def test_errors_of_a_commit_are_read() -> None:
     topic = commit.OffsetCommitResponseTopic(name="t", partitions=rows)
     answer = commit.OffsetCommitResponse(throttle_time=NOW, topics=(topic,))
     assert wire.errors_of_commit(frames.encode_response(1, answer)[4:]) == [0, 16]
+
+
+def test_a_config_is_set_and_read() -> None:
+    (changed,) = request_in(wire.set_config_request("t", "retention.ms", "7")).resources
+    assert (changed.resource_type, changed.resource_name) == (2, "t")
+    (entry,) = changed.configs
+    assert (entry.name, entry.config_operation, entry.value) == ("retention.ms", 0, "7")
+    (asked,) = request_in(wire.config_request("t", "retention.ms")).resources
+    assert (asked.resource_type, asked.resource_name, asked.configuration_keys) == (2, "t", ("retention.ms",))
+    answered = alter.AlterConfigsResourceResponse(
+        error_code=ErrorCode(3), error_message="none", resource_type=2, resource_name="t"
+    )
+    answer = alter.IncrementalAlterConfigsResponse(throttle_time=NOW, responses=(answered,))
+    assert wire.error_of_set(frames.encode_response(1, answer)[4:]) == 3
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "expected"), [(1, 0, ("7", 0)), (5, 0, (None, 0)), (None, 3, (None, 3)), (None, 0, (None, 0))]
+)
+def test_only_a_config_of_the_topic_itself_counts(
+    source: int | None, error: int, expected: tuple[str | None, int]
+) -> None:
+    synonym = configs.DescribeConfigsSynonym(name="log.retention.ms", value="9", source=5)
+    entry = configs.DescribeConfigsResourceResult(
+        name="retention.ms", value="7", read_only=False, config_source=source, is_sensitive=False, synonyms=(synonym,)
+    )
+    result = configs.DescribeConfigsResult(
+        error_code=ErrorCode(error),
+        error_message=None,
+        resource_type=2,
+        resource_name="t",
+        configs=(entry,) if source is not None else (),
+    )
+    answer = configs.DescribeConfigsResponse(throttle_time=NOW, results=(result,))
+    assert wire.config_in(frames.encode_response(1, answer)[4:]) == expected

@@ -1,0 +1,248 @@
+"""Compares what clients changed of topics with the metadata log: topics that are made, changed, widened and removed.
+
+Each topic has one client that changes it, one change after the other, until an answer fails to come.  So the log must
+show the acknowledged changes of a topic in this order, and behind them at most the one without an answer.  A log may
+end early; of the final logs of a majority, one must hold every acknowledged change.
+
+A state of a topic is one number, in the history and here: 0 if it does not exist, else ten times its `retention.ms`
+(0 where it has none) and the number of its partitions.  A batch changes a topic at most once, because the changes of a
+topic wait for each other, and a request that a broker sent twice changes nothing the second time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from checkers.base.checker import Budget, Checker, Part
+from checkers.base.columns import HISTORY
+from checkers.base.history import Event
+from checkers.base.run_evidence import conclude, gaps, log_rows, read_entries
+from checkers.base.stored_run import FINAL_COPY, StoredRun, node_files
+from checkers.base.verdict import Verdict, Witness
+from checkers.models.model import Operation, operations_of
+from checkers.sealing.history_rows import read_rows
+
+ABSENT, MADE_BEFORE, STATES = 0, 1, 10
+"""The state of a topic that does not exist, and of one as it is before the test; and how many partitions count."""
+CHANGE = "write"
+MISSING, OTHER = "acknowledged change of a topic is in no log", "log shows a change of a topic that no client made"
+SIZE_BYTES_PER_ROW = 1500
+
+States = Mapping[str, Sequence[tuple[int, int]]]
+"""Name of a topic -> (offset of the last record, state), one for each batch that changes its state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """One disagreement.  node: of the log, "" for all.  offsets: of its records.  events: rows of the history."""
+
+    kind: str
+    words: str
+    node: str = ""
+    offsets: tuple[int, ...] = ()
+    events: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsFinding:
+    """acknowledged: changes.  logs: final ones that were read.  states: of topics in all of them."""
+
+    clashes: tuple[Clash, ...] = ()
+    acknowledged: int = 0
+    logs: int = 0
+    states: int = 0
+    unknown: tuple[str, ...] = field(default=())
+
+
+def states_in(records: Iterator[tuple[int, int, str, str, dict[str, Any]]]) -> States:
+    """Return the states that each topic went through.
+
+    records: (base offset of the batch, offset, kind, about, fields) in order of offset, as in schema CLUSTER; a
+    `retention.ms` of a topic is of the kind "retention", about its name, with the field "value"."""
+    names: dict[str, str] = {}
+    retention: dict[str, int | None] = {}
+    partitions: dict[str, int] = {}
+    found: dict[str, list[tuple[int, int]]] = {}
+    touched: dict[str, int] = {}
+
+    def end_of_batch() -> None:
+        for name, offset in touched.items():
+            count = partitions.get(name, 0)
+            state = (retention.get(name) or 0) * STATES + count if count else ABSENT
+            states = found.setdefault(name, [])
+            if not states or states[-1][1] != state:
+                states.append((offset, state))
+        touched.clear()
+
+    batch = -1
+    for base, offset, kind, about, fields in records:
+        if base != batch:
+            end_of_batch()
+            batch = base
+        name = about if kind == "retention" else names.get(about.partition("/")[0], "")
+        match kind:
+            case "topic":
+                name = names[about] = fields["name"]
+            case "retention":
+                retention[name] = fields["value"]
+            case "partition":
+                partitions[name] = partitions.get(name, 0) + 1
+            case "remove topic":
+                retention.pop(name, None), partitions.pop(name, None)
+            case _:
+                continue
+        touched[name] = offset
+    end_of_batch()
+    return found
+
+
+def clashes_of(changes: Mapping[str, Sequence[Operation]], logs: Mapping[str, States], *, enough: bool) -> list[Clash]:
+    """Return each disagreement.  changes: of each topic, in order of call.  enough: `logs` are those of a majority."""
+    clashes: list[Clash] = []
+    for name, operations in changes.items():
+        wanted = [(operation, _value(operation)) for operation in operations]
+        acknowledged = sum(operation.returned for operation in operations)
+        longest = 0
+        for node, states in logs.items():
+            shown = list(states.get(name, ()))
+            if shown and shown[0][1] == MADE_BEFORE:
+                shown = shown[1:]
+            same = sum(1 for _ in _same(shown, wanted))
+            longest = max(longest, same)
+            if same < len(shown):
+                offset, state = shown[same]
+                due = f"made it {in_words(wanted[same][1])}" if same < len(wanted) else "changed it no more"
+                words = f"The log of {node} has {name} {in_words(state)} at offset {offset}, where clients {due}."
+                clashes.append(Clash(OTHER, words, node, (offset,)))
+        if enough and longest < acknowledged:
+            lost, state = wanted[longest]
+            words = f"{name} was acknowledged as {in_words(state)}, and no log shows it: the logs of "
+            invoked = tuple(index for index in (lost.call, lost.ret) if index is not None)
+            clashes.append(Clash(MISSING, f"{words}{', '.join(logs)} were read.", events=invoked))
+    return clashes
+
+
+def _same(shown: Sequence[tuple[int, int]], wanted: Sequence[tuple[Operation, int]]) -> Iterator[int]:
+    for (_, state), (_, value) in zip(shown, wanted, strict=False):
+        if state != value:
+            return
+        yield state
+
+
+def in_words(state: int) -> str:
+    """Return a state as sentences name it."""
+    if state == ABSENT:
+        return "removed"
+    retention, count = divmod(state, STATES)
+    return f"with {count} partition{'s' * (count > 1)}" + (f" and retention.ms={retention}" if retention else "")
+
+
+def _value(operation: Operation) -> int:
+    value = operation.input
+    return cast(int, value[0] if isinstance(value, tuple) else value)
+
+
+def _split(run: StoredRun) -> list[Part]:
+    logs, cluster = node_files(run.log), node_files(run.cluster)
+    final = {c["node"]: c["copy"] for c in run.copies if c["when"] == FINAL_COPY and not c["error"]}
+    read = {node: copy for node, copy in final.items() if node in logs and node in cluster}
+    if not read or not run.history.exists():
+        return []
+    paths = [path for node in read for path in (logs[node], cluster[node])]
+    return [Part((str(run.history), *paths), {"copies": read, "voters": len(run.voters)})]
+
+
+def _judge(part: Part, budget: Budget) -> TopicsFinding:
+    history, *paths = part.paths
+    copies = part.params["copies"]
+    rows = sum(pq.read_metadata(path).num_rows for path in part.paths)
+    if rows * SIZE_BYTES_PER_ROW > budget.size_bytes:
+        return TopicsFinding(unknown=(f"{rows} rows are beyond the budget",))
+    events = pq.read_table(history, columns=HISTORY.names, partitioning=None)
+    events = events.filter(pc.equal(pc.cast(events["f"], pa.string()), CHANGE))
+    operations = operations_of(map(Event.of_row, events.to_pylist()))
+    changes: dict[str, list[Operation]] = {}
+    for operation in operations:
+        changes.setdefault(str(operation.key), []).append(operation)
+    for name, its in changes.items():
+        if any(later.call < earlier.ends for earlier, later in pairwise(its)):
+            return TopicsFinding(unknown=(f"changes of {name} overlap, so their order is not known",))
+    logs = {
+        node: states_in(_records(log, cluster, copies[node]))
+        for node, log, cluster in zip(copies, paths[::2], paths[1::2], strict=True)
+    }
+    enough = 2 * len(logs) > part.params["voters"]
+    unknown = (
+        () if enough else (f"the final logs of {len(logs)} of {part.params['voters']} controllers are no majority",)
+    )
+    return TopicsFinding(
+        tuple(clashes_of(changes, logs, enough=enough)),
+        sum(operation.returned for operation in operations),
+        len(logs),
+        sum(len(states) for each in logs.values() for states in each.values()),
+        unknown,
+    )
+
+
+def _records(log: str, cluster: str, copy: int) -> Iterator[tuple[int, int, str, str, dict[str, Any]]]:
+    entries = read_entries(log, copy, columns=("batch_offset", "key", "value"))
+    entries = entries.filter(pc.is_valid(entries["key"])).to_pylist()
+    rows = [(e["batch_offset"], e["offset"], "retention", str(e["key"]), {"value": e["value"]}) for e in entries]
+    table = pq.read_table(cluster, partitioning=None)
+    for row in table.filter(pc.equal(table["copy"], copy)).to_pylist():
+        rows.append((row["batch_offset"], row["offset"], row["kind"], row["about"], json.loads(row["fields"])))
+    yield from sorted(rows, key=lambda row: row[:2])
+
+
+def _combine(run: StoredRun, findings: Sequence[TopicsFinding]) -> Verdict:
+    unknown = [why for finding in findings for why in finding.unknown] + gaps(run, "logs")
+    if not findings:
+        unknown.append("no final log was copied")
+    looked_at = {
+        "acknowledged changes": sum(f.acknowledged for f in findings),
+        "logs": sum(f.logs for f in findings),
+        "states of topics in logs": sum(f.states for f in findings),
+    }
+    if findings and not looked_at["acknowledged changes"] and not unknown:
+        unknown.append("no change of a topic was acknowledged")
+    return conclude([_witness(run, clash) for f in findings for clash in f.clashes], looked_at, unknown)
+
+
+def _witness(run: StoredRun, clash: Clash) -> Witness:
+    rows: list[dict[str, Any]] = []
+    copies = {c["node"]: c["copy"] for c in run.copies if c["when"] == FINAL_COPY}
+    if clash.node:
+        rows = log_rows(node_files(run.log)[clash.node], copies[clash.node], clash.offsets)
+    facts = {
+        "nodes": [clash.node] if clash.node else sorted(copies),
+        "epoch": rows[0]["epoch"] if rows else -1,
+        "offset": clash.offsets[0] if clash.offsets else None,
+        "why": [clash.words],
+        "expected": "the acknowledged changes of a topic, in their order",
+    }
+    return Witness(
+        kind=clash.kind,
+        summary=clash.words,
+        rows=tuple(rows),
+        events=tuple(read_rows(run.history, clash.events)),
+        facts=facts,
+    )
+
+
+TOPICS_AGAINST_LOG = Checker(
+    "topics-against-log",
+    "Topics against the metadata log",
+    "Does the log of the controllers show each acknowledged change of a topic, in order, and no other?",
+    _split,
+    _judge,
+    _combine,
+    frozenset({"history", "logs", "kraft-records", "model"}),
+)

@@ -1,0 +1,104 @@
+"""Topics that clients make, change, widen and remove through librdkafka's admin client.
+
+A broker forwards each of these requests to the active controller, and sends it again where it got no answer.  So an
+error proves nothing: the first one may have been carried out.
+
+A broker answers questions from its own copy of the metadata, which may be old.  So a read first sets a mark, waits
+until the broker it asks shows this mark, and only then looks: what was acknowledged before the read began is shown.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from system_under_test.kafka import wire
+from system_under_test.kafka.records import ATTEMPT_MS, RecordsClient
+
+UNMARKED_READS = "unmarked-reads"
+RETENTION = "retention.ms"
+MAKE, ALTER, WIDEN, REMOVE = range(4)
+"""What is done to a topic: the second value of a change."""
+ABSENT, MADE_BEFORE, STATES = 0, 1, 10
+"""The state of a topic is ABSENT, or STATES times its retention (0 for none) and the number of its partitions."""
+_LIMIT_S = ATTEMPT_MS / 1000
+_AGAIN_S = 0.01
+_UNKNOWN_TOPIC = 3
+
+
+class NotMarked(Exception):
+    """The broker answered an error, and shows nothing."""
+
+
+class TopicsClient(RecordsClient):
+    def change_topic(self, key: str, value: int, action: int) -> None:
+        """Carry out one change.  value: the state of the topic after it."""
+        from confluent_kafka import admin as library
+
+        retention, count = divmod(value, STATES)
+        replicas, limits = min(3, len(self.servers)), {"request_timeout": _LIMIT_S, "operation_timeout": _LIMIT_S}
+        if action == MAKE:
+            topic = library.NewTopic(key, count, replicas, config={RETENTION: str(retention)})
+            (answer,) = self._admin.create_topics([topic], **limits).values()
+        elif action == WIDEN:
+            (answer,) = self._admin.create_partitions([library.NewPartitions(key, count)], **limits).values()
+        elif action == REMOVE:
+            (answer,) = self._admin.delete_topics([key], **limits).values()
+        else:
+            of_entry = {"incremental_operation": library.AlterConfigOpType.SET}
+            entries = [library.ConfigEntry(RETENTION, str(retention), **of_entry)]
+            topic = library.ConfigResource(library.ResourceType.TOPIC, key, incremental_configs=entries)
+            (answer,) = self._admin.incremental_alter_configs([topic], request_timeout=_LIMIT_S).values()
+        answer.result(_LIMIT_S)
+
+    def shown_topic(self, key: str) -> int | None:
+        """Return the state that one broker shows; None for that of a topic as it was made before the test."""
+        server = [*self.servers.values()][self.who.thread % len(self.servers)]
+        self.answered, until_s = server.node, time.monotonic() + _LIMIT_S
+        broker = wire.BrokerConnection(server, _LIMIT_S)
+        try:
+            if self.bug != UNMARKED_READS:
+                self._wait_for_mark(broker, until_s)
+            while True:  # a topic that changes between two questions is asked for again
+                before = _retention(broker, key)
+                count = len(wire.partitions_in(broker.ask(wire.metadata_request(key))).get(key, {}))
+                if before == _retention(broker, key) and (before is None) == (count == 0):
+                    break
+                _give_up_after(until_s, f"{key} changes all the time")
+        finally:
+            broker.close()
+        state = ABSENT if before is None else before * STATES + count
+        return None if state == MADE_BEFORE else state
+
+    def _wait_for_mark(self, broker: wire.BrokerConnection, until_s: float) -> None:
+        """Set a mark through this broker, and wait until it shows the mark."""
+        topic, mark = f"mark-{self.who.thread}", time.time_ns() // 1_000_000
+        while error := wire.error_of_set(broker.ask(wire.set_config_request(topic, RETENTION, str(mark)))):
+            if error != _UNKNOWN_TOPIC:
+                raise NotMarked(f"error {error}")
+            broker.ask(wire.create_topic_request(topic, min(3, len(self.servers)), {}))
+            _give_up_after(until_s, f"{topic} cannot be made")
+        while _retention(broker, topic) != mark:
+            _give_up_after(until_s, f"{self.answered} does not show what the controller has committed")
+
+    @property
+    def _admin(self) -> Any:
+        from confluent_kafka.admin import AdminClient
+
+        if "admin" not in self.made:
+            self.made["admin"] = AdminClient(self._common)
+        return self.made["admin"]
+
+
+def _retention(broker: wire.BrokerConnection, topic: str) -> int | None:
+    """Return the retention of a topic that a broker shows, 0 if none was set, None if there is no such topic."""
+    value, error = wire.config_in(broker.ask(wire.config_request(topic, RETENTION)))
+    if error and error != _UNKNOWN_TOPIC:
+        raise NotMarked(f"error {error}")
+    return None if error else int(value or 0)
+
+
+def _give_up_after(until_s: float, why: str) -> None:
+    if time.monotonic() > until_s:
+        raise TimeoutError(why)
+    time.sleep(_AGAIN_S)
