@@ -69,6 +69,7 @@ WORKLOADS: Mapping[str, str] = {
     "kafka-consumers": "workloads.kafka:KafkaConsumers",
     "kafka-transactions": "workloads.kafka:KafkaTransactions",
     "kafka-offsets": "workloads.kafka:KafkaOffsets",
+    "kafka-processing": "workloads.kafka:KafkaProcessing",
     "kafka-admin": "workloads.kafka:KafkaAdmin",
     "list-append": "workloads.transactions:ListAppend",
     "rw-register": "workloads.transactions:RwRegister",

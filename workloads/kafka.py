@@ -6,6 +6,8 @@ after the last record that an answer showed.  So a consumer skips nothing when a
 was lost by the system.  Consumers that subscribe begin where their group has committed, and commit behind what an
 answer showed.
 
+`kafka-processing`: records are consumed and sent on in transactions; results and what is left are a queue.
+
 `kafka-offsets`: consumer groups commit offsets, and a committed offset is a register.
 
 Beside that test, an exporter of consumer lag asks the brokers for the offsets of thousands of groups: a coordinator
@@ -28,7 +30,7 @@ from system_under_test.kafka.records import TO_END
 from system_under_test.kafka.topics import ABSENT, ALTER, MADE_BEFORE, MAKE, REMOVE, STATES, WIDEN
 from workloads.generators import Call, Generator, Step, Turn
 from workloads.registers import Register
-from workloads.workload import MixedWorkload, Workload
+from workloads.workload import MixedWorkload, Workload, fresh
 
 _POLL = json.dumps([["poll"]])
 
@@ -177,6 +179,33 @@ class KafkaTransactions(KafkaQueue):
         places = range(turn.rng.randint(1, STEPS_MAX))
         steps = [["send", turn.rng.choice(self.names), turn.fresh(place)] for place in places]
         return Request("txn", str(steps[0][1]), int(turn.rng.random() < ABORT_SHARE), payload=json.dumps(steps))
+
+
+class KafkaProcessing(MixedWorkload):
+    """What is processed exactly once, in order, is a queue: at the end it holds the results, and what is left."""
+
+    name = "kafka-processing"
+    summary = "records are consumed, and in one transaction sent on and their offsets committed"
+    checkers = ("queue",)
+    own_functions: ClassVar[Mapping[str, Function]] = {
+        "create_processed": Function("make a topic whose records are processed", "key"),
+        "send_to_process": Function("send a record that is to be processed", "key value"),
+        "processed_records": Function("the results, and what is left to process", "key", "numbers", observes=True),
+        "process_records": Function("process some records of all topics", "nothing"),
+    }
+    functions: ClassVar[Mapping[str, str]] = {
+        CREATE: "create_processed",
+        "enqueue": "send_to_process",
+        "drain": "processed_records",
+    }
+    background: ClassVar[Mapping[str, int]] = {"process_records": 3}
+    reads = frozenset({"drain"})
+    writes = frozenset({"enqueue"})
+    final_repeats = False
+    final_needs_recovery = True
+    real_test = "Records are acknowledged and processed during faults, and all results are read after the last of them."
+    mix = ((1.0, "enqueue", fresh),)
+    final_function = "drain"
 
 
 class KafkaOffsets(Register):

@@ -1,5 +1,5 @@
 """The client of all of Kafka's workloads, with transactions: records sent to several partitions, which consumers see
-all or not at all.
+all or not at all, and records that are consumed, sent on, and their offsets committed in one transaction.
 
 A transaction that nobody tried to commit certainly never happened: the next producer of the same name, or the limit of
 the transaction, ends it.  Once a commit was tried, only its success proves anything.  An idempotent producer sends
@@ -10,17 +10,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from system_under_test.kafka.groups import GroupsClient
+from system_under_test.kafka.groups import POLL_S, RECORDS_MAX, GroupsClient
 from system_under_test.kafka.offsets import NoCoordinator, OffsetsClient
-from system_under_test.kafka.records import ATTEMPT_MS, NotAppended
+from system_under_test.kafka.records import ATTEMPT_MS, NotAppended, StillOpen
 from system_under_test.kafka.topics import TopicsClient
 
 LIMIT_MS = 5000
 """Milliseconds after which the coordinator aborts a transaction."""
 
 
+OFFSETS_OUTSIDE = "offsets-outside"
+
+
 class NeverCommitted(Exception):
     """No commit was tried."""
+
+
+class NothingProcessed(Exception):
+    """Records were sent, and no result is there."""
 
 
 class KafkaClient(GroupsClient, TopicsClient, OffsetsClient):
@@ -63,6 +70,52 @@ class KafkaClient(GroupsClient, TopicsClient, OffsetsClient):
         self.made["transactional"] = producer
         return [["send", key, [offsets[value], value]] for _, key, value in steps]
 
+    def create_processed(self, key: str) -> None:
+        """Create a topic, and that of the results."""
+        self.create_consumed(key)
+        self.create_transacted(_results_of(key))
+
+    def send_to_process(self, key: str, value: int) -> None:
+        self._send(key, value)
+
+    def process_records(self) -> None:
+        """Consume some records as a member of the group, and send each on.  Now and then it crashes before the end."""
+        from confluent_kafka import TopicPartition
+
+        if "member" not in self.made:
+            topics = self._admin.list_topics(timeout=ATTEMPT_MS / 1000).topics
+            self.subscribe_topics(sorted(name for name in topics if _results_of(name) in topics))
+        member, producer = self.made.pop("member"), self.made.pop("transactional", None)
+        records = [message for message in member.consume(RECORDS_MAX, POLL_S) if message.error() is None]
+        if records:
+            producer = producer or self._new_producer()
+            producer.begin_transaction()
+            for record in records:
+                producer.produce(_results_of(record.topic()), record.value(), partition=0)
+            ends = {record.topic(): record.offset() + 1 for record in records}
+            offsets = [TopicPartition(topic, 0, end) for topic, end in ends.items()]
+            if self.bug == OFFSETS_OUTSIDE:
+                producer.commit_transaction(ATTEMPT_MS / 1000)
+                self._crash_now_and_then()
+                member.commit(offsets=offsets, asynchronous=False)
+            else:
+                group = member.consumer_group_metadata()
+                producer.send_offsets_to_transaction(offsets, group, ATTEMPT_MS / 1000)
+                self._crash_now_and_then()
+                producer.commit_transaction(ATTEMPT_MS / 1000)
+        self.made.update(member=member, transactional=producer)  # not after an error: their positions are unknown
+
+    def processed_records(self, key: str) -> list[int]:
+        """Return the results in order, and behind them what the group has yet to process."""
+        committed = self._committed(key)
+        results = self._poll(_results_of(key), 0, to_end=True)
+        left = self._poll(key, committed, to_end=True)
+        if self._committed(key) != committed:
+            raise StillOpen(f"{key} was processed meanwhile")
+        if left and not results:
+            raise NothingProcessed(key)
+        return [value for _, value in (*results, *left)]
+
     def _new_producer(self) -> Any:
         """Return a producer that ends what an earlier one of this thread left open."""
         from confluent_kafka import Producer
@@ -71,3 +124,7 @@ class KafkaClient(GroupsClient, TopicsClient, OffsetsClient):
         producer = Producer({**self._common, **limits, "transactional.id": f"krucible-{self.who.thread}"})
         producer.init_transactions(ATTEMPT_MS / 1000)
         return producer
+
+
+def _results_of(topic: str) -> str:
+    return f"{topic}-results"

@@ -63,9 +63,8 @@ class GroupsClient(RecordsClient):
                 found.setdefault(message.topic(), []).append([message.offset(), int(message.value())])
         if found and self.bug == COMMIT_FIRST:
             self.made["member"].commit(asynchronous=False)
-        self.made["batches"] = self.made.get("batches", 0) + bool(found)
-        if found and self.made["batches"] % CRASH_EVERY == FIRST_CRASH:
-            raise Crashed("in the middle of processing")
+        if found:
+            self._crash_now_and_then()
         named, self.made["moved before"] = sorted({*moved, *before}), [*moved]
         moved.clear()
         return [["poll", found], *([["rebalance", named]] if named else [])]
@@ -77,6 +76,12 @@ class GroupsClient(RecordsClient):
         for each in self.made["member"].commit(offsets=wanted, asynchronous=False):
             if each.error is not None:
                 raise KafkaException(each.error)
+
+    def _crash_now_and_then(self) -> None:
+        """Count a batch of records; raise Crashed at some numbers."""
+        self.made["batches"] = self.made.get("batches", 0) + 1
+        if self.made["batches"] % CRASH_EVERY == FIRST_CRASH:
+            raise Crashed("in the middle of processing")
 
     @property
     def _of_group(self) -> dict[str, Any]:

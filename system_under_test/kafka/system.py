@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from system_under_test.client import Client
-from system_under_test.kafka.client import KafkaClient
+from system_under_test.kafka.client import OFFSETS_OUTSIDE, KafkaClient
 from system_under_test.kafka.groups import COMMIT_FIRST
 from system_under_test.kafka.jars import jars_of
 from system_under_test.kafka.offsets import OFFSETS
@@ -65,6 +65,13 @@ BUGS = (
         found_by="kafka-read-to-end",
         witness_kinds=("G1a",),
         workloads=("kafka-transactions",),
+    ),
+    Bug(
+        OFFSETS_OUTSIDE,
+        "offsets of processed records are committed behind the transaction that sends the results",
+        found_by="queue",
+        witness_kinds=("duplicate",),
+        workloads=("kafka-processing",),
     ),
     Bug(
         UNMARKED_READS,

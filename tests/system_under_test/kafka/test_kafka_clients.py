@@ -17,7 +17,7 @@ from checkers.base.verdict import Validity
 from checkers.kafka_log.judge import judge_kafka_log
 from system_under_test.client import Address, Outcome, Placement, Request
 from system_under_test.kafka import topics, wire
-from system_under_test.kafka.client import KafkaClient, NeverCommitted
+from system_under_test.kafka.client import OFFSETS_OUTSIDE, KafkaClient, NeverCommitted, NothingProcessed
 from system_under_test.kafka.groups import COMMIT_FIRST, FIRST_CRASH, Crashed
 from system_under_test.kafka.records import TO_END, StillOpen
 from system_under_test.kafka.topics import ABSENT, UNMARKED_READS
@@ -246,3 +246,58 @@ def test_a_change_without_an_answer_retires_its_topic() -> None:
         assert {request.f for request in asked if isinstance(request, Request)} == functions
         assert {request.key for request in asked if isinstance(request, Request) and request.f == "write"} <= {"k1"}
     assert acknowledged.heard(changed, Outcome(Type.FAIL)) == acknowledged
+
+
+class PlayedProcessor(PlayedProducer):
+    """A transactional producer that notes what a transaction sent, and which offsets went into it."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self.sent, self.inside = list[tuple[str, bytes]](), list[int]()
+
+    def produce(self, topic: str, value: bytes, **_: Any) -> None:
+        self.steps.append("produce")
+        self.sent.append((topic, value))
+
+    def send_offsets_to_transaction(self, offsets: list[Any], *_: Any) -> None:
+        self.steps.append("send_offsets_to_transaction")
+        self.inside += [each.offset for each in offsets]
+
+
+@pytest.mark.parametrize(
+    ("bug", "inside", "outside", "commits"),
+    [(None, FIRST_CRASH, 0, FIRST_CRASH - 1), (OFFSETS_OUTSIDE, 0, FIRST_CRASH - 1, FIRST_CRASH)],
+)
+def test_only_the_planted_bug_commits_results_without_their_offsets(
+    client: KafkaClient,
+    monkeypatch: pytest.MonkeyPatch,
+    bug: str | None,
+    inside: int,
+    outside: int,
+    commits: int,
+) -> None:
+    monkeypatch.setattr(KafkaClient, "bug", bug)
+    member, producer = PlayedMember(), PlayedProcessor()
+    member.consumer_group_metadata = lambda: "group"  # type: ignore[attr-defined]
+    client.made.update({"member": member, "transactional": producer})
+    for _ in range(FIRST_CRASH - 1):
+        client.process_records()
+    with pytest.raises(Crashed):
+        client.process_records()
+    assert (len(producer.inside), len(member.commits)) == (inside, outside)
+    assert producer.steps.count("commit_transaction") == commits
+    assert producer.sent[0] == ("k0-results", b"11")
+    assert "member" not in client.made and "transactional" not in client.made, "their positions are unknown"
+
+
+def test_results_and_what_is_left_are_read_as_one_queue(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = {"k0": [[0, 5], [1, 6], [2, 7]], "k0-results": [[0, 5], [2, 6]]}
+    committed = [2, 2, 0, 0, 2, 3]
+    monkeypatch.setattr(client, "_committed", lambda key: committed.pop(0))
+    monkeypatch.setattr(client, "_poll", lambda key, offset, to_end: [each for each in logs[key] if each[0] >= offset])
+    assert client.processed_records("k0") == [5, 6, 7]
+    logs["k0-results"] = []
+    with pytest.raises(NothingProcessed):
+        client.processed_records("k0")
+    with pytest.raises(StillOpen, match="processed meanwhile"):
+        client.processed_records("k0")

@@ -128,6 +128,7 @@ def _missing() -> str:
     [
         ("kafka", "1", "kafka-queue"),
         ("kafka", "1", "kafka-admin"),
+        ("kafka", "1", "kafka-processing"),
         ("kafka-brokers", "1", "kafka-queue"),
         ("kafka-mixed", "2", "kafka-queue"),
     ],
