@@ -17,7 +17,7 @@ function lanes() {
   if (DATA.segments.length || DATA.faults.some(f => f.alone.length || f.nodes.length))
     DATA.servers.forEach((_, n) => list.push(['node' + n, 25, n === DATA.servers.length - 1 ? 10 : 0]));
   if (hasMarks) list.push(['mark', 56, 10], ['lag', 56, 10]);
-  if (PUT_AT.length) list.push(['elements', 20 + 22 * PUT_AT.length, 10]);
+  if (PUT_AT.length) list.push(['elements', 20 + ELEMENT_ROW * PUT_AT.length, 10]);
   if (OPS.n) list.push(['rate', 92, 10], ['latency', 108, 10], ['key', 96, 4]);
   return list;
 }

@@ -4,13 +4,14 @@ const visible = () => [lower(OPS.t, VIEW.a - OPS.longest), lower(OPS.t, VIEW.b)]
 // Elements that clients put in, at their answers, in the row of the server that answered: kept above, unknown between,
 // lost below.  Neighbours stand on levels in turn, so that none hides another.
 const PUT_AT = [...new Set(OPS.node.filter((_, i) => OPS.fate[i]))].sort((a, b) => OPS.nodes[a].localeCompare(OPS.nodes[b], 'en', { numeric: true }));
+const ELEMENT_ROW = 28;
 function elementLane(g) {
-  const { y, h } = LANES.get('elements'), row = 22, top = y + 20;
+  const { y, h } = LANES.get('elements'), row = ELEMENT_ROW, top = y + 20;
   PUT_AT.forEach((node, k) => scaleMark(g, top + row * k + row / 2, fitted(g, OPS.nodes[node] || 'none', LEFT - 8), false));
   clipped(g, y, h, () => {
-    for (const [fate, at, colour] of [[1, 5, COLOUR.ok], [3, 11, COLOUR.info], [2, 17, COLOUR.bad]]) {
+    for (const [fate, at, colour] of [[1, 6, COLOUR.ok], [3, 13, COLOUR.info], [2, 20, COLOUR.bad]]) {
       g.fillStyle = colour;
-      for (let i = 0; i < OPS.n; i++) if (OPS.fate[i] === fate) g.fillRect(X(OPS.t[i] + OPS.d[i]) - 1, top + row * PUT_AT.indexOf(OPS.node[i]) + at + i % 5 - 3, 2, 2);
+      for (let i = 0; i < OPS.n; i++) if (OPS.fate[i] === fate) g.fillRect(X(OPS.t[i] + OPS.d[i]) - 1, top + row * PUT_AT.indexOf(OPS.node[i]) + at + i % 5 - 3, 2.6, 2.6);
     }
   });
   laneTitle(g, 'elements', 'elements, by the server that answered: kept above, unknown between, lost below');
