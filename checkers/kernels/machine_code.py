@@ -10,7 +10,7 @@ The name does not depend on where the sources are.  So machine code can travel w
 `parallel=True` is not offered.  With the OpenMP layer, a worker that is forked after such a function was compiled dies
 when it calls the function, and Spark forks its workers.
 
-Importing this file loads the compiler, which takes a second.
+Importing this file loads the compiler, which takes a quarter of a second.
 """
 
 from __future__ import annotations
@@ -22,18 +22,21 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import numba
 import numpy as np
+from llvmlite import binding as llvm
 from llvmlite import ir
 from numba import types
-from numba.core.caching import InTreeCacheLocator
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, InTreeCacheLocator
+from numba.core.codegen import JITCodeLibrary
+from numba.core.runtime import rtsys
 from numba.extending import intrinsic
 
 from checkers.base.cache_folder import cache_folder
-from checkers.kernels.jit import Kernel, KernelCopies
+from checkers.kernels.jit import BEFORE_COMPILING, Kernel, KernelCopies
 
 BESIDE_SOURCES = "machine-code"
 """The folder of machine code that stands beside the folder `checkers` on a node of a cluster."""
@@ -52,20 +55,22 @@ def compiled(kernel: Kernel) -> Callable[..., Any]:
     Machine code is cached only if the source is a file.
     """
     with _compiling:
-        others = numba.config.CACHE_LOCATOR_CLASSES
-        numba.config.CACHE_LOCATOR_CLASSES = f"{__name__}.{ByContent.__name__}"
-        try:
-            dispatcher: Callable[..., Any] = _COPIES.of(kernel)
-            return dispatcher
-        finally:
-            numba.config.CACHE_LOCATOR_CLASSES = others
+        dispatcher: Callable[..., Any] = _COPIES.of(kernel)
+        return dispatcher
 
 
 def _for_compiler(kernel: Kernel, function: FunctionType) -> Any:
     if kernel.instruction:
         return _INSTRUCTIONS[kernel.instruction]
-    keep = Path(function.__code__.co_filename).is_file()
-    return numba.njit(cache=keep, nogil=True, **kernel.options)(function)
+    dispatcher = numba.njit(nogil=True, **kernel.options)(function)
+    if _is_file(function.__code__.co_filename):
+        dispatcher._cache = _KeptCode(function)
+    return dispatcher
+
+
+@functools.cache
+def _is_file(name: str) -> bool:
+    return Path(name).is_file()
 
 
 def _trailing_zeros(_context: Any, word: Any) -> Any:
@@ -89,11 +94,73 @@ _COPIES = KernelCopies(_for_compiler, lambda constant: constant)
 class ByContent(InTreeCacheLocator):  # type: ignore[misc]
     """Gives the compiler the folder of machine code; the folder's name alone decides whether the code is current."""
 
+    def ensure_cache_path(self) -> None:
+        Path(self.get_cache_path()).mkdir(parents=True, exist_ok=True)
+
     def get_cache_path(self) -> str:
-        return str(_folder_of(Path(self._py_file).resolve()))
+        return str(_folder_of(self._py_file))
 
     def get_source_stamp(self) -> str:
-        return _folder_of(Path(self._py_file).resolve()).name
+        return _folder_of(self._py_file).name
+
+
+class _Loaded(JITCodeLibrary):  # type: ignore[misc]
+    """Machine code that was kept.  Its intermediate code is read only when a kernel that calls it is compiled."""
+
+    _shared_module: Any
+
+    def __init__(self, codegen: Any, kept: tuple[str, bytes, bytes, frozenset[str]]) -> None:
+        name, code, self._intermediate, symbols = kept
+        super().__init__(codegen, name)
+        self.enable_object_caching()
+        self._set_compiled_object(code)
+        self._finalize_final_module()
+        codegen._engine._defined_symbols |= symbols
+
+    def _get_module_for_linking(self) -> Any:
+        if self._shared_module is None:
+            self._shared_module = llvm.parse_bitcode(self._intermediate)
+        return self._shared_module
+
+
+class _Kept(CompileResultCacheImpl):  # type: ignore[misc]
+    """How machine code is stored: as the compiler's own cache does, with the names of all symbols beside it."""
+
+    _locator_classes = (ByContent,)
+
+    def reduce(self, compiled: Any) -> Any:
+        (name, _, (code, intermediate)), *others = super().reduce(compiled)
+        module = compiled.library._get_module_for_linking()
+        every = (*module.functions, *module.global_variables)
+        return (name, code, intermediate, frozenset(one.name for one in every if not one.is_declaration)), *others
+
+    def rebuild(self, target_context: Any, payload: Any) -> Any:
+        library = _Loaded(target_context.codegen(), payload[0])
+        ready = SimpleNamespace(unserialize_library=lambda loaded: loaded)
+        context = SimpleNamespace(
+            codegen=lambda: ready,
+            get_executable=target_context.get_executable,
+            typing_context=target_context.typing_context,
+        )
+        return super().rebuild(context, (library, *payload[1:]))._replace(target_context=target_context)
+
+
+class _KeptCode(FunctionCache):  # type: ignore[misc]
+    """Cached machine code of one kernel.
+
+    The compiler's own cache prepares the compiler before it loads anything: it imports what it knows of Python and
+    NumPy, which takes longer than to load ten kernels.  Loading needs the runtime of machine code alone, and a
+    kernel that must be compiled prepares the compiler itself.
+    """
+
+    _impl_class = _Kept
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        rtsys.initialize(target_context)
+        found = self._load_overload(sig, target_context)
+        for call in BEFORE_COMPILING if found is None else ():
+            call()
+        return found
 
 
 def machine_code_folder(source: Path) -> Path:
@@ -111,8 +178,8 @@ def kernels_folder() -> Path:
 
 
 @functools.cache
-def _folder_of(source: Path) -> Path:
-    return machine_code_folder(source)
+def _folder_of(source: str) -> Path:
+    return machine_code_folder(Path(source).resolve())
 
 
 def _with_imported(source: Path, root: Path) -> dict[str, Path]:

@@ -67,6 +67,18 @@ print(operations.__file__, sum(e.is_start for _, e in compiled.buffer))
 """
 
 
+COMPILE_CALLER = """
+import numpy as np
+from checkers.kernels.jit import kernel
+from checkers.kernels.operations import counted
+counted(np.arange(3))
+@kernel
+def twice(a):
+    return 2 * counted(a)
+print(twice(np.arange(3)))
+"""
+
+
 def test_machine_code_made_in_one_folder_is_used_in_another_and_by_another_cache(tmp_path: Path) -> None:
     """As on a node of a cluster: sources and machine code side by side, under a path that never compiled anything."""
     here, there = tmp_path / "here", tmp_path / "there" / "deeper"
@@ -80,15 +92,16 @@ def test_machine_code_made_in_one_folder_is_used_in_another_and_by_another_cache
         "from checkers.kernels.jit import kernel\n@kernel\ndef counted(a):\n    return len(a)\n"
     )
 
-    def run(root: Path, cache: str) -> str:
+    def run(root: Path, cache: str, code: str = COMPILE_ONE) -> str:
         environment = os.environ | {"PYTHONPATH": str(root), "XDG_CACHE_HOME": str(tmp_path / cache)}
-        command = [sys.executable, "-c", COMPILE_ONE]
+        command = [sys.executable, "-c", code]
         return subprocess.run(
             command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
         ).stdout.strip()
 
     assert run(here, "cache").endswith("operations.py 1")
     assert run(here, "cache").endswith("operations.py 0")
+    assert run(here, "cache", COMPILE_CALLER) == "6", "a new kernel that calls one whose machine code was kept"
     shutil.copytree(here, there)
     shutil.move(tmp_path / "cache" / "krucible" / "kernels", there / machine_code.BESIDE_SOURCES)
     assert run(there, "empty") == f"{there}/checkers/kernels/operations.py 0"
