@@ -1,8 +1,8 @@
 """Marks kernels: pure functions over arrays that are compiled, or run as Python where that is cheaper.
 
-Loading the compiler takes more than a second.  So a small history is judged by the same kernels as Python functions
-(`python_alone`), with the same results (`plain.py`).  Otherwise the first call of a kernel loads the compiler and the
-machine code (`machine_code.py`).
+Loading the compiler and the kernels of a check takes half a second.  So a small history is judged by the same kernels
+as Python functions (`python_alone`), with the same results (`plain.py`).  Otherwise the first call of a kernel loads
+the compiler and the machine code (`machine_code.py`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,12 @@ from typing import Any, ParamSpec, TypeVar, cast
 P = ParamSpec("P")
 R = TypeVar("R")
 
-SMALL_BYTES = 200_000
-"""A history of this size is judged without the compiler while it is not loaded."""
+SMALL_BYTES = 100_000
+"""Histories of this size together are judged without the compiler while it is not loaded: about as much time as loading
+it takes."""
+
+BEFORE_COMPILING: list[Callable[[], None]] = []
+"""Called when a kernel without machine code is about to be compiled, which takes seconds."""
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
@@ -111,6 +115,12 @@ def python_alone(work: Callable[[], R], size_bytes: int) -> R:
             finally:
                 _CALL.reset(token)
     return work()
+
+
+def load_compiler_for(size_bytes: int) -> None:
+    """Load the compiler if histories of this size together, judged one by one, would take longer without it."""
+    if size_bytes > SMALL_BYTES:
+        import checkers.kernels.machine_code  # noqa: F401
 
 
 class KernelCopies:

@@ -15,6 +15,7 @@ from checkers.base.checker import Budget, CannotJudge, Task, judge_task
 from checkers.base.verdict import Verdict
 from checkers.by_hand.judge_file import COUNT, Ask, FileVerdict, joined_verdict, names, task_of, verdict_of
 from checkers.formats.read_once import cobra_logs, jepsen_history
+from checkers.kernels.jit import load_compiler_for
 from harness.report.judged_file import JudgedFile
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def check(history: str | Path, model: str | Path, *, budget: Budget | None = Non
 
 def judge_in_process(files: Sequence[Path], ask: Ask, budget: Budget) -> Iterator[JudgedFile]:
     """Judge one file after another.  Never raises for what is in them."""
+    load_compiler_for(sum(path.stat().st_size for path in files if path.is_file()))
     return (_judged(path, verdict_of(judge_task(task_of(path, ask, budget))), ask) for path in files)
 
 

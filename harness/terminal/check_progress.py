@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO, TypeVar
 
+from checkers.kernels.jit import BEFORE_COMPILING
+
 QUIET_S = 2.0
 """Seconds before anything is shown."""
 
@@ -15,6 +17,8 @@ LINE_EVERY_S = 10.0
 """Seconds between the lines that are printed where there is no terminal."""
 
 CLEAR_LINE = "\r\x1b[K"
+
+COMPILING = "preparing kernels, once per machine (`krucible setup --all` prepares them ahead)"
 
 T = TypeVar("T")
 
@@ -27,6 +31,7 @@ class FilesProgress:
         self._done = 0
         self._began = time.monotonic()
         self._shown = False
+        self._compiles = False
 
     def reading(self, first: Path) -> None:
         """Show the first sentence, before anything slow is imported."""
@@ -41,11 +46,23 @@ class FilesProgress:
 
     def passing(self, judged: Iterator[T]) -> Iterator[T]:
         """Pass the files on as they are judged; between them the line is shown."""
-        for done, each in enumerate(judged, 1):
+        BEFORE_COMPILING.append(self._compiling)
+        try:
+            for done, each in enumerate(judged, 1):
+                self._clear()
+                yield each
+                self.tick(max(done, self._done))
             self._clear()
-            yield each
-            self.tick(max(done, self._done))
-        self._clear()
+        finally:
+            BEFORE_COMPILING.remove(self._compiling)
+
+    def _compiling(self) -> None:
+        """State the cause of a wait: on a terminal until the next file is judged, elsewhere as one line."""
+        if sys.stderr.isatty():
+            self._show(f"{CLEAR_LINE}{COMPILING}")
+        elif not self._compiles:
+            print(COMPILING, file=sys.stderr, flush=True)
+        self._compiles = True
 
     def _show(self, words: str) -> None:
         print(words, end="", file=sys.stderr, flush=True)
