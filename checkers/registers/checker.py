@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.history import MalformedHistory
 from checkers.base.independent_search import Disagreement
-from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import MAX_WITNESSES, Witness
 from checkers.kernels.operations import KINDS, OTHER_FUNCTION
 from checkers.kernels.registers import antichain
@@ -31,7 +31,9 @@ from checkers.registers import explain_repeated_values, explain_unique_values
 from checkers.registers.judge_keys import OBSERVED, BucketFinding, JudgedKeys, combine
 from checkers.sealing.history_rows import functions_besides
 from checkers.sealing.key_buckets import Bucket, open_bucket, pieces, read_key, read_operations
-from checkers.sealing.walk import contradiction
+
+if TYPE_CHECKING:
+    from checkers.base.stored_run import StoredRun
 
 
 def split(files: StoredRun) -> Sequence[Part]:
@@ -91,6 +93,8 @@ class _JudgedBucket(JudgedKeys):
                 self.strange = functions_besides(self.bucket.history, KINDS)
             if key in self.strange:
                 return f"key {key}: {', '.join(self.strange[key])} is not an operation of a register"
+            from checkers.sealing.walk import contradiction  # a check of one file seals nothing
+
             return f"key {key}: {contradiction(self.bucket.history, key)}"
         return f"key {key}: the value -2**63 stands for nil and cannot be judged"
 
