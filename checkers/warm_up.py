@@ -24,17 +24,21 @@ from checkers.base.history import Event, Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.by_hand.judge_events import judge_events
+from checkers.by_hand.judge_file import TRANSACTIONS
 from checkers.by_hand.judge_registers import judge_registers
 from checkers.catalog import CATALOG, select
 from checkers.formats.read_once import Pieces
 from checkers.formats.recognise import read_history
 from checkers.judging.pipeline import Verdicts, judge_run
 from checkers.kafka_log.judge import judge_kafka_log
-from checkers.kernels.kafka_files import chain, find_configs, gather, scan
+from checkers.kernels.kafka_files import chain, crc32c, find_configs, gather, resumes, scan
+from checkers.kernels.raft import irregular
+from checkers.kernels.transactions.order_problem import forced_order, problem_of_edges, session_edges
 from checkers.models.objects.registers import CAS_REGISTER
 from checkers.online import LIVE, NewEntries, OnlineKeys, OnlineLogs, OnlineMarks, OnlineTraces
 from checkers.registers.judge_keys import DID_NOT_HAPPEN, OBSERVED
 from checkers.sealing.seal import seal
+from checkers.transactions.anomalies import MODELS
 from checkers.transactions.checker import read_file
 from checkers.transactions.groups import components_of
 from checkers.transactions.judge import judge_transactions, judge_transcript
@@ -89,6 +93,12 @@ _LISTS_IN_TURN: tuple[tuple[str, ...], ...] = (("ax1", "ax2", "rx21"), ("ax1", "
 _REGISTERS_AT_ONCE: tuple[tuple[str, ...], ...] = (("!wx1", "=x1"), ("wx1 wy1", "=x1 =y"), ("wx1 =y1", "wy1 =x1"))
 _REGISTERS_IN_TURN: tuple[tuple[str, ...], ...] = (("wx1", "=x", "=x1"), ("wx1", "wx2", "=x2 wy1", "=x1 =y1"))
 
+_WRITE_SKEW = {
+    "list-append": ("rx ay1", "ry ax1", "rx1 ry1"),
+    "rw-register": ("=x wy1", "=y wx1", "=x1 =y1"),
+}
+_SERIAL = {"list-append": ("ax1", "rx1 ax2", "rx12"), "rw-register": ("wx1", "=x1 wx2", "=x2")}
+
 _NODES = ("n1", "n2")
 _DEMANDS = Demands(servers=_NODES, nodes=True, logs=True, traces=True, elections=True, faults=True)
 
@@ -136,6 +146,9 @@ def load_reading_kernels() -> None:
         nothing, batches, 0, np.frombuffer(b"number", np.uint8), np.frombuffer(b"pairs", np.uint8)
     )
     gather(nothing, configs.name_at, configs.name_size)
+    irregular(np.empty(0, np.int64), np.empty(0, np.int32))  # of several pieces; columns of a table are read-only
+    resumes(nothing, 0)
+    crc32c(nothing)
 
 
 class WrongVerdict(RuntimeError):
@@ -189,7 +202,23 @@ def _transactions() -> Iterator[Verdict]:
         yield _from_a_file(
             [replace(e, payload=(e.payload or "").replace("1", number)) for e in _at_once(_READ_OF_EACH)]
         )
+    yield from _at_every_level()
+    nothing = session_edges(np.empty(0, np.int32))
+    forced_order(problem_of_edges(np.ones(1, bool), nothing, nothing), 1)  # only hard histories need it
     yield judge_kafka_log(_poll_of_each_other())
+
+
+def _at_every_level() -> Iterator[Verdict]:
+    """Write skew, which some levels allow: they need an order of all transactions, and replay it."""
+    for model in TRANSACTIONS:
+        serial = judge_transactions(_in_turn(_SERIAL[model]), model)
+        judged = {level: judge_transactions(_at_once(_WRITE_SKEW[model]), model, consistency=level) for level in MODELS}
+        valid = [serial, judged["snapshot-isolation"], judged["strong-session-causal"]]
+        if wrong := [each for each in valid if each.validity is not Validity.VALID]:
+            raise WrongVerdict(
+                f"transactions: a {model} that is right was judged {wrong[0].validity}: {wrong[0].reason}"
+            )
+        yield judged["strict-serializable"]
 
 
 def _from_a_file(events: Sequence[Event]) -> Verdict:
@@ -231,8 +260,12 @@ def _end(process: int, text: str) -> tuple[int, Type]:
 
 def _history(texts: Sequence[str], order: Sequence[tuple[int, Type]]) -> list[Event]:
     """Transactions like `ax1 rx1` (append 1 to x, read [1]) and `wx1 =x1` (the same of a register); `!`: it failed."""
-    payloads = [json.dumps([_operation(word) for word in text.lstrip("!").split()]) for text in texts]
-    return [Event(n, n, process, type_, "txn", payload=payloads[process]) for n, (process, type_) in enumerate(order)]
+    answered = [[_operation(word) for word in text.lstrip("!").split()] for text in texts]
+    asked = [[[f, key, None if f == "r" else value] for f, key, value in each] for each in answered]
+    return [
+        Event(n, n, process, type_, "txn", payload=json.dumps((asked if type_ is Type.INVOKE else answered)[process]))
+        for n, (process, type_) in enumerate(order)
+    ]
 
 
 def _poll_of_each_other() -> list[Event]:

@@ -114,7 +114,7 @@ class Walk:
         if self._processes.count > len(self._open.row):
             self._open = grammar.with_more(self._open, max(self._processes.count, 2 * len(self._open.row)))
         f, key = self._functions.codes(chunk.column("f")), self._keys.codes(chunk.column("key"))
-        index = np.arange(first, self._rows) if gaps else numpy_of(chunk, "index")
+        index = _read_only(np.arange(first, self._rows)) if gaps else numpy_of(chunk, "index")
         rows = grammar.GrammarColumns(index, process, dense, type_, f, key)
         rule, row, earlier = grammar.first_fault(first, rows, self._open)
         if rule != grammar.SOUND:
@@ -199,6 +199,12 @@ def numpy_of(table: pa.Table, name: str) -> npt.NDArray[Any]:
     return np.asarray(table.column(name).combine_chunks())
 
 
+def _read_only(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the column itself, as columns of Arrow are: a kernel is compiled once more for arrays that can change."""
+    column.setflags(write=False)
+    return column
+
+
 def _mark_mismatches(chunk: pa.Table, kind: Int8) -> None:
     """Give every cas that failed as a mismatch the kind MISMATCH."""
     failed = np.flatnonzero((numpy_of(chunk, "type") == Type.FAIL) & (kind == CAS))
@@ -212,8 +218,8 @@ def values_of(chunk: pa.Table, name: str) -> tuple[Int64, Bools]:
     """A value column with NIL for null, and whether each row holds the number NIL itself."""
     column = chunk.column(name)
     if column.null_count == len(column):
-        return np.full(len(column), NIL, np.int64), np.zeros(len(column), bool)
-    values = np.asarray(pc.fill_null(column, NIL).combine_chunks())
+        return _read_only(np.full(len(column), NIL, np.int64)), np.zeros(len(column), bool)
+    values = _read_only(np.asarray(pc.fill_null(column, NIL).combine_chunks()))
     if np.count_nonzero(values == NIL) == column.null_count:
         return values, np.zeros(len(values), bool)
     return values, ~np.asarray(column.is_null().combine_chunks()) & (values == NIL)

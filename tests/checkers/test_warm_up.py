@@ -109,10 +109,65 @@ print("\\n".join(compiler.names))
 """
 
 
+PREPARE_ALL = """
+import ast
+import importlib
+import inspect
+import pkgutil
+
+import checkers
+from checkers.kernels.jit import Kernel
+from checkers.warm_up import GROUPS, compile_group
+
+
+def outside_of_kernels(node, names):
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(child, ast.FunctionDef) and isinstance(names.get(child.name), Kernel)):
+            yield from outside_of_kernels(child, names)
+
+
+called = {}
+for found in pkgutil.walk_packages(checkers.__path__, "checkers."):
+    module = importlib.import_module(found.name)
+    tree = ast.parse(inspect.getsource(module))
+    names = dict(vars(module))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("checkers"):
+            source = importlib.import_module(node.module)
+            names.update({a.asname or a.name: getattr(source, a.name, None) for a in node.names})
+    for node in outside_of_kernels(tree, names):
+        value, function = None, node.func if isinstance(node, ast.Call) else node
+        if function is not node and isinstance(function, ast.Name):
+            value = names.get(function.id)
+        elif isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
+            value = getattr(names.get(function.value.id), function.attr, None)
+        if isinstance(value, Kernel):
+            called[value.__module__ + "." + value.__qualname__] = value
+assert "checkers.kernels.history.grammar.first_fault" in called, sorted(called)
+assert "checkers.kernels.history.text_rows._value" not in called, sorted(called)
+for name in GROUPS:
+    compile_group(name)
+print("\\n".join(n for n, k in called.items() if "compiled" not in vars(k) or not k.compiled.overloads))
+"""
+
+
+@pytest.fixture(scope="module")
+def unprepared() -> list[str]:
+    """Kernels that Python calls, and that set-up did not compile.  A fresh process: other tests compile more."""
+    command = [sys.executable, "-c", PREPARE_ALL]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_set_up_prepares_each_kernel_that_python_calls(unprepared: list[str]) -> None:
+    assert unprepared == []
+
+
+@pytest.mark.usefixtures("unprepared")
 def test_after_set_up_nothing_is_compiled(tmp_path: Path) -> None:
     """In a fresh process, as a user's; what this one has compiled for other tests does not count."""
-    for name in GROUPS:
-        compile_group(name)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, FOLDERS))}
     command = [sys.executable, "-c", JUDGE_ALL, str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
