@@ -24,7 +24,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.instruments.figures import Sheet
+from bench.instruments.figures import NUMPY, Sheet, keep_bytecode, processor_s
 from bench.instruments.memory import ProcessWatch
 from bench.simulated.big_history import write_run
 from checkers.base.checker import Need
@@ -61,6 +61,7 @@ def main() -> None:
         STEPS[chosen.step](chosen.folder, int(chosen.events), chosen.wrong)
         return
     sheet = Sheet(chosen.json)
+    keep_bytecode()
     for events in map(int, chosen.events.split(",")):
         for wrong in (False,) if chosen.clean_only else (False, True):
             with tempfile.TemporaryDirectory(prefix="krucible-big-", dir=chosen.folder) as name:
@@ -79,6 +80,8 @@ def measure(folder: Path, events: int, wrong: bool, sheet: Sheet, as_user: bool 
         seconds, watch = run_step(step, folder, events, wrong)
         sheet.add(f"{step}, whole run, {what}", events, "events", seconds)
         sheet.add(f"{step}, whole run, {what}: processor time", events, "events", watch.cpu_s)
+        numpy = min(processor_s(NUMPY) for _ in range(3))
+        sheet.add(f"{step}, whole run, {what} / Python and NumPy", events, "events", watch.cpu_s / numpy, "")
         sheet.add(f"{step}, whole run, {what}: all processes", events, "events", watch.peak_mb, "MB", MEMORY_GOAL_MB)
         for role, held_mb in sorted(watch.peak_by_role_mb.items()):
             sheet.add(f"{step}, whole run, {what}: {role}", events, "events", held_mb, "MB")

@@ -7,7 +7,7 @@ Figures go into one file of JSON lines, `figures.jsonl`, and what cost against s
 
 A figure is a measurement of the machine as it is.  Goals and the figures of the last time, which are kept in the tree
 (`bench/last_figures.jsonl`), are scaled to its speed.  A table at the end lists every figure that misses its goal or
-takes more than TWICE the last time, and every ratio to a peer that has grown by a tenth; then the exit code is 1.
+takes more than TWICE the last time, and every ratio (`… / …`) that has grown by a tenth; then the exit code is 1.
 --keep replaces the kept figures by those of today.
 """
 
@@ -31,8 +31,9 @@ KEPT = Path(__file__).parent / "last_figures.jsonl"
 TWICE = 2.0
 LEAST_S = 0.05
 """Shorter times are noise; only their goals count."""
-PEER, A_TENTH_MORE = "/ Porcupine", 1.1
-"""End of the name of a ratio to a peer measured in the same run; factor by which such a ratio may grow."""
+RATIO, A_TENTH_MORE = " / ", 1.1
+"""Mark of a ratio in its name, which is to a peer, a new Python or a small kernel of the same run; factor by which it
+may grow."""
 
 QUICK = (
     ("judge", "--rows", "10000,100000,1000000"),
@@ -105,7 +106,7 @@ def main() -> int:
 
 def missed(measured: Sequence[BenchFigure], last: Sequence[BenchFigure], slower: float) -> list[str]:
     """Return a line for every figure that misses its goal, takes more than TWICE as long as the last time, or is a
-    ratio to a peer that has grown by a tenth.
+    ratio that has grown by a tenth.
 
     last: on the machine that goals were set on.  slower: how many times as long this machine takes.
     """
@@ -117,7 +118,7 @@ def missed(measured: Sequence[BenchFigure], last: Sequence[BenchFigure], slower:
         late = ""
         if one.unit == "s" and before is not None and one.value > max(TWICE * before, LEAST_S):
             late = ", twice as long"
-        elif one.figure.endswith(PEER) and before is not None and one.value > A_TENTH_MORE * before:
+        elif RATIO in one.figure and not one.unit and before is not None and one.value > A_TENTH_MORE * before:
             late = ", a tenth more"
         if late or not one.reached:
             then = "not measured before" if before is None else f"last time {before:.3g}"

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bench.instruments.figures import Sheet, least_s
+from bench.instruments.figures import Sheet, keep_bytecode, least_s
 from bench.instruments.memory import descendants, forget_peaks, peak_mb, role_of
 from bench.simulated.big_logs import filled
 from checkers.base.arrays import Int8, Int32, Int64
@@ -88,6 +88,7 @@ def main() -> None:
     parser.add_argument("--warm-only", action="store_true", help="leave out the cold start")
     chosen = parser.parse_args()
     sheet = Sheet(chosen.json)
+    keep_bytecode()
     with tempfile.TemporaryDirectory(prefix="krucible-bench-") as name:
         if not chosen.warm_only:
             folder = Path(name) / "small"

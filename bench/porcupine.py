@@ -13,6 +13,7 @@ import argparse
 import json
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from bench.instruments.figures import Sheet, load
+from bench.instruments.figures import NUMPY, Sheet, keep_bytecode, load, processor_s
 from checkers.base.cache_folder import cache_folder
 from checkers.base.verdict import Validity, Verdict
 from krucible import check
@@ -52,6 +53,13 @@ def main() -> None:
     sheet.add("etcd, files to verdicts and witnesses", LOGS, "histories", ms, "ms", 200)
     sheet.add("etcd, files to verdicts, Porcupine", LOGS, "histories", both, "ms")
     sheet.add("etcd, files to verdicts / Porcupine", LOGS, "histories", ms / both, "")
+    keep_bytecode()
+    check_all = [sys.executable, "-m", "harness", "check", "--model", "cas-register", *map(str, some)]
+    whole, numpy = (
+        min(each) for each in zip(*((processor_s(check_all), processor_s(NUMPY)) for _ in range(5)), strict=True)
+    )
+    sheet.add("etcd, one command", LOGS, "histories", whole, "s", 1.0)
+    sheet.add("etcd, one command / Python and NumPy", LOGS, "histories", whole / numpy, "")
     with tempfile.TemporaryDirectory(prefix="krucible-bench-") as folder:
         for operations, clients, crashed, goal in CASES:
             path = Path(folder, f"{operations}-{clients}-{crashed}.log")

@@ -8,14 +8,12 @@ CPU time of the process, the least of RUNS.  Ratios are to a Python that imports
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from random import Random
 
-from bench.instruments.figures import Sheet, load
+from bench.instruments.figures import NUMPY, Sheet, keep_bytecode, load, processor_s
 
 RUNS = 7
 OPERATIONS = 100
@@ -25,6 +23,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     options.add_argument("--json", type=Path, help="file to add the figures to, as JSON lines")
     sheet = Sheet(options.parse_args().json)
+    keep_bytecode()
     with tempfile.TemporaryDirectory(prefix="krucible-bench-") as folder:
         valid, wrong, lists = (Path(folder, name) for name in ("valid.edn", "wrong.edn", "lists.edn"))
         valid.write_text(_registers(Random(1), wrong=False))
@@ -32,7 +31,7 @@ def main() -> None:
         lists.write_text(_lists())
         check = [sys.executable, "-m", "harness", "check", "--model"]
         commands = {
-            "Python and NumPy": [sys.executable, "-c", "import numpy"],
+            "Python and NumPy": NUMPY,
             "--help": [sys.executable, "-m", "harness", "--help"],
             "check of a valid register": [*check, "cas-register", str(valid)],
             "check of a wrong register": [*check, "cas-register", str(wrong)],
@@ -41,7 +40,7 @@ def main() -> None:
         least = dict.fromkeys(commands, float("inf"))
         for _ in range(RUNS):
             for name, command in commands.items():
-                least[name] = min(least[name], _processor_s(command))
+                least[name] = min(least[name], processor_s(command))
     goals = {"--help": 0.1, "check of a valid register": 0.5, "check of list-append": 0.5}
     for name, seconds in least.items():
         sheet.add(f"a new process: {name}", OPERATIONS, "operations", seconds, "s", goals.get(name))
@@ -49,13 +48,6 @@ def main() -> None:
             f"the same / Python and NumPy: {name}", OPERATIONS, "operations", seconds / least["Python and NumPy"], ""
         )
     print(f"load {load():.1f}")
-
-
-def _processor_s(command: list[str]) -> float:
-    before = os.times()
-    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
-    after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
 
 
 def _registers(rng: Random, wrong: bool) -> str:

@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -28,6 +30,8 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+
+from checkers.base.cache_folder import cache_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,27 @@ def least_s(work: Callable[[], object], times: int = 1) -> float:
     return min(taken_s(work, times))
 
 
+def processor_s(command: list[str]) -> float:
+    """Return the CPU seconds of a command in a process of its own."""
+    before = os.times()
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system
+
+
+NUMPY = [sys.executable, "-c", "import numpy"]
+"""A command that costs what the start of any check costs; the start of other commands is compared with it."""
+
+
+def keep_bytecode() -> None:
+    """Let processes started from here on keep their bytecode, as those of a user do.
+
+    With PYTHONDONTWRITEBYTECODE each compiles NumPy and Numba anew, which takes longer than what is measured.
+    """
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+        os.environ.setdefault("PYTHONPYCACHEPREFIX", str(cache_folder() / "bytecode"))
+
+
 REFERENCE_S = 0.036
 """CPU seconds of the kernel on the machine on which the goals were set."""
 
@@ -123,10 +148,11 @@ _SIZE = 400_000
 @cache
 def factor() -> float:
     """The kernel's time here, divided by its time where the goals were set; measured once in a process."""
-    return min(_seconds() for _ in range(_REPEATS)) / REFERENCE_S
+    return min(reference_s() for _ in range(_REPEATS)) / REFERENCE_S
 
 
-def _seconds() -> float:
+def reference_s() -> float:
+    """Return the CPU seconds that the kernel takes once."""
     numbers = np.random.default_rng(1).integers(0, 1 << 40, _SIZE)
     began = time.process_time()
     ordered = np.sort(numbers, kind="stable")

@@ -43,10 +43,11 @@ def test_a_missed_goal_and_a_figure_twice_as_slow_as_the_last_time_are_listed() 
     assert "missed" in line and "not measured before" in line
 
 
-def test_a_ratio_to_a_peer_that_has_grown_by_a_tenth_is_listed() -> None:
-    last = [BenchFigure("a / Porcupine", 1, "rows", 0.5, "")]
-    assert missed([BenchFigure("a / Porcupine", 1, "rows", 0.54, "")], last, slower=2.0) == []
-    [line] = missed([BenchFigure("a / Porcupine", 1, "rows", 0.56, "")], last, slower=2.0)
+@pytest.mark.parametrize("ratio", ["a / Porcupine", "a / Python and NumPy: --help"])
+def test_a_ratio_that_has_grown_by_a_tenth_is_listed(ratio: str) -> None:
+    last = [BenchFigure(ratio, 1, "rows", 0.5, "")]
+    assert missed([BenchFigure(ratio, 1, "rows", 0.54, "")], last, slower=2.0) == []
+    [line] = missed([BenchFigure(ratio, 1, "rows", 0.56, "")], last, slower=2.0)
     assert line.endswith("last time 0.5, a tenth more")
 
 
