@@ -41,7 +41,7 @@ States = Mapping[str, Sequence[tuple[int, int]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Clash:
+class TopicClash:
     """One disagreement.  node: of the log, "" for all.  offsets: of its records.  events: rows of the history."""
 
     kind: str
@@ -55,7 +55,7 @@ class Clash:
 class TopicsFinding:
     """acknowledged: changes.  logs: final ones that were read.  states: of topics in all of them."""
 
-    clashes: tuple[Clash, ...] = ()
+    clashes: tuple[TopicClash, ...] = ()
     acknowledged: int = 0
     logs: int = 0
     states: int = 0
@@ -104,9 +104,11 @@ def states_in(records: Iterator[tuple[int, int, str, str, dict[str, Any]]]) -> S
     return found
 
 
-def clashes_of(changes: Mapping[str, Sequence[Operation]], logs: Mapping[str, States], *, enough: bool) -> list[Clash]:
+def clashes_of(
+    changes: Mapping[str, Sequence[Operation]], logs: Mapping[str, States], *, enough: bool
+) -> list[TopicClash]:
     """Return each disagreement.  changes: of each topic, in order of call.  enough: `logs` are those of a majority."""
-    clashes: list[Clash] = []
+    clashes: list[TopicClash] = []
     for name, operations in changes.items():
         wanted = [(operation, _value(operation)) for operation in operations]
         acknowledged = sum(operation.returned for operation in operations)
@@ -121,12 +123,12 @@ def clashes_of(changes: Mapping[str, Sequence[Operation]], logs: Mapping[str, St
                 offset, state = shown[same]
                 due = f"made it {in_words(wanted[same][1])}" if same < len(wanted) else "changed it no more"
                 words = f"The log of {node} has {name} {in_words(state)} at offset {offset}, where clients {due}."
-                clashes.append(Clash(OTHER, words, node, (offset,)))
+                clashes.append(TopicClash(OTHER, words, node, (offset,)))
         if enough and longest < acknowledged:
             lost, state = wanted[longest]
             words = f"{name} was acknowledged as {in_words(state)}, and no log shows it: the logs of "
             invoked = tuple(index for index in (lost.call, lost.ret) if index is not None)
-            clashes.append(Clash(MISSING, f"{words}{', '.join(logs)} were read.", events=invoked))
+            clashes.append(TopicClash(MISSING, f"{words}{', '.join(logs)} were read.", events=invoked))
     return clashes
 
 
@@ -216,7 +218,7 @@ def _combine(run: StoredRun, findings: Sequence[TopicsFinding]) -> Verdict:
     return conclude([_witness(run, clash) for f in findings for clash in f.clashes], looked_at, unknown)
 
 
-def _witness(run: StoredRun, clash: Clash) -> Witness:
+def _witness(run: StoredRun, clash: TopicClash) -> Witness:
     rows: list[dict[str, Any]] = []
     copies = {c["node"]: c["copy"] for c in run.copies if c["when"] == FINAL_COPY}
     if clash.node:

@@ -26,7 +26,7 @@ _AGAIN_S = 0.01
 _UNKNOWN_TOPIC = 3
 
 
-class NotMarked(Exception):
+class NotShown(Exception):
     """The broker answered an error, and shows nothing."""
 
 
@@ -58,7 +58,7 @@ class TopicsClient(RecordsClient):
         broker = wire.BrokerConnection(server, _LIMIT_S)
         try:
             if self.bug != UNMARKED_READS:
-                self._wait_for_mark(broker, until_s)
+                self._wait_until_shown(broker, until_s)
             while True:  # a topic that changes between two questions is asked for again
                 before = _retention(broker, key)
                 count = len(wire.partitions_in(broker.ask(wire.metadata_request(key))).get(key, {}))
@@ -70,12 +70,12 @@ class TopicsClient(RecordsClient):
         state = ABSENT if before is None else before * STATES + count
         return None if state == MADE_BEFORE else state
 
-    def _wait_for_mark(self, broker: wire.BrokerConnection, until_s: float) -> None:
+    def _wait_until_shown(self, broker: wire.BrokerConnection, until_s: float) -> None:
         """Set a mark through this broker, and wait until it shows the mark."""
         topic, mark = f"mark-{self.who.thread}", time.time_ns() // 1_000_000
         while error := wire.error_of_set(broker.ask(wire.set_config_request(topic, RETENTION, str(mark)))):
             if error != _UNKNOWN_TOPIC:
-                raise NotMarked(f"error {error}")
+                raise NotShown(f"error {error}")
             broker.ask(wire.create_topic_request(topic, min(3, len(self.servers)), {}))
             _give_up_after(until_s, f"{topic} cannot be made")
         while _retention(broker, topic) != mark:
@@ -94,7 +94,7 @@ def _retention(broker: wire.BrokerConnection, topic: str) -> int | None:
     """Return the retention of a topic that a broker shows, 0 if none was set, None if there is no such topic."""
     value, error = wire.config_in(broker.ask(wire.config_request(topic, RETENTION)))
     if error and error != _UNKNOWN_TOPIC:
-        raise NotMarked(f"error {error}")
+        raise NotShown(f"error {error}")
     return None if error else int(value or 0)
 
 
