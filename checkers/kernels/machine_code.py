@@ -124,7 +124,7 @@ class _Loaded(JITCodeLibrary):  # type: ignore[misc]
 
 
 class _Kept(CompileResultCacheImpl):  # type: ignore[misc]
-    """How machine code is stored: as the compiler's own cache does, with the names of all symbols beside it."""
+    """Store of machine code: it works as the compiler's own cache does, with the names of all symbols beside it."""
 
     _locator_classes = (ByContent,)
 
