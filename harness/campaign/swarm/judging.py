@@ -18,7 +18,7 @@ What clients were answered besides (ids, epochs, offsets) has rules of its own (
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from checkers.base.history import Type
 from harness.campaign.swarm.answers import wrong_numbers
@@ -116,6 +116,7 @@ def _judge_order(placed: list[tuple[Position, Asked]], watch: Watch) -> None:
 def _judge_repeated(operations: Sequence[Asked], watch: Watch) -> None:
     import numpy as np
 
+    from checkers.kernels.jit import python_alone
     from checkers.kernels.operations import NIL, READ, WRITE, Events, pair_events
     from checkers.kernels.registers import antichain
 
@@ -144,10 +145,14 @@ def _judge_repeated(operations: Sequence[Asked], watch: Watch) -> None:
         value2=np.full(count, NIL, np.int64),
         out_of_range=np.zeros(count, np.int8),
     )
-    paired = pair_events(columns, len(keys), numbers)
-    chosen = np.arange(len(keys), dtype=np.int32)
-    steps = np.full(len(keys), STEPS_MAX, np.int64)
-    codes, _, _ = antichain.judge_keys(paired, chosen, np.array([NIL], np.int64), steps, SIZE_MAX_BYTES)
+
+    def codes_of_keys() -> Any:
+        paired = pair_events(columns, len(keys), numbers)
+        chosen = np.arange(len(keys), dtype=np.int32)
+        steps = np.full(len(keys), STEPS_MAX, np.int64)
+        return antichain.judge_keys(paired, chosen, np.array([NIL], np.int64), steps, SIZE_MAX_BYTES)[0]
+
+    codes = python_alone(codes_of_keys, table.nbytes)
     for key, number in keys.items():
         if codes[number] == antichain.NO_ORDER:
             watch.violated("not linearizable", f"the operations of {key} have no order")
