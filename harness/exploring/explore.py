@@ -5,11 +5,6 @@
 Each level is shared out to worker processes, forked anew for it.  They send back the states that they reach, and one
 process knows which are new.  The result does not depend on their number.
 
-Two steps that touch different voters, and nothing in common that a rule looks at, may be taken in either order.  Then
-one order is enough (sleep sets: Godefroid, 1996).  A state remembers the steps that sleep in it: each was taken in a
-state before it, and since then nothing touched what it touches.  A state that is reached again with fewer sleeping
-steps takes up those that it had left out.  All states are still met, at the same depth; transitions are saved.
-
 What is exhausted within its budgets proves that no order of those steps breaks a rule.
 
 *Elections.*  No order of steps may leave voters that wait for one another for ever.
@@ -55,38 +50,26 @@ from itertools import combinations_with_replacement, count
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
-from harness.exploring.parts import Broken, Naming, Part, Parts, Promises, Rest
+from harness.exploring.parts import Broken, Part, Parts, Promises, Rest
 from harness.exploring.steps import (
-    EVERYTHING,
     LEFT,
     Budgets,
     ClusterSteps,
     ExploredState,
-    Footprint,
     Outcomes,
     Step,
-    independent,
 )
 from harness.exploring.voter import ExploredVoter
 from system_under_test.kraft.raft.states import Leader
 from system_under_test.kraft.raft.voters import VoterSet
 
-Sleep = frozenset[Step]
-"""Steps, under the names that give the key of their state."""
-
 CHUNK = 500
 LOOKS_EACH = 50
 """Number of states between two looks at the clock, each of which is a call of the system."""
-AWAKE: Sleep = frozenset()
 
 
-class Entry(NamedTuple):
-    """A state of a level.  number: of the state.  woken: the only steps to take; None: all that do not sleep."""
-
-    number: int
-    world: ExploredState
-    sleep: Sleep
-    woken: Sleep | None = None
+Entry = tuple[int, ExploredState]
+"""A state of a level, after its number."""
 
 
 class Reached(NamedTuple):
@@ -94,7 +77,6 @@ class Reached(NamedTuple):
     world: ExploredState
     parent: int
     step: Step
-    sleep: Sleep
 
 
 class Chunk(NamedTuple):
@@ -146,7 +128,7 @@ def _without_collections() -> Iterator[None]:
 
 
 class Explorer:
-    """symmetric: states that differ by names alone count as one.  reduced: one order of independent steps is enough."""
+    """symmetric: states that differ by names alone count as one."""
 
     def __init__(
         self,
@@ -155,22 +137,15 @@ class Explorer:
         bug: str = "",
         *,
         symmetric: bool = True,
-        reduced: bool = True,
         spares: int = 0,
     ) -> None:
         self.steps = ClusterSteps(voters, budgets, bug, symmetric=symmetric, spares=spares)
         self._elections = ElectionsLeft(self.steps, voters, bug) if budgets.dynamic else None
         self.number_of: dict[int, int] = {}
         """The key of each state that was met -> its number."""
-        self._reduced = reduced
         self._parents = array("l")
         self._steps = array("l")
-        self._sleeps = array("l")
         self._step_numbers: dict[Step, int] = {}
-        self._sleep_numbers: dict[Sleep, int] = {AWAKE: 0}
-        self._sleep_of = [AWAKE]
-        self._renamed: dict[tuple[int, Step], Step] = {}
-        self._inverse = self._inverses()
 
     # The search
 
@@ -189,11 +164,10 @@ class Explorer:
         cpu_s_max: of all processes together.  on: go on after a rule broke, but not beyond the step that broke it."""
         began_s, wall_began_s, done = _cpu_s(), time.monotonic(), Explored()
         first = self.steps.first()
-        key, _ = self.steps.parts.key(first.total)
-        self._add(key, -1, None, AWAKE)
-        level = [Entry(0, first, AWAKE)]
+        self._add(self.steps.parts.key(first.total), -1, None)
+        level: list[Entry] = [(0, first)]
         while level:
-            following: dict[int, Entry] = {}
+            following: list[Entry] = []
             known, complete = len(self.number_of), True
             left_s = cpu_s_max - (_cpu_s() - began_s)
             done.late = left_s <= 0
@@ -203,8 +177,9 @@ class Explorer:
                 self.steps.parts.take_in(chunk.parts)
                 self.steps.outcomes.update(chunk.outcomes)
                 done.transitions += chunk.transitions
-                for reached in chunk.reached:
-                    self._meet(reached, known, following)
+                for key, world, parent, step in chunk.reached:
+                    if key not in self.number_of:
+                        following.append((self._add(key, parent, step), world))
                 for parent, step, rule in chunk.broken:
                     done.violations.add(rule)
                     if not done.broken:
@@ -215,7 +190,7 @@ class Explorer:
                     break
             if not complete:
                 break
-            level = list(following.values())
+            level = following
             done.exhausted = not level
             done.levels.append((len(done.levels), len(self.number_of), done.transitions, _cpu_s() - began_s))
             say(_level(*done.levels[-1]))
@@ -223,38 +198,10 @@ class Explorer:
         done.wall_s = time.monotonic() - wall_began_s
         return done
 
-    def _meet(self, reached: Reached, known: int, following: dict[int, Entry]) -> None:
-        """Take up a state for the next level if it is new, or if it was met with more steps asleep."""
-        number = self.number_of.get(reached.key)
-        if number is None:
-            number = self._add(reached.key, reached.parent, reached.step, reached.sleep)
-            following[number] = Entry(number, reached.world, reached.sleep)
-            return
-        slept = self._sleep_of[self._sleeps[number]]
-        woken = slept - reached.sleep
-        if not woken:
-            return
-        self._sleeps[number] = self._sleep_number(slept & reached.sleep)
-        waiting = following.get(number)
-        if waiting is None:
-            following[number] = Entry(number, reached.world, slept & reached.sleep, woken)
-        else:
-            others = waiting.woken
-            following[number] = waiting._replace(
-                sleep=slept & reached.sleep, woken=None if others is None else others | woken
-            )
-
-    def _add(self, key: int, parent: int, step: Step | None, sleep: Sleep) -> int:
+    def _add(self, key: int, parent: int, step: Step | None) -> int:
         number = self.number_of[key] = len(self._parents)
         self._parents.append(parent)
         self._steps.append(-1 if step is None else self._step_numbers.setdefault(step, len(self._step_numbers)))
-        self._sleeps.append(self._sleep_number(sleep))
-        return number
-
-    def _sleep_number(self, sleep: Sleep) -> int:
-        number = self._sleep_numbers.setdefault(sleep, len(self._sleep_of))
-        if number == len(self._sleep_of):
-            self._sleep_of.append(sleep)
         return number
 
     def _path(self, number: int) -> list[Step]:
@@ -300,102 +247,28 @@ class Explorer:
             pipe.send(self._expand(piece, until_s, on))
 
     def _expand(self, entries: Sequence[Entry], until_s: float, on: bool) -> Chunk:
+        steps, key_of, known = self.steps, self.steps.parts.key, self.number_of
         reached: dict[int, Reached] = {}
         broken: list[tuple[int, Step, str]] = []
         transitions, late = 0, False
-        for at, entry in enumerate(entries):
+        for at, (number, world) in enumerate(entries):
             late = at % LOOKS_EACH == 0 and time.process_time() > until_s
             if late or (broken and not on):
                 break
-            for step, after, sleep in self._successors(entry):
+            for step in steps.steps(world):
                 transitions += 1
-                if isinstance(after, Broken):
-                    broken.append((entry.number, step, str(after)))
-                elif after is not None:
-                    self._reach(reached, after, entry.number, step, sleep)
-        steps = self.steps
+                try:
+                    after = steps.look(world, step).carried_out(world)
+                    if after is not None and self._elections is not None:
+                        self._elections.check(after)
+                except Broken as rule:
+                    broken.append((number, step, str(rule)))
+                    continue
+                if after is not None and (key := key_of(after.total)) not in known and key not in reached:
+                    reached[key] = Reached(key, after, number, step)
         outcomes = [(name, steps.outcomes[name]) for name in steps.fresh_outcomes]
         steps.fresh_outcomes = []
         return Chunk(list(reached.values()), transitions, steps.parts.taken_out(), outcomes, broken, late)
-
-    def _reach(
-        self, reached: dict[int, Reached], world: ExploredState, parent: int, step: Step, sleep: Sequence[Step]
-    ) -> None:
-        """Note a state that is new, or that was met with more steps asleep."""
-        key, naming = self.steps.parts.key(world.total)
-        sleeping = frozenset(self._rename(naming, each) for each in sleep) if sleep else AWAKE
-        if (before := reached.get(key)) is not None:
-            reached[key] = before._replace(sleep=before.sleep & sleeping)
-        elif (number := self.number_of.get(key)) is None or not self._sleep_of[self._sleeps[number]] <= sleeping:
-            reached[key] = Reached(key, world, parent, step, sleeping)
-
-    def _successors(self, entry: Entry) -> Iterator[tuple[Step, ExploredState | Broken | None, list[Step]]]:
-        """(step, the state after it or what it breaks, the steps that sleep there) of each step to be taken."""
-        steps, world = self.steps, entry.world
-        enabled = steps.steps(world)
-        if not self._reduced:
-            for step in enabled:
-                yield step, self._do(world, step), []
-            return
-        left = steps.parts.rest(world.rest).left
-        sleep, woken = self._awake_names(entry)
-        taken: list[tuple[Step, Footprint]] = []
-        to_take = []
-        for step in enabled:
-            sleeps = step in sleep or (woken is not None and step not in woken)
-            if sleeps:
-                taken.append((step, steps.look(world, step).footprint))
-            else:
-                to_take.append(step)
-        for step in to_take:
-            change = steps.look(world, step)
-            mine = change.footprint
-            asleep = [other for other, print in taken if independent(print, mine, left)]
-            try:
-                yield step, self._checked(change.carried_out(world)), asleep
-            except Broken as rule:
-                yield step, rule, asleep
-            if not mine.touches & EVERYTHING.touches:
-                taken.append((step, mine))
-
-    def _do(self, world: ExploredState, step: Step) -> ExploredState | Broken | None:
-        try:
-            return self._checked(self.steps.do(world, step))
-        except Broken as rule:
-            return rule
-
-    def _checked(self, after: ExploredState | None) -> ExploredState | None:
-        """Raises Broken where voters change and no leader can be elected any more."""
-        if after is not None and self._elections is not None:
-            self._elections.check(after)
-        return after
-
-    # Names
-
-    def _awake_names(self, entry: Entry) -> tuple[Sleep, Sleep | None]:
-        """The sleeping and the woken steps of a state, under the names that its voters have in it."""
-        if not entry.sleep and entry.woken is None:
-            return AWAKE, None
-        _, naming = self.steps.parts.key(entry.world.total)
-        back = self._inverse[naming]
-        sleep = frozenset(self._rename(back, step) for step in entry.sleep)
-        return sleep, None if entry.woken is None else frozenset(self._rename(back, step) for step in entry.woken)
-
-    def _inverses(self) -> list[int]:
-        names = self.steps.names
-        inverses = [{new: old for old, new in name.items()} for name in names]
-        return [names.index(inverse) for inverse in inverses]
-
-    def _rename(self, naming: int, step: Step) -> Step:
-        if (found := self._renamed.get((naming, step))) is None:
-            found = self._renamed[naming, step] = _renamed(self.steps.names[naming], step)
-        return found
-
-
-def _renamed(name: Naming, step: Step) -> Step:
-    kind, place, *more = step
-    there = (name[place[0]], name[place[1]], place[2]) if isinstance(place, tuple) else name[place]
-    return (kind, there, *more)  # type: ignore[return-value]
 
 
 def _cpu_s() -> float:

@@ -135,11 +135,10 @@ class Parts:
             if number not in self.values:
                 self._take(number, part, sums)
 
-    def key(self, total: int) -> tuple[int, int]:
-        """(the key of a state, the number of the naming that gives it), of the sums of its parts."""
-        sums = self._sums_of.unpack(total.to_bytes(self._sums_of.size, "little"))
-        least = min(sums)
-        return least, sums.index(least)
+    def key(self, total: int) -> int:
+        """Return the key of a state, of the sums of its parts."""
+        least: int = min(self._sums_of.unpack(total.to_bytes(self._sums_of.size, "little")))
+        return least
 
 
 def _hash(named: tuple[Any, ...]) -> int:

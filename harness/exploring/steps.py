@@ -30,16 +30,12 @@ from typing import NamedTuple
 from harness.exploring.parts import CallUnderWay, Lane, Naming, Parts, Promises, Rest, end, namings, promised_after
 from harness.exploring.voter import (
     Act,
-    Cut,
     EventOutcome,
     ExploredVoter,
-    Leads,
     Marked,
-    Read,
     Replied,
     Sent,
     ShortLog,
-    Voted,
     VoterEvent,
     happen,
 )
@@ -103,50 +99,15 @@ class ExploredState(NamedTuple):
 
 
 class Outcomes(NamedTuple):
-    """An `EventOutcome`, with numbers in place of voters and calls.  touches: of `Footprint`.
+    """An `EventOutcome`, with numbers in place of voters and calls.
 
     past: beyond the last epoch.  deaths: (acts, number of the voter that is down)."""
 
     voter: int
     acts: tuple[Act | int, ...]
     deaths: tuple[tuple[tuple[Act | int, ...], int], ...]
-    touches: int
     past: bool
     reply: RaftResponse | None
-
-
-MARKS, SEES_COMMITTED, CHANGES_LOG, ELECTS, CLIENTS, ALL = 1, 2, 4, 8, 16, 32
-_CLASHES = {
-    MARKS: MARKS | SEES_COMMITTED | CHANGES_LOG | ELECTS,
-    SEES_COMMITTED: MARKS,
-    CHANGES_LOG: MARKS,
-    ELECTS: MARKS | ELECTS,
-    CLIENTS: CLIENTS | MARKS,
-}
-
-
-class Footprint(NamedTuple):
-    """Record of what a step reads and changes.  voters: one bit for each.  touches: of what the rules look at.
-
-    budget: the number in LEFT of what it uses up; -1: nothing."""
-
-    voters: int
-    touches: int
-    budget: int
-
-
-EVERYTHING = Footprint(-1, ALL, -1)
-
-
-def independent(one: Footprint, other: Footprint, left: Sequence[int]) -> bool:
-    """Return whether the two steps, taken in either order, lead to the same state and break the same rules."""
-    if one.voters & other.voters or (one.touches | other.touches) & ALL:
-        return False
-    if one.budget == other.budget >= 0 and left[one.budget] == 1:
-        return False
-    if one.touches and other.touches:
-        return not any(one.touches & bit and other.touches & clashes for bit, clashes in _CLASHES.items())
-    return True
 
 
 class ClusterSteps:
@@ -317,17 +278,13 @@ class ClusterSteps:
             self._inside(change, world, step)
         elif kind in CHANGES and isinstance(place, tuple):
             change.use(CHANGES[kind])
-            change.touches |= ALL
             change.event(world, place[0], self._change_voters(world, kind, place))
         elif kind == "late" and isinstance(place, int):
-            change.voters = -1
-            change.touches |= ALL
             change.take_late = place
             call = self.parts.call(place)
             if self.parts.node(world.voters[call.lane[1] - 1]).core is not None:
                 change.event(world, call.lane[1], self._ask(world, place))
         elif kind in ("cut", "heal") and isinstance(place, int):
-            change.touches |= ALL
             if kind == "cut":
                 change.use("cuts")
             change.cuts = place
@@ -337,15 +294,12 @@ class ClusterSteps:
             change.event(world, place, self._own(world, kind, place))
             if kind == "crash":
                 change.disconnects = place
-            change.touches |= CLIENTS if kind in ("read", "write") else 0
             if kind == "read":
                 change.owes = self._token(world, "read")
-                change.touches |= SEES_COMMITTED
         return change.whole()
 
     def _message(self, world: ExploredState, kind: str, lane: Lane, number: int) -> Change:
         change, call = Change(self), self.parts.call(number)
-        change.voters |= 1 << lane[0] | 1 << lane[1]
         change.take = number
         if kind in ("lose", "drop"):
             if kind == "lose":
@@ -391,15 +345,12 @@ class ClusterSteps:
         if kind in CHANGES:
             change.use(CHANGES[kind])
         elif isinstance(place, tuple):
-            change.voters |= 1 << place[0] | 1 << place[1]
             if place[0] == id:
                 change.take = self.on_lane(world, place)
         elif kind != "boot":
             change.use(f"{kind}s")
-            change.touches |= CLIENTS if kind in ("read", "write") else 0
         acts, down = dying.deaths[at]
-        died = dying._replace(voter=down, acts=acts, past=False, touches=dying.touches | CHANGES_LOG)
-        change.event(world, id, died)
+        change.event(world, id, dying._replace(voter=down, acts=acts, past=False))
         change.disconnects = id
 
     def on_lane(self, world: ExploredState, lane: Lane) -> int:
@@ -479,15 +430,11 @@ class ClusterSteps:
         return outcomes
 
     def _in_numbers(self, id: int, found: EventOutcome) -> Outcomes:
-        touches = CHANGES_LOG if found.writes_log else 0
-        for act in found.acts:
-            touches |= _TOUCHES.get(type(act), 0)
         replies = [act.response for act in found.acts if type(act) is Replied]
         return Outcomes(
             self.parts.number(found.node),
             self._acts(id, found.acts),
             tuple((self._acts(id, death.acts), self.parts.number(death.down)) for death in found.deaths),
-            touches,
             found.node.core is not None and found.node.core.epoch > self.budgets.epochs,
             replies[0] if replies else None,
         )
@@ -503,15 +450,6 @@ class ClusterSteps:
         )
 
 
-_TOUCHES: dict[type, int] = {
-    Voted: 0,
-    Leads: ELECTS | SEES_COMMITTED,
-    Marked: MARKS,
-    Cut: SEES_COMMITTED,
-    Read: CLIENTS,
-}
-
-
 class Change:
     """Changes by a step, in every state in which what the step reads is the same.
 
@@ -521,11 +459,10 @@ class Change:
 
     __slots__ = (
         *("_adds", "_budgets", "_delta", "_events", "_past", "_promised", "_steps", "add_late", "cuts", "disconnects"),
-        *("footprint", "owes", "take", "take_late", "touches", "voters"),
+        *("owes", "take", "take_late"),
     )
 
     def __init__(self, steps: ClusterSteps) -> None:
-        self.voters = self.touches = 0
         self.take = self.take_late = self.add_late = 0
         self.owes = self.disconnects = 0
         self.cuts: int | None = None
@@ -541,8 +478,6 @@ class Change:
     def event(self, world: ExploredState, id: int, outcome: Outcomes) -> None:
         """world: of the voters, only this one is looked at."""
         sums = self._steps.parts.sums
-        self.voters |= 1 << id
-        self.touches |= outcome.touches
         self._past |= outcome.past
         self._delta += sums[outcome.voter] - sums[world.voters[id - 1]]
         acts = []
@@ -559,9 +494,7 @@ class Change:
         self._delta += self._steps.parts.sums[call]
 
     def use(self, name: str) -> None:
-        """Join two budgets: of two, the second makes the step dependent on all others."""
-        if self._budgets:
-            self.touches |= ALL
+        """It uses up one of this budget."""
         self._budgets = (*self._budgets, LEFT.index(name))
 
     def whole(self) -> Change:
@@ -569,7 +502,6 @@ class Change:
         sums = self._steps.parts.sums
         self._delta -= sum(sums[gone] for gone in (self.take, self.take_late) if gone)
         self._delta += sums[self.add_late] if self.add_late else 0
-        self.footprint = Footprint(self.voters, self.touches, self._budgets[-1] if self._budgets else -1)
         return self
 
     def carried_out(self, world: ExploredState) -> ExploredState | None:

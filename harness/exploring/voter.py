@@ -223,7 +223,6 @@ class EventOutcome(NamedTuple):
     node: ExploredVoter
     acts: tuple[Act, ...]
     deaths: tuple[DeathInEvent, ...]
-    writes_log: bool
 
 
 class _Middle(Random):
@@ -261,7 +260,7 @@ def happen(before: ExploredVoter, event: VoterEvent, identity: Identity, *, insi
     node = before.copy()
     held = _waiting_reads(before)
     if event.kind == "crash":
-        return EventOutcome(down(node), tuple(Read(token, None) for token in held), (), bool(node.log.batches))
+        return EventOutcome(down(node), tuple(Read(token, None) for token in held), ())
     reads = (*held, event.token) if event.kind == "read" else held
     leads = before.core is not None and before.core.role == "leader"
     carried = _Carried(node, identity.bugs, reads, leads=leads, dies=insides)
@@ -273,11 +272,11 @@ def happen(before: ExploredVoter, event: VoterEvent, identity: Identity, *, insi
             effects = carried.end_flush() if _begins_flush(effects) else []
     except Exception as problem:  # noqa: BLE001 - a node would end by it
         carried.acts.append(Wrong(f"a voter stops: voter {node.id}: unexpected error: {problem!r}"))
-        return EventOutcome(down(node), tuple(carried.acts), (), carried.writes_log)
+        return EventOutcome(down(node), tuple(carried.acts), ())
     if node.core is not None:
         stop_time(node.core)
         carried.compare_voters(before, of_boot=event.kind == "boot")
-    return EventOutcome(node, tuple(carried.acts), tuple(carried.deaths), carried.writes_log)
+    return EventOutcome(node, tuple(carried.acts), tuple(carried.deaths))
 
 
 def _begins_flush(effects: Sequence[fx.Effect]) -> bool:
@@ -350,7 +349,6 @@ class _Carried:
         self._may_die = dies
         self.acts: list[Act] = []
         self.deaths: list[DeathInEvent] = []
-        self.writes_log = False
         self._node = node
         self._bugs = bugs
         self._reads = reads
@@ -404,7 +402,6 @@ class _Carried:
                 for batch in batches:
                     self._names_voters(batch)
                 log.batches = (*log.batches, *batches)
-                self.writes_log = True
             case fx.BeginFlush():
                 pass
             case fx.Flush():
@@ -414,7 +411,6 @@ class _Carried:
                 kept = log.upto(end) or ()
                 self.acts.append(Cut(kept, log.batches))
                 log.batches, log.durable = kept, min(log.durable, len(kept))
-                self.writes_log = True
             case fx.Send(peer=peer, request=request):
                 self.acts.append(Sent(peer, request, node.connection_to(peer)))
             case fx.Reply(response=response):

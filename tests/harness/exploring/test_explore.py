@@ -24,7 +24,7 @@ from harness.exploring.explore import (
     rounds,
 )
 from harness.exploring.parts import Broken, CallUnderWay, Part, Parts
-from harness.exploring.steps import MARKS, Budgets, ClusterSteps, ExploredState, Footprint, Step, independent
+from harness.exploring.steps import Budgets, ClusterSteps, ExploredState, Step
 from harness.exploring.voter import DeathInEvent, ExploredVoter, Sent, ShortLog, VoterEvent, happen
 from harness.spec import WrongSpec
 from system_under_test.kraft.raft import changes, replication
@@ -165,13 +165,10 @@ def test_a_removed_leader_whose_vote_is_needed_must_campaign(monkeypatch: pytest
     assert [explorer.steps.words(step) for step in found.trace[-2:]] == ["remove   n1 > n1  voter", "resign   n1"]
 
 
-def test_one_order_of_independent_steps_meets_every_state_where_voters_change() -> None:
-    budgets = Budgets(epochs=1, timeouts=1, changes=1, looks=1)
-    reduced, whole = (Explorer(2, budgets, reduced=reduced, spares=1) for reduced in (True, False))
-    fewer, all_of_them = reduced.search(CPU_S), whole.search(CPU_S)
-    assert fewer.exhausted and all_of_them.exhausted
-    keys = {whole.steps.parts.key(world.total)[0] for world in all_states(whole)}
-    assert set(reduced.number_of) == set(whole.number_of) == keys
+def test_every_state_is_met_where_voters_change() -> None:
+    explorer = Explorer(2, Budgets(epochs=1, timeouts=1, changes=1, looks=1), spares=1)
+    assert explorer.search(CPU_S).exhausted
+    assert set(explorer.number_of) == {explorer.steps.parts.key(world.total) for world in all_states(explorer)}
 
 
 # What is saved leaves nothing out
@@ -187,7 +184,7 @@ BOUNDS = [
 @pytest.mark.parametrize("budgets", BOUNDS[:2], ids=Budgets.words)
 def test_states_that_differ_by_names_alone_count_as_one(budgets: Budgets) -> None:
     """The classes are those of the states that are met if all names count, and each holds six states at most."""
-    whole, classes = (Explorer(3, budgets, symmetric=symmetric, reduced=False) for symmetric in (False, True))
+    whole, classes = (Explorer(3, budgets, symmetric=symmetric) for symmetric in (False, True))
     totals = all_states(whole)
     symmetric = classes.search(CPU_S)
     assert symmetric.exhausted
@@ -195,7 +192,7 @@ def test_states_that_differ_by_names_alone_count_as_one(budgets: Budgets) -> Non
     for world in totals:
         for number in (*world.voters, *world.calls, *world.late, world.promises, world.rest):
             keyed.number(whole.steps.parts.values[number])
-    keys = {keyed.key(sum(keyed.sums[each] for each in parts_of(world)))[0] for world in totals}
+    keys = {keyed.key(sum(keyed.sums[each] for each in parts_of(world))) for world in totals}
     assert keys == set(classes.number_of)
     assert len(keys) < len(totals) <= math.factorial(3) * len(keys)
 
@@ -218,79 +215,6 @@ def all_states(explorer: Explorer) -> list[ExploredState]:
                 known[after.total] = after
                 level.append(after)
     return list(known.values())
-
-
-@pytest.mark.parametrize("budgets", BOUNDS, ids=Budgets.words)
-def test_one_order_of_independent_steps_meets_every_state_at_the_same_depth(budgets: Budgets) -> None:
-    reduced, whole = (Explorer(3, budgets, reduced=reduced) for reduced in (True, False))
-    fewer, all_of_them = reduced.search(CPU_S), whole.search(CPU_S)
-    assert fewer.exhausted and all_of_them.exhausted
-    assert set(reduced.number_of) == set(whole.number_of)
-    depths = [[states for _, states, _, _ in found.levels][: len(all_of_them.levels)] for found in (fewer, all_of_them)]
-    assert depths[0] == depths[1]
-    assert fewer.transitions <= all_of_them.transitions
-
-
-def test_one_order_is_less_work() -> None:
-    """Of four voters, two pairs may talk at once."""
-    budgets = Budgets(epochs=1, timeouts=2)
-    fewer, all_of_them = (Explorer(4, budgets, reduced=reduced) for reduced in (True, False))
-    for explorer in (fewer, all_of_them):
-        explorer.work = explorer.search(CPU_S, states_max=2_000)  # type: ignore[attr-defined]
-    per_state = [each.work.transitions / each.work.states for each in (fewer, all_of_them)]  # type: ignore[attr-defined]
-    assert per_state[0] < 0.95 * per_state[1]
-
-
-@pytest.mark.parametrize(
-    ("bug", "budgets"),
-    [
-        ("minority-commit", Budgets(epochs=1, timeouts=1, crashes=1)),
-        ("no-fsync", Budgets(epochs=1, timeouts=1, crashes=1)),
-        ("minority-commit", Budgets(epochs=1, timeouts=1, insides=1)),
-    ],
-)
-def test_one_order_finds_every_violation(bug: str, budgets: Budgets) -> None:
-    """All violations, with the voters in them, not only the first; the search goes on after each."""
-    reduced, whole = (
-        Explorer(3, budgets, bug, symmetric=False, reduced=reduced).search(CPU_S, on=True) for reduced in (True, False)
-    )
-    assert reduced.exhausted and whole.exhausted
-    assert reduced.violations == whole.violations != set()
-    assert len(reduced.trace) == len(whole.trace)
-
-
-def test_independent_steps_commute() -> None:
-    """Whatever the footprints call independent leads to the same state in both orders."""
-    steps = ClusterSteps(3, Budgets(epochs=1, timeouts=2, crashes=1, losses=1, writes=1))
-    level, pairs = [steps.first()], 0
-    for _ in range(3):
-        following = {}
-        for world in level:
-            left = steps.parts.rest(world.rest).left
-            enabled = list(steps.steps(world))
-            prints = {step: steps.look(world, step).footprint for step in enabled}
-            for one in enabled:
-                after = steps.do(world, one)
-                if after is None:
-                    continue
-                following[after.total] = after
-                for other in enabled:
-                    if one != other and independent(prints[one], prints[other], left):
-                        assert other in set(steps.steps(after))
-                        first, second = steps.do(after, other), steps.do(world, other)
-                        assert second is not None and first is not None
-                        assert steps.do(second, one)[0] == first.total  # type: ignore[index]
-                        pairs += 1
-        level = list(following.values())
-    assert pairs > 50
-
-
-def test_the_last_of_a_budget_makes_two_steps_dependent() -> None:
-    one, other = Footprint(1 << 1, 0, 0), Footprint(1 << 2, 0, 0)
-    assert independent(one, other, [2])
-    assert not independent(one, other, [1])
-    assert not independent(one, Footprint(1 << 1, 0, -1), [2])
-    assert not independent(Footprint(1 << 1, MARKS, -1), Footprint(1 << 2, MARKS, -1), [2])
 
 
 def test_the_number_of_workers_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
