@@ -50,6 +50,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from checkers.base.arrays import Bools, Int64
@@ -121,10 +122,11 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class LargestMarks:
-    """The largest mark that any node had reported by a time.  time_ns ascends."""
+    """The largest mark that any node had reported by a time.  time_ns ascends.  epoch: of the row that reported it."""
 
     time_ns: Int64
     largest: Int64
+    epoch: Int64
 
     def by(self, time_ns: Int64) -> Int64:
         return np.append(self.largest, 0)[np.searchsorted(self.time_ns, time_ns, side="right") - 1]
@@ -159,9 +161,10 @@ def _judge(part: Part, budget: Budget) -> StaleFinding:
             unknown="no final log reaches from offset 0 to what its node knew to be committed",
         )
     copy, end = chosen
-    log = _entries(part.params["logs"][copy["node"]], copy["copy"], end, keys)
+    log, epochs = _entries(part.params["logs"][copy["node"]], copy["copy"], end, keys)
     marks = _joined(list(tables.values()))
-    if other_pace := other_pace_of_recorder(answers, marks, log):
+    other_pace = "" if _two_led(traces) else other_pace_of_recorder(answers, marks, log, epochs)
+    if other_pace:
         return StaleFinding(answered=len(answers.row), other_pace=other_pace)
     judged, stale = stale_answers(answers, marks, log, end)
     shown = np.flatnonzero(stale)[:WITNESSES_PER_PART].tolist()
@@ -243,18 +246,23 @@ def stale_answers(answers: Answers, marks: LargestMarks, log: Entries, end: int)
     return judged, judged & ~holds & ~again
 
 
-def other_pace_of_recorder(answers: Answers, marks: LargestMarks, log: Entries) -> str:
-    """Return what shows that the clock of the history does not run as fast as that of the traces; "" if nothing."""
+def other_pace_of_recorder(answers: Answers, marks: LargestMarks, log: Entries, epochs: Int64) -> str:
+    """Return what shows that the clock of the history does not run as fast as that of the traces; "" if nothing.
+
+    epochs: of the entries of `log`.  A mark of an earlier epoch covered another entry at that offset: the system lost
+    what was committed, and nothing follows for a clock."""
     mine, theirs = np.flatnonzero(answers.only_write), np.flatnonzero(log.has_value)
     names = np.concatenate([_names(log.key[theirs], log.value[theirs]), _names(answers.key[mine], answers.value[mine])])
     _, number, count = np.unique(names, axis=0, return_inverse=True, return_counts=True)
     number = number.reshape(-1)
-    offset_of = np.full(len(count), -1, np.int64)
-    offset_of[number[: len(theirs)]] = log.offset[theirs]
-    wanted = number[len(theirs) :]
-    once = (count[wanted] == 2) & (offset_of[wanted] >= 0)
-    mine, place = mine[once], np.searchsorted(marks.largest, offset_of[wanted[once]], side="right")
-    mine, place = mine[place < len(marks.largest)], place[place < len(marks.largest)]
+    entry_of = np.full(len(count), -1, np.int64)
+    entry_of[number[: len(theirs)]] = theirs
+    entry = entry_of[number[len(theirs) :]]
+    once = (count[number[len(theirs) :]] == 2) & (entry >= 0)
+    mine, entry = mine[once], entry[once]
+    place = np.searchsorted(marks.largest, log.offset[entry], side="right")
+    covered = np.append(marks.epoch, -1)[place] >= epochs[entry]
+    mine, place = mine[covered], place[covered]
     committed, invoked, answered = marks.time_ns[place], answers.invoked[mine], answers.answered[mine]
     if early := int(np.sum(committed < invoked)):
         most_ms = int((invoked - committed).max()) / 1e6
@@ -317,15 +325,24 @@ def _answers(history: str, keys: Words) -> tuple[Answers, int]:
     return answers, int(time_ns.max(initial=0))
 
 
+def _two_led(traces: Sequence[str]) -> bool:
+    """Return whether two nodes led one epoch: then offset and epoch name no entry."""
+    led = [read_trace(path, ("role",), ("epoch", "role")) for path in traces]
+    epochs = [set(numbers(rows.filter(pc.equal(rows["role"], "leader")), "epoch").tolist()) for rows in led]
+    return sum(map(len, epochs)) > len(set().union(*epochs))
+
+
 def _marks_of(path: str) -> pa.Table:
-    return read_trace(path, ("high-watermark",), ("offset", "time_ns"))
+    return read_trace(path, ("high-watermark",), ("offset", "time_ns", "epoch"))
 
 
 def _joined(tables: Sequence[pa.Table]) -> LargestMarks:
-    time_ns = np.concatenate([numbers(table, "time_ns") for table in tables])
-    offset = np.concatenate([numbers(table, "offset") for table in tables])
+    columns = (np.concatenate([numbers(table, name) for table in tables]) for name in ("time_ns", "offset", "epoch"))
+    time_ns, offset, epoch = columns
     order = np.argsort(time_ns, kind="stable")
-    return LargestMarks(time_ns[order], np.maximum.accumulate(offset[order]))
+    largest = np.maximum.accumulate(offset[order])
+    reported = np.maximum.accumulate(np.where(offset[order] == largest, np.arange(len(order)), 0))
+    return LargestMarks(time_ns[order], largest, epoch[order][reported])
 
 
 def _reference(copies: Sequence[dict[str, Any]], marks: dict[str, pa.Table]) -> tuple[dict[str, Any], int] | None:
@@ -343,8 +360,11 @@ def _begins_at_0(log: str, copy: int) -> bool:
     return min((group.first for group in log_groups(pq.read_metadata(log), copy)), default=0) == 0
 
 
-def _entries(log: str, copy: int, end: int, keys: Words) -> Entries:
-    return Entries.of(read_entries(log, copy, 0, ("offset", "key", "value"), end), keys)
+def _entries(log: str, copy: int, end: int, keys: Words) -> tuple[Entries, Int64]:
+    """(the entries below `end`, the epoch of each)."""
+    rows = read_entries(log, copy, 0, ("offset", "key", "value", "epoch"), end)
+    entries = Entries.of(rows, keys)
+    return entries, numbers(rows, "epoch")[np.searchsorted(numbers(rows, "offset"), entries.offset)]
 
 
 def _witness(

@@ -75,6 +75,16 @@ def test_a_read_of_an_overwritten_value(evidence: Evidence, tmp_path: Path) -> N
     assert judged(early, tmp_path / "early").validity is Validity.VALID
 
 
+def test_two_leaders_of_one_epoch_show_nothing_of_the_recorder(evidence: Evidence, tmp_path: Path) -> None:
+    for row in evidence.history:
+        row["time_ns"] += 10_000_000_000
+    assert "the clock of the recorder runs ahead" in judged(evidence, tmp_path / "ahead").reason
+    role = next(row for rows in evidence.traces.values() for row in rows if row["role"] == "leader")
+    other = next(name for name in evidence.traces if name != role["node"])
+    evidence.traces[other].append(role | {"node": other, "seq": 10**6})
+    assert "the clock" not in judged(evidence, tmp_path / "two").reason
+
+
 def test_it_is_not_applicable_without_a_common_clock(evidence: Evidence, tmp_path: Path) -> None:
     evidence.test["spec"]["backend"] = "ssh"
     assert judged(evidence, tmp_path).validity is Validity.NOT_APPLICABLE
@@ -109,13 +119,13 @@ def entries(*rows: tuple[int, int | None]) -> Entries:
 def test_values_that_repeat(value: int, invoked: int, answered: int, judged: bool, stale: bool) -> None:
     """A register holds 1 from offset 1, 2 from offset 3, 1 again from offset 5."""
     log = entries((1, 1), (3, 2), (5, 1))
-    marks = LargestMarks(np.array([5, 30, 50, 90]), np.array([2, 4, END, END + 4]))
+    marks = LargestMarks(np.array([5, 30, 50, 90]), np.array([2, 4, END, END + 4]), np.zeros(4, np.int64))
     one = [np.array([x], np.int64) for x in (0, value, invoked, answered, 1, 0)]
     assert [bool(found[0]) for found in stale_answers(Answers(*one, READ), marks, log, END)] == [judged, stale]
 
 
 def test_a_value_that_was_removed() -> None:
-    marks = LargestMarks(np.array([30]), np.array([4]))
+    marks = LargestMarks(np.array([30]), np.array([4]), np.array([0]))
     one = [np.array([x], np.int64) for x in (0, 1, 30, 40, 1, 0)]
     assert bool(stale_answers(Answers(*one, READ), marks, entries((1, 1), (3, None)), END)[1][0])
     assert not stale_answers(Answers(*one, READ), marks, entries((1, 1)), END)[1][0]
@@ -123,19 +133,22 @@ def test_a_value_that_was_removed() -> None:
 
 def test_a_log_without_entries() -> None:
     one = [np.array([x], np.int64) for x in (0, 1, 30, 40, 1, 0)]
-    marks = LargestMarks(np.array([30]), np.array([4]))
+    marks = LargestMarks(np.array([30]), np.array([4]), np.array([0]))
     assert bool(stale_answers(Answers(*one, READ), marks, entries(), END)[1][0])
 
 
-def of_writes(commit_ns: list[int], invoked_ns: list[int], answered_ns: list[int]) -> str:
-    """What a recorder's clock is said to do whose writes were invoked, committed and answered at these times."""
+def of_writes(commit_ns: list[int], invoked_ns: list[int], answered_ns: list[int], lost_from: int | None = None) -> str:
+    """What a recorder's clock is said to do whose writes were invoked, committed and answered at these times.
+
+    lost_from: the log has entries of a later epoch than the marks from this offset on."""
     count = len(commit_ns)
     number = np.arange(count, dtype=np.int64)
     once = np.ones(count, np.bool_)
     zeros = np.zeros(count, np.int64)
     answers = Answers(zeros, number, np.array(invoked_ns), np.array(answered_ns), number, number, once)
     log = entries(*enumerate(range(count)))
-    return other_pace_of_recorder(answers, LargestMarks(np.array(commit_ns), number + 1), log)
+    epochs = np.where(number >= (count if lost_from is None else lost_from), 2, 1)
+    return other_pace_of_recorder(answers, LargestMarks(np.array(commit_ns), number + 1, np.ones(count)), log, epochs)
 
 
 def at_pace(percent: int, ack_ns: int = 5_000_000) -> str:
@@ -149,6 +162,15 @@ def test_the_pace_of_the_recorder() -> None:
     assert at_pace(100) == ""
     assert "before they were invoked" in at_pace(101)
     assert "runs slower" in at_pace(99)
+
+
+def test_entries_that_replaced_committed_ones_show_nothing_of_the_recorder() -> None:
+    """A leader called 40 entries committed at once; another one's stand there now, which were invoked seconds later."""
+    invoked = [at * 100_000_000 for at in range(1, 200)]
+    committed = [*invoked[:20], *[invoked[20]] * 40, *invoked[60:]]
+    answered = [at + 5_000_000 for at in invoked]
+    assert "before they were invoked" in of_writes(committed, invoked, answered)
+    assert of_writes(committed, invoked, answered, lost_from=20) == ""
 
 
 def test_a_system_that_acknowledges_before_it_commits_is_no_slow_clock() -> None:
