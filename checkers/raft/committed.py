@@ -563,6 +563,7 @@ def lost_witness(run: StoredRun, missing: Lost) -> Witness:
         facts={
             "nodes": list(dict.fromkeys([missing.node, *([holder[0]] if holder else []), proof["node"]])),
             "copies": [missing.copy, *([holder[1]] if holder else [])],
+            "kept_by": list(holder) if holder is not None else None,
             "epoch": missing.epoch,
             "offset": at,
             "committed_below": missing.offset,

@@ -317,11 +317,18 @@ def _incompatible(transcript: Transcript, row: int, longest: int, at: int) -> Ex
     key, later = transcript.micro_operation(row)[1], max(row, longest)
     if a == b and (words := _gone(transcript, a, later, transcript.read_list(later))):
         return [a], lambda n: f"{n[a]} {words}, so {key} had two histories"
+    answer, other = (transcript.micro_operation(r)[2] for r in (row, longest))
+    lacking = [each for each in answer if each not in other]
+    if lacking and [each for each in answer if each in other] == other[: len(answer) - len(lacking)]:
+        why = f"the second list continues the first, but lacks {_few(lacking)}"
+    else:
+        alike = f"after {at} equal element{'' if at == 1 else 's'} " if at else ""
+        why = f"{alike}neither is the beginning of the other, so {key} had two histories"
     return (
         [a, b],
         lambda n: (
             f"{n[a]} read {_read_words(transcript, row, at)} and {n[b]} read {_read_words(transcript, longest, at)}: "
-            f"from element {at} on neither of them is the beginning of the other, so {key} had two histories"
+            f"{why}"
         ),
     )
 

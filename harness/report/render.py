@@ -430,6 +430,6 @@ def _recovery(data: ReportData) -> str:
                 f"{after.strip() or 'Some time'} after the last heal every process was running{limit}. "
                 "Whether every node had caught up is not known."
             )
-        return f"Every node had caught up{after} after the last heal{limit}."
+        return f"Every node that still ran had caught up{after} after the last heal{limit}."
     waiting = words.shorten(stated.waiting_for or "something unknown")
     return f"The cluster did not recover after the last heal{limit}; it was waiting for: {waiting}."

@@ -29,6 +29,7 @@ from harness.report.roles import (
 )
 from harness.report.run_data import OperationColumns, ReportData
 from harness.report.witness.violation_views import FindingView
+from harness.spec import CLIENT_NODES
 
 MAX_OPERATIONS = 120_000
 """Operations drawn one by one; about 15 bytes of page each."""
@@ -114,8 +115,20 @@ def view(
     }
     rows = _events(data, faults, roles, deposed, moments)
     return TimelineView(
-        payload, left_out, _unled(data, roles), rows[:MAX_TABLE_ROWS], max(0, len(rows) - MAX_TABLE_ROWS)
+        payload, left_out, _notes(data, faults, roles), rows[:MAX_TABLE_ROWS], max(0, len(rows) - MAX_TABLE_ROWS)
     )
+
+
+def _notes(data: ReportData, faults: Sequence[FaultView], roles: Sequence[RoleSegment]) -> list[str]:
+    """Return sentences about what the drawing leaves open."""
+    notes = []
+    if roles and data.outcome.declares.get("registers_brokers"):
+        notes.append("Roles and epochs are those of the controllers; leaders of partitions are not drawn.")
+    elif roles and data.outcome.declares.get("leaders_of_keys"):
+        notes.append("Roles and epochs are those of the whole system; leaders of single keys are not drawn.")
+    if any(client in f.words for f in faults for client in CLIENT_NODES):
+        notes.append(f"{listed(CLIENT_NODES)} are the hosts of the clients.")
+    return notes + _unled(data, roles)
 
 
 def _unled(data: ReportData, roles: Sequence[RoleSegment]) -> list[str]:

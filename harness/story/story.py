@@ -31,7 +31,7 @@ from harness.story.transactions import (
 _SHOWN_OTHERWISE = frozenset({
     "key", "states_before", "why", "expected", "blocks", "operations", "letters", "culprit", "epoch", "offset", "nodes",
     "copies", "votes", "excerpt", "time_ns", "transactions", "cycle", "length", "order", "model", "rejudged",
-    "under_way", "guilty", "suspects", "so_far",
+    "under_way", "guilty", "suspects", "so_far", "kept_by",
 })  # fmt: skip
 """Facts that have a field of their own in a `Story`, or that no reader needs."""
 
@@ -48,6 +48,7 @@ class Story:
     transactions, edges: of a violation of isolation.  length: of the whole cycle, of which `edges` may be a part.
     rows: of logs, traces and copies, each with its "table".  events: rows of the history.
     wrong: (node, time) of each answer that was wrong, or of all that may have been.
+    kept_by: (node, copy) of a log that still holds what was committed; None if none does or nothing was lost.
     facts: (name, words) of everything else.
     """
 
@@ -64,6 +65,7 @@ class Story:
     rows: tuple[Mapping[str, Any], ...]
     events: tuple[Mapping[str, Any], ...]
     wrong: tuple[tuple[str, int], ...]
+    kept_by: tuple[str, int] | None
     facts: tuple[tuple[str, str], ...]
     repeated_by_bars: tuple[str, ...] = ()
 
@@ -110,6 +112,7 @@ def story_of(witness: Witness) -> Story:
         rows=witness.rows,
         events=witness.events,
         wrong=_wrong(facts, window.culprit),
+        kept_by=_kept_by(facts),
         facts=tuple((label(str(k)), _fact(k, v)) for k, v in facts.items() if k not in _SHOWN_OTHERWISE),
         repeated_by_bars=sentences_of_bars(window.letters, facts),
     )
@@ -129,6 +132,11 @@ def _wrong(facts: Mapping[str, Any], culprit: WindowOp | None) -> tuple[tuple[st
     return tuple((node, at_ns) for node, at_ns in answers if node)
 
 
+def _kept_by(facts: Mapping[str, Any]) -> tuple[str, int] | None:
+    node, copy = (*sequence(facts.get("kept_by")), None, None)[:2]
+    return (node, copy) if isinstance(node, str) and isinstance(copy, int) else None
+
+
 def _fact(name: Any, given: Any) -> str:
     """A fact of any type."""
     if isinstance(given, list | tuple):
@@ -142,11 +150,14 @@ def _one(given: Any) -> str:
     return str(given) if isinstance(given, list | dict) else amount(given)
 
 
-def odd_entries(cells: Sequence[Mapping[str, Any] | None]) -> list[bool]:
-    """Return which entries of one offset are unlike what most logs hold there; all of them if no kind is most."""
+def odd_entries(cells: Sequence[Mapping[str, Any] | None], committed: Mapping[str, Any] | None = None) -> list[bool]:
+    """Return which entries of one offset are unlike the committed one; if that is not known, unlike what most logs hold
+    there, all of them if no kind is most."""
     alike = Counter((c.get("epoch"), c.get("checksum")) for c in cells if c)
     most = max(alike.values(), default=0)
     usual = [entry for entry, count in alike.items() if count == most]
+    if committed is not None:
+        usual = [(committed.get("epoch"), committed.get("checksum"))]
     return [c is not None and (len(usual) > 1 or (c.get("epoch"), c.get("checksum")) != usual[0]) for c in cells]
 
 

@@ -90,7 +90,7 @@ def draw_witness(story: Story, width: int, *, compact: bool = False, plain: bool
     if story.bars:
         parts += _window(story.bars, width)
         parts += [part for table in message_tables(story.bars) for part in _grid(table, plain)]
-    parts += _rows(story.rows, plain)
+    parts += _rows(story.rows, story.kept_by, plain)
     if not compact:
         parts += [_bullet(words, width) for words in _why(story)]
         if not (story.bars or story.edges or story.transactions):
@@ -197,16 +197,16 @@ def _rung(side: str, mark: str, words: str, style: str) -> Text:
     return line
 
 
-def _rows(rows: Sequence[Mapping[str, Any]], plain: bool) -> list[RenderableType]:
+def _rows(rows: Sequence[Mapping[str, Any]], kept_by: tuple[str, int] | None, plain: bool) -> list[RenderableType]:
     """Rows of logs side by side; of traces, copies and anything else a table each."""
     logs = [r for r in rows if r.get("table") == "log" and isinstance(r.get("offset"), int)]
     others = row_tables([r for r in rows if r not in logs], MOST_ROWS, _NOT_SHOWN)
-    entries = [Padding(_entries(logs, plain), (0, 0, 0, 2), expand=False)] if logs else []
+    entries = [Padding(_entries(logs, kept_by, plain), (0, 0, 0, 2), expand=False)] if logs else []
     return [*entries, *(part for table in others for part in _grid(table, plain))]
 
 
-def _entries(rows: Sequence[Mapping[str, Any]], plain: bool) -> Table:
-    """Offsets down, logs across; what is unlike its neighbours is marked."""
+def _entries(rows: Sequence[Mapping[str, Any]], kept_by: tuple[str, int] | None, plain: bool) -> Table:
+    """Offsets down, logs across; what is unlike the committed entry, or unlike its neighbours, is marked."""
     logs = sorted({(str(r.get("node")), number(r.get("copy"), 0)) for r in rows}, key=lambda c: (natural(c[0]), c[1]))
     several = len({copy for _, copy in logs}) > 1
     table = _table(plain)
@@ -218,7 +218,8 @@ def _entries(rows: Sequence[Mapping[str, Any]], plain: bool) -> Table:
         at[number(row.get("offset"), 0), (str(row.get("node")), number(row.get("copy"), 0))] = row
     for offset in sorted({offset for offset, _ in at})[:MOST_ROWS]:
         cells = [at.get((offset, log)) for log in logs]
-        table.add_row(str(offset), *map(_entry, cells, odd_entries(cells)))
+        committed = at.get((offset, kept_by)) if kept_by is not None else None
+        table.add_row(str(offset), *map(_entry, cells, odd_entries(cells, committed)))
     return table
 
 

@@ -189,7 +189,7 @@ def traced_log(rows: pa.Table) -> TracedLog:
     return found
 
 
-def log_table(data: ReportData, rows: Sequence[Mapping[str, Any]]) -> LogTable | None:
+def log_table(data: ReportData, rows: Sequence[Mapping[str, Any]], kept_by: tuple[str, int] | None) -> LogTable | None:
     """The entries of a witness with `AROUND` offsets of context: a column for every log it names, and for the logs
     of the other nodes in its last copy."""
     named = [r for r in rows if r.get("node") is not None and number(r.get("offset"), -1) >= 0]
@@ -210,6 +210,7 @@ def log_table(data: ReportData, rows: Sequence[Mapping[str, Any]]) -> LogTable |
     present = sorted(o for o in wanted if any(o in of for of in entries.values()))
     ends = {c: number(_copy(data, *c).get("log_end"), max(entries[c], default=-1) + 1) for c in columns}
     marks = [_high_watermark(data, node, copy) for node, copy in columns]
+    kept = entries.get(kept_by, {}) if kept_by is not None else {}
     table, before = [], None
     for offset in present[:MOST_OFFSETS]:
         if before is not None and offset > before + 1:
@@ -217,7 +218,12 @@ def log_table(data: ReportData, rows: Sequence[Mapping[str, Any]]) -> LogTable |
         before = offset
         cells = [entries[c].get(offset) for c in columns]
         table.append(
-            Row(offset, _compare(cells, [offset < ends[c] for c in columns]), 0, [m == offset + 1 for m in marks])
+            Row(
+                offset,
+                _compare(cells, [offset < ends[c] for c in columns], kept.get(offset)),
+                0,
+                [m == offset + 1 for m in marks],
+            )
         )
     heads = [
         Column(shorten(node, 24), _when(data, node, copy), mark)
@@ -256,10 +262,12 @@ def ballots(data: ReportData, rows: Sequence[Mapping[str, Any]]) -> list[Ballots
     return out
 
 
-def _compare(cells: Sequence[Mapping[str, Any] | None], reaches: Sequence[bool]) -> list[DrawnEntry]:
-    """Entries of one offset; those unlike what most of the nodes hold differ."""
+def _compare(
+    cells: Sequence[Mapping[str, Any] | None], reaches: Sequence[bool], committed: Mapping[str, Any] | None
+) -> list[DrawnEntry]:
+    """Entries of one offset; those of `odd_entries` differ."""
     out = []
-    for cell, reached, odd in zip(cells, reaches, odd_entries(cells), strict=True):
+    for cell, reached, odd in zip(cells, reaches, odd_entries(cells, committed), strict=True):
         if cell is None:
             out.append(DrawnEntry(None, "", "missing" if reached else "log ends before", False))
             continue

@@ -166,7 +166,8 @@ def view(
     around = "; ".join(filter(None, [loss, circumstances(at_ns, faults, roles)]))
     context = picture.context(window, faults, roles, data.servers)
     drawn = not folded and number <= DIAGRAMS_MOST and (bool(window) or not log_rows)  # a copy shows no step
-    held_before = f"Before this {story.key or 'the object'} held {story.window.before}." if story.window.before else ""
+    before, held = story.window.before, story.key or "the object"
+    held_before = f"Other operations are left out; without them {held} held {before} before this." if before else ""
     beyond = len(story.bars.operations) - len(window.operations)
     return FindingView(
         number=number,
@@ -184,7 +185,7 @@ def view(
         steps=steps(window),
         story=in_sentences(window, held_before, faults, roles),
         window_words=window_words(data, story.bars, story.key or None, window.order is not None),
-        log_table=divergence.log_table(data, log_rows) if not brief else None,
+        log_table=divergence.log_table(data, log_rows, story.kept_by) if not brief else None,
         ballots=divergence.ballots(data, trace_rows),
         reach=divergence.reach(data, finding.witness.facts, trace_rows) if not (log_rows or brief) else None,
         trace_rows=[*trace_rows, *copies][:MOST_DRAWN],

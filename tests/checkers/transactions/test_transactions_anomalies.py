@@ -387,3 +387,21 @@ def test_a_list_that_contradicts_the_longest_one_may_end_with_an_element_beside_
     """The list [2] ends with an element that the longest list lacks, so nothing is known to follow it."""
     verdict = judge_transactions(at_once("ax1 ry", "ax3", "ax2", "ay1 rx2", "rx13", "ry1"), "list-append")
     assert verdict.details["anomalies"] == {"incompatible-order": 1}
+
+
+@pytest.mark.parametrize(
+    ("reads", "words"),
+    [
+        (
+            ("rx12", "rx134"),
+            "read x as [1, 2] and T2 read x as [1, 3, 4]: the second list continues the first, but lacks 2",
+        ),
+        (("rx132", "rx1234"), "after 1 equal element neither is the beginning of the other, so x had two histories"),
+        (("rx21", "rx123"), "[1, 2, 3]: neither is the beginning of the other, so x had two histories"),
+        (("rx123", "rx1245"), "the second list continues the first, but lacks 3"),
+    ],
+)
+def test_an_element_that_is_missing_is_told_from_another_order(reads: tuple[str, str], words: str) -> None:
+    verdict = judge_transactions(at_once("ax1", "ax2", "ax3", "ax4", "ax5", *reads), "list-append")
+    [witness] = [w for w in verdict.witnesses if w.kind == "incompatible-order"]
+    assert words in witness.summary

@@ -17,7 +17,7 @@ def test_a_checker_of_transactions_judges_where_a_workload_names_it(name: str, m
     for named, expected in (((name,), [name]), (("linearizability",), [])):
         workload = SimpleNamespace(checkers=named, unique_values=True)
         monkeypatch.setattr(judging, "load_workload", lambda spec, workload=workload: workload)
-        chosen = [c.name for c in judging.checkers_for(Spec(), Demands())]
+        chosen = [c.name for c in judging.checkers_for(Spec(), Demands(logs=True))]
         assert [n for n in chosen if n in BY_MODEL] == expected
     assert name not in CATALOG
 

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from journals import recorded, write_journal
+from journals import edit_journal, recorded, write_journal
 from report_runs import build
 
 from checkers.catalog import CATALOG
@@ -219,6 +219,24 @@ def test_totals_count_all_violations_and_not_the_witnesses_kept(tmp_path: Path) 
     assert '<h2 id="h-findings">3 kinds of violations</h2>' in page and "3 checkers found 3 kinds of violations" in page
     listed = re.findall(r"<small>\((?:about )?(\d+) found, 1 shown\)", page)
     assert [int(count) for count in listed] and set(counts) == {int(count) for count in listed}
+
+
+@pytest.mark.parametrize(
+    ("declares", "words"),
+    [
+        ({"registers_brokers": True}, "Roles and epochs are those of the controllers; leaders of partitions"),
+        ({"leaders_of_keys": True}, "leaders of single keys are not drawn"),
+        ({}, "c1 and c2 are the hosts of the clients."),
+    ],
+)
+def test_the_timeline_says_what_it_leaves_open(tmp_path: Path, declares: dict[str, bool], words: str) -> None:
+    folder = build(tmp_path / "test-partition" / "stale", "stale")
+    outcome = recorded(folder, "outcome")
+    outcome["declares"] |= declares
+    edit_journal(folder, "outcome", outcome)
+    page = render(folder).read_text()
+    assert words in page
+    assert page.count("are not drawn") == (words != "c1 and c2 are the hosts of the clients.")
 
 
 def test_sections_stand_in_the_order_of_a_readers_questions(page_of: Callable[[str], str]) -> None:
