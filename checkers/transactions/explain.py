@@ -313,24 +313,55 @@ def _duplicate(transcript: Transcript, t: int, row: int, at: int) -> Explained:
 
 
 def _incompatible(transcript: Transcript, row: int, longest: int, at: int) -> Explained:
-    a, b = _owner(transcript, row), _owner(transcript, longest)
-    key, later = transcript.micro_operation(row)[1], max(row, longest)
-    if a == b and (words := _gone(transcript, a, later, transcript.read_list(later))):
+    a, key = _owner(transcript, row), transcript.micro_operation(row)[1]
+    later = max(row, longest)
+    if a == _owner(transcript, longest) and (words := _gone(transcript, a, later, transcript.read_list(later))):
         return [a], lambda n: f"{n[a]} {words}, so {key} had two histories"
-    answer, other = (transcript.micro_operation(r)[2] for r in (row, longest))
-    lacking = [each for each in answer if each not in other]
-    if lacking and [each for each in answer if each in other] == other[: len(answer) - len(lacking)]:
-        why = f"the second list continues the first, but lacks {_few(lacking)}"
+    other, at = _first_against(transcript, row, longest, at)
+    b = _owner(transcript, other)
+    shown, then = transcript.read_list(row), transcript.read_list(other)
+    if lacking := _lacking(shown, then):
+        why = f"the second list is the same as far as both go, but lacks {_few(lacking)}"
+    elif lacking := _lacking(then, shown):
+        why = f"the first list is the same as far as both go, but lacks {_few(lacking)}"
     else:
         alike = f"after {at} equal element{'' if at == 1 else 's'} " if at else ""
         why = f"{alike}neither is the beginning of the other, so {key} had two histories"
     return (
         [a, b],
         lambda n: (
-            f"{n[a]} read {_read_words(transcript, row, at)} and {n[b]} read {_read_words(transcript, longest, at)}: "
-            f"{why}"
+            f"{n[a]} read {_read_words(transcript, row, at)} and "
+            f"{n[b]} read {_read_words(transcript, other, at)}: {why}"
         ),
     )
+
+
+def _first_against(transcript: Transcript, row: int, longest: int, at: int) -> tuple[int, int]:
+    """(the read that completed first of those that contradict a read of a list, the place at which the two differ).
+
+    longest, at: a read that contradicts it."""
+    txns = transcript.txns
+    reads = np.flatnonzero((txns.kind == READ) & (txns.key == txns.key[row]))
+    owners = txns.first.searchsorted(reads, side="right") - 1
+    reads, owners = reads[txns.status[owners] == OK], owners[txns.status[owners] == OK]
+    mine = txns.lists[int(txns.list_first[row]) : int(txns.list_first[row + 1])]
+    for read in reads[np.argsort(txns.completed[owners], kind="stable")].tolist():
+        shown = txns.lists[int(txns.list_first[read]) : int(txns.list_first[read + 1])]
+        size = min(len(mine), len(shown))
+        if len(places := np.flatnonzero(mine[:size] != shown[:size])):
+            return read, int(places[0])
+    return longest, at
+
+
+def _lacking(whole: list[Any], other: list[Any]) -> list[Any]:
+    """Return the elements that one list has before others which both have, and which the other list lacks; [] if their
+    order differs as well."""
+    there = {encode(each) for each in other}
+    kept = [each for each in whole if encode(each) in there]
+    if kept != other[: len(kept)]:
+        return []
+    behind_last = next((place for place in range(len(whole), 0, -1) if encode(whole[place - 1]) in there), 0)
+    return [each for each in whole[:behind_last] if encode(each) not in there]
 
 
 def _aborted(transcript: Transcript, t: int, row: int, by: int) -> Explained:

@@ -389,16 +389,18 @@ def test_a_list_that_contradicts_the_longest_one_may_end_with_an_element_beside_
     assert verdict.details["anomalies"] == {"incompatible-order": 1}
 
 
+SAME_BUT = "list is the same as far as both go, but lacks"
+
+
 @pytest.mark.parametrize(
     ("reads", "words"),
     [
-        (
-            ("rx12", "rx134"),
-            "read x as [1, 2] and T2 read x as [1, 3, 4]: the second list continues the first, but lacks 2",
-        ),
+        (("rx123", "rx1345"), f"T1 read x as [1, 2, 3] and T2 read x as [1, 3, 4, 5]: the second {SAME_BUT} 2"),
+        (("rx13", "rx1234"), f"T1 read x as [1, 3] and T2 read x as [1, 2, 3, 4]: the first {SAME_BUT} 2"),
+        (("rx12", "rx134"), "after 1 equal element neither is the beginning of the other, so x had two histories"),
         (("rx132", "rx1234"), "after 1 equal element neither is the beginning of the other, so x had two histories"),
         (("rx21", "rx123"), "[1, 2, 3]: neither is the beginning of the other, so x had two histories"),
-        (("rx123", "rx1245"), "the second list continues the first, but lacks 3"),
+        (("rx124", "rx135"), "after 1 equal element neither is the beginning of the other"),
     ],
 )
 def test_an_element_that_is_missing_is_told_from_another_order(reads: tuple[str, str], words: str) -> None:
