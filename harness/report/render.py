@@ -20,6 +20,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from checkers.base.json_file import sequence
 from checkers.base.results import RunVerdict
 from checkers.base.verdict import Validity
 from checkers.record.journal import JOURNAL
@@ -329,12 +330,22 @@ def _where(data: ReportData, first: witness.FindingView, lead: ReportedViolation
     around = first.loss or first.circumstances
     at = [f"{words.seconds(since_ns)} into the test"] if shown_ns >= 0 else []
     if copied and not wrong:
-        at, around = [f"{divergence.copied_log(data, lead.witness.facts)}, which does not show since when"], ""
+        at = [f"{divergence.copied_log(data, lead.witness.facts)}, which does not show since when"]
+        around = _hits_of_disk(data, sequence(lead.witness.facts.get("nodes")))
     at += [f"{at_node} {words.listed(list(dict.fromkeys(node for node, _ in wrong)))}"] if wrong else []
     at += [f"key {first.violation.key}"] if first.violation.key else []
     parts = [", ".join(at), around]
     parts += [f"it showed at {words.seconds(shown_ns)}"] if since_ns + _LATER_NS < shown_ns else []
     return " ".join(words.sentence(words.upper_first(part)) for part in parts if part)
+
+
+def _hits_of_disk(data: ReportData, nodes: Sequence[Any]) -> str:
+    """Return which faults hit the disk of the first of these nodes, "" if none did."""
+    hit = [f for f in data.faults if f.carried_out and (f.damages_data or f.wipes_disks or f.loses_unsynced)]
+    named = [
+        f"fault {f.card.number} ({words.shorten(f.words or f.kind)})" for f in hit if nodes and nodes[0] in f.nodes
+    ]
+    return f"its disk was hit by {words.listed(named)}" if named else ""
 
 
 def _facts(data: ReportData) -> list[tuple[str, str, str]]:

@@ -24,6 +24,7 @@ from journals import edit_journal, recorded, write_journal
 from report_runs import build
 
 from checkers.catalog import CATALOG
+from checkers.record.faults import KEPT
 from harness.report import run_data as load_module
 from harness.report import timeline_view as timeline
 from harness.report.real_test import figures
@@ -187,6 +188,18 @@ def test_a_copy_of_a_log_shows_no_moment(page_of: Callable[[str], str]) -> None:
         r"Where In the log of n\d at offset \d+, by copy 0 \(final\), which does not show since when", head_of(page)
     )
     assert "On the timeline" not in head_of(page)
+
+
+def test_a_copy_of_a_log_names_the_faults_that_hit_its_disk(tmp_path: Path) -> None:
+    folder = build(tmp_path / "test-power" / "logs", "logs")
+    [node] = re.findall(r"In the log of (n\d)", visible(render(folder).read_text()))[:1]
+    faults = recorded(folder, "faults")
+    other = "n1" if node != "n1" else "n2"
+    for fault, hit, kept in ((faults[0], node, "lose"), (faults[1], other, "lose"), (faults[2], node, None)):
+        fault |= {"nodes": [hit], "settings": {KEPT: kept} if kept else {}, "words": f"power of {hit}"}
+    edit_journal(folder, "faults", faults)
+    where = head_of(render(folder).read_text())
+    assert f"Its disk was hit by fault {faults[0]['card']['number']} (power of {node})." in where
 
 
 def test_the_legend_stands_open_below_the_drawing_and_names_only_what_is_drawn(page_of: Callable[[str], str]) -> None:
