@@ -327,6 +327,7 @@ def _incompatible(transcript: Transcript, row: int, longest: int, at: int) -> Ex
     else:
         alike = f"after {at} equal element{'' if at == 1 else 's'} " if at else ""
         why = f"{alike}neither is the beginning of the other, so {key} had two histories"
+    why += _acknowledged_and_lost(transcript, row, longest)
     return (
         [a, b],
         lambda n: (
@@ -334,6 +335,18 @@ def _incompatible(transcript: Transcript, row: int, longest: int, at: int) -> Ex
             f"{n[b]} read {_read_words(transcript, other, at)}: {why}"
         ),
     )
+
+
+def _acknowledged_and_lost(transcript: Transcript, row: int, longest: int) -> str:
+    """Return which elements of a read the longest list lacks though their appends were acknowledged, as a clause."""
+    txns, key = transcript.txns, int(transcript.txns.key[row])
+    mine, last = (txns.lists[int(txns.list_first[r]) : int(txns.list_first[r + 1])] for r in (row, longest))
+    missing = [int(value) for value in mine[~np.isin(mine, last)]]
+    ok = [value for value in missing if OK in {int(txns.status[t]) for t in transcript.writers(key, value)}]
+    if not ok:
+        return ""
+    named = _few([transcript.value_name(key, value) for value in ok])
+    return f"; the longest list lacks {named}, whose {'append was' if len(ok) == 1 else 'appends were'} acknowledged"
 
 
 def _first_against(transcript: Transcript, row: int, longest: int, at: int) -> tuple[int, int]:

@@ -401,9 +401,12 @@ SAME_BUT = "list is the same as far as both go, but lacks"
         (("rx132", "rx1234"), "after 1 equal element neither is the beginning of the other, so x had two histories"),
         (("rx21", "rx123"), "[1, 2, 3]: neither is the beginning of the other, so x had two histories"),
         (("rx124", "rx135"), "after 1 equal element neither is the beginning of the other"),
+        (("rx12", "rx134"), "two histories; the longest list lacks 2, whose append was acknowledged"),
+        (("rx134", "rx12567"), "the longest list lacks 3, 4, whose appends were acknowledged"),
+        (("rx16", "rx134"), "two histories; the longest list lacks 6, whose append was acknowledged"),
     ],
 )
 def test_an_element_that_is_missing_is_told_from_another_order(reads: tuple[str, str], words: str) -> None:
-    verdict = judge_transactions(at_once("ax1", "ax2", "ax3", "ax4", "ax5", *reads), "list-append")
+    verdict = judge_transactions(at_once("ax1", "ax2", "ax3", "ax4", "ax5", "ax6", "ax7", *reads), "list-append")
     [witness] = [w for w in verdict.witnesses if w.kind == "incompatible-order"]
     assert words in witness.summary
