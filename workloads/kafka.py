@@ -24,10 +24,11 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from checkers.base.history import CREATE, Type
+from checkers.cluster.topic_states import ABSENT, MADE_BEFORE, STATES
 from system_under_test.client import Outcome, Placement, Request
 from system_under_test.functions import Function
 from system_under_test.kafka.records import TO_END
-from system_under_test.kafka.topics import ABSENT, ALTER, MADE_BEFORE, MAKE, REMOVE, STATES, WIDEN
+from system_under_test.kafka.topics import ALTER, MAKE, REMOVE, WIDEN
 from workloads.generators import Call, Generator, Step, Turn
 from workloads.registers import Register
 from workloads.workload import MixedWorkload, Workload, fresh
@@ -182,7 +183,7 @@ class KafkaTransactions(KafkaQueue):
 
 
 class KafkaProcessing(MixedWorkload):
-    """What is processed exactly once, in order, is a queue: at the end it holds the results, and what is left."""
+    """Records and their results as one queue: each is processed once, in order; the drain shows results and rest."""
 
     name = "kafka-processing"
     summary = "records are consumed, and in one transaction sent on and their offsets committed"

@@ -130,7 +130,7 @@ NUMPY = [sys.executable, "-c", "import numpy"]
 
 
 def keep_bytecode() -> None:
-    """Let processes started from here on keep their bytecode, as those of a user do.
+    """Keep the bytecode of processes that are started from here on, as a user does.
 
     With PYTHONDONTWRITEBYTECODE each compiles NumPy and Numba anew, which takes longer than what is measured.
     """

@@ -4,8 +4,7 @@ Each topic has one client that changes it, one change after the other, until an 
 show the acknowledged changes of a topic in this order, and behind them at most the one without an answer.  A log may
 end early; of the final logs of a majority, one must hold every acknowledged change.
 
-A state of a topic is one number, in the history and here: 0 if it does not exist, else ten times its `retention.ms`
-(0 where it has none) and the number of its partitions.  A batch changes a topic at most once, because the changes of a
+A state of a topic is one number (`topic_states.py`).  A batch changes a topic at most once, because the changes of a
 topic wait for each other, and a request that a broker sent twice changes nothing the second time.
 """
 
@@ -27,11 +26,10 @@ from checkers.base.history import Event
 from checkers.base.run_evidence import conclude, gaps, log_rows, read_entries
 from checkers.base.stored_run import FINAL_COPY, StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
+from checkers.cluster.topic_states import MADE_BEFORE, state_in_words, state_of
 from checkers.models.model import Operation, operations_of
 from checkers.sealing.history_rows import read_rows
 
-ABSENT, MADE_BEFORE, STATES = 0, 1, 10
-"""The state of a topic that does not exist, and of one as it is before the test; and how many partitions count."""
 CHANGE = "write"
 MISSING, OTHER = "acknowledged change of a topic is in no log", "log shows a change of a topic that no client made"
 SIZE_BYTES_PER_ROW = 1500
@@ -75,8 +73,7 @@ def states_in(records: Iterator[tuple[int, int, str, str, dict[str, Any]]]) -> S
 
     def end_of_batch() -> None:
         for name, offset in touched.items():
-            count = partitions.get(name, 0)
-            state = (retention.get(name) or 0) * STATES + count if count else ABSENT
+            state = state_of(retention.get(name) or 0, partitions.get(name, 0))
             states = found.setdefault(name, [])
             if not states or states[-1][1] != state:
                 states.append((offset, state))
@@ -96,7 +93,8 @@ def states_in(records: Iterator[tuple[int, int, str, str, dict[str, Any]]]) -> S
             case "partition":
                 partitions[name] = partitions.get(name, 0) + 1
             case "remove topic":
-                retention.pop(name, None), partitions.pop(name, None)
+                retention.pop(name, None)
+                partitions.pop(name, None)
             case _:
                 continue
         touched[name] = offset
@@ -121,12 +119,12 @@ def clashes_of(
             longest = max(longest, same)
             if same < len(shown):
                 offset, state = shown[same]
-                due = f"made it {in_words(wanted[same][1])}" if same < len(wanted) else "changed it no more"
-                words = f"The log of {node} has {name} {in_words(state)} at offset {offset}, where clients {due}."
+                due = f"made it {state_in_words(wanted[same][1])}" if same < len(wanted) else "changed it no more"
+                words = f"The log of {node} has {name} {state_in_words(state)} at offset {offset}, where clients {due}."
                 clashes.append(TopicClash(OTHER, words, node, (offset,)))
         if enough and longest < acknowledged:
             lost, state = wanted[longest]
-            words = f"{name} was acknowledged as {in_words(state)}, and no log shows it: the logs of "
+            words = f"{name} was acknowledged as {state_in_words(state)}, and no log shows it: the logs of "
             invoked = tuple(index for index in (lost.call, lost.ret) if index is not None)
             clashes.append(TopicClash(MISSING, f"{words}{', '.join(logs)} were read.", events=invoked))
     return clashes
@@ -137,14 +135,6 @@ def _same(shown: Sequence[tuple[int, int]], wanted: Sequence[tuple[Operation, in
         if state != value:
             return
         yield state
-
-
-def in_words(state: int) -> str:
-    """Return a state as sentences name it."""
-    if state == ABSENT:
-        return "removed"
-    retention, count = divmod(state, STATES)
-    return f"with {count} partition{'s' * (count > 1)}" + (f" and retention.ms={retention}" if retention else "")
 
 
 def _value(operation: Operation) -> int:

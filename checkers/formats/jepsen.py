@@ -533,6 +533,8 @@ class FormReader:
     def _based(self, text: str) -> int:
         """A whole number in another base, as Clojure reads it: 0x10, 010 and 2r101."""
         digits = text.rstrip("N")
+        if len(digits) > DIGITS_LIMIT:
+            raise self._damage(f"a number of more than {DIGITS_LIMIT} digits")
         base, _, figures = digits.lstrip("+-").lower().partition("r")
         base, figures = (base, figures) if figures else ("16", base[2:]) if base[1] == "x" else ("8", base)
         try:

@@ -208,7 +208,7 @@ def _about_servers(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
 
     known = set(demands.servers)
     criteria = []
-    if not demands.routes_by_itself:  # else nobody can state who answers
+    if not demands.routes_by_itself:  # otherwise no client knows which server answered
         criteria.append(criterion("servers that answered clients", figures.answering & known, "gave an ok answer"))
     if demands.each_server_read_at_end:
         wanted = {key or "" for _, key in demands.final_reads[:READS_OF_A_SERVER]}

@@ -1,6 +1,6 @@
 """Files of a node: written whole, read from an offset, copied out as a tar stream, watched for a write.
 
-*Lines.*  The agent waits for a line that a server prints, so that a fault can strike at a moment of the system's own.
+*Lines.*  The agent waits for a line that a server prints, so that a fault can strike when the system reports a moment.
 
 The kernel reports each write below the folder of logs (inotify), so nothing is polled and a line is seen at once.
 Without a pattern the wait is for an *unusual* line.  The first such wait on a node learns what is usual there: the

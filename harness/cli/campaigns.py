@@ -402,6 +402,7 @@ def replay(run_folder: Path, times: int, as_executed: bool, against: str, result
     from harness.campaign.plans import replays
     from harness.judge.judge_run import spec_of
     from harness.plain_words import plural
+    from harness.registry import check_names
 
     root, console = run_folder.resolve(), _console()
     if not (root / "test.json").exists():
@@ -412,6 +413,8 @@ def replay(run_folder: Path, times: int, as_executed: bool, against: str, result
             raise WrongSpec(f"{run_folder} holds no schedule.json: its faults cannot be repeated as they were")
         spec = replace(spec, schedule=str(schedule), finding=None, clean=False)
     sides = TwoSides.of(spec, against) if against else None
+    if sides is not None:
+        check_names(sides.other)
     plan, folder = replays(spec, times, run_folder), (results or root / "replays")
     if sides is not None:
         plan = replace(plan, tests=sides.in_turn(times))

@@ -68,7 +68,7 @@ RAW_FILES = (
 
 
 _LATER_NS = 100_000_000
-"""Distance from which on two moments are told apart in words."""
+"""Nanoseconds from which on two moments are named separately."""
 
 
 def render(run_folder: Path) -> Path:

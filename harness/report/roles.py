@@ -25,6 +25,8 @@ from harness.report.run_data import ReportData
 
 DEAD = "dead"
 UNKNOWN = "unknown"
+UNLED_MOST = 20
+"""Epochs without a leader that a page names."""
 BUCKETS = 1200
 """The run is cut into at most this many steps to show high watermarks."""
 _LOOK_NS = 1_500_000_000
@@ -289,9 +291,12 @@ def belief(node: str, time_ns: int, roles: Sequence[RoleSegment]) -> str:
 
 
 def epochs_without_leader(roles: Sequence[RoleSegment]) -> list[int]:
-    """Return the epochs between the first and the last that was led, in which no node was seen to lead."""
-    led = {s.epoch for s in leaders(roles) if s.epoch >= 0}
-    return sorted({*range(min(led), max(led))} - led) if led else []
+    """Return the epochs between the first and the last that was led, in which no node was seen to lead; none if there
+    are more than UNLED_MOST, because then an epoch does not count elections."""
+    led = sorted({s.epoch for s in leaders(roles) if s.epoch >= 0})
+    if not led or led[-1] - led[0] + 1 - len(led) > UNLED_MOST:
+        return []
+    return sorted({*range(led[0], led[-1])}.difference(led))
 
 
 def _leading(time_ns: int, roles: Sequence[RoleSegment]) -> list[RoleSegment]:

@@ -135,7 +135,7 @@ def _unled(data: ReportData, roles: Sequence[RoleSegment]) -> list[str]:
     """Return a sentence about the epochs between two that were led; [] if each of them has a leader."""
     if not (epochs := epochs_without_leader(roles)):
         return []
-    named = f"{'epoch' if len(epochs) == 1 else 'epochs'} {listed([str(epoch) for epoch in epochs[:20]])}"
+    named = f"{'epoch' if len(epochs) == 1 else 'epochs'} {listed([str(epoch) for epoch in epochs])}"
     if any(table.num_rows for table in data.traces.values()):
         return [f"No trace shows that a node won the election of {named}."]
     return [f"No node was seen to lead {named}: nobody won, or the leader was gone before nodes were asked again."]

@@ -44,8 +44,8 @@ Leading = Sequence[tuple[int, str]]
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """Leaders of a run.  led: nobody where nobody reported it.  forwards: servers pass requests on to the leader.
-    of_keys: each key has a leader of its own, which `led` does not name."""
+    """Leaders of a run.  led: empty if no node reported that it leads.  forwards: servers pass requests on to their
+    leader.  of_keys: each key has a leader of its own, which `led` does not name."""
 
     led: Leading = ()
     forwards: bool = False
@@ -60,7 +60,7 @@ class Leadership:
 
 
 def leadership_of(folder: Path) -> Leadership:
-    """Return who led in a stored run; nobody if its files cannot be read."""
+    """Return the leaders of a stored run; none if its files cannot be read."""
     from checkers.base.stored_run import StoredRun  # most runs lose nothing, and these load PyArrow
     from checkers.run_quality.leadership import leaders
 

@@ -75,8 +75,8 @@ class OffsetsClient(Client):
     def watch_lag(self) -> None:
         """Ask one broker for the offsets of thousands of groups, as an exporter of consumer lag does.
 
-        A coordinator that is deposed and does not know it is asked for more.  It lives on for as long as it takes to
-        answer what waits when it hears of it, and there nobody else waits behind that."""
+        A coordinator that is deposed and does not know it is asked for more: it stays coordinator until it has answered
+        the requests that wait when it learns of its successor, and only its own clients wait behind them."""
         self._is_patient = True
         server = [*self.servers.values()][self.who.thread % len(self.servers)]
         believed = _coordinator_in(self._at(server).ask(wire.metadata_request(OFFSETS)))

@@ -12,15 +12,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from checkers.cluster.topic_states import MADE_BEFORE, STATES, state_of
 from system_under_test.kafka import wire
 from system_under_test.kafka.records import ATTEMPT_MS, RecordsClient
 
 UNMARKED_READS = "unmarked-reads"
 RETENTION = "retention.ms"
 MAKE, ALTER, WIDEN, REMOVE = range(4)
-"""What is done to a topic: the second value of a change."""
-ABSENT, MADE_BEFORE, STATES = 0, 1, 10
-"""The state of a topic is ABSENT, or STATES times its retention (0 for none) and the number of its partitions."""
+"""Actions on a topic: the second value of a change."""
 _LIMIT_S = ATTEMPT_MS / 1000
 _AGAIN_S = 0.01
 _UNKNOWN_TOPIC = 3
@@ -67,7 +66,7 @@ class TopicsClient(RecordsClient):
                 _give_up_after(until_s, f"{key} changes all the time")
         finally:
             broker.close()
-        state = ABSENT if before is None else before * STATES + count
+        state = state_of(before or 0, count)
         return None if state == MADE_BEFORE else state
 
     def _wait_until_shown(self, broker: wire.BrokerConnection, until_s: float) -> None:

@@ -180,7 +180,7 @@ def _misspelled(kind: type, base: type) -> Iterator[str]:
     left_out = [name for name in dir(base) if name[0] != "_" and name not in own]
     for name in sorted(own.difference(dir(base))):
         if near := get_close_matches(name, left_out, 1, _NEAR):
-            yield f"{name} is called by nobody; did you mean {near[0]!r}?  If not, begin its name with _"
+            yield f"{name} is no part of a {base.__name__}; did you mean {near[0]!r}?  If not, begin its name with _"
 
 
 def _wrong_methods(system: System) -> Iterator[str]:

@@ -44,7 +44,7 @@ SESSION_S_MAX = 1.2 * float(KraftBrokers.cluster_settings["brokers"]["session_ti
 STEADY_S = 2 * SESSION_S_MAX + 1.0
 """A broker that was fenced a moment before serves again, and is fenced once more, within a session and a second."""
 CHANGES_MAX = 3
-"""Changes of the controller allowed in the calm: leaders that a storm made still find each other out."""
+"""Changes of the controller that are allowed after the storm: leaders elected in it may still depose each other."""
 STEADY_S_MAX = (CHANGES_MAX + 2) * STEADY_S
 RESTART_S = 0.3
 LEARNS_LATE, KNOWS_S, SLOW_FSYNC_S = 0.7, 0.5, 3.0

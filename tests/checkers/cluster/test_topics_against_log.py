@@ -8,17 +8,17 @@ from random import Random
 import pytest
 
 from checkers.base.history import Type
+from checkers.cluster.topic_states import ABSENT, MADE_BEFORE, STATES, state_in_words
 from checkers.cluster.topics_against_log import (
     MISSING,
     OTHER,
     States,
     clashes_of,
-    in_words,
     states_in,
 )
 from checkers.models.model import Operation
 from system_under_test.client import Outcome, Placement, Request
-from system_under_test.kafka.topics import ABSENT, ALTER, MADE_BEFORE, MAKE, REMOVE, STATES, WIDEN
+from system_under_test.kafka.topics import ALTER, MAKE, REMOVE, WIDEN
 from workloads.generators import Turn
 from workloads.kafka import KafkaAdmin
 
@@ -44,7 +44,7 @@ def test_a_log_shows_the_lives_of_a_topic() -> None:
         "k0": [(1, MADE_BEFORE), (2, 71), (3, 72), (6, ABSENT), (9, 91)],
         "mark-1": [(11, MADE_BEFORE)],
     }
-    assert [in_words(state) for state in (0, 1, 92)] == [
+    assert [state_in_words(state) for state in (0, 1, 92)] == [
         "removed",
         "with 1 partition",
         "with 2 partitions and retention.ms=9",

@@ -104,6 +104,7 @@ def test_items_of_one_vector_have_lines_of_their_own() -> None:
         ("{1 5 1 7}", r"line 1: a map has a key twice"),
         ("[" * 200, r"line 1: nested deeper"),
         ("1\n[08]", r"line 2: 08 is no number"),
+        (f"36r{'z' * 2_000_000}", r"line 1: a number of more than \d+ digits$"),
         ('1\n"abc def\n3', r"line 2: unexpected '\"abc'$"),
         ("1\n2 )", r"line 2: unexpected '\)'"),
         ("1\n#_", r"line 2: the text ends"),

@@ -66,6 +66,8 @@ def test_an_epoch_that_nobody_was_seen_to_lead_is_named(folder: Path) -> None:
     assert roles.epochs_without_leader(led) == [] == roles.epochs_without_leader([])
     later = [replace(s, epoch=s.epoch + 2) if s.epoch == 3 else s for s in led]
     assert roles.epochs_without_leader(later) == [3, 4]
+    time_stamps = [replace(s, epoch=s.epoch + 10**12 * place) for place, s in enumerate(led)]
+    assert len(led) > 1 and roles.epochs_without_leader(time_stamps) == [], "an epoch that counts no elections"
     drawn = [timeline_view.view(each, [], later, [], []) for each in (data, replace(data, traces={}))]
     named = "epochs 3 and 4"
     assert [view.words for view in drawn] == [

@@ -14,13 +14,14 @@ import pytest
 
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
+from checkers.cluster.topic_states import ABSENT
 from checkers.kafka_log.judge import judge_kafka_log
 from system_under_test.client import Address, Outcome, Placement, Request
 from system_under_test.kafka import topics, wire
 from system_under_test.kafka.client import OFFSETS_OUTSIDE, KafkaClient, NeverCommitted, NothingProcessed
 from system_under_test.kafka.groups import COMMIT_FIRST, FIRST_CRASH, Crashed
 from system_under_test.kafka.records import TO_END, StillOpen
-from system_under_test.kafka.topics import ABSENT, UNMARKED_READS
+from system_under_test.kafka.topics import UNMARKED_READS
 from workloads.generators import Turn
 from workloads.kafka import OwnTopic, SubscribedConsumer, TopicOwner
 

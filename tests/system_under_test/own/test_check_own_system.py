@@ -42,8 +42,11 @@ def refusal_of(path: Path, old: str, new: str) -> str:
         ("elections = 'no'", "mine.py: Registers.elections must be True or False, not 'no'"),
         ("client = 'RegisterClient'", "Registers.client must be a class that derives from krucible.Client"),
         ("def status(self, node): ...", "mine.py: Registers.status must be `async def status(…)`"),
-        ("failover = 5", "Registers.failover is called by nobody; did you mean 'failover_s'?  If not, begin its name"),
-        ("async def intall(self, node): ...", "Registers.intall is called by nobody; did you mean 'install'?"),
+        (
+            "failover = 5",
+            "Registers.failover is no part of a System; did you mean 'failover_s'?  If not, begin",
+        ),
+        ("async def intall(self, node): ...", "Registers.intall is no part of a System; did you mean 'install'?"),
         ("def __init__(self): {}['host']", "mine.py line 35: Registers() raised KeyError: 'host'"),
     ],
 )
@@ -71,7 +74,7 @@ def test_a_wrong_value_of_a_system_is_named(tmp_path: Path, line: str, words: st
         (
             OPEN,
             f"    def leader_(self): ...\n\n{OPEN}",
-            "RegisterClient.leader_ is called by nobody; did you mean 'leader'?",
+            "RegisterClient.leader_ is no part of a Client; did you mean 'leader'?",
         ),
         ("import json\n", "import json, sys\nsys.exit(0)\n", "mine.py line 4 cannot be run: SystemExit: 0"),
     ],

@@ -138,7 +138,7 @@ def test_a_log_without_entries() -> None:
 
 
 def of_writes(commit_ns: list[int], invoked_ns: list[int], answered_ns: list[int], lost_from: int | None = None) -> str:
-    """What a recorder's clock is said to do whose writes were invoked, committed and answered at these times.
+    """Return what the checker says of a recorder's clock if writes were invoked, committed and answered at these times.
 
     lost_from: the log has entries of a later epoch than the marks from this offset on."""
     count = len(commit_ns)
