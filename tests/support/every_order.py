@@ -6,7 +6,31 @@ import numpy as np
 
 from checkers.base.arrays import Int8, Int32, Int64
 from checkers.kernels.jit import kernel
-from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, WRITE
+from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, WRITE, Operations
+from checkers.kernels.registers.unique_values import key_of
+
+OPERATIONS_MAX = 8
+KEYS_AT_ONCE = 50_000
+
+
+def room_for(keys: int) -> Operations:
+    """Return empty rows for so many tiny keys; who fills them sets `offsets` and `positions`."""
+    rows = keys * OPERATIONS_MAX
+    a, b = np.full(rows, NIL, np.int64), np.full(rows, NIL, np.int64)
+    call, ret, invoked, completed = (np.full(rows, OPEN, np.int32) for _ in range(4))
+    offsets, positions = np.zeros(keys + 1, np.int64), np.zeros(keys, np.int32)
+    unfit, kind = np.zeros(keys, np.int8), np.zeros(rows, np.int8)
+    return Operations(offsets, positions, unfit, kind, a, b, call, ret, invoked, completed)
+
+
+@kernel
+def with_an_order(ops: Operations) -> Int8:
+    """Return 1 for each key whose answers some order explains, from nil."""
+    fits = np.zeros(ops.positions.shape[0], np.int8)
+    for k in range(fits.shape[0]):
+        key = key_of(ops, k)
+        fits[k] = some_order_fits(key.kind, key.a, key.b, key.call, key.ret)
+    return fits
 
 
 @kernel

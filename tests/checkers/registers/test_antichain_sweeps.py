@@ -7,75 +7,67 @@ from random import Random
 
 import numpy as np
 import pytest
-from every_order import some_order_fits
+from every_order import KEYS_AT_ONCE, OPERATIONS_MAX, room_for, with_an_order
 
-from checkers.base.arrays import Int8, Int32, Int64
 from checkers.kernels.jit import kernel
-from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
-from checkers.kernels.registers.antichain import LINEARIZABLE, NO_ORDER, judge_window, measure_key, prepare
-from checkers.kernels.registers.unique_values import Key
+from checkers.kernels.operations import CAS, MISMATCH, NIL, READ, WRITE, Operations
+from checkers.kernels.registers.antichain import LINEARIZABLE, NO_ORDER, judge_keys, judge_window
+from checkers.kernels.registers.board import prepare
+from checkers.kernels.registers.unique_values import Key, key_of
 
-OPERATIONS_MAX = 8
 STEPS_MAX = SIZE_BYTES_MAX = 10**9
-WINDOWS = 3
-"""How many windows of each key that has an order are judged by themselves."""
+START = np.array([NIL], np.int64)
 
 
-def sweep(count: int, seed: int) -> None:
-    wrong, lied, seen = _sweep(count, seed)
-    assert wrong < 0, f"seed {seed}, case {wrong}: the search and all orders disagree"
-    assert lied < 0, f"seed {seed}, case {lied}: a window of a key that has an order is reported to have none"
+def sweep(count: int, seed: int, keys_with_windows: int) -> None:
+    """Judge random keys both ways, and windows of the first that have an order."""
+    rng, seen = Random(seed), np.zeros(2, np.int64)
+    for part in range(count // KEYS_AT_ONCE):
+        ops = room_for(KEYS_AT_ONCE)
+        _fill(ops, seed + part)
+        every = np.arange(KEYS_AT_ONCE, dtype=np.int32)
+        codes, _, _ = judge_keys(ops, every, START, np.full(KEYS_AT_ONCE, STEPS_MAX), SIZE_BYTES_MAX)
+        has_order = with_an_order(ops)
+        wrong = np.flatnonzero(codes != np.where(has_order, LINEARIZABLE, NO_ORDER))
+        assert not len(wrong), f"seed {seed + part}, case {wrong[0]}: the search and all orders disagree"
+        seen += np.bincount(has_order, minlength=2)
+        for k in np.flatnonzero(has_order)[:keys_with_windows].tolist():
+            assert window_has_an_order(key_of(ops, k), int(ops.positions[k]), rng), f"seed {seed + part}, case {k}"
     assert min(seen) > count // 20, f"[without an order, with one]: {seen}"
 
 
+def window_has_an_order(key: Key, positions: int, rng: Random) -> bool:
+    """Judge a random window of a key that has an order."""
+    places = len(prepare(key, positions, START).event)
+    if not places:
+        return True
+    last = rng.randrange(places)
+    code, _ = judge_window(key, positions, START, rng.randrange(last + 1), last, STEPS_MAX, SIZE_BYTES_MAX)
+    return bool(code == LINEARIZABLE)
+
+
 def test_a_quarter_of_a_million_tiny_keys_in_every_order() -> None:
-    sweep(250_000, seed=1)
+    sweep(250_000, seed=1, keys_with_windows=2_000)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("part", range(10))
 def test_ten_million_tiny_keys_of_few_values_in_every_order(part: int, night: Random) -> None:
-    sweep(1_000_000, seed=night.randrange(2**31))
+    sweep(1_000_000, night.randrange(2**31), keys_with_windows=10_000)
 
 
 @kernel
-def _sweep(count: int, seed: int) -> tuple[int, int, Int64]:
-    """(the first case in which the search and all orders disagree or -1, the first with a wrong window or -1, how many
-    had no order and how many had one)"""
+def _fill(ops: Operations, seed: int) -> None:
     np.random.seed(seed)
-    seen = np.zeros(2, np.int64)
-    starts = np.array([NIL], np.int64)
-    for case in range(count):
-        n = np.random.randint(2, OPERATIONS_MAX + 1)
-        kind, a, b, call, ret, positions = _random_key(n, np.random.randint(2, 6), np.random.randint(1, 5))
-        key = Key(kind, a, b, call, ret)
-        expected = some_order_fits(kind, a, b, call, ret)
-        code, _, _, _ = measure_key(key, positions, starts, STEPS_MAX, SIZE_BYTES_MAX)
-        if (code == LINEARIZABLE) != expected or (code == NO_ORDER) == expected:
-            return case, -1, seen
-        seen[int(expected)] += 1
-        if expected and not _windows_have_orders(key, positions, starts):
-            return -1, case, seen
-    return -1, -1, seen
+    for k in range(ops.positions.shape[0]):
+        ops.offsets[k + 1] = ops.offsets[k] + np.random.randint(2, OPERATIONS_MAX + 1)
+        ops.positions[k] = _random_key(key_of(ops, k), np.random.randint(2, 6), np.random.randint(1, 5))
 
 
 @kernel
-def _windows_have_orders(key: Key, positions: int, starts: Int64) -> bool:
-    places = prepare(key, positions, starts).event.shape[0]
-    for _ in range(WINDOWS if places > 0 else 0):
-        last = np.random.randint(places)
-        first = np.random.randint(last + 1)
-        code, _ = judge_window(key, positions, starts, first, last, STEPS_MAX, SIZE_BYTES_MAX)
-        if code != LINEARIZABLE:
-            return False
-    return True
-
-
-@kernel
-def _random_key(n: int, processes: int, domain: int) -> tuple[Int8, Int64, Int64, Int32, Int32, int]:
+def _random_key(key: Key, processes: int, domain: int) -> int:
     """Nonsense of few values: anything may be answered, or stay open.  A cas puts another value than it expects."""
-    kind, a, b = np.empty(n, np.int8), np.full(n, NIL, np.int64), np.full(n, NIL, np.int64)
-    call, ret = np.empty(n, np.int32), np.full(n, OPEN, np.int32)
+    n = key.kind.shape[0]
     kinds = 4 if np.random.random() < 0.4 else 3
     crash = 0.3 * np.random.randint(2)
     busy = np.empty(processes, np.int64)
@@ -83,12 +75,12 @@ def _random_key(n: int, processes: int, domain: int) -> tuple[Int8, Int64, Int64
     while invoked < n or now_busy > 0:
         if invoked < n and now_busy < processes and (now_busy == 0 or np.random.random() < 0.6):
             draw = np.random.randint(kinds)
-            kind[invoked] = READ if draw == 0 else (WRITE if draw == 1 else (CAS if draw == 2 else MISMATCH))
+            key.kind[invoked] = READ if draw == 0 else (WRITE if draw == 1 else (CAS if draw == 2 else MISMATCH))
             value = np.random.randint(domain + 1)
-            a[invoked] = _coded(value)
-            if kind[invoked] == CAS:
-                b[invoked] = _coded((value + 1 + np.random.randint(domain)) % (domain + 1))
-            call[invoked] = position
+            key.a[invoked] = _coded(value)
+            if key.kind[invoked] == CAS:
+                key.b[invoked] = _coded((value + 1 + np.random.randint(domain)) % (domain + 1))
+            key.call[invoked] = position
             busy[now_busy] = invoked
             invoked, now_busy, position = invoked + 1, now_busy + 1, position + 1
             continue
@@ -97,9 +89,9 @@ def _random_key(n: int, processes: int, domain: int) -> tuple[Int8, Int64, Int64
         now_busy -= 1
         busy[at] = busy[now_busy]
         if np.random.random() >= crash:
-            ret[op] = position
+            key.ret[op] = position
             position += 1
-    return kind, a, b, call, ret, position
+    return position
 
 
 @kernel

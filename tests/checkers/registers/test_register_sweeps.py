@@ -9,36 +9,39 @@ from random import Random
 
 import numpy as np
 import pytest
-from every_order import some_order_fits
+from every_order import KEYS_AT_ONCE, OPERATIONS_MAX, room_for, with_an_order
 from histories import by_construction, judged_alone
 
-from checkers.base.arrays import Int8, Int32, Int64
+from checkers.base.arrays import Int8, Int64
 from checkers.base.history import Type
 from checkers.base.independent_search import linearizable, operations_of
 from checkers.kernels.jit import kernel
-from checkers.kernels.operations import CAS, NIL, OPEN, READ, WRITE
+from checkers.kernels.operations import CAS, NIL, READ, WRITE, Operations
 from checkers.kernels.registers.unique_values import (
     BLOCKS_CROSS,
     FIRST_INVALID,
     LINEARIZABLE,
     Key,
-    judge_key,
-    new_scratch,
+    judge_keys,
+    key_of,
 )
 
-OPERATIONS_MAX = 8
+STEPS_MAX = 10**9
 NOWHERE_VALUE = 99
 
 
-def sweep_tiny(count: int, seed: int) -> np.ndarray:
-    """Judge random keys both ways; how often each code of the kernel was given."""
-    disagreement, codes = _sweep(count, seed)
-    assert disagreement < 0, f"seed {seed}, case {disagreement}: the kernel is wrong"
-    seen = {code: int(codes[code]) for code in range(len(codes)) if codes[code]}
-    judged = {LINEARIZABLE, *range(FIRST_INVALID, BLOCKS_CROSS + 1)}
-    assert set(seen) == judged
-    assert min(seen.values()) > count // 500, f"some were hardly ever tried: {seen}"
-    return codes
+def sweep_tiny(count: int, seed: int) -> None:
+    """Judge random keys both ways; every code of the kernel must be given, and not seldom."""
+    seen = np.zeros(BLOCKS_CROSS + 1, np.int64)
+    for part in range(count // KEYS_AT_ONCE):
+        ops = room_for(KEYS_AT_ONCE)
+        _fill(ops, seed + part)
+        codes, _, _, _ = judge_keys(ops, STEPS_MAX)
+        wrong = np.flatnonzero((codes == LINEARIZABLE) != with_an_order(ops))
+        assert not len(wrong), f"seed {seed + part}, case {wrong[0]}: the kernel is wrong"
+        seen += np.bincount(codes, minlength=len(seen))
+    assert set(seen.nonzero()[0].tolist()) == {LINEARIZABLE, *range(FIRST_INVALID, BLOCKS_CROSS + 1)}
+    assert min(seen[seen > 0]) > count // 500, f"some were hardly ever tried: {seen}"
 
 
 def sweep_middling(count: int, seed: int) -> dict[bool, int]:
@@ -82,31 +85,21 @@ def test_a_hundred_thousand_middling_keys_before_the_search(part: int, night: Ra
 
 
 @kernel
-def _sweep(count: int, seed: int) -> tuple[int, Int64]:
-    """(the first case in which the kernel and all orders disagree or -1, how often each code was given)"""
+def _fill(ops: Operations, seed: int) -> None:
     np.random.seed(seed)
-    codes = np.zeros(BLOCKS_CROSS + 1, np.int64)
-    scratch = new_scratch(OPERATIONS_MAX, 2 * OPERATIONS_MAX)
-    for case in range(count):
-        n = np.random.randint(2, OPERATIONS_MAX + 1)
-        kind, a, b, call, ret, positions = _random_key(n, np.random.randint(2, 5))
-        expected = some_order_fits(kind, a, b, call, ret)
+    for k in range(ops.positions.shape[0]):
+        ops.offsets[k + 1] = ops.offsets[k] + np.random.randint(2, OPERATIONS_MAX + 1)
+        key = key_of(ops, k)
+        ops.positions[k] = _random_key(key, np.random.randint(2, 5))
         if np.random.randint(2) == 0:
-            far_a, far_b = _far_apart(a), _far_apart(b)
-            code, _, _ = judge_key(Key(kind, far_a, far_b, call, ret), positions, scratch)
-        else:
-            code, _, _ = judge_key(Key(kind, a, b, call, ret), positions, scratch)
-        if (code == LINEARIZABLE) != expected:
-            return case, codes
-        codes[code] += 1
-    return -1, codes
+            _move_apart(key.a)
+            _move_apart(key.b)
 
 
 @kernel
-def _random_key(n: int, processes: int) -> tuple[Int8, Int64, Int64, Int32, Int32, int]:
+def _random_key(key: Key, processes: int) -> int:
     """Unique values (operation i produces i) and otherwise nonsense: anything may be answered, or stay open."""
-    kind, a, b = np.empty(n, np.int8), np.full(n, NIL, np.int64), np.full(n, NIL, np.int64)
-    call, ret = np.empty(n, np.int32), np.full(n, OPEN, np.int32)
+    kind, a, n = key.kind, key.a, key.kind.shape[0]
     busy = np.empty(processes, np.int64)
     invoked, now_busy, position = 0, 0, 0
     while invoked < n or now_busy > 0:
@@ -117,8 +110,8 @@ def _random_key(n: int, processes: int) -> tuple[Int8, Int64, Int64, Int32, Int3
                 a[invoked] = invoked
             elif kind[invoked] == CAS:
                 a[invoked] = _some_value(kind, invoked)
-                b[invoked] = invoked
-            call[invoked] = position
+                key.b[invoked] = invoked
+            key.call[invoked] = position
             busy[now_busy] = invoked
             invoked, now_busy, position = invoked + 1, now_busy + 1, position + 1
             continue
@@ -130,9 +123,9 @@ def _random_key(n: int, processes: int) -> tuple[Int8, Int64, Int64, Int32, Int3
             a[op] = _some_value(kind, invoked)
         elif np.random.random() < 0.12:
             continue
-        ret[op] = position
+        key.ret[op] = position
         position += 1
-    return kind, a, b, call, ret, position
+    return position
 
 
 @kernel
@@ -149,10 +142,8 @@ def _some_value(kind: Int8, invoked: int) -> int:
 
 
 @kernel
-def _far_apart(values: Int64) -> Int64:
-    """Other values in the same relation, too far apart to be numbers."""
-    far = values.copy()
+def _move_apart(values: Int64) -> None:
+    """Replace values by others in the same relation, too far apart to be numbers."""
     for i in range(values.shape[0]):
         if values[i] != NIL:
-            far[i] = (values[i] - 50) * 10**16
-    return far
+            values[i] = (values[i] - 50) * 10**16
