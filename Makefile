@@ -15,6 +15,8 @@ HANDED_ON = BACKEND=$(BACKEND) PYTHON=$(PYTHON) VENV=$(VENV)
 SUBJECT ?= kraft
 BACKEND ?= auto
 IMAGE = $(if $(filter auto docker,$(BACKEND)),$(VENV)/image)
+# Without bytecode each process compiles what it imports anew, which takes up to 2 s of CPU.
+unexport PYTHONDONTWRITEBYTECODE
 # How commands that are printed begin (harness/spec.py).
 export KRUCIBLE_STARTED_AS ?= make
 

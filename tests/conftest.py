@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from random import Random
@@ -16,6 +17,10 @@ from checkers.spark.session import SparkJudge
 from harness.started import STARTED_AS
 
 os.environ.pop(STARTED_AS, None)  # else printed commands would depend on whether make started the tests
+
+# Without bytecode each process that a test starts compiles the project and its packages anew, up to 2 s of CPU.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # How long an example takes says nothing on a loaded machine.  A change is tested with the same examples each time; new
 # ones, and more of them, are tried at night, with `--hypothesis-profile=night`.
