@@ -106,8 +106,9 @@ def readings(record: FaultRecord, phases: Iterable[str]) -> dict[Requirement, Re
     taken = [m for m in _measurements(record) if m.phase in wanted]
     out: dict[Requirement, Reading] = {}
     sent: dict[Requirement, int] = {}
+    nodes = _nodes(record)
     for measurement in taken:
-        for requirement in requirements(record, measurement):
+        for requirement in requirements(record, measurement, nodes):
             found = _finding(requirement, measurement, sent)
             known = out.get(requirement, found)
             once_open = known.contrary and (requirement.what, requirement.ordered) == ("link", "cut")
@@ -115,9 +116,10 @@ def readings(record: FaultRecord, phases: Iterable[str]) -> dict[Requirement, Re
     return out
 
 
-def requirements(record: FaultRecord, measurement: Measurement) -> Iterator[Requirement]:
+def requirements(record: FaultRecord, measurement: Measurement, nodes: Sequence[str]) -> Iterator[Requirement]:
     """Yields what this measurement must show: the fault's own order, or its opposite after the heal.
 
+    nodes: those whose links count, if the fault cuts any.
     It must also show that every link is open that no fault cuts.  Links that other faults cut are judged with those
     faults."""
     healed = measurement.phase == "heal"
@@ -126,7 +128,7 @@ def requirements(record: FaultRecord, measurement: Measurement) -> Iterator[Requ
     cut: set[Link] = set() if healed else own
     excused = {*measurement.also_cut, *measurement.unsettled}
     if own:
-        for pair in permutations(_nodes(record), 2):
+        for pair in permutations(nodes, 2):
             if pair in cut:
                 yield Requirement("link", f"{pair[0]}>{pair[1]}", "cut")
             elif pair not in excused:
@@ -155,12 +157,12 @@ def _held(record: FaultRecord) -> Achievement:
     freed_ns: dict[Requirement, int] = {}  # since when another fault no longer excuses it
     sent: dict[Requirement, int] = {}
     gaps: list[str] = []
-    lasting = _lasting(record)
+    lasting, nodes = _lasting(record), _nodes(record)
     for measurement in taken:
         from_ns = began_ns if measurement is taken[0] else measurement.from_ns
         to_ns = measurement.to_ns
         contrary = []
-        for requirement in requirements(record, measurement):
+        for requirement in requirements(record, measurement, nodes):
             freed_ns.setdefault(requirement, from_ns)
             found = _finding(requirement, measurement, sent)
             if found.contrary:
@@ -205,7 +207,7 @@ def _contradicted(contrary: Sequence[str], at_ns: int, began_ns: int, *, lapsed:
 def _lasting(record: FaultRecord) -> set[Requirement]:
     """The fault's own requirements, which hold at every moment even while other faults come and go."""
     own = {Requirement("link", f"{a}>{b}", "cut") for a, b in record.cut}
-    return own | {d for d in requirements(record, Measurement("hold", 0, 0)) if d.what != "link"}
+    return own.union(requirements(record, Measurement("hold", 0, 0), ()))
 
 
 def _healed(record: FaultRecord) -> Achievement:
@@ -270,7 +272,6 @@ def _measurements(record: FaultRecord) -> list[Measurement]:
 def _nodes(record: FaultRecord) -> list[str]:
     """Every node that the fault or a measurement names; a link between two of them was measurable."""
     ends = {end for pair in record.cut for end in pair}
-    for measurement in record.measured:
-        for name in measurement.links:
-            ends |= {end for end in name.split(">") if end}
+    for name in {name for measurement in record.measured for name in measurement.links}:
+        ends |= {end for end in name.split(">") if end}
     return sorted(ends)
