@@ -13,7 +13,8 @@ from checkers.spark.java import SparkUnavailable
 T = TypeVar("T")
 R = TypeVar("R")
 
-POLL_S = 0.1
+POLL_S = 0.25
+"""Seconds between two questions about the progress of a job; each one costs the virtual machine some milliseconds."""
 
 _groups = itertools.count()
 
@@ -34,23 +35,30 @@ def run_job(
     *,
     alone_s_max: float,
     seconds_max: float | None = None,
+    tasks_max: int | None = None,
 ) -> list[R]:
-    """Run function(item) for every item, each as a task.  Returns the results in the order of the items.
+    """Run function(item) for every item.  Returns the results in the order of the items.
 
-    Calls progress(number of tasks done) each time that this number grew.  Ctrl-C cancels the job and raises
+    tasks_max: maximum number of Spark's tasks, each of which costs 20 ms of a processor.  None: one for each item.
+    Items that stand side by side are often of one kind, so each task gets items from everywhere.
+
+    Calls progress(number of items done) each time that this number grew.  Ctrl-C cancels the job and raises
     KeyboardInterrupt.  Raises JobFailed if Spark gave the job up.  Raises SparkUnavailable if the cluster had no
     executor for alone_s_max seconds or ended the session, or if the job took longer than seconds_max.
     """
     from pyspark import InheritableThread
 
     group = f"krucible-{next(_groups)}"
-    results: list[R] = []
+    tasks = min(len(items), tasks_max or len(items))
+    order = [place for first in range(tasks) for place in range(first, len(items), tasks)]
+    results: dict[int, R] = {}
     problems: list[str] = []
 
     def run() -> None:
         try:
             context.setJobGroup(group, "judging", interruptOnCancel=True)
-            results.extend(context.parallelize(items, len(items)).map(function).collect())
+            found = context.parallelize([items[place] for place in order], tasks).map(function).collect()
+            results.update(zip(order, found, strict=True))
         except Exception as problem:  # noqa: BLE001 - Spark raises anything; it all means that the job was given up
             problems.append(str(problem))
 
@@ -64,7 +72,7 @@ def run_job(
             if not thread.is_alive():
                 break
             now = time.monotonic()
-            if (done := _done(context, group)) > reported:
+            if (done := _done(context, group) * len(items) // tasks) > reported:
                 reported = done
                 progress(reported)
             if executors(context):
@@ -81,7 +89,7 @@ def run_job(
             raise SparkUnavailable(f"the cluster ended the session: {_first_line(problems[0])}")
         raise JobFailed(problems[0])
     progress(len(items))
-    return results
+    return [results[place] for place in range(len(items))]
 
 
 def _cancel(context: Any, group: str) -> None:

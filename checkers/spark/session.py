@@ -58,6 +58,9 @@ STOP_S_MAX = 20.0
 RECORD_S_MAX = 180.0
 """Like STOP_S_MAX, if the virtual machine writes its class-data archive when it ends."""
 
+TASKS_PER_CORE = 4
+"""Maximum number of tasks for each core of this machine.  A cluster gets one for each part: its nodes may freeze."""
+
 __all__ = ["SparkJudge", "SparkUnavailable"]
 
 T = TypeVar("T")
@@ -205,7 +208,8 @@ class SparkJudge:
             raise SparkUnavailable("; ".join(_ended(self._gateway)) or self._last_words(problem)) from problem
 
     def _job(self, judge: Callable[[T], R], items: Sequence[T], progress: Callable[[int], None]) -> list[R]:
-        return run_job(self._context, judge, items, progress, alone_s_max=self._alone_s_max)
+        tasks_max = TASKS_PER_CORE * self._context.defaultParallelism if self._local else None
+        return run_job(self._context, judge, items, progress, alone_s_max=self._alone_s_max, tasks_max=tasks_max)
 
     def stop(self) -> None:
         """End Spark and its virtual machine; returns when they are gone.  Harmless if it never started.
