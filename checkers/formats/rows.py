@@ -202,7 +202,8 @@ class Joined:
         for n, (at, within) in enumerate(
             zip((text_columns.F, text_columns.KEY, text_columns.ERROR), kinds, strict=True)
         ):
-            self._texts[n], found = number_texts(text, table[first:, at : at + 2], within, self._texts[n])
+            places = np.ascontiguousarray(table[first:, at : at + 2])  # as those of a single row are: one type
+            self._texts[n], found = number_texts(text, places, within, self._texts[n])
             codes.append(found)
         plain = (
             text_columns.NUMBER,

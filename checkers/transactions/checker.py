@@ -157,7 +157,8 @@ def stretch(chunk: pa.Array) -> tuple[Bytes, Int64]:
     """Return (bytes, where each row's text begins) of some payloads; a null has length 0."""
     _, offsets, data = chunk.buffers()
     bounds = np.frombuffer(offsets, np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
-    return np.frombuffer(data if data is not None else b"", np.uint8), bounds.astype(np.int64)
+    read_only = memoryview(b"" if data is None else data).toreadonly()  # some are not: one type, for the compiler
+    return np.frombuffer(read_only, np.uint8), bounds.astype(np.int64)
 
 
 class RowsOfFile:

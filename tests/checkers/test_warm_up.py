@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -16,10 +17,22 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = [
     ROOT,
     ROOT / "tests" / "support",
-    *(Path(__file__).parent / room for room in ("models", "kafka_log", "transactions")),
+    *(Path(__file__).parent / room for room in ("base", "models", "kafka_log", "transactions")),
 ]
 
+SIGNATURES = """
+import gc
+from checkers.kernels.jit import Kernel
+
+def signatures():
+    called = [k for k in gc.get_objects() if isinstance(k, Kernel) and "compiled" in vars(k)]
+    return {f"{k.__module__}.{k.__qualname__}{types}" for k in called for types in k.compiled.overloads}
+
+"""
+"""Kernels that Python called, with the types of their arguments."""
+
 JUDGE_ALL = """
+import json
 import sys
 from pathlib import Path
 from random import Random
@@ -27,7 +40,8 @@ from random import Random
 from checkers.kernels.compilations import watch_compiler
 
 with watch_compiler() as compiler:
-    import small_domain, test_containers, test_small_models, toy_kafka, toy_transactions
+    import numba
+    import small_domain, test_containers, test_small_models, test_values, toy_kafka, toy_transactions
     from bench.simulated import transaction_histories
     from checkers.catalog import CATALOG
     from checkers.base.checker import Budget
@@ -102,10 +116,13 @@ with watch_compiler() as compiler:
             check(history(what, rng, 60, 5, 0.05, lies), model)
     texts, together, _ = transaction_histories.smallest("rw-register", "G-single")
     check(transaction_histories.history(texts, together), "multi-register")
+    for model, text in test_values.IN_MODELS.items():
+        test_values.judged(folder, text.format("{:a 1}", "1.5"), model)
     without_kernels = {"semaphore:N", "mutex", "unique-ids", "fenced-lock", "leased-lock", "bank"}
     without_kernels |= {"bank-overdraft", "long-fork", "at-least-once-queue"}
     assert models == without_kernels, models
-print("\\n".join(compiler.names))
+called = {name for name in signatures() if name.startswith("checkers.")}
+print("\\n".join({*compiler.names, *called} - set(json.load(sys.stdin))))
 """
 
 
@@ -113,6 +130,7 @@ PREPARE_ALL = """
 import ast
 import importlib
 import inspect
+import json
 import pkgutil
 
 import checkers
@@ -148,30 +166,25 @@ assert "checkers.kernels.history.grammar.first_fault" in called, sorted(called)
 assert "checkers.kernels.history.text_rows._value" not in called, sorted(called)
 for name in GROUPS:
     compile_group(name)
-print("\\n".join(n for n, k in called.items() if "compiled" not in vars(k) or not k.compiled.overloads))
+missing = [n for n, k in called.items() if "compiled" not in vars(k) or not k.compiled.overloads]
+print(json.dumps([missing, sorted(signatures())]))
 """
 
 
-@pytest.fixture(scope="module")
-def unprepared() -> list[str]:
-    """Kernels that Python calls, and that set-up did not compile.  A fresh process: other tests compile more."""
-    command = [sys.executable, "-c", PREPARE_ALL]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
-
-
-def test_set_up_prepares_each_kernel_that_python_calls(unprepared: list[str]) -> None:
-    assert unprepared == []
-
-
-@pytest.mark.usefixtures("unprepared")
-def test_after_set_up_nothing_is_compiled(tmp_path: Path) -> None:
-    """In a fresh process, as a user's; what this one has compiled for other tests does not count."""
+def in_a_fresh_process(code: str, *words: str, given: str = "") -> str:
+    """Return what the code prints; what this process has compiled for other tests does not count."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, FOLDERS))}
-    command = [sys.executable, "-c", JUDGE_ALL, str(tmp_path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert (done.stdout.split(), done.returncode) == ([], 0), done.stderr
+    command = [sys.executable, "-c", SIGNATURES + code, *words]
+    done = subprocess.run(command, env=environment, input=given, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_after_set_up_nothing_is_compiled(tmp_path: Path) -> None:
+    """Machine code that other tests left in the cache does not count: the types of arguments are compared."""
+    unprepared, prepared = json.loads(in_a_fresh_process(PREPARE_ALL))
+    assert unprepared == []
+    assert in_a_fresh_process(JUDGE_ALL, str(tmp_path), given=json.dumps(prepared)) == "\n"
 
 
 def test_set_up_refuses_kernels_that_miss_a_planted_violation(monkeypatch: pytest.MonkeyPatch) -> None:
