@@ -21,6 +21,7 @@ KINDS: dict[str, Kind] = {
         disks.DAMAGE,
         membership.KIND,
         versions.KIND,
+        versions.UPGRADE,
         clock.KIND,
         combined.PAST,
         combined.SHORT,

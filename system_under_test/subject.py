@@ -6,7 +6,7 @@ A backend implements `Node`, through the agent on each node.  `system.System` is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -368,16 +368,34 @@ class Live(Protocol):
         ...
 
 
+async def _nothing() -> str:
+    return ""
+
+
 @dataclass(slots=True)
 class ServerVersions:
     """The versions of a system, between which its servers may change.
 
-    names: the first is that of every server at the start.  ordered, started: node -> the version of its next start, and
-    of its last one."""
+    names: oldest first, that of every server at the start.  ordered, started: node -> the version of its next start,
+    and of its last one.  left: node -> the version to which it returns.
+    ready: returns what is missing before another server may be spared, "" for nothing.
+    raise_levels: `System.upgraded`, due once all servers run the last version.  raised: it has been carried out.
+    """
 
     names: Sequence[str]
+    ready: Callable[[], Awaitable[str]] = _nothing
+    raise_levels: Callable[[], Awaitable[object]] = _nothing
     ordered: dict[str, str] = field(default_factory=dict)
     started: dict[str, str] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
+    raised: bool = False
+
+    def of(self, node: str) -> str:
+        return self.started.get(node, self.names[0])
+
+    def following(self, node: str) -> str | None:
+        """Return the version after that of a node; None if it runs the last one."""
+        return next(iter(self.names[self.names.index(self.of(node)) + 1 :]), None)
 
 
 class Members(Protocol):

@@ -228,8 +228,8 @@ class System:
     moments: name -> a regular expression of lines that a server prints when a fault may hurt: {"snapshot": "installing
         snapshot"}.  Cards may wait for them (docs/schedules.md); without any, for lines that are not usual.
     never_fsyncs: no fault waits for an fsync of a server.
-    versions: names of two versions, if one server may run the second while others run the first, and may go back:
-        `start` is to start `node.version`, and `needs` to bring both.
+    versions: names of versions, oldest first, if a server may run one while others run the one before, and may go
+        back: `start` is to start `node.version`, and `needs` to bring all.
     members: how its members change while it runs; None: they do not.
 
     Evidence:
@@ -345,6 +345,11 @@ class System:
         By default every live node must give a `status` where the system has one.
         """
         return await self._without_status(nodes)
+
+    async def upgraded(self, nodes: Sequence[OwnNode]) -> None:
+        """Raise what the cluster kept at the level of its first version: all servers run the last of `versions` now.
+
+        Raises OSError if it could not."""
 
     def live(self, node: OwnNode, started_monotonic_ns: int) -> Live:
         """Follow the trace and the log of a node while it runs.  Called only where `kraft_steps` is set."""

@@ -56,6 +56,9 @@ SERVER_TARGETS: Mapping[str, Target] = {
     "majority": Target("the smallest majority, drawn by the seed", servers_min=2),
     "all": Target("every server"),
 }
+EACH_SERVER: Mapping[str, Target] = {
+    f"{_NTH}{i}": Target(f"server number {i}", servers_min=i) for i in range(1, SERVERS_MAX + 1)
+}
 
 
 def servers_hit(target: str, scene: Scene) -> tuple[str, ...]:
@@ -112,10 +115,15 @@ def _restart_storm(rng: Random, servers: int) -> Sequence[FigureStep]:
     return [FigureStep("one", 2.0 * i, rng.uniform(0.2, 1.0), again=i > 0) for i in range(6)]
 
 
-def _rolling_restart(rng: Random, servers: int) -> Sequence[FigureStep]:
-    order = list(range(1, servers + 1))
+def one_after_another(rng: Random, servers: int, apart_s: float, hold_s: float) -> Sequence[FigureStep]:
+    """Hit each server once, in an order drawn by the seed."""
+    order = list(EACH_SERVER)[:servers]
     rng.shuffle(order)
-    return [FigureStep(f"{_NTH}{number}", 3.0 * place, 1.0) for place, number in enumerate(order)]
+    return [FigureStep(target, apart_s * place, hold_s) for place, target in enumerate(order)]
+
+
+def _rolling_restart(rng: Random, servers: int) -> Sequence[FigureStep]:
+    return one_after_another(rng, servers, apart_s=3.0, hold_s=1.0)
 
 
 def _stutter(target: str, *, again: bool) -> Figure:
@@ -146,8 +154,8 @@ def _clients(target: str, scene: Scene) -> Sequence[str]:
     return [scene.rng.choice(free)] if free else []
 
 
-def _nth(target: str, scene: Scene) -> Sequence[str]:
-    """Return the server of this number; none if it does not run."""
+def nth_server(target: str, scene: Scene) -> Sequence[str]:
+    """Return the server that a target of EACH_SERVER means; none if it does not run."""
     place = int(target.removeprefix(_NTH)) - 1
     return [server for server in scene.servers[place : place + 1] if server in scene.running]
 
@@ -222,10 +230,7 @@ KILL = Kind(
 STOP = Kind(
     name="stop",
     summary="server processes end in order (SIGTERM) and are started again",
-    targets={
-        **SERVER_TARGETS,
-        **{f"{_NTH}{i}": Target(f"server number {i}", servers_min=i) for i in range(1, SERVERS_MAX + 1)},
-    },
+    targets={**SERVER_TARGETS, **EACH_SERVER},
     deck=Deck(
         opening=(("leader", 6.0), ("minority", 5.0), ("leader", LEADER_HOLD_S[0])),
         rest=("one", "minority", "majority", "all", "leader", "leader-again", "rolling-restart"),
@@ -235,7 +240,7 @@ STOP = Kind(
         },
     ),
     needs=frozenset({PROCESSES}),
-    resolve=_resolving("stop", "stopped, started again at the heal", _nth),
+    resolve=_resolving("stop", "stopped, started again at the heal", nth_server),
     inject=each_node(lambda cluster, node, fault: cluster.stop(node)),
     orders=demands("dead", "running"),
     heal=restart_the_dead,

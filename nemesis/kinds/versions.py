@@ -1,23 +1,50 @@
-"""Versions as a fault: servers go on in another version of the system while the others keep theirs.
+"""Versions as faults: servers go on in the next version of the system while the others keep theirs.
 
-That is a rolling upgrade which stops half-way, and is taken back.  Each server ends in order, keeps its disk, and
-starts as the other version; at the heal it returns to the first one.  Only a minority is changed at a time, because
-many systems forbid the way back once all servers were upgraded.  A system states its `versions` if both ways are
-allowed; without them a run with this kind is refused.
+version   A server returns at the heal.  That is a rolling upgrade which stops half-way, and is taken back.  Only a
+          minority is changed at a time, because many systems forbid the way back once all servers were upgraded.
+upgrade   A server is down for a moment, starts in the next version, and stays in it.  Its figure takes one server after
+          another, round by round, until all run the last version; then the system raises what it kept at the old
+          level (`System.upgraded`).
+
+Each server ends in order and keeps its disk.  A system states its `versions`; without them a run with these kinds is
+refused.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
 from checkers.record.faults import MAY_DIE, Fault
 from nemesis.cluster import PROCESSES, VERSIONS, CannotInject, Cluster
-from nemesis.kind import FALSE, TRUE, Deck, Kind, Scene, Target, demands, each_node, readings_of
-from nemesis.kinds.processes import SERVER_TARGETS, process_fault, servers_hit
+from nemesis.kind import (
+    FALSE,
+    TRUE,
+    Deck,
+    Figure,
+    Kind,
+    Scene,
+    Target,
+    demands,
+    each_node,
+    readings_of,
+)
+from nemesis.kinds.processes import (
+    EACH_SERVER,
+    SERVER_TARGETS,
+    nth_server,
+    one_after_another,
+    process_fault,
+    servers_hit,
+)
+from system_under_test.subject import ServerVersions
 
-NAME = "version"
-_OTHER = "other version"
+_OTHER, _NEXT, _RAISED = "other version", "ordered version", "levels raised where due"
+_APART_S, _DOWN_S = 12.0, 3.0
+"""Seconds from one server of a rolling upgrade to the next one, and in which a server is down."""
+_READY_S_MAX, _LOOK_S = 30.0, 0.2
+"""Seconds in which the last server must be ready before levels are raised."""
 
 TARGETS: Mapping[str, Target] = {
     name: replace(SERVER_TARGETS[name], summary=summary, servers_min=3, hold_s=(4.0, 8.0))
@@ -29,53 +56,148 @@ TARGETS: Mapping[str, Target] = {
 }
 
 
+def _versions_of(cluster: Cluster) -> ServerVersions:
+    if cluster.versions is None:
+        raise CannotInject(cluster.lacks(VERSIONS))
+    return cluster.versions
+
+
+def _following(versions: ServerVersions, node: str) -> str:
+    if (following := versions.following(node)) is None:
+        raise CannotInject(f"{node} runs {versions.names[-1]}, the last version")
+    return following
+
+
+async def _end(cluster: Cluster, node: str) -> None:
+    try:
+        await cluster.stop(node)
+    except OSError:
+        await cluster.kill(node)
+
+
+# ---- there and back ------------------------------------------------------------------------------------------------
+
+
 def _resolve(target: str, scene: Scene) -> Fault | None:
-    """None while another change of versions is under way: a majority keeps the first version."""
+    """None while another change of versions is under way: a majority keeps its version."""
     nodes = () if scene.avoid else servers_hit(target, scene)
-    fault = process_fault(NAME, target, nodes, "stopped and started in another version, and back at the heal")
+    fault = process_fault("version", target, nodes, "stopped and started in another version, and back at the heal")
     return None if fault is None else replace(fault, settings={MAY_DIE: True})
 
 
-async def _change(cluster: Cluster, node: str, *, other: bool) -> None:
-    """Restart a server in this version unless it runs in it."""
-    versions = cluster.versions
-    if versions is None:
-        raise CannotInject(cluster.lacks(VERSIONS))
-    wanted = versions.names[int(other)]
-    if versions.started.get(node) != wanted:
-        versions.ordered[node] = wanted
-        try:
-            await cluster.stop(node)
-        except OSError:
-            await cluster.kill(node)
+async def _go(cluster: Cluster, node: str, fault: Fault) -> None:
+    versions = _versions_of(cluster)
+    if node not in versions.left:
+        following = _following(versions, node)
+        versions.left[node] = versions.of(node)
+        versions.ordered[node] = following
+        await _end(cluster, node)
     if await cluster.state(node) == "dead":
         await cluster.restart(node)
 
 
-async def _upgrade(cluster: Cluster, node: str, fault: Fault) -> None:
-    await _change(cluster, node, other=True)
-
-
 async def _return(cluster: Cluster, node: str, fault: Fault) -> None:
-    await _change(cluster, node, other=False)
+    versions = _versions_of(cluster)
+    if node in versions.left:
+        versions.ordered[node] = versions.left.pop(node)
+        if versions.of(node) != versions.ordered[node]:
+            await _end(cluster, node)
+    if await cluster.state(node) == "dead":
+        await cluster.restart(node)
 
 
 async def _look(cluster: Cluster, node: str, fault: Fault) -> Mapping[str, float]:
-    versions = cluster.versions
-    return {_OTHER: float(versions is not None and versions.started.get(node) == versions.names[1])}
+    versions = _versions_of(cluster)
+    return {_OTHER: float(versions.of(node) != versions.left.get(node, versions.ordered.get(node)))}
 
 
 KIND = Kind(
-    name=NAME,
+    name="version",
     summary="servers go on in another version of the system, and return to theirs",
     targets=TARGETS,
     deck=Deck(opening=(("one", 7.0), ("leader", 6.0)), rest=tuple(TARGETS)),
     needs=frozenset({VERSIONS, PROCESSES}),
     resolve=_resolve,
-    inject=each_node(_upgrade),
+    inject=each_node(_go),
     heal=each_node(_return),
     orders=demands(
         "running", "running", values=lambda fault: {_OTHER: TRUE}, healed_values=lambda fault: {_OTHER: FALSE}
     ),
     measure=readings_of(_look),
+)
+
+
+# ---- for good ------------------------------------------------------------------------------------------------------
+
+
+def _resolve_upgrade(target: str, scene: Scene) -> Fault | None:
+    nodes = () if scene.avoid else nth_server(target, scene)
+    return process_fault("upgrade", "one", nodes, "stopped, and started in the next version at the heal")
+
+
+async def _missing(cluster: Cluster) -> str:
+    """Return why no server may be upgraded now, "" if one may."""
+    versions = _versions_of(cluster)
+    if versions.left:
+        return f"{', '.join(sorted(versions.left))} had gone on in another version"
+    return await versions.ready()
+
+
+async def _take_down(cluster: Cluster, node: str, fault: Fault) -> None:
+    versions = _versions_of(cluster)
+    if versions.ordered.get(node, versions.of(node)) == versions.of(node):
+        following = _following(versions, node)
+        if missing := await _missing(cluster):
+            raise CannotInject(f"no server could be spared: {missing}")
+        versions.ordered[node] = following
+    await _end(cluster, node)
+
+
+async def _bring_up(cluster: Cluster, node: str, fault: Fault) -> None:
+    """Start the server; once all run the last version, let the system raise its levels.  Raises OSError."""
+    versions = _versions_of(cluster)
+    if await cluster.state(node) == "dead":
+        await cluster.restart(node)
+    if not versions.raised and _all_upgraded(cluster):
+        for _ in range(round(_READY_S_MAX / _LOOK_S)):
+            if not await versions.ready():
+                break
+            await asyncio.sleep(_LOOK_S)
+        await versions.raise_levels()
+        versions.raised = True
+
+
+def _all_upgraded(cluster: Cluster) -> bool:
+    versions = _versions_of(cluster)
+    return not versions.left and {versions.of(server) for server in cluster.servers} == {versions.names[-1]}
+
+
+async def _look_at_upgrade(cluster: Cluster, node: str, fault: Fault) -> Mapping[str, float]:
+    versions = _versions_of(cluster)
+    as_ordered = versions.of(node) == versions.ordered.get(node)
+    return {_NEXT: float(as_ordered), _RAISED: float(versions.raised or not _all_upgraded(cluster))}
+
+
+_ROLLING = "rolling-upgrade"
+UPGRADE = Kind(
+    name="upgrade",
+    summary="one server after another is stopped, and goes on in the next version of the system",
+    targets=EACH_SERVER,
+    deck=Deck(
+        opening=((_ROLLING, _APART_S),),
+        rest=(_ROLLING,),
+        figures={
+            _ROLLING: Figure(
+                f"one server after another, every {_APART_S:g} s",
+                lambda rng, servers: one_after_another(rng, servers, _APART_S, _DOWN_S),
+            )
+        },
+    ),
+    needs=frozenset({VERSIONS, PROCESSES}),
+    resolve=_resolve_upgrade,
+    inject=each_node(_take_down),
+    heal=each_node(_bring_up),
+    orders=demands("dead", "running", healed_values=lambda fault: {_NEXT: TRUE, _RAISED: TRUE}),
+    measure=readings_of(_look_at_upgrade),
+    ready=_missing,
 )

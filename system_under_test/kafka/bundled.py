@@ -37,11 +37,9 @@ _FAULTS = r"Encountered [a-z ]+ fault: (?:Error loading metadata|Error generatin
 DUMPED = "read-by-kafka"
 """Folder of a node's logs: files of a bundled controller, and what Kafka's own tool reads in them."""
 _FILES = f"$(ls -d {{0}}/{DUMPED}/*.log {{0}}/{DUMPED}/*.checkpoint 2>/dev/null | paste -sd,)"
-_DUMP = " || ".join(
-    java(f"{package}.DumpLogSegments --cluster-metadata-decoder --files {_FILES} > {{0}}/{DUMPED}/dump.txt")
-    for package in ("org.apache.kafka.tools", "kafka.tools")  # since 4.3, and before
-)
 _COPY = "rm -rf {0}/%s; mkdir -p {0}/%s; cp {1}/*.log {0}/%s; cp {1}/*.checkpoint {0}/%s; " % ((DUMPED,) * 4)
+_PACKAGES = "org.apache.kafka.tools", "kafka.tools"
+"""Of DumpLogSegments: since 4.3, and before."""
 _DUMP_S = 60.0
 _BUNDLED = {**Kraft.bugs, **KraftBrokers.bugs}
 
@@ -53,7 +51,7 @@ def _lost(name: str) -> Bug:
 
 
 class KafkaBrokers(Kafka):
-    """Settings (`--set`), besides `version`, `home`, `properties`, `flush` and `group_protocol` of `kafka`:
+    """Settings (`--set`), besides `version`, `home`, `versions`, `properties`, `flush` and `group_protocol` of `kafka`:
 
     min_insync: `min.insync.replicas` of the topics.
     """
@@ -64,7 +62,10 @@ class KafkaBrokers(Kafka):
     complaints = rf"{Kafka.complaints}|{_FAULTS}|^(?:cannot start: |Traceback ).*"
     bugs: Mapping[str, Bug] = {name: _lost(name) for name in _SHOWN_BY}
     parameters: Mapping[str, str | float] = {
-        **{name: Kafka.parameters[name] for name in ("version", "home", "properties", "flush", "group_protocol")},
+        **{
+            name: Kafka.parameters[name]
+            for name in ("version", "home", "versions", "properties", "flush", "group_protocol")
+        },
         "min_insync": 1.0,
     }
 
@@ -125,7 +126,7 @@ class KafkaMixed(KafkaBrokers):
         if (missing := await super().caught_up(nodes)) is None:
             for node in nodes:
                 if self._is_bundled(node.index, len(self.nodes)):
-                    words = (_COPY + _DUMP).format(node.log_dir, self.logs[METADATA])
+                    words = (_COPY + _dump(node.version)).format(node.log_dir, self.logs[METADATA])
                     await node.run(words, timeout_s=_DUMP_S)
         return missing
 
@@ -149,6 +150,12 @@ class KafkaMixed(KafkaBrokers):
             count, differs = same_bytes(*folders)
             missing = None if count or differs else "their logs have no batch in common"
             yield _row(f"{node}, {other}", "batches of equal bytes", count, differs, missing)
+
+
+def _dump(version: str) -> str:
+    """Return the line that reads the copied files."""
+    words = "DumpLogSegments --cluster-metadata-decoder --files"
+    return " || ".join(java(f"{each}.{words} {_FILES} > {{0}}/{DUMPED}/dump.txt", version) for each in _PACKAGES)
 
 
 def _row(

@@ -1,4 +1,6 @@
-"""The Java archives of Kafka: those of a release from Maven Central, or those that somebody built.
+"""The Java archives of Kafka: those of releases from Maven Central, or those that somebody built.
+
+The archives of several releases lie in a folder each, named after the release.
 
 A Java class-data archive of the classes that a start loads is made once for each set of archives.  With it a process
 starts with 40 % less CPU time, which counts where several start at once.
@@ -7,6 +9,7 @@ starts with 40 % less CPU time, which counts where several start at once.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from system_under_test.subject import Artefact, Jars
@@ -22,7 +25,7 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 <modelVersion>4.0.0</modelVersion><groupId>krucible</groupId><artifactId>jars</artifactId><version>1</version>
 <dependencies>{}</dependencies></project>
 """
-_COPY = ("mvn", "--batch-mode", "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=jars")
+_COPY = ("mvn", "--batch-mode", "dependency:copy-dependencies", "-DincludeScope=runtime")
 _PREPARE = f"""
 home=$(mktemp -d) && cd "$home" && port=$((20000 + RANDOM % 10000)) && trap 'rm -rf "$home"' EXIT || exit 1
 cat > server.properties <<END
@@ -47,8 +50,7 @@ java {JVM} -XX:ArchiveClassesAtExit="{JARS}/{ARCHIVE}" -Dlog4j2.configurationFil
 for _ in $(seq 300); do grep -q "Kafka Server started" log && break; sleep 0.2; done
 kill $!; wait $!
 """
-
-
+_PREPARE_EACH = f'for KRUCIBLE_JARS in "{JARS}"/*/; do ({_PREPARE}); done'
 _BUILT = ("*/build/dependant-libs-*", "*/build/libs", "*/*/build/libs")
 
 
@@ -62,11 +64,25 @@ def jars_of(version: str, home: str) -> Jars:
     home = home or ("" if version else os.environ.get(HOME, ""))
     if home:
         return Jars(folders=_folders(Path(home).expanduser()), prepare=_PREPARE)
-    wanted = [f"org.apache.kafka:{name}:{version or VERSION}" for name in ("kafka_2.13", "kafka-tools")]
+    return Jars(_made(version or VERSION), prepare=_PREPARE)
+
+
+def jars_of_all(versions: Sequence[str]) -> Jars:
+    """Return the archives of several releases, each in a folder of its name."""
+    each = [_made(version, f"/{version}") for version in versions]
+    commands = tuple(command for one in each for command in one.commands)
+    files = {path: text for one in each for path, text in one.files.items()}
+    return Jars(Artefact(f"Kafka {', '.join(versions)}", commands, "jars", files), prepare=_PREPARE_EACH)
+
+
+def _made(version: str, folder: str = "") -> Artefact:
+    """Return how Maven fetches a release.  folder: of its archives, below that of all."""
+    wanted = [f"org.apache.kafka:{name}:{version}" for name in ("kafka_2.13", "kafka-tools")]
     wanted += [f"org.apache.logging.log4j:{name}:{LOG4J_VERSION}" for name in ("log4j-core", "log4j-slf4j-impl")]
-    dependencies = [_DEPENDENCY.format(*each.split(":")) for each in wanted]
-    pom = {"pom.xml": _POM.format("".join(dependencies))}
-    return Jars(Artefact(f"Kafka {version or VERSION}", (_COPY,), "jars", pom), prepare=_PREPARE)
+    text = _POM.format("".join(_DEPENDENCY.format(*each.split(":")) for each in wanted))
+    pom = f"{version}.xml" if folder else "pom.xml"
+    command = (*_COPY, f"--file={pom}", f"-DoutputDirectory=jars{folder}")
+    return Artefact(f"Kafka {version}", (command,), "jars", {pom: text})
 
 
 def _folders(home: Path) -> tuple[str, ...]:

@@ -58,6 +58,7 @@ class KafkaProcess:
     replicas: replication factor of the internal topics.
     settings: properties that take the place of those here, or come beside them.
     format_options: of Kafka's `StorageTool format`, such as "--release-version 4.0".
+    version: of the archives it runs from, where there are several.
     """
 
     node_id: int
@@ -67,6 +68,7 @@ class KafkaProcess:
     replicas: int = 3
     settings: Mapping[str, object] = field(default_factory=dict)
     format_options: Sequence[str] = ()
+    version: str = ""
 
     async def command(self, node: OwnNode) -> str:
         """Write the configuration, and return the command that formats the folder once and runs the process.
@@ -77,10 +79,10 @@ class KafkaProcess:
         await node.write(file, self.properties(node.address, node.data_dir))
         await node.write("log4j2.yaml", LOG4J)
         options = shlex.join(["--cluster-id", CLUSTER_ID, "--config", file, *self.format_options])
-        form = java(f"kafka.tools.StorageTool format {options}")
+        form = java(f"kafka.tools.StorageTool format {options}", self.version)
         meta = f"{self.folder}/meta.properties"
         once = f"[ -s {meta} ] || {{ {form} && sync {self.folder}/* {self.folder} .; }}"
-        return f"{{ {once}; }} && exec {java(f'kafka.Kafka {file}')}"
+        return f"{{ {once}; }} && exec {java(f'kafka.Kafka {file}', self.version)}"
 
     def properties(self, address: str, data_dir: str) -> str:
         """Return the text of its configuration file."""
@@ -108,7 +110,10 @@ class KafkaProcess:
         return "".join(f"{name}={value}\n" for name, value in every.items())
 
 
-def java(words: str) -> str:
-    """Return a line for the shell that runs a class of Kafka.  It uses the class-data archive if that fits."""
-    archive = f'-XX:SharedArchiveFile="{JARS}/{ARCHIVE}" -Xlog:disable -Xlog:all=error:stderr'
-    return f'java {JVM} {archive} -Dlog4j2.configurationFile=log4j2.yaml -cp "{JARS}/*" {words}'
+def java(words: str, version: str = "") -> str:
+    """Return a line for the shell that runs a class of Kafka.  It uses the class-data archive if that fits.
+
+    version: of the archives, where there are several (`jars.jars_of_all`)."""
+    jars = f"{JARS}/{version}" if version else JARS
+    archive = f'-XX:SharedArchiveFile="{jars}/{ARCHIVE}" -Xlog:disable -Xlog:all=error:stderr'
+    return f'java {JVM} {archive} -Dlog4j2.configurationFile=log4j2.yaml -cp "{jars}/*" {words}'

@@ -9,15 +9,16 @@ krucible run --subject kafka --set 'properties=num.io.threads:4 unclean.leader.e
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from system_under_test.client import Client
 from system_under_test.kafka.client import OFFSETS_OUTSIDE, KafkaClient
 from system_under_test.kafka.groups import COMMIT_FIRST
-from system_under_test.kafka.jars import jars_of
+from system_under_test.kafka.jars import jars_of, jars_of_all
 from system_under_test.kafka.offsets import OFFSETS
-from system_under_test.kafka.process import BROKER_PORT, CONTROLLER_PORT, KafkaProcess
+from system_under_test.kafka.process import BROKER_PORT, CONTROLLER_PORT, KafkaProcess, java
 from system_under_test.kafka.records import READ_UNCOMMITTED
 from system_under_test.kafka.topics import UNMARKED_READS
 from system_under_test.kafka.wire import BROKERS_APART, node_of, partitions_on
@@ -82,6 +83,8 @@ BUGS = (
         workloads=("kafka-admin",),
     ),
 )
+UPGRADE_S = 30.0
+"""Limit of Kafka's tool that raises levels of features."""
 _ALWAYS = 1
 _NEVER = (1 << 63) - 1
 
@@ -90,6 +93,7 @@ class Kafka(System):
     """Settings (`--set`):
 
     version: a release on Maven Central.  home: a Kafka that you have (`jars.jars_of`).
+    versions: releases, oldest first and with spaces between, through which faults upgrade one node after another.
     controllers: "together" with brokers in one process each, or "apart" in processes of their own.
     release, features: what the cluster is formatted with: `--release-version`, and NAME:LEVEL with spaces between.
     properties: of all processes, NAME:VALUE with spaces between.
@@ -110,6 +114,7 @@ class Kafka(System):
     parameters: Mapping[str, str | float] = {
         "version": "",
         "home": "",
+        "versions": "",
         "controllers": TOGETHER,
         "release": "",
         "features": "",
@@ -120,8 +125,13 @@ class Kafka(System):
 
     @property
     def needs(self) -> Needs:  # type: ignore[override]
-        jars = jars_of(str(self._setting("version")), str(self._setting("home")))
+        one = str(self._setting("version")), str(self._setting("home"))
+        jars = jars_of_all(self.versions) if self.versions else jars_of(*one)
         return Needs(debian=("openjdk-17-jre-headless",), wheels=("confluent-kafka==2.16.1",), jars=jars)
+
+    @property
+    def versions(self) -> Sequence[str]:  # type: ignore[override]
+        return str(self._setting("versions")).split()
 
     @property
     def processes(self) -> Sequence[str]:  # type: ignore[override]
@@ -136,6 +146,12 @@ class Kafka(System):
         for name, words in CHOICES.items():
             if name in self.parameters and (word := self._setting(name)) not in words:
                 raise ValueError(f"--set {name} of {self.name} takes {' or '.join(words)}, not {word!r:.60}")
+        if self.versions and (self._setting("version") or self._setting("home")):
+            raise ValueError(f"--set versions of {self.name} names all releases: give no version and no home")
+        if wrong := [name for name in self.versions if not re.fullmatch(r"\d+\.\d+\.\d+", name)]:
+            raise ValueError(
+                f"--set versions of {self.name} takes releases such as '4.3.1 4.4.0', not {wrong[0]!r:.60}"
+            )
         for name in {"features", "properties"} & self.parameters.keys():
             pairs(name, str(self._setting(name)))
 
@@ -167,6 +183,7 @@ class Kafka(System):
                 **pairs("properties", str(self._setting("properties"))),
             },
             format_options=self._format_options(),
+            version=node.version,
         )
 
     def _format_options(self) -> Sequence[str]:
@@ -198,8 +215,24 @@ class Kafka(System):
         _, leader = max(known, default=(0, -1))
         return node_of(leader) if leader > 0 else None
 
+    async def ready(self, nodes: Sequence[OwnNode]) -> str | None:
+        return await self._out_of_sync(nodes)
+
     async def caught_up(self, nodes: Sequence[OwnNode]) -> str | None:
-        """Return None once the broker of each live node is an in-sync replica wherever it is a replica."""
+        return await self._out_of_sync(nodes)
+
+    async def upgraded(self, nodes: Sequence[OwnNode]) -> None:
+        """Finalize the levels of all features of the last release, as an operator does."""
+        version = self.versions[-1]
+        release = version.rpartition(".")[0]
+        tool = f"org.apache.kafka.tools.FeatureCommand --bootstrap-server {nodes[0].address}:{BROKER_PORT}"
+        done = await nodes[0].run(java(f"{tool} upgrade --release-version {release}", version), timeout_s=UPGRADE_S)
+        if done.status != 0:
+            words = (done.stdout + done.stderr).decode(errors="replace").strip().splitlines()
+            raise OSError(f"{nodes[0].name}: the levels of {release} were refused: {' | '.join(words)[-300:]}")
+
+    async def _out_of_sync(self, nodes: Sequence[OwnNode]) -> str | None:
+        """Return None once the broker of each of these nodes is an in-sync replica wherever it is a replica."""
         for node in nodes:
             if (topics := await partitions_on(node, BROKER_PORT)) is None:
                 return f"the broker of {node.name} does not answer"

@@ -124,7 +124,7 @@ class Subject:
         self.notices_damage: Mapping[str, str] = system.notices_damage
         self.processes: Mapping[str, str] = named_processes(system.processes)
         self.bugs: Mapping[str, Bug] = system.bugs
-        self.versions = versions_of(system)
+        self.versions = self._versions()
         self.simulated = system.simulated
         self.members, self.moments = system.members, system.moments
         self.declares = _declared(system, self._client)
@@ -164,7 +164,7 @@ class Subject:
         self.system.check_settings()
         self._note_needs(self.system.needs)
         self.processes = named_processes(self.system.processes)
-        self.versions = versions_of(self.system)
+        self.versions = self._versions()
 
     def live(self, node: Node, started_monotonic_ns: int) -> Live:
         """Follow a node of a system with `kraft_steps` while it runs."""
@@ -225,6 +225,18 @@ class Subject:
             return ""
         there = f"the commands of {', '.join(sorted(started))}" if started else "one command without a name"
         return f"{there}, and `processes` names {missing[0]}: return {{{missing[0]!r}: command, …}}"
+
+    def _versions(self) -> ServerVersions | None:
+        if len(self.system.versions) < 2:
+            return None
+
+        async def ready() -> str:
+            return await self.ready([own.node for own in self._nodes.values()]) or ""
+
+        async def raise_levels() -> None:
+            await self._called("upgraded", self.system.upgraded(list(self._nodes.values())))
+
+        return ServerVersions(tuple(self.system.versions), ready, raise_levels)
 
     async def status(self, node: Node) -> NodeStatus | None:
         own = self._nodes.get(node.name)
@@ -618,10 +630,6 @@ def _is_go(program: Path) -> bool:
             return False
         with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as whole:
             return whole.find(_GO) >= 0
-
-
-def versions_of(system: System) -> ServerVersions | None:
-    return ServerVersions(tuple(system.versions)) if len(system.versions) > 1 else None
 
 
 def _functions(kind: type[Client]) -> frozenset[str]:

@@ -175,7 +175,7 @@ def ensure_image(
                     "-c",
                     f"cd /{_JARS} && export KRUCIBLE_JARS=/{_JARS} && ({needs.jars.prepare}); true",
                 ]
-                content = {path.name: path.read_bytes() for path in jars.glob("*.jar")}
+                content = {str(path.relative_to(jars)): path.read_bytes() for path in jars.rglob("*.jar")}
                 _add_layer(client, (below, base), _JARS, content, stop, prepare)
                 remove_unused(client, keep=base)
             if not has_image(client, site):

@@ -33,9 +33,9 @@ def test_clean_systems_meet_every_kind_of_fault_that_fits_alone_and_all_at_once(
         check_spec(spec)
         assert lacking(spec, "namespaces") == ""
     met = {system: {spec.nemesis for spec in specs if spec.subject == system} for system in ("kraft", "etcd")}
-    assert set(KINDS) - met["kraft"] == {"membership", "version"}
-    assert set(KINDS) - met["etcd"] == {"clock", "version"}
-    assert ",".join(kind for kind in KINDS if kind not in ("clock", "version")) in met["etcd"]
+    assert set(KINDS) - met["kraft"] == {"membership", "version", "upgrade"}
+    assert set(KINDS) - met["etcd"] == {"clock", "version", "upgrade"}
+    assert ",".join(kind for kind in KINDS if kind not in ("clock", "version", "upgrade")) in met["etcd"]
     assert {spec.nodes for spec in specs} == {3, 4, 5}
 
 

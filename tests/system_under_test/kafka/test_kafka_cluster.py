@@ -18,7 +18,7 @@ from harness.registry import check_names, load_subject, load_workload
 from harness.spec import Spec, WrongSpec
 from system_under_test.client import Outcome, Request
 from system_under_test.kafka.jars import HOME, jars_of
-from system_under_test.kafka.process import KafkaProcess
+from system_under_test.kafka.process import KafkaProcess, java
 from system_under_test.own.subject import Subject
 from workloads.kafka import AssignedConsumer
 
@@ -46,6 +46,18 @@ def test_a_version_comes_from_maven_and_a_home_from_its_folders(
         jars_of("", str(built[1]))
 
 
+def test_releases_to_upgrade_through_come_into_a_folder_each() -> None:
+    subject = load_subject(Spec(subject="kafka-mixed", set="versions=4.3.1 4.4.0"))
+    assert subject.versions is not None and [*subject.versions.names] == ["4.3.1", "4.4.0"]
+    made = subject.needs.jars.made
+    assert made is not None and [*made.files] == ["4.3.1.xml", "4.4.0.xml"]
+    assert [command[-1] for command in made.commands] == [f"-DoutputDirectory=jars/{v}" for v in ("4.3.1", "4.4.0")]
+    assert '-cp "$KRUCIBLE_JARS/4.4.0/*" kafka.Kafka' in java("kafka.Kafka", "4.4.0")
+    for wrong, words in (("versions=4.3.1 4.4.0,version=4.4.0", "no version"), ("versions=4.3 4.4.0", "not '4.3'")):
+        with pytest.raises(WrongSpec, match=words):
+            load_subject(Spec(subject="kafka", set=wrong))
+
+
 def test_a_folder_without_kafka_is_refused_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(WrongSpec, match="name an unpacked release"):
         check_names(Spec(subject="kafka", workload="kafka-queue", set=f"home={tmp_path}"))
@@ -69,7 +81,7 @@ async def test_a_controller_has_the_number_of_its_node(spec: tuple[str, str]) ->
     nodes = [SimpleNamespace(index=index, name=f"n{index + 1}", address=f"198.18.0.1{index}") for index in range(3)]
     for node in nodes:
         node.data_dir, node.trace_dir, node.path, node.python = "/disk", "/trace", "/disk/{}".format, ["python3"]
-        node.write = write
+        node.write, node.version = write, ""
     subject = load_subject(Spec(subject=spec[0], set=spec[1]))
     assert isinstance(subject, Subject)
     commands = await subject.system.start(nodes[1], nodes)  # type: ignore[arg-type]
