@@ -20,6 +20,12 @@ LIMIT_MS = 5000
 
 
 OFFSETS_OUTSIDE = "offsets-outside"
+NO_GUESS = {"auto.offset.reset": "error"}
+"""A member of a group that processes in transactions never begins where nobody committed.
+
+librdkafka 2.16 begins there although an offset is committed, if the group deals its partitions anew while the library
+asks for an offset that an open transaction is about to replace: with "earliest" it would process all records again.
+"""
 
 
 class NeverCommitted(Exception):
@@ -71,8 +77,11 @@ class KafkaClient(GroupsClient, TopicsClient, OffsetsClient):
         return [["send", key, [offsets[value], value]] for _, key, value in steps]
 
     def create_processed(self, key: str) -> None:
-        """Create a topic, and that of the results."""
+        """Create a topic, and that of the results.  The group begins at its first record (`NO_GUESS`)."""
+        from confluent_kafka import TopicPartition
+
         self.create_consumed(key)
+        self.made["observer"].commit(offsets=[TopicPartition(key, 0, 0)], asynchronous=False)
         self.create_transacted(_results_of(key))
 
     def send_to_process(self, key: str, value: int) -> None:
@@ -80,13 +89,17 @@ class KafkaClient(GroupsClient, TopicsClient, OffsetsClient):
 
     def process_records(self) -> None:
         """Consume some records as a member of the group, and send each on.  Now and then it crashes before the end."""
-        from confluent_kafka import TopicPartition
+        from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
         if "member" not in self.made:
             topics = self._admin.list_topics(timeout=ATTEMPT_MS / 1000).topics
-            self.subscribe_topics(sorted(name for name in topics if _results_of(name) in topics))
+            self._subscribe(sorted(name for name in topics if _results_of(name) in topics), NO_GUESS)
         member, producer = self.made.pop("member"), self.made.pop("transactional", None)
-        records = [message for message in member.consume(RECORDS_MAX, POLL_S) if message.error() is None]
+        messages = member.consume(RECORDS_MAX, POLL_S)
+        for error in filter(None, (message.error() for message in messages)):
+            if error.code() == KafkaError._AUTO_OFFSET_RESET:
+                raise KafkaException(error)
+        records = [message for message in messages if message.error() is None]
         if records:
             producer = producer or self._new_producer()
             producer.begin_transaction()

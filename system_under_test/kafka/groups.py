@@ -30,6 +30,11 @@ class GroupsClient(RecordsClient):
         self._committed(key)
 
     def subscribe_topics(self, keys: list[str]) -> list[str]:
+        self._subscribe(keys, {})
+        return keys
+
+    def _subscribe(self, keys: list[str], settings: dict[str, Any]) -> None:
+        """Make this process a member of the group.  settings: of the library, in place of those here."""
         from confluent_kafka import Consumer
 
         protocol = self.settings.get("group_protocol", "classic")
@@ -37,7 +42,7 @@ class GroupsClient(RecordsClient):
         if protocol == "classic":
             of_protocol |= {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500}
             of_protocol["partition.assignment.strategy"] = "roundrobin"
-        consumer = Consumer({**self._of_group, **of_protocol, "enable.partition.eof": False})
+        consumer = Consumer({**self._of_group, **of_protocol, "enable.partition.eof": False, **settings})
         moved: list[str] = []
 
         def note(_: Any, partitions: list[Any]) -> None:
@@ -45,7 +50,6 @@ class GroupsClient(RecordsClient):
 
         consumer.subscribe(keys, on_assign=note, on_revoke=note)
         self.made.update({"member": consumer, "moved": moved, "moved before": []})
-        return keys
 
     def poll_subscribed(self, key: str, offset: int) -> list[Any]:
         """Return the next records of this member, and the partitions that came or went since the poll before the last.

@@ -131,6 +131,24 @@ def test_only_the_planted_bug_commits_what_nobody_processed(
     assert len(member.commits) == commits
 
 
+def test_a_member_that_was_shown_no_committed_offset_processes_nothing(
+    client: KafkaClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka may overlook the offset that is committed; from the first record on, all would be processed twice."""
+    settings: dict[str, Any] = {}
+    lost = SimpleNamespace(error=lambda: confluent_kafka.KafkaError(confluent_kafka.KafkaError._AUTO_OFFSET_RESET))
+    member = SimpleNamespace(subscribe=lambda *_, **__: None, consume=lambda *_: [message("k0", 0, 7), lost])
+    monkeypatch.setattr(confluent_kafka, "Consumer", lambda given: (settings.update(given), member)[1])
+    client.made["admin"] = SimpleNamespace(
+        list_topics=lambda **_: SimpleNamespace(topics={"k0": None, "k0-results": None})
+    )
+    producer = client.made["transactional"] = PlayedProducer("")
+    with pytest.raises(confluent_kafka.KafkaException, match="AUTO_OFFSET_RESET"):
+        client.process_records()
+    assert settings["auto.offset.reset"] == "error"
+    assert producer.steps == [] and "member" not in client.made, "the next member asks anew"
+
+
 def test_a_partition_that_moved_is_named_in_two_answers(client: KafkaClient) -> None:
     client.made.update({"member": PlayedMember(), "moved": ["k0"], "moved before": []})
     assert [client.poll_subscribed("k0", 0)[1:] for _ in range(3)] == [[["rebalance", ["k0"]]]] * 2 + [[]]
