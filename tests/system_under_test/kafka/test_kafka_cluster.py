@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -125,12 +126,45 @@ def test_a_consumer_goes_on_behind_what_an_answer_showed() -> None:
     assert load_workload(Spec(subject="kafka", workload="kafka-queue")).wrong_request(Request("poll", "k0", 3)) == ""
 
 
+def run_small(*words: str) -> str:
+    """Return what a valid run prints."""
+    return of_module("harness", "run", *words, "--all", *NO_SPARK)
+
+
+def of_module(*words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, check=False, timeout=900
+    )
+    if "cannot be made: mvn" in done.stderr + done.stdout:
+        pytest.skip("no registry answers")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 def _missing() -> str:
     if not os.environ.get(HOME) and shutil.which("mvn") is None:
         return f"neither {HOME} nor Maven is there"
     if shutil.which("java") is None:
         return "no Java"
     return backend.why_unavailable() or ""
+
+
+@pytest.mark.nightly
+@pytest.mark.namespaces
+@pytest.mark.skipif(bool(_missing()), reason=_missing())
+def test_a_node_goes_on_in_the_next_release_and_the_levels_rise(tmp_path: Path) -> None:
+    words = ["--subject", "kafka", "--workload", "kafka-queue", "--set", "versions=4.3.1 4.4.0", "--nodes", "1"]
+    words += ["--nemesis", "upgrade", "--backend", "namespaces", "--seed", "3", "--rate", "4", "--keys", "2"]
+    words += ["--time-limit", "26", "--concurrency", "8", "--op-timeout", "10", "--holds", "1"]
+    printed = run_small(*words, "--waive", "rate,operations,concurrency,elections", "--results", str(tmp_path))
+    assert "valid  kafka-read-to-end" in printed and "valid  vacuity" in printed
+    (log,) = tmp_path.glob("*/*/nodes/n1/server.log")
+    assert re.findall(r"Kafka version: (\S+)", log.read_text()) == ["4.3.1", "4.4.0"]
+    copies = sorted(tmp_path.glob("*/*/nodes/n1/copies/*/kafka"))
+    levels = re.findall(
+        r"name='metadata.version', level=(\d+)", of_module("system_under_test.kraft", "dump", str(copies[-1]))
+    )
+    assert len(levels) == 2 and int(levels[0]) < int(levels[1])
 
 
 @pytest.mark.namespaces
@@ -162,19 +196,8 @@ def test_a_workload_runs(tmp_path: Path, subject: str, nodes: str, workload: str
         "3",
     ]
     words += ["--rate", "4", "--time-limit", "8", "--keys", "2", "--concurrency", "8", "--results", str(tmp_path)]
-    words += ["--op-timeout", "10", "--waive", "rate,operations,concurrency", "--all", *NO_SPARK]
-    done = subprocess.run(
-        [sys.executable, "-m", "harness", "run", *words],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-    )
-    if "cannot be made: mvn" in done.stderr + done.stdout:
-        pytest.skip("no registry answers")
-    assert done.returncode == 0, done.stdout + done.stderr
+    printed = run_small(*words, "--op-timeout", "10", "--waive", "rate,operations,concurrency")
     for checker in load_workload(Spec(subject=subject, workload=workload)).checkers:
-        assert f"valid  {checker}" in done.stdout
+        assert f"valid  {checker}" in printed
     shown = "two-implementations" if subject == "kafka-mixed" else "partition-chain"
-    assert f"valid  {shown}" in done.stdout
+    assert f"valid  {shown}" in printed
