@@ -105,12 +105,12 @@ _DEMANDS = Demands(servers=_NODES, nodes=True, logs=True, traces=True, elections
 
 
 def load_kernels(checkers: Sequence[Checker] | None = None) -> Verdicts:
-    """Judge the few rows; the caller checks the verdicts (a stale read among them).
+    """Load the kernels that judge a sealed run, by judging a few rows.
 
+    The caller checks the verdicts (a stale read among them).
     checkers: those that judge; None: those of a run of registers, for which a user waits.
     """
     chosen = select({"history", "logs", "traces", "nodes"}, ("linearizability",)) if checkers is None else checkers
-    load_reading_kernels()
     with tempfile.TemporaryDirectory(prefix="krucible-warm-") as name:
         files = StoredRun(Path(name), _DEMANDS)
         with pa.ipc.new_stream(str(files.root / "history.arrows"), HISTORY) as stream:
@@ -122,7 +122,6 @@ def load_kernels(checkers: Sequence[Checker] | None = None) -> Verdicts:
             pq.write_table(pa.Table.from_pylist(_log_rows(node), LOG), files.log / f"{node}.parquet")
             pq.write_table(pa.Table.from_pylist(_trace_rows(node), TRACE), files.trace / f"{node}.parquet")
         pq.write_table(pa.Table.from_pylist([_copy_row(node) for node in _NODES], COPIES), files.copies_table)
-        load_online_kernels()
         return judge_run(files, list(chosen))
 
 
@@ -167,6 +166,8 @@ def compile_group(name: str) -> float:
 
 
 def _runs() -> Iterator[Verdict]:
+    load_reading_kernels()
+    load_online_kernels()
     yield load_kernels()["linearizability"]
 
 

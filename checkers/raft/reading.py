@@ -13,7 +13,7 @@ Cost: linear in the rows of a trace, one row group in memory at a time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -48,14 +48,6 @@ def read_rows(path: str) -> Iterator[TraceRow]:
     file = pq.ParquetFile(path)
     for group in range(file.num_row_groups):
         yield from rows_of_table(file.read_row_group(group, list(TraceRow._fields), use_threads=False))
-
-
-def read_events(path: str, events: Collection[str]) -> Iterator[TraceRow]:
-    """Return the rows of some events of a trace in seq order."""
-    file, wanted = pq.ParquetFile(path), dict.fromkeys(events, 1)
-    for group in range(file.num_row_groups):
-        table = file.read_row_group(group, list(TraceRow._fields), use_threads=False)
-        yield from rows_of_table(table.filter(pa.array(coded(table, "event", wanted) == 1)))
 
 
 class Condensed:

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from checkers.base.arrays import Int64
@@ -41,7 +42,7 @@ from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, Witness
 from checkers.kernels.raft import disagreements
 from checkers.raft.monitor import AtCopy, Leaders, NodeMonitor, NodeReport, Reach, TimedMonitor, elected, sets_apart
 from checkers.raft.monitor import two_rows as differing
-from checkers.raft.reading import Condensed, beyond_budget, nothing_of, read_events
+from checkers.raft.reading import Condensed, beyond_budget, nothing_of, rows_of_table
 from checkers.raft.rules import (
     BEGINS_LATE,
     BEHIND_VOTE,
@@ -262,7 +263,9 @@ def _judge_in_time(part: Part, budget: Budget) -> TimedFinding:
     if excess := beyond_budget("all traces", rows, ROW_SIZE_BYTES, budget.size_bytes):
         return TimedFinding(unknown=excess)
     monitor = TimedMonitor(part.params["voters"], part.params["nodes"], part.params["until"])
-    traces = [read_events(path, TimedMonitor.EVENTS) for path in part.paths]
+    tables = [read_trace(path, TimedMonitor.EVENTS, TraceRow._fields) for path in part.paths]
+    replicas_join = any("voters" in pc.unique(table["event"]).to_pylist() for table in tables)
+    traces = [rows_of_table(_that_matter_in_time(table, replicas_join)) for table in tables]
     witnesses: dict[str, list[Witness]] = {}
     counts: Counter[str] = Counter()
     for row in in_time(chain.from_iterable(traces)):
@@ -271,6 +274,23 @@ def _judge_in_time(part: Part, budget: Budget) -> TimedFinding:
             if counts[broken.rule.checker] <= WITNESSES_PER_PART:
                 witnesses.setdefault(broken.rule.checker, []).append(broken.witness())
     return TimedFinding(witnesses, counts, monitor.marks, monitor.joined)
+
+
+def _that_matter_in_time(table: pa.Table, replicas_join: bool) -> pa.Table:
+    """Return the rows of a node without those that change nothing for a TimedMonitor.  Few of a long trace matter.
+
+    Marks of a node that never leads are not judged.  Of the appends of one epoch the first counts, except where
+    replicas join: those must have caught up with the ends of logs at every moment."""
+    event = coded(table, "event", {"append": 0, "high-watermark": 1, "role": 2}, 3)
+    kept = np.ones(len(table), np.bool_)
+    if not np.any(coded(table, "role", {"leader": 1})[event == 2] == 1):
+        kept &= event != 1
+    if not replicas_join:
+        appends = np.flatnonzero(event == 0)
+        appends = appends[np.argsort(numbers(table, "time_ns")[appends], kind="stable")]
+        epochs = numbers(table, "epoch")[appends]
+        kept[appends[1:][epochs[1:] == epochs[:-1]]] = False
+    return table if kept.all() else table.filter(pa.array(kept))
 
 
 def in_time(rows: Iterable[TraceRow]) -> list[TraceRow]:

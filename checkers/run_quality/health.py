@@ -54,7 +54,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from checkers.base.cause_of_end import cause_of_end, is_note
@@ -231,7 +230,7 @@ def _excused(run: StoredRun) -> bool:
 
 def _one_error(run: StoredRun, key: str, since_ns: int) -> str:
     """Return the definite error with which every read of the object was answered; "" if there is no such error."""
-    rows = _rows(run, (ds.field("time_ns") >= since_ns) & (ds.field("key") == key) & _reads(run)).to_pylist()
+    rows = _rows(run, (pc.field("time_ns") >= since_ns) & (pc.field("key") == key) & _reads(run)).to_pylist()
     ended = [row for row in rows if row["type"] != Type.INVOKE]
     errors = {str(row["error"] or "") for row in ended}
     silent = set(run.demands.servers) - {row["node"] for row in ended} if run.demands.each_server_serves else ()
@@ -243,26 +242,27 @@ def _one_error(run: StoredRun, key: str, since_ns: int) -> str:
 
 def _acknowledged_before(run: StoredRun, before_ns: int) -> set[str]:
     """Return the keys with an ok read or write that ended before this time."""
-    asked = ds.field("f").isin(sorted(run.demands.reads | run.demands.writes))
-    return _keys(run, asked & (ds.field("type") == int(Type.OK)) & (ds.field("time_ns") < before_ns))
+    asked = pc.field("f").isin(sorted(run.demands.reads | run.demands.writes))
+    return _keys(run, asked & (pc.field("type") == int(Type.OK)) & (pc.field("time_ns") < before_ns))
 
 
 def _read_before(run: StoredRun, before_ns: int) -> set[str]:
     """Return the keys with an ok read that ended before this time."""
-    return _keys(run, _reads(run) & (ds.field("type") == int(Type.OK)) & (ds.field("time_ns") < before_ns))
+    return _keys(run, _reads(run) & (pc.field("type") == int(Type.OK)) & (pc.field("time_ns") < before_ns))
 
 
-def _reads(run: StoredRun) -> ds.Expression:
-    return ds.field("f").isin(sorted(run.demands.reads))
+def _reads(run: StoredRun) -> pc.Expression:
+    return pc.field("f").isin(sorted(run.demands.reads))
 
 
-def _keys(run: StoredRun, chosen: ds.Expression) -> set[str]:
+def _keys(run: StoredRun, chosen: pc.Expression) -> set[str]:
     return {str(key) for key in pc.unique(_rows(run, chosen)["key"]).to_pylist()}
 
 
-def _rows(run: StoredRun, chosen: ds.Expression) -> pa.Table:
+def _rows(run: StoredRun, chosen: pc.Expression) -> pa.Table:
     columns = ["type", "key", "error", "node"]
-    return ds.dataset(run.history).to_table(columns=columns, filter=chosen & (ds.field("process") >= 0))
+    chosen &= pc.field("process") >= 0
+    return pq.read_table(run.history, columns=columns, filters=chosen, partitioning=None)
 
 
 _REASONS_MAX = 3
