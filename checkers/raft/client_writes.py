@@ -89,11 +89,13 @@ class WantedNames:
 
     def number(self, rows: pa.Table, wanted: Bools) -> Int32:
         """Return the name of each wanted row of a history, -1 for other rows and for unknown names."""
+        name = np.full(len(rows), -1, np.int32)
+        at = np.flatnonzero(wanted & present(rows, "value"))
         local, words = dictionary_codes(rows["key"])
         known = pc.index_in(pa.array(words, pa.string()), value_set=self.keys)
         code_of = np.array([*pc.fill_null(known, -1).to_pylist(), -1], np.int32)
-        code = np.where(wanted & present(rows, "value"), code_of[local], np.int32(-1))
-        return look_up(self.table, code.astype(np.int32), numbers(rows, "value", 0))
+        name[at] = look_up(self.table, code_of[local[at]], numbers(rows, "value", 0)[at])
+        return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,7 @@ def _group_of(metadata: pq.FileMetaData, row: int) -> tuple[int, int]:
 def function_is(rows: pa.Table, *names: str) -> Bools:
     """Return which rows have one of these functions."""
     codes, words = dictionary_codes(rows["f"])
-    return np.isin(codes, [code for code, word in enumerate(words) if word in names])
+    return np.array([*(word in names for word in words), False], np.bool_)[codes]
 
 
 def offset_ranges(logs: Iterable[str]) -> list[tuple[int, int]]:
