@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+import pyspark
 import pytest
 from histories import by_construction, write_stream
 from py4j.protocol import Py4JNetworkError
@@ -120,6 +121,16 @@ def tasks(judge: object, path: str = "some.parquet") -> list[Task]:
 def test_answers_stand_in_the_order_of_the_tasks(spark: SparkJudge) -> None:
     assert [j.finding for j in spark.judge(tasks(squared))] == [0, 1, 4, 9]
     assert spark.judge([]) == []
+
+
+def sources_of_spark(part: Part, budget: Budget) -> list[str | None]:
+    return [sys.modules[name].__file__ for name in ("pyspark", "pyspark.worker", "py4j")]
+
+
+def test_workers_import_installed_sources_and_none_from_a_zip(spark: SparkJudge) -> None:
+    site = Path(pyspark.__file__).parents[1]
+    installed = [str(site / name) for name in ("pyspark/__init__.py", "pyspark/worker.py", "py4j/__init__.py")]
+    assert spark.judge(tasks(sources_of_spark))[0].finding == installed
 
 
 def test_a_kernel_that_raises_is_a_failure_of_its_part_alone(spark: SparkJudge) -> None:
