@@ -87,6 +87,8 @@ OPTIONS += $(if $(KEEP),--keep $(KEEP))
 # Live tests wait most of the time.  Three processes run them beside all others, which step back with `nice`: so the
 # nodes of live tests are not short of processor time, and the others use what is left.  Each log ends with the slowest.
 LIVE := docker or namespaces or spark or browser
+# Only these files can hold a live test (tests/conftest.py verifies it): collecting all others takes 30 s of CPU a process.
+LIVE_FILES = grep -rlE '$(subst $() or $(),|,$(LIVE))' tests --include='test_*.py'
 TESTS := --tb=short --durations=10 --durations-min=1
 
 SEEDS ?= 2
@@ -143,7 +145,7 @@ test-%: $(VENV)/prepared $(IMAGE) ## any kind of fault of `make list`, or severa
 
 test: $(VENV)/prepared-all $(VENV)/testing $(IMAGE) lint ## the project's own tests (about half an hour on 2 cores)
 	@log=$(VENV)/live-tests.log; \
-	$(PY) -m pytest -m "not nightly and ($(LIVE))" $(TESTS) --numprocesses 2 --dist loadfile >$$log 2>&1 & live=$$!; \
+	$(PY) -m pytest -m "not nightly and ($(LIVE))" $(TESTS) $$($(LIVE_FILES)) --numprocesses 2 --dist loadfile >$$log 2>&1 & live=$$!; \
 	trap "kill $$live" INT TERM; \
 	nice $(PY) -m pytest -m "not nightly and not ($(LIVE))" $(TESTS) --numprocesses 2 --dist worksteal; others=$$?; \
 	echo "the live tests, which ran beside the others:"; \

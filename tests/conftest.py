@@ -39,8 +39,16 @@ def pytest_report_header() -> str:
 LIVE_LIMIT_S = 420
 """Seconds that a live test may take, with its fixtures: a hang costs one test, and names it."""
 
+LIVE = ("docker", "namespaces", "spark", "browser")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    live_files = {item.path for item in items if any(item.get_closest_marker(name) for name in LIVE)}
+    for path in live_files:
+        if not any(name in path.read_text() for name in LIVE):
+            raise pytest.UsageError(
+                f"{path} holds a live test and none of {', '.join(LIVE)}: `make test` would miss it"
+            )
     for item in items:
         live = any(item.get_closest_marker(name) for name in ("docker", "namespaces"))
         if live and not item.get_closest_marker("timeout") and not item.get_closest_marker("nightly"):

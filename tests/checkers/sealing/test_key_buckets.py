@@ -137,7 +137,7 @@ def anything(rng: Random, count: int) -> list[Event]:
 def test_a_bucket_holds_what_the_events_say(tmp_path: Path, observed: bool) -> None:
     rng = Random(11)
     operations = 0
-    for run in range(60):
+    for run in range(30):
         events = anything(rng, rng.randint(1, 150))
         seen = set()
         for bucket in buckets_of(tmp_path / str(run), events, observed):
@@ -148,7 +148,7 @@ def test_a_bucket_holds_what_the_events_say(tmp_path: Path, observed: bool) -> N
                 seen.add(name)
         invoked = {e.key for e in events if e.key is not None and e.process >= 0 and e.f != CREATE}
         assert seen == invoked
-    assert operations > 600
+    assert operations > 300
 
 
 @pytest.mark.parametrize("observed", [False, True])
@@ -201,7 +201,8 @@ def a_wrong_run(folder: Path) -> StoredRun:
     return StoredRun(folder)
 
 
-def test_no_byte_of_a_bucket_can_be_changed_so_that_what_is_wrong_passes_for_right(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.nightly)])
+def test_no_byte_of_a_bucket_can_be_changed_so_that_what_is_wrong_passes_for_right(tmp_path: Path, step: int) -> None:
     files = a_wrong_run(tmp_path)
     wrong = {path for path in files.buckets.glob("*.parquet") if open_bucket(path, files.history).keys[0] in ("a", "b")}
     assert len(wrong) == 2
@@ -212,7 +213,7 @@ def test_no_byte_of_a_bucket_can_be_changed_so_that_what_is_wrong_passes_for_rig
         part = Part((str(path), str(files.history)))
         finding = judge(part, Budget())
         assert finding.invalid_keys == 1
-        for at in range(len(sound)):
+        for at in range(0, len(sound), step):
             data = bytearray(sound)
             data[at] ^= 1 << rng.randrange(8)
             path.write_bytes(data)
