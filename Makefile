@@ -84,7 +84,7 @@ OPTIONS = \
 # <!-- end -->
 OPTIONS += $(if $(KEEP),--keep $(KEEP))
 
-# Live tests wait most of the time.  Three processes run them beside all others, which step back with `nice`: so the
+# Live tests wait most of the time.  Two processes run them beside all others, which step back with `nice`: so the
 # nodes of live tests are not short of processor time, and the others use what is left.  Each log ends with the slowest.
 LIVE := docker or namespaces or spark or browser
 # Only these files can hold a live test (tests/conftest.py verifies it): collecting all others takes 30 s of CPU a process.

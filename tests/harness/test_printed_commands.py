@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 import pytest
+from command_line import NO_SPARK
 
 from harness.campaign.loop import CampaignLog, Ended, Plan, Planned
 from harness.campaign.page import PAGE, write_all
@@ -23,7 +24,8 @@ from harness.started import STARTED_AS
 
 ROOT = Path(__file__).parents[2]
 VALID, INVALID, UNKNOWN = 0, 1, 2
-CANARY = "--subject canary --bug lose-element --workload set --nemesis none --time-limit 2 --seed 3"
+CANARY = "--subject canary --bug lose-element --workload set --nemesis none --time-limit 2 --seed 3 "
+CANARY += " ".join(NO_SPARK)
 PARTITION = (
     "--backend simulator --nemesis partition --bug stale-read --nodes 3 --time-limit 9 --rate 40 --op-timeout 0.7"
     " --seed 1"

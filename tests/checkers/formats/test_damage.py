@@ -118,7 +118,8 @@ def test_a_cut_is_noticed_or_leaves_a_shorter_history(name: str, tmp_path: Path)
     whole_lines = {at + 1 for at, byte in enumerate(content) if byte == ord("\n")} | {
         at for at, byte in enumerate(content) if byte == ord("\n") and name != "log"
     }
-    for cut in range(len(content)):
+    step = 3 if name in ("arrow", "parquet") else 1  # every place within the words of 8 bytes that those consist of
+    for cut in range(0, len(content), step):
         validity, error = verdict_of(tmp_path, model, content[:cut])
         if validity is Validity.VALID and name == "arrow":
             assert read_bytes(content[:cut]) in (EVENTS[:2], EVENTS[:4], EVENTS), f"cut at byte {cut}: a batch is torn"

@@ -50,7 +50,7 @@ from system_under_test.kraft.raft.messages import QuorumState
 from system_under_test.kraft.raft.states import Follower, Reads, Role
 
 CHUNK = 50
-CHUNKS = 12
+CHUNKS = 6
 NIGHTLY_CHUNKS = 240
 
 REMEMBERED = {
