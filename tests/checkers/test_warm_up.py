@@ -117,7 +117,7 @@ with watch_compiler() as compiler:
     texts, together, _ = transaction_histories.smallest("rw-register", "G-single")
     check(transaction_histories.history(texts, together), "multi-register")
     for model, text in test_values.IN_MODELS.items():
-        test_values.judged(folder, text.format("{:a 1}", "1.5"), model)
+        test_values.judged(folder, text.format("12345678901234567.89M", "1.5"), model)
     without_kernels = {"semaphore:N", "mutex", "unique-ids", "fenced-lock", "leased-lock", "bank"}
     without_kernels |= {"bank-overdraft", "long-fork", "at-least-once-queue"}
     assert models == without_kernels, models

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from command_line import NO_SPARK, krucible
 from moto import server as moto
+from own_cache import use_own_cache
 from recorded_runs import unpacked
 from spark_cluster import Cluster, can_hide_folders
 
@@ -51,7 +52,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def store(server: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """A prefix of this test's own, and an empty cache."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    use_own_cache(monkeypatch, tmp_path / "cache")
     return Store.at(f"s3://nights/{hash(request.node.name):x}")
 
 

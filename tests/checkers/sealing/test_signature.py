@@ -12,6 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from histories import Script, write_stream
+from own_cache import use_own_cache
 
 from checkers.sealing.manifest import (
     KEY_VARIABLE,
@@ -35,12 +36,12 @@ CONTENT = b'{"files": {}}'
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    use_own_cache(monkeypatch, tmp_path / "cache")
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
 
 
 def on_another_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another"))
+    use_own_cache(monkeypatch, tmp_path / "another")
 
 
 def test_a_key_is_made_at_first_use_and_only_its_user_can_read_it() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from own_cache import use_own_cache
 
 from checkers.record.header import Header
 from checkers.record.journal import FORMAT
@@ -31,7 +32,7 @@ COMMANDS = (["analyze", "--in-process"], ["replay"], ["shrink"], ["check-logs"])
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    use_own_cache(monkeypatch, tmp_path / "cache")
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
 
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 from facts_of_runs import facts, violation, with_rows
+from own_cache import use_own_cache
 from recorded_runs import unpacked
 from starlette.requests import Request
 from waiting import PATIENCE_S
@@ -170,7 +171,7 @@ def test_everything_is_escaped_and_nothing_comes_from_elsewhere(server: Server, 
 def test_a_run_whose_cluster_is_up_is_marked_and_the_command_that_ends_it_stands_beside(
     results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    use_own_cache(monkeypatch, tmp_path / "cache")
     up, ended = (results / "recorded" / name for name in ("kraft-stale-read", "kraft-partition"))
     pid, _, *rest = current_owner().split(":")
     for folder, owner in ((up, current_owner()), (ended, ":".join((pid, "another start", *rest)))):
