@@ -33,10 +33,11 @@ _CLIENT_NODE = re.compile(r"c\d+")
 class StoredRun:
     """One run folder (results/README.md) and the demands on it."""
 
-    def __init__(self, root: Path, demands: Demands | None = None) -> None:
+    def __init__(self, root: Path, demands: Demands | None = None, record: RunRecord | None = None) -> None:
+        """record: of this run, if it was read before."""
         self.root = root
         self.demands = demands or Demands()
-        self.record = RunRecord(root)
+        self.record = record or RunRecord(root)
 
     # Paths of the large files.
 

@@ -48,7 +48,7 @@ def judge_logs(folder: Path, say: Progress = lambda _: None) -> Iterator[JudgedF
     try:
         if is_run:
             demand_plain(folder)
-        copies = copies_of(folder) if is_run else data_directories(folder)
+        copies = copies_of(RunRecord(folder)) if is_run else data_directories(folder)
         started_on = _started_on(folder)
     except (BrokenFile, OSError) as problem:
         yield JudgedFile(str(folder), Verdict(Validity.UNKNOWN, reason=str(problem)), str(problem))

@@ -213,8 +213,8 @@ def judge(
     if demands.logs or demands.traces:
         progress("reading logs and traces")
         shutil.rmtree(root / "tables", ignore_errors=True)  # what an earlier judging made proves nothing now
-        tabulate(root, lambda copies: subject.tables(root, copies, clocks.started_on(header)))
-    verdicts = judge_run(StoredRun(root, demands), checkers_for(spec, demands), spark, progress)
+        tabulate(run.record, lambda copies: subject.tables(root, copies, clocks.started_on(header)))
+    verdicts = judge_run(StoredRun(root, demands, run.record), checkers_for(spec, demands), spark, progress)
     _note_left_out(verdicts, spec, demands)
     set_aside_doubted(verdicts)
     if demands.final_needs_recovery:
@@ -375,10 +375,9 @@ _COPIES_MAX = 1 << 15
 """Copies are numbered from 0, and tables hold their numbers in 16 bits."""
 
 
-def copies_of(run_folder: Path) -> list[Collected]:
+def copies_of(record: RunRecord) -> list[Collected]:
     """The copies a run took, as the journal lists them; none if it took none.  Raises BrokenFile."""
-    index = RunRecord(run_folder).copies
-    if wrong := [row.copy for row in index if not 0 <= row.copy < _COPIES_MAX]:
+    if wrong := [row.copy for row in record.copies if not 0 <= row.copy < _COPIES_MAX]:
         raise BrokenFile(f"{JOURNAL}: {wrong[0]} is no number of a copy")
     return [
         Collected(
@@ -386,11 +385,11 @@ def copies_of(run_folder: Path) -> list[Collected]:
             when=row.when,
             node=row.node,
             state=next((state for state in get_args(ProcessState) if state == row.state), "dead"),
-            folder=_below(run_folder, row.folder),
+            folder=_below(record.root, row.folder),
             trace_size_bytes=row.trace_size_bytes,
             taken_ns=row.taken_ns,
         )
-        for row in index
+        for row in record.copies
     ]
 
 
@@ -401,17 +400,17 @@ def _below(run_folder: Path, name: str) -> Path:
     return run_folder / name
 
 
-def tabulate(root: Path, write_tables: Callable[[Sequence[Collected]], None]) -> None:
+def tabulate(record: RunRecord, write_tables: Callable[[Sequence[Collected]], None]) -> None:
     """Make the tables of a run from the copies that are whole, and enter the others as unreadable, with the reason.
 
     write_tables: makes `tables/` from some copies (`Subject.tables`).  Raises BrokenFile.
     """
-    copies = copies_of(root)
-    lost = _not_whole(root, copies)
+    copies = copies_of(record)
+    lost = _not_whole(record.root, copies)
     write_tables([copy for number, copy in enumerate(copies) if number not in lost])
     if not lost:
         return
-    run = StoredRun(root)
+    run = StoredRun(record.root, record=record)
     rows = [*run.copies, *run.damaged_copies, *(_unreadable(copies[number], why) for number, why in lost.items())]
     run.copies_table.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(rows, schema=COPIES), run.copies_table, compression="zstd")

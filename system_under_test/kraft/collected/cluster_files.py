@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,13 @@ def read_cluster(folder: Path) -> Iterator[Row]:
 
 def row_of(value: bytes, offset: int, epoch: int, base: int) -> Row | None:
     """The row of one record, None if its type is not tabulated.  Raises ValueError or IndexError."""
+    found = _content(value)
+    return None if found is None else (offset, epoch, base, *found)
+
+
+@lru_cache(maxsize=1 << 14)  # every copy of every node holds the same records
+def _content(value: bytes) -> tuple[str, str, str] | None:
+    """Return (type, subject, fields as JSON) of one record, None if its type is not tabulated.  Raises as `row_of`."""
     data = Cursor(value)
     data.uvarint()
     kind, version = data.uvarint(), data.uvarint()
@@ -202,7 +210,7 @@ def row_of(value: bytes, offset: int, epoch: int, base: int) -> Row | None:
         raise ValueError(f"{data.end - data.at} bytes follow a record of type {kind}, version {version}")
     if name == "config" and fields["name"] not in _CONFIGS:
         return None
-    return offset, epoch, base, name, about, json.dumps(fields)
+    return name, about, json.dumps(fields)
 
 
 def write_cluster(writer: pq.ParquetWriter, copy: int, node: str, rows: Iterator[Row]) -> None:

@@ -413,6 +413,9 @@ def _value(kind: int, version: int, fields: bytes, tags: Mapping[int, bytes]) ->
     return bytes((1, kind, version)) + fields + _uvarint(len(tags)) + tagged
 
 
+_BEYOND = "a field reaches beyond its record"
+
+
 class Cursor:
     """A place in bytes.  Each verb raises ValueError or IndexError where the bytes end."""
 
@@ -421,7 +424,7 @@ class Cursor:
 
     def take(self, size: int) -> bytes:
         if size < 0 or self.at + size > self.end:
-            raise ValueError("a field reaches beyond its record")
+            raise ValueError(_BEYOND)
         self.at += size
         return self.data[self.at - size : self.at]
 
@@ -430,12 +433,14 @@ class Cursor:
 
     def uvarint(self) -> int:
         value = shift = 0
-        while True:
-            byte = self.take(1)[0]
+        while 0 <= self.at < self.end:
+            byte = self.data[self.at]
+            self.at += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
             shift += 7
+        raise ValueError(_BEYOND)
 
     def zigzag(self) -> int:
         value = self.uvarint()

@@ -13,6 +13,7 @@ from journals import write_journal
 from checkers.base.columns import COPIES
 from checkers.base.stored_run import StoredRun
 from checkers.record.files import BrokenFile
+from checkers.record.reading import RunRecord
 from harness.judge.judge_run import copies_of, tabulate
 from system_under_test.subject import Collected
 
@@ -42,7 +43,7 @@ def run_with_a_wiped_disk(root: Path, *, wiped: bool) -> StoredRun:
         run.copies_table.parent.mkdir(parents=True)
         pq.write_table(pa.Table.from_pylist(table, COPIES), run.copies_table)
 
-    tabulate(root, write)
+    tabulate(RunRecord(root), write)
     return StoredRun(root)
 
 
@@ -63,4 +64,4 @@ def test_a_number_that_no_copy_has_is_refused(number: int, tmp_path: Path) -> No
     row = {"copy": number, "when": "final", "node": "n1", "state": "dead", "folder": "nodes/n1/copies/0"}
     write_journal(tmp_path, copies=[row])
     with pytest.raises(BrokenFile, match=f"{number} is no number of a copy"):
-        copies_of(tmp_path)
+        copies_of(RunRecord(tmp_path))
