@@ -249,7 +249,8 @@ class Resolver:
         lacks = any(self._cluster.lacks(capability) for capability in kind.needs)
         if kind.ready is None or lacks or card.number in self._options.replay:
             return card, ""
-        why_not = await why_not_ready(kind, self._cluster, lambda: self._under_way(kind), self._ended)
+        wait_s = READY_WAIT_S * self._options.holds
+        why_not = await why_not_ready(kind, self._cluster, lambda: self._under_way(kind), self._ended, wait_s)
         return later(card, self._main_s() - card.at_s), why_not
 
     def _under_way(self, kind: Kind) -> bool:
@@ -462,15 +463,17 @@ def spent_data(records: FaultRecords) -> frozenset[str]:
     )
 
 
-async def why_not_ready(kind: Kind, cluster: Cluster, busy: Callable[[], bool], ended: asyncio.Event) -> str:
+async def why_not_ready(
+    kind: Kind, cluster: Cluster, busy: Callable[[], bool], ended: asyncio.Event, wait_s: float
+) -> str:
     """Wait until the kind finds the system ready and no other fault of the kind is under way.  Returns what is still
-    missing after READY_WAIT_S, or when the test has ended; "" once nothing is.
+    missing after `wait_s`, or when the test has ended; "" once nothing is.
 
     busy: whether another fault of the kind is under way."""
     if kind.ready is None:
         return ""
     loop = asyncio.get_running_loop()
-    until, why = loop.time() + READY_WAIT_S, ""
+    until, why = loop.time() + wait_s, ""
     while loop.time() < until and not ended.is_set():
         try:
             why = f"another {kind.name} fault was under way" if busy() else await kind.ready(cluster)
@@ -479,7 +482,7 @@ async def why_not_ready(kind: Kind, cluster: Cluster, busy: Callable[[], bool], 
         if not why:
             return ""
         await asyncio.sleep(READY_LOOK_EVERY_S)
-    return f"the system was not ready within {READY_WAIT_S:.0f} s: {why}" if why else "the test had ended"
+    return f"the system was not ready within {wait_s:.0f} s: {why}" if why else "the test had ended"
 
 
 def needs_leader(fault: Fault) -> bool:

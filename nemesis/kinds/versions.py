@@ -41,10 +41,10 @@ from nemesis.kinds.processes import (
 from system_under_test.subject import ServerVersions
 
 _OTHER, _NEXT, _RAISED = "other version", "ordered version", "levels raised where due"
-_APART_S, _DOWN_S = 12.0, 3.0
+_APART_S, _DOWN_S = 12.0, 5.0
 """Seconds from one server of a rolling upgrade to the next one, and in which a server is down."""
-_READY_S_MAX, _LOOK_S = 30.0, 0.2
-"""Seconds in which the last server must be ready before levels are raised."""
+_READY_S_MAX, _LOOK_S = 20.0, 0.2
+"""Seconds in which the servers must be ready for the next step: a replayed card, and raising levels, wait so long."""
 
 TARGETS: Mapping[str, Target] = {
     name: replace(SERVER_TARGETS[name], summary=summary, servers_min=3, hold_s=(4.0, 8.0))
@@ -143,11 +143,19 @@ async def _missing(cluster: Cluster) -> str:
     return await versions.ready()
 
 
+async def _still_missing(cluster: Cluster) -> str:
+    for _ in range(round(_READY_S_MAX / _LOOK_S)):
+        if not (missing := await _missing(cluster)):
+            break
+        await asyncio.sleep(_LOOK_S)
+    return missing
+
+
 async def _take_down(cluster: Cluster, node: str, fault: Fault) -> None:
     versions = _versions_of(cluster)
     if versions.ordered.get(node, versions.of(node)) == versions.of(node):
         following = _following(versions, node)
-        if missing := await _missing(cluster):
+        if missing := await _still_missing(cluster):
             raise CannotInject(f"no server could be spared: {missing}")
         versions.ordered[node] = following
     await _end(cluster, node)
@@ -159,10 +167,7 @@ async def _bring_up(cluster: Cluster, node: str, fault: Fault) -> None:
     if await cluster.state(node) == "dead":
         await cluster.restart(node)
     if not versions.raised and _all_upgraded(cluster):
-        for _ in range(round(_READY_S_MAX / _LOOK_S)):
-            if not await versions.ready():
-                break
-            await asyncio.sleep(_LOOK_S)
+        await _still_missing(cluster)
         await versions.raise_levels()
         versions.raised = True
 
