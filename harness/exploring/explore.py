@@ -1,20 +1,11 @@
-"""The explorer: every order of steps of a small cluster within bounds, and whether a leader can still be elected.
+"""The explorer: every order of steps of a small cluster within bounds.
 
 *Search.*  Breadth first through every order of steps, so that the first violation has a shortest trace.
 
-Each level is shared out to worker processes, forked anew for it.  They send back the states that they reach, and one
-process knows which are new.  The result does not depend on their number.
+Each level is cut into chunks, and shared out to this process and others that are forked anew for it.  They send back
+the states that they reach, and this one knows which are new.  The result does not depend on their number.
 
 What is exhausted within its budgets proves that no order of those steps breaks a rule.
-
-*Elections.*  No order of steps may leave voters that wait for one another for ever.
-
-A state is looked at in which no server leads, and a log names other voters than the cluster began with.  All servers
-are started again, all links are whole, and from then on everything arrives.  Servers wait no longer for a leader, one
-of them again and again, or all in turn.  If a leader commits something of its own epoch in one of these futures, then a
-leader can be elected.
-
-That takes timers that ring in a good order, as those of a real cluster do sooner or later.
 
 *Growing bounds.*  One after another is explored, until the time is used up.
 
@@ -42,7 +33,6 @@ import gc
 import multiprocessing
 import resource
 import time
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -50,46 +40,26 @@ from itertools import combinations_with_replacement, count
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
-from harness.exploring.parts import Broken, Part, Parts, Promises, Rest
-from harness.exploring.steps import (
-    LEFT,
-    Budgets,
-    ClusterSteps,
-    ExploredState,
-    Outcomes,
-    Step,
-)
-from harness.exploring.voter import ExploredVoter
-from system_under_test.kraft.raft.states import Leader
-from system_under_test.kraft.raft.voters import VoterSet
+import numpy as np
+
+from harness.exploring.elections import ElectionsLeft
+from harness.exploring.levels import Expansion, GrowingTable, Index, Levels, States, joined
+from harness.exploring.parts import Part
+from harness.exploring.steps import Budgets, ClusterSteps, Outcomes, Step
 
 CHUNK = 500
-LOOKS_EACH = 50
-"""Number of states between two looks at the clock, each of which is a call of the system."""
-
-
-Entry = tuple[int, ExploredState]
-"""A state of a level, after its number."""
-
-
-class Reached(NamedTuple):
-    key: int
-    world: ExploredState
-    parent: int
-    step: Step
+"""States of a level that are expanded at once."""
 
 
 class Chunk(NamedTuple):
-    """Part that a worker has found: states, how many steps it took, parts and outcomes that it met first.
+    """Part that another process has found.  The states have numbers of parts, and the steps are places in `steps`.
 
-    broken: (number of the state, step, rule) of each step that broke a rule.  late: its time is up before the end."""
+    parts, outcomes: that it met first."""
 
-    reached: list[Reached]
-    transitions: int
-    parts: list[tuple[int, Part, int]]
+    found: Expansion
+    steps: list[Step]
+    parts: list[tuple[int, Part, tuple[int, ...]]]
     outcomes: list[tuple[tuple[int, str, int, int], Outcomes]]
-    broken: list[tuple[int, Step, str]]
-    late: bool
 
 
 @dataclass(slots=True)
@@ -140,12 +110,16 @@ class Explorer:
         spares: int = 0,
     ) -> None:
         self.steps = ClusterSteps(voters, budgets, bug, symmetric=symmetric, spares=spares)
-        self._elections = ElectionsLeft(self.steps, voters, bug) if budgets.dynamic else None
-        self.number_of: dict[int, int] = {}
-        """The key of each state that was met -> its number."""
-        self._parents = array("l")
-        self._steps = array("l")
-        self._step_numbers: dict[Step, int] = {}
+        elections = ElectionsLeft(self.steps, voters, bug) if budgets.dynamic else None
+        self._levels = Levels(self.steps, elections.check if elections else None)
+        self._known = Index(1)
+        """The key of each state that was met, in the order of their numbers."""
+        self._reached = GrowingTable(2, np.int64)
+        """(number of the state before, step) of each state."""
+
+    def keys(self) -> list[int]:
+        """Return the key of each state that was met, in the order of their numbers."""
+        return [int(key) for key in self._known.table.rows[:, 0]]
 
     # The search
 
@@ -163,112 +137,112 @@ class Explorer:
 
         cpu_s_max: of all processes together.  on: go on after a rule broke, but not beyond the step that broke it."""
         began_s, wall_began_s, done = _cpu_s(), time.monotonic(), Explored()
-        first = self.steps.first()
-        self._add(self.steps.parts.key(first.total), -1, None)
-        level: list[Entry] = [(0, first)]
-        while level:
-            following: list[Entry] = []
-            known, complete = len(self.number_of), True
+        level = self._levels.row(self.steps.first())
+        self._known.add(self._levels.keys(level)[:, None])
+        self._reached.add((-1, -1))
+        while len(level.rest):
             left_s = cpu_s_max - (_cpu_s() - began_s)
             done.late = left_s <= 0
-            if done.late or known > states_max:
+            if done.late or self._known.table.count > states_max:
                 break
-            for chunk in self._chunks(level, left_s, workers, on):
-                self.steps.parts.take_in(chunk.parts)
-                self.steps.outcomes.update(chunk.outcomes)
-                done.transitions += chunk.transitions
-                for key, world, parent, step in chunk.reached:
-                    if key not in self.number_of:
-                        following.append((self._add(key, parent, step), world))
-                for parent, step, rule in chunk.broken:
+            following, complete = [level.only(slice(0))], True
+            numbers = np.arange(self._known.table.count - len(level.rest), self._known.table.count)
+            for first, found in self._chunks(level, left_s, workers, on):
+                if found is None:
+                    done.late, complete = True, False
+                    break
+                new = np.flatnonzero(self._known.find(found.keys[:, None]) < 0)
+                self._known.add(found.keys[new, None])
+                self._reached.add(np.stack([numbers[first + found.parents[new]], found.steps[new]], axis=1), len(new))
+                following.append(found.states.only(new))
+                done.transitions += found.transitions
+                for row, step, rule in found.broken:
                     done.violations.add(rule)
                     if not done.broken:
-                        done.broken, done.trace = rule, [*self._path(parent), step]
-                done.late |= chunk.late
-                if (done.broken and not on) or chunk.late or len(self.number_of) > states_max:
+                        done.broken, done.trace = rule, self._path(int(numbers[first + row]), step)
+                if (done.broken and not on) or self._known.table.count > states_max:
                     complete = False
                     break
             if not complete:
                 break
-            level = following
-            done.exhausted = not level
-            done.levels.append((len(done.levels), len(self.number_of), done.transitions, _cpu_s() - began_s))
+            level = joined(following)
+            done.exhausted = not len(level.rest)
+            done.levels.append((len(done.levels), self._known.table.count, done.transitions, _cpu_s() - began_s))
             say(_level(*done.levels[-1]))
-        done.states, done.cpu_s = len(self.number_of), _cpu_s() - began_s
+        done.states, done.cpu_s = self._known.table.count, _cpu_s() - began_s
         done.wall_s = time.monotonic() - wall_began_s
         return done
 
-    def _add(self, key: int, parent: int, step: Step | None) -> int:
-        number = self.number_of[key] = len(self._parents)
-        self._parents.append(parent)
-        self._steps.append(-1 if step is None else self._step_numbers.setdefault(step, len(self._step_numbers)))
-        return number
-
-    def _path(self, number: int) -> list[Step]:
-        steps = list(self._step_numbers)
-        found: list[Step] = []
-        while self._parents[number] >= 0:
-            found.append(steps[self._steps[number]])
-            number = self._parents[number]
+    def _path(self, number: int, step: int) -> list[Step]:
+        """Return the steps to a state, and one more."""
+        steps, found = list(self._levels.steps_met), list[Step]()
+        while step >= 0:
+            found.append(steps[step])
+            number, step = (int(each) for each in self._reached.rows[number]) if number >= 0 else (-1, -1)
         return found[::-1]
 
     # One level, by workers
 
-    def _chunks(self, level: Sequence[Entry], left_s: float, workers: int, on: bool) -> Iterator[Chunk]:
-        """In the order of the level, whichever worker finds a state."""
-        pieces = [level[at : at + CHUNK] for at in range(0, len(level), CHUNK)]
-        if workers == 1 or len(pieces) == 1:
-            until_s = time.process_time() + left_s
-            yield from (self._expand(piece, until_s, on) for piece in pieces)
-            return
+    def _chunks(self, level: States, left_s: float, workers: int, on: bool) -> Iterator[tuple[int, Expansion | None]]:
+        """Yield (first row, what was found) of each chunk, in the order of the level; None: the time is up.
+
+        This process expands the chunks of its turn itself, so that new workers start with most of what is known."""
+        firsts = range(0, len(level.rest), CHUNK)
+        crew = min(workers, len(firsts))
+        until_s = time.process_time() + left_s / crew
         context = multiprocessing.get_context("fork")
-        crew = min(workers, len(pieces))
-        pipes = [context.Pipe(duplex=False) for _ in range(crew)]
+        pipes = [context.Pipe(duplex=False) for _ in range(1, crew)]
         processes = [
-            context.Process(target=self._work, args=(pieces[number::crew], left_s / crew, on, pipe[1]), daemon=True)
-            for number, pipe in enumerate(pipes)
+            context.Process(
+                target=self._work, args=(level, firsts[turn::crew], left_s / crew, on, pipe[1]), daemon=True
+            )
+            for turn, pipe in enumerate(pipes, 1)
         ]
         for process, (_, ours) in zip(processes, pipes, strict=True):
             process.start()
             ours.close()
         try:
-            for number in range(len(pieces)):
-                chunk: Chunk = pipes[number % crew][0].recv()
-                yield chunk
+            for turn, first in enumerate(firsts):
+                if turn % crew:
+                    chunk: Chunk | None = pipes[turn % crew - 1][0].recv()
+                    yield first, None if chunk is None else self._taken_in(chunk)
+                else:
+                    yield first, self._expand(level, first, until_s, on)
         finally:
             for process, (end, _) in zip(processes, pipes, strict=True):
                 end.close()
                 process.kill()
                 process.join()
 
-    def _work(self, pieces: Sequence[Sequence[Entry]], left_s: float, on: bool, pipe: Connection) -> None:
-        until_s = time.process_time() + left_s
-        for piece in pieces:
-            pipe.send(self._expand(piece, until_s, on))
+    def _expand(self, level: States, first: int, until_s: float, on: bool) -> Expansion | None:
+        if time.process_time() > until_s:
+            return None
+        return self._levels.expand(level.only(slice(first, first + CHUNK)), self._known, on=on)
 
-    def _expand(self, entries: Sequence[Entry], until_s: float, on: bool) -> Chunk:
-        steps, key_of, known = self.steps, self.steps.parts.key, self.number_of
-        reached: dict[int, Reached] = {}
-        broken: list[tuple[int, Step, str]] = []
-        transitions, late = 0, False
-        for at, (number, world) in enumerate(entries):
-            late = at % LOOKS_EACH == 0 and time.process_time() > until_s
-            if late or (broken and not on):
-                break
-            for step in steps.steps(world):
-                transitions += 1
-                try:
-                    after = steps.look(world, step).carried_out(world)
-                    if after is not None and self._elections is not None:
-                        self._elections.check(after)
-                except Broken as rule:
-                    broken.append((number, step, str(rule)))
-                    continue
-                if after is not None and (key := key_of(after.total)) not in known and key not in reached:
-                    reached[key] = Reached(key, after, number, step)
+    def _work(self, level: States, firsts: Sequence[int], left_s: float, on: bool, pipe: Connection) -> None:
+        until_s = time.process_time() + left_s
+        self.steps.parts.taken_out()
+        self.steps.fresh_outcomes = []
+        for first in firsts:
+            found = self._expand(level, first, until_s, on)
+            pipe.send(None if found is None else self._taken_out(found))
+
+    def _taken_out(self, found: Expansion) -> Chunk:
+        steps = self.steps
+        met = list(self._levels.steps_met)
         outcomes = [(name, steps.outcomes[name]) for name in steps.fresh_outcomes]
         steps.fresh_outcomes = []
-        return Chunk(list(reached.values()), transitions, steps.parts.taken_out(), outcomes, broken, late)
+        found = found._replace(states=self._levels.portable(found.states))
+        return Chunk(found, met, steps.parts.taken_out(), outcomes)
+
+    def _taken_in(self, chunk: Chunk) -> Expansion:
+        self.steps.parts.take_in(chunk.parts)
+        self.steps.outcomes.update(chunk.outcomes)
+        met = self._levels.steps_met
+        places = np.array([met.setdefault(step, len(met)) for step in chunk.steps], np.int64)
+        broken = [(row, int(places[step]), rule) for row, step, rule in chunk.found.broken]
+        states = self._levels.local(chunk.found.states)
+        return chunk.found._replace(states=states, steps=places[chunk.found.steps], broken=broken)
 
 
 def _cpu_s() -> float:
@@ -279,83 +253,6 @@ def _cpu_s() -> float:
 
 def _level(depth: int, states: int, transitions: int, cpu_s: float) -> str:
     return f"  {depth:>3} steps: {states:>9,} states, {transitions:>10,} transitions, {cpu_s:>7.1f} CPU s"
-
-
-ROUNDS, MESSAGES_OF_A_ROUND = 12, 60
-MANY = 1000
-
-
-class ElectionsLeft:
-    """steps: of the cluster that is explored; voters: as there."""
-
-    def __init__(self, steps: ClusterSteps, voters: int, bug: str) -> None:
-        many = Budgets(**dict.fromkeys(("epochs", "timeouts", "looks"), MANY), changes=steps.budgets.changes)
-        self._explored: Parts = steps.parts
-        self._steps = ClusterSteps(voters, many, bug, spares=len(steps.ids) - voters)
-        self._rest = self._steps.parts.number(Rest(tuple(getattr(many, name) for name in LEFT)))
-        self._known: dict[tuple[tuple[int, ...], frozenset[int]], bool] = {}
-
-    def check(self, world: ExploredState) -> None:
-        """Raises Broken."""
-        nodes = [self._explored.node(number) for number in world.voters]
-        if any(map(_leads, nodes)) or not any(map(_names_others, nodes)):
-            return
-        known = (world.voters, frozenset(world.calls))
-        if known not in self._known:
-            self._known[known] = any(self._elects(world, turns) for turns in self._turns())
-        if not self._known[known]:
-            raise Broken("no leader can be elected any more")
-
-    def _turns(self) -> Iterator[Sequence[int]]:
-        ids = self._steps.ids
-        yield from ((id,) for id in ids)
-        yield ids
-
-    def _elects(self, begin: ExploredState, turns: Sequence[int]) -> bool:
-        steps = self._steps
-        voters = tuple(steps.parts.number(self._explored.node(number)) for number in begin.voters)
-        calls = tuple(steps.parts.number(self._explored.call(number)) for number in begin.calls)
-        world = ExploredState(0, voters, calls, (), steps.parts.number(Promises()), self._rest)
-        for id in steps.ids:
-            if steps.parts.node(world.voters[id - 1]).core is None:
-                world = self._after(world, "boot", id)
-        for turn in range(ROUNDS):
-            for _ in range(MESSAGES_OF_A_ROUND):
-                if self._has_committed(world):
-                    return True
-                if not world.calls:
-                    break
-                call = steps.parts.call(world.calls[0])
-                world = self._after(world, "rpc" if call.reply is None else "reply", call.lane)
-            world = self._rings(world, turns[turn % len(turns)])
-        return self._has_committed(world)
-
-    def _after(self, world: ExploredState, kind: str, place: object) -> ExploredState:
-        after = self._steps.do(world, (kind, place))  # type: ignore[arg-type]
-        assert after is not None, "the last epoch is far away"
-        return after
-
-    def _rings(self, world: ExploredState, id: int) -> ExploredState:
-        for step in self._steps.steps(world):
-            if step in (("timeout", id), ("look", id)):
-                return self._after(world, step[0], id)
-        return world
-
-    def _has_committed(self, world: ExploredState) -> bool:
-        for number in world.voters:
-            node = self._steps.parts.node(number)
-            state = node.core.memory.state if node.core is not None else None
-            if isinstance(state, Leader) and node.mark > state.epoch_start_offset:
-                return True
-        return False
-
-
-def _leads(node: ExploredVoter) -> bool:
-    return node.core is not None and isinstance(node.core.memory.state, Leader)
-
-
-def _names_others(node: ExploredVoter) -> bool:
-    return sum(isinstance(batch.body, VoterSet) for batch in node.log.batches) > 1
 
 
 BESIDES = ("reads", "crashes", "insides", "writes", "losses", "splits", "resigns", "cuts")

@@ -1,11 +1,11 @@
 """Parts of a state of the explored world, the key of a state, and the rules of every act.
 
-A state is a tuple of numbers.  Each names a part: a voter, a message on its way, what was promised, what is left to
+A state consists of numbers.  Each names a part: a voter, a message on its way, what was promised, what is left to
 happen.  A part is never changed, and its number is a hash of its content: so every process gives it the same number.
 
 Two states that differ only by the names of the voters have the same future.  The key of a state is the least of one sum
 for each way to name them (symmetry reduction: Ip and Dill, 1996).  Each part adds a hash of 64 bits to each sum, so a
-step subtracts what it takes away and adds what it brings.  All sums of a state lie side by side in one long integer.
+sum is that of its parts, whatever their order (`Levels.keys`).
 
 Among a million states two share a key with a chance of 3 in 10^8, and one of them would be left out.
 
@@ -15,7 +15,6 @@ Among a million states two share a key with a chance of 3 in 10^8, and one of th
 from __future__ import annotations
 
 import marshal
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from itertools import permutations
@@ -48,7 +47,15 @@ from system_under_test.kraft.raft.states import Candidate, Follower, Leader, Pro
 from system_under_test.kraft.raft.voter_memory import Voter
 from system_under_test.kraft.raft.voters import KRaftVersion, VoterSet, majority
 
-Naming = Mapping[int | None, int | None]
+
+class Naming(dict[int | None, int | None]):
+    """Names of voters in place of theirs.  logs: batches -> the same under these names, since few logs are met."""
+
+    def __init__(self, names: Mapping[int | None, int | None]) -> None:
+        super().__init__(names)
+        self.logs: dict[Sequence[Batch], tuple[Any, ...]] = {}
+
+
 Lane = tuple[int, int, str]
 """(who asks, who answers, the kind of request): one request of a kind is on its way at a time."""
 
@@ -56,7 +63,7 @@ Lane = tuple[int, int, str]
 def namings(voters: int) -> list[Naming]:
     """Every way to name the voters 1 .. n; the first one keeps their names."""
     ids = range(1, voters + 1)
-    return [{None: None, **dict(zip(ids, names, strict=True))} for names in permutations(ids)]
+    return [Naming({None: None, **dict(zip(ids, names, strict=True))}) for names in permutations(ids)]
 
 
 class CallUnderWay(NamedTuple):
@@ -95,12 +102,12 @@ class Parts:
 
     def __init__(self, names: Sequence[Naming]) -> None:
         self.values: dict[int, Part] = {}
-        self.sums: dict[int, int] = {}
+        self.sums: dict[int, tuple[int, ...]] = {}
+        """The number of a part -> its hash for each way to name the voters; the first one is the number itself."""
         self.fresh: list[int] = []
         """The numbers of the parts that came since it was last emptied."""
         self._names = names
         self._numbers: dict[Part, int] = {}
-        self._sums_of = struct.Struct("<" + "Q4x" * len(names))
         # Read in every step: the part of this number, whose kind the caller knows.
         self.node: Callable[[int], ExploredVoter] = self.values.__getitem__  # type: ignore[assignment]
         self.call: Callable[[int], CallUnderWay] = self.values.__getitem__  # type: ignore[assignment]
@@ -113,32 +120,26 @@ class Parts:
             return known
         number = _hash(_named(part, self._names[0]))
         if number not in self.values:
-            others = (_hash(_named(part, name)) for name in self._names[1:])
-            self._take(number, part, number + sum(hash << 96 * at for at, hash in enumerate(others, 1)))
+            self._take(number, part, (number, *(_hash(_named(part, name)) for name in self._names[1:])))
             self.fresh.append(number)
         return number
 
-    def _take(self, number: int, part: Part, sums: int) -> None:
+    def _take(self, number: int, part: Part, sums: tuple[int, ...]) -> None:
         self.values[number] = part
         self.sums[number] = sums
         if not isinstance(part, ExploredVoter):
             self._numbers[part] = number
 
-    def taken_out(self) -> list[tuple[int, Part, int]]:
+    def taken_out(self) -> list[tuple[int, Part, tuple[int, ...]]]:
         """The parts that came since the last call, for another process."""
         found = [(number, self.values[number], self.sums[number]) for number in self.fresh]
         self.fresh = []
         return found
 
-    def take_in(self, parts: Sequence[tuple[int, Part, int]]) -> None:
+    def take_in(self, parts: Sequence[tuple[int, Part, tuple[int, ...]]]) -> None:
         for number, part, sums in parts:
             if number not in self.values:
                 self._take(number, part, sums)
-
-    def key(self, total: int) -> int:
-        """Return the key of a state, of the sums of its parts."""
-        least: int = min(self._sums_of.unpack(total.to_bytes(self._sums_of.size, "little")))
-        return least
 
 
 def _hash(named: tuple[Any, ...]) -> int:
@@ -227,7 +228,10 @@ def _set(ids: set[int], name: Naming) -> tuple[Any, ...]:
 
 
 def _batches(batches: Sequence[Batch], name: Naming) -> tuple[Any, ...]:
-    return tuple((batch.base_offset, batch.epoch, batch.count, _body(batch.body, name)) for batch in batches)
+    if (known := name.logs.get(batches)) is None:
+        named = ((batch.base_offset, batch.epoch, batch.count, _body(batch.body, name)) for batch in batches)
+        known = name.logs[batches] = tuple(named)
+    return known
 
 
 def _body(body: Any, name: Naming) -> Any:
@@ -271,8 +275,8 @@ class Broken(Exception):
     """A rule does not hold; the message says which, and how."""
 
 
-def promised_after(act: Act, id: int, promises: Promises, voters: Sequence[int], parts: Parts) -> Promises:
-    """voters: the numbers of all voters, as they were before the step.  Raises Broken."""
+def promised_after(act: Act, id: int, promises: Promises, logs: Sequence[tuple[Batch, ...]]) -> Promises:
+    """Return what is promised after an act of a voter.  logs: of all voters before the act.  Raises Broken."""
     match act:
         case Voted(epoch, voted):
             return _vote(promises, id, epoch, voted)
@@ -286,7 +290,7 @@ def promised_after(act: Act, id: int, promises: Promises, voters: Sequence[int],
                 raise Broken(f"{ENTRY_LOST}: voter {id} leads epoch {epoch} without it")
             return promises._replace(leaders=tuple(sorted({*promises.leaders, (epoch, id)})))
         case Marked():
-            return _mark(act, id, promises, voters, parts)
+            return _mark(act, id, promises, logs)
         case Cut(kept, log):
             committed = promises.committed
             if committed[len(kept) :] and log[: len(committed)] == committed:
@@ -312,15 +316,14 @@ def _vote(promises: Promises, id: int, epoch: int, voted: int | None) -> Promise
     return promises._replace(votes=tuple(sorted((*promises.votes, (id, epoch, voted)))))
 
 
-def _mark(mark: Marked, id: int, promises: Promises, voters: Sequence[int], parts: Parts) -> Promises:
+def _mark(mark: Marked, id: int, promises: Promises, logs: Sequence[tuple[Batch, ...]]) -> Promises:
     prefix, committed = mark.prefix, promises.committed
     shorter, longer = sorted((prefix, committed), key=len)
     if longer[: len(shorter)] != shorter:
         raise Broken(f"{PREFIXES_DIFFER}: voter {id} commits up to {end(prefix)}")
     if mark.leads:
-        in_force = mark.voters or range(1, len(voters) + 1)
-        logs = {at: parts.node(number).log.batches for at, number in enumerate(voters, 1)}
-        if sum(at == id or logs[at][: len(prefix)] == prefix for at in in_force) < majority(len(in_force)):
+        in_force = mark.voters or range(1, len(logs) + 1)
+        if sum(at == id or logs[at - 1][: len(prefix)] == prefix for at in in_force) < majority(len(in_force)):
             raise Broken(f"{NO_MAJORITY}: voter {id} commits up to {end(prefix)}")
     return promises._replace(committed=prefix) if len(prefix) > len(committed) else promises
 

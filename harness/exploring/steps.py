@@ -24,7 +24,7 @@ or a power loss inside of the step comes first.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from harness.exploring.parts import CallUnderWay, Lane, Naming, Parts, Promises, Rest, end, namings, promised_after
@@ -40,7 +40,7 @@ from harness.exploring.voter import (
     happen,
 )
 from system_under_test.kraft.raft.core import Core
-from system_under_test.kraft.raft.messages import Identity, QuorumState, RaftResponse, ReplicaKey, Timing
+from system_under_test.kraft.raft.messages import Batch, Identity, QuorumState, RaftResponse, ReplicaKey, Timing
 from system_under_test.kraft.raft.states import Follower, Leader, Prospective, Resigned, Unattached
 
 Place = Lane | int
@@ -88,9 +88,8 @@ class Budgets:
 
 
 class ExploredState(NamedTuple):
-    """A state: numbers of parts.  total: the sums of all of them, for the key."""
+    """A state: numbers of parts.  Where only some of them are read, the others are 0."""
 
-    total: int
     voters: tuple[int, ...]
     calls: tuple[int, ...]
     late: tuple[int, ...]
@@ -136,13 +135,11 @@ class ClusterSteps:
             id: Identity("explored", ReplicaKey(id), first, timing, bugs, observer=id not in first, dynamic=dynamic)
             for id in self.ids
         }
-        self._replies: dict[tuple[int, RaftResponse | None], int] = {}
         self._late: dict[int, int] = {}
-        self._used: dict[tuple[int, int], int] = {}
-        self._messages: dict[tuple[str, int, int, int], Change] = {}
-        """(kind, number of the call, numbers of the client and the server) -> what this step of a message changes."""
-        self._steps_known: dict[tuple[int, int], list[Step]] = {}
-        """(number of a voter or a call, of what is left to happen) -> its steps, where they depend on nothing else."""
+        self._messages: dict[tuple[str, int, int], Change] = {}
+        """(kind, number of the call, number of the server) -> what this step of a message changes."""
+        self._heard: dict[tuple[int, bool, int], Change] = {}
+        """(number of the call, whether it is lost, number of the client) -> what the end of the call changes."""
         self._budgets_left: dict[int, dict[str, int]] = {}
 
     def first(self) -> ExploredState:
@@ -150,58 +147,41 @@ class ClusterSteps:
         nodes = [self.parts.number(ExploredVoter(id, ShortLog(), QuorumState(), None)) for id in self.ids]
         left = tuple(getattr(self.budgets, name) for name in LEFT)
         numbers = (self.parts.number(Promises()), self.parts.number(Rest(left)))
-        total = sum(self.parts.sums[number] for number in (*nodes, *numbers))
-        world = ExploredState(total, tuple(nodes), (), (), *numbers)
+        state = ExploredState(tuple(nodes), (), (), *numbers)
         for id in self.ids:
-            after = self.do(world, ("boot", id))
-            assert after is not None
-            world = after
-        return world
+            state = self.at_once(state, ("boot", id))
+        return state
 
     # What may happen
-
-    def steps(self, world: ExploredState) -> list[Step]:
-        """Every step that this state allows, in the same order each time."""
-        rest, found = world.rest, []
-        known, plain = self._steps_known, self._is_plain(rest)
-        for number in world.calls:
-            steps = known.get((number, rest)) if plain else None
-            found += self._steps_of_call(world, number, plain) if steps is None else steps
-        if world.late:
-            cut = self.parts.rest(rest).cut
-            found += [("late", late) for late in dict.fromkeys(world.late) if cut not in self.parts.call(late).lane[:2]]
-        for id, voter in enumerate(world.voters, 1):
-            steps = known.get((voter, rest)) if plain else None
-            found += self._steps_of(world, id, plain) if steps is None else steps
-        return found + self._steps_of_links(rest)
-
-    def _is_plain(self, rest: int) -> bool:
-        """Return whether the steps of a voter or a call depend on nothing but itself and on what is left to happen."""
-        return not self.budgets.dynamic and not self._left(rest)["insides"]
 
     def _left(self, rest: int) -> dict[str, int]:
         if rest not in self._budgets_left:
             self._budgets_left[rest] = dict(zip(LEFT, self.parts.rest(rest).left, strict=True))
         return self._budgets_left[rest]
 
-    def _steps_of_call(self, world: ExploredState, number: int, plain: bool) -> list[Step]:
+    def condition(self, rest: int) -> tuple[object, ...]:
+        """Return what the steps of a call depend on, of what is left to happen."""
+        left = self._left(rest)
+        return self.parts.rest(rest).cut, *(left[each] > 0 for each in ("losses", "splits", "insides"))
+
+    def steps_of_call(self, world: ExploredState, number: int) -> list[Step]:
+        """Return the steps of a call.  Of a state, its client, its server and the condition are read."""
         budget, cut = self._left(world.rest), self.parts.rest(world.rest).cut
         call = self.parts.call(number)
         lane, found = call.lane, list[Step]()
+        if call.late:
+            return [] if cut in lane[:2] else [("late", number)]
         if budget["losses"]:
             found.append(("lose", lane))
         if cut and cut in lane[:2]:
-            found += [("drop", lane)] if call.reply is None else []
-        elif call.reply is not None:
-            found += self._whole_and_broken_off(world, "reply", lane)
-        else:
-            found += self._whole_and_broken_off(world, "rpc", lane)
-            found += [("request", lane)] if budget["splits"] else []
-        if plain:
-            self._steps_known[number, world.rest] = found
-        return found
+            return [*found, ("drop", lane)] if call.reply is None else found
+        if call.reply is not None:
+            return found + self._whole_and_broken_off(world, "reply", lane)
+        found += self._whole_and_broken_off(world, "rpc", lane)
+        return [*found, ("request", lane)] if budget["splits"] else found
 
-    def _steps_of(self, world: ExploredState, id: int, plain: bool) -> list[Step]:
+    def steps_of_voter(self, world: ExploredState, id: int) -> list[Step]:
+        """Return the steps of a voter.  Of a state, this voter and what is left to happen are read."""
         budget, number = self._left(world.rest), world.voters[id - 1]
         core, found = self.parts.node(number).core, list[Step]()
         if core is None:
@@ -213,8 +193,6 @@ class ClusterSteps:
                 found += self._changes(world, id, core)
             if budget["crashes"]:
                 found.append(("crash", id))
-        if plain:
-            self._steps_known[number, world.rest] = found
         return found
 
     def _own_kinds(self, core: Core, budget: dict[str, int]) -> Iterator[str]:
@@ -230,7 +208,7 @@ class ClusterSteps:
         ):
             yield "timeout"
 
-    def _steps_of_links(self, rest: int) -> list[Step]:
+    def steps_of_links(self, rest: int) -> list[Step]:
         if self.parts.rest(rest).cut:
             return [("heal", 0)]
         return [("cut", id) for id in self.ids] if self._left(rest)["cuts"] else []
@@ -254,36 +232,48 @@ class ClusterSteps:
         dying = self._dying(world, kind, place)
         found += [("inside", place, kind, at) for at in range(len(dying.deaths))]
         if kind == "rpc" and isinstance(place, tuple) and self.parts.node(dying.voter).id != place[0]:
-            answer = self._answer(world, self.on_lane(world, place), dying.reply)
+            answer = self._answer(self.replied(self.on_lane(world, place), dying.reply), world.voters[place[0] - 1])
             found += [("inside", place, "answer", at) for at in range(len(answer.deaths))]
         return found
 
     # What then happens
 
-    def do(self, world: ExploredState, step: Step) -> ExploredState | None:
-        """The world after a step; None beyond the last epoch.  Raises Broken."""
-        return self.look(world, step).carried_out(world)
+    def at_once(self, world: ExploredState, step: Step) -> ExploredState:
+        """Return the state after a step that uses up no budget, enters no late call, and ends no connection.
+
+        Raises Broken."""
+        change, parts = self.look(world, step), self.parts
+        changes = [change]
+        if change.heard is not None:
+            client = parts.call(change.take).lane[0]
+            changes.append(self.heard(*change.heard, world.voters[client - 1]))
+        for each in changes:
+            logs = [parts.node(number).log.batches for number in world.voters]
+            voters = dict(enumerate(world.voters, 1)) | {id: voter for id, voter, _ in each.events}
+            calls = (*(number for number in world.calls if number != each.take), *each.adds)
+            promises = each.promised_after(world.promises, logs)
+            world = world._replace(voters=tuple(voters.values()), calls=calls, promises=promises)
+        return world
 
     def look(self, world: ExploredState, step: Step) -> Change:
-        """Return what a step changes.  It is worked out once for each way in which what the step reads may be."""
+        """Return what a step changes, without what a client makes of the end of its call (`Change.heard`)."""
         kind, place = step[0], step[1]
         if isinstance(place, tuple) and len(step) == 2 and kind not in CHANGES:
-            number, voters = self.on_lane(world, place), world.voters
-            reads = (kind, number, voters[place[0] - 1], voters[place[1] - 1])
+            reads = (kind, self.on_lane(world, place), world.voters[place[1] - 1])
             if (known := self._messages.get(reads)) is None:
-                known = self._messages[reads] = self._message(world, kind, place, number)
+                known = self._messages[reads] = self._message(*reads)
             return known
-        change = Change(self)
+        change = Change(self.parts)
         if len(step) == 4:
             self._inside(change, world, step)
         elif kind in CHANGES and isinstance(place, tuple):
             change.use(CHANGES[kind])
-            change.event(world, place[0], self._change_voters(world, kind, place))
+            change.event(place[0], self._change_voters(world, kind, place))
         elif kind == "late" and isinstance(place, int):
-            change.take_late = place
-            call = self.parts.call(place)
-            if self.parts.node(world.voters[call.lane[1] - 1]).core is not None:
-                change.event(world, call.lane[1], self._ask(world, place))
+            change.take = place
+            server = self.parts.call(place).lane[1]
+            if self.parts.node(world.voters[server - 1]).core is not None:
+                change.event(server, self._ask(place, world.voters[server - 1]))
         elif kind in ("cut", "heal") and isinstance(place, int):
             if kind == "cut":
                 change.use("cuts")
@@ -291,36 +281,38 @@ class ClusterSteps:
         elif isinstance(place, int):
             if kind != "boot":
                 change.use({"crash": "crashes"}.get(kind, f"{kind}s"))
-            change.event(world, place, self._own(world, kind, place))
+            change.event(place, self._own(world, kind, place))
             if kind == "crash":
                 change.disconnects = place
             if kind == "read":
                 change.owes = self._token(world, "read")
-        return change.whole()
+        return change
 
-    def _message(self, world: ExploredState, kind: str, lane: Lane, number: int) -> Change:
-        change, call = Change(self), self.parts.call(number)
-        change.take = number
-        if kind in ("lose", "drop"):
-            if kind == "lose":
-                change.use("losses")
-                if call.reply is None:
-                    change.add_late = self.late(number)
-            change.event(world, lane[0], self._answer(world, number, None, lost=kind == "lose"))
-        elif kind == "reply":
-            change.event(world, lane[0], self._answer(world, number, call.reply))
-        elif self.parts.node(world.voters[lane[1] - 1]).core is None:  # the connection is refused
-            change.event(world, lane[0], self._answer(world, number, None))
+    def heard(self, number: int, lost: bool, client: int) -> Change:
+        """Return what a client makes of the end of its call.  lost: it connects anew."""
+        if (known := self._heard.get((number, lost, client))) is None:
+            known = self._heard[number, lost, client] = Change(self.parts)
+            known.event(self.parts.node(client).id, self._answer(number, client, lost=lost))
+        return known
+
+    def _message(self, kind: str, number: int, server: int) -> Change:
+        change, call = Change(self.parts, take=number), self.parts.call(number)
+        if kind == "lose":
+            change.use("losses")
+            change.adds_late = self.late(number) if call.reply is None else 0
+            change.heard = (self.replied(number, None), True)
+        elif kind in ("drop", "reply") or self.parts.node(server).core is None:  # a connection that is refused
+            change.heard = (number, False)
         else:
-            asked = self._ask(world, number)
+            asked = self._ask(number, server)
+            answered = self.replied(number, asked.reply)
             if kind == "request":
                 change.use("splits")
-                change.add(self.parts.number(call._replace(reply=asked.reply)))
-                change.event(world, lane[1], asked)
+                change.adds = (answered,)
             else:
-                change.event(world, lane[1], asked)
-                change.event(world, lane[0], self._answer(world, number, asked.reply))
-        return change.whole()
+                change.heard = (answered, False)
+            change.event(call.lane[1], asked)
+        return change
 
     def _dying(self, world: ExploredState, kind: str, place: Place) -> Outcomes:
         """The event of a step inside of which its voter may die: who gets a request, or whom the step is of."""
@@ -330,8 +322,8 @@ class ClusterSteps:
             return self._own(world, kind, place)
         number = self.on_lane(world, place)
         if kind == "reply" or self.parts.node(world.voters[place[1] - 1]).core is None:
-            return self._answer(world, number, self.parts.call(number).reply)
-        return self._ask(world, number)
+            return self._answer(number, world.voters[place[0] - 1])
+        return self._ask(number, world.voters[place[1] - 1])
 
     def _inside(self, change: Change, world: ExploredState, step: tuple[str, Place, str, int]) -> None:
         """A request that was handled in part stays on its way: its sender may try again."""
@@ -339,8 +331,8 @@ class ClusterSteps:
         change.use("insides")
         dying = self._dying(world, "rpc" if kind == "answer" else kind, place)
         if kind == "answer" and isinstance(place, tuple):
-            change.event(world, place[1], dying)
-            dying = self._answer(world, self.on_lane(world, place), dying.reply)
+            change.event(place[1], dying)
+            dying = self._answer(self.replied(self.on_lane(world, place), dying.reply), world.voters[place[0] - 1])
         id = self.parts.node(dying.voter).id
         if kind in CHANGES:
             change.use(CHANGES[kind])
@@ -350,7 +342,7 @@ class ClusterSteps:
         elif kind != "boot":
             change.use(f"{kind}s")
         acts, down = dying.deaths[at]
-        change.event(world, id, dying._replace(voter=down, acts=acts, past=False))
+        change.event(id, dying._replace(voter=down, acts=acts, past=False))
         change.disconnects = id
 
     def on_lane(self, world: ExploredState, lane: Lane) -> int:
@@ -365,11 +357,11 @@ class ClusterSteps:
             self._late[number] = self.parts.number(self.parts.call(number)._replace(late=True))
         return self._late[number]
 
-    def used(self, rest: int, at: int) -> int:
-        if (rest, at) not in self._used:
-            left, cut = self.parts.rest(rest)
-            self._used[rest, at] = self.parts.number(Rest((*left[:at], left[at] - 1, *left[at + 1 :]), cut))
-        return self._used[rest, at]
+    def rest_after(self, rest: int, uses: Sequence[int], cuts: int | None) -> int:
+        """Return what is left to happen after a step."""
+        left, cut = self.parts.rest(rest)
+        then = tuple(each - uses.count(at) for at, each in enumerate(left))
+        return self.parts.number(Rest(then, cut if cuts is None else cuts))
 
     def words(self, step: Step) -> str:
         """A step as a line of a trace."""
@@ -400,27 +392,20 @@ class ClusterSteps:
             voter, VoterEvent(kind, token, peer=target), of, 0
         )
 
-    def _ask(self, world: ExploredState, number: int) -> Outcomes:
+    def _ask(self, number: int, voter: int) -> Outcomes:
         call = self.parts.call(number)
-        voter = world.voters[call.lane[1] - 1]
         return self.outcomes.get((voter, "ask", number, 0)) or self._happen(
             voter, VoterEvent("ask", connection=call.connection, request=call.request), number, 0
         )
 
-    def _answer(self, world: ExploredState, number: int, reply: RaftResponse | None, *, lost: bool = False) -> Outcomes:
-        call = self.parts.call(number)
-        voter = world.voters[call.lane[0] - 1]
-        kind = "lost" if lost else "answer"
-        answered = number if reply is call.reply else self._with_reply(number, reply)
-        return self.outcomes.get((voter, kind, answered, 0)) or self._happen(
-            voter, VoterEvent(kind, peer=call.lane[1], request=call.request, response=reply), answered, 0
+    def _answer(self, number: int, voter: int, *, lost: bool = False) -> Outcomes:
+        call, kind = self.parts.call(number), "lost" if lost else "answer"
+        return self.outcomes.get((voter, kind, number, 0)) or self._happen(
+            voter, VoterEvent(kind, peer=call.lane[1], request=call.request, response=call.reply), number, 0
         )
 
-    def _with_reply(self, number: int, reply: RaftResponse | None) -> int:
-        found = self._replies.get((number, reply))
-        if found is None:
-            found = self._replies[number, reply] = self.parts.number(self.parts.call(number)._replace(reply=reply))
-        return found
+    def replied(self, number: int, reply: RaftResponse | None) -> int:
+        return self.parts.number(self.parts.call(number)._replace(reply=reply))
 
     def _happen(self, number: int, event: VoterEvent, of: int, at: int) -> Outcomes:
         node = self.parts.node(number)
@@ -450,138 +435,54 @@ class ClusterSteps:
         )
 
 
+@dataclass(slots=True)
 class Change:
     """Changes by a step, in every state in which what the step reads is the same.
 
-    take, take_late, add_late: the number of a call that it takes away or brings; 0: none.  owes: the token of a read
-    that is owed all that is committed now.  disconnects: a voter whose connections end: what it asked arrives late,
-    what it answered never.  cuts: the voter that is alone from now on; 0: none; None: as it was."""
+    take, adds, adds_late: the number of a call that it takes away, those that it brings, one that is late from now on;
+    0: none.  heard: (number of a call, whether it is lost) of which its client hears the end right afterwards.
+    events: (id of a voter, its number afterwards, acts).  past: beyond the last epoch.  uses: which budgets.
+    owes: the token of a read that is owed all that is committed now.  disconnects: a voter whose connections end: what
+    it asked arrives late, what it answered never.  cuts: the voter that is alone from now on; 0: none; None: as it was.
+    place: among all changes."""
 
-    __slots__ = (
-        *("_adds", "_budgets", "_delta", "_events", "_past", "_promised", "_steps", "add_late", "cuts", "disconnects"),
-        *("owes", "take", "take_late"),
-    )
+    parts: Parts
+    take: int = 0
+    adds: tuple[int, ...] = ()
+    adds_late: int = 0
+    heard: tuple[int, bool] | None = None
+    events: list[tuple[int, int, list[Act]]] = field(default_factory=list)
+    past: bool = False
+    uses: tuple[int, ...] = ()
+    owes: int = 0
+    disconnects: int = 0
+    cuts: int | None = None
+    place: int | None = None
 
-    def __init__(self, steps: ClusterSteps) -> None:
-        self.take = self.take_late = self.add_late = 0
-        self.owes = self.disconnects = 0
-        self.cuts: int | None = None
-        self._steps = steps
-        self._delta = 0
-        self._past = False
-        self._budgets: tuple[int, ...] = ()
-        self._adds: tuple[int, ...] = ()
-        self._events: list[tuple[int, int, tuple[Act, ...]]] = []
-        self._promised: dict[int, int] = {}
-        """The number of what was promised before -> after, where no log of another voter decides."""
+    @property
+    def counts_logs(self) -> bool:
+        """Return whether what is promised afterwards depends on the logs of other voters."""
+        return any(type(act) is Marked and act.leads for _, _, acts in self.events for act in acts)
 
-    def event(self, world: ExploredState, id: int, outcome: Outcomes) -> None:
-        """world: of the voters, only this one is looked at."""
-        sums = self._steps.parts.sums
-        self._past |= outcome.past
-        self._delta += sums[outcome.voter] - sums[world.voters[id - 1]]
-        acts = []
-        for act in outcome.acts:
-            if isinstance(act, int):
-                self.add(act)
-            else:
-                acts.append(act)
-        self._events.append((id, outcome.voter, tuple(acts)))
-
-    def add(self, call: int) -> None:
-        """It brings this call."""
-        self._adds = (*self._adds, call)
-        self._delta += self._steps.parts.sums[call]
+    def event(self, id: int, outcome: Outcomes) -> None:
+        self.past |= outcome.past
+        self.adds = (*self.adds, *(act for act in outcome.acts if isinstance(act, int)))
+        self.events.append((id, outcome.voter, [act for act in outcome.acts if not isinstance(act, int)]))
 
     def use(self, name: str) -> None:
         """It uses up one of this budget."""
-        self._budgets = (*self._budgets, LEFT.index(name))
+        self.uses = (*self.uses, LEFT.index(name))
 
-    def whole(self) -> Change:
-        """Call it once, when all of it is known."""
-        sums = self._steps.parts.sums
-        self._delta -= sum(sums[gone] for gone in (self.take, self.take_late) if gone)
-        self._delta += sums[self.add_late] if self.add_late else 0
-        return self
+    def promised_after(self, promised: int, logs: list[tuple[Batch, ...]]) -> int:
+        """Return the number of what is promised afterwards.
 
-    def carried_out(self, world: ExploredState) -> ExploredState | None:
-        """The world after it; None beyond the last epoch.  Raises Broken."""
-        total, voters, calls, late, promised, rest = world
-        total += self._delta
-        if self.take:
-            at = calls.index(self.take)
-            calls = calls[:at] + calls[at + 1 :]
-        calls += self._adds
-        if self.take_late:
-            late = _without(late, self.take_late)
-        if self.add_late:
-            late = (*late, self.add_late)
-        after = list(voters)
-        promised_then = self._promised.get(promised)
-        if promised_then is None:
-            promised_then = self._promise(promised, after)
-        else:
-            for id, voter, _ in self._events:
-                after[id - 1] = voter
-        if self.disconnects:  # also of what it sent just before it died
-            total, calls, late = self._unplug(total, calls, late)
-        if promised_then != promised:
-            promised, total = self._counted(total, promised, promised_then)
-        if self._budgets or self.cuts is not None:
-            rest, total = self._counted(total, rest, self._rest(rest))
-        return None if self._past else ExploredState(total, tuple(after), calls, late, promised, rest)
-
-    def _promise(self, promised: int, voters: list[int]) -> int:
-        """The number of what is promised afterwards; the voters become those afterwards.  Raises Broken."""
-        parts = self._steps.parts
-        promises, by_itself = parts.promises(promised), True
+        logs: of all voters before the step, if it counts them.  Raises Broken."""
+        promises = self.parts.promises(promised)
         if self.owes:
             owed = end(promises.committed)
             promises = promises._replace(reads=tuple(sorted((*promises.reads, (self.owes, owed)))))
-        for id, voter, acts in self._events:
+        for id, voter, acts in self.events:
             for act in acts:
-                promises = promised_after(act, id, promises, voters, parts)
-                by_itself &= type(act) is not Marked or not act.leads
-            voters[id - 1] = voter
-        number = parts.number(promises)
-        if by_itself:
-            self._promised[promised] = number
-        return number
-
-    def _counted(self, total: int, before: int, after: int) -> tuple[int, int]:
-        sums = self._steps.parts.sums
-        return after, total + sums[after] - sums[before]
-
-    def _rest(self, rest: int) -> int:
-        for at in self._budgets:
-            rest = self._steps.used(rest, at)
-        if self.cuts is None:
-            return rest
-        parts = self._steps.parts
-        return parts.number(Rest(parts.rest(rest).left, self.cuts))
-
-    def _unplug(
-        self, total: int, calls: tuple[int, ...], late: tuple[int, ...]
-    ) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-        steps = self._steps
-        kept = []
-        for number in calls:
-            call, stays = steps.parts.call(number), number
-            if call.lane[0] == self.disconnects:
-                stays = 0
-                if call.reply is None:
-                    late = (*late, steps.late(number))
-                    total += steps.parts.sums[late[-1]]
-            elif call.lane[1] == self.disconnects and call.reply is not None:
-                stays = steps.parts.number(call._replace(reply=None))
-            if stays != number:
-                total -= steps.parts.sums[number]
-                total += steps.parts.sums[stays] if stays else 0
-            if stays:
-                kept.append(stays)
-        return total, tuple(kept), late
-
-
-def _without(numbers: tuple[int, ...], one: int) -> tuple[int, ...]:
-    at = numbers.index(one)
-    return (*numbers[:at], *numbers[at + 1 :])
+                promises = promised_after(act, id, promises, logs)
+            logs[id - 1] = self.parts.node(voter).log.batches
+        return self.parts.number(promises)
