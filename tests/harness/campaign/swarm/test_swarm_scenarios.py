@@ -67,7 +67,7 @@ def test_a_file_that_is_no_scenario_is_refused_in_words(change: dict[str, object
 def test_another_process_with_other_hashes_plays_the_same(
     layer: Layer, seed: int, brokers: str, tmp_path: Path
 ) -> None:
-    scenario = draw(seed, layer, SECONDS)
+    scenario = draw(seed, layer, 8.0)
     assert scenario.brokers == brokers
     (tmp_path / "scenario.json").write_text(json.dumps(scenario.to_json()))
     words = "import sys; from pathlib import Path; from harness.campaign.swarm.scenario import load; "
@@ -226,7 +226,7 @@ def test_power_is_lost_after_a_kill_and_before_the_next_fsync(
     if wrong:
         recovers_without_an_fsync(monkeypatch)
     scenario = Scenario(1, layer, seconds=12.0)
-    played = [play(replace(scenario, cards=tuple(lost_again(Random(n), scenario)))) for n in range(6)]
+    played = [play(replace(scenario, cards=tuple(lost_again(Random(n), scenario)))) for n in range(3)]
     found = {found.rule for each in played for found in each.found}
     assert all(each.faults for each in played)
     assert "committed entry lost" in found if wrong else not found
