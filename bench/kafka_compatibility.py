@@ -1,8 +1,9 @@
 """Measure what Kafka's own clients and their own tests find of the bundled KRaft: makes
-docs/notebook/kafka-compatibility.md.
+docs/notebook/kafka-compatibility.md and docs/notebook/kafka-brokers-compatibility.md.
 
     python -m bench.kafka_compatibility            run all, write the page
     python -m bench.kafka_compatibility --only kafka-python,aiokafka
+    python -m bench.kafka_compatibility --brokers  the same tests against Kafka, and Kafka's brokers on our controllers
 
 Three nodes, each broker and controller, run on loopback.  Against them run:
 
@@ -12,8 +13,8 @@ Three nodes, each broker and controller, run on loopback.  Against them run:
                     the admin work of their documents
 
 The tests of kafka-python are written for one node, broker 0, and have it.  The sources are fetched with cargo and pip
-and kept under the cache folder.  Nodes keep no data of topics yet.  So tests that produce or consume fail, and the page
-says which.  Exit status: 0 if no test of administration fails.
+and kept under the cache folder.  Bundled nodes keep no data of topics.  So tests that produce or consume fail, and the
+page says which.  Exit status: 0 if no test of administration fails; with --brokers, if both clusters pass the same.
 """
 
 from __future__ import annotations
@@ -28,25 +29,44 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from checkers.base.cache_folder import cache_folder
+from harness.backends.builds import fetch_jars
+from system_under_test.kafka.bundled import FEATURES, RELEASE
+from system_under_test.kafka.jars import VERSION, jars_of
+from system_under_test.kafka.process import BROKER_PORT, CLUSTER_ID, CONTROLLER_PORT, KafkaProcess
+from system_under_test.kafka.wire import BROKERS_APART
 from system_under_test.kraft.wire.frames import codec
 from system_under_test.kraft.wire.server import Connection
 from system_under_test.kraft.wire.versions import DESCRIBE_CLUSTER
+from system_under_test.system import OwnNode
 
 ROOT = Path(__file__).parents[1]
+OUTCOMES = ("passed", "failed", "skipped")
 PAGE = ROOT / "docs" / "notebook" / "kafka-compatibility.md"
+BESIDE = PAGE.with_name("kafka-brokers-compatibility.md")
+KRAFT, KAFKA, BROKERS = "kraft", "kafka", "kafka-brokers"
+"""Clusters: bundled nodes, nodes of Kafka, and brokers of Kafka on bundled controllers."""
 CRATE = "4.10.0+2.12.1"
 KAFKA_PYTHON, AIOKAFKA, CONFLUENT = "3.0.12", "0.14.0", "2.16.1"
 KAFKA_VERSION = "4.1.0"
 """Version of Kafka as which the nodes are presented to the tests."""
 
 LIBRDKAFKA, KAFKA_PYTHON_SUITE, CONFLUENT_SUITE = "librdkafka", "kafka-python", "confluent-kafka"
+
+KNOWN_VERSION = "4.3.0"
+"""The newest version of Kafka that this kafka-python can tell from older ones."""
+WITH_ACLS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
 
 TEST_LIMIT_S = 120
 SUITE_LIMIT_S = 600
@@ -91,58 +111,56 @@ class Result:
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", 1)[0])
     parser.add_argument("--only", default=",".join(SUITES), help="comma-separated: " + ", ".join(SUITES))
-    chosen = parser.parse_args(argv).only.split(",")
+    parser.add_argument("--brokers", action="store_true", help=f"run {KAFKA} and {BROKERS} instead of {KRAFT}")
+    arguments = parser.parse_args(argv)
+    chosen = arguments.only.split(",")
     if unknown := [name for name in chosen if name not in SUITES]:
         print(f"there is no suite {unknown[0]!r}; there are: {', '.join(SUITES)}", file=sys.stderr)
         return 3
+    found = {on: results_on(on, chosen) for on in ((KAFKA, BROKERS) if arguments.brokers else (KRAFT,))}
+    if arguments.brokers:
+        BESIDE.write_text(page_of_brokers(found, chosen))
+        return 1 if differing(found) else 0
+    if set(chosen) == set(SUITES):
+        PAGE.write_text(page(found[KRAFT]))
+    return 1 if any(each.outcome == "failed" and each.test not in OTHERS for each in found[KRAFT]) else 0
+
+
+def results_on(on: str, suites: Sequence[str]) -> Sequence[Result]:
+    """Run these suites, each against a fresh cluster of a kind."""
     folder = cache_folder() / "outside"
     folder.mkdir(exist_ok=True)
     results: list[Result] = []
-    for name in chosen:
-        print(f"{name} …", flush=True)
-        with cluster((0,) if name == KAFKA_PYTHON_SUITE else (1, 2, 3)) as bootstrap:
-            found = list(SUITES[name](folder, bootstrap))
+    for name in suites:
+        print(f"{name} on {on} …", flush=True)
+        with cluster((0,) if name == KAFKA_PYTHON_SUITE else (1, 2, 3), on) as bootstrap:
+            found = list(SUITES[name](folder, bootstrap, on != KRAFT))
         results += found
         print(f"{name}: {sum(each.outcome == 'passed' for each in found)} of {len(found)} passed", flush=True)
-    if set(chosen) == set(SUITES):
-        PAGE.write_text(page(results))
     for each in results:
         if each.outcome == "failed":
             print(f"failed: {each.suite} {each.test} {each.why}")
-    return 1 if any(each.outcome == "failed" and each.test not in OTHERS for each in results) else 0
+    return results
 
 
 # -- The cluster
 
 
 @contextmanager
-def cluster(ids: Sequence[int]) -> Iterator[list[str]]:
-    """Nodes on loopback, brokers and controllers in one; their addresses.  They end with the block."""
+def cluster(ids: Sequence[int], on: str) -> Iterator[list[str]]:
+    """Start nodes on loopback, yield the addresses of their brokers, and end them with the block."""
     folder = Path(tempfile.mkdtemp(prefix="kafka-compatibility-"))
-    ports = _free_ports(len(ids))
-    peers = {f"n{number}": [number, "127.0.0.1", port] for number, port in zip(ids, ports, strict=True)}
     running: list[subprocess.Popen[bytes]] = []
     try:
-        for name, (number, host, port) in peers.items():
-            home = folder / name
-            config = {
-                "node_id": number,
-                "name": name,
-                "cluster_id": "kafka-compatibility",
-                "listen": f"{host}:{port}",
-                "peers": peers,
-                "data_dir": str(home / "data"),
-                "trace_dir": str(home / "trace"),
-                "seed": 1,
-                "process.roles": "broker,controller",
-            }
-            home.mkdir()
-            (home / "node.json").write_text(json.dumps(config))
-            argv = [sys.executable, "-m", "system_under_test.kraft", "--config", str(home / "node.json")]
-            subprocess.run([*argv, "--format"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-            with (home / "output.log").open("wb") as output:
-                running.append(subprocess.Popen(argv, cwd=ROOT, stdout=output, stderr=output))
-        addresses = [f"127.0.0.1:{port}" for port in ports]
+        if on == KRAFT:
+            ports = _free_ports(len(ids))
+            addresses = [f"127.0.0.1:{port}" for port in ports]
+            peers = {f"n{number}": [number, "127.0.0.1", port] for number, port in zip(ids, ports, strict=True)}
+            running += [_bundled(folder / name, peers, name, "broker,controller") for name in peers]
+        else:
+            hosts = {number: f"127.0.{os.getpid() % 250}.{number + 1}" for number in ids}
+            addresses = [f"{host}:{BROKER_PORT}" for host in hosts.values()]
+            running += asyncio.run(_with_brokers_of_kafka(folder, hosts, on))
         asyncio.run(_registered(addresses))
         yield addresses
     finally:
@@ -150,6 +168,64 @@ def cluster(ids: Sequence[int]) -> Iterator[list[str]]:
             process.kill()
             process.wait()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _bundled(home: Path, peers: Mapping[str, Sequence[object]], name: str, roles: str) -> subprocess.Popen[bytes]:
+    """Start a bundled node.  peers: name -> its id, host and port."""
+    number, host, port = peers[name]
+    home.mkdir()
+    config = {
+        "node_id": number,
+        "name": name,
+        "cluster_id": CLUSTER_ID,
+        "listen": f"{host}:{port}",
+        "peers": peers,
+        "data_dir": str(home / "data"),
+        "trace_dir": str(home / "trace"),
+        "seed": 1,
+        "process.roles": roles,
+        **({"brokers": {"features": FEATURES}} if roles == "controller" else {}),
+    }
+    (home / "node.json").write_text(json.dumps(config))
+    argv = [sys.executable, "-m", "system_under_test.kraft", "--config", str(home / "node.json")]
+    subprocess.run([*argv, "--format"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    return _started(argv, home, ROOT)
+
+
+def _started(argv: Sequence[str], home: Path, directory: Path) -> subprocess.Popen[bytes]:
+    with (home / "output.log").open("wb") as output:
+        return subprocess.Popen(argv, cwd=directory, stdout=output, stderr=output)
+
+
+@dataclass(frozen=True, slots=True)
+class _Home:
+    """A folder of this machine, in which a process of Kafka runs as on a node."""
+
+    address: str
+    data_dir: str
+
+    async def write(self, name: str, text: str) -> None:
+        (Path(self.data_dir) / name).write_text(text)
+
+
+async def _with_brokers_of_kafka(folder: Path, hosts: Mapping[int, str], on: str) -> list[subprocess.Popen[bytes]]:
+    """Start a broker of Kafka on each host, and its controller: in the same process, or a bundled one."""
+    jars = fetch_jars(jars_of("", ""), lambda _: None, threading.Event())
+    apart = BROKERS_APART if on == BROKERS else 0
+    controllers = {number + apart: f"{host}:{CONTROLLER_PORT}" for number, host in hosts.items()}
+    peers = {f"n{number}": [number + apart, host, CONTROLLER_PORT] for number, host in hosts.items()}
+    roles, release = (("broker",), ("--release-version", RELEASE)) if apart else (("broker", "controller"), ())
+    running = [_bundled(folder / name, peers, name, "controller") for name in peers] if apart else []
+    for number, host in hosts.items():
+        home = folder / f"broker-{number}"
+        home.mkdir()
+        settings = {"auto.create.topics.enable": "true", "num.partitions": 4, **WITH_ACLS}
+        process = KafkaProcess(
+            number, roles, controllers, replicas=min(3, len(hosts)), settings=settings, format_options=release
+        )
+        line = await process.command(cast(OwnNode, _Home(host, str(home))))
+        running.append(_started(["env", f"KRUCIBLE_JARS={jars}", "bash", "-c", line], home, home))
+    return running
 
 
 async def _registered(addresses: Sequence[str], limit_s: float = 120.0) -> None:
@@ -185,7 +261,7 @@ def _free_ports(count: int) -> list[int]:
 # -- librdkafka
 
 
-def librdkafka(folder: Path, bootstrap: list[str]) -> Iterator[Result]:
+def librdkafka(folder: Path, bootstrap: list[str], with_data: bool) -> Iterator[Result]:
     tests = _built(folder) / "tests"
     config = folder / "test.conf"
     config.write_text(f"bootstrap.servers={','.join(bootstrap)}\n")
@@ -242,7 +318,7 @@ def _built(folder: Path) -> Path:
 # -- Clients in Python, in an environment of their own
 
 
-def kafka_python(folder: Path, bootstrap: list[str]) -> Iterator[Result]:
+def kafka_python(folder: Path, bootstrap: list[str], with_data: bool) -> Iterator[Result]:
     """Its integration tests; what its source distribution lacks is stubbed: the broker runs already."""
     python = _environment(folder)
     source = folder / f"kafka_python-{KAFKA_PYTHON}"
@@ -255,9 +331,12 @@ def kafka_python(folder: Path, bootstrap: list[str]) -> Iterator[Result]:
     (source / "conftest.py").write_text(_CONFTEST)
     report = folder / "kafka-python.xml"
     report.unlink(missing_ok=True)
-    environment = {"KAFKA_URI": f"kafka://{bootstrap[0]}", "KAFKA_VERSION": KAFKA_VERSION, "KAFKA_ROOT": "/tmp"}
-    argv = [python, "-m", "pytest", "-q", "test/integration/test_admin_integration.py", f"--junitxml={report}"]
-    argv += ["--timeout=30", "--timeout-method=signal", "-p", "no:cacheprovider", "-k", WITHOUT_DATA]
+    version = KNOWN_VERSION if with_data else KAFKA_VERSION
+    environment = {"KAFKA_URI": f"kafka://{bootstrap[0]}", "KAFKA_VERSION": version, "KAFKA_ROOT": "/tmp"}
+    files = [f"test/integration/test_{part}_integration.py" for part in (WITH_DATA if with_data else ("admin",))]
+    argv = [python, "-m", "pytest", "-q", *files, f"--junitxml={report}"]
+    argv += ["--timeout=60", "--timeout-method=signal", "-p", "no:cacheprovider"]
+    argv += [] if with_data else ["-k", WITHOUT_DATA]
     with (folder / "kafka-python.log").open("wb") as output:
         try:
             subprocess.run(
@@ -275,6 +354,8 @@ def kafka_python(folder: Path, bootstrap: list[str]) -> Iterator[Result]:
 
 WITHOUT_DATA = "not delete_groups and not delete_records and not group_exists"
 """The tests that administer groups and records begin by producing some."""
+WITH_DATA = ("admin", "consumer", "producer")
+"""Files of its integration tests that need no other security than none."""
 
 _SERVICE = '''"""A broker that runs already: what the source distribution lacks."""
 
@@ -306,7 +387,7 @@ ZookeeperFixture.instance = classmethod(lambda cls, host=None, port=None, extern
 """
 
 
-def aiokafka(folder: Path, bootstrap: list[str]) -> Iterator[Result]:
+def aiokafka(folder: Path, bootstrap: list[str], with_data: bool) -> Iterator[Result]:
     """The admin client of its documents."""
     done = subprocess.run(
         [_environment(folder), "-c", _AIOKAFKA, bootstrap[0]], capture_output=True, text=True, timeout=TEST_LIMIT_S
@@ -348,7 +429,7 @@ asyncio.run(main())
 """
 
 
-def confluent(folder: Path, bootstrap: list[str]) -> Iterator[Result]:
+def confluent(folder: Path, bootstrap: list[str], with_data: bool) -> Iterator[Result]:
     """The admin client of its documents; what it calls are futures of librdkafka."""
     done = subprocess.run(
         [_environment(folder), "-c", _CONFLUENT, bootstrap[0]], capture_output=True, text=True, timeout=TEST_LIMIT_S
@@ -357,8 +438,8 @@ def confluent(folder: Path, bootstrap: list[str]) -> Iterator[Result]:
 
 
 _CONFLUENT = """
-import sys
-from confluent_kafka import ElectionType, TopicCollection, TopicPartition
+import sys, time
+from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AclBinding, AclBindingFilter, AclOperation, AclPermissionType, AdminClient, AlterConfigOpType, ConfigEntry,
     ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourcePatternType, ResourceType, ScramCredentialInfo,
@@ -399,15 +480,25 @@ works = {
     "elect_leaders": lambda: admin.elect_leaders(ElectionType.PREFERRED, [partition]),
     "delete_topics": lambda: admin.delete_topics([NAME]),
 }
+def tried(work):
+    answer = work()
+    for future in answer.values() if isinstance(answer, dict) else [answer]:
+        if hasattr(future, "result"):
+            future.result(20)
+
+LATER = KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.RESOURCE_NOT_FOUND  # a broker hears late of what was acknowledged
+until = time.monotonic() + 40
 for name, work in works.items():
-    try:
-        answer = work()
-        for future in answer.values() if isinstance(answer, dict) else [answer]:
-            if hasattr(future, "result"):
-                future.result(20)
-        print(name, "", sep="\\t")
-    except Exception as problem:
-        print(name, repr(problem), sep="\\t")
+    why = None
+    while why is None:
+        try:
+            tried(work)
+            why = ""
+        except Exception as problem:
+            late = isinstance(problem, KafkaException) and problem.args[0].code() in LATER
+            why = None if late and time.monotonic() < until else repr(problem)
+            time.sleep(0.1)
+    print(name, why, sep="\\t")
 """
 
 
@@ -420,7 +511,7 @@ def _of_lines(suite: str, done: subprocess.CompletedProcess[str]) -> Iterator[Re
         yield Result(suite, "script", "failed", done.stderr.strip().rpartition("\n")[2])
 
 
-def kcat(folder: Path, bootstrap: list[str]) -> Iterator[Result]:
+def kcat(folder: Path, bootstrap: list[str], with_data: bool) -> Iterator[Result]:
     if shutil.which("kcat") is None:
         yield Result("kcat", "-L", "skipped", "kcat is not installed")
         return
@@ -450,7 +541,7 @@ def _run(argv: Sequence[str], folder: Path) -> None:
         raise SystemExit(f"{' '.join(argv)} failed:\n{(done.stdout + done.stderr)[-2000:]}")
 
 
-SUITES: Mapping[str, Callable[[Path, list[str]], Iterator[Result]]] = {
+SUITES: Mapping[str, Callable[[Path, list[str], bool], Iterator[Result]]] = {
     LIBRDKAFKA: librdkafka,
     KAFKA_PYTHON_SUITE: kafka_python,
     "aiokafka": aiokafka,
@@ -482,7 +573,7 @@ def page(results: Sequence[Result]) -> str:
         "kcat": "the listing of its documents, as Debian packages it",
     }
     for suite, what in words.items():
-        counts = [sum(r.suite == suite and r.outcome == o for r in results) for o in ("passed", "failed", "skipped")]
+        counts = [sum(r.suite == suite and r.outcome == o for r in results) for o in OUTCOMES]
         lines.append(f"| {suite} | {what} | {counts[0]} | {counts[1]} | {counts[2]} |")
     for outcome, title in (("passed", "Passed"), ("failed", "Failed"), ("skipped", "Skipped")):
         chosen = [each for each in results if each.outcome == outcome]
@@ -490,6 +581,49 @@ def page(results: Sequence[Result]) -> str:
             lines += ["", f"## {title}", "", "| suite | test | why |", "|---|---|---|"]
             lines += [f"| {r.suite} | `{r.test}` | {_cell(r.why)} |" for r in chosen]
     return "\n".join(lines) + "\n"
+
+
+def page_of_brokers(found: Mapping[str, Sequence[Result]], suites: Sequence[str]) -> str:
+    lines = [
+        "# The same tests against Kafka, and against its brokers on the bundled controllers",
+        "",
+        f"`python -m bench.kafka_compatibility --brokers` made this page. In `{KAFKA}`, Kafka {VERSION} is broker and",
+        f"controller; in `{BROKERS}` its brokers register with bundled controllers. Three nodes of either kind ran on",
+        "loopback, one for kafka-python: all of its integration tests of administration, consumers and producers ran.",
+        "",
+        f"| suite | passed, failed, skipped on `{KAFKA}` | on `{BROKERS}` |",
+        "|---|---|---|",
+    ]
+    for suite in suites:
+        counts = [
+            " ".join(str(sum((r.suite, r.outcome) == (suite, outcome) for r in results)) for outcome in OUTCOMES)
+            for results in found.values()
+        ]
+        lines.append(f"| {suite} | {' | '.join(counts)} |")
+    for title, chosen in (("Other outcome", differing(found)), ("Passed by neither", _passed_by_neither(found))):
+        lines += ["", f"## {title}", ""]
+        lines += ["| suite | test | outcome | why |", "|---|---|---|---|"] if chosen else ["None."]
+        for suite, test in chosen:
+            each = [_outcomes(results).get((suite, test), Result(suite, test, "not run")) for results in found.values()]
+            words = "; ".join(dict.fromkeys(one.why for one in each if one.why))
+            lines.append(f"| {suite} | `{test}` | {', '.join(one.outcome for one in each)} | {_cell(words)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _outcomes(results: Sequence[Result]) -> Mapping[tuple[str, str], Result]:
+    return {(each.suite, each.test): each for each in results}
+
+
+def differing(found: Mapping[str, Sequence[Result]]) -> Sequence[tuple[str, str]]:
+    """Return suite and name of each test that has not the same outcome on both clusters."""
+    one, other = (_outcomes(results) for results in found.values())
+    every = {**one, **other}
+    return [key for key in every if key not in one or key not in other or one[key].outcome != other[key].outcome]
+
+
+def _passed_by_neither(found: Mapping[str, Sequence[Result]]) -> Sequence[tuple[str, str]]:
+    apart = {*differing(found)}
+    return [key for key, one in _outcomes(found[KAFKA]).items() if one.outcome != "passed" and key not in apart]
 
 
 def _cell(words: str) -> str:
