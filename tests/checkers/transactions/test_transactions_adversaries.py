@@ -51,7 +51,7 @@ def compare(model: Model, rng: Random, cases: int, *, unique: bool) -> Counter[s
 @pytest.mark.parametrize("unique", [True, False])
 @pytest.mark.parametrize("model", ["list-append", "rw-register"])
 def test_no_execution_contradicts_a_verdict(model: Model, unique: bool) -> None:
-    seen = compare(model, Random(f"{model} {unique}"), 60, unique=unique)
+    seen = compare(model, Random(f"{model} {unique}"), 30, unique=unique)
     assert seen["valid"] > 100 and seen["invalid"] > 100, seen
 
 
@@ -80,7 +80,7 @@ def compare_sessions(model: Model, rng: Random, cases: int, *, unique: bool) -> 
 @pytest.mark.parametrize("model", ["list-append", "rw-register"])
 def test_no_execution_contradicts_a_verdict_without_real_time(model: Model, unique: bool) -> None:
     """Some orders of all transactions contradict a session."""
-    seen = compare_sessions(model, Random(f"sessions {model} {unique}"), 100, unique=unique)
+    seen = compare_sessions(model, Random(f"sessions {model} {unique}"), 40, unique=unique)
     assert seen["valid"] > 100 and seen["invalid"] > 100, seen
 
 
