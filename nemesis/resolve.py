@@ -249,12 +249,25 @@ class Resolver:
         lacks = any(self._cluster.lacks(capability) for capability in kind.needs)
         if kind.ready is None or lacks or card.number in self._options.replay:
             return card, ""
-        wait_s = READY_WAIT_S * self._options.holds
-        why_not = await why_not_ready(kind, self._cluster, lambda: self._under_way(kind), self._ended, wait_s)
+        why_not = await self._why_not_ready(kind, kind.ready)
         return later(card, self._main_s() - card.at_s), why_not
 
-    def _under_way(self, kind: Kind) -> bool:
-        return any(other is kind for other, _ in self._active.values())
+    async def _why_not_ready(self, kind: Kind, ready: Callable[[Cluster], Awaitable[str]]) -> str:
+        """Wait until the kind finds the system ready and no other fault of the kind is under way.
+
+        Returns what is still missing when the wait or the test is over; "" once nothing is."""
+        wait_s, why = READY_WAIT_S * self._options.holds, ""
+        until_s = self._main_s() + wait_s
+        while self._main_s() < until_s and not self._ended.is_set():
+            busy = any(other is kind for other, _ in self._active.values())
+            try:
+                why = f"another {kind.name} fault was under way" if busy else await ready(self._cluster)
+            except OSError as problem:
+                why = str(problem)
+            if not why:
+                return ""
+            await asyncio.sleep(READY_LOOK_EVERY_S)
+        return f"the system was not ready within {wait_s:.0f} s: {why}" if why else "the test had ended"
 
     async def _await_moment(self, card: Card) -> str:
         """Wait for the moment of a card that follows another one.  Returns why it has not come, "" if it has."""
@@ -461,28 +474,6 @@ def spent_data(records: FaultRecords) -> frozenset[str]:
         for number, fault in records.faults.items()
         for server in kind_named(records.by_number[number].kind).costs(fault)
     )
-
-
-async def why_not_ready(
-    kind: Kind, cluster: Cluster, busy: Callable[[], bool], ended: asyncio.Event, wait_s: float
-) -> str:
-    """Wait until the kind finds the system ready and no other fault of the kind is under way.  Returns what is still
-    missing after `wait_s`, or when the test has ended; "" once nothing is.
-
-    busy: whether another fault of the kind is under way."""
-    if kind.ready is None:
-        return ""
-    loop = asyncio.get_running_loop()
-    until, why = loop.time() + wait_s, ""
-    while loop.time() < until and not ended.is_set():
-        try:
-            why = f"another {kind.name} fault was under way" if busy() else await kind.ready(cluster)
-        except OSError as problem:
-            why = str(problem)
-        if not why:
-            return ""
-        await asyncio.sleep(READY_LOOK_EVERY_S)
-    return f"the system was not ready within {wait_s:.0f} s: {why}" if why else "the test had ended"
 
 
 def needs_leader(fault: Fault) -> bool:
