@@ -1,9 +1,10 @@
 """d-engine 0.2.4, a key-value store with Raft in Rust, embedded in a program that speaks JSON lines."""
 
 import json
-import socket
 
-from krucible import Client, Crate, Needs, System
+from json_lines import JsonLines
+
+from krucible import Crate, Needs, System
 
 
 def built(**patches):
@@ -49,43 +50,10 @@ class DEngine(System):
         return node.reports(term, f"n{leader}")
 
 
-class NotLeader(Exception):
-    """The node has done nothing."""
-
-
-class DEngineClient(Client):
-    refused = (NotLeader,)
-
+class DEngineClient(JsonLines):
     def leader(self):
-        for server in self.servers.values():
-            try:
-                with socket.create_connection((server.host, server.port), timeout=0.3) as there:
-                    there.sendall(b'["status"]\n')
-                    found = json.loads(there.makefile("rb").readline() or b"{}").get("ok")
-            except OSError:
-                continue
-            if found:
-                return f"n{found[1]}"
-        raise LookupError("no node knows a leader")
-
-    def open(self, server):
-        self.socket = socket.create_connection((server.host, server.port))
-        self.lines = self.socket.makefile("rb")
-
-    def close(self):
-        self.socket.close()
-
-    def ask(self, *words):
-        self.socket.sendall(json.dumps(words).encode() + b"\n")
-        line = self.lines.readline()
-        if not line:
-            raise EOFError("the server closed the connection")
-        answer = json.loads(line)
-        if "refused" in answer:
-            raise NotLeader(answer["refused"])
-        if "ok" not in answer:
-            raise RuntimeError(answer["error"])
-        return answer["ok"]
+        _, leader = next(self.known())
+        return f"n{leader}"
 
     def read(self, key):
         text = self.ask("get", key)

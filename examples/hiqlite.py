@@ -1,9 +1,10 @@
 """hiqlite 0.15.3, SQLite replicated by Raft in Rust, embedded in a program that speaks JSON lines."""
 
 import json
-import socket
 
-from krucible import Client, Crate, Needs, System
+from json_lines import JsonLines
+
+from krucible import Crate, Needs, System
 
 NODE = "crates/hiqlite_node"
 
@@ -25,24 +26,7 @@ class Hiqlite(System):
         return node.reports(term, f"n{leader}" if leader else None)
 
 
-class HiqliteClient(Client):
-    def open(self, server):
-        self.socket = socket.create_connection((server.host, server.port))
-        self.lines = self.socket.makefile("rb")
-
-    def close(self):
-        self.socket.close()
-
-    def ask(self, *words):
-        self.socket.sendall(json.dumps(words).encode() + b"\n")
-        line = self.lines.readline()
-        if not line:
-            raise EOFError("the server closed the connection")
-        answer = json.loads(line)
-        if "ok" not in answer:
-            raise RuntimeError(answer["error"])
-        return answer["ok"]
-
+class HiqliteClient(JsonLines):
     def read(self, key):
         return next(iter(self.ask("query", "SELECT v FROM register WHERE k = $1", [key])), None)
 
