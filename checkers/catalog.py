@@ -88,6 +88,9 @@ _OF_OTHERS = (KAFKA, KAFKA_READ_TO_END, CONVERGENCE, SHOWN_ORDER, TOPICS_AGAINST
 BY_MODEL: dict[str, Checker] = {checker.name: checker for checker in (*OF_TRANSACTIONS, *_OF_OTHERS, *OF_MODELS)}
 """Checkers of one kind of history each, which judge a run only where its workload names them."""
 
+OF_CLIENTS = frozenset({LINEARIZABILITY.name, *BY_MODEL})
+"""Names of the checkers that judge the answers to clients."""
+
 
 def wrong_names(models: Collection[object]) -> str:
     """Return why a workload cannot be judged by the checkers that it states; "" if it can.
@@ -108,9 +111,8 @@ def wrong_names(models: Collection[object]) -> str:
         near = difflib.get_close_matches(unknown[0], known, 1)
         meant = f"; did you mean {near[0]!r}?" if near else ""
         return f"there is no checker {unknown[0]!r}{meant} (known: {', '.join(sorted(known))})"
-    judges = {LINEARIZABILITY.name, *BY_MODEL}
-    if not own and not judges & set(names_in(models)):
-        return f"it names no checker of what clients saw: name one of {', '.join(sorted(judges))}"
+    if not own and not OF_CLIENTS & set(names_in(models)):
+        return f"it names no checker of what clients saw: name one of {', '.join(sorted(OF_CLIENTS))}"
     return ""
 
 

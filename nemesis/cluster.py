@@ -32,8 +32,6 @@ Marks = Mapping[Link, int]
 
 
 DISK = "disk"
-LOST_OF = "bytes lost of "
-"""Goes before the name of a file, in what a power loss did."""
 """Capability: the servers' data lies on a disk that fails, and loses its power, on order."""
 PACKETS = "packets"
 """Capability: packets of a directed link can be lost, repeated, damaged, reordered, delayed and slowed down."""

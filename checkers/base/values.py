@@ -211,6 +211,13 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
+def span_in_words(span_ns: int) -> str:
+    """Return a span of time as sentences show it: 0.09 ms, 55 ms, 2.05 s."""
+    if span_ns >= 1_000_000_000:
+        return f"{span_ns / 1e9:.2f} s"
+    return f"{span_ns / 1e6:.{0 if span_ns >= 10_000_000 else 2}f} ms"
+
+
 def in_words(value: Any) -> str:
     """Return a value as sentences show it: nil, "text", [a, b], #{a, b}, {key: value}."""
     match value:

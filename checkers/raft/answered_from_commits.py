@@ -68,6 +68,7 @@ from checkers.base.run_evidence import (
     read_trace,
 )
 from checkers.base.stored_run import StoredRun, by_number, node_files
+from checkers.base.values import span_in_words
 from checkers.base.verdict import DOUBTED, Validity, Verdict, Witness
 from checkers.raft.client_writes import (
     SIZE_BYTES_PER_NAME,
@@ -375,15 +376,17 @@ def _witness(
     held: Held,
 ) -> Witness:
     node, key, value = answer["node"], answer["key"], answer["value"]
-    what = f"answered a read of {key} with {value}" if answer["f"] == "read" else f"acknowledged {value} for {key}"
+    read = answer["f"] == "read"
+    what = f"answered a read of {key} with {value}" if read else f"acknowledged {value} for {key}"
     new = "no value" if held.value is None else f"{held.value}"
     if held.offset < 0:
         clause = f"although no write of {value} was committed by then"
         why = f"No entry below offset {held.mark} writes to {key}, and none that was committed before the answer does."
     else:
+        lack = "although" if read else f"but no log holds it: {new} is the last that is committed for {key}, as"
         clause = (
-            f"although {held.node} had reported {_lasting(invoke['time_ns'] - held.known_ns)} before it was invoked "
-            f"that {new} is committed"
+            f"{lack} {held.node} had reported {span_in_words(invoke['time_ns'] - held.known_ns)} before it was invoked "
+            f"{'that ' + new + ' is committed' if read else 'already'}"
         )
         why = (
             f"The log holds {new} for {key} at offset {held.offset}. {held.node} reported at "
@@ -406,14 +409,10 @@ def _witness(
             "culprit": "B",
             "why": [why, f"No entry from there to the answer writes {value} to {key} again."],
             "expected": f"an answer of {new}, or of a later write"
-            if held.offset >= 0 and answer["f"] == "read"
+            if held.offset >= 0 and read
             else "a leader that still leads answers from all that was committed before the invocation",
         },
     )
-
-
-def _lasting(ns: int) -> str:
-    return f"{ns / 1e9:.2f} s" if ns >= 1_000_000_000 else f"{ns / 1e6:.0f} ms" if ns >= 1_000_000 else "just"
 
 
 def _combine(run: StoredRun, findings: Sequence[StaleFinding]) -> Verdict:

@@ -704,7 +704,8 @@ def _without(run: StoredRun, lacking: Lacking) -> Witness:
             lack += f", from offset {at} on"
     return Witness(
         kind=LACKING_LEADER,
-        summary=f"{leader} became leader of epoch {epoch} without what was committed before: {committed}, but {lack}.",
+        summary=f"{leader} became leader of epoch {epoch} without what was committed in an earlier one: {committed}, "
+        f"but {lack}.",
         rows=tuple(rows),
         facts={
             "nodes": list(dict.fromkeys(nodes)),

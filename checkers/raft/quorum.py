@@ -274,7 +274,7 @@ def _recovered(quorum: Quorum, voter: ModelVoter, end: int, prefix_hash: int | N
     if end < voter.flushed and not was_cut:
         return Unexplained(
             "flushed entries lost",
-            f"everything below offset {voter.flushed} was flushed before",
+            f"it had reported that everything below offset {voter.flushed} was flushed",
             "a restart finds what was flushed",
         )
     return quorum.position(voter.log.epoch, end)

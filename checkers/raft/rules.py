@@ -447,12 +447,12 @@ _ONE_CHANGE = (
     "one change at a time, and none before a record of the leader's epoch has committed: else two majorities need not "
     "overlap"
 )
-_REMOVED = "{a.node} {did} offset {b.offset}, but what it held below {a.offset} was committed."
+_REMOVED = "{a.node} lost committed entries: it {did} offset {b.offset}, and offsets below {a.offset} were committed."
 _REMOVED_WHY = (
     "In epoch {a.epoch} {a.node} held everything below {a.offset}, which was committed ({a.where}).",
     "In epoch {b.epoch} its log ended at {b.offset} ({b.where}).",
 )
-_KEEP = "committed entries are never removed; flushed ones survive a crash"
+_KEEP = "a log that holds all committed entries: what was flushed survives a crash"
 
 RULES = (
     RaftRule(

@@ -307,8 +307,10 @@ def _lost(epoch: int, mark: int, later: int, leader: str) -> Witness:
 def _combine(run: StoredRun, findings: Sequence[ReplayFinding]) -> Verdict:
     looked_at = {"nodes": len(node_files(run.trace)), **{k: v for f in findings for k, v in f.looked_at}}
     unknown = [words for f in findings for words in f.unknown] + gaps(run, "traces")
-    unknown += nothing_of(looked_at, "rows explained", "leaders", "high watermarks")
-    return conclude([w for f in findings for w in f.witnesses], looked_at, unknown)
+    witnesses = [w for f in findings for w in f.witnesses]
+    if not witnesses:  # nothing behind the first unexplained row of an epoch is looked at
+        unknown += nothing_of(looked_at, "rows explained", "leaders", "high watermarks")
+    return conclude(witnesses, looked_at, unknown)
 
 
 TRACE_VALIDATION = Checker(

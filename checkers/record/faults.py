@@ -66,6 +66,8 @@ KEPT = "kept"
 """Name of a setting: what the disks of these nodes keep of what was not fsynced; all else of it is lost."""
 OLDEST_LOST = "age of the oldest write lost_ms"
 """Name of a measured value: how far back a loss of what was not fsynced reached."""
+LOST_OF = "bytes lost of "
+"""Begin of the name of a measured value: the bytes that a power loss took from a file, whose name follows."""
 _ONE_PROCESS = ":"
 """In the name of a kind: what follows is the one process of a server that its faults hit, such as `kill:agent`."""
 

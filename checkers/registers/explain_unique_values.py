@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from checkers.base.history import doubt_of_refusal
-from checkers.base.values import letter
+from checkers.base.values import letter, span_in_words
 from checkers.base.verdict import Witness
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE, Operations
 from checkers.kernels.registers import unique_values as register
@@ -436,15 +436,7 @@ def span_before(first: Row, second: Row, word: str) -> str:
 
     Only the word, if one of the rows has no time, or their times contradict their order."""
     timed = first["time_ns"] and second["time_ns"] and first["time_ns"] <= second["time_ns"]
-    return f"{_span(second['time_ns'] - first['time_ns'])} {word}" if timed else word
-
-
-def _span(time_ns: int) -> str:
-    if time_ns < 10_000_000:
-        return f"{time_ns / 1e6:.2f} ms"
-    if time_ns < 1_000_000_000:
-        return f"{time_ns / 1e6:.0f} ms"
-    return f"{time_ns / 1e9:.2f} s"
+    return f"{span_in_words(second['time_ns'] - first['time_ns'])} {word}" if timed else word
 
 
 def _value_of(value: int | None) -> str:

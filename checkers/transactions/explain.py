@@ -101,8 +101,14 @@ def explain_finding(transcript: Transcript, kind: int, sample: tuple[int, int, i
     txns, words = _FINDINGS[kind](transcript, *sample)
     names = TransactionNames(transcript, txns)
     name, why = KIND_NAMES[kind], words(names)
-    facts = {"why": [why], "expected": _EXPECTED[kind]}
+    facts = {"key": str(transcript.key_name(_key(transcript, kind, sample))), "why": [why]}
+    facts["expected"] = _EXPECTED[kind]
     return names.witness(name, f"{name}: {why}", facts, ruled_out([name]))
+
+
+def _key(transcript: Transcript, kind: int, sample: tuple[int, int, int]) -> int:
+    named = _PLACE_OF_KEY.get(kind)
+    return sample[named] if named is not None else int(transcript.txns.key[sample[_PLACE_OF_ROW.get(kind, 1)]])
 
 
 class TransactionNames:
@@ -327,18 +333,42 @@ def _incompatible(transcript: Transcript, row: int, longest: int, at: int) -> Ex
     else:
         alike = f"after {at} equal element{'' if at == 1 else 's'} " if at else ""
         why = f"{alike}neither is the beginning of the other, so {key} had two histories"
-    why += _acknowledged_and_lost(transcript, row, longest)
+    lost = _lost_append(transcript, row, other) or _lost_append(transcript, other, row)
+    unread = "" if lost else _acknowledged_and_lost(transcript, row, longest)
     return (
-        [a, b],
+        [a, b, *([lost[0]] if lost else [])],
         lambda n: (
+            f"{_lost_words(transcript, n, *lost) if lost else unread}"
             f"{n[a]} read {_read_words(transcript, row, at)} and "
             f"{n[b]} read {_read_words(transcript, other, at)}: {why}"
         ),
     )
 
 
+def _lost_append(transcript: Transcript, shown: int, lacking: int) -> tuple[int, int, int] | None:
+    """Return (the transaction that appended, the element, the read that lacks it) of an element of the first read whose
+    append was acknowledged before the second read was invoked; None if there is none."""
+    txns, key = transcript.txns, int(transcript.txns.key[shown])
+    mine, others = (txns.lists[int(txns.list_first[r]) : int(txns.list_first[r + 1])] for r in (shown, lacking))
+    reader = _owner(transcript, lacking)
+    for value in mine[~np.isin(mine, others)].tolist():
+        for writer in transcript.writers(key, value):
+            if txns.status[writer] == OK and txns.completed[writer] < txns.invoked[reader]:
+                return writer, value, lacking
+    return None
+
+
+def _lost_words(transcript: Transcript, names: TransactionNames, writer: int, value: int, lacking: int) -> str:
+    key, reader = int(transcript.txns.key[lacking]), _owner(transcript, lacking)
+    return (
+        f"{names[writer]} appended {transcript.value_name(key, value)} to {transcript.key_name(key)} and was "
+        f"acknowledged, but {names[reader]}, invoked later, read the list without it. "
+    )
+
+
 def _acknowledged_and_lost(transcript: Transcript, row: int, longest: int) -> str:
-    """Return which elements of a read the longest list lacks though their appends were acknowledged, as a clause."""
+    """Return which elements of a read the longest list lacks though their appends were acknowledged, as a sentence
+    with a space behind it; "" if none."""
     txns, key = transcript.txns, int(transcript.txns.key[row])
     mine, last = (txns.lists[int(txns.list_first[r]) : int(txns.list_first[r + 1])] for r in (row, longest))
     missing = [int(value) for value in mine[~np.isin(mine, last)]]
@@ -346,7 +376,8 @@ def _acknowledged_and_lost(transcript: Transcript, row: int, longest: int) -> st
     if not ok:
         return ""
     named = _few([transcript.value_name(key, value) for value in ok])
-    return f"; the longest list lacks {named}, whose {'append was' if len(ok) == 1 else 'appends were'} acknowledged"
+    was = "append was" if len(ok) == 1 else "appends were"
+    return f"The longest list read of {transcript.key_name(key)} lacks {named}, whose {was} acknowledged. "
 
 
 def _first_against(transcript: Transcript, row: int, longest: int, at: int) -> tuple[int, int]:
@@ -495,6 +526,11 @@ _FINDINGS: dict[int, Callable[[Transcript, int, int, int], Explained]] = {
     kinds.CYCLIC_VERSIONS: _cyclic,
     kinds.REORDERED_APPENDS: _reordered,
 }
+
+_PLACE_OF_ROW = {kinds.INCOMPATIBLE_ORDER: 0, kinds.LOST_UPDATE: 2}
+"""Kind -> place of a micro-operation on the key in what its kernel noted, where that is not 1."""
+_PLACE_OF_KEY = {kinds.DIRTY_UPDATE: 2, kinds.CYCLIC_VERSIONS: 0}
+"""Kind -> place of the key itself."""
 
 _EXPECTED: dict[int, str] = {
     kinds.UNWRITTEN_READ: "only values that some transaction wrote",

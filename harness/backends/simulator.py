@@ -30,6 +30,7 @@ from typing import Any, Literal, cast
 
 from checkers.base.clocks import NodesClock
 from checkers.base.history import Type
+from checkers.record.faults import LOST_OF
 from harness.agent.disk.changes import OPERATIONS, Behaviour, Rule, failing
 from harness.backends.backend import BackendUnavailable, ClusterSpec, Exit, NodesOfRun
 from nemesis.cluster import (
@@ -38,7 +39,6 @@ from nemesis.cluster import (
     DAMAGES,
     DISK,
     LINKS,
-    LOST_OF,
     MEMBERS,
     PACKETS,
     PROCESSES,

@@ -23,6 +23,7 @@ from markupsafe import Markup
 from checkers.base.json_file import sequence
 from checkers.base.results import RunVerdict
 from checkers.base.verdict import Validity
+from checkers.catalog import OF_CLIENTS
 from checkers.record.journal import JOURNAL
 from checkers.record.outcome import Death
 from harness import plain_words as words
@@ -36,6 +37,7 @@ from harness.report.run_data import ReportData, load
 from harness.report.witness import divergence
 from harness.report.witness import violation_views as witness
 from harness.story.findings import (
+    Finding,
     ReportedViolation,
     cause_of,
     findings,
@@ -44,7 +46,8 @@ from harness.story.findings import (
     seen_in_a_copy,
     title_of,
 )
-from harness.story.headline import Planted, first_step, headline, how_many, in_all, notes, planted
+from harness.story.headline import first_step, headline, how_many, in_all, notes, planted
+from harness.story.kinds import LOOK_AT, Stage
 from harness.story.next_steps import next_steps, shortfalls
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -259,12 +262,12 @@ def _head(
     verdict = "unknown" if missed else verdict
     title = headline(data.results, data.header)
     below: list[str] = []
-    where = means = cause = ""
+    where = means = cause = clients = look_at = ""
     step = None
     if found:
         first, findings_of = found[0], findings(data.results)
         more, lost = in_all(data.results), data.results.lost_elements
-        cause, step = _cause(data, found, bug)
+        cause, step = _cause(data, found)
         for part in (more, first_step(findings_of), lost):
             title = title.removesuffix(part).strip()
         title = _IN_A_FILE.sub("", title)  # where in a file it stands is said below
@@ -275,6 +278,9 @@ def _head(
             below = [rest if fits else words.upper_first(first.summary)]
         at_node = "through" if data.outcome.declares.get("forwards") else "on"
         where = _where(data, first, findings_of[0].lead, at_node)
+        clients = _clients(data, findings_of)
+        behind = (cause_of(findings_of) or findings_of[0]).lead
+        look_at = LOOK_AT[Stage.LOSS if divergence.never_fsynced(data, behind) else behind.stage]
         means = next((kind.means for group in groups for kind in group.kinds if first in kind.findings), "")
         below += [each for each in (lost, more) if each]
         below += [f"Right would have been: {words.lower_first(text)}" for text in first.violation.expected[:1]]
@@ -289,32 +295,42 @@ def _head(
     mark = verdict if verdict in ("valid", "invalid") else "unknown"
     return {
         "title": title, "below": below, "mark": mark, "where": where, "cause": cause, "step": step, "means": means,
+        "look_at": look_at,
+        "clients": clients,
         "counted": how_many(data.results), "checkers": len(data.results.invalid),
     }  # fmt: skip
 
 
-def _cause(
-    data: ReportData, found: Sequence[witness.FindingView], bug: Planted | None
-) -> tuple[str, witness.FindingView | None]:
+def _cause(data: ReportData, found: Sequence[witness.FindingView]) -> tuple[str, witness.FindingView | None]:
     """Return why the first violation happened, in words, and the view of the first wrong step if a checker saw one.
 
-    Else the cause is what the node believed that answered, or the planted bug; or the page says why none is known."""
+    Else the cause is what the node believed that answered, or the page says why none is known."""
     first, findings_of = found[0], findings(data.results)
     if (behind := cause_of(findings_of)) is not None:
         step = next((view for view in found if view.summary == words.sentence(behind.lead.summary)), None)
         cause = _IN_A_FILE.sub("", first_step(findings_of))
         if step is not None and step.circumstances and abs(step.moment_ns - first.moment_ns) > _LATER_NS:
             cause = f"{cause} {words.sentence(words.upper_first(step.circumstances))}"
-        return cause, step
+        return " ".join(filter(None, [cause, divergence.never_fsynced(data, behind.lead)])), step
     if first.belief:
         return first.belief, None
     if not has_earlier_steps(findings_of[0].lead):
-        return "This is the first wrong step itself: no checker saw one before it.", None
-    if bug is not None and bug.found and bug.does:
-        return f"The planted bug: {bug.does}. No checker saw a wrong step before this violation.", None
+        own = "This is the first wrong step itself: no checker saw one before it."
+        return " ".join(filter(None, [own, divergence.never_fsynced(data, findings_of[0].lead)])), None
     if data.declares["traces"]:
         return "Not known: no checker saw a wrong step before this violation.", None
     return "Not known: this system writes no trace of its own steps, so only answers and logs were judged.", None
+
+
+def _clients(data: ReportData, found: Sequence[Finding]) -> str:
+    """Return that no client got a wrong answer, "" if one did or no checker can say."""
+    if any(finding.lead.stage is Stage.ANSWER for finding in found):
+        return ""
+    judged = [c for name, c in data.results.checkers.items() if name in OF_CLIENTS]
+    looked = max((c.figure("operations") for c in judged if c.verdict is Validity.VALID), default=0)
+    if looked <= 0 or any(c.verdict not in (Validity.VALID, Validity.NOT_APPLICABLE) for c in judged):
+        return ""
+    return f"No client got a wrong answer: {looked:,} operations were judged."
 
 
 def _where(data: ReportData, first: witness.FindingView, lead: ReportedViolation, at_node: str) -> str:
@@ -332,10 +348,17 @@ def _where(data: ReportData, first: witness.FindingView, lead: ReportedViolation
     if copied and not wrong:
         at = [f"{divergence.copied_log(data, lead.witness.facts)}, which does not show since when"]
         around = _hits_of_disk(data, sequence(lead.witness.facts.get("nodes")))
-    at += [f"{at_node} {words.listed(list(dict.fromkeys(node for node, _ in wrong)))}"] if wrong else []
+    nodes = [node for node, _ in wrong] or (
+        [] if copied else [n for r in first.trace_rows[-1:] if (n := r.get("node"))]
+    )
+    at += [f"{at_node} {words.listed(list(dict.fromkeys(nodes)))}"] if nodes else []
     at += [f"key {first.violation.key}"] if first.violation.key else []
     parts = [", ".join(at), around]
-    parts += [f"it showed at {words.seconds(shown_ns)}"] if since_ns + _LATER_NS < shown_ns else []
+    parts += (
+        [f"{'the loss' if lost is not None else 'it'} showed at {words.seconds(shown_ns)}"]
+        if since_ns + _LATER_NS < shown_ns
+        else []
+    )
     return " ".join(words.sentence(words.upper_first(part)) for part in parts if part)
 
 
@@ -394,7 +417,7 @@ def _checkers(data: ReportData, found: Sequence[witness.FindingView]) -> list[Ch
                 looked_at=words.looked_at(c.looked_at),
                 reason=words.sentence(words.shorten(c.why, 600)) if c.why else "",
                 seconds=f"{c.seconds:.2f} s",
-                anchors=[f.anchor for f in found if f.checker == name],
+                anchors=[f.anchor for f in found if name in (f.checker, *(each.checker for each in f.also))],
             )
         )
     order = {"invalid": 0, "unknown": 1}
@@ -438,9 +461,9 @@ def _recovery(data: ReportData) -> str:
         after = f" {stated.seconds:.2f} s" if stated.seconds is not None else ""
         if data.results.verdict_of("recovery") is Validity.UNKNOWN:
             return (
-                f"{after.strip() or 'Some time'} after the last heal every process was running{limit}. "
+                f"{after.strip() or 'Some time'} after the last phase began every process was running{limit}. "
                 "Whether every node had caught up is not known."
             )
-        return f"Every node that still ran had caught up{after} after the last heal{limit}."
+        return f"When the faults were over, every node that ran had caught up within{after or ' some time'}{limit}."
     waiting = words.shorten(stated.waiting_for or "something unknown")
-    return f"The cluster did not recover after the last heal{limit}; it was waiting for: {waiting}."
+    return f"The cluster did not recover when the faults were over{limit}; it was waiting for: {waiting}."

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.base.history import Type
+from checkers.base.values import span_in_words
 from checkers.record.outcome import Report, SeenLeader
 from harness.plain_words import listed, plural, seconds
 from harness.report.fault_views import FaultView
@@ -261,7 +262,7 @@ def circumstances(time_ns: int, faults: Sequence[FaultView], roles: Sequence[Rol
 def _faults_near(time_ns: int, faults: Sequence[FaultView]) -> str:
     """Return the faults in force, or the one that was healed last before."""
     held = [
-        f"fault {f.number} ({f.what}) had been in force for {_lasting(time_ns - f.start_ns)}"
+        f"fault {f.number} ({f.what}) had been in force for {span_in_words(time_ns - f.start_ns)}"
         for f in faults
         if f.in_force(time_ns, time_ns)
     ]
@@ -274,7 +275,7 @@ def _healed_before(time_ns: int, faults: Sequence[FaultView]) -> str:
     if not before:
         return "no fault had been in force before" if faults else "no fault was in force"
     last = max(before, key=lambda f: f.end_ns)
-    return f"fault {last.number} ({last.what}) had been healed {_lasting(time_ns - last.end_ns)} before"
+    return f"fault {last.number} ({last.what}) had been healed {span_in_words(time_ns - last.end_ns)} before"
 
 
 def belief(node: str, time_ns: int, roles: Sequence[RoleSegment]) -> str:
@@ -283,7 +284,7 @@ def belief(node: str, time_ns: int, roles: Sequence[RoleSegment]) -> str:
     newer = [s for s in leaders(roles) if mine and _newer(s, mine[-1], time_ns)]
     if not newer:
         return ""
-    since = _lasting(time_ns - newer[0].start_ns)
+    since = span_in_words(time_ns - newer[0].start_ns)
     return (
         f"{node} still believed it led epoch {mine[-1].epoch}, {since} after {newer[0].node} had been elected for "
         f"epoch {newer[0].epoch}."
@@ -305,7 +306,3 @@ def _leading(time_ns: int, roles: Sequence[RoleSegment]) -> list[RoleSegment]:
 
 def _newer(s: RoleSegment, old: RoleSegment, time_ns: int) -> bool:
     return s.epoch > old.epoch and s.start_ns <= time_ns and s.node != old.node
-
-
-def _lasting(ns: int) -> str:
-    return f"{ns / 1e9:.2f} s" if ns >= 1_000_000_000 else f"{ns / 1e6:.0f} ms"

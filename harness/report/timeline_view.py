@@ -39,12 +39,14 @@ _KEEP_AROUND_NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A violation's place on the axis.  anchor: id of the element that explains it; key: of linearizability."""
+    """A violation's place on the axis.  anchor: id of the element that explains it; key: of its object, if it has one.
+    open: True for the leading violation and the first wrong step."""
 
     time_ns: int
     text: str
     anchor: str
     key: str | None = None
+    open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,9 @@ def view(
         },
         "rate": _rates(data.operations, data.end_ns),
         "violations": [
-            {"t": m.time_ns / 1e9, "text": m.text, "anchor": m.anchor, "key": m.key} for m in moments if m.time_ns >= 0
+            {"t": m.time_ns / 1e9, "text": m.text, "anchor": m.anchor, "key": m.key, "open": m.open}
+            for m in moments
+            if m.time_ns >= 0
         ],
     }
     rows = _events(data, faults, roles, deposed, moments)
@@ -144,7 +148,13 @@ def _unled(data: ReportData, roles: Sequence[RoleSegment]) -> list[str]:
 def moments(found: Sequence[FindingView], shown: FindingView | None) -> list[Moment]:
     """Return where the violations stand on the time axis, `shown` first; those without a time are left out."""
     return [
-        Moment(f.moment_ns, ", key ".join(filter(None, (f.kind, f.violation.key))), f.anchor, f.violation.key or None)
+        Moment(
+            f.moment_ns,
+            ", key ".join(filter(None, (f.kind, f.violation.key))),
+            f.anchor,
+            f.violation.key or None,
+            open=not f.folded,
+        )
         for f in sorted(found, key=lambda f: f is not shown)
         if f.moment_ns >= 0
     ]

@@ -10,8 +10,9 @@ cause stands behind every named kind that a checker found in the same row of a t
 
 By effect (`findings`): what users met comes first.  Wrong answers lead, then lost data, then a system that does not
 serve, then broken rules of the protocol.  Of wrong answers the one comes first that explains most (`explains`): it
-names the other operation, its node and its time.  Several checkers may blame one operation, or one row of a trace; this
-is one `Finding`, with a witness of each.  `cause_of` names the first wrong step behind the leading finding.
+names the other operation, its node and its time.  Of other effects one comes first whose evidence has a time: a copy of
+a log shows none.  Several checkers may blame one operation, or one row of a trace; this is one `Finding`, with a
+witness of each.  `cause_of` names the first wrong step behind the leading finding.
 
 The symptom of a violation is what two runs must have in common, so that they probably show one mistake.  It names the
 checker, the kind of the violation, the shape of its witness, the kinds of fault it showed under, and whether they hit
@@ -128,9 +129,14 @@ _EFFECTS: Mapping[Stage, int] = {Stage.ANSWER: 0, Stage.LOSS: 1, Stage.PROCESS: 
 def findings(results: Results) -> list[Finding]:
     """Return the violations by effect, those that blame one operation or one row of a trace together.  The first wrong
     step behind the leading finding stands next to it."""
-    found = sorted(_together(violations_by_cause(results)), key=lambda f: _EFFECTS.get(f.lead.stage, len(_EFFECTS)))
+    found = sorted(_together(violations_by_cause(results)), key=_effect)
     cause = cause_of(found)
     return found if cause is None else [found[0], cause, *(f for f in found[1:] if f is not cause)]
+
+
+def _effect(finding: Finding) -> tuple[int, bool]:
+    rank = _EFFECTS.get(finding.lead.stage, len(_EFFECTS))
+    return rank, rank < len(_EFFECTS) and seen_in_a_copy(finding.lead)
 
 
 def cause_of(found: Sequence[Finding]) -> Finding | None:

@@ -39,9 +39,22 @@ MECHANISMS: Mapping[Stage, str] = {
     Stage.LOSS: "Commits",
     Stage.STATE: "Applied states",
     Stage.ANSWER: "Answers to clients",
-    Stage.PROCESS: "Processes",
+    Stage.PROCESS: "Server processes",
 }
 """The part of the system that broke.  Violations of one mechanism are shown together."""
+
+LOOK_AT: Mapping[Stage, str] = {
+    Stage.STEP: "the code that writes this row of the trace: the protocol has no such step here",
+    Stage.VOTE: "the code that stores a vote before it is sent, and compares it with earlier votes of its epoch",
+    Stage.LEADER: "what a candidate counts as a majority, and what a voter compares before it votes",
+    Stage.LOG: "the code that compares epoch and offset before a follower appends, and that truncates its log",
+    Stage.COMMIT: "the code that advances the high watermark: which voters it counts, and what their disks hold",
+    Stage.LOSS: "what is fsynced before it is reported as flushed, and who truncates a log",
+    Stage.STATE: "what is applied in which order, and what a snapshot holds",
+    Stage.ANSWER: "what a server checks between request and answer: what is committed, and whether it still leads",
+    Stage.PROCESS: "the last lines that the process wrote",
+}
+"""Part of a system's code in which a mistake of this stage lies."""
 
 
 @dataclass(frozen=True, slots=True)

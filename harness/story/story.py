@@ -48,7 +48,8 @@ class Story:
     transactions, edges: of a violation of isolation.  length: of the whole cycle, of which `edges` may be a part.
     rows: of logs, traces and copies, each with its "table".  events: rows of the history.
     wrong: (node, time) of each answer that was wrong, or of all that may have been.
-    kept_by: (node, copy) of a log that still holds what was committed; None if none does or nothing was lost.
+    copies: (node, copy) of each log that it names, the one that is wrong first.
+    kept_by: the one of them that still holds what was committed; None if none does or nothing was lost.
     facts: (name, words) of everything else.
     """
 
@@ -65,6 +66,7 @@ class Story:
     rows: tuple[Mapping[str, Any], ...]
     events: tuple[Mapping[str, Any], ...]
     wrong: tuple[tuple[str, int], ...]
+    copies: tuple[tuple[str, int], ...]
     kept_by: tuple[str, int] | None
     facts: tuple[tuple[str, str], ...]
     repeated_by_bars: tuple[str, ...] = ()
@@ -77,7 +79,7 @@ class Story:
     @property
     def differs(self) -> bool:
         """Return True if a list that was read is shown beside the one that it contradicts."""
-        return any(part.look in ("gone", "added") for t in self.transactions for step in t.did for part in step)
+        return any(t.contradicted for t in self.transactions)
 
     @property
     def why(self) -> tuple[str, ...]:
@@ -112,6 +114,7 @@ def story_of(witness: Witness) -> Story:
         rows=witness.rows,
         events=witness.events,
         wrong=_wrong(facts, window.culprit),
+        copies=_copies(facts),
         kept_by=_kept_by(facts),
         facts=tuple((label(str(k)), _fact(k, v)) for k, v in facts.items() if k not in _SHOWN_OTHERWISE),
         repeated_by_bars=sentences_of_bars(window.letters, facts),
@@ -130,6 +133,11 @@ def _wrong(facts: Mapping[str, Any], culprit: WindowOp | None) -> tuple[tuple[st
     if not answers and culprit is not None:
         answers = [(culprit.node, culprit.end_ns)]
     return tuple((node, at_ns) for node, at_ns in answers if node)
+
+
+def _copies(facts: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    named = zip(sequence(facts.get("nodes")), sequence(facts.get("copies")), strict=False)
+    return tuple((node, copy) for node, copy in named if isinstance(node, str) and isinstance(copy, int))
 
 
 def _kept_by(facts: Mapping[str, Any]) -> tuple[str, int] | None:

@@ -5,6 +5,9 @@ itself had read and appended before, else what another transaction read of the s
 not listed:
 
     read k9 [… 149 equal …, 2748, ~~3290~~, 3455]
+
+Where two transactions read lists of which neither is the beginning of the other, either may be wrong.  So each list
+stands as it was answered, and what it alone has is underlined.
 """
 
 from __future__ import annotations
@@ -51,6 +54,14 @@ class Transaction:
     who: str = ""
     rows: str = ""
     did: tuple[tuple[Fragment, ...], ...] = ()
+
+    @property
+    def contradicted(self) -> tuple[tuple[Fragment, ...], ...]:
+        """Its reads that another one contradicts."""
+        return tuple(step for step in self.did if any(part.look in ("gone", "added") for part in step))
+
+    def appends_to(self, key: str) -> tuple[tuple[Fragment, ...], ...]:
+        return tuple(step for step in self.did if step[0].words.startswith(f"append {key} "))
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -133,6 +144,8 @@ def _step(done: Mapping[str, _Parts], name: str, place: int, cyclic: bool) -> tu
             others = [] if cyclic or before is not None else _reads_of_others(done, name, key)
             wanted = before if before is not None else next((o for o in others if _differ(o, read)), None)
             shown = _listed([value(e) for e in read], None if wanted is None else [value(e) for e in wanted])
+            if before is None and any(part.look == "added" for part in shown):  # either of the two may be right
+                shown = _separated([part for part in shown if part.look != "gone" and part.words != ", "])
             return (Fragment(f"read {shorten(value(key), 60)} ["), *shown, Fragment("]"))
         case part:
             return (Fragment(shorten(micro_operation(part), _SENTENCE_MOST)),)

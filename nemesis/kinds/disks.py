@@ -26,8 +26,8 @@ from itertools import product
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from checkers.record.faults import DAMAGES_DATA, KEPT, MAY_DIE, MAY_STAY_DOWN, OLDEST_LOST, Fault
-from nemesis.cluster import DAMAGES, DISK, LINKS, LOST_OF, PROCESSES, CannotInject, Cluster, Link
+from checkers.record.faults import DAMAGES_DATA, KEPT, LOST_OF, MAY_DIE, MAY_STAY_DOWN, OLDEST_LOST, Fault
+from nemesis.cluster import DAMAGES, DISK, LINKS, PROCESSES, CannotInject, Cluster, Link
 from nemesis.kind import (
     FALSE,
     TRUE,

@@ -22,8 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.base.json_file import mapping, number, sequence
-from harness.plain_words import checksum_words, natural, shorten
+from checkers.record.faults import LOST_OF
+from harness.plain_words import checksum_words, natural, seconds, shorten
 from harness.report.run_data import ReportData
+from harness.story.findings import ReportedViolation
 from harness.story.story import Story, odd_entries
 from harness.story.transactions import Edge, Transaction
 
@@ -189,15 +191,16 @@ def traced_log(rows: pa.Table) -> TracedLog:
     return found
 
 
-def log_table(data: ReportData, rows: Sequence[Mapping[str, Any]], kept_by: tuple[str, int] | None) -> LogTable | None:
+def log_table(data: ReportData, story: Story) -> LogTable | None:
     """The entries of a witness with `AROUND` offsets of context: a column for every log it names, and for the logs
     of the other nodes in its last copy."""
-    named = [r for r in rows if r.get("node") is not None and number(r.get("offset"), -1) >= 0]
+    named = [r for r in story.rows_of("log") if r.get("node") is not None and number(r.get("offset"), -1) >= 0]
     if not named:
         return None
-    columns = sorted({(str(r["node"]), number(r.get("copy"), 0)) for r in named}, key=lambda c: (natural(c[0]), c[1]))
+    of_rows = {(str(r["node"]), number(r.get("copy"), 0)) for r in named}
+    columns = sorted(of_rows | {c for c in story.copies if _copy(data, *c)})
     have = {n for n, _ in columns}
-    last = max(c for _, c in columns)
+    last = max(c for _, c in of_rows)
     columns += [(n, last) for n in data.servers if n not in have and _copy(data, n, last)]
     columns.sort(key=lambda c: (natural(c[0]), c[1]))
     offsets = sorted({number(r["offset"], 0) for r in named})[: MOST_OFFSETS // 2]
@@ -210,7 +213,8 @@ def log_table(data: ReportData, rows: Sequence[Mapping[str, Any]], kept_by: tupl
     present = sorted(o for o in wanted if any(o in of for of in entries.values()))
     ends = {c: number(_copy(data, *c).get("log_end"), max(entries[c], default=-1) + 1) for c in columns}
     marks = [_high_watermark(data, node, copy) for node, copy in columns]
-    kept = entries.get(kept_by, {}) if kept_by is not None else {}
+    kept = entries.get(story.kept_by, {}) if story.kept_by is not None else {}
+    wrong = [c in story.copies and c != story.kept_by for c in columns]
     table, before = [], None
     for offset in present[:MOST_OFFSETS]:
         if before is not None and offset > before + 1:
@@ -220,7 +224,12 @@ def log_table(data: ReportData, rows: Sequence[Mapping[str, Any]], kept_by: tupl
         table.append(
             Row(
                 offset,
-                _compare(cells, [offset < ends[c] for c in columns], kept.get(offset)),
+                _compare(
+                    cells,
+                    [offset < ends[c] for c in columns],
+                    kept.get(offset),
+                    [each and offset in offsets for each in wrong],
+                ),
                 0,
                 [m == offset + 1 for m in marks],
             )
@@ -263,13 +272,17 @@ def ballots(data: ReportData, rows: Sequence[Mapping[str, Any]]) -> list[Ballots
 
 
 def _compare(
-    cells: Sequence[Mapping[str, Any] | None], reaches: Sequence[bool], committed: Mapping[str, Any] | None
+    cells: Sequence[Mapping[str, Any] | None],
+    reaches: Sequence[bool],
+    committed: Mapping[str, Any] | None,
+    wrong: Sequence[bool],
 ) -> list[DrawnEntry]:
-    """Entries of one offset; those of `odd_entries` differ."""
+    """Entries of one offset; those of `odd_entries` differ, and those that a wrong log lacks although committed."""
     out = []
-    for cell, reached, odd in zip(cells, reaches, odd_entries(cells, committed), strict=True):
+    for cell, reached, odd, lacks in zip(cells, reaches, odd_entries(cells, committed), wrong, strict=True):
         if cell is None:
-            out.append(DrawnEntry(None, "", "missing" if reached else "log ends before", False))
+            gone = lacks and committed is not None
+            out.append(DrawnEntry(None, "", "missing" if reached else "log ends before", gone))
             continue
         wrote = f"{shorten(str(cell['key']), 24)} = {cell.get('value')}" if cell.get("key") is not None else ""
         out.append(DrawnEntry(number(cell.get("epoch"), -1), checksum_words(cell.get("checksum")), wrote, odd))
@@ -300,6 +313,30 @@ def copied_log(data: ReportData, facts: Mapping[str, Any]) -> str:
     node, copy, offset = shorten(str(nodes[0]), 24), number(copies[0], 0), facts.get("offset")
     at = f" at offset {offset:,}" if isinstance(offset, int) else ""
     return f"in the log of {node}{at}, by copy {copy} ({_when(data, node, copy)})"
+
+
+def never_fsynced(data: ReportData, lost: ReportedViolation) -> str:
+    """Return which bytes a power loss took from the disk of a node that then started without them, a sentence to go
+    on with; "" if a violation shows no such start, or nobody measured the loss."""
+    traced = [row for row in lost.witness.rows if row.get("table") == "trace"]
+    if not traced or traced[-1].get("event") != "start":
+        return ""
+    node, at_ns = str(traced[-1].get("node")), number(traced[-1].get("time_ns"), -1)
+    fault = max(
+        (f for f in data.faults if f.carried_out and f.loses_unsynced and node in f.nodes and f.began_ns <= at_ns),
+        key=lambda f: f.began_ns,
+        default=None,
+    )
+    began = f"{node}: {LOST_OF}"
+    measured = [each.values.items() for each in fault.measured] if fault is not None else []
+    taken = {name.removeprefix(began): int(size) for values in measured for name, size in values if began in name}
+    if fault is None or not taken:
+        return ""
+    file = max(taken, key=lambda name: taken[name])
+    return (
+        f"But {taken[file]:,} bytes of {shorten(file, 80)} had never been fsynced when fault {fault.card.number} took "
+        f"its power at {seconds(fault.began_ns)}, and they were gone when it started again."
+    )
 
 
 def _when(data: ReportData, node: str, copy: int) -> str:

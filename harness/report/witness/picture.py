@@ -15,6 +15,7 @@ from statistics import median
 
 import numpy as np
 
+from checkers.base.values import span_in_words
 from harness.plain_words import natural, seconds, shorten
 from harness.report.fault_views import FaultView
 from harness.report.roles import RoleSegment, deposed_from, leaders
@@ -65,11 +66,13 @@ def draw(window: DrawnWindow, css: str, target: int, *, context: Sequence[Contex
 
     context: of `context`."""
     ops, order, bad, before = window.operations, window.order, window.bad, window.before
-    labels = {op.invoke: f"{window.name_of(i)} {shorten(say(op), _LABEL_MOST)}".strip() for i, op in enumerate(ops)}
+    letters = {op.invoke: window.name_of(i) for i, op in enumerate(ops)}
+    labels = {op.invoke: shorten(say(op), _LABEL_MOST) for op in ops}
+    drawn = {call: f"{letters[call]} {label}".strip() for call, label in labels.items()}
     gutter = 12.0 if target < _NARROW else 132.0
     lane_of, lanes = _lanes(ops, target < _NARROW)
     room = _room_before(before, target)
-    x_of, gaps, right = _axis(ops, lane_of, labels, gutter + 6 + room, target - 18)
+    x_of, gaps, right = _axis(ops, lane_of, drawn, gutter + 6 + room, target - 18)
     steps = {i: k + 1 for k, i in enumerate(order.steps)} if order else {}
     dots = _dots(ops, order, x_of, right)
     extents = [(x_of[op.invoke], right if op.complete >= FOREVER else x_of[op.complete]) for op in ops]
@@ -78,6 +81,7 @@ def draw(window: DrawnWindow, css: str, target: int, *, context: Sequence[Contex
             x=x1,
             y=lane_of[op.process],
             width=max(6.0, x2 - x1),
+            letter=letters[op.invoke],
             label=labels[op.invoke],
             look="bad" if i == bad else look(op),
             open=op.complete >= FOREVER,
@@ -159,7 +163,7 @@ def _axis(
             folded = span > 6 * usual
             step = 42.0 if folded else 16 + 30 * min(1.0, span / (2 * usual))
             if folded:
-                gaps.append(Mark(x + step / 2, _lasting(span)))
+                gaps.append(Mark(x + step / 2, span_in_words(span)))
             x += step
         _, op, begins = events[row]
         lane = lane_of[op.process]
@@ -174,10 +178,6 @@ def _axis(
     x_of = {row: left + (at - left) * stretch for row, at in x_of.items()}
     gaps = [Mark(left + (g.x - left) * stretch, g.words) for g in gaps]
     return x_of, gaps, max(right, end)
-
-
-def _lasting(ns: int) -> str:
-    return f"{ns / 1e9:.1f} s" if ns >= 1e9 else f"{ns / 1e6:.0f} ms" if ns >= 1e6 else f"{ns / 1e3:.0f} µs"
 
 
 def _dots(ops: Sequence[WindowOp], order: Order | None, x_of: dict[int, float], right: float) -> dict[int, float]:
@@ -287,7 +287,7 @@ def _bracket(window: DrawnWindow, x_of: dict[int, float], lane_of: dict[int, flo
     if after == late.got:
         return None
     x1, x2 = x_of[seen.complete], x_of[late.invoke]
-    gap = _lasting(max(0, late.start_ns - seen.end_ns))
+    gap = span_in_words(max(0, late.start_ns - seen.end_ns))
     ago = f"{gap} " if window.has_times else ""
     words = f"{value(after)} acknowledged {ago}{'earlier' if width < 500 else 'before the read began'}"
     middle, half = (x1 + x2) / 2, len(words) * 3.9
@@ -300,6 +300,7 @@ class Bar:
     x: float
     y: float
     width: float
+    letter: str
     label: str
     look: str  # ok-write, ok-read, fail, info or bad
     open: bool

@@ -47,6 +47,7 @@ MOST_DRAWN = 60
 class OtherWitness:
     """Witness of what another checker shows of the same operation."""
 
+    checker: str
     checker_title: str
     kind: str
     summary: str
@@ -185,7 +186,7 @@ def view(
         steps=steps(window),
         story=in_sentences(window, held_before, faults, roles),
         window_words=window_words(data, story.bars, story.key or None, window.order is not None),
-        log_table=divergence.log_table(data, log_rows, story.kept_by) if not brief else None,
+        log_table=divergence.log_table(data, story) if not brief else None,
         ballots=divergence.ballots(data, trace_rows),
         reach=divergence.reach(data, finding.witness.facts, trace_rows) if not (log_rows or brief) else None,
         trace_rows=[*trace_rows, *copies][:MOST_DRAWN],
@@ -201,7 +202,9 @@ def view(
         brief=brief,
         diagram=message_diagram.draw(data, window, faults, roles, trace_rows) if drawn else None,
         also=[
-            OtherWitness(v.title, v.name, sentence(v.summary), tuple(w for w in other.reasons if w not in known))
+            OtherWitness(
+                v.checker, v.title, v.name, sentence(v.summary), tuple(w for w in other.reasons if w not in known)
+            )
             for v, other in zip(also, others, strict=True)
         ],
     )
@@ -223,7 +226,7 @@ def _group(of: Surroundings, group: Group, opened: Collection[int], numbers: Ite
         if not mine and shown:
             counted += ", shown beside those of another kind"
         elif count.found > shown:
-            counted += f", {shown} shown"
+            counted += f", {shown} shown" if shown else ", no example kept"
         kinds.append(KindView(count.name, kind_of(count.kind).means, counted, views))
     return GroupView(group.mechanism, kinds)
 

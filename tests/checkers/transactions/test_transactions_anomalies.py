@@ -389,6 +389,15 @@ def test_a_list_that_contradicts_the_longest_one_may_end_with_an_element_beside_
     assert verdict.details["anomalies"] == {"incompatible-order": 1}
 
 
+def test_a_later_read_without_an_acknowledged_append_is_named_first() -> None:
+    events = one_after_another("ax1", "ax2", "rx12", "ax3", "rx13")
+    [witness] = [w for w in judge_transactions(events, "list-append").witnesses if w.kind == "incompatible-order"]
+    assert (
+        "T1 appended 2 to x and was acknowledged, but T3, invoked later, read the list without it." in witness.summary
+    )
+    assert witness.facts["key"] == "x"
+
+
 SAME_BUT = "list is the same as far as both go, but lacks"
 
 
@@ -401,9 +410,9 @@ SAME_BUT = "list is the same as far as both go, but lacks"
         (("rx132", "rx1234"), "after 1 equal element neither is the beginning of the other, so x had two histories"),
         (("rx21", "rx123"), "[1, 2, 3]: neither is the beginning of the other, so x had two histories"),
         (("rx124", "rx135"), "after 1 equal element neither is the beginning of the other"),
-        (("rx12", "rx134"), "two histories; the longest list lacks 2, whose append was acknowledged"),
-        (("rx134", "rx12567"), "the longest list lacks 3, 4, whose appends were acknowledged"),
-        (("rx16", "rx134"), "two histories; the longest list lacks 6, whose append was acknowledged"),
+        (("rx12", "rx134"), "The longest list read of x lacks 2, whose append was acknowledged. T"),
+        (("rx134", "rx12567"), "The longest list read of x lacks 3, 4, whose appends were acknowledged. T"),
+        (("rx16", "rx134"), "The longest list read of x lacks 6, whose append was acknowledged. T"),
     ],
 )
 def test_an_element_that_is_missing_is_told_from_another_order(reads: tuple[str, str], words: str) -> None:

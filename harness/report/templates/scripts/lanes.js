@@ -129,8 +129,8 @@ function wrap(g, text, room, most) {
   return lines.length <= most && lines.every(l => g.measureText(l.trimEnd()).width <= room) ? lines : null;
 }
 
-// A bold line for the chosen violation, or the first; a tick at the margin for each other one in view.  Then the flags,
-// of which those that would fall on each other share one.
+// A bold line for the chosen violation, or the first; a tick at the margin for each other one in view.  Then the flags:
+// that of the bold line first, then that of the first wrong step; one that would fall on another is left out.
 function violations(g) {
   if (!LANES.has('flag')) return;
   const { y, h } = LANES.get('flag'), seen = DATA.violations.map((v, i) => [X(v.t), v, i]).filter(([x]) => x >= LEFT - 1 && x <= RIGHT + 1);
@@ -142,14 +142,14 @@ function violations(g) {
     HITS.push({ x0: x - 3, x1: x + 3, y0: y, y1: y + h, sel: 'violation.' + i });
   }
   g.font = font(650);
-  let free = -1;
-  for (const [x, v, i] of seen) {
+  const rank = ([, v, i]) => i === bold ? 0 : v.open ? 1 : 2, flags = [];
+  for (const [x, v, i] of [...seen].sort((a, b) => rank(a) - rank(b))) {
     const text = NARROW() ? v.text.split(',')[0] : `${v.text}, ${secs(v.t)}`, w = g.measureText(text).width + 14;
     const left = clamp(x - 1, LEFT, RIGHT - w);
-    if (left <= free) continue;
+    if (flags.some(([a, b]) => left <= b && left + w >= a)) continue;
     g.fillStyle = COLOUR.bad; g.fillRect(left, y, w, h - 3);
     g.fillStyle = COLOUR.panel; g.textAlign = 'left'; g.fillText(text, left + 7, y + (h - 3) / 2 + .5);
-    free = left + w + 4;
+    flags.push([left - 4, left + w + 4]);
     HITS.push({ x0: left, x1: left + w, y0: y, y1: y + h, sel: 'violation.' + i });
   }
   g.font = font();
