@@ -212,10 +212,10 @@ class ValueStory:
         """The summary of a lost write.  It blames the node that acknowledged the write."""
         culprit, lost = self.window.culprit, self.answer(self.lost())
         invoked, answered = self.invoke(culprit), self.answer(culprit)
-        later = span_before(lost, invoked, "later")
+        later, older = span_before(lost, invoked, "later"), value_of(self.key.a[culprit])
         return (
             f"At {at(lost)} {who(lost)} acknowledged {self.wrote(self.lost())} for {self.name}, but no answer ever "
-            f"showed it: a read that began {later} got {value_of(self.key.a[culprit])} from {who(answered)}"
+            f"showed it: a read that began {later} got the older {older} from {who(answered)}"
         )
 
     def _answered_in_words(self, op: int) -> str:
@@ -325,7 +325,8 @@ class ValueStory:
     def lost_in_why(self) -> str:
         """Return why the acknowledgement of a lost write was the wrong answer."""
         lost = self.lost()
-        return f"No answer ever showed {self.wrote(lost)}, so its acknowledgement by {who(self.answer(lost))} was wrong"
+        stayed = f"No answer ever showed {self.wrote(lost)}, and the older value stayed in its place"
+        return f"{stayed}, so its acknowledgement by {who(self.answer(lost))} was wrong"
 
     def before(self) -> str:
         """Return what the key held before the window.  last_before is the last operation of that time."""

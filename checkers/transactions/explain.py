@@ -332,8 +332,9 @@ def _incompatible(transcript: Transcript, row: int, longest: int, at: int) -> Ex
         why = f"the first list is the same as far as both go, but lacks {_few(lacking)}"
     else:
         alike = f"after {at} equal element{'' if at == 1 else 's'} " if at else ""
-        why = f"{alike}neither is the beginning of the other, so {key} had two histories"
+        why = f"{alike}neither is the beginning of the other"
     lost = _lost_append(transcript, row, other) or _lost_append(transcript, other, row)
+    why += "" if lost or lacking else f", so {key} had two histories"
     unread = "" if lost else _acknowledged_and_lost(transcript, row, longest)
     return (
         [a, b, *([lost[0]] if lost else [])],
@@ -361,8 +362,8 @@ def _lost_append(transcript: Transcript, shown: int, lacking: int) -> tuple[int,
 def _lost_words(transcript: Transcript, names: TransactionNames, writer: int, value: int, lacking: int) -> str:
     key, reader = int(transcript.txns.key[lacking]), _owner(transcript, lacking)
     return (
-        f"{names[writer]} appended {transcript.value_name(key, value)} to {transcript.key_name(key)} and was "
-        f"acknowledged, but {names[reader]}, invoked later, read the list without it. "
+        f"Transaction {names[writer]} appended {transcript.value_name(key, value)} to {transcript.key_name(key)} and "
+        f"was acknowledged, but {names[reader]}, invoked later, read the list without it. "
     )
 
 

@@ -47,7 +47,7 @@ from harness.story.findings import (
     title_of,
 )
 from harness.story.headline import first_step, headline, how_many, in_all, notes, planted
-from harness.story.kinds import LOOK_AT, Stage
+from harness.story.kinds import LOOK_AT, LOOK_AT_READS, LOOK_AT_TRANSACTIONS, Stage, kind_of
 from harness.story.next_steps import next_steps, shortfalls
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -279,11 +279,11 @@ def _head(
         at_node = "through" if data.outcome.declares.get("forwards") else "on"
         where = _where(data, first, findings_of[0].lead, at_node)
         clients = _clients(data, findings_of)
-        behind = (cause_of(findings_of) or findings_of[0]).lead
-        look_at = LOOK_AT[Stage.LOSS if divergence.never_fsynced(data, behind) else behind.stage]
+        look_at = LOOK_AT_READS if first.belief and step is None else _look_at(data, findings_of)
         means = next((kind.means for group in groups for kind in group.kinds if first in kind.findings), "")
         below += [each for each in (lost, more) if each]
-        below += [f"Right would have been: {words.lower_first(text)}" for text in first.violation.expected[:1]]
+        error = "an error, or " if first.belief and step is None else ""
+        below += [f"Right would have been: {error}{words.lower_first(text)}" for text in first.violation.expected[:1]]
     elif len(title) > TITLE_MOST:
         title, _, rest = title.partition(": ")
         title, below = f"{title}.", [words.upper_first(rest)]
@@ -319,18 +319,29 @@ def _cause(data: ReportData, found: Sequence[witness.FindingView]) -> tuple[str,
         return " ".join(filter(None, [own, divergence.never_fsynced(data, findings_of[0].lead)])), None
     if data.declares["traces"]:
         return "Not known: no checker saw a wrong step before this violation.", None
-    return "Not known: this system writes no trace of its own steps, so only answers and logs were judged.", None
+    seen = "answers and logs" if data.declares["logs"] else "answers to clients"
+    return f"Not known: this system writes no trace of its own steps, so only {seen} were judged.", None
+
+
+def _look_at(data: ReportData, found: Sequence[Finding]) -> str:
+    """Return the part of the system's code in which the mistake lies."""
+    cause = (cause_of(found) or found[0]).lead
+    if divergence.never_fsynced(data, cause):
+        return LOOK_AT[Stage.LOSS]
+    if "transactions" in cause.witness.facts:
+        return LOOK_AT_TRANSACTIONS
+    return kind_of(cause.kind).look_at or LOOK_AT[cause.stage]
 
 
 def _clients(data: ReportData, found: Sequence[Finding]) -> str:
     """Return that no client got a wrong answer, "" if one did or no checker can say."""
     if any(finding.lead.stage is Stage.ANSWER for finding in found):
         return ""
-    judged = [c for name, c in data.results.checkers.items() if name in OF_CLIENTS]
-    looked = max((c.figure("operations") for c in judged if c.verdict is Validity.VALID), default=0)
-    if looked <= 0 or any(c.verdict not in (Validity.VALID, Validity.NOT_APPLICABLE) for c in judged):
+    judged = {name: c.verdict for name, c in data.results.checkers.items() if name in OF_CLIENTS}
+    valid = [name for name, verdict in judged.items() if verdict is Validity.VALID]
+    if not valid or {*judged.values()} - {Validity.VALID, Validity.NOT_APPLICABLE}:
         return ""
-    return f"No client got a wrong answer: {looked:,} operations were judged."
+    return f"No client got a wrong answer: {words.listed(valid)} {'is' if len(valid) == 1 else 'are'} valid."
 
 
 def _where(data: ReportData, first: witness.FindingView, lead: ReportedViolation, at_node: str) -> str:
@@ -343,7 +354,7 @@ def _where(data: ReportData, first: witness.FindingView, lead: ReportedViolation
     if (lost := loss_of(lead)) is not None and not copied:
         since_ns = lost.acknowledged_ns
         wrong = ((words.shorten(lost.by, 24), since_ns),) if lost.by else ()
-    around = first.loss or first.circumstances
+    around = first.loss or first.circumstances or ("" if data.faults else "no fault was injected")
     at = [f"{words.seconds(since_ns)} into the test"] if shown_ns >= 0 else []
     if copied and not wrong:
         at = [f"{divergence.copied_log(data, lead.witness.facts)}, which does not show since when"]
@@ -461,7 +472,7 @@ def _recovery(data: ReportData) -> str:
         after = f" {stated.seconds:.2f} s" if stated.seconds is not None else ""
         if data.results.verdict_of("recovery") is Validity.UNKNOWN:
             return (
-                f"{after.strip() or 'Some time'} after the last phase began every process was running{limit}. "
+                f"{after.strip() or 'Some time'} after the faults were over every process was running{limit}. "
                 "Whether every node had caught up is not known."
             )
         return f"When the faults were over, every node that ran had caught up within{after or ' some time'}{limit}."

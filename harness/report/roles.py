@@ -278,16 +278,21 @@ def _healed_before(time_ns: int, faults: Sequence[FaultView]) -> str:
     return f"fault {last.number} ({last.what}) had been healed {span_in_words(time_ns - last.end_ns)} before"
 
 
-def belief(node: str, time_ns: int, roles: Sequence[RoleSegment]) -> str:
-    """Return a sentence if a node led at that time although one of a later epoch had been elected, else ""."""
+def belief(node: str, time_ns: int, roles: Sequence[RoleSegment], since_ns: int | None = None) -> str:
+    """Return a sentence if a node led at that time although one of a later epoch had been elected, else "".
+
+    since_ns: when the operation was invoked that it answered; None if it is not known, or leaders need no majority.
+    """
     mine = [s for s in _leading(time_ns, roles) if s.node == node]
     newer = [s for s in leaders(roles) if mine and _newer(s, mine[-1], time_ns)]
     if not newer:
         return ""
-    since = span_in_words(time_ns - newer[0].start_ns)
+    elected_ns = newer[0].start_ns
+    since = span_in_words(time_ns - elected_ns)
     return (
         f"{node} still believed it led epoch {mine[-1].epoch}, {since} after {newer[0].node} had been elected for "
-        f"epoch {newer[0].epoch}."
+        f"epoch {newer[0].epoch}"
+        + (": no majority can have confirmed its answer." if since_ns is not None and elected_ns <= since_ns else ".")
     )
 
 

@@ -101,7 +101,7 @@ def first_step(found: Sequence[Finding]) -> str:
         return ""
     timed = cause.lead.moment_ns >= 0 and not seen_in_a_copy(cause.lead)
     at = f", at {seconds(cause.lead.moment_ns)}" if timed else ""
-    return f"First wrong step{at}: {sentence(cause.lead.summary)}"
+    return f"First wrong step seen{at}: {sentence(cause.lead.summary)}"
 
 
 def _lost(first: ReportedViolation, checker: CheckerResult) -> str:

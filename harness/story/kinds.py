@@ -51,23 +51,26 @@ LOOK_AT: Mapping[Stage, str] = {
     Stage.COMMIT: "the code that advances the high watermark: which voters it counts, and what their disks hold",
     Stage.LOSS: "what is fsynced before it is reported as flushed, and who truncates a log",
     Stage.STATE: "what is applied in which order, and what a snapshot holds",
-    Stage.ANSWER: "what a server checks between request and answer: what is committed, and whether it still leads",
+    Stage.ANSWER: "what the system checks between a request and its answer",
     Stage.PROCESS: "the last lines that the process wrote",
 }
 """Part of a system's code in which a mistake of this stage lies."""
+LOOK_AT_READS = "the read path: how a leader confirms, before it answers, that a majority still follows it"
+LOOK_AT_TRANSACTIONS = "how transactions on one key exclude each other, and what a read may see of them"
 
 
 @dataclass(frozen=True, slots=True)
 class ViolationKind:
     """means: two sentences, "" for a kind that is not in the table.  known_as: its everyday name, if it has another.
     of_two: the answer contradicts another operation, so that a good witness names that one too.
-    loss: what was acknowledged is gone."""
+    loss: what was acknowledged is gone.  look_at: as in `LOOK_AT`, where more can be said than of its stage."""
 
     stage: Stage
     means: str = ""
     known_as: str = ""
     of_two: bool = False
     loss: bool = False
+    look_at: str = ""
 
     @property
     def mechanism(self) -> str:

@@ -167,6 +167,7 @@ def view(
     around = "; ".join(filter(None, [loss, circumstances(at_ns, faults, roles)]))
     context = picture.context(window, faults, roles, data.servers)
     drawn = not folded and number <= DIAGRAMS_MOST and (bool(window) or not log_rows)  # a copy shows no step
+    called = {(op.node, op.end_ns): op.start_ns for op in story.window.operations if data.declares["traces"]}
     before, held = story.window.before, story.key or "the object"
     held_before = f"Other operations are left out; without them {held} held {before} before this." if before else ""
     beyond = len(story.bars.operations) - len(window.operations)
@@ -194,7 +195,7 @@ def view(
         + row_tables([row for row in story.rows if row.get("table") not in ("log", "trace", "copies")]),
         cycle=cycle_of(story),
         plain=paste(data, finding, story, around) if not brief else "",
-        belief=" ".join(filter(None, (belief(node, at_ns, roles) for node, at_ns in story.wrong))),
+        belief=" ".join(filter(None, (belief(*each, roles, called.get(each)) for each in story.wrong))),
         loss=loss,
         circumstances=around,
         left_out=f"{beyond} more operations of this witness are in results.json." if beyond else "",

@@ -50,7 +50,8 @@ def test_a_write_that_no_read_saw_and_its_own_node_forgot_is_lost(tmp_path: Path
     witness = witness_of(tmp_path, script)
     assert witness.kind == "lost write"
     assert witness.summary == (
-        "At 0.030 s n1 acknowledged 2 for k, but no answer ever showed it: a read that began 10 ms later got 1 from n1"
+        "At 0.030 s n1 acknowledged 2 for k, but no answer ever showed it: a read that began 10 ms later got "
+        "the older 1 from n1"
     )
 
 
@@ -62,7 +63,10 @@ def test_a_lost_write_blames_the_node_that_acknowledged_it_and_not_the_new_leade
     assert witness.kind == "lost write"
     assert witness.summary.startswith("At 0.030 s n3 acknowledged 2 for k, but no answer ever showed it")
     assert witness.facts["guilty"] == {"node": "n3", "time_ns": 30_000_000}
-    assert "No answer ever showed 2, so its acknowledgement by n3 was wrong" in witness.facts["why"]
+    assert (
+        "No answer ever showed 2, and the older value stayed in its place, so its acknowledgement by n3 was wrong"
+        in witness.facts["why"]
+    )
 
 
 def test_before_a_window_stands_what_the_key_held_and_not_nil(tmp_path: Path) -> None:

@@ -393,7 +393,8 @@ def test_a_later_read_without_an_acknowledged_append_is_named_first() -> None:
     events = one_after_another("ax1", "ax2", "rx12", "ax3", "rx13")
     [witness] = [w for w in judge_transactions(events, "list-append").witnesses if w.kind == "incompatible-order"]
     assert (
-        "T1 appended 2 to x and was acknowledged, but T3, invoked later, read the list without it." in witness.summary
+        "Transaction T1 appended 2 to x and was acknowledged, but T3, invoked later, read the list without it."
+        in witness.summary
     )
     assert witness.facts["key"] == "x"
 

@@ -51,7 +51,7 @@ def test_two_leaders_lead_the_recorded_run_in_which_one_vote_was_enough(tmp_path
     assert first.stage <= Stage.LEADER
     words = headline(results_in(results), {})
     assert words.startswith("Invalid: n2 died unexpectedly"), "what users met leads"
-    assert f"First wrong step, at {first.moment_ns / 1e9:.3f} s: {first.summary}" in words
+    assert f"First wrong step seen, at {first.moment_ns / 1e9:.3f} s: {first.summary}" in words
 
 
 def test_the_earliest_moment_comes_first_and_of_equal_moments_the_deepest_stage() -> None:
@@ -93,8 +93,8 @@ def test_the_first_wrong_step_has_its_time_unless_a_copy_of_a_log_shows_it() -> 
     answers, votes = invalid(witness("stale read", 7.0)), invalid(witness("two leaders in one epoch", 3.0))
     logs = invalid(witness("logs differ below an equal epoch", 3.0, table="log"))
     timed, copied = (findings(results_in({"checkers": {"a": answers, "b": step}})) for step in (votes, logs))
-    assert first_step(timed) == "First wrong step, at 3.000 s: two leaders in one epoch at 3.0."
-    assert first_step(copied).startswith("First wrong step: ")
+    assert first_step(timed) == "First wrong step seen, at 3.000 s: two leaders in one epoch at 3.0."
+    assert first_step(copied).startswith("First wrong step seen: ")
 
 
 def test_the_kinds_that_one_checker_found_are_counted_too() -> None:
