@@ -48,7 +48,10 @@ SHARE_OF_RATE = 0.8
 Faults may leave a few seconds only, and the first ones after set-up are slow."""
 
 CALM_S_LEAST = 3.0
-"""The rate is demanded only if it was measured over at least this time: over less, chance decides it."""
+"""The rate is demanded only if it was measured over at least this time: over less, chance decides it.
+
+Times `holds`, as faults and what lies between them: the seconds before the first fault are fewer, so those in which
+servers and clients are cold never decide alone."""
 
 SHARE_OF_OPERATIONS = 0.1
 """Share of the scheduled operations, faults included, that must be ok."""

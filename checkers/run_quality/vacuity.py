@@ -155,7 +155,7 @@ def about_the_rate(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
             f"of {demands.rate_hz / demands.invoked_share:g} that were scheduled{_waits(demands)}"
         )
         share = round(max(calm_hz, main_hz) * demands.invoked_share / demands.rate_hz, 3)
-        long_enough = calm_s >= minimums.CALM_S_LEAST
+        long_enough = calm_s >= minimums.CALM_S_LEAST * max(1.0, demands.holds)
         criteria.append(
             Criterion(
                 "share of the scheduled rate",

@@ -48,6 +48,22 @@ def test_a_few_slow_seconds_between_dense_faults_do_not_say_that_the_rate_was_mi
     assert not figure(judged(evidence, tmp_path / "slow"), "share of the scheduled rate")["met"]
 
 
+@pytest.mark.parametrize(("holds", "demanded"), [(1.0, True), (1.5, False)])
+def test_the_seconds_before_the_first_fault_do_not_decide_the_rate_alone(
+    tmp_path: Path, holds: float, demanded: bool
+) -> None:
+    """A system whose faults are stretched has a longer quiet begin, too, in which its servers are cold."""
+    evidence = run()
+    main, fault = next(p for p in evidence.outcome["phases"] if p["name"] == "main"), evidence.faults[0]
+    before_ns = fault["injected_ns"] - main["start_ns"]
+    calm_ns = int((minimums.CALM_S_LEAST + 1) * SECOND)
+    main["end_ns"] = fault["healed_ns"] + int(minimums.AFTERMATH_NS * holds) + calm_ns - before_ns
+    evidence.demands = replace(evidence.demands, rate_hz=10_000.0, time_limit_s=1.0, holds=holds)
+    found = figure(judged(evidence, tmp_path), "share of the scheduled rate")
+    assert f"in {minimums.CALM_S_LEAST + 1:g} s outside faults" in found["words"]
+    assert (found["met"], found["demanded"]) == (False, demanded)
+
+
 @pytest.mark.parametrize(("share", "met"), [(1.0, True), (0.85, True), (0.75, False)])
 def test_of_clients_that_wait_only_the_rate_that_they_can_reach_is_demanded(
     tmp_path: Path, share: float, met: bool
