@@ -135,7 +135,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def occupy(self, process: Process, seconds: float) -> None:
         """The process does nothing else for so long, as if its loop were blocked.  What it sends leaves afterwards."""
         if process.gate is not Gate.DEAD and seconds > 0:
-            process.busy_until = max(process.busy_until, self._now_s) + seconds
+            busy_s, now_s = process.busy_until, self._now_s
+            process.busy_until = (busy_s if busy_s > now_s else now_s) + seconds
 
     def handles(self, process: Process, kind: str) -> None:
         """Occupy the process for the time that it takes to handle a message of this kind."""
@@ -238,7 +239,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 heapq.heappop(timers)
             if not timers:
                 raise Deadlock("every task waits for something that can never happen")
-            self._now_s = max(self._now_s, timers[0][0])
+            if timers[0][0] > self._now_s:
+                self._now_s = timers[0][0]
         now_s = self._now_s
         while timers and timers[0][0] <= now_s:
             ready.append(heapq.heappop(timers)[2])

@@ -319,7 +319,9 @@ class Pipe:
             leaves_s, source = network.loop.time(), self._source
             if source.busy_until > leaves_s and source.gate is not Gate.DEAD:
                 leaves_s = source.busy_until
-            self._last_s = max(self._last_s, leaves_s + network.delay_s(self.link, size_bytes))
+            arrives_s = leaves_s + network.delay_s(self.link, size_bytes)
+            if arrives_s > self._last_s:
+                self._last_s = arrives_s
             network.loop.post(self._last_s, self.target, self._arrive, None)
 
     def try_again(self) -> None:

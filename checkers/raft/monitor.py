@@ -157,7 +157,8 @@ class NodeMonitor:
     """Follows the rows of one node.
 
     copies: rows of COPIES of this node.  explains: for changes of the disk; None: they are not judged.
-    at_mark: tells whether an append ended at a committed prefix, by the marks of all nodes."""
+    at_mark: tells whether an append ended at a committed prefix, by the marks of all nodes.
+    collects: False where only what `take` returns is wanted, so that the report stays empty."""
 
     def __init__(
         self,
@@ -165,12 +166,14 @@ class NodeMonitor:
         copies: Sequence[Row] = (),
         explains: Explains | None = None,
         at_mark: Callable[[int, int], bool] | None = None,
+        *,
+        collects: bool = True,
     ) -> None:
         self.state = NodeState(name)
         self.report = NodeReport(name)
         self._copies = deque(sorted(copies, key=lambda copy: int(copy["trace_seq"])))
         self._until = max((copy["trace_seq"] for copy in copies), default=-1)
-        self._explains, self._at_mark = explains, at_mark
+        self._explains, self._at_mark, self._collects = explains, at_mark, collects
         self._claims: set[tuple[int, str, int | None]] = set()
         self._votes: set[tuple[int, str]] = set()
         self._tops: dict[tuple[int, frozenset[str] | None], TraceRow] = {}
@@ -197,8 +200,9 @@ class NodeMonitor:
             self._voters(row, row.offset)
         appended = self._at_mark is not None and row.event == "append"
         state.follow(row, at_mark=appended and self._at_mark is not None and self._at_mark(_at(row), row.epoch))
-        self._collect(row)
-        self.report.broken += found[: max(0, WITNESSES_PER_PART - len(self.report.broken))]
+        if self._collects:
+            self._collect(row)
+            self.report.broken += found[: max(0, WITNESSES_PER_PART - len(self.report.broken))]
         return found
 
     def finish(self) -> NodeReport:

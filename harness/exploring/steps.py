@@ -135,7 +135,6 @@ class ClusterSteps:
             id: Identity("explored", ReplicaKey(id), first, timing, bugs, observer=id not in first, dynamic=dynamic)
             for id in self.ids
         }
-        self._late: dict[int, int] = {}
         self._messages: dict[tuple[str, int, int], Change] = {}
         """(kind, number of the call, number of the server) -> what this step of a message changes."""
         self._heard: dict[tuple[int, bool, int], Change] = {}
@@ -353,9 +352,7 @@ class ClusterSteps:
         raise KeyError(lane)
 
     def late(self, number: int) -> int:
-        if number not in self._late:
-            self._late[number] = self.parts.number(self.parts.call(number)._replace(late=True))
-        return self._late[number]
+        return self.parts.number(self.parts.call(number)._replace(late=True))
 
     def rest_after(self, rest: int, uses: Sequence[int], cuts: int | None) -> int:
         """Return what is left to happen after a step."""

@@ -139,9 +139,15 @@ class CoreVoter(VoterOnMachine):
         self._trace.row(event, state.epoch, peer=None if state.voted is None else f"n{state.voted.id}")
 
     def _do(self, effect: fx.Effect) -> None:
-        """Carry out one effect, and then report it."""
+        """Carry out one effect, and then report it.  Messages are the most frequent."""
         log, row = self._log, self._trace.row
         match effect:
+            case fx.Send(peer=peer, request=request):
+                self._calls.call(
+                    peer, request, lambda it: self._drive(lambda now: self._known.on_response(now, peer, request, it))
+                )
+            case fx.Reply(token=token, response=response):
+                self._answer(token, response)
             case fx.Persist(state=state, voted_now=voted_now):
                 stored = durable_state(state, self._bugs)
                 log.store(stored)
@@ -161,10 +167,6 @@ class CoreVoter(VoterOnMachine):
             case fx.Truncate(end_offset=end):
                 log.truncate(end)
                 row("truncate", self.epoch, offset=log.end_offset)
-            case fx.Send(peer=peer, request=request):
-                self._calls.call(
-                    peer, request, lambda it: self._drive(lambda now: self._known.on_response(now, peer, request, it))
-                )
             case fx.RoleChanged(role=role, epoch=epoch, leader_id=leader, epoch_start_offset=start):
                 row("role", epoch, role=str(role), peer=None if leader is None else f"n{leader}", offset=start)
                 lost, self._accepted = self._accepted, []
@@ -182,8 +184,6 @@ class CoreVoter(VoterOnMachine):
             case fx.VotersChanged(offset=offset, voters=voters):
                 names = " ".join(f"n{n}" for n in voters.ids)
                 row("voters", self.epoch, offset=None if offset == CONFIGURED else offset, detail=names)
-            case fx.Reply(token=token, response=response):
-                self._answer(token, response)
             case fx.NotAccepted(token=token):
                 self._answer(token, (REFUSED, None))
             case fx.VotersChangeDone(token=token, error=error):

@@ -20,6 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any
+from uuid import UUID
 
 from harness.campaign.swarm.scenario import Scenario
 from harness.campaign.swarm.watch import Watch, WatchedRow
@@ -83,7 +84,7 @@ class VoterOnMachine(ABC):
         self._fetched_in = 0
         self._slowed = 1.0
         self._disks = 0
-        self.directory = derived_uuid("directory", scenario.seed, self.name)
+        self._take_disk(derived_uuid("directory", scenario.seed, self.name))
 
     def start(self) -> None:
         if self.machine.process is None:
@@ -104,9 +105,14 @@ class VoterOnMachine(ABC):
         """An empty disk in the place of the one of a server that is down."""
         self._disks += 1
         drawn = derived_uuid("directory", self._scenario.seed, self.name, self._disks)
-        self.directory = id_of_new_disk(drawn, self.directory, {self._scenario.bug})
+        self._take_disk(id_of_new_disk(drawn, self.directory, {self._scenario.bug}))
         self.machine.wipe()
         self._format()
+
+    def _take_disk(self, directory: UUID) -> None:
+        """From now on this server is another replica, with another name for the watch, which asks for it often."""
+        self.directory = directory
+        self.key = key_of(self.replica)
 
     @abstractmethod
     def _format(self) -> None:
@@ -122,10 +128,6 @@ class VoterOnMachine(ABC):
     def replica(self) -> ReplicaKey:
         """This server with its disk."""
         return ReplicaKey(self.number, self.directory)
-
-    @property
-    def key(self) -> str:
-        return key_of(self.replica)
 
     @abstractmethod
     def voter_history(self) -> VoterHistory:
@@ -195,15 +197,15 @@ class VoterOnMachine(ABC):
         if request.cluster_id != self.cluster_id:
             return self._awaited(connection, wait_s, reply)
         self._note_fetch(request)
-        if isinstance(request, FetchRequest | FetchSnapshotRequest):
+        if isinstance(request, FetchRequest):
+            wait_s = min(request.max_wait_ms / 1000, WAIT_MAX_S)
             calls.fetched(self, key_of(request.replica), request.current_leader_epoch)
-        if isinstance(request, FetchSnapshotRequest):
+        elif isinstance(request, FetchSnapshotRequest):
+            calls.fetched(self, key_of(request.replica), request.current_leader_epoch)
             calls.part_asked(self, key_of(request.replica), request)
             reply = self._noted_part(request, reply)
             if request.position:
                 self.on_part(request.replica.id)
-        if isinstance(request, FetchRequest):
-            wait_s = min(request.max_wait_ms / 1000, WAIT_MAX_S)
         return self._awaited(connection, wait_s, reply)
 
     def _noted_part(self, request: FetchSnapshotRequest, reply: Callable[[Any], None]) -> Callable[[Any], None]:

@@ -147,7 +147,7 @@ class Watch:
         """Hand the row to the monitor of this voter with its disk: it knows the rules that rows alone can break."""
         monitor = self._monitors.get(voter.key)
         if monitor is None:
-            monitor = self._monitors[voter.key] = NodeMonitor(voter.name)
+            monitor = self._monitors[voter.key] = NodeMonitor(voter.name, collects=False)
         for breach in monitor.take(TraceRow(self.rows, voter.lives, *row, node=voter.name)):
             if breach.kind in JUDGED_BY_ROWS:
                 self.violated_by(breach.kind, voter, breach.summary)

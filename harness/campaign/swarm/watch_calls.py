@@ -187,7 +187,10 @@ class CallWatch:
             known.alone_s, known.look_s = min(known.alone_s, now), now
 
     def _of(self, server: Watched) -> _Asked:
-        return self._servers.setdefault(server.name, _Asked())
+        known = self._servers.get(server.name)
+        if known is None:
+            known = self._servers[server.name] = _Asked()
+        return known
 
 
 class Watched(Protocol):

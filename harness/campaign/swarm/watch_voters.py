@@ -23,6 +23,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from checkers.raft.rules import EARLY_CHANGE, FAR_SETS, JOINED_EARLY, TWO_CHANGES
 from harness.campaign.swarm.watch_calls import OF_A_CORE, SLOWEST_CLOCK, Member, Watched
@@ -31,6 +32,7 @@ from system_under_test.kraft.raft.messages import ReplicaKey
 from system_under_test.kraft.raft.voters import CONFIGURED, VoterHistory, VoterSet
 
 
+@cache  # replicas are few, and one is named at every Fetch
 def key_of(key: ReplicaKey) -> str:
     return f"n{key.id}/{key.directory}"
 
