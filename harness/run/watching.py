@@ -64,27 +64,29 @@ class RunWatch:
     async def ask(self) -> list[NodeStatus]:
         """The status that every node reports now; silent nodes are left out."""
         answers = await asyncio.gather(*(self._status(node) for node in self.nodes))
-        fresh = [s for s in answers if s is not None]
+        answered = [(time_ns, status) for time_ns, status in answers if status is not None]
+        fresh = [status for _, status in answered]
         self.statuses = {s.node: s for s in fresh}
         seen = {(leader.node, leader.epoch) for leader in self.leaders}
         for s in sorted(fresh, key=lambda s: s.epoch):
             if s.role == "leader" and (s.node, s.epoch) not in seen:
                 self.leaders.append(SeenLeader(self.recorder.now_ns(), s.node, s.epoch))
-        self._keep_reports(fresh)
+        self._keep_reports(answered)
         self.seen(fresh)
         return fresh
 
-    def _keep_reports(self, fresh: Sequence[NodeStatus]) -> None:
+    def _keep_reports(self, answered: Sequence[tuple[int, NodeStatus]]) -> None:
         """Add each report that differs from the last one of its node; else that one still stands.  It does not stand
-        through a silence: what a node was while it could not be asked is not known."""
-        now_ns = self.recorder.now_ns()
+        through a silence: what a node was while it could not be asked is not known.
+
+        A report has the time of its own answer: a paused node holds the end of a round back for seconds."""
         standing, self._standing = self._standing, {}
-        for status in fresh:
+        for now_ns, status in answered:
             now = Report(now_ns, now_ns, 1, status.node, status.epoch, status.role, status.leader, status.disk)
             place = standing.get(status.node, len(self.reports))
             if place < len(self.reports) and _same(self.reports[place], now):
                 last = self.reports[place]
-                self.reports[place] = replace(last, until_ns=now_ns, looks=last.looks + 1)
+                self.reports[place] = replace(last, until_ns=max(last.until_ns, now_ns), looks=last.looks + 1)
             elif len(self.reports) < REPORTS_MAX:
                 place = len(self.reports)
                 self.reports.append(now)
@@ -92,11 +94,13 @@ class RunWatch:
                 continue
             self._standing[status.node] = place
 
-    async def _status(self, node: Node) -> NodeStatus | None:
+    async def _status(self, node: Node) -> tuple[int, NodeStatus | None]:
+        """Return when the node answered, and what."""
         try:
-            return await self.subject.status(node)
+            status = await self.subject.status(node)
         except OSError:
-            return None  # its agent does not answer now; a verb that needs the node reports why
+            status = None  # its agent does not answer now; a verb that needs the node reports why
+        return self.recorder.now_ns(), status
 
     def leader(self) -> NodeStatus | None:
         """The leader of the highest epoch that any node reported last."""

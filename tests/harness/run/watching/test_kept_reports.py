@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -58,6 +59,29 @@ async def test_a_report_does_not_stand_through_a_silence() -> None:
         says["n1"] = None if silent else NodeStatus("n1", 1, "leader", "n1")
         await watch.ask()
     assert [(r.time_ns, r.until_ns, r.looks) for r in watch.reports] == [(1, 2, 2), (9, 9, 1)]
+
+
+async def test_a_report_has_the_time_of_its_own_answer() -> None:
+    """A paused node answers late, and what the others said before is no newer for it."""
+    now = {"ns": 1}
+    resumed = asyncio.Event()
+
+    async def status(node: Any) -> NodeStatus:
+        if node.name == "paused":
+            await resumed.wait()
+        return NodeStatus(node.name, 2, "follower", "n3")
+
+    nodes: Any = [SimpleNamespace(name="paused"), SimpleNamespace(name="n2")]
+    subject: Any = SimpleNamespace(status=status)
+    recorder: Any = SimpleNamespace(now_ns=lambda: now["ns"])
+    watch = RunWatch(subject, nodes, recorder, SimpleNamespace())  # type: ignore[arg-type]
+    asked = asyncio.ensure_future(watch.ask())
+    await asyncio.sleep(0)  # both are asked
+    await asyncio.sleep(0)  # n2 has answered
+    now["ns"] = 9
+    resumed.set()
+    await asked
+    assert [(report.node, report.time_ns) for report in watch.reports] == [("paused", 9), ("n2", 1)]
 
 
 async def test_a_report_names_the_disk_of_a_node_that_names_it() -> None:
