@@ -83,6 +83,8 @@ def measure(folder: Path, events: int, wrong: bool, sheet: Sheet, as_user: bool 
         numpy = min(processor_s(NUMPY) for _ in range(3))
         sheet.add(f"{step}, whole run, {what} / Python and NumPy", events, "events", watch.cpu_s / numpy, "")
         sheet.add(f"{step}, whole run, {what}: all processes", events, "events", watch.peak_mb, "MB", MEMORY_GOAL_MB)
+        for role, cpu_s in sorted(watch.cpu_by_role_s.items()):
+            sheet.add(f"{step}, whole run, {what}: processor time, {role}", events, "events", cpu_s)
         for role, held_mb in sorted(watch.peak_by_role_mb.items()):
             sheet.add(f"{step}, whole run, {what}: {role}", events, "events", held_mb, "MB")
     results = read_results(folder) or NO_RESULTS

@@ -15,11 +15,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 EVERY_S = 0.05
+DRIVER = "driver"
 
 
 class ProcessWatch:
     """peak_mb: the largest sum.  peak_by_role_mb: the largest of each role alone, summed over its processes.
-    cpu_s: processor time of all of them, up to the last look at each."""
+    cpu_s, cpu_by_role_s: processor time of all of them and of each role, up to the last look at each."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -28,16 +29,23 @@ class ProcessWatch:
         self.peak_mb = 0.0
         self.peak_by_role_mb: dict[str, float] = {}
         self._cpu_s: dict[int, float] = {}
+        self._role: dict[int, str] = {}
 
     @property
     def cpu_s(self) -> float:
         return sum(self._cpu_s.values())
+
+    @property
+    def cpu_by_role_s(self) -> dict[str, float]:
+        return {r: sum(s for pid, s in self._cpu_s.items() if self._role[pid] == r) for r in set(self._role.values())}
 
     def _look_on(self) -> None:
         while not self._over.wait(EVERY_S):
             now: dict[str, float] = {}
             for pid in descendants(self._pid):
                 role = role_of(pid)
+                if role != DRIVER or pid not in self._role:  # a process that ends, or begins, has no command line
+                    self._role[pid] = role
                 now[role] = now.get(role, 0.0) + resident_mb(pid)
                 self._cpu_s[pid] = max(cpu_s_of(pid), self._cpu_s.get(pid, 0.0))
             self.peak_mb = max(self.peak_mb, sum(now.values()))
@@ -108,7 +116,7 @@ def role_of(pid: int) -> str:
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
-        return "driver"
+        return DRIVER
     if "java" in words.partition(" ")[0]:
         return "jvm"
-    return "workers" if "checkers.spark.daemon" in words or "pyspark.daemon" in words else "driver"
+    return "workers" if "checkers.spark.daemon" in words or "pyspark.daemon" in words else DRIVER
