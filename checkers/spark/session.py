@@ -29,7 +29,6 @@ from typing import IO, Any, TypeVar
 
 from checkers.base.checker import Judged, Task, judge_task, named
 from checkers.spark import boot, gateway, node, shipping
-from checkers.spark.bundle import make_bundle
 from checkers.spark.java import Java, SparkUnavailable, find_java
 from checkers.spark.job import JobFailed, executors, run_job, stopped
 from checkers.spark.node import WorkerHost
@@ -306,6 +305,8 @@ class SparkJudge:
         options = java.options(archive, record=self._record_archive is not None)
         if self._local:
             return local_settings(self.master, options)
+        from checkers.spark.bundle import make_bundle  # it loads the compiler, which the driver needs for nothing else
+
         folder = Path(self._files.enter_context(tempfile.TemporaryDirectory(prefix="krucible-cluster-")))
         starter = folder / f"{boot.MODULE}.py"
         shutil.copyfile(boot.__file__, starter)
