@@ -286,6 +286,7 @@ class SparkJudge:
         if self._local:
             os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
         settings = self._settings(java)
+        self._began = time.monotonic()  # a cluster is not waited for while its bundle is made
         self._log = tempfile.TemporaryFile(prefix="krucible-spark-")  # noqa: SIM115 - closed by `stop`
         self._files.enter_context(self._log)
         fixed = SparkConf(loadDefaults=False).setAll(sorted(settings.fixed.items()))
