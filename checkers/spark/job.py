@@ -16,6 +16,9 @@ R = TypeVar("R")
 POLL_S = 0.25
 """Seconds between two questions about the progress of a job; each one costs the virtual machine some milliseconds."""
 
+TASKS_PER_CORE = 4
+"""Maximum number of tasks for each core of this machine.  A cluster gets one for each part: its nodes may freeze."""
+
 _groups = itertools.count()
 
 
@@ -35,11 +38,10 @@ def run_job(
     *,
     alone_s_max: float,
     seconds_max: float | None = None,
-    tasks_max: int | None = None,
 ) -> list[R]:
     """Run function(item) for every item.  Returns the results in the order of the items.
 
-    tasks_max: maximum number of Spark's tasks, each of which costs 20 ms of a processor.  None: one for each item.
+    On a cluster each item is a task.  Spark inside this process gets few tasks: each costs 20 ms of a processor.
     Items that stand side by side are often of one kind, so each task gets items from everywhere.
 
     Calls progress(number of items done) each time that this number grew.  Ctrl-C cancels the job and raises
@@ -49,7 +51,9 @@ def run_job(
     from pyspark import InheritableThread
 
     group = f"krucible-{next(_groups)}"
-    tasks = min(len(items), tasks_max or len(items))
+    tasks = len(items)
+    if context._jsc.isLocal():
+        tasks = min(tasks, TASKS_PER_CORE * context.defaultParallelism)
     order = [place for first in range(tasks) for place in range(first, len(items), tasks)]
     results: dict[int, R] = {}
     problems: list[str] = []

@@ -57,9 +57,6 @@ STOP_S_MAX = 20.0
 RECORD_S_MAX = 180.0
 """Like STOP_S_MAX, if the virtual machine writes its class-data archive when it ends."""
 
-TASKS_PER_CORE = 4
-"""Maximum number of tasks for each core of this machine.  A cluster gets one for each part: its nodes may freeze."""
-
 __all__ = ["SparkJudge", "SparkUnavailable"]
 
 T = TypeVar("T")
@@ -180,13 +177,13 @@ class SparkJudge:
     ) -> list[R | Judged]:
         """Run judge(item) for all.  If the job fails, try each item alone, so that the others keep their verdicts."""
         try:
-            return list(self._job(judge, items, progress))
+            return run_job(self._context, judge, items, progress, alone_s_max=self._alone_s_max)
         except JobFailed:
             pass  # the next step tries each item alone
         answers: list[R | Judged] = []
         for item in items:
             try:
-                answers += self._job(judge, [item], lambda _: None)
+                answers += run_job(self._context, judge, [item], lambda _: None, alone_s_max=self._alone_s_max)
             except JobFailed as problem:
                 why = "the worker died each time it tried to judge it" if problem.died else str(problem)
                 answers.append(Judged(None, f"{named(task_of(item).part)}: {why}", 0.0))
@@ -200,15 +197,11 @@ class SparkJudge:
 
         self.wait_until_started()
         try:
-            return self._job(function, items, lambda _: None)
+            return run_job(self._context, function, items, lambda _: None, alone_s_max=self._alone_s_max)
         except JobFailed as problem:
             raise SparkUnavailable(str(problem)) from problem
         except (Py4JError, OSError) as problem:
             raise SparkUnavailable("; ".join(_ended(self._gateway)) or self._last_words(problem)) from problem
-
-    def _job(self, judge: Callable[[T], R], items: Sequence[T], progress: Callable[[int], None]) -> list[R]:
-        tasks_max = TASKS_PER_CORE * self._context.defaultParallelism if self._local else None
-        return run_job(self._context, judge, items, progress, alone_s_max=self._alone_s_max, tasks_max=tasks_max)
 
     def stop(self) -> None:
         """End Spark and its virtual machine; returns when they are gone.  Harmless if it never started.
