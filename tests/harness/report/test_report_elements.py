@@ -215,4 +215,4 @@ def test_the_head_says_where_the_lost_was_acknowledged_and_not_where_it_was_miss
     page = render(folder).read_text()
     head = page[page.index('id="verdict"') : page.index('<dl class="facts"')]
     assert "0.500 s into the test, on n1, key a. It was acknowledged during fault 1 (partition)." in head
-    assert "It showed at 1.500 s." in head
+    assert "The loss showed at 1.500 s." in head
