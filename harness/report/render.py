@@ -47,7 +47,7 @@ from harness.story.findings import (
     title_of,
 )
 from harness.story.headline import first_step, headline, how_many, in_all, notes, planted
-from harness.story.kinds import LOOK_AT, LOOK_AT_READS, LOOK_AT_TRANSACTIONS, Stage, kind_of
+from harness.story.kinds import LOOK_AT, LOOK_AT_LOSSES, LOOK_AT_READS, LOOK_AT_TRANSACTIONS, Stage, kind_of
 from harness.story.next_steps import next_steps, shortfalls
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -330,7 +330,8 @@ def _look_at(data: ReportData, found: Sequence[Finding]) -> str:
         return LOOK_AT[Stage.LOSS]
     if "transactions" in cause.witness.facts:
         return LOOK_AT_TRANSACTIONS
-    return kind_of(cause.kind).look_at or LOOK_AT[cause.stage]
+    kind = kind_of(cause.kind)
+    return kind.look_at or (LOOK_AT_LOSSES if kind.loss else LOOK_AT[kind.stage])
 
 
 def _clients(data: ReportData, found: Sequence[Finding]) -> str:

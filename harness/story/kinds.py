@@ -56,6 +56,9 @@ LOOK_AT: Mapping[Stage, str] = {
 }
 """Part of a system's code in which a mistake of this stage lies."""
 LOOK_AT_READS = "the read path: how a leader confirms, before it answers, that a majority still follows it"
+LOOK_AT_LOSSES = (
+    "what must hold before an answer, and what a change of leaders or a restart does to what was acknowledged"
+)
 LOOK_AT_TRANSACTIONS = "how transactions on one key exclude each other, and what a read may see of them"
 
 
