@@ -283,6 +283,8 @@ def _head(
         means = next((kind.means for group in groups for kind in group.kinds if first in kind.findings), "")
         below += [each for each in (lost, more) if each]
         error = "an error, or " if first.belief and step is None else ""
+        if loss_of(findings_of[0].lead) is not None and first.violation.wrong:
+            error = "no acknowledgement, or "
         below += [f"Right would have been: {error}{words.lower_first(text)}" for text in first.violation.expected[:1]]
     elif len(title) > TITLE_MOST:
         title, _, rest = title.partition(": ")
@@ -311,7 +313,9 @@ def _cause(data: ReportData, found: Sequence[witness.FindingView]) -> tuple[str,
         cause = _IN_A_FILE.sub("", first_step(findings_of))
         if step is not None and step.circumstances and abs(step.moment_ns - first.moment_ns) > _LATER_NS:
             cause = f"{cause} {words.sentence(words.upper_first(step.circumstances))}"
-        return " ".join(filter(None, [cause, divergence.never_fsynced(data, behind.lead)])), step
+        alike = data.checkers[behind.lead.checker].violations_by_kind.get(behind.lead.kind, 1)
+        count = f"It is one of {alike:,} such steps." if alike > 1 else ""
+        return " ".join(filter(None, [cause, divergence.never_fsynced(data, behind.lead), count])), step
     if first.belief:
         return first.belief, None
     if not has_earlier_steps(findings_of[0].lead):
