@@ -12,7 +12,6 @@ refused.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -144,10 +143,12 @@ async def _missing(cluster: Cluster) -> str:
 
 
 async def _still_missing(cluster: Cluster) -> str:
+    from asyncio import sleep  # refusals and listings do without it
+
     for _ in range(round(_READY_S_MAX / _LOOK_S)):
         if not (missing := await _missing(cluster)):
             break
-        await asyncio.sleep(_LOOK_S)
+        await sleep(_LOOK_S)
     return missing
 
 
