@@ -383,10 +383,11 @@ def _witness(
         clause = f"although no write of {value} was committed by then"
         why = f"No entry below offset {held.mark} writes to {key}, and none that was committed before the answer does."
     else:
-        lack = "although" if read else f"but no log holds it: {new} is the last that is committed for {key}, as"
+        before = f"{span_in_words(invoke['time_ns'] - held.known_ns)} before it was invoked"
         clause = (
-            f"{lack} {held.node} had reported {span_in_words(invoke['time_ns'] - held.known_ns)} before it was invoked "
-            f"{'that ' + new + ' is committed' if read else 'already'}"
+            f"although {held.node} had reported {before} that {new} is committed"
+            if read
+            else f"but no entry from {new} to the answer writes it; {held.node} reported {new} as committed {before}"
         )
         why = (
             f"The log holds {new} for {key} at offset {held.offset}. {held.node} reported at "

@@ -47,7 +47,7 @@ def worker_memory_bytes() -> int:
 
 
 def import_unzipped() -> None:
-    """Let Python import pyspark and py4j from the folder in which pip installed them, in place of Spark's zips.
+    """Make Python import pyspark and py4j from the folder in which pip installed them, in place of Spark's zips.
 
     Spark puts its zips first.  They hold no bytecode, so Python compiles pyspark anew in each daemon and each worker,
     which takes a second of a processor.

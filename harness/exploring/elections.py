@@ -1,4 +1,4 @@
-"""Whether a leader can still be elected: no order of steps may leave voters that wait for one another for ever.
+"""Elections that are still possible: no order of steps may leave voters that wait for one another for ever.
 
 A state is looked at in which no server leads, and a log names other voters than the cluster began with.  All servers
 are started again, all links are whole, and from then on everything arrives.  Servers wait no longer for a leader, one

@@ -279,10 +279,11 @@ def _head(
         at_node = "through" if data.outcome.declares.get("forwards") else "on"
         where = _where(data, first, findings_of[0].lead, at_node)
         clients = _clients(data, findings_of)
-        look_at = LOOK_AT_READS if first.belief and step is None else _look_at(data, findings_of)
+        stale = bool(first.belief) and step is None and loss_of(findings_of[0].lead) is None
+        look_at = LOOK_AT_READS if stale else _look_at(data, findings_of)
         means = next((kind.means for group in groups for kind in group.kinds if first in kind.findings), "")
         below += [each for each in (lost, more) if each]
-        error = "an error, or " if first.belief and step is None else ""
+        error = "an error, or " if stale else ""
         if loss_of(findings_of[0].lead) is not None and first.violation.wrong:
             error = "no acknowledgement, or "
         below += [f"Right would have been: {error}{words.lower_first(text)}" for text in first.violation.expected[:1]]

@@ -292,7 +292,11 @@ def belief(node: str, time_ns: int, roles: Sequence[RoleSegment], since_ns: int 
     return (
         f"{node} still believed it led epoch {mine[-1].epoch}, {since} after {newer[0].node} had been elected for "
         f"epoch {newer[0].epoch}"
-        + (": no majority can have confirmed its answer." if since_ns is not None and elected_ns <= since_ns else ".")
+        + (
+            f": if a majority elected {newer[0].node}, none confirmed its answer."
+            if since_ns is not None and elected_ns <= since_ns
+            else "."
+        )
     )
 
 

@@ -39,7 +39,7 @@ DUMPED = "read-by-kafka"
 _FILES = f"$(ls -d {{0}}/{DUMPED}/*.log {{0}}/{DUMPED}/*.checkpoint 2>/dev/null | paste -sd,)"
 _COPY = "rm -rf {0}/%s; mkdir -p {0}/%s; cp {1}/*.log {0}/%s; cp {1}/*.checkpoint {0}/%s; " % ((DUMPED,) * 4)
 _PACKAGES = "org.apache.kafka.tools", "kafka.tools"
-"""Of DumpLogSegments: since 4.3, and before."""
+"""Packages of DumpLogSegments: since 4.3, and before."""
 _DUMP_S = 60.0
 _BUNDLED = {**Kraft.bugs, **KraftBrokers.bugs}
 

@@ -323,19 +323,25 @@ def never_fsynced(data: ReportData, lost: ReportedViolation) -> str:
         return ""
     node, at_ns = str(traced[-1].get("node")), number(traced[-1].get("time_ns"), -1)
     fault = max(
-        (f for f in data.faults if f.carried_out and f.loses_unsynced and node in f.nodes and f.began_ns <= at_ns),
+        (
+            f
+            for f in data.faults
+            if f.carried_out and node in f.nodes and f.began_ns <= at_ns and (f.loses_unsynced or f.ended or f.may_die)
+        ),
         key=lambda f: f.began_ns,
         default=None,
     )
     began = f"{node}: {LOST_OF}"
     measured = [each.values.items() for each in fault.measured] if fault is not None else []
-    taken = {name.removeprefix(began): int(size) for values in measured for name, size in values if began in name}
-    if fault is None or not taken:
+    taken = {
+        name.removeprefix(began): int(size) for values in measured for name, size in values if name.startswith(began)
+    }
+    if fault is None or not fault.loses_unsynced or not taken:
         return ""
     file = max(taken, key=lambda name: taken[name])
     return (
         f"But {taken[file]:,} bytes of {shorten(file, 80)} had never been fsynced when fault {fault.card.number} took "
-        f"its power at {seconds(fault.began_ns)}, and they were gone when it started again."
+        f"the power of {node} at {seconds(fault.began_ns)}, and they were gone when it started again."
     )
 
 
