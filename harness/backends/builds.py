@@ -103,6 +103,8 @@ CODE_ON_NODES = (
     "checkers/base/history.py",
     "checkers/base/independent_search.py",
     "checkers/base/values.py",
+    "checkers/cluster/__init__.py",
+    "checkers/cluster/topic_states.py",
     "checkers/models/__init__.py",
     "checkers/models/model.py",
     "krucible",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 from harness.backends.builds import REPOSITORY, node_code
+from harness.registry import SUBJECTS, load
 
 EXAMPLE = REPOSITORY / "examples" / "highest_value.py"
 READ = """
-import sys
-sys.path[:0] = [{code!r}]
 for name in ("pyarrow", "numpy", "numba", "networkx"):
     sys.modules[name] = None
 from pathlib import Path
@@ -24,22 +24,30 @@ print(module.HighestClient.__name__, module.MODEL.name, module.HighestValue.name
 """
 
 
-def write_code(folder: Path) -> None:
+def as_on_a_node(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with the code of a node and installed packages, but none of this tree, which they may lead to."""
     for name, content in node_code().items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
+    paths = f"import sys; sys.path[:0] = {[str(folder), sysconfig.get_path('purelib')]!r}\n"
+    argv = [sys.executable, "-S", "-c", paths + text]
+    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
 
 
 def test_the_agent_of_a_node_starts(tmp_path: Path) -> None:
-    write_code(tmp_path)
-    imports = "import sys; sys.modules['pyarrow'] = None; import harness.agent.process"
-    done = subprocess.run([sys.executable, "-c", imports], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = as_on_a_node(tmp_path, "sys.modules['pyarrow'] = None; import harness.agent.process")
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_node_can_read_a_file_that_holds_everything(tmp_path: Path) -> None:
-    write_code(tmp_path / "code")
-    text = READ.format(code=str(tmp_path / "code"), example=str(EXAMPLE))
-    done = subprocess.run([sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = as_on_a_node(tmp_path / "code", READ.format(code=str(tmp_path / "code"), example=str(EXAMPLE)))
     assert done.stdout.split() == ["HighestClient", "highest-value", "highest-value"], done.stderr
+
+
+def test_a_node_can_import_the_client_of_every_bundled_system(tmp_path: Path) -> None:
+    kinds = [load(place) for place in SUBJECTS.values()]
+    modules = {kind.client.__module__ if kind.client else kind.client_module for kind in kinds}
+    assert "system_under_test.kafka.client" in modules
+    done = as_on_a_node(tmp_path, f"sys.modules['pyarrow'] = None; import {', '.join(filter(None, sorted(modules)))}")
+    assert (done.returncode, done.stderr) == (0, "")
