@@ -62,28 +62,6 @@ def test_a_vote_names_the_directory_too():
     assert not decisions.same_key(ReplicaKey(3), new)
 
 
-def test_double_vote_ignores_the_voted_key_alone():
-    bug = {decisions.DOUBLE_VOTE}
-    assert not grants("unattached", pre_vote=False, voted=B)
-    assert grants("unattached", pre_vote=False, voted=B, bugs=bug)
-    assert not grants("unattached", pre_vote=False, voted=B, up_to_date=False, bugs=bug)
-    assert not grants("prospective", pre_vote=False, voted=B, leader_known=True, bugs=bug)
-
-
-@pytest.mark.parametrize(
-    ("granted", "wins", "with_bug"), [({1}, False, True), ({1, 2}, False, True), ({1, 2, 3}, True, True)]
-)
-def test_lone_vote_makes_one_vote_a_majority(granted, wins, with_bug):
-    voters = (1, 2, 3, 4, 5)
-    assert decisions.wins(granted, voters, me=1) == wins
-    assert decisions.wins(granted, voters, me=1, bugs={decisions.LONE_VOTE}) == with_bug
-
-
-def test_minority_commit_counts_the_leader_alone():
-    assert decisions.committed_end(9, [4, -1, -1, 5]) == 4
-    assert decisions.committed_end(9, [4, -1, -1, 5], bugs={decisions.MINORITY_COMMIT}) == 9
-
-
 @pytest.mark.parametrize(
     ("offset", "last_epoch", "diverging", "by_offset"),
     [
@@ -105,11 +83,6 @@ def test_divergence_compares_epochs_and_the_bug_offsets_alone(offset, last_epoch
     request = FetchRequest("c", A, 6, offset, last_epoch, None, 0)
     assert decisions.divergence(log, request) == diverging
     assert decisions.divergence(log, request, {decisions.DIVERGENCE_BY_OFFSET}) == by_offset
-
-
-def test_stale_read_leaves_out_the_proof():
-    assert decisions.must_confirm()
-    assert not decisions.must_confirm({decisions.STALE_READ})
 
 
 def test_a_replica_joins_once_it_has_caught_up_and_with_the_bug_at_once():

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from raft_voter import EPOCH, LOG, ME, PEER, THIRD, Bench, begin, end, leader_speaks, vote
 
 from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, UpdateVoter
-from system_under_test.kraft.raft.decisions import OBSERVER_COUNTS
 from system_under_test.kraft.raft.effects import (
     HighWatermark,
     NotAccepted,
@@ -111,13 +110,6 @@ def test_a_leader_that_removes_itself_leads_until_that_is_committed_and_does_not
     assert {request.leader_id for request in bench.sent(EndQuorumEpochRequest)} == {ME}
 
 
-def test_a_leader_that_removes_itself_and_counts_itself_commits_with_a_minority():
-    bench = leader(bugs=["removed-leader-counts-itself"])
-    change(bench, remove(ME))
-    fetch(bench, PEER)
-    assert done(bench).error == Error.NONE
-
-
 def test_nothing_changes_before_a_record_of_this_epoch_has_committed():
     bench = leader(committed=False)
     assert change(bench, remove(THIRD)).error == Error.REQUEST_TIMED_OUT
@@ -133,22 +125,6 @@ def test_one_change_at_a_time():
     assert done(bench, 900).error == Error.NONE
     assert change(bench, remove(PEER), 902) is None or done(bench, 902).error == Error.NONE
     assert bench.core.voters == (1,)
-
-
-def test_two_changes_at_once_are_made_with_the_planted_bug():
-    bench = leader(bugs=["two-voter-changes-at-once"])
-    assert change(bench, remove(THIRD), 900) is None
-    change(bench, remove(PEER), 901)
-    assert bench.core.voters == (1,)
-
-
-def test_with_the_planted_bug_a_set_counts_from_its_commit_on():
-    bench = leader(bugs=["voters-at-commit"])
-    fetch(bench, NEWCOMER)
-    change(bench, add(NEWCOMER))
-    assert bench.core.voters == (1, 2, 3)
-    fetch(bench, PEER)
-    assert bench.core.voters == (1, 2, 3, 4)
 
 
 @pytest.mark.parametrize(
@@ -354,16 +330,6 @@ def test_a_leader_serves_observers_and_counts_only_voters() -> None:
     assert bench.core.high_watermark == bench.disk.end_offset
 
 
-def test_with_the_planted_bug_observers_commit_what_no_other_voter_holds() -> None:
-    bench = Bench.in_role("leader", bugs=[OBSERVER_COUNTS])
-    assert commits(bench) == [bench.disk.end_offset]
-
-
-@pytest.mark.parametrize(("voters", "needed"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4)])
-def test_majority(voters, needed):
-    assert majority(voters) == needed
-
-
 @pytest.mark.parametrize("voters", range(1, 8))
 def test_two_majorities_share_a_voter_and_fewer_would_not(voters):
     everybody = range(voters)
@@ -371,23 +337,6 @@ def test_two_majorities_share_a_voter_and_fewer_would_not(voters):
     assert all(a & b for a in big for b in big)
     small = [set(group) for group in combinations(everybody, majority(voters) - 1)]
     assert any(not a & b for a in small for b in small)
-
-
-@pytest.mark.parametrize(
-    ("log_ends", "mark"),
-    [
-        ([7], 7),
-        ([7, 3], 3),
-        ([7, 3, 5], 5),
-        ([9, -1, -1], -1),
-        ([9, 8, -1, -1], -1),
-        ([9, 8, 1, -1], 1),
-        ([4, 4, 4, 9, 9], 4),
-        ([1, 2, 3, 4, 5], 3),
-    ],
-)
-def test_the_mark_is_the_offset_a_majority_has_reached(log_ends, mark):
-    assert held_by_majority(log_ends) == mark
 
 
 @given(st.lists(st.integers(-1, 50), min_size=1, max_size=9))
