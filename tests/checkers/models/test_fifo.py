@@ -182,14 +182,6 @@ def test_a_drain_among_other_dequeues_raises_no_alarm() -> None:
     assert seen["drained"] > 60, seen
 
 
-def test_a_dequeue_invoked_during_a_drain_and_never_answered_may_have_taken_a_value() -> None:
-    put = one_process(("enqueue", 1, 1), ("enqueue", 2, 2))
-    inv, ok, info = Type.INVOKE, Type.OK, Type.INFO
-    drain = [event(0, 1, inv, "drain", None), event(0, 2, inv, "dequeue", None), event(0, 1, ok, "drain", [2])]
-    assert judge_events(renumbered([*put, *drain, event(0, 2, info, "dequeue", None)]), "queue").validity is VALID
-    assert judge_events(renumbered([*put, drain[0], drain[2]]), "queue").validity is INVALID
-
-
 def test_a_value_out_of_order_comes_with_the_one_that_was_due() -> None:
     put = [("enqueue", n, n) for n in range(20)]
     events = one_process(*put, *[("dequeue", None, n) for n in (0, 1, 2, 7, 3, 4, 5, 6)])
@@ -212,15 +204,6 @@ def test_nothing_found_in_a_queue_that_was_never_empty_comes_with_its_values() -
     assert (witness.kind, witness.summary) == ("not empty", "a dequeue found nothing while 1 and 2 were there")
     moved = [*steps[:3], *steps[5:7], *steps[3:5], *steps[7:]]
     assert judge_events([replace(e, index=index) for index, e in enumerate(moved)], "queue").validity is VALID
-
-
-def test_a_dequeue_without_an_answer_may_have_taken_any_remaining_value() -> None:
-    put = one_process(("enqueue", 1, 1), ("enqueue", 2, 2))
-    lost = [event(4, 5, Type.INVOKE, "dequeue", None), event(5, 5, Type.INFO, "dequeue", None)]
-    took = [event(6, 0, Type.INVOKE, "dequeue", None), event(7, 0, Type.OK, "dequeue", 2)]
-    assert judge_events([*put, *lost, *took], "queue").validity is VALID
-    without = [replace(e, index=index) for index, e in enumerate([*put, *took])]
-    assert judge_events(without, "queue").validity is INVALID
 
 
 def with_unanswered_dequeues(values: int, unanswered: int, late: int = 0) -> list[Event]:
@@ -285,29 +268,6 @@ def test_each_dequeue_without_an_answer_excuses_one_value_that_had_to_come_out(u
     assert witness.kind == ("out of order" if then == "a value" else "not empty")
     assert f"{unanswered} of them at most" in witness.summary
     assert witness.facts["rejudged"] or unanswered > 7
-
-
-def test_a_dequeue_that_was_invoked_too_late_excuses_nothing() -> None:
-    early = taken_without_an_answer(2, 1, 1)
-    late = renumbered([*(e for e in early if e.process != 10), *(e for e in early if e.process == 10)])
-    assert judge_events(early, "queue").validity is VALID
-    assert judge_events(late, "queue").validity is INVALID
-
-
-@pytest.mark.parametrize(("invoked", "validity"), [("in time", VALID), ("too late", INVALID)])
-def test_an_open_dequeue_explains_an_empty_answer_only_if_it_was_invoked_before(
-    invoked: str, validity: Validity
-) -> None:
-    inv, ok = Type.INVOKE, Type.OK
-    put = [event(0, 1, kind, "enqueue", value) for value in (1, 2) for kind in (inv, ok)]
-    took = [event(0, 2, inv, "dequeue", None), event(0, 2, ok, "dequeue", 1)]
-    empty = [event(0, 9, kind, "dequeue", None) for kind in (inv, ok)]
-    lost = [event(0, 5, inv, "dequeue", None)]
-    steps = [*put[:2], empty[0], *put[2:], *took]  # 1 is there when the empty answer begins, and 2 before 1 is taken
-    steps += [*lost, empty[1]] if invoked == "in time" else [empty[1], *lost]
-    verdict = judge_events(renumbered(steps), "queue")
-    assert verdict.validity is validity
-    assert [w.facts["rejudged"] for w in verdict.witnesses] == [True] * (validity is INVALID)
 
 
 @pytest.mark.parametrize(

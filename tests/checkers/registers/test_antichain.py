@@ -244,40 +244,6 @@ def test_more_than_sixty_four_operations_may_be_open_at_once() -> None:
     assert judged([*writes, *reads, Op("read", 9, None, 250, 600)]) == NO_ORDER
 
 
-def test_a_value_may_come_back() -> None:
-    once = [Op("write", 1, None, 0, 1), Op("write", 2, None, 2, 3)]
-    assert judged([*once, Op("read", 1, None, 4, 5)]) == NO_ORDER
-    assert judged([*once, Op("write", 1, None, 4, 5), Op("read", 1, None, 6, 7)]) == HOLDS
-
-
-def test_nil_is_the_initial_value_and_may_be_written() -> None:
-    assert judged([Op("read", None, None, 0, 1)]) == HOLDS
-    written = [Op("write", 1, None, 0, 1), Op("write", None, None, 2, 3)]
-    assert judged([*written, Op("read", None, None, 4, 5)]) == HOLDS
-    assert judged([written[0], Op("read", None, None, 4, 5)]) == NO_ORDER
-
-
-def test_a_write_without_an_answer_may_happen_at_any_time_later_or_never() -> None:
-    begun = [Op("write", 1, None, 0, 1), Op("write", 2, None, 2, None), Op("read", 1, None, 3, 4)]
-    assert judged(begun) == HOLDS
-    assert judged([*begun, Op("read", 2, None, 5, 6)]) == HOLDS
-    assert judged([*begun, Op("read", 2, None, 5, 6), Op("read", 1, None, 7, 8)]) == NO_ORDER
-
-
-def test_a_failed_cas_taken_as_an_observation_needs_another_value() -> None:
-    held = [Op("write", 1, None, 0, 1)]
-    assert judged([*held, Op("mismatch", 2, None, 2, 3)]) == HOLDS
-    assert judged([*held, Op("mismatch", 1, None, 2, 3)]) == NO_ORDER
-    assert judged([*held, Op("write", 2, None, 2, None), Op("mismatch", 1, None, 3, 4)]) == HOLDS
-
-
-def test_intervals_are_closed_what_returned_before_a_call_comes_first() -> None:
-    both = [Op("write", 1, None, 0, 2), Op("write", 2, None, 1, 3)]
-    assert judged([*both, Op("read", 1, None, 4, 5)]) == HOLDS
-    assert judged([*both, Op("read", 2, None, 4, 5)]) == HOLDS
-    assert judged([*both, Op("read", 2, None, 4, 5), Op("read", 1, None, 6, 7)]) == NO_ORDER
-
-
 def test_budgets_of_steps_and_bytes_end_the_search() -> None:
     operations = correct(Random(4), 2000, 5, 3)
     assert judged(operations, steps=100) == antichain.OUT_OF_STEPS

@@ -1,4 +1,4 @@
-"""Every peculiarity that makes a verdict on registers true or false, one test each."""
+"""Peculiarities of registers that histories of the sweeps do not have, one test each."""
 
 from __future__ import annotations
 
@@ -18,25 +18,6 @@ def holds(script: Script) -> bool:
     return code == register.LINEARIZABLE
 
 
-def test_a_register_without_a_write_holds_nil() -> None:
-    assert holds(Script().invoke(0, "read").ok(0, None))
-    assert not holds(Script().invoke(0, "read").ok(0, 1))
-
-
-def test_nil_after_an_acknowledged_write_is_stale() -> None:
-    assert not holds(Script().invoke(0, "write", 1).ok(0).invoke(1, "read").ok(1, None))
-
-
-def test_nil_while_the_first_write_is_under_way_is_right() -> None:
-    assert holds(Script().invoke(0, "write", 1).invoke(1, "read").ok(1, None).ok(0))
-
-
-def test_intervals_are_closed_so_what_touches_overlaps_only_in_index() -> None:
-    """The read is invoked one index before the write's acknowledgement: still concurrent, old and new are right."""
-    for answer in (None, 1):
-        assert holds(Script().invoke(0, "write", 1).invoke(1, "read").ok(0).ok(1, answer))
-
-
 def test_equal_timestamps_do_not_make_operations_concurrent() -> None:
     script = Script().invoke(0, "write", 1).ok(0).invoke(1, "read").ok(1, None)
     script.events = [replace(event, time_ns=7) for event in script.events]
@@ -49,42 +30,8 @@ def test_times_that_run_backwards_change_nothing() -> None:
     assert holds(script)
 
 
-def test_an_info_write_may_take_effect_long_after_or_never() -> None:
-    assert holds(Script().invoke(0, "write", 1).info(0).invoke(1, "read").ok(1, None).invoke(1, "read").ok(1, 1))
-    assert holds(Script().invoke(0, "write", 1).info(0).invoke(1, "read").ok(1, None).invoke(1, "read").ok(1, None))
-
-
-def test_an_info_write_once_seen_has_happened() -> None:
-    script = Script().invoke(0, "write", 1).info(0).invoke(1, "read").ok(1, 1).invoke(1, "read").ok(1, None)
-    assert not holds(script)
-
-
 def test_an_operation_without_any_completion_is_open_for_ever() -> None:
     assert holds(Script().invoke(0, "write", 1).invoke(1, "read").ok(1, None).invoke(1, "read").ok(1, 1))
-
-
-def test_a_failed_write_did_not_happen() -> None:
-    assert holds(Script().invoke(0, "write", 1).fail(0).invoke(1, "read").ok(1, None))
-    assert not holds(Script().invoke(0, "write", 1).fail(0).invoke(1, "read").ok(1, 1))
-
-
-def test_a_read_without_an_answer_says_nothing() -> None:
-    assert holds(Script().invoke(0, "write", 1).ok(0).invoke(1, "read").fail(1).invoke(2, "read").info(2))
-
-
-def test_a_cas_that_did_not_match_did_not_happen_and_says_nothing() -> None:
-    assert holds(Script().invoke(0, "write", 1).ok(0).invoke(1, "cas", 1, 2).fail(1, "mismatch"))
-
-
-def test_a_cas_that_matched_saw_its_expected_value() -> None:
-    assert holds(Script().invoke(0, "write", 1).ok(0).invoke(1, "cas", 1, 2).ok(1).invoke(0, "read").ok(0, 2))
-    assert not holds(Script().invoke(0, "write", 1).ok(0).invoke(1, "cas", 7, 2).ok(1))
-    assert holds(Script().invoke(0, "cas", None, 1).ok(0))
-
-
-def test_two_cas_cannot_both_take_the_same_value() -> None:
-    script = Script().invoke(0, "write", 1).ok(0)
-    assert not holds(script.invoke(0, "cas", 1, 2).invoke(1, "cas", 1, 3).ok(0).ok(1))
 
 
 def test_a_cas_to_the_same_value_is_a_look_at_it() -> None:
@@ -93,25 +40,12 @@ def test_a_cas_to_the_same_value_is_a_look_at_it() -> None:
     assert not holds(Script().invoke(0, "cas", 1, 1).ok(0))
 
 
-def test_an_info_cas_happened_if_its_value_was_seen_and_then_so_did_what_it_took() -> None:
-    script = Script().invoke(0, "write", 1).info(0).invoke(1, "cas", 1, 2).info(1)
-    seen = script.invoke(2, "read").ok(2, 2)
-    assert holds(seen)
-    assert not holds(seen.invoke(2, "read").ok(2, 1))
-
-
 def test_a_circle_of_cas_comes_from_nowhere() -> None:
     assert not holds(Script().invoke(0, "cas", 1, 2).invoke(1, "cas", 2, 1).ok(0).ok(1))
 
 
 def test_a_value_read_before_any_write_of_it_was_invoked_comes_from_nowhere() -> None:
     assert not holds(Script().invoke(0, "read").ok(0, 1).invoke(1, "write", 1).ok(1))
-
-
-def test_a_reader_must_not_see_the_old_value_after_another_saw_the_new_one() -> None:
-    both_open = Script().invoke(0, "write", 1).ok(0).invoke(0, "write", 2)
-    new_then_old = both_open.invoke(1, "read").ok(1, 2).invoke(2, "read").ok(2, 1)
-    assert not holds(new_then_old)
 
 
 def test_a_value_written_twice_is_judged_by_the_search(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
-from test_transactions_brute_force import tiny_history
+from test_transactions_every_level import tiny_history
 from toy_transactions import ISOLATIONS, simulate
 
 from bench.simulated.isolation_histories import by_session

@@ -23,7 +23,6 @@ from checkers.kernels.transactions import rw_register
 from checkers.kernels.transactions.columns import element_bases, new_findings
 from checkers.kernels.transactions.order_search import _RESTS_MAX, _drop_newest, _rest_also_on
 from checkers.transactions import complete
-from checkers.transactions.anomalies import MODELS, implied
 from checkers.transactions.complete import Known, WrongOrder, decide
 from checkers.transactions.judge import judge_columns, judge_transactions, judge_transcript
 from checkers.transactions.no_order import part_of
@@ -132,16 +131,6 @@ def test_a_write_of_unknown_outcome_may_have_happened_or_not() -> None:
     assert judge_transactions(never, "rw-register").validity is Validity.VALID
     back = Tape().run(0, "wx1").run(1, "wx2", Type.INFO).run(2, "=x2").run(3, "=x1").events
     assert judge_transactions(back, "rw-register").validity is Validity.INVALID
-
-
-@pytest.mark.parametrize("model", ["list-append", "rw-register"])
-def test_what_is_valid_at_a_level_is_valid_at_all_weaker_ones(model: Model) -> None:
-    rng = Random(f"{model} hierarchy")
-    for isolation in ("serializable", "snapshot-isolation", "read-committed"):
-        for _ in range(8):
-            events = simulate(rng, model, isolation, transactions=rng.randint(5, 60), processes=4)
-            valid = {m for m in MODELS if judge_transactions(events, model, consistency=m).validity is Validity.VALID}
-            assert all(implied(level) <= valid for level in valid)
 
 
 @pytest.mark.parametrize(

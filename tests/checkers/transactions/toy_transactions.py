@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, combinations, permutations
 from random import Random
 from typing import Any
 
@@ -177,50 +176,3 @@ def shows_nothing(events: Sequence[Event]) -> bool:
     committed = [step for e in events if e.type is Type.OK for step in json.loads(e.payload or "[]")]
     reads = [answer for f, _, answer in committed if f == "r"]
     return not reads or (len(reads) == len(committed) and not any(reads))
-
-
-@dataclass(frozen=True)
-class Tried:
-    serializable: bool
-    strict_serializable: bool
-
-
-def try_all_orders(events: Sequence[Event], model: Model) -> Tried:
-    """Every order of the committed transactions and of every choice among those of unknown outcome."""
-    txns: list[tuple[int, float, Type, MicroOperations]] = []
-    open_by: dict[int, int] = {}
-    for e in events:
-        steps = json.loads(e.payload or "[]")
-        if e.type is Type.INVOKE:
-            open_by[e.process] = len(txns)
-            txns.append((e.index, float("inf"), Type.INFO, steps))
-        else:
-            at = open_by.pop(e.process)
-            invoked, _, _, invoked_steps = txns[at]
-            ended = e.index if e.type is not Type.INFO else float("inf")
-            txns[at] = (invoked, ended, e.type, steps if e.type is Type.OK else invoked_steps)
-    sure = [t for t in txns if t[2] is Type.OK]
-    perhaps = [t for t in txns if t[2] is Type.INFO]
-    serializable = False
-    for chosen in chain.from_iterable(combinations(perhaps, n) for n in range(len(perhaps) + 1)):
-        for order in permutations([*sure, *chosen]):
-            if not _explains(order, model):
-                continue
-            serializable = True
-            if all(a[0] <= b[1] for i, a in enumerate(order) for b in order[i + 1 :]):
-                return Tried(True, True)
-    return Tried(serializable, False)
-
-
-def _explains(order: Sequence[tuple[int, float, Type, MicroOperations]], model: Model) -> bool:
-    state: dict[str, list[int]] = {}
-    for _, _, type_, steps in order:
-        for f, key, value in steps:
-            held = state.get(key, [])
-            if f != "r":
-                state[key] = [*held, value]
-            elif type_ is Type.OK:
-                answer = held if model == "list-append" else (held[-1] if held else None)
-                if answer != (value if model == "rw-register" else (value or [])):
-                    return False
-    return True

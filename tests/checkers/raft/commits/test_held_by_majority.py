@@ -1,4 +1,5 @@
-"""High watermarks held by a majority: who durably held what, by epoch; and marks that too few held."""
+"""High watermarks held by a majority: who durably held what, by epoch; marks that too few held; and marks that a
+majority came to hold only later, which clocks of one machine show and nothing else does."""
 
 from __future__ import annotations
 
@@ -9,12 +10,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from toy_quorum import Evidence, Quorum, Row, minority_commit
-from trace_rows import followed
+from trace_rows import followed, trace_rows
 
+from checkers.base.checker import Budget
 from checkers.base.verdict import Validity, Verdict
-from checkers.raft.monitor import Reach
+from checkers.catalog import CATALOG
+from checkers.raft.monitor import Reach, TimedMonitor
+from checkers.raft.trace_checkers import ROW_SIZE_BYTES
 
 NAME = "high-watermark-majority"
+IN_TIME = "majority-before-mark"
 EPOCHS = 5
 
 steps = st.lists(
@@ -122,12 +127,21 @@ def evidence() -> Evidence:
     return quorum.evidence()
 
 
-def judged(evidence: Evidence, folder: Path) -> Verdict:
-    return evidence.judge(folder, NAME)[NAME]
+def judged(evidence: Evidence, folder: Path, name: str = NAME) -> Verdict:
+    return evidence.judge(folder, name)[name]
 
 
 def flushes(evidence: Evidence, node: str) -> list[Row]:
     return [r for r in evidence.traces[node] if r["event"] == "flush"]
+
+
+def later(evidence: Evidence, node: str) -> None:
+    """The node flushed its last entry after its leader's mark; everything behind that happened later too."""
+    flush = flushes(evidence, node)[-1]
+    mark_ns = max(row["time_ns"] for row in evidence.traces["n1"])
+    for row in evidence.traces[node]:
+        if row["seq"] >= flush["seq"]:
+            row["time_ns"] += mark_ns
 
 
 def test_three_of_five_are_a_majority_and_two_are_not(evidence: Evidence, tmp_path: Path) -> None:
@@ -148,25 +162,30 @@ def test_an_entry_that_was_never_flushed_counts_for_no_node(evidence: Evidence, 
     assert judged(evidence, tmp_path).validity is Validity.INVALID
 
 
+@pytest.mark.parametrize("name", [NAME, IN_TIME])
 @pytest.mark.parametrize("how", ["no trace", "the mark came after the last copy", "recovered by a restart"])
-def test_what_is_not_known_counts_as_held(evidence: Evidence, tmp_path: Path, how: str) -> None:
-    lagging = flushes(evidence, "n3")[-1]
-    lagging["offset"] -= 1
+def test_what_is_not_known_counts_as_held(evidence: Evidence, tmp_path: Path, how: str, name: str) -> None:
+    first, lagging = flushes(evidence, "n3")
+    if name == NAME:
+        lagging["offset"] -= 1
+    else:
+        later(evidence, "n3")
     if how == "no trace":
         del evidence.traces["n4"]
-        verdict = judged(evidence, tmp_path)
+        verdict = judged(evidence, tmp_path, name)
         assert verdict.validity is Validity.UNKNOWN and "n4 delivered no traces" in verdict.reason
         return
     if how == "recovered by a restart":
-        lagging |= {"event": "start", "offset": 3, "incarnation": 1}
+        (lagging if name == NAME else first).update(event="start", offset=3, incarnation=1)
     else:
         for copy in evidence.copies:
             marks = [r["seq"] for r in evidence.traces[copy["node"]] if r["offset"] == 3 and r["hash"] is not None]
             copy["trace_seq"] = min(marks, default=copy["trace_seq"] + 1) - 1
-    assert judged(evidence, tmp_path).validity is Validity.VALID
+    assert judged(evidence, tmp_path, name).validity is Validity.VALID
 
 
-def test_a_longer_tail_of_an_older_epoch_does_not_hold_a_mark(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [NAME, IN_TIME])
+def test_a_longer_tail_of_an_older_epoch_does_not_hold_a_mark(tmp_path: Path, name: str) -> None:
     """n1 is cut off with a long tail; n2 leads with n3 alone and calls committed what lies below the end of n1's log
     and of n4's, who had that tail too: by length alone they would be four."""
     quorum = Quorum()
@@ -178,7 +197,7 @@ def test_a_longer_tail_of_an_older_epoch_does_not_hold_a_mark(tmp_path: Path) ->
     quorum.elect("n2", {"n2", "n3", "n5"})
     mark = quorum.commit_alone({"n3"})
     assert mark < len(quorum.nodes["n4"].log)
-    witness = judged(quorum.evidence(), tmp_path).witnesses[0]
+    witness = judged(quorum.evidence(), tmp_path, name).witnesses[0]
     assert witness.facts["epoch"] == 2 and witness.facts["may_have_held"] == ["n2", "n3"]
 
 
@@ -196,10 +215,60 @@ def test_every_commit_by_a_minority_is_found(part: int, night: Random, tmp_path:
 
 
 def found_by_both(seed: int, folder: Path) -> None:
-    """Both checkers find it: by what the nodes flushed, and by the log of the next leader."""
+    """All checkers find it: by what the nodes flushed, also in time, and by the log of the next leader."""
     quorum, epoch, mark = minority_commit(seed)
-    verdicts = quorum.evidence().judge(folder, NAME, "leader-completeness", "committed-never-lost")
+    verdicts = quorum.evidence().judge(folder, NAME, IN_TIME, "leader-completeness", "committed-never-lost")
     assert {v.validity for v in verdicts.values()} == {Validity.INVALID}
     witnesses = [w.facts for w in verdicts[NAME].witnesses]
     assert [(w["epoch"], w["committed_below"]) for w in witnesses] == [(epoch, mark)] * len(witnesses)
     assert verdicts["leader-completeness"].witnesses[0].facts["committed_below"] == mark
+
+
+def test_a_mark_that_a_majority_held_only_later_is_found(evidence: Evidence, tmp_path: Path) -> None:
+    assert judged(evidence, tmp_path / "in time", IN_TIME).validity is Validity.VALID
+    later(evidence, "n3")
+    verdict = judged(evidence, tmp_path / "late", IN_TIME)
+    [witness] = verdict.witnesses
+    assert witness.kind == "high watermark before its majority"
+    assert witness.facts["may_have_held"] == ["n1", "n2"] and witness.facts["committed_below"] == 3
+    assert witness.rows[0]["event"] == "high-watermark" and witness.rows[0]["node"] == "n1"
+    assert judged(evidence, tmp_path / "without clocks").validity is Validity.VALID
+
+
+def test_one_that_is_late_is_no_matter_while_a_majority_is_not(evidence: Evidence, tmp_path: Path) -> None:
+    for node in ("n4", "n5"):
+        later(evidence, node)
+    assert judged(evidence, tmp_path, IN_TIME).validity is Validity.VALID
+
+
+def test_servers_without_a_common_clock_are_not_compared(evidence: Evidence, tmp_path: Path) -> None:
+    later(evidence, "n3")
+    evidence.test["spec"]["backend"] = "ssh"
+    assert judged(evidence, tmp_path, IN_TIME).validity is Validity.NOT_APPLICABLE
+
+
+def test_what_a_restart_recovered_may_be_of_any_epoch() -> None:
+    def early(mark: int, epoch: int) -> bool:
+        """Whether a mark of a leader is wrong of which one other voter is known to hold this."""
+        monitor = TimedMonitor(("n1", "n2", "n3"), ("n1", "n2", "n3"))
+        other = [
+            {"event": "append", "epoch": 2, "offset": 1},
+            {"event": "flush", "epoch": 2, "offset": 1},
+            {"event": "start", "epoch": 2, "offset": 3},
+        ]
+        leader = [
+            {"event": "role", "role": "leader", "epoch": epoch, "offset": 0},
+            {"event": "append", "epoch": epoch, "offset": 9},
+            {"event": "flush", "epoch": epoch, "offset": 9},
+            {"event": "high-watermark", "epoch": epoch, "offset": mark},
+        ]
+        return bool([found for row in trace_rows(other, "n2") + trace_rows(leader) for found in monitor.take(row)])
+
+    assert [early(mark, 2) for mark in (1, 3, 4)] == [early(mark, 5) for mark in (1, 3, 4)] == [False, False, True]
+
+
+def test_traces_beyond_the_budget_are_unknown(evidence: Evidence, tmp_path: Path) -> None:
+    *_, part = CATALOG[IN_TIME].split(evidence.write(tmp_path))
+    need = sum(map(len, evidence.traces.values())) * ROW_SIZE_BYTES
+    assert CATALOG[IN_TIME].judge(part, Budget(size_bytes=need)).unknown == ""
+    assert "beyond the budget" in CATALOG[IN_TIME].judge(part, Budget(size_bytes=need - 1)).unknown
