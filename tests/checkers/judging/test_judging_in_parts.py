@@ -22,7 +22,7 @@ from checkers.sealing import history_rows, walk
 from checkers.sealing import seal as sealing
 from checkers.sealing.seal import seal
 
-EVENTS = 60_000
+EVENTS = 42_000
 ROWS_PER_GROUP, ROWS_PER_PART = 512, 4_096
 
 CHECKERS = select({"history", "logs", "traces", "nodes", "unique-values", "client-records"}, ("linearizability",))

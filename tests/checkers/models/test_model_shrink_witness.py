@@ -205,7 +205,7 @@ def test_a_witness_that_cannot_be_minimised_ends_with_the_first_answer_that_no_o
         lambda state, f, value: (state, state) if f == "read" else (state + value, value),
         lambda rng, f, was: was,
     )
-    events = history(sums, Random(1), 2000, 8, 0.005, 0)
+    events = history(sums, Random(1), 1200, 8, 0.005, 0)
     wrong = next(e.index for e in events[len(events) // 2 :] if e.type is Type.OK and e.f == "read")
     events[wrong] = replace(events[wrong], value=events[wrong].value + 1)  # type: ignore[operator]
     (witness,) = judge_events(events, "counter").witnesses

@@ -51,7 +51,7 @@ def test_all_violations_are_counted_and_the_explanations_stay_within_their_steps
         return used[-1]
 
     monkeypatch.setattr(each_object, "Patience", watched)
-    verdict = judge_events(wrong_keys(10, 400), "kv")
+    verdict = judge_events(wrong_keys(10, 250), "kv")
     assert verdict.validity is Validity.INVALID
     assert verdict.looked_at["violations"] == 10
     assert verdict.details[VIOLATIONS_BY_KIND] == {"no order": 10}

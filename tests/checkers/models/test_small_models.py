@@ -145,7 +145,7 @@ def test_a_model_agrees_with_the_independent_search(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*SIMULATED, "mutex"])
 def test_a_model_agrees_with_the_independent_search_on_longer_histories(name: str) -> None:
-    cases, largest = (10, 60) if name == "queue" else (40, 80)  # whose search takes 40 times as long
+    cases, largest = (6, 60) if name == "queue" else (30, 80)  # whose search takes 40 times as long
     agrees(name, Random(name), cases, sizes=(30, largest), crashes=(0, 0.02))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -73,6 +74,11 @@ def test_the_search_finds_raw_values_and_raw_writers() -> None:
     assert [list(raw_writers(text)) for text in (raw, by_type)] == [[1], []]
 
 
+@cache
+def nodes_of(text: str) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(text)))
+
+
 def everywhere(search: Callable[[str], Iterator[int]]) -> list[str]:
     """The lines outside of the readers that a search finds."""
     return [
@@ -86,7 +92,7 @@ def everywhere(search: Callable[[str], Iterator[int]]) -> list[str]:
 
 def raw_values(text: str) -> Iterator[int]:
     """The lines that read such a field by a key, and those that declare one as a dictionary of anything."""
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes_of(text):
         match node:
             case (
                 ast.Subscript(value=ast.Attribute(attr=name), slice=ast.Constant(value=str()))
@@ -104,7 +110,7 @@ def raw_values(text: str) -> Iterator[int]:
 
 def raw_writers(text: str) -> Iterator[int]:
     """The lines that write a small file from something else than a value of its type."""
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes_of(text):
         match node:
             case ast.Call(func=ast.Attribute(attr=function) | ast.Name(id=function), args=[name, content]) if (
                 function in WRITERS and _small(name)
@@ -126,7 +132,7 @@ def raw_readers(text: str) -> Iterator[int]:
     """The lines of functions that name a small file and decode JSON."""
     if not any(name in text for name in (*NAMES, *CONSTANTS)):
         return
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes_of(text):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             calls = (each for each in ast.walk(node) if isinstance(each, ast.Call))
             if _small(node) and any(_name(call.func) in DECODERS for call in calls):

@@ -12,8 +12,9 @@ import pytest
 from wrong_run import run_that_is_wrong_everywhere
 
 from checkers.base.checker import Budget, Judged, Part, Task
+from checkers.base.stored_run import StoredRun
 from checkers.catalog import CATALOG
-from checkers.judging.pipeline import judge_run
+from checkers.judging.pipeline import Verdicts, judge_run
 from checkers.spark import shipping
 from checkers.spark.shipping import (
     FileContent,
@@ -27,6 +28,8 @@ from checkers.spark.shipping import (
     judge_on_nodes,
     judge_remote,
 )
+
+CHECKERS = list(CATALOG.values())
 
 
 @dataclass(frozen=True)
@@ -70,14 +73,26 @@ class BlindNodes:
         return answers
 
 
-def test_every_checker_says_the_same_of_bytes_that_were_sent(tmp_path: Path) -> None:
-    run = run_that_is_wrong_everywhere(tmp_path / "run")
+class Whole(NamedTuple):
+    """A run in which every checker finds something, what they say of it here, and the size of the files they read."""
+
+    run: StoredRun
+    verdicts: Verdicts
+    size_bytes: int
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    run = run_that_is_wrong_everywhere(tmp_path_factory.mktemp("whole") / "run")
+    files = [path for path in run.root.rglob("*.parquet") if path != run.copies_table]
+    return Whole(run, judge_run(run, CHECKERS), sum(path.stat().st_size for path in files))
+
+
+def test_every_checker_says_the_same_of_bytes_that_were_sent(whole: Whole) -> None:
     nodes = BlindNodes()
     reports: list[str] = []
-    checkers = list(CATALOG.values())
-    assert judge_run(run, checkers, nodes, reports.append) == judge_run(run, checkers)
-    files = [path for path in run.root.rglob("*.parquet") if path != run.copies_table]
-    assert nodes.sent_bytes == sum(path.stat().st_size for path in files), "each file once"
+    assert judge_run(whole.run, CHECKERS, nodes, reports.append) == whole.verdicts
+    assert nodes.sent_bytes == whole.size_bytes, "each file once"
     assert int(reports[-1].split()[1]) == nodes.jobs[0] == nodes.jobs[1]
 
 
@@ -103,14 +118,10 @@ class FolderShelf:
         return StoredFile(self._folder.as_uri(), str(there), mark)
 
 
-def test_every_checker_says_the_same_of_files_that_workers_read_from_a_store(tmp_path: Path) -> None:
-    run = run_that_is_wrong_everywhere(tmp_path / "run")
-    (tmp_path / "store").mkdir()
-    nodes = BlindNodes(FolderShelf(tmp_path / "store"))
-    checkers = list(CATALOG.values())
-    assert judge_run(run, checkers, nodes) == judge_run(run, checkers)
-    files = [path for path in run.root.rglob("*.parquet") if path != run.copies_table]
-    assert nodes.moved == Moved(stored_bytes=sum(path.stat().st_size for path in files)), "each file once"
+def test_every_checker_says_the_same_of_files_that_workers_read_from_a_store(whole: Whole, tmp_path: Path) -> None:
+    nodes = BlindNodes(FolderShelf(tmp_path))
+    assert judge_run(whole.run, CHECKERS, nodes) == whole.verdicts
+    assert nodes.moved == Moved(stored_bytes=whole.size_bytes), "each file once"
 
 
 def test_nothing_in_a_store_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,15 +140,12 @@ def test_files_are_sent_where_the_store_fails(tmp_path: Path) -> None:
 
 
 def test_every_checker_says_the_same_of_bytes_that_were_sent_because_workers_cannot_read_the_store(
-    tmp_path: Path,
+    whole: Whole, tmp_path: Path
 ) -> None:
-    run = run_that_is_wrong_everywhere(tmp_path / "run")
-    (tmp_path / "store").mkdir()
-    checkers = list(CATALOG.values())
-    nodes = BlindNodes(FolderShelf(tmp_path / "store", closed_to_workers={p.name for p in run.root.rglob("*.parquet")}))
-    assert judge_run(run, checkers, nodes) == judge_run(run, checkers)
-    files = [path for path in run.root.rglob("*.parquet") if path != run.copies_table]
-    assert nodes.sent_bytes == sum(path.stat().st_size for path in files), "each file once"
+    closed = {path.name for path in whole.run.root.rglob("*.parquet")}
+    nodes = BlindNodes(FolderShelf(tmp_path, closed_to_workers=closed))
+    assert judge_run(whole.run, CHECKERS, nodes) == whole.verdicts
+    assert nodes.sent_bytes == whole.size_bytes, "each file once"
     assert nodes.moved.stored_bytes == 0 and "No such file" in nodes.moved.store_failure
 
 

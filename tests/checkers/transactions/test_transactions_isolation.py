@@ -34,8 +34,8 @@ SHOWN = {
 @pytest.mark.parametrize("isolation", KEPT)
 def test_what_a_database_keeps_is_not_ruled_out(model: Model, isolation: str) -> None:
     rng, shown = Random(f"{model} {isolation}"), Counter[str]()
-    for size in (10, 30, 100, 300, 1000):
-        for _ in range(3):
+    for size, times in ((10, 3), (30, 3), (100, 3), (300, 2), (1000, 1)):
+        for _ in range(times):
             events = simulate(rng, model, isolation, transactions=size, processes=rng.randint(2, 12), keys=4)
             verdict = judge_transactions(events, model, consistency=KEPT[isolation])
             assert verdict.validity is Validity.VALID, (verdict.reason, [w.summary for w in verdict.witnesses])

@@ -67,7 +67,7 @@ def test_marks_beyond_the_budget(tmp_path: Path) -> None:
         reported_marks(paths, Budget(size_bytes=1000))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.integers(1, 4), max_size=6), st.integers(1, 5), st.integers(0, 1))
 def test_a_log_is_its_batches_however_its_row_groups_part_them(sizes: list[int], group: int, first_copy: int) -> None:
     """sizes: entries of each batch; two copies, the second one batch shorter, in row groups that may hold of both."""
