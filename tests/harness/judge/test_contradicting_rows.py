@@ -10,25 +10,12 @@ from typing import Any
 
 import pytest
 from altered_runs import Row, alter, edit, rows_of
-from canary_run import canary_run
-from recorded_runs import unpacked
 
 from checkers.base.history import CREATE, NEMESIS, MalformedHistory, Type
 from checkers.base.results import as_object
-from checkers.sealing.seal import seal
 from harness.judge.judge_run import judge
 from harness.story.headline import verdict_in_words
 from tests.support.results_of_runs import results_in
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("runs")
-    found = {name: unpacked(name, folder / name) for name in ("kraft-partition", "kraft-kill", "etcd-partition")}
-    found["canary"] = canary_run(folder / "lists", workload="list-append")
-    for run in found.values():
-        seal(run)
-    return found
 
 
 def copied(runs: dict[str, Path], name: str, folder: Path) -> Path:
