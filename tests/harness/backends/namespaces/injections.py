@@ -58,6 +58,13 @@ class Tally:
     wrong: list[str] = field(default_factory=list)
     blamed: list[str] = field(default_factory=list)
 
+    def __iadd__(self, other: Tally) -> Tally:
+        self.honest += other.honest
+        self.sabotaged += other.sabotaged
+        self.wrong += other.wrong
+        self.blamed += other.blamed
+        return self
+
     def add(self, how: str, record: FaultRecord) -> None:
         words = f"{record.card.kind} {record.card.name}: {record.achieved}: {record.reason}"
         (self.sabotaged if how else self.honest)[str(record.achieved)] += 1
