@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -64,6 +64,8 @@ _BEFORE_OPERATION = (
 _OPERATION = r"(?P<operation>\S+\s+:\w+\s+:\S+(?:\s.*)?)$"
 _LOG_LINE = re.compile(rf"^{_BEFORE_OPERATION}{_OPERATION}")
 _BARE_LINE = re.compile(rf"^{_OPERATION}")
+_WORDS = re.compile(r"(\S+)\s+(\S+)\s+(\S+)\s*(.*)", re.DOTALL)
+_PLAIN_WORDS = re.compile(r"(\d+|:nemesis)\s+(:[a-z]+)\s+(:[a-z][\w-]*)\s+(nil|-?\d+|:[a-z][\w-]*|\[[-\w ]*\])\s*")
 _LOG_HINT = re.compile(rf"^{_BEFORE_OPERATION}", re.MULTILINE)
 _BARE_HINT = re.compile(r"\s*(?:\d+|:nemesis)\s+:(?:invoke|info)\s+:\S")
 _LIKE_AN_OPERATION = re.compile(r"jepsen\.util.*\t:|\t:(?:invoke|ok|fail|info)\t|^\s*[\[(]?\s*(?:#[\w.]+)?\{.*:type\b")
@@ -116,27 +118,86 @@ def read_edn(
         size_bytes *= 16
 
 
-def read_lines(
-    content: bytes, state: Int64, keyed: bool, first: int, limit: int, operation_of: LineReader
+def read_json_lines(
+    content: bytes, state: Int64, keyed: bool, first: int, limit: int
 ) -> tuple[list[Line], MalformedHistory | None]:
-    """Read up to `limit` lines like `read_edn`, and ignore lines that are no operations."""
+    """Read up to `limit` lines of JSON like `read_edn`, and ignore empty ones."""
     lines = list[Line]()
     for _ in range(limit):
         end = content.find(b"\n", state[AT])
         text = content[state[AT] : end if end >= 0 else len(content)].decode()
         number = int(state[LINE])
         try:
-            if end < 0 and text.strip() and operation_of is not of_json:
-                raise MalformedHistory(f"line {number}: the last line has no end, so an operation may be cut off")
-            operation = operation_of(text, number)
-            if operation is not None:
+            if text.strip():
+                operation = _operation(Form(number, json_value(text)))
                 lines.append(_line_of(first + len(lines), number, operation, keyed))
         except MalformedHistory as damage:
             return lines, damage
+        except ValueError as problem:
+            return lines, MalformedHistory(f"line {number}: it is no JSON object ({problem})")
         state[AT], state[LINE] = end + 1 if end >= 0 else len(content), number + 1
         if state[AT] == len(content):
             break
     return lines, None
+
+
+def edn_of_lines(content: bytes, first: int, bare: bool) -> tuple[bytes, MalformedHistory | None]:
+    """Return the operations of a log, or of columns alone (`bare`), as EDN: one a line, and empty lines for all others.
+
+    first: number of the first line.  Returns also the damage at which it ends, or None.
+    """
+    *lines, rest = content.decode().split("\n")
+    written = list[str]()
+    looks = _BARE_LINE if bare else _LOG_LINE
+    try:
+        for number, line in enumerate(lines, first):
+            written.append(_edn_of_line(line.rstrip(), number, looks))
+        if rest.strip():
+            words = "the last line has no end, so an operation may be cut off"
+            raise MalformedHistory(f"line {first + len(lines)}: {words}")
+    except MalformedHistory as damage:
+        return "\n".join(written).encode(), damage
+    return "\n".join([*written, ""]).encode(), None
+
+
+def _edn_of_line(line: str, number: int, looks: re.Pattern[str]) -> str:
+    match = looks.match(line)
+    if match is None:
+        if _LIKE_AN_OPERATION.search(line) or (looks is _BARE_LINE and line):
+            raise MalformedHistory(f"line {number}: an operation is damaged or cut off: {line!r:.60}")
+        return ""
+    words, error = _without_error(match["operation"])
+    if (plain := _PLAIN_WORDS.fullmatch(words)) is None:
+        words = _checked(words, number, line)
+        plain = _WORDS.fullmatch(words)
+        assert plain is not None, "an operation has three words"
+    process, type_, f, value = plain.groups()
+    stated = f":process {process} :type {type_} :f {f} :value {value or 'nil'}"
+    if error is None:
+        return f"{{{stated}}}"
+    escaped = error.replace("\\", r"\\").replace('"', r"\"")
+    return f'{{{stated} :error "{escaped}"}}'
+
+
+def _checked(words: str, number: int, line: str) -> str:
+    """Return the words without what stands behind the last value.  Raises MalformedHistory if they are damaged."""
+    reader, ends = FormReader(words), list[int]()
+    try:
+        for _ in reader.items(whole=True):
+            ends.append(reader.at)
+    except MalformedHistory as damage:
+        raise MalformedHistory(f"line {number}: {str(damage).partition(': ')[2]}") from damage
+    if len(ends) not in (3, 4):
+        raise MalformedHistory(f"line {number}: an operation is a process, a type, an f and a value: {line!r:.60}")
+    return words[: ends[-1]]
+
+
+def _without_error(operation: str) -> tuple[str, str | None]:
+    """(process, type, f and value; the error behind them).  An error is any text, and none stands behind an answer."""
+    columns = operation.split("\t", 4)
+    if len(columns) < 5 or columns[1].strip() not in (":fail", ":info"):
+        return operation, None
+    return "\t".join(columns[:4]), columns[4].strip()
 
 
 def looks_like_log(text: str) -> bool:
@@ -154,31 +215,6 @@ def _operation(form: Form) -> dict[str, Any]:
         words = f"an operation must be a map like {EXAMPLE}, not {form.value!r:.40}"
         raise MalformedHistory(f"line {form.line}: {words}")
     return form.value
-
-
-LineReader = Callable[[str, int], dict[str, Any] | None]
-"""Returns the operation of a line with this number, or None.  Raises MalformedHistory for a damaged operation."""
-
-
-def of_json(line: str, number: int) -> dict[str, Any] | None:
-    """Read a line of JSON; an empty one is no operation."""
-    if not line.strip():
-        return None
-    try:
-        found = json_value(line)
-    except ValueError as problem:
-        raise MalformedHistory(f"line {number}: it is no JSON object ({problem})") from problem
-    return _operation(Form(number, found))
-
-
-def of_log(line: str, number: int) -> dict[str, Any] | None:
-    """Read a line of a log."""
-    return _logged(line, number, _LOG_LINE)
-
-
-def of_columns(line: str, number: int) -> dict[str, Any] | None:
-    """Read a line of Jepsen's history.txt: process, type, f, value and error, separated by tabs."""
-    return _logged(line, number, _BARE_LINE)
 
 
 def json_value(text: str) -> Any:
@@ -229,31 +265,6 @@ _JSON = json.JSONDecoder(
 )
 _NO_HALVES = re.compile(r"\\[^u]|\\u[dD][89abAB]..\\u[dD][c-fC-F]..")
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
-
-
-def _logged(line: str, number: int, looks: re.Pattern[str]) -> dict[str, Any] | None:
-    match = looks.match(line.rstrip())
-    if match is None:
-        if _LIKE_AN_OPERATION.search(line) or (looks is _BARE_LINE and line.strip()):
-            raise MalformedHistory(f"line {number}: an operation is damaged or cut off: {line!r:.60}")
-        return None
-    words, error = _without_error(match["operation"])
-    try:
-        values = [form.value for form in FormReader(words).items(whole=True)]
-    except MalformedHistory as damage:
-        raise MalformedHistory(f"line {number}: {str(damage).partition(': ')[2]}") from damage
-    if len(values) not in (3, 4):
-        raise MalformedHistory(f"line {number}: an operation is a process, a type, an f and a value: {line!r:.60}")
-    process, type_, f, *rest = values
-    return {"process": process, "type": type_, "f": f, "value": rest[0] if rest else None, "error": error}
-
-
-def _without_error(operation: str) -> tuple[str, str | None]:
-    """(process, type, f and value; the error behind them).  An error is any text, and none stands behind an answer."""
-    columns = operation.split("\t", 4)
-    if len(columns) < 5 or columns[1].strip() not in (":fail", ":info"):
-        return operation, None
-    return "\t".join(columns[:4]), columns[4].strip()
 
 
 def _line_of(index: int, line: int, operation: dict[str, Any], keyed: bool) -> Line:

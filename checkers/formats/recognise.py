@@ -11,27 +11,24 @@ from __future__ import annotations
 import codecs
 import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 
 from checkers.base.history import Event, MalformedHistory
 from checkers.formats.jepsen import (
+    edn_of_lines,
     error_of,
     error_of_json,
     looks_like_columns,
     looks_like_log,
-    of_columns,
-    of_json,
-    of_log,
     read_edn,
-    read_lines,
+    read_json_lines,
 )
 from checkers.formats.read_once import Pieces, read_pieces
 from checkers.formats.rows import LINE, ROW, HistoryColumns, Joined, Line, check_grammar
 from checkers.kernels.history.text_columns import AT, DONE, FULL, HAS_VALUE, USED, WIDTH
-from checkers.kernels.history.text_columns import LINE as LINE_AT
 from checkers.kernels.history.text_columns import ROW as ROW_AT
 from checkers.kernels.jit import SMALL_BYTES, compiler_is_loaded
 
@@ -155,27 +152,30 @@ class _TextReader:
         if not (self.is_json or is_columns or _EDN.match(head)):  # the lines of a log may begin anywhere
             text = _text(content.whole().removeprefix(codecs.BOM_UTF8), 1)
         is_log = not self.is_json and b"jepsen.util" in text and looks_like_log(text.decode())
-        self._operation_of = of_json if self.is_json else of_log if is_log else of_columns if is_columns else None
+        self._of_lines = partial(edn_of_lines, bare=not is_log) if is_log or is_columns else None
         self._text, self._state = text, np.array([0, 1, 0, 0, 0, 1], np.int64)
 
     def read(self) -> MalformedHistory | None:
         """Read the text.  Returns the damage at which it ends."""
-        by_kernels = _by_kernels(len(self._text))
+        by_kernels, line, left = _by_kernels(len(self._text)), 1, b""
         if by_kernels:
             size_bytes = len(self._text)
             self._table = np.empty((min(_ROWS, size_bytes // 16 + 16), WIDTH), np.int64)
             self._out = np.empty(min(_PAYLOAD_BYTES, 3 * size_bytes + 256), np.uint8)
+        piece = self._text
         while True:
+            damaged = None
             following = next(self._rest, None)
-            if by_kernels:
-                damage = self._read_piece(more=following is not None)
-            else:
-                damage = self._read_odd(len(self._text) + 1, more=following is not None)
-            if damage is not None or following is None:
-                return damage
-            left = self._text[self._state[AT] :]
-            self._text = left + _text(following, int(self._state[LINE_AT]) + left.count(b"\n"))
+            lines = piece.count(b"\n")
+            if self._of_lines is not None:
+                piece, damaged = self._of_lines(piece, line)
+            self._text, line = left + piece, line + lines
             self._state[AT] = 0
+            more = following is not None and damaged is None
+            damage = self._read_piece(more=more) if by_kernels else self._read_odd(len(self._text) + 1, more=more)
+            if (damage or damaged) is not None or following is None:
+                return damage or damaged
+            left, piece = self._text[self._state[AT] :], _text(following, line)
 
     def _read_piece(self, *, more: bool) -> MalformedHistory | None:
         """Read as much of the text as can be read.  more: another piece follows."""
@@ -185,10 +185,7 @@ class _TextReader:
         spare, work = np.empty(1 << 16, np.uint8), np.empty(text_rows.WORK, np.int64)
         while True:
             first, rows = int(state[ROW_AT]), (state, self._table, self._out)
-            if self._operation_of in (None, of_json):
-                why = text_rows.read_maps(data, self.is_json, self._keyed, *rows, spare, work)
-            else:
-                why = text_rows.read_lines(data, self._keyed, self._operation_of is of_columns, *rows, work)
+            why = text_rows.read_maps(data, self.is_json, self._keyed, *rows, spare, work)
             joined.add_table(self._table[: state[ROW_AT]], first, self._out, data)
             if why == DONE:
                 return None
@@ -204,10 +201,10 @@ class _TextReader:
 
     def _read_odd(self, limit: int, *, more: bool) -> MalformedHistory | None:
         text, state, keyed, first = self._text, self._state, self._keyed, self._joined.count
-        if self._operation_of is None:
-            lines, damage = read_edn(text, state, keyed, first, limit, more=more)
+        if self.is_json:
+            lines, damage = read_json_lines(text, state, keyed, first, limit)
         else:
-            lines, damage = read_lines(text, state, keyed, first, limit, self._operation_of)
+            lines, damage = read_edn(text, state, keyed, first, limit, more=more)
         self._joined.add_lines(lines)
         return damage
 

@@ -291,6 +291,10 @@ def _texts_of(texts: Texts) -> list[tuple[str, int]]:
     return [(text[begin:end].decode(), kind) for (begin, end), kind in zip(pairwise(bounds), kinds, strict=True)]
 
 
+_Rule = tuple[Bools, Callable[[int], str]]
+"""(the rows that break a rule, what is wrong with such a row)."""
+
+
 def check_grammar(
     columns: HistoryColumns, twice: Sequence[tuple[str, int, int]], unit: str, *, whole: bool = True
 ) -> HistoryColumns:
@@ -299,117 +303,113 @@ def check_grammar(
     twice: as `Joined.columns` returns it.  whole: no rows follow.
     Raises MalformedHistory naming the line or row that breaks the grammar first.
     """
-    rows, count = columns.rows, len(columns.index)
-    if not count and whole:
+    rows = columns.rows
+    if not len(columns.index) and whole:
         raise MalformedHistory(f"{unit} 1: no operation in the whole file")
-    type_, key, f = rows.type, rows.key, rows.f
-    client, completes = rows.process != NEMESIS, type_ != Type.INVOKE
     before = _row_before(rows.process)
-    doing = np.where(before >= 0, type_[before], -1)
-    answers = client & completes & (doing == Type.INVOKE)
-    faults: list[tuple[int, int, str]] = []
+    doing = np.where(before >= 0, rows.type[before], -1)
+    client = rows.process != NEMESIS
+    answers = client & (rows.type != Type.INVOKE) & (doing == Type.INVOKE)
+    _demand([*_of_values(columns, twice, unit, before, answers), *_of_processes(columns, unit, before)], columns, unit)
+    if whole:
+        created = client & (rows.f == columns.code(CREATE))
+        of_clients = np.flatnonzero(np.bincount(rows.f[client & ~created], minlength=1))
+        foreign = ~client & np.isin(rows.f, of_clients)
+        words = f"is invoked by clients in this history, and here by no client (process {NEMESIS})"
+        _demand([(foreign, lambda row: f"{columns.f[rows.f[row]]} {words}")], columns, unit)
+    timed = bool((columns.flag(HAS_TIME) | ~client).all())
+    key = np.where(answers & (rows.key < 0), rows.key[before], rows.key)
+    return replace(columns, rows=rows._replace(key=key, time=rows.time if timed else np.zeros_like(rows.time)))
 
-    def place(row: int) -> str:
-        return f"{unit} {rows.number[row]}"
 
-    def forbid(order: int, wrong: Bools, words: Callable[[int], str]) -> None:
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            faults.append((row, order, f"{place(row)}: {words(row)}"))
+def _demand(rules: Sequence[_Rule], columns: HistoryColumns, unit: str) -> None:
+    """Raise MalformedHistory for the first row that breaks a rule; of several rules the first one counts."""
+    broken = [(int(np.argmax(wrong)), order, words) for order, (wrong, words) in enumerate(rules) if wrong.any()]
+    if broken:
+        row, _, words = min(broken, key=lambda each: each[:2])
+        raise MalformedHistory(f"{unit} {columns.rows.number[row]}: {words(row)}")
 
+
+def _of_values(
+    columns: HistoryColumns, twice: Sequence[tuple[str, int, int]], unit: str, before: Int64, answers: Bools
+) -> Iterator[_Rule]:
+    """Yield the rules about indices, values and keys."""
+    rows, count = columns.rows, len(columns.index)
     highest = np.maximum.accumulate(np.maximum(rows.stated, -1))
     highest = np.concatenate([[-1], highest[:-1]])[:count]
-    stated = rows.stated != NO_INDEX
-    forbid(
-        0,
-        stated & (rows.stated <= highest) & ((rows.stated >= 0) | (highest >= 0)),
+    yield (
+        (rows.stated != NO_INDEX) & (rows.stated <= highest) & ((rows.stated >= 0) | (highest >= 0)),
         lambda row: _wrong_index(int(rows.stated[row]), int(highest[row])),
     )
-    ok = answers & (type_ == Type.OK)
-    forbid(
-        1,
-        ok & ~columns.flag(HAS_VALUE) & columns.flag(STATES_NIL)[before],
+    ok, has_value, is_nil = answers & (rows.type == Type.OK), columns.flag(HAS_VALUE), columns.flag(STATES_NIL)
+    yield (
+        ok & ~has_value & is_nil[before],
         lambda _: "the invoke has :value nil, and the answer has no :value; write :value nil if that was the answer",
     )
-    split, states = columns.flag(KEY_IN_VALUE), columns.flag(HAS_VALUE) & ~columns.flag(STATES_NIL)
-    forbid(
-        2,
-        ok & states & (key < 0) & ~split & split[before],
+    split = columns.flag(KEY_IN_VALUE)
+    yield (
+        ok & has_value & ~is_nil & (rows.key < 0) & ~split & split[before],
         lambda row: (
             f"the invoke was [key value], and the answer {columns.value_in_words(row)} has no key; "
             "write it as [key answer]"
         ),
     )
     for name, one, other in twice:
-        used_twice = np.arange(count) == max(int(np.argmax(key == each)) for each in (one, other))
-        forbid(3, used_twice, partial(_two_objects, name))
-    created = client & (f == columns.code(CREATE))
+        used_twice = np.arange(count) == max(int(np.argmax(rows.key == each)) for each in (one, other))
+        yield used_twice, partial(_two_objects, name)
+    client = rows.process != NEMESIS
+    created = client & (rows.f == columns.code(CREATE))
     if unit == LINE:
         words = f"{CREATE} is the name of set-up's operations in histories of ours, and no model judges them"
-        forbid(4, created, lambda _: words)
+        yield created, lambda _: words
     elif created.any():
         first_use = np.full(len(columns.keys) + 1, count)
-        np.minimum.at(first_use, key[client & ~created] + 1, np.flatnonzero(client & ~created))
-        forbid(
-            4,
-            created & ~completes & (first_use[key + 1] < np.arange(count)),
+        np.minimum.at(first_use, rows.key[client & ~created] + 1, np.flatnonzero(client & ~created))
+        yield (
+            created & (rows.type == Type.INVOKE) & (first_use[rows.key + 1] < np.arange(count)),
             lambda row: f"{CREATE} of key {columns.key_name(row)}, on which clients had already invoked operations",
         )
-    invokes = client & ~completes
 
-    def process_of(row: int) -> str:
-        return f"process {rows.process[row]}"
 
-    forbid(
-        5,
-        invokes & (doing == Type.INVOKE),
-        lambda row: (
-            f"{process_of(row)} invokes {columns.f[f[row]]:.40} while its {columns.f[f[before[row]]]:.40} is open"
-        ),
+def _of_processes(columns: HistoryColumns, unit: str, before: Int64) -> Iterator[_Rule]:
+    """Yield the rules about what a process may do, from its row before each row."""
+    number, type_, f, key = columns.rows.number, columns.rows.type, columns.rows.f, columns.rows.key
+    doing = np.where(before >= 0, type_[before], -1)
+    client, invokes = columns.rows.process != NEMESIS, type_ == Type.INVOKE
+    answers = client & ~invokes & (doing == Type.INVOKE)
+
+    def process(row: int) -> str:
+        return f"process {columns.rows.process[row]}"
+
+    def name(row: int) -> str:
+        return f"{columns.f[f[row]]:.40}"
+
+    def named_key(row: int) -> str:
+        return f"key {columns.key_name(row):.40}" if key[row] >= 0 else "no key"
+
+    yield (
+        client & invokes & (doing == Type.INVOKE),
+        lambda row: f"{process(row)} invokes {name(row)} while its {name(before[row])} is open",
     )
-    forbid(
-        5,
-        invokes & (doing == Type.INFO),
-        lambda row: f"{process_of(row)} was retired by the info of {place(_retired_by(row, before, type_))}",
+    yield (
+        client & invokes & (doing == Type.INFO),
+        lambda row: f"{process(row)} was retired by the info of {unit} {number[_retired_by(row, before, type_)]}",
     )
-    forbid(
-        5,
-        client & completes & ~answers & ~((doing == Type.INFO) & (type_ == Type.INFO)),
+    yield (
+        client & ~invokes & ~answers & ~((doing == Type.INFO) & (type_ == Type.INFO)),
         lambda row: (
-            f"{process_of(row)} completes {columns.f[f[row]]:.40} that it never invoked; "
+            f"{process(row)} completes {name(row)} that it never invoked; "
             "every completion needs an invoke, which shows what ran at once"
         ),
     )
-    inherited = np.where(answers & (key < 0), key[before], key)
-    forbid(
-        6,
-        answers & (inherited != key[before]),
-        lambda row: (
-            f"{process_of(row)} invoked it on "
-            + (f"key {columns.key_name(int(before[row])):.40}" if key[before[row]] >= 0 else "no key")
-            + f" but completes key {columns.key_name(row):.40}"
-        ),
+    yield (
+        answers & (key >= 0) & (key != key[before]),
+        lambda row: f"{process(row)} invoked it on {named_key(before[row])} but completes {named_key(row)}",
     )
-    forbid(
-        7,
+    yield (
         answers & (f != f[before]),
-        lambda row: f"{process_of(row)} invoked {columns.f[f[before[row]]]:.40} but completes {columns.f[f[row]]:.40}",
+        lambda row: f"{process(row)} invoked {name(before[row])} but completes {name(row)}",
     )
-    if faults:
-        raise MalformedHistory(min(faults)[2])
-    if whole:
-        of_clients = np.isin(f, np.flatnonzero(np.bincount(f[client & ~created], minlength=1)))
-        forbid(
-            8,
-            ~client & of_clients,
-            lambda row: (
-                f"{columns.f[f[row]]} is invoked by clients in this history, and here by no client (process {NEMESIS})"
-            ),
-        )
-        if faults:
-            raise MalformedHistory(faults[0][2])
-    timed = bool((columns.flag(HAS_TIME) | ~client).all())
-    return replace(columns, rows=rows._replace(key=inherited, time=rows.time if timed else np.zeros_like(rows.time)))
 
 
 def _row_before(process: Int32) -> Int64:

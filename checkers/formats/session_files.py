@@ -26,10 +26,10 @@ from __future__ import annotations
 import io
 import re
 import struct
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -102,9 +102,68 @@ def read_session_history(content: bytes) -> SessionHistory:
     return readers[format_name or ""](content)
 
 
+_Write = tuple[int, int, int]
+"""Session, key and value."""
+
+
+class _Rows:
+    """Operations as they are read."""
+
+    def __init__(self) -> None:
+        self.session, self.status, self.first = array("q"), array("b"), array("q", [0])
+        self.kind, self.key, self.value, self.nothing = array("b"), array("q"), array("q"), array("b")
+        self.lists, self.list_first = array("q"), array("q", [0])
+
+    def add(self, kind: int, key: int, value: int, nothing: bool = False, shown: Sequence[int] = ()) -> None:
+        self.kind.append(kind)
+        self.key.append(key)
+        self.value.append(value)
+        self.nothing.append(nothing)
+        self.lists.extend(shown)
+        self.list_first.append(len(self.lists))
+
+    def end(self, session: int, status: int) -> None:
+        """The rows since the last end are a transaction."""
+        self.session.append(session)
+        self.status.append(status)
+        self.first.append(len(self.kind))
+
+    def history(
+        self,
+        name: str,
+        *,
+        lists: bool = False,
+        zero: bool = True,
+        stamps: Int64 | None = None,
+        lost: Sequence[_Write] = (),
+    ) -> SessionHistory:
+        """stamps: int64[transactions, 2], begin and end.  lost: writes that failed, each an aborted transaction."""
+        for session, key, value in lost:
+            self.add(WRITE, key, value)
+            self.end(session, _FAIL)
+        nowhere = np.empty(0, np.int64)
+        return SessionHistory(
+            name,
+            lists,
+            np.array(self.session, np.int32),
+            np.array(self.status, np.int8),
+            np.array(self.first, np.int64),
+            np.array(self.kind, np.int8),
+            np.array(self.key, np.int64),
+            np.array(self.value, np.int64),
+            np.array(self.nothing, np.bool_),
+            np.array(self.list_first, np.int64),
+            np.array(self.lists, np.int64),
+            zero,
+            nowhere if stamps is None else stamps[:, 0],
+            nowhere if stamps is None else stamps[:, 1],
+        )
+
+
 # DBCop
 
-_EVENT = np.dtype([("write", "u1"), ("key", "<u8"), ("value", "<u8"), ("success", "u1")])
+_EVENT = struct.Struct("<BqqB")
+"""write, key, value, success."""
 
 
 class _Bytes:
@@ -140,203 +199,67 @@ class _Bytes:
 
 
 def _read_dbcop(content: bytes) -> SessionHistory:
-    reader = _Bytes(content, PARAMETERS.size)
+    reader, rows, lost = _Bytes(content, PARAMETERS.size), _Rows(), list[_Write]()
     for text in ("the text about it", "its begin", "its end"):
         reader.skip(reader.length(1, text))
-    spans: list[tuple[int, int]] = []
-    session, success = [], []
-    for number in range(reader.length(LENGTH.size, "sessions")):
+    for session in range(reader.length(LENGTH.size, "sessions")):
         for _ in range(reader.length(LENGTH.size + 1, "transactions of a session")):
-            count = reader.length(_EVENT.itemsize, "events of a transaction")
-            spans.append((reader.skip(count * _EVENT.itemsize), count))
-            success.append(reader.flag("whether a transaction succeeded"))
-            session.append(number)
+            size = _EVENT.size * reader.length(_EVENT.size, "events of a transaction")
+            begin = reader.skip(size)
+            committed = reader.flag("whether a transaction succeeded")
+            for write, key, value, success in _EVENT.iter_unpack(content[begin : begin + size]):
+                if write > 1 or success > 1:
+                    raise MalformedHistory("byte 0: a DBCop history with a flag that is neither 0 nor 1")
+                if success or not committed:
+                    rows.add(WRITE if write else READ, key, value)
+                elif write:
+                    lost.append((session, key, value))
+            rows.end(session, _OK if committed else _FAIL)
     if reader.at != len(content):
         raise MalformedHistory(f"byte {reader.at}: {len(content) - reader.at} bytes follow the end of a DBCop history")
-    counts = np.array([count for _, count in spans], np.int64)
-    rows = np.frombuffer(b"".join(content[at : at + count * _EVENT.itemsize] for at, count in spans), _EVENT)
-    for name in ("write", "success"):
-        if (rows[name] > 1).any():
-            raise MalformedHistory("byte 0: a DBCop history with a flag that is neither 0 nor 1")
-    owner = np.repeat(np.arange(len(spans)), counts)
-    committed = np.array(success, np.bool_)
-    failed = committed[owner] & (rows["success"] == 0)
-    kept = ~failed
-    columns = _columns(
-        DBCOP,
-        np.array(session, np.int32),
-        np.where(committed, _OK, _FAIL).astype(np.int8),
-        np.bincount(owner[kept], minlength=len(spans)),
-        _RowColumns(rows["write"][kept].astype(np.int8), _signed(rows["key"][kept]), _signed(rows["value"][kept])),
-    )
-    lost = failed & (rows["write"] == 1)
-    return _with_aborted(
-        columns, np.array(session, np.int32)[owner[lost]], _signed(rows["key"][lost]), _signed(rows["value"][lost])
-    )
-
-
-def _signed(numbers: np.ndarray[Any, Any]) -> Int64:
-    return numbers.astype(np.uint64).view(np.int64)
-
-
-class _RowColumns(NamedTuple):
-    """Columns of `SessionHistory` with one entry per row."""
-
-    kind: Int8
-    key: Int64
-    value: Int64
-
-
-def _columns(name: str, session: Int32, status: Int8, sizes: np.ndarray[Any, Any], rows: _RowColumns) -> SessionHistory:
-    """A history over registers, in which 0 may be the initial state, without time stamps."""
-    nowhere = np.empty(0, np.int64)
-    return SessionHistory(
-        name,
-        False,
-        session,
-        status,
-        np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        *rows,
-        np.zeros(len(rows.kind), np.bool_),
-        np.zeros(len(rows.kind) + 1, np.int64),
-        nowhere,
-        True,
-        nowhere,
-        nowhere,
-    )
-
-
-def _with_aborted(history: SessionHistory, session: Int32, key: Int64, value: Int64) -> SessionHistory:
-    """The history and, at its end, an aborted transaction for each of these writes."""
-    count = len(session)
-    if not count:
-        return history
-    return _columns(
-        history.format,
-        np.concatenate([history.session, session]).astype(np.int32),
-        np.concatenate([history.status, np.full(count, _FAIL, np.int8)]),
-        np.concatenate([np.diff(history.first), np.ones(count, np.int64)]),
-        _RowColumns(
-            np.concatenate([history.kind, np.full(count, WRITE, np.int8)]),
-            np.concatenate([history.key, key]),
-            np.concatenate([history.value, value]),
-        ),
-    )
+    return rows.history(DBCOP, lost=lost)
 
 
 # Plume's text
 
-_PLUME_LINE = re.compile(rb"[rw]\(\d+,\d+,\d+,-?\d+\)")
+_PLUME_LINE = re.compile(rb"([rw])\((\d+),(\d+),(\d+),(-?\d+)\)")
 
 
 def _read_plume(content: bytes) -> SessionHistory:
-    import pyarrow as pa
-    import pyarrow.csv as csv
-
-    text = content.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").strip(b"\n") + b"\n"
-    lines = text.count(b"\n")
-    opened = (b"\n" + text).count(b"\nr(") + (b"\n" + text).count(b"\nw(")
-    if opened != lines or text.count(b"(") != lines or text.count(b")\n") != lines or text.count(b")") != lines:
-        raise _damaged_line(text, _PLUME_LINE, "r(key,value,session,transaction) of Plume")
-    numbers = text.replace(b"r(", b"0,").replace(b"w(", b"1,").replace(b")", b"")
-    names = ["kind", "key", "value", "session", "txn"]
-    try:
-        table = csv.read_csv(
-            io.BytesIO(numbers),
-            csv.ReadOptions(column_names=names, use_threads=False),
-            csv.ParseOptions(quote_char=False, ignore_empty_lines=False),
-            csv.ConvertOptions(column_types=dict.fromkeys(names, pa.int64()), null_values=[]),
-        )
-    except (pa.ArrowException, OSError) as problem:
-        raise _damaged_line(text, _PLUME_LINE, "r(key,value,session,transaction) of Plume") from problem
-    kind, key, value, session, txn = (np.asarray(table[name]) for name in names)
-    if len(unknown := np.flatnonzero(txn < -1)):
-        words = f"transaction {txn[unknown[0]]}: a number from 0 on, or -1 of an aborted transaction"
-        raise MalformedHistory(f"line {unknown[0] + 1}: {words}")
-    aborted = txn == -1
-    lost = aborted & (kind == WRITE)
-    kind, key, value, session, txn = (column[~aborted] for column in (kind, key, value, session, txn))
-    found, first_row, number = np.unique(txn, return_index=True, return_inverse=True)
-    if len(other := np.flatnonzero(session != session[first_row][number])):
-        row = int(np.flatnonzero(~aborted)[other[0]])
-        raise MalformedHistory(f"line {row + 1}: transaction {txn[other[0]]} belongs to two sessions")
-    by_appearance = np.argsort(first_row, kind="stable")
-    rank = np.empty(len(found), np.int64)
-    rank[by_appearance] = np.arange(len(found))
-    owner = rank[number]
-    rows = np.argsort(owner, kind="stable")
-    table_session = np.asarray(table["session"])
-    _, dense = np.unique(np.concatenate([session[first_row[by_appearance]], table_session[lost]]), return_inverse=True)
-    history = _columns(
-        PLUME,
-        dense[: len(found)].astype(np.int32),
-        np.full(len(found), _OK, np.int8),
-        np.bincount(owner, minlength=len(found)),
-        _RowColumns(kind[rows].astype(np.int8), key[rows], value[rows]),
-    )
-    all_keys, all_values = np.asarray(table["key"]), np.asarray(table["value"])
-    return _with_aborted(history, dense[len(found) :].astype(np.int32), all_keys[lost], all_values[lost])
-
-
-def _damaged_line(text: bytes, line: re.Pattern[bytes], form: str) -> MalformedHistory:
-    for number, each in enumerate(text.removesuffix(b"\n").split(b"\n"), 1):
-        shown = each[:60].decode("utf-8", "replace")
-        if not line.fullmatch(each):
-            return MalformedHistory(f"line {number}: {shown!r} is not an operation {form}")
-        if any(int(digits) >= 1 << 63 for digits in re.findall(rb"\d+", each)):
-            return MalformedHistory(f"line {number}: {shown!r} has a number of more than 64 bits")
-    return MalformedHistory(f"line 1: the form is {form}")
+    text = content.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").strip(b"\n")
+    rows, lost, sessions = _Rows(), list[_Write](), dict[int, int]()
+    transactions: dict[int, tuple[int, list[tuple[int, int, int]]]] = {}
+    for number, ended in enumerate(io.BytesIO(text), 1):
+        line = ended.rstrip(b"\n")
+        match = _PLUME_LINE.fullmatch(line)
+        if match is None:
+            shown = line[:60].decode("utf-8", "replace")
+            words = "is not an operation r(key,value,session,transaction) of Plume"
+            raise MalformedHistory(f"line {number}: {shown!r} {words}")
+        key, value, named, txn = map(int, match.groups()[1:])
+        if any(each not in _INT64 for each in (key, value, named, txn)):
+            raise MalformedHistory(f"line {number}: {line[:60].decode()!r} has a number of more than 64 bits")
+        if txn < -1:
+            words = "a number from 0 on, or -1 of an aborted transaction"
+            raise MalformedHistory(f"line {number}: transaction {txn}: {words}")
+        session, is_write = sessions.setdefault(named, len(sessions)), match[1] == b"w"
+        if txn == -1:
+            lost += [(session, key, value)] * is_write
+            continue
+        own, operations = transactions.setdefault(txn, (session, []))
+        if own != session:
+            raise MalformedHistory(f"line {number}: transaction {txn} belongs to two sessions")
+        operations.append((WRITE if is_write else READ, key, value))
+    for session, operations in transactions.values():
+        for operation in operations:
+            rows.add(*operation)
+        rows.end(session, _OK)
+    return rows.history(PLUME, lost=lost)
 
 
 # AWDIT's text
 
 _AWDIT_LINE = re.compile(r"([rw])\s+(\d{1,19})\s+(\d{1,19})")
-
-
-class _Rows:
-    """Operations as they are read, for formats whose histories are small."""
-
-    def __init__(self) -> None:
-        self.session: list[int] = []
-        self.status: list[int] = []
-        self.first = [0]
-        self.rows: list[tuple[int, int, int, bool]] = []
-        self.list_first = [0]
-        self.lists: list[int] = []
-
-    def add(self, kind: int, key: int, value: int, nothing: bool = False, shown: Sequence[int] = ()) -> None:
-        self.rows.append((kind, key, value, nothing))
-        self.lists += shown
-        self.list_first.append(len(self.lists))
-
-    def end(self, session: int, status: int) -> None:
-        """The rows since the last end are a transaction."""
-        self.session.append(session)
-        self.status.append(status)
-        self.first.append(len(self.rows))
-
-    def history(
-        self, name: str, *, lists: bool = False, zero: bool = True, stamps: Int64 | None = None
-    ) -> SessionHistory:
-        """stamps: int64[transactions, 2], begin and end."""
-        columns = [np.array([row[i] for row in self.rows]) for i in range(4)]
-        nowhere = np.empty(0, np.int64)
-        return SessionHistory(
-            name,
-            lists,
-            np.array(self.session, np.int32),
-            np.array(self.status, np.int8),
-            np.array(self.first, np.int64),
-            columns[0].astype(np.int8),
-            columns[1].astype(np.int64),
-            columns[2].astype(np.int64),
-            columns[3].astype(np.bool_),
-            np.array(self.list_first, np.int64),
-            np.array(self.lists, np.int64),
-            zero,
-            nowhere if stamps is None else stamps[:, 0],
-            nowhere if stamps is None else stamps[:, 1],
-        )
 
 
 def _read_awdit(content: bytes) -> SessionHistory:
@@ -355,7 +278,7 @@ def _read_awdit(content: bytes) -> SessionHistory:
                 raise MalformedHistory(
                     f"line {number}: {text[:60]!r} is not as long as the lines of {text[0]} before it"
                 )
-            if len(rows.rows) > rows.first[-1]:
+            if len(rows.kind) > rows.first[-1]:
                 rows.end(session, _OK)
             session += text[0] == "="
             continue
@@ -363,7 +286,7 @@ def _read_awdit(content: bytes) -> SessionHistory:
         if match is None or int(match[2]) not in _INT64 or int(match[3]) not in _INT64:
             raise MalformedHistory(f"line {number}: {text[:60]!r} is not an operation r key value of AWDIT")
         rows.add(WRITE if match[1] == "w" else READ, int(match[2]), int(match[3]))
-    if len(rows.rows) > rows.first[-1]:
+    if len(rows.kind) > rows.first[-1]:
         rows.end(session, _OK)
     return rows.history(AWDIT)
 

@@ -1,5 +1,4 @@
-"""Reads operations from the bytes of a text: EDN, lines of JSON, the lines of a Jepsen log, or its columns
-(`history.txt`).
+"""Reads operations from the bytes of a text: EDN, or lines of JSON.
 
 A kernel goes over the bytes once and writes columns.  A value that is no number of 64 bits becomes JSON text, as
 `values.encode` writes it.  Functions, keys and errors are places in the bytes, which `number_texts` numbers.
@@ -98,8 +97,7 @@ _W_INVOKE, _W_OK, _W_FAIL, _W_INFO = _packed("invoke"), _packed("ok"), _packed("
 _W_PROCESS, _W_TYPE, _W_F, _W_VALUE = _packed("process"), _packed("type"), _packed("f"), _packed("value")
 _W_TIME, _W_INDEX, _W_KEY, _W_ERROR = _packed("time"), _packed("index"), _packed("key"), _packed("error")
 _W_NEMESIS, _W_CAS, _W_REBALANCE = _packed("nemesis"), _packed("cas"), _packed("rebalance-log")
-_W_LOGGED, _W_LOGGER, _W_LOGGER_COLON, _W_JEPSEN = _packed("INFO"), _packed("til"), _packed("til:"), _packed("jepsen.u")
-_W_DASH, _W_TIMED, _W_OUT = _packed("-"), _packed("timed-ou"), _packed("t")
+_W_TIMED, _W_OUT = _packed("timed-ou"), _packed("t")
 
 
 @inner_kernel
@@ -129,6 +127,54 @@ def _after_space(data: Bytes, at: int, end: int, work: Int64, most: int) -> int:
         work[_V_LINE] += data[at] == 10
         at += 1
     return at
+
+
+@inner_kernel
+def _scalar(data: Bytes, at: int, end: int, json: bool, work: Int64) -> int:
+    """Read a number, a text or a word.  Returns its kind, _BAD for an odd one; all else is in `work`."""
+    byte = data[at]
+    kind, number, begin, stop = _TEXT, 0, at, at
+    if 48 <= byte <= 57 or byte == 45:
+        kind = _INT
+        stop = begin + (byte == 45)
+        digits = stop
+        while stop < end and 48 <= data[stop] <= 57:
+            number = number * 10 + int(data[stop]) - 48
+            stop += 1
+        size = stop - digits
+        if size == 0 or size > 18 or (data[digits] == 48 and (size > 1 or byte == 45)):
+            return _BAD
+        if stop < end and (_CLASS[data[stop]] == _NAME or _CLASS[data[stop]] == _ODD_BYTE):
+            return _BAD
+        at = stop
+        if byte == 45:
+            number = -number
+    elif byte == 34:
+        begin = at + 1
+        stop = begin
+        while stop < end and 32 <= data[stop] < 127 and data[stop] != 34 and data[stop] != 92:
+            stop += 1
+        if stop >= end or data[stop] != 34:
+            return _BAD
+        at = stop + 1
+    elif byte == 58 or 97 <= byte <= 122 or 65 <= byte <= 90:
+        begin = at + (byte == 58)
+        stop = _name_end(data, begin, end)
+        if stop < 0:
+            return _BAD
+        at = stop
+        if byte != 58 and stop - begin < 6:
+            word = _word(data, begin, stop)
+            if word == (_W_NULL if json else _W_NIL):
+                kind = _NIL
+            elif word == _W_TRUE or word == _W_FALSE:
+                kind = _OTHER
+        if json and kind == _TEXT:
+            return _BAD
+    else:
+        return _BAD
+    work[_V_AT], work[_V_NUMBER], work[_V_BEGIN], work[_V_END] = at, number, begin, stop
+    return kind
 
 
 @bare_kernel
@@ -171,44 +217,9 @@ def _value(data: Bytes, at: int, end: int, json: bool, out: Bytes, used: int, wo
                 out[used] = 91
                 used, at = used + 1, at + 1
                 continue
-            if 48 <= byte <= 57 or byte == 45:
-                kind = _INT
-                at += byte == 45
-                digits = at
-                while at < end and 48 <= data[at] <= 57:
-                    number = number * 10 + int(data[at]) - 48
-                    at += 1
-                size = at - digits
-                if size == 0 or size > 18 or (data[digits] == 48 and (size > 1 or byte == 45)):
-                    return _BAD
-                if at < end and (_CLASS[data[at]] == _NAME or _CLASS[data[at]] == _ODD_BYTE):
-                    return _BAD
-                stop = at
-                if byte == 45:
-                    number = -number
-            elif byte == 34:
-                kind, begin = _TEXT, at + 1
-                stop = begin
-                while stop < end and 32 <= data[stop] < 127 and data[stop] != 34 and data[stop] != 92:
-                    stop += 1
-                if stop >= end or data[stop] != 34:
-                    return _BAD
-                at = stop + 1
-            elif byte == 58 or 97 <= byte <= 122 or 65 <= byte <= 90:
-                kind, begin = _TEXT, at + (byte == 58)
-                stop = _name_end(data, begin, end)
-                if stop < 0:
-                    return _BAD
-                at = stop
-                if byte != 58 and stop - begin < 6:
-                    word = _word(data, begin, stop)
-                    if word == (_W_NULL if json else _W_NIL):
-                        kind = _NIL
-                    elif word == _W_TRUE or word == _W_FALSE:
-                        kind = _OTHER
-                if json and kind == _TEXT:
-                    return _BAD
-            else:
+            kind = _scalar(data, at, end, json, work)
+            at, number, begin, stop = work[_V_AT], work[_V_NUMBER], work[_V_BEGIN], work[_V_END]
+            if kind == _BAD:
                 return _BAD
             if used + stop - begin > room:
                 return _NO_ROOM
@@ -216,15 +227,14 @@ def _value(data: Bytes, at: int, end: int, json: bool, out: Bytes, used: int, wo
                 out[used], out[used + 1], out[used + 2], out[used + 3] = 110, 117, 108, 108
                 used += 4
             else:
-                if kind == _TEXT:
-                    out[used] = 34
-                    used += 1
+                quoted = kind == _TEXT
+                out[used] = 34
+                used += quoted
                 for i in range(begin, stop):
                     out[used] = data[i]
                     used += 1
-                if kind == _TEXT:
-                    out[used] = 34
-                    used += 1
+                out[used] = 34
+                used += quoted
         if depth == 1:
             items = work[_V_ITEMS]
             if items < 2:
@@ -293,9 +303,10 @@ def _read_value(
 
 
 @bare_kernel
-def _store(data: Bytes, rows: Table, row: int, kind: int, state: Int64, work: Int64, is_cas: bool) -> None:
+def _store(data: Bytes, rows: Table, row: int, kind: int, state: Int64, work: Int64) -> None:
     """Complete a row.  kind, work: as `_read_value` left them."""
     used = work[_V_USED]
+    is_cas = rows[row, F_END] - rows[row, F] == 3 and _word(data, rows[row, F], rows[row, F_END]) == _W_CAS
     if kind == _INT and not is_cas:
         rows[row, VALUE] = work[_V_NUMBER]
         rows[row, FLAGS] |= VALUE_SET
@@ -350,7 +361,7 @@ def read_maps(
             return ODD
         at += 1
         _clear(rows, row, state[LINE])
-        names, kind, is_cas, used = 0, _NIL, False, state[USED]
+        names, kind, used = 0, _NIL, state[USED]
         while True:
             at = _after_space(data, at, end, work, most)
             if at >= end:
@@ -358,30 +369,11 @@ def read_maps(
             if data[at] == 125:
                 at += 1
                 break
-            if json and names > 0:
-                at = _after_space(data, at + 1, end, work, most) if data[at] == 44 else end
-            stop = _name_end(data, at + 1, end) if at < end and data[at] == (34 if json else 58) else -1
-            if stop < 0 or names == _NAMES_MAX:
+            at = _value_begins(data, at, end, json, names, work)
+            if at < 0:
                 return ODD
-            word = _word(data, at + 1, stop)
-            if stop - at > 9:  # a longer name is known by eight bytes and its length
-                if word == _W_REBALANCE:
-                    return ODD
-                word = -1 - (word ^ ((stop - at) << 40))
-            for i in range(names):
-                if work[_NAMES + i] == word:
-                    return ODD
-            work[_NAMES + names] = word
+            word, began = work[_NAMES + names], at
             names += 1
-            if json:
-                if stop == end or data[stop] != 34:
-                    return ODD
-                stop = _after_space(data, stop + 1, end, work, most)
-                if stop == end or data[stop] != 58:
-                    return ODD
-                stop += 1
-            at = _after_space(data, stop, end, work, most)
-            began = at
             if word == _W_VALUE:
                 found = _read_value(data, at, end, json, keyed, rows, row, out, used, work)
                 kind = found
@@ -392,39 +384,8 @@ def read_maps(
             if found < 0:
                 return FULL if found == _NO_ROOM and word == _W_VALUE else ODD
             at = work[_V_AT]
-            begin, stop, number = work[_V_BEGIN], work[_V_END], work[_V_NUMBER]
-            if word == _W_TYPE and found == _TEXT:
-                rows[row, TYPE] = _type_of(_word(data, begin, stop)) if stop - begin < 7 else -1
-            elif word == _W_PROCESS:
-                if found == _TEXT and stop - begin == 7 and _word(data, begin, stop) == _W_NEMESIS:
-                    number = NEMESIS
-                elif found != _INT or not 0 <= number < 2**31:
-                    return ODD
-                rows[row, PROCESS] = number
-            elif word == _W_F:
-                if found == _TEXT:
-                    rows[row, F], rows[row, F_END] = begin, stop
-                    is_cas = stop - begin == 3 and _word(data, begin, stop) == _W_CAS
-                elif found != _NIL:
-                    return ODD
-            elif word == _W_TIME and found == _INT:
-                rows[row, TIME] = number
-                rows[row, FLAGS] |= HAS_TIME
-            elif word == _W_INDEX and found != _NIL:
-                if found != _INT or number < -1:
-                    return ODD
-                rows[row, INDEX] = number
-            elif word == _W_KEY:
-                if found > _TEXT or keyed:
-                    return ODD
-                if found != _NIL:
-                    rows[row, KEY], rows[row, KEY_END] = begin, stop
-                    rows[row, FLAGS] |= TEXT_KEY if found == _TEXT else 0
-            elif word == _W_ERROR and found != _NIL:
-                rows[row, ERROR], rows[row, ERROR_END] = began, at
-                if found == _TEXT:
-                    rows[row, ERROR], rows[row, ERROR_END] = begin, stop
-                    rows[row, FLAGS] |= TEXT_ERROR
+            if not _store_field(data, word, found, began, keyed, rows, row, work):
+                return ODD
         if json:
             at = _after_space(data, at, end, work, most)
             if at < end and data[at] != 10:
@@ -436,167 +397,75 @@ def read_maps(
             for i in range(12):
                 work[i] = work[_NAMES + _NAMES_MAX + i]
         work[_V_LINE] = line
-        _store(data, rows, row, kind, state, work, is_cas)
+        _store(data, rows, row, kind, state, work)
 
 
 @inner_kernel
-def _is_logger(data: Bytes, begin: int, end: int) -> bool:
-    """Return True if the word is `jepsen.util`, perhaps with a colon."""
-    if not 11 <= end - begin <= 12 or _word(data, begin, end) != _W_JEPSEN:
-        return False
-    rest = _word(data, begin + 8, end)
-    return rest == _W_LOGGER or rest == _W_LOGGER_COLON
-
-
-@inner_kernel
-def _blanks(data: Bytes, at: int, end: int) -> int:
-    while at < end and (data[at] == 32 or data[at] == 9):
-        at += 1
-    return at
-
-
-@inner_kernel
-def _word_end(data: Bytes, at: int, end: int) -> int:
-    while at < end and data[at] != 32 and data[at] != 9:
-        at += 1
-    return at
-
-
-@bare_kernel
-def _prefix_end(data: Bytes, at: int, end: int) -> int:
-    """Return where the operation of a line of a log begins; -1 if the line has another form (`formats/jepsen.py`)."""
-    word = _word_end(data, at, end)
-    dated = word - at != 4 or _word(data, at, word) != _W_LOGGED
-    if dated:
-        for i in range(at, word):
-            if data[i] != 45 and not 48 <= data[i] <= 57:
-                return -1
-        if word == at or word == end or data[word] != 32:
-            return -1
-        word = _word_end(data, word + 1, end)
-        at = _blanks(data, word, end)
-        word = _word_end(data, at, end)
-        if word - at != 4 or _word(data, at, word) != _W_LOGGED:
-            return -1
-    at = _blanks(data, word, end)
-    if at < end and data[at] == 91:
-        while at < end and data[at] != 93:
-            at += 1
-        word = at + 1
-        at = _blanks(data, word, end)
-        if at <= word - 1 or at == word:
-            return -1
-        while not dated and at < end:
-            if data[at] == 45 and data[at - 1] <= 32:
-                word = _blanks(data, at + 1, end)
-                if word > at + 1 and _is_logger(data, word, _word_end(data, word, end)):
-                    at = word
-                    break
-            at += 1
-    elif dated:
+def _value_begins(data: Bytes, at: int, end: int, json: bool, names: int, work: Int64) -> int:
+    """Read the name of a field into work[_NAMES + names].  Returns where its value begins; -1 if the name is odd."""
+    most = _SPACE if json else _COMMA
+    if json and names > 0:
+        at = _after_space(data, at + 1, end, work, most) if data[at] == 44 else end
+    stop = _name_end(data, at + 1, end) if at < end and data[at] == (34 if json else 58) else -1
+    if stop < 0 or names == _NAMES_MAX:
         return -1
-    word = _word_end(data, at, end)
-    if word == end or not _is_logger(data, at, word) or (data[word - 1] == 58) != dated:
-        return -1
-    at = _blanks(data, word, end)
-    word = _word_end(data, at, end)
-    return _blanks(data, word, end) if not dated and word == at + 1 and data[at] == 45 else at
-
-
-@bare_kernel
-def read_lines(data: Bytes, keyed: bool, bare: bool, state: Int64, rows: Table, out: Bytes, work: Int64) -> int:
-    """Append the operations of a log, from `state` on.  bare: every line is one.  Otherwise as `read_maps`."""
-    end, at = data.shape[0], state[AT]
-    while at < end:
-        line_end, plain, marked = at, True, bare
-        while line_end < end and data[line_end] != 10:
-            byte = data[line_end]
-            if byte < 32 and byte != 9:
-                plain = False
-            if (
-                byte == 9
-                or byte == 123
-                or (byte == 106 and line_end + 11 <= end and _is_logger(data, line_end, line_end + 11))
-            ):
-                marked = True
-            line_end += 1
-        if line_end == end:
-            return ODD
-        if marked or not plain:
-            row = state[ROW]
-            if row == rows.shape[0]:
-                return FULL
-            begin = at if bare else _prefix_end(data, at, line_end)
-            if begin < 0 or not plain:
-                return ODD
-            work[_V_LINE] = 0
-            _clear(rows, row, state[LINE])
-            kind = _columns(data, begin, line_end, keyed, rows, row, out, state[USED], work)
-            if kind < 0:
-                return FULL if kind == _NO_ROOM else ODD
-            is_cas = rows[row, F_END] - rows[row, F] == 3 and _word(data, rows[row, F], rows[row, F_END]) == _W_CAS
-            _store(data, rows, row, kind, state, work, is_cas)
-        at = line_end + 1
-        state[AT], state[LINE] = at, state[LINE] + 1
-    return DONE
-
-
-@bare_kernel
-def _columns(
-    data: Bytes, at: int, end: int, keyed: bool, rows: Table, row: int, out: Bytes, used: int, work: Int64
-) -> int:
-    """Read process, type, f and value of a line, and the error of a fail or info.  Returns the kind of the value."""
-    while end > at and (data[end - 1] == 32 or data[end - 1] == 9):
-        end -= 1
-    stop = at - 1
-    for column in range(3):
-        begin = stop + 1
-        stop = begin
-        while stop < end and data[stop] != 9:
-            stop += 1
-        if stop == end or stop == begin:
-            return _BAD
-        named = data[begin] == 58
-        if named:
-            begin += 1
-            if _name_end(data, begin, stop) != stop:
-                return _BAD
-        word = _word(data, begin, stop)
-        if column == 1:
-            rows[row, TYPE] = _type_of(word) if named and stop - begin < 7 else -1
-        elif column == 2:
-            rows[row, F], rows[row, F_END] = begin, stop
-            if not named:
-                return _BAD
-        elif named:
-            rows[row, PROCESS] = NEMESIS
-            if word != _W_NEMESIS or stop - begin != 7:
-                return _BAD
-        else:
-            number = 0
-            for i in range(begin, stop):
-                if not 48 <= data[i] <= 57:
-                    return _BAD
-                number = number * 10 + int(data[i]) - 48
-            if stop - begin > 9 or (data[begin] == 48 and stop - begin > 1):
-                return _BAD
-            rows[row, PROCESS] = number
-    begin = stop + 1
-    stop = begin
-    while stop < end and data[stop] != 9:
+    word = _word(data, at + 1, stop)
+    if stop - at > 9:  # a longer name is known by eight bytes and its length
+        if word == _W_REBALANCE:
+            return -1
+        word = -1 - (word ^ ((stop - at) << 40))
+    for i in range(names):
+        if work[_NAMES + i] == word:
+            return -1
+    work[_NAMES + names] = word
+    if json:
+        if stop == end or data[stop] != 34:
+            return -1
+        stop = _after_space(data, stop + 1, end, work, most)
+        if stop == end or data[stop] != 58:
+            return -1
         stop += 1
-    kind = _read_value(data, _blanks(data, begin, stop), stop, False, keyed, rows, row, out, used, work)
-    if kind < 0:
-        return kind
-    if _blanks(data, work[_V_AT], stop) != stop or rows[row, TYPE] < 0:
-        return _BAD
-    if stop < end:
-        begin = _blanks(data, stop, end)
-        if rows[row, TYPE] < _FAIL or data[begin] >= 127 or data[end - 1] >= 127:
-            return _BAD
-        rows[row, ERROR], rows[row, ERROR_END] = begin, end
-        rows[row, FLAGS] |= TEXT_ERROR
-    return kind
+    return _after_space(data, stop, end, work, most)
+
+
+@inner_kernel
+def _store_field(
+    data: Bytes, word: int, found: int, began: int, keyed: bool, rows: Table, row: int, work: Int64
+) -> bool:
+    """Write a field of a row, which has this name and a value of this kind.  Returns False if it is odd."""
+    begin, stop, number = work[_V_BEGIN], work[_V_END], work[_V_NUMBER]
+    if word == _W_TYPE and found == _TEXT:
+        rows[row, TYPE] = _type_of(_word(data, begin, stop)) if stop - begin < 7 else -1
+    elif word == _W_PROCESS:
+        if found == _TEXT and stop - begin == 7 and _word(data, begin, stop) == _W_NEMESIS:
+            number = NEMESIS
+        elif found != _INT or not 0 <= number < 2**31:
+            return False
+        rows[row, PROCESS] = number
+    elif word == _W_F:
+        if found == _TEXT:
+            rows[row, F], rows[row, F_END] = begin, stop
+        elif found != _NIL:
+            return False
+    elif word == _W_TIME and found == _INT:
+        rows[row, TIME] = number
+        rows[row, FLAGS] |= HAS_TIME
+    elif word == _W_INDEX and found != _NIL:
+        if found != _INT or number < -1:
+            return False
+        rows[row, INDEX] = number
+    elif word == _W_KEY:
+        if found > _TEXT or keyed:
+            return False
+        if found != _NIL:
+            rows[row, KEY], rows[row, KEY_END] = begin, stop
+            rows[row, FLAGS] |= TEXT_KEY if found == _TEXT else 0
+    elif word == _W_ERROR and found != _NIL:
+        rows[row, ERROR], rows[row, ERROR_END] = began, work[_V_AT]
+        if found == _TEXT:
+            rows[row, ERROR], rows[row, ERROR_END] = begin, stop
+            rows[row, FLAGS] |= TEXT_ERROR
+    return True
 
 
 @kernel
