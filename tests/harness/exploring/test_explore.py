@@ -421,7 +421,7 @@ def test_bounds_grow_until_any_sum_of_steps_is_covered() -> None:
 def test_bounds_grow_until_a_planted_bug_shows() -> None:
     """`vote-not-persisted` needs a power loss, which the first bound does not allow."""
     lines: list[str] = []
-    grown = grow(3, "vote-not-persisted", CPU_S, 10_000_000, lines.append)
+    grown = grow(2, "vote-not-persisted", CPU_S, 10_000_000, lines.append)
     budgets, last = grown.last
     assert last.broken.startswith("vote not kept")
     assert budgets == Budgets(epochs=1, timeouts=1, crashes=1)
@@ -429,17 +429,18 @@ def test_bounds_grow_until_a_planted_bug_shows() -> None:
     assert len(lines) == len(grown.exhausted)
 
 
-def test_bounds_grow_until_a_bug_of_changing_voters_shows() -> None:
-    """Nobody has to name a spare server or a change."""
-    grown = grow(2, "voters-at-commit", CPU_S, 10_000_000, lambda line: None)
+def test_bounds_grow_until_a_bug_of_changing_voters_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has to name a spare server or a change.  Bounds without a change cannot show it, and are left out here."""
+    monkeypatch.setattr(exploring, "rounds", lambda: ([each for each in one if each.dynamic] for one in rounds()))
+    grown = grow(1, "voters-at-commit", CPU_S, 10_000_000, lambda line: None)
     budgets, last = grown.last
-    assert (budgets.changes, last.broken) == (1, "no leader can be elected any more")
+    assert budgets.changes == 1 and last.broken.startswith("high watermark without a majority")
     assert Budgets(1, 1, changes=1) in {done for done, _ in grown.exhausted}
 
 
 def test_bounds_grow_around_what_is_too_large_and_skip_what_is_proved() -> None:
     lines: list[str] = []
-    grown = grow(2, "", CPU_S, 300, lines.append)
+    grown = grow(2, "", CPU_S, 60, lines.append)
     assert not grown.last[1].broken
     proved = [budgets for budgets, _ in grown.exhausted]
     assert len(proved) > 3
