@@ -51,7 +51,7 @@ def _lost(name: str) -> Bug:
 
 
 class KafkaBrokers(Kafka):
-    """Settings (`--set`), besides `version`, `home`, `versions`, `properties`, `flush` and `group_protocol` of `kafka`:
+    """Settings (`--set`), besides those of `kafka` that say nothing of its controllers:
 
     min_insync: `min.insync.replicas` of the topics.
     """
@@ -64,7 +64,7 @@ class KafkaBrokers(Kafka):
     parameters: Mapping[str, str | float] = {
         **{
             name: Kafka.parameters[name]
-            for name in ("version", "home", "versions", "properties", "flush", "group_protocol")
+            for name in ("version", "home", "versions", "properties", "flush", "group_protocol", "transactions")
         },
         "min_insync": 1.0,
     }

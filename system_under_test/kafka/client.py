@@ -8,6 +8,7 @@ records again by itself; a broker knows them by their numbers, and one that does
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from system_under_test.kafka.groups import POLL_S, RECORDS_MAX, GroupsClient
@@ -15,9 +16,16 @@ from system_under_test.kafka.offsets import NoCoordinator, OffsetsClient
 from system_under_test.kafka.records import ATTEMPT_MS, NotAppended, StillOpen
 from system_under_test.kafka.topics import TopicsClient
 
-LIMIT_MS = 5000
-"""Milliseconds after which the coordinator aborts a transaction."""
+ONCE, REPEATED = "once", "repeated"
+LIMITS: Mapping[str, Mapping[str, int]] = {
+    ONCE: {"message.timeout.ms": ATTEMPT_MS, "transaction.timeout.ms": 5000},
+    REPEATED: {"message.timeout.ms": 9000, "transaction.timeout.ms": 15_000, "socket.timeout.ms": 500},
+}
+"""Settings of a transactional producer, by the setting `transactions` of the system.
 
+Once: one request that is not answered is the last of its producer, and the next one has another epoch.  Repeated: the
+library sends it again, as long as a message may take, and the producer goes on with its next transaction.
+"""
 
 OFFSETS_OUTSIDE = "offsets-outside"
 NO_GUESS = {"auto.offset.reset": "error"}
@@ -50,6 +58,7 @@ class KafkaClient(GroupsClient, TopicsClient, OffsetsClient):
         from confluent_kafka import KafkaException
 
         producer = self.made.pop("transactional", None)  # it comes back unless something fails
+        limit_s = self._limits["message.timeout.ms"] / 1000
         offsets: dict[int, int | None] = {}
         errors: list[str] = []
 
@@ -64,15 +73,15 @@ class KafkaClient(GroupsClient, TopicsClient, OffsetsClient):
             producer.begin_transaction()
             for _, key, value in steps:
                 producer.produce(key, str(value).encode(), partition=0, on_delivery=delivered)
-            if (left := producer.flush(ATTEMPT_MS / 1000)) or errors:
-                raise NeverCommitted(errors[0] if errors else f"{left} records were not delivered")
+                if (left := producer.flush(limit_s)) or errors:
+                    raise NeverCommitted(errors[0] if errors else f"{left} records were not delivered")
             if aborts:
-                producer.abort_transaction(ATTEMPT_MS / 1000)
+                producer.abort_transaction(limit_s)
                 self.made["transactional"] = producer
                 raise NeverCommitted("aborted on purpose")
         except KafkaException as problem:
             raise NeverCommitted(str(problem)) from problem
-        producer.commit_transaction(ATTEMPT_MS / 1000)
+        producer.commit_transaction(limit_s)
         self.made["transactional"] = producer
         return [["send", key, [offsets[value], value]] for _, key, value in steps]
 
@@ -129,12 +138,16 @@ class KafkaClient(GroupsClient, TopicsClient, OffsetsClient):
             raise NothingProcessed(key)
         return [value for _, value in (*results, *left)]
 
+    @property
+    def _limits(self) -> Mapping[str, int]:
+        return LIMITS[self.settings.get("transactions", ONCE)]
+
     def _new_producer(self) -> Any:
         """Return a producer that ends what an earlier one of this thread left open."""
         from confluent_kafka import Producer
 
-        limits = {"message.timeout.ms": ATTEMPT_MS, "transaction.timeout.ms": LIMIT_MS, "linger.ms": 0}
-        producer = Producer({**self._common, **limits, "transactional.id": f"krucible-{self.who.thread}"})
+        name = {"transactional.id": f"krucible-{self.who.thread}", "linger.ms": 0}
+        producer = Producer({**self._common, **self._limits, **name})
         producer.init_transactions(ATTEMPT_MS / 1000)
         return producer
 

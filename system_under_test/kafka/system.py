@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar
 
 from system_under_test.client import Client
-from system_under_test.kafka.client import OFFSETS_OUTSIDE, KafkaClient
+from system_under_test.kafka.client import LIMITS, OFFSETS_OUTSIDE, ONCE, KafkaClient
 from system_under_test.kafka.groups import COMMIT_FIRST
 from system_under_test.kafka.jars import jars_of, jars_of_all
 from system_under_test.kafka.offsets import OFFSETS
@@ -26,7 +26,12 @@ from system_under_test.subject import Bug, Needs, NodeStatus
 from system_under_test.system import METADATA, METADATA_FOLDER, TOPICS, Command, OwnNode, System
 
 TOGETHER, APART, EACH, NEVER = "together", "apart", "each", "never"
-CHOICES = {"controllers": (TOGETHER, APART), "flush": (EACH, NEVER), "group_protocol": ("classic", "consumer")}
+CHOICES: Mapping[str, Collection[str]] = {
+    "controllers": (TOGETHER, APART),
+    "flush": (EACH, NEVER),
+    "group_protocol": ("classic", "consumer"),
+    "transactions": LIMITS,
+}
 LOST = ("lost-write", "unseen", "inconsistent-offsets")
 BUGS = (
     Bug(
@@ -100,6 +105,7 @@ class Kafka(System):
     flush: "each" record is fsynced before it is acknowledged, or "never", as Kafka does by default.  Then a power loss
         of all replicas loses acknowledged records, as Kafka documents.
     group_protocol: of consumers that subscribe, "classic" or "consumer" (KIP-848).
+    transactions: of producers that send them, "once" or "repeated" (`client.LIMITS`).
     """
 
     name = "kafka"
@@ -121,6 +127,7 @@ class Kafka(System):
         "properties": "",
         "flush": EACH,
         "group_protocol": "classic",
+        "transactions": ONCE,
     }
 
     @property
