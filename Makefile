@@ -84,8 +84,9 @@ OPTIONS = \
 # <!-- end -->
 OPTIONS += $(if $(KEEP),--keep $(KEEP))
 
-# Live tests wait most of the time.  Two processes run them beside all others, which step back with `nice`: so the
-# nodes of live tests are not short of processor time, and the others use what is left.  Each log ends with the slowest.
+# Live tests wait most of the time.  Three processes run them beside all others, which step back with `nice`: so the
+# nodes of live tests are not short of processor time, and the others use what is left.  Types are verified beside them,
+# too: before them one processor would do nothing.  The log ends with the slowest tests of both.
 LIVE := docker or namespaces or spark or browser
 # Only these files can hold a live test (tests/conftest.py verifies it): collecting all others takes 30 s of CPU a process.
 LIVE_FILES = grep -rlE '$(subst $() or $(),|,$(LIVE))' tests --include='test_*.py'
@@ -120,7 +121,7 @@ $(foreach name,$(filter-out $(TAKEN),$(GIVEN)),$(error krucible: make $(MAKECMDG
 $(foreach name,$(GIVEN),$(if $(strip $($(name))),,$(error krucible: $(name)= is empty: give it a value, or leave it out)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint nightly nightly-tests swarm explore hunt hunt-bugs bench bench-quorum mutation docs findings list release serve clean-up setup
+.PHONY: help demo test lint style nightly nightly-tests swarm explore hunt hunt-bugs bench bench-quorum mutation docs findings list release serve clean-up setup
 
 help: ## what there is
 	@grep -hE '^[a-z-]+%?:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -143,19 +144,23 @@ test-all: ## every kind of fault that the system and the backend allow, at once
 test-%: $(VENV)/prepared $(IMAGE) ## any kind of fault of `make list`, or several at once, such as test-power or test-partition,kill
 	@$(PY) -m harness run --nemesis $* $(OPTIONS)
 
-test: $(VENV)/prepared-all $(VENV)/testing $(IMAGE) lint ## the project's own tests (about half an hour on 2 cores)
-	@log=$(VENV)/live-tests.log; \
-	$(PY) -m pytest -m "not nightly and ($(LIVE))" $(TESTS) $$($(LIVE_FILES)) --numprocesses 2 --dist loadfile >$$log 2>&1 & live=$$!; \
-	trap "kill $$live" INT TERM; \
+test: $(VENV)/prepared-all $(VENV)/testing $(IMAGE) style ## the project's own tests (about half an hour on 2 cores)
+	@log=$(VENV)/live-tests.log; typing=$(VENV)/types.log; \
+	nice $(VENV)/bin/mypy >$$typing 2>&1 & types=$$!; \
+	$(PY) -m pytest -m "not nightly and ($(LIVE))" $(TESTS) $$($(LIVE_FILES)) --numprocesses 3 --dist loadfile >$$log 2>&1 & live=$$!; \
+	trap "kill $$types $$live" INT TERM; \
 	nice $(PY) -m pytest -m "not nightly and not ($(LIVE))" $(TESTS) --numprocesses 2 --dist worksteal; others=$$?; \
+	wait $$types; types=$$?; cat $$typing; \
 	echo "the live tests, which ran beside the others:"; \
 	wait $$live; live=$$?; cat $$log; \
-	test $$others -eq 0 && test $$live -eq 0
+	test $$others -eq 0 && test $$types -eq 0 && test $$live -eq 0
 
-lint: $(VENV)/testing ## formatting, types and the floors of the tree
+lint: style $(VENV)/testing ## formatting, types and the floors of the tree
+	@$(VENV)/bin/mypy
+
+style: $(VENV)/testing
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
-	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports
 
 bench: $(VENV)/prepared-all $(VENV)/testing ## measure what judging costs (FULL=1: ten million of everything, a quarter of an hour; KEEP=1: keep the figures to compare with)
