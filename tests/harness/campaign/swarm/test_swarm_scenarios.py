@@ -94,7 +94,7 @@ def test_what_was_played_before_changes_nothing(layer: Layer) -> None:
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(3, 30))])
 def test_a_clean_system_keeps_every_rule_and_recovers(seed: int, layer: Layer) -> None:
     played = play(draw(seed, layer, SECONDS))
     assert played.found == []
@@ -147,8 +147,8 @@ def test_a_bug_of_snapshots_breaks_a_rule(bug: str) -> None:
 
 
 def test_a_clean_system_that_takes_snapshots_keeps_every_rule() -> None:
-    played = [play(scenario) for scenario in with_snapshots(3)]
-    assert [each.found for each in played] == [[]] * 3
+    played = [play(scenario) for scenario in with_snapshots(2)]
+    assert [each.found for each in played] == [[]] * 2
     assert all(each.moments["snapshot"] > 5 for each in played)
 
 
