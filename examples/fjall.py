@@ -1,0 +1,34 @@
+"""fjall 3.1.7, a log-structured store in Rust, embedded in a program that speaks JSON lines.
+
+Promised in its documentation: a batch is atomic, and with `PersistMode::SyncAll` durable once it is committed.
+"""
+
+from json_lines import JsonLines
+
+from krucible import Crate, Needs, System
+
+NODE = "crates/fjall_node"
+
+
+class Fjall(System):
+    port = 7000
+    elections = False
+    needs = Needs(crates={"fjall_node": Crate(NODE)})
+    complaints = "panicked at"
+
+    async def start(self, node, nodes):
+        return ["./fjall_node", f"{node.address}:{self.port}"]
+
+
+class Mended(Fjall):
+    """A batch that could not be written poisons the database, as in fjall 3.1.9."""
+
+    needs = Needs(crates={"fjall_node": Crate(NODE, {"fjall": "mends/fjall.patch"})})
+
+
+class Elements(JsonLines):
+    def add(self, key, value):
+        self.ask("add", key, value)
+
+    def members(self, key):
+        return self.ask("members", key)
