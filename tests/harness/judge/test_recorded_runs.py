@@ -1,6 +1,9 @@
 """Real runs, recorded: each is judged as it was when it was recorded, and falsifying a clean one is noticed."""
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -21,8 +24,23 @@ PLANTED = (
 )
 
 
-def silent(_: str) -> None:
-    """Drops the progress."""
+Judging = Callable[[str], tuple[Path, dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def judging(tmp_path_factory: pytest.TempPathFactory) -> Judging:
+    """Return the folder and the results of a recorded run, which is unpacked and judged once."""
+
+    @cache
+    def judged(name: str) -> tuple[Path, dict[str, Any]]:
+        root = unpacked(name, tmp_path_factory.mktemp("recorded") / name)
+        return root, results_of(root)
+
+    return judged
+
+
+def results_of(root: Path) -> dict[str, Any]:
+    return dict(as_object(judge(root, None, lambda _: None, report=False)))
 
 
 def test_every_recorded_run_is_judged_here() -> None:
@@ -33,9 +51,8 @@ def test_every_recorded_run_is_judged_here() -> None:
 
 
 @pytest.mark.parametrize("name", CLEAN)
-def test_a_clean_run_is_valid_and_every_falsified_row_of_it_is_noticed(name: str, tmp_path: Path) -> None:
-    root = unpacked(name, tmp_path)
-    results = as_object(judge(root, None, silent, report=False))
+def test_a_clean_run_is_valid_and_every_falsified_row_of_it_is_noticed(name: str, judging: Judging) -> None:
+    root, results = judging(name)
     assert results["verdict"] == "valid", results["summary"]
     mutants = list(falsify(root))
     assert len(mutants) >= CLEAN[name]
@@ -43,24 +60,23 @@ def test_a_clean_run_is_valid_and_every_falsified_row_of_it_is_noticed(name: str
 
 
 @pytest.mark.parametrize("name", ("kraft-partition", "kraft-kill"))
-def test_the_logs_of_a_clean_run_match_and_its_history_is_that_of_registers(name: str, tmp_path: Path) -> None:
-    root = unpacked(name, tmp_path)
+def test_the_logs_of_a_clean_run_match_and_its_history_is_that_of_registers(name: str, judging: Judging) -> None:
+    root, _ = judging(name)
     assert CliRunner().invoke(cli, ["check-logs", str(root)]).exit_code == 0
     assert CliRunner().invoke(cli, ["check", "--model", "register", str(root / "history.parquet")]).exit_code == 0
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_bug_is_found_by_the_checker_it_was_planted_for(name: str, tmp_path: Path) -> None:
-    root = unpacked(name, tmp_path)
+def test_a_planted_bug_is_found_by_the_checker_it_was_planted_for(name: str, judging: Judging) -> None:
     subject, _, bug = name.partition("-")
-    results = as_object(judge(root, None, silent, report=False))
+    _, results = judging(name)
     assert results["exit_code"] == 1
     assert decide(load_subject(subject).bugs[bug], results_in(results)).found
 
 
-def test_the_page_on_reports_quotes_the_run_of_its_pictures(tmp_path: Path) -> None:
+def test_the_page_on_reports_quotes_the_run_of_its_pictures(judging: Judging) -> None:
     page = (DATA.parents[1] / "docs" / "reading-a-report.md").read_text()
-    results = as_object(judge(unpacked("kraft-stale-read", tmp_path), None, silent, report=False))
+    _, results = judging("kraft-stale-read")
     sentence = results["checkers"]["linearizability"]["witness"][0]["summary"]
     assert f"> Invalid: {sentence[:1].lower()}{sentence[1:]}" in page
     assert "2 of the 258 on k2" in " ".join(page.split()), "as the witness of the page counts them"
@@ -71,7 +87,7 @@ def test_a_trace_that_lost_its_end_makes_a_valid_run_unknown(tmp_path: Path) -> 
     trace = root / "trace" / "n2.jsonl"
     lines = trace.read_bytes().splitlines(keepends=True)
     trace.write_bytes(b"".join(lines[: len(lines) // 2]))
-    results = as_object(judge(root, None, silent, report=False))
+    results = results_of(root)
     assert results["verdict"] == "unknown"
     assert "n2.jsonl: it was" in results["checkers"]["election-safety"]["reason"]
 
@@ -85,6 +101,6 @@ def test_a_trace_that_lost_its_end_makes_a_valid_run_unknown(tmp_path: Path) -> 
         ("kraft-minority-commit", "invalid"),
     ],
 )
-def test_marks_are_held_by_a_majority_in_time(name: str, verdict: str, tmp_path: Path) -> None:
-    results = as_object(judge(unpacked(name, tmp_path), None, lambda _: None, report=False))
+def test_marks_are_held_by_a_majority_in_time(name: str, verdict: str, judging: Judging) -> None:
+    _, results = judging(name)
     assert results["checkers"]["majority-before-mark"]["verdict"] == verdict
