@@ -66,16 +66,6 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
     made.close()
 
 
-def test_what_was_fsynced_stays_and_what_was_not_is_gone(folder: Folder) -> None:
-    folder.append("log", b"kept")
-    folder.sync("log")
-    folder.append("log", b" lost")
-    assert folder.read("log") == b"kept lost"
-    loss = folder.changes.lose("lose", Random(1))
-    assert folder.read("log") == b"kept"
-    assert loss.undone == 1
-    [(name, size_bytes)] = loss.bytes_lost.items()
-    assert (name.rpartition("/")[2], size_bytes) == ("log", 5)
 
 
 def test_a_loss_states_the_bytes_of_each_file_and_the_age_of_the_oldest(folder: Folder) -> None:
@@ -94,15 +84,6 @@ def test_of_a_torn_write_the_rest_is_lost(folder: Folder, seed: int) -> None:
     assert sum(loss.bytes_lost.values()) == 2_000 - loss.torn_bytes
 
 
-def test_an_overwritten_range_comes_back(folder: Folder) -> None:
-    folder.append("log", b"abcdef")
-    folder.sync("log")
-    folder.changes.write(folder.open("log"), 2, b"XY")
-    folder.changes.truncate(folder.open("log"), 3)
-    folder.changes.write(folder.open("log"), 5, b"tail")
-    assert folder.read("log") == b"abX\0\0tail"
-    folder.changes.lose("lose", Random(1))
-    assert folder.read("log") == b"abcdef"
 
 
 def test_a_new_file_without_any_fsync_is_gone(folder: Folder) -> None:
