@@ -323,11 +323,6 @@ def test_a_clean_system_keeps_every_rule_of_brokers_and_recovers(count: int) -> 
     assert len(met & BROKER_MOMENTS.keys()) > 8, met
 
 
-def test_the_same_storm_of_brokers_is_played_the_same_way() -> None:
-    [scenario] = of_brokers(1, seconds=6.0)
-    assert play(scenario).digest == play(scenario).digest
-
-
 @pytest.mark.parametrize(
     ("bug", "rule"),
     [
