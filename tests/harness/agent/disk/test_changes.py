@@ -66,8 +66,6 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
     made.close()
 
 
-
-
 def test_a_loss_states_the_bytes_of_each_file_and_the_age_of_the_oldest(folder: Folder) -> None:
     folder.append("log", b"12345")
     folder.now_s = 0.25
@@ -82,8 +80,6 @@ def test_of_a_torn_write_the_rest_is_lost(folder: Folder, seed: int) -> None:
     folder.append("log", b"s" * 2_000)
     loss = folder.changes.lose("tear", Random(seed))
     assert sum(loss.bytes_lost.values()) == 2_000 - loss.torn_bytes
-
-
 
 
 def test_a_new_file_without_any_fsync_is_gone(folder: Folder) -> None:
