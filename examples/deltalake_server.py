@@ -10,11 +10,14 @@ from json_lines import JsonLines
 from krucible import Needs, System
 
 SERVER = """
-import json, socketserver, sys
+import contextlib, json, os, socketserver, sys
+from pathlib import Path
+
 import pyarrow
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
+synced = set()
 SCHEMA = pyarrow.schema([("k", pyarrow.string()), ("v", pyarrow.int64())])
 
 def held(table):
@@ -24,6 +27,15 @@ def replace(table, rows):
     names = ", ".join(f"'{name}'" for name in rows)
     data = pyarrow.table({"k": list(rows), "v": list(rows.values())}, schema=SCHEMA)
     write_deltalake(table, data, mode="overwrite", predicate=f"k in ({names})")
+
+def sync():
+    for path in {Path("accounts"), *Path("accounts").rglob("*")} - synced:
+        with contextlib.suppress(FileNotFoundError):
+            opened = os.open(path, os.O_RDONLY)
+            os.fsync(opened)
+            os.close(opened)
+            if path.is_file():
+                synced.add(path)
 
 def answer(f, *given):
     table = DeltaTable("accounts")
@@ -47,6 +59,8 @@ class Handler(socketserver.StreamRequestHandler):
                 said = {"refused" if "a concurrent transaction" in str(problem) else "error": str(problem)}
             except Exception as problem:
                 said = {"error": f"{type(problem).__name__}: {problem}"}
+            if sys.argv[3]:
+                sync()
             self.wfile.write(json.dumps(said).encode() + b"\\n")
 
 class Server(socketserver.ThreadingTCPServer):
@@ -61,17 +75,26 @@ Server((sys.argv[1], int(sys.argv[2])), Handler).serve_forever()
 class DeltaLake(System):
     port = 8000
     elections = False
+    never_fsyncs = True
+    sync = ""
     needs = Needs(wheels=["deltalake==1.0.2", "pyarrow==18.1.0"])
 
     async def start(self, node, nodes):
         await node.write("server.py", SERVER)
-        return [*node.python, "server.py", node.address, str(self.port)]
+        return [*node.python, "server.py", node.address, str(self.port), self.sync]
 
 
 class DeltaLake16(DeltaLake):
     """The same with delta-rs 1.6.6."""
 
     needs = Needs(wheels=["deltalake==1.6.6", "pyarrow==18.1.0"])
+
+
+class Synced(DeltaLake16):
+    """All files of the table are fsynced before a request is answered."""
+
+    never_fsyncs = False
+    sync = "files"
 
 
 class Accounts(JsonLines):
