@@ -81,8 +81,6 @@ APPEND, FLUSH, TRUNCATE, START, OTHER = 1, 2, 3, 4, 5
 ABSENT = -1
 """Stands for the epoch of an entry that a log lacks; real epochs are >= 0."""
 
-_BLOCK = 4096
-
 
 def align(first: int, size: int, offsets: Int64, epochs: Int32, checksums: Int64) -> tuple[Int32, Int64]:
     """Lay the entries of one log over offsets first .. first + size - 1; each offset occurs at most once.
@@ -96,34 +94,16 @@ def align(first: int, size: int, offsets: Int64, epochs: Int32, checksums: Int64
     return aligned_epochs, aligned_checksums
 
 
-@kernel
 def irregular(offsets: Int64, epochs: Int32) -> tuple[int, int]:
     """Check one log in file order.
 
     Returns (the first row whose offset is not one above that of the row before, the first row whose epoch is below that
     of the row before); each is NOWHERE if no such row exists.
     """
-    hole = NOWHERE
-    fall = NOWHERE
-    size = offsets.shape[0]
-    for start in range(1, size, _BLOCK):
-        stop = min(size, start + _BLOCK)
-        strange = np.int64(0)
-        for i in range(start, stop):
-            strange |= (offsets[i] - offsets[i - 1] - 1) | np.int64(epochs[i] < epochs[i - 1])
-        if strange == 0:
-            continue
-        for i in range(start, stop):
-            if hole == NOWHERE and offsets[i] != offsets[i - 1] + 1:
-                hole = i
-            if fall == NOWHERE and epochs[i] < epochs[i - 1]:
-                fall = i
-        if hole != NOWHERE and fall != NOWHERE:
-            break
-    return hole, fall
+    hole, fall = _first(np.diff(offsets) != 1), _first(np.diff(epochs) < 0)
+    return hole + (hole != NOWHERE), fall + (fall != NOWHERE)
 
 
-@kernel
 def compare(epochs_a: Int32, checksums_a: Int64, epochs_b: Int32, checksums_b: Int64) -> tuple[int, int]:
     """Return, for two aligned logs, (first position where entries differ, last position where epochs are equal).
 
@@ -131,28 +111,17 @@ def compare(epochs_a: Int32, checksums_a: Int64, epochs_b: Int32, checksums_b: I
     epoch lies before the first difference.  One is a minimum and the other a maximum, so ranges of offsets can be
     compared separately.
     """
-    size = epochs_a.shape[0]
-    first = NOWHERE
-    for start in range(0, size, _BLOCK):
-        stop = min(size, start + _BLOCK)
-        different = np.int64(0)
-        for i in range(start, stop):
-            different |= (checksums_a[i] ^ checksums_b[i]) | np.int64(epochs_a[i] ^ epochs_b[i])
-        if different == 0:
-            continue
-        for i in range(start, stop):
-            both = epochs_a[i] != ABSENT and epochs_b[i] != ABSENT
-            if both and (epochs_a[i] != epochs_b[i] or checksums_a[i] != checksums_b[i]):
-                first = i
-                break
-        if first != NOWHERE:
-            break
-    last = NOWHERE
-    for i in range(size - 1, -1, -1):
-        if epochs_a[i] == epochs_b[i] and epochs_a[i] != ABSENT:
-            last = i
-            break
-    return first, last
+    both = (epochs_a != ABSENT) & (epochs_b != ABSENT)
+    equal = both & (epochs_a == epochs_b)
+    from_end = _first(equal[::-1])
+    last = NOWHERE if from_end == NOWHERE else len(equal) - 1 - from_end
+    return _first(both & ~(equal & (checksums_a == checksums_b))), last
+
+
+def _first(found: Bools) -> int:
+    """Return the first place that is True, or NOWHERE."""
+    place = int(np.argmax(found)) if len(found) else 0
+    return place if len(found) and found[place] else NOWHERE
 
 
 class Slice(NamedTuple):

@@ -10,7 +10,7 @@ A plain array finds values that lie close together, such as those of a counter. 
 
 *Failed cas.*  They are dropped from a stored bucket before a search, if a failed cas counts as "did not happen".
 
-A bucket keeps every failed cas as a mismatch, with its positions.  The positions of its key are numbered again.
+A bucket keeps every failed cas as a mismatch, with its positions.
 
 *Impossible operations.*  They are found in a stored bucket; and the check widens the columns of the others for the
 kernels.
@@ -126,61 +126,34 @@ def _number(value: int, fresh: int, direct: bool, lowest: int, number_at: Int32,
     return int(number_at[at])
 
 
-@kernel
 def drop_failed_cas(ops: Operations) -> Operations:
     """Return the operations without mismatches of keys that are HAS_MISMATCH; these keys become FIT.
 
-    ops: operations without rows of events.  The result shares its arrays, which are overwritten.
-    Cost: O(operations + positions).
+    ops: operations without rows of events.  The positions that are left are numbered anew.
     """
-    if not (ops.unfit == HAS_MISMATCH).any():
+    mismatched = ops.unfit == HAS_MISMATCH
+    if not mismatched.any():
         return ops
-    place, end = 0, 0
-    for k in range(ops.positions.shape[0]):
-        drop = ops.unfit[k] == HAS_MISMATCH
-        start, end, first = end, ops.offsets[k + 1], place
-        for op in range(start, end):
-            if drop and ops.kind[op] == MISMATCH:
-                continue
-            ops.kind[place], ops.a[place], ops.b[place] = ops.kind[op], ops.a[op], ops.b[op]
-            ops.call[place], ops.ret[place] = ops.call[op], ops.ret[op]
-            place += 1
-        if drop:
-            ops.unfit[k] = FIT
-            ops.positions[k] = _close_gaps(ops.call[first:place], ops.ret[first:place], ops.positions[k])
-        ops.offsets[k + 1] = place
-    return Operations(
-        ops.offsets,
-        ops.positions,
-        ops.unfit,
-        ops.kind[:place],
-        ops.a[:place],
-        ops.b[:place],
-        ops.call[:place],
-        ops.ret[:place],
-        ops.invoked,
-        ops.completed,
+    key = np.repeat(np.arange(len(mismatched)), np.diff(ops.offsets))
+    kept = (ops.kind != MISMATCH) | ~mismatched[key]
+    before = np.concatenate([[0], np.cumsum(ops.positions, dtype=np.int64)])
+    first, ended = before[key[kept]], ops.ret[kept] != OPEN
+    call, ret = first + ops.call[kept], (first + ops.ret[kept])[ended]
+    used = np.zeros(before[-1], np.bool_)
+    used[call] = used[ret] = True
+    place = np.concatenate([[0], np.cumsum(used)])
+    new_ret: Int32 = np.full(len(call), OPEN, np.int32)
+    new_ret[ended] = place[ret] - place[first[ended]]
+    return ops._replace(
+        offsets=np.concatenate([[0], np.cumsum(kept)])[ops.offsets],
+        positions=np.diff(place[before]).astype(np.int32),
+        unfit=np.where(mismatched, FIT, ops.unfit).astype(np.int8),
+        kind=ops.kind[kept],
+        a=ops.a[kept],
+        b=ops.b[kept],
+        call=(place[call] - place[first]).astype(np.int32),
+        ret=new_ret,
     )
-
-
-@kernel
-def _close_gaps(call: Int32, ret: Int32, positions: int) -> int:
-    """Number the remaining positions from 0, in place; returns their count."""
-    new = np.full(positions, -1, np.int32)
-    for op in range(call.shape[0]):
-        new[call[op]] = 0
-        if ret[op] != OPEN:
-            new[ret[op]] = 0
-    left = 0
-    for position in range(positions):
-        if new[position] == 0:
-            new[position] = left
-            left += 1
-    for op in range(call.shape[0]):
-        call[op] = new[call[op]]
-        if ret[op] != OPEN:
-            ret[op] = new[ret[op]]
-    return left
 
 
 class StoredColumns(NamedTuple):
