@@ -33,8 +33,7 @@ from checkers.judging.pipeline import Verdicts, judge_run
 from checkers.kafka_log.judge import judge_kafka_log
 from checkers.kernels.jit import SMALL_BYTES, load_compiler_for
 from checkers.kernels.kafka_files import chain, crc32c, find_configs, gather, resumes, scan
-from checkers.kernels.raft import irregular
-from checkers.kernels.transactions.order_problem import forced_order, problem_of_edges, session_edges
+from checkers.kernels.transactions.order_problem import NO_EDGES, forced_order, problem_of_edges
 from checkers.models.objects.registers import CAS_REGISTER
 from checkers.online import LIVE, NewEntries, OnlineKeys, OnlineLogs, OnlineMarks, OnlineTraces
 from checkers.registers.judge_keys import DID_NOT_HAPPEN, OBSERVED
@@ -146,7 +145,6 @@ def load_reading_kernels() -> None:
         nothing, batches, 0, np.frombuffer(b"number", np.uint8), np.frombuffer(b"pairs", np.uint8)
     )
     gather(nothing, configs.name_at, configs.name_size)
-    irregular(np.empty(0, np.int64), np.empty(0, np.int32))  # of several pieces; columns of a table are read-only
     resumes(nothing, 0)
     crc32c(nothing)
 
@@ -206,8 +204,7 @@ def _transactions() -> Iterator[Verdict]:
             [replace(e, payload=(e.payload or "").replace("1", number)) for e in _at_once(_READ_OF_EACH)]
         )
     yield from _at_every_level()
-    nothing = session_edges(np.empty(0, np.int32))
-    forced_order(problem_of_edges(np.ones(1, bool), nothing, nothing), 1)  # only hard histories need it
+    forced_order(problem_of_edges(np.ones(1, bool), NO_EDGES), 1)  # only hard histories need it
     yield judge_kafka_log(_poll_of_each_other())
 
 

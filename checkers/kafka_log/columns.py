@@ -180,6 +180,9 @@ def _hashable(value: Any) -> Value:
     return canonical(value) if isinstance(value, list | dict | bool | float | Decimal) else value
 
 
+_KINDS = (np.int32, np.int8, np.int32, np.int64)
+"""Types of the columns of `Rows`."""
+
 FUNCTIONS = (*TRANSACTIONS, *ASSIGNMENTS)
 """The functions, in the order of their numbers in `kernels/kafka_log.py`."""
 
@@ -198,11 +201,6 @@ class KafkaHistory:
     values: Callable[[int], Any]
     events: Callable[[int], tuple[Event, ...]]
     event_count: int
-
-    def operation(self, o: int) -> KafkaOperation:
-        completed = int(self.pairs.completed[o])
-        known = self.pairs.status[o] != Type.INFO
-        return read_operation(self.events(o), int(self.pairs.invoked[o]), completed if known else None)
 
 
 def from_events(events: Sequence[Event]) -> KafkaHistory:
@@ -261,13 +259,13 @@ def _history(
     shown = _read(pairs, f, payloads, np.where(answered, pairs.ended, pairs.invoked), answered, texts)
     if shown is not None:
         rows, (keys, messages) = shown
-        names = [text.decode() for text in _texts(keys)]
-        values = _texts(messages)
+        names = [text.decode() for text in _Texts(keys)]
+        values = _Texts(messages)
         key_of = messages.within[: len(values)].copy()
         asked = np.where(answered & has_payload[pairs.invoked], pairs.invoked, -1)
         invokes = _read(pairs, f, payloads, asked, np.zeros(len(answered), np.bool_), (keys, messages))
         compared = (asked >= 0) & (pairs.status == Type.OK) & (f < ASSIGN)
-        if invokes is not None and kafka_payloads.first_difference(invokes[0], rows, compared) < 0:
+        if invokes is not None and kafka_payloads.agree(invokes[0], rows, compared):
             columns = _columns(pairs, f, rows, key_of)
             return KafkaHistory(columns, pairs, names, lambda m: json.loads(values[m]), events, count)
     if size_bytes_max is not None:
@@ -292,9 +290,7 @@ def _read(
     operations = np.flatnonzero(row_of >= 0)
     owner[row_of[operations]] = operations
     room = sum(chunk.nbytes for chunk in payloads.chunks) // 4 + 16
-    rows = Rows(
-        np.empty(room, np.int32), np.empty(room, np.int8), np.empty(room, np.int32), np.empty(room, np.int64), _zero()
-    )
+    rows = Rows._make([*(np.empty(room, kind) for kind in _KINDS), np.zeros(1, np.int64)])
     (keys, messages), first_row = texts, 0
     for chunk in payloads.chunks:
         data, bounds = stretch(chunk)
@@ -305,11 +301,7 @@ def _read(
     return rows, (keys, messages)
 
 
-def _zero() -> Int64:
-    return np.zeros(1, np.int64)
-
-
-class _TextsByNumber(Sequence[bytes]):
+class _Texts(Sequence[bytes]):
     def __init__(self, texts: Texts) -> None:
         self._text, self._first, self._count = texts.text, texts.first, int(texts.counts[0])
 
@@ -322,30 +314,17 @@ class _TextsByNumber(Sequence[bytes]):
         return self._text[self._first[number] : self._first[number + 1]].tobytes()
 
 
-def _texts(texts: Texts) -> _TextsByNumber:
-    return _TextsByNumber(texts)
-
-
 def _columns(pairs: Pairs, f: npt.NDArray[np.int8], rows: Rows, key_of: Int32) -> KafkaColumns:
     count = len(pairs.status)
-    send_first, sent, sent_offset = kafka_payloads.in_order(rows, SENT, count)
-    poll_first, polled, polled_offset = kafka_payloads.in_order(rows, POLLED, count)
-    assign_first, assigned, _ = kafka_payloads.in_order(rows, ASSIGNED, count)
-    rebalance_first, rebalanced, _ = kafka_payloads.in_order(rows, REBALANCED, count)
+    of_kind = {kind: kafka_payloads.in_order(rows, (kind,), count) for kind in (SENT, POLLED, ASSIGNED, REBALANCED)}
     return KafkaColumns(
         dense_processes(pairs.process)[0],
         f,
         pairs.status,
-        send_first,
-        sent,
-        sent_offset,
-        poll_first,
-        polled,
-        polled_offset,
-        assign_first,
-        assigned,
-        rebalance_first,
-        rebalanced,
+        *of_kind[SENT],
+        *of_kind[POLLED],
+        *of_kind[ASSIGNED][:2],
+        *of_kind[REBALANCED][:2],
         key_of,
         pairs.invoked,
         pairs.completed,
@@ -381,13 +360,7 @@ def _slowly(
         listed += [(o, ASSIGNED, key_number(key), UNKNOWN_OFFSET) for key in sorted(operation.keys)]
         listed += [(o, REBALANCED, key_number(key), UNKNOWN_OFFSET) for key in sorted(operation.rebalanced)]
     table = np.array(listed, np.int64).reshape(-1, 4)
-    rows = Rows(
-        table[:, 0].astype(np.int32),
-        table[:, 1].astype(np.int8),
-        table[:, 2].astype(np.int32),
-        table[:, 3].copy(),
-        np.array([len(table)], np.int64),
-    )
+    rows = Rows._make([*(table[:, n].astype(kind) for n, kind in enumerate(_KINDS)), np.array([len(table)])])
     key_of = np.fromiter((key for key, _ in messages), np.int32, len(messages))
     return KafkaHistory(_columns(pairs, f, rows, key_of), pairs, list(keys), values.__getitem__, events, event_count)
 

@@ -25,6 +25,7 @@ import numpy as np
 
 from checkers.base.arrays import Bools, Int8, Int32, Int64
 from checkers.base.history import Type
+from checkers.kernels.grouping import grouped
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.transactions.payloads import Bytes, Texts, add, after, find, integer, key_text, null, spaces
 
@@ -598,60 +599,24 @@ def _row(rows: Rows, o: int, kind: int, thing: int, offset: int) -> None:
     rows.counts[0] = n + 1
 
 
-@kernel
-def in_order(rows: Rows, kind: int, operations: int) -> tuple[Int64, Int32, Int64]:
-    """Return (first, things, offsets) of the rows of one kind, sorted by operation; within one, in order of reading."""
-    first = np.zeros(operations + 1, np.int64)
-    for n in range(rows.counts[0]):
-        if rows.kind[n] == kind:
-            first[rows.operation[n] + 1] += 1
-    for o in range(operations):
-        first[o + 1] += first[o]
-    cursor = first[:operations].copy()
-    things, offsets = np.empty(first[operations], np.int32), np.empty(first[operations], np.int64)
-    for n in range(rows.counts[0]):
-        if rows.kind[n] == kind:
-            at = cursor[rows.operation[n]]
-            cursor[rows.operation[n]] = at + 1
-            things[at], offsets[at] = rows.thing[n], rows.offset[n]
-    return first, things, offsets
+def in_order(rows: Rows, kinds: tuple[int, ...], operations: int) -> tuple[Int64, Int32, Int64]:
+    """Return (first, things, offsets) of the rows of some kinds, sorted by operation; in one, in order of reading."""
+    count = int(rows.counts[0])
+    mine = np.where(np.isin(rows.kind[:count], kinds), rows.operation[:count], -1).astype(np.int32)
+    first, at = grouped(mine, operations)
+    return first, rows.thing[at], rows.offset[at]
 
 
-@kernel
-def first_difference(invoked: Rows, answered: Rows, compared: Bools) -> int:
-    """The first of the compared operations whose answer has other sends or polls than its invoke, or -1.
+def agree(invoked: Rows, answered: Rows, compared: Bools) -> bool:
+    """Return whether the answers of the compared operations have the sends and polls of their invokes.
 
     Sends are equal if key and value are.  Of polls only their places among the sends count.
     """
-    operations = compared.shape[0]
-    first, asked = _steps(invoked, operations)
-    first_answered, done = _steps(answered, operations)
-    for o in range(operations):
-        if not compared[o]:
-            continue
-        size = first[o + 1] - first[o]
-        if first_answered[o + 1] - first_answered[o] != size:
-            return o
-        for n in range(size):
-            if asked[first[o] + n] != done[first_answered[o] + n]:
-                return o
-    return -1
-
-
-@kernel
-def _steps(rows: Rows, operations: int) -> tuple[Int64, Int32]:
-    """Return (first, steps): each step of an operation is the message of a send, or -1 for a poll."""
-    first = np.zeros(operations + 1, np.int64)
-    for n in range(rows.counts[0]):
-        if rows.kind[n] == SENT or rows.kind[n] == _POLL:
-            first[rows.operation[n] + 1] += 1
-    for o in range(operations):
-        first[o + 1] += first[o]
-    cursor = first[:operations].copy()
-    steps = np.empty(first[operations], np.int32)
-    for n in range(rows.counts[0]):
-        if rows.kind[n] == SENT or rows.kind[n] == _POLL:
-            o = rows.operation[n]
-            steps[cursor[o]] = rows.thing[n]
-            cursor[o] += 1
-    return first, steps
+    operations = len(compared)
+    (first, asked, _), (first_answered, done, _) = (
+        in_order(rows, (SENT, _POLL), operations) for rows in (invoked, answered)
+    )
+    sizes = np.diff(first)
+    of_asked, of_done = (np.repeat(compared, np.diff(each)) for each in (first, first_answered))
+    same_sizes = np.array_equal(sizes[compared], np.diff(first_answered)[compared])
+    return same_sizes and np.array_equal(asked[of_asked], done[of_done])

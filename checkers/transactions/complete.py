@@ -221,33 +221,23 @@ def _problem(
 ) -> OrderProblem | None:
     """Return the problem of a model; None if its clocks take too much memory."""
     if model not in WEAK:
-        return _of_versions(txns, known, happened, sessions, readers=True)
+        return problems.problem_of(txns, known.base, known.written, known.versions, sessions, readers=True)
     base, versions, written = known.base, known.versions, known.written
     if model in ("read-atomic", "causal"):
-        seen = _of_versions(txns, known, happened, sessions, readers=False)
+        seen = problems.problem_of(txns, base, written, versions, sessions, readers=False)
         ordered = problems.without_overwriting(seen)
         outcome, search = find_order(ordered, no_time(), guess_of(txns, ordered, snapshots=False), False, MANY_STEPS)
         if outcome == NO_ORDER:
             return ordered
         pairs = _pairs(seen, model, search.order, sessions, process)
         return None if pairs is None else problems.with_pairs(ordered, pairs)
-    order = problems.session_edges(sessions)
-    reads = problems.session_edges(np.empty(0, np.int32))
-    if model != "read-uncommitted" and versions is not None:
-        reads = problems.appenders_before_readers(txns, base, versions)
-    elif model != "read-uncommitted":
-        reads = problems.writers_before_readers(txns, base, written.writer, written.unusable, happened)
+    demanded = [problems.session_edges(sessions)]
+    if model != "read-uncommitted":
+        demanded.append(problems.writers_before_readers(txns, base, written, versions is not None))
     if versions is not None:
         lists = versions._replace(written=written._replace(happened=happened))
-        order = problems.joined_edges(order, problems.list_edges(txns, base, lists))
-    return problems.problem_of_edges(happened, order, reads)
-
-
-def _of_versions(txns: Transactions, known: Known, happened: Bools, sessions: Int32, *, readers: bool) -> OrderProblem:
-    base, versions, written = known.base, known.versions, known.written
-    if versions is not None:
-        return problems.problem_of_lists(txns, base, versions, sessions, readers)
-    return problems.problem_of_registers(txns, base, written._replace(happened=happened), sessions, readers)
+        demanded.append(problems.list_edges(txns, base, lists))
+    return problems.problem_of_edges(happened, *demanded)
 
 
 def _pairs(problem: OrderProblem, model: str, order: Int32, sessions: Int32, process: Int32) -> Edges | None:
@@ -325,32 +315,21 @@ def orders_under(consistency: str, txns: Transactions, base: Int64, written: Wri
     others = by != then
     by, then, earlier = by[others], then[others], earlier[others]
     count = np.int64(len(txns.status))
-    before = _missing(earlier * count + by, orders.before_group.astype(np.int64) * count + orders.before)
-    after = _missing(earlier * count + then, orders.after_group.astype(np.int64) * count + orders.after)
+    before = np.setdiff1d(earlier * count + by, orders.before_group.astype(np.int64) * count + orders.before)
+    after = np.setdiff1d(earlier * count + then, orders.after_group.astype(np.int64) * count + orders.after)
     return Groups(
-        _joined(orders.before, before % count),
-        _joined(orders.before_group, before // count),
-        np.concatenate([orders.before_kind, np.full(len(before), WW, np.int8)]),
-        _joined(orders.after, after % count),
-        _joined(orders.after_group, after // count),
+        np.append(orders.before, (before % count).astype(np.int32)),
+        np.append(orders.before_group, (before // count).astype(np.int32)),
+        np.append(orders.before_kind, np.full(len(before), WW, np.int8)),
+        np.append(orders.after, (after % count).astype(np.int32)),
+        np.append(orders.after_group, (after // count).astype(np.int32)),
     )
 
 
 def _grouped(meetings: Meetings, process: Int32 | None) -> tuple[Int64, Int64]:
     """Group the meetings by key, and by process if given; returns (their order, where each group begins)."""
-    keys = meetings.key if process is None else np.stack([process, meetings.key])
-    order = np.argsort(keys, kind="stable") if process is None else np.lexsort(keys)
-    changes: Bools = np.zeros(max(0, len(order) - 1), np.bool_)
-    for column in (meetings.key, process):
-        if column is not None:
-            changes |= column[order][1:] != column[order][:-1]
+    process = np.zeros_like(meetings.key) if process is None else process
+    order = np.lexsort((meetings.key, process))
+    changes = np.diff(meetings.key[order]) | np.diff(process[order])
     first = np.concatenate([[0], np.flatnonzero(changes) + 1, [len(order)]]) if len(order) else np.zeros(1, np.int64)
     return order.astype(np.int64), first.astype(np.int64)
-
-
-def _missing(found: Int64, known: Int64) -> Int64:
-    return np.setdiff1d(found, known)
-
-
-def _joined(known: Int32, added: Int64) -> Int32:
-    return np.concatenate([known, added.astype(np.int32)])

@@ -16,9 +16,10 @@ from typing import Any, Literal, TypeVar, overload
 
 import numpy as np
 
-from checkers.base.arrays import Bools, Int64
+from checkers.base.arrays import Bools, Int32, Int64
 from checkers.base.history import CREATE, NEMESIS, Event, Type
 from checkers.base.values import canonical, encode, parse
+from checkers.kernels.grouping import members
 from checkers.kernels.transactions.columns import NEVER, NIL_VALUE, READ, WRITE, Transactions
 from checkers.models.answers import WrongEvent
 
@@ -46,15 +47,6 @@ class Lazily(Sequence[Item]):
         if isinstance(at, slice):
             return [self._of(each) for each in range(*at.indices(self._length))]
         return self._of(range(self._length)[at])
-
-
-def members(first: Int64, chosen: Int64) -> tuple[Int64, Int64]:
-    """Return (the members of some groups, one group after another; where each of these groups begins, and the end).
-
-    first: where each group begins, and the end.  chosen: numbers of groups."""
-    sizes = np.diff(first)[chosen]
-    begins = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return np.repeat(first[:-1][chosen] - begins[:-1], sizes) + np.arange(begins[-1]), begins
 
 
 def with_transactions(txns: Transactions, chosen: Int64) -> Transactions:
@@ -128,10 +120,16 @@ class Transcript:
             return ["r", self.key_name(key), self.value_name(key, int(self.txns.value[row]))]
         return ["r", self.key_name(key), self.read_list(row)]
 
+    def micro_rows(self, t: int) -> range:
+        """Return the rows of the micro-operations of a transaction."""
+        return range(int(self.txns.first[t]), int(self.txns.first[t + 1]))
+
+    def elements(self, row: int) -> Int32:
+        """Return the numbers of the values in the list that a row read."""
+        return self.txns.lists[int(self.txns.list_first[row]) : int(self.txns.list_first[row + 1])]
+
     def read_list(self, row: int) -> list[Any]:
-        key = int(self.txns.key[row])
-        span = slice(int(self.txns.list_first[row]), int(self.txns.list_first[row + 1]))
-        return [self.value_name(key, int(v)) for v in self.txns.lists[span]]
+        return [self.value_name(int(self.txns.key[row]), int(v)) for v in self.elements(row)]
 
     def writers(self, key: int, value: int) -> list[int]:
         """Return the transactions that wrote this value to this key, once for each write."""
@@ -143,7 +141,7 @@ class Transcript:
         """Return the transaction's rows of the history, in the form of a witness."""
         if self.events:
             return [event.as_row() for event in self.events[t]]
-        done = [self.micro_operation(r) for r in range(int(self.txns.first[t]), int(self.txns.first[t + 1]))]
+        done = [self.micro_operation(r) for r in self.micro_rows(t)]
         invoked = [[f, k, None if f == "r" else v] for f, k, v in done]
         status, process = Type(int(self.txns.status[t])), int(self.txns.process[t])
         both = [Event(int(self.txns.invoked[t]), 0, process, Type.INVOKE, "txn", payload=encode(invoked))]

@@ -13,8 +13,9 @@ import numpy as np
 from checkers.base.arrays import Bools, Int8, Int32, Int64
 from checkers.base.history import Type
 from checkers.formats.session_files import READ, WRITE, SessionHistory
+from checkers.kernels.grouping import members
 from checkers.kernels.transactions.columns import NEVER, NIL_VALUE, Transactions
-from checkers.transactions.read import Lazily, Model, Transcript, members
+from checkers.transactions.read import Lazily, Model, Transcript
 
 
 def model_of(history: SessionHistory) -> Model:

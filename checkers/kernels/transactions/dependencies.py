@@ -31,6 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkers.base.arrays import Int8, Int32, Int64
+from checkers.kernels.grouping import grouped
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.transactions.columns import Edges
 
@@ -112,27 +113,18 @@ def link_groups(groups: Groups, group_count: int, node0: int) -> Edges:
 
 
 @kernel
-def _by_group(group_of: Int32, other_side: Int32, group_count: int) -> tuple[Int64, Int64]:
+def _by_group(group_of: Int32, other_side: Int32, group_count: int) -> tuple[Int64, Int32]:
     """Return the rows ordered by group: (where each group begins, rows).
 
     other_side: the groups of the other side.  Rows of groups that are not among them are left out; they link nothing.
     """
     two_sided = np.zeros(group_count, np.bool_)
-    for row in range(other_side.shape[0]):
-        two_sided[other_side[row]] = True
-    at = np.zeros(group_count + 1, np.int64)
+    two_sided[other_side] = True
+    linked = group_of.copy()
     for row in range(group_of.shape[0]):
-        if two_sided[group_of[row]]:
-            at[group_of[row] + 1] += 1
-    for group in range(group_count):
-        at[group + 1] += at[group]
-    cursor = at[:group_count].copy()
-    rows = np.empty(at[group_count], np.int64)
-    for row in range(group_of.shape[0]):
-        if two_sided[group_of[row]]:
-            rows[cursor[group_of[row]]] = row
-            cursor[group_of[row]] += 1
-    return at, rows
+        if not two_sided[group_of[row]]:
+            linked[row] = -1
+    return grouped(linked, group_count)
 
 
 @kernel
@@ -160,21 +152,11 @@ def build_graph(direct: Edges, grouped: Edges, node_count: int) -> tuple[Graph, 
 @kernel
 def reverse(graph: Graph) -> Reverse:
     node_count = graph.first.shape[0] - 1
-    first = np.zeros(node_count + 1, np.int64)
-    for e in range(graph.target.shape[0]):
-        first[graph.target[e] + 1] += 1
-    for node in range(node_count):
-        first[node + 1] += first[node]
-    cursor = first[:node_count].copy()
-    edge = np.empty(graph.target.shape[0], np.int32)
     source = np.empty(graph.target.shape[0], np.int32)
     for node in range(node_count):
-        for e in range(graph.first[node], graph.first[node + 1]):
-            at = cursor[graph.target[e]]
-            cursor[graph.target[e]] = at + 1
-            edge[at] = e
-            source[at] = node
-    return Reverse(first, edge, source)
+        source[graph.first[node] : graph.first[node + 1]] = node
+    first, edge = grouped(graph.target, node_count)
+    return Reverse(first, edge, source[edge])
 
 
 @kernel

@@ -38,7 +38,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from checkers.base.arrays import Bools, Int8, Int32, Int64
+from checkers.base.arrays import Bools, Int32, Int64
+from checkers.kernels.grouping import grouped, members
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.transactions.columns import OK, WRITE, Edges, Transactions, Written, holds
 from checkers.kernels.transactions.dependencies import PROCESS, WR, WW, Graph, Reverse, build_graph, reverse
@@ -67,100 +68,117 @@ class OrderProblem(NamedTuple):
     before: Reverse
 
 
-@kernel
-def problem_of_registers(
-    txns: Transactions, base: Int64, written: Written, sessions: Int32, readers: bool
-) -> OrderProblem:
-    """Make the problem of a history of registers, from the transactions that happened by `written`.
+INITIAL, NOT_SHOWN = -1, -2
+"""Stand for an element: a read shows the initial state; a row shows nothing of what others did."""
 
+
+def problem_of(
+    txns: Transactions, base: Int64, written: Written, versions: Versions | None, sessions: Int32, readers: bool
+) -> OrderProblem:
+    """Make the problem of a history, from the transactions that happened by `written`.
+
+    All appends of a transaction to one key are one write of that key.  The first list that a transaction read of a key
+    names the version, also if it had appended to the key before: the version ends before its own elements.
+
+    versions: of lists; None: the history is one of registers.
     sessions: int32 per transaction, the next one of its session or -1; empty if sessions do not count.
     readers: whether the question needs the readers of each version.
     """
-    m, key_count = txns.status.shape[0], base.shape[0] - 1
-    unusable, happened = written.unusable, written.happened
-    version_of, write_first, write_key = _number_writes(txns, base, written.final, unusable, happened)
-    read_first, read_version = np.zeros(m + 1, np.int64), np.empty(txns.kind.shape[0], np.int32)
-    touched = np.full(key_count, -1, np.int32)
-    n = 0
-    for t in range(m):
-        if happened[t] and txns.status[t] == OK:
-            for row in range(txns.first[t], txns.first[t + 1]):
-                key, value = txns.key[row], txns.value[row]
-                first = touched[key] != t
-                touched[key] = t
-                if unusable[key] != 0 or txns.kind[row] == WRITE or not first:
-                    continue
-                version = write_key.shape[0] + key
-                if value >= 0:
-                    version = version_of[base[key] + value] if holds(base, written.writer, key, value) else -1
-                if version >= 0:
-                    read_version[n] = version
-                    n += 1
-        read_first[t + 1] = n
-    room = _room_of_sessions(sessions)
-    nothing = Edges(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int8))
-    _link_sessions(sessions, room)
-    return _gathered(
-        m, key_count, happened, read_first, read_version[:n], write_first, write_key, room, nothing, readers
+    m, key_count, lists = len(txns.status), len(base) - 1, versions is not None
+    version_of, write_first, write_key = _number_writes(txns, base, written)
+    shown = shown_by_reads(txns, base, written, lists)
+    read_first, read_version = _number_reads(txns, written, shown, version_of, len(write_key), lists)
+    version_count = len(write_key) + key_count
+    reader_first, reader = np.zeros(1, np.int64), np.empty(0, np.int32)
+    numbers = np.arange(m, dtype=np.int32)
+    if readers:
+        reader_first, rows = grouped(read_version, version_count)
+        reader = np.repeat(numbers, np.diff(read_first))[rows]
+    order = NO_EDGES if versions is None else list_edges(txns, base, versions)
+    after, _ = build_graph(session_edges(sessions), order, m)
+    return OrderProblem(
+        written.happened,
+        read_first,
+        read_version,
+        write_first,
+        write_key,
+        reader_first,
+        reader,
+        np.concatenate([np.repeat(numbers, np.diff(write_first)), np.full(key_count, -1, np.int32)]),
+        after,
+        reverse(after),
     )
 
 
 @kernel
-def problem_of_lists(
-    txns: Transactions, base: Int64, versions: Versions, sessions: Int32, readers: bool
-) -> OrderProblem:
-    """Make the problem of a history of lists.  All appends of a transaction to one key are one write of that key.
+def shown_by_reads(txns: Transactions, base: Int64, written: Written, lists: bool) -> Int32:
+    """Return the element that each row shows of other transactions: int32, or INITIAL or NOT_SHOWN.
 
-    The first list that a transaction read of a key names the version, also if it had appended to the key before: the
-    version ends before its own elements.
-
-    sessions, readers: as in `problem_of_registers`.
+    The element of a list is the last one that another transaction appended.
     """
-    written, happened = versions.written, versions.written.happened
-    m, key_count = txns.status.shape[0], base.shape[0] - 1
-    version_of, write_first, write_key = _number_writes(txns, base, written.final, written.unusable, happened)
-    read_first, read_version = np.zeros(m + 1, np.int64), np.empty(txns.kind.shape[0], np.int32)
-    read_by = np.full(key_count, -1, np.int32)
-    n = 0
-    for t in range(m):
-        if happened[t] and txns.status[t] == OK:
-            for row in range(txns.first[t], txns.first[t + 1]):
-                key = txns.key[row]
-                if written.unusable[key] != 0 or txns.kind[row] == WRITE or read_by[key] == t:
-                    continue
-                read_by[key] = t
-                version = write_key.shape[0] + key
-                for at in range(txns.list_first[row + 1] - 1, txns.list_first[row] - 1, -1):
-                    element = base[key] + txns.lists[at]
-                    if written.writer[element] != t and happened[written.writer[element]]:
-                        version = version_of[element]
-                        break
-                if version >= 0:
-                    read_version[n] = version
-                    n += 1
-        read_first[t + 1] = n
-    room = _room_of_sessions(sessions)
-    _link_sessions(sessions, room)
-    order = _order_of_lists(txns, base, versions, write_key.shape[0])
-    return _gathered(m, key_count, happened, read_first, read_version[:n], write_first, write_key, room, order, readers)
+    shown = np.full(txns.kind.shape[0], NOT_SHOWN, np.int32)
+    for t in range(txns.status.shape[0]):
+        if txns.status[t] != OK:
+            continue
+        for row in range(txns.first[t], txns.first[t + 1]):
+            key, value = txns.key[row], txns.value[row]
+            if txns.kind[row] == WRITE or written.unusable[key] != 0:
+                continue
+            if not lists:
+                if value < 0 or holds(base, written.writer, key, value):
+                    shown[row] = base[key] + value if value >= 0 else INITIAL
+                continue
+            shown[row] = INITIAL
+            for at in range(txns.list_first[row + 1] - 1, txns.list_first[row] - 1, -1):
+                element = base[key] + txns.lists[at]
+                if written.writer[element] != t and written.happened[written.writer[element]]:
+                    shown[row] = element
+                    break
+    return shown
 
 
 @kernel
-def _number_writes(
-    txns: Transactions, base: Int64, final: Bools, unusable: Int8, happened: Bools
-) -> tuple[Int32, Int64, Int32]:
-    """Return (the version of each element that is the last write of its key in its transaction, or -1; the writes)."""
+def _number_reads(
+    txns: Transactions, written: Written, shown: Int32, version_of: Int32, writes: int, lists: bool
+) -> tuple[Int64, Int32]:
+    """Return the versions that transactions read first of their keys: `read_first` and `read_version`.
+
+    A register that the transaction itself wrote before shows no version.
+    """
     m = txns.status.shape[0]
-    version_of = np.full(final.shape[0], -1, np.int32)
-    write_first, write_key = np.zeros(m + 1, np.int64), np.empty(final.shape[0], np.int32)
+    read_first, read_version = np.zeros(m + 1, np.int64), np.empty(shown.shape[0], np.int32)
+    touched = np.full(written.unusable.shape[0], -1, np.int32)
     n = 0
     for t in range(m):
-        if happened[t]:
+        for row in range(txns.first[t], txns.first[t + 1] if written.happened[t] else 0):
+            key = txns.key[row]
+            first = touched[key] != t
+            if not lists or txns.kind[row] != WRITE:
+                touched[key] = t
+            if shown[row] == NOT_SHOWN or not first:
+                continue
+            version = writes + key if shown[row] == INITIAL else version_of[shown[row]]
+            if version >= 0:
+                read_version[n] = version
+                n += 1
+        read_first[t + 1] = n
+    return read_first, read_version[:n].copy()
+
+
+@kernel
+def _number_writes(txns: Transactions, base: Int64, written: Written) -> tuple[Int32, Int64, Int32]:
+    """Return (the version of each element that is the last write of its key in its transaction, or -1; the writes)."""
+    m = txns.status.shape[0]
+    version_of = np.full(written.final.shape[0], -1, np.int32)
+    write_first, write_key = np.zeros(m + 1, np.int64), np.empty(written.final.shape[0], np.int32)
+    n = 0
+    for t in range(m):
+        if written.happened[t]:
             for row in range(txns.first[t], txns.first[t + 1]):
                 key = txns.key[row]
-                if txns.kind[row] == WRITE and unusable[key] == 0:
+                if txns.kind[row] == WRITE and written.unusable[key] == 0:
                     element = base[key] + txns.value[row]
-                    if final[element]:
+                    if written.final[element]:
                         version_of[element] = n
                         write_key[n] = key
                         n += 1
@@ -169,27 +187,10 @@ def _number_writes(
 
 
 @kernel
-def _room_of_sessions(sessions: Int32) -> Edges:
-    n = 0
-    for t in range(sessions.shape[0]):
-        n += sessions[t] >= 0
-    return Edges(np.empty(n, np.int32), np.empty(n, np.int32), np.full(n, PROCESS, np.int8))
-
-
-@inner_kernel
-def _link_sessions(sessions: Int32, room: Edges) -> None:
-    n = 0
-    for t in range(sessions.shape[0]):
-        if sessions[t] >= 0:
-            room.source[n], room.target[n] = t, sessions[t]
-            n += 1
-
-
-@kernel
-def _order_of_lists(txns: Transactions, base: Int64, versions: Versions, write_count: int) -> Edges:
-    """Link the writers along each longest list, and its last writer to those whose appends no list shows."""
+def list_edges(txns: Transactions, base: Int64, versions: Versions) -> Edges:
+    """Link the writers of each list in its order, and the last of them to those whose appends no list shows."""
     written, key_count = versions.written, base.shape[0] - 1
-    room = int(versions.length.sum()) + write_count + txns.kind.shape[0]
+    room = int(versions.length.sum()) + txns.kind.shape[0]
     source, target = np.empty(room, np.int32), np.empty(room, np.int32)
     last_writer = np.full(key_count, -1, np.int32)
     n = 0
@@ -218,68 +219,16 @@ def _order_of_lists(txns: Transactions, base: Int64, versions: Versions, write_c
     return Edges(source[:n].copy(), target[:n].copy(), np.full(n, WW, np.int8))
 
 
-@kernel
-def _gathered(
-    m: int,
-    key_count: int,
-    happened: Bools,
-    read_first: Int64,
-    read_version: Int32,
-    write_first: Int64,
-    write_key: Int32,
-    sessions: Edges,
-    order: Edges,
-    readers: bool,
-) -> OrderProblem:
-    versions = write_key.shape[0] + key_count
-    reader_first, reader = np.zeros(1, np.int64), np.empty(0, np.int32)
-    if readers:
-        reader_first, reader = _readers(m, versions, read_first, read_version)
-    version_txn = np.full(versions, -1, np.int32)
-    for t in range(m):
-        version_txn[write_first[t] : write_first[t + 1]] = t
-    after, _ = build_graph(sessions, order, m)
-    return OrderProblem(
-        happened,
-        read_first,
-        read_version,
-        write_first,
-        write_key,
-        reader_first,
-        reader,
-        version_txn,
-        after,
-        reverse(after),
-    )
-
-
-@kernel
-def _readers(m: int, versions: int, read_first: Int64, read_version: Int32) -> tuple[Int64, Int32]:
-    reader_first = np.zeros(versions + 1, np.int64)
-    for z in range(read_version.shape[0]):
-        reader_first[read_version[z] + 1] += 1
-    for v in range(versions):
-        reader_first[v + 1] += reader_first[v]
-    cursor = reader_first[:-1].copy()
-    reader = np.empty(read_version.shape[0], np.int32)
-    for t in range(m):
-        for z in range(read_first[t], read_first[t + 1]):
-            reader[cursor[read_version[z]]] = t
-            cursor[read_version[z]] += 1
-    return reader_first, reader
-
-
-@kernel
-def problem_of_edges(happened: Bools, first: Edges, second: Edges) -> OrderProblem:
+def problem_of_edges(happened: Bools, *demanded: Edges) -> OrderProblem:
     """Make a problem that demands only these orders: that the source commits before the target starts."""
-    m = happened.shape[0]
-    after, _ = build_graph(first, second, m)
-    nothing = np.empty(0, np.int32)
+    m, nothing = len(happened), np.empty(0, np.int32)
+    after, _ = build_graph(NO_EDGES, joined_edges(*demanded), m)
+    none_first = np.zeros(m + 1, np.int64)
     return OrderProblem(
         happened,
-        np.zeros(m + 1, np.int64),
+        none_first,
         nothing,
-        np.zeros(m + 1, np.int64),
+        none_first,
         nothing,
         np.zeros(1, np.int64),
         nothing,
@@ -305,71 +254,28 @@ def with_pairs(problem: OrderProblem, pairs: Edges) -> OrderProblem:
     return problem._replace(after=joined, before=reverse(joined))
 
 
-@kernel
-def writers_before_readers(txns: Transactions, base: Int64, writer: Int32, unusable: Int8, happened: Bools) -> Edges:
-    """Link every read of a register to the writer of its value, also the second read of a key."""
-    source, target = np.empty(txns.kind.shape[0], np.int32), np.empty(txns.kind.shape[0], np.int32)
-    n = 0
-    for t in range(txns.status.shape[0]):
-        if txns.status[t] != OK:
-            continue
-        for row in range(txns.first[t], txns.first[t + 1]):
-            key, value = txns.key[row], txns.value[row]
-            if txns.kind[row] == WRITE or unusable[key] != 0 or not holds(base, writer, key, value):
-                continue
-            by = writer[base[key] + value]
-            if by != t and happened[by]:
-                source[n], target[n] = by, t
-                n += 1
-    return Edges(source[:n].copy(), target[:n].copy(), np.full(n, WR, np.int8))
+def writers_before_readers(txns: Transactions, base: Int64, written: Written, lists: bool) -> Edges:
+    """Link every read to the writer of what it shows, also the second read of a key."""
+    shown = shown_by_reads(txns, base, written, lists)
+    rows = np.flatnonzero(shown >= 0)
+    by, reader = written.writer[shown[rows]], np.searchsorted(txns.first, rows, side="right") - 1
+    others = (by != reader) & written.happened[by]
+    return Edges(by[others], reader[others].astype(np.int32), np.full(np.count_nonzero(others), WR, np.int8))
 
 
-@kernel
-def appenders_before_readers(txns: Transactions, base: Int64, versions: Versions) -> Edges:
-    """Link every read of a list to the writer of its last element that another transaction appended."""
-    written = versions.written
-    source, target = np.empty(txns.kind.shape[0], np.int32), np.empty(txns.kind.shape[0], np.int32)
-    n = 0
-    for t in range(txns.status.shape[0]):
-        if txns.status[t] != OK:
-            continue
-        for row in range(txns.first[t], txns.first[t + 1]):
-            key = txns.key[row]
-            if txns.kind[row] == WRITE or written.unusable[key] != 0:
-                continue
-            for at in range(txns.list_first[row + 1] - 1, txns.list_first[row] - 1, -1):
-                by = written.writer[base[key] + txns.lists[at]]
-                if by != t and written.happened[by]:
-                    source[n], target[n] = by, t
-                    n += 1
-                    break
-    return Edges(source[:n].copy(), target[:n].copy(), np.full(n, WR, np.int8))
-
-
-@kernel
 def session_edges(sessions: Int32) -> Edges:
-    """Link each transaction to the next one of its session; sessions: as in `problem_of_registers`."""
-    room = _room_of_sessions(sessions)
-    _link_sessions(sessions, room)
-    return room
+    """Link each transaction to the next one of its session; sessions: as in `problem_of`."""
+    source = np.flatnonzero(sessions >= 0).astype(np.int32)
+    return Edges(source, sessions[source], np.full(len(source), PROCESS, np.int8))
 
 
-@kernel
-def list_edges(txns: Transactions, base: Int64, versions: Versions) -> Edges:
-    """Link the writers of each list in its order, and the last of them to those whose appends no list shows."""
-    return _order_of_lists(txns, base, versions, versions.written.final.shape[0])
+def joined_edges(*several: Edges) -> Edges:
+    return Edges(*(np.concatenate(columns) for columns in zip(*several, strict=True)))
 
 
-@kernel
-def joined_edges(one: Edges, other: Edges) -> Edges:
-    return Edges(
-        np.concatenate((one.source, other.source)),
-        np.concatenate((one.target, other.target)),
-        np.concatenate((one.kind, other.kind)),
-    )
+NO_EDGES = Edges(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int8))
 
-
-_ONE, _NONE = np.uint64(1), np.uint64(0)
+_ONE = np.uint64(1)
 _WORDS_PER_STEP = 32
 """A step of the search takes as long as so many words."""
 
@@ -388,18 +294,31 @@ class Forced(NamedTuple):
     steps: int
 
 
-@kernel
 def forced_order(problem: OrderProblem, steps_max: int) -> Forced:
     """Return what is forced; less of it if the steps run out.  problem: with readers."""
-    m, writes = problem.happened.shape[0], problem.write_key.shape[0]
-    keys = problem.version_txn.shape[0] - writes
-    key_first, by_key = _writes_by_key(problem.write_key, keys)
-    nothing = Edges(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int8))
-    place = np.zeros(m, np.int64)
-    steps = _known_at_most(problem, key_first)
+    writes = len(problem.write_key)
+    key_first, by_key = grouped(problem.write_key, len(problem.version_txn) - writes)
+    versions = np.repeat(np.arange(len(problem.version_txn)), np.diff(problem.reader_first))
+    initial = versions >= writes
+    writers = np.diff(key_first)[versions[initial] - writes]
+    steps = len(problem.after.target) + len(versions) - len(writers) + int(writers.sum())
     if steps > min(steps_max, _EDGES_MAX):
-        return Forced(nothing, place, 0)
-    pairs, n = _known(problem, key_first, by_key, steps)
+        return Forced(NO_EDGES, np.zeros(len(problem.happened), np.int64), 0)
+    rows, _ = members(key_first, versions[initial] - writes)
+    demanded = np.repeat(np.arange(len(problem.happened)), np.diff(problem.after.first)), problem.after.target
+    seen = problem.version_txn[versions[~initial]], problem.reader[~initial]
+    unseen = np.repeat(problem.reader[initial], writers), problem.version_txn[by_key[rows]]
+    pairs = np.concatenate([np.stack(each) for each in (demanded, seen, unseen)], axis=1).astype(np.int32)
+    others = np.ascontiguousarray(pairs[:, pairs[0] != pairs[1]])
+    return _saturated(problem, key_first, by_key, others, steps_max)
+
+
+@kernel
+def _saturated(problem: OrderProblem, key_first: Int64, by_key: Int32, pairs: Int32, steps_max: int) -> Forced:
+    """Add what follows from pairs of transactions (int32[2, pairs], sources and targets), until nothing new does."""
+    m, keys, n = problem.happened.shape[0], key_first.shape[0] - 1, pairs.shape[1]
+    nothing = Edges(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int8))
+    place, steps = np.zeros(m, np.int64), n
     while True:
         edges = Edges(pairs[0, :n], pairs[1, :n], np.full(n, WW, np.int8))
         graph, incoming = build_graph(edges, nothing, m)
@@ -428,60 +347,6 @@ def forced_order(problem: OrderProblem, steps_max: int) -> Forced:
             for t in range(m):
                 place[t] = _count(before, t) - _count(after, t)
             return Forced(edges, place, steps)
-
-
-@kernel
-def _writes_by_key(write_key: Int32, keys: int) -> tuple[Int64, Int32]:
-    first = np.zeros(keys + 1, np.int64)
-    for v in range(write_key.shape[0]):
-        first[write_key[v] + 1] += 1
-    for key in range(keys):
-        first[key + 1] += first[key]
-    cursor = first[:-1].copy()
-    versions = np.empty(write_key.shape[0], np.int32)
-    for v in range(write_key.shape[0]):
-        versions[cursor[write_key[v]]] = v
-        cursor[write_key[v]] += 1
-    return first, versions
-
-
-@kernel
-def _known_at_most(problem: OrderProblem, key_first: Int64) -> int:
-    """Return how many edges `_known` finds at most."""
-    writes = problem.write_key.shape[0]
-    count = problem.after.target.shape[0] + problem.reader.shape[0]
-    for v in range(writes, problem.version_txn.shape[0]):
-        readers = problem.reader_first[v + 1] - problem.reader_first[v]
-        count += readers * (key_first[v - writes + 1] - key_first[v - writes])
-    return int(count)
-
-
-@kernel
-def _known(problem: OrderProblem, key_first: Int64, by_key: Int32, room: int) -> tuple[Int32, int]:
-    """Return the demanded order, and what a read alone shows: int32[2, room], sources and targets, and their number.
-
-    Readers of an initial state come before the first writers of the key, which are not known yet: before all of them.
-    """
-    writes, versions = problem.write_key.shape[0], problem.version_txn.shape[0]
-    pairs = np.empty((2, room), np.int32)
-    n = 0
-    for t in range(problem.happened.shape[0]):
-        for e in range(problem.after.first[t], problem.after.first[t + 1]):
-            pairs[0, n], pairs[1, n] = t, problem.after.target[e]
-            n += 1
-    for v in range(versions):
-        for i in range(problem.reader_first[v], problem.reader_first[v + 1]):
-            reader = problem.reader[i]
-            if v < writes:
-                if problem.version_txn[v] != reader:
-                    pairs[0, n], pairs[1, n] = problem.version_txn[v], reader
-                    n += 1
-                continue
-            for j in range(key_first[v - writes], key_first[v - writes + 1]):
-                if problem.version_txn[by_key[j]] != reader:
-                    pairs[0, n], pairs[1, n] = reader, problem.version_txn[by_key[j]]
-                    n += 1
-    return pairs, n
 
 
 @kernel
@@ -532,9 +397,9 @@ def _leads(after: Words, t: int, u: int) -> bool:
 def _count(words: Words, t: int) -> int:
     total = 0
     for i in range(words.shape[1]):
-        word = words[t, i]
-        while word != _NONE:
-            word &= word - _ONE
+        left = words[t, i]
+        while left != 0:
+            left &= left - _ONE
             total += 1
     return total
 

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkers.base.arrays import Int32, Int64
+from checkers.kernels.grouping import grouped
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.transactions.columns import Edges
 from checkers.kernels.transactions.dependencies import PROCESS, WW
@@ -186,7 +187,7 @@ def causal_pairs(problem: OrderProblem, order: Int32, chain: Int32, place: Int32
     keys = problem.version_txn.shape[0] - problem.write_key.shape[0]
     clock = np.full((m, chains), -1, np.int32)
     writers = _writers_by_key(problem, order, chain, chains)
-    chain_first, in_chain = _chained(order, chain, place, chains)
+    chain_first, in_chain = grouped(chain[order], chains)  # places in `order` of the members of each chain
     rank, horizon = np.full(m, -1, np.int32), np.zeros(m, np.int32)
     newest = _Newest(np.full(keys, -1, np.int32), np.full(keys, -1, np.int32))
     reads = _room_of_reads(problem)
@@ -223,22 +224,6 @@ def causal_pairs(problem: OrderProblem, order: Int32, chain: Int32, place: Int32
             writers.met[writers.group[v]] += 1
             writers.last[writers.group[v]] = place[t]
     return Edges(source[:n].copy(), target[:n].copy(), np.full(n, WW, np.int8))
-
-
-@kernel
-def _chained(order: Int32, chain: Int32, place: Int32, chains: int) -> tuple[Int64, Int32]:
-    """Return (where each chain begins; the places in `order` of the members of all chains)."""
-    first = np.zeros(chains + 1, np.int64)
-    for t in order:
-        if chain[t] >= 0:
-            first[chain[t] + 1] += 1
-    for c in range(chains):
-        first[c + 1] += first[c]
-    members = np.empty(first[chains], np.int32)
-    for at in range(order.shape[0]):
-        if chain[order[at]] >= 0:
-            members[first[chain[order[at]]] + place[order[at]]] = at
-    return first, members
 
 
 @inner_kernel
@@ -305,16 +290,13 @@ def _writers_by_key(problem: OrderProblem, order: Int32, chain: Int32, chains: i
     """Sort the writes by key, by chain and by place.  They are counted, not compared: `order` keeps to the chains."""
     writes = problem.write_key.shape[0]
     keys = problem.version_txn.shape[0] - writes
-    at = np.zeros(keys + 1, np.int64)
-    for v in range(writes):
-        at[problem.write_key[v] + 1] += 1
-    for key in range(keys):
-        at[key + 1] += at[key]
-    cursor, by_key = at[:keys].copy(), np.empty(writes, np.int32)
+    in_order, n = np.empty(writes, np.int32), 0
     for t in order:
         for v in range(problem.write_first[t], problem.write_first[t + 1]):
-            by_key[cursor[problem.write_key[v]]] = v
-            cursor[problem.write_key[v]] += 1
+            in_order[n] = v
+            n += 1
+    at, rows = grouped(problem.write_key[in_order], keys)
+    by_key = in_order[rows]
     key_first, group_chain = np.zeros(keys + 1, np.int64), np.empty(writes, np.int32)
     group, size = np.empty(writes, np.int32), np.zeros(writes + 1, np.int64)
     group_of_chain, n = np.full(chains, -1, np.int64), 0

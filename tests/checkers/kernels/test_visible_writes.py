@@ -28,7 +28,7 @@ def test_causal_pairs_order_exactly_the_visible_writers_before_the_one_that_was_
     written = read_registers(txns, base, found)
     process, count = dense_processes(txns.process)
     following = next_of_process(process, count, written.happened) if sessions else np.empty(0, np.int32)
-    problem = problems.problem_of_registers(txns, base, written, following, False)
+    problem = problems.problem_of(txns, base, written, None, following, False)
     alone = problems.without_overwriting(problem)
     outcome, search = find_order(alone, no_time(), guess_of(txns, alone, snapshots=False), False, 1 << 40)
     assert outcome == ORDER

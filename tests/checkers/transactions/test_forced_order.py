@@ -16,7 +16,7 @@ from bench.simulated.isolation_histories import shuffled, simulate
 from checkers.base.checker import Budget
 from checkers.base.verdict import Validity
 from checkers.kernels.transactions.columns import OK, READ, Transactions, element_bases, new_findings
-from checkers.kernels.transactions.order_problem import Forced, OrderProblem, forced_order, problem_of_registers
+from checkers.kernels.transactions.order_problem import Forced, OrderProblem, forced_order, problem_of
 from checkers.kernels.transactions.order_replay import FITS, replay_registers
 from checkers.kernels.transactions.order_search import Guess, ranked
 from checkers.kernels.transactions.rw_register import read_registers
@@ -35,7 +35,7 @@ def forced_and_orders(rng: Random) -> tuple[Forced, list[tuple[int, ...]]] | Non
     written = read_registers(txns, base, found)
     if found.times.any():
         return None
-    problem = problem_of_registers(txns, base, written, np.empty(0, np.int32), True)
+    problem = problem_of(txns, base, written, None, np.empty(0, np.int32), True)
     happened = np.flatnonzero(written.happened).tolist()
     skipped = np.zeros(key_count, np.bool_)
     orders = [
