@@ -40,7 +40,7 @@ met the versions one after the other.  These transactions need not be on the cyc
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -98,17 +98,13 @@ def _why_no_g0(transcript: Transcript, names: TransactionNames, cycle: NamedCycl
 
 def explain_finding(transcript: Transcript, kind: int, sample: tuple[int, int, int]) -> Witness:
     """Explain an anomaly that a kernel noted (see the table of kinds in `kernels/transactions/columns.py`)."""
-    txns, words = _FINDINGS[kind](transcript, *sample)
+    finding = _FINDINGS[kind]
+    txns, words = finding.explained(transcript, *sample)
     names = TransactionNames(transcript, txns)
     name, why = KIND_NAMES[kind], words(names)
-    facts = {"key": str(transcript.key_name(_key(transcript, kind, sample))), "why": [why]}
-    facts["expected"] = _EXPECTED[kind]
+    key = sample[finding.key] if finding.key is not None else int(transcript.txns.key[sample[finding.row]])
+    facts = {"key": str(transcript.key_name(key)), "why": [why], "expected": finding.expected}
     return names.witness(name, f"{name}: {why}", facts, ruled_out([name]))
-
-
-def _key(transcript: Transcript, kind: int, sample: tuple[int, int, int]) -> int:
-    named = _PLACE_OF_KEY.get(kind)
-    return sample[named] if named is not None else int(transcript.txns.key[sample[_PLACE_OF_ROW.get(kind, 1)]])
 
 
 class TransactionNames:
@@ -134,8 +130,7 @@ class TransactionNames:
                 "status": _STATUS[int(txns.status[t])],
                 "events": [row["index"] for row in rows[t]],
                 "operations": [
-                    for_json(self._transcript.micro_operation(row))
-                    for row in range(int(txns.first[t]), int(txns.first[t + 1]))
+                    for_json(self._transcript.micro_operation(row)) for row in self._transcript.micro_rows(t)
                 ],
             }
             for t in self._txns
@@ -172,16 +167,14 @@ Sentence = Callable[[str, str], str]
 def _list_edge(transcript: Transcript, orders: _ListOrders, step: Step) -> tuple[Any, Sentence] | None:
     """Find the key behind an edge from the micro-operations of its two transactions."""
     txns = transcript.txns
-    a_rows = range(int(txns.first[step.source]), int(txns.first[step.source + 1]))
-    b_rows = range(int(txns.first[step.target]), int(txns.first[step.target + 1]))
+    a_rows, b_rows = transcript.micro_rows(step.source), transcript.micro_rows(step.target)
     for b in b_rows:
         key = int(txns.key[b])
         if step.through >= 0 and step.through != len(txns.status) + key:
             continue
         name = transcript.key_name(key)
         if step.kind == WR and txns.kind[b] == READ and txns.status[step.target] == OK:
-            seen = txns.lists[int(txns.list_first[b]) : int(txns.list_first[b + 1])].tolist()
-            for v in reversed(seen):
+            for v in reversed(transcript.elements(b).tolist()):
                 if any(txns.kind[a] == WRITE and txns.key[a] == key and txns.value[a] == v for a in a_rows):
                     value = transcript.value_name(key, v)
                     return name, lambda a, b, value=value, name=name: f"{a} appended {value} to {name}, which {b} read"
@@ -209,7 +202,7 @@ class _ListOrders:
         txns, longest = self._transcript.txns, self._of(key)
         unseen = new not in longest
         if kind == RW and txns.kind[row] == READ:
-            read = txns.lists[int(txns.list_first[row]) : int(txns.list_first[row + 1])].tolist()
+            read = self._transcript.elements(row).tolist()
             if read and read[-1] not in longest:
                 return None
             seen = longest.index(read[-1]) + 1 if read else 0
@@ -232,21 +225,22 @@ class _ListOrders:
 
     def _of(self, key: int) -> list[int]:
         if key not in self._longest:
-            txns = self._transcript.txns
-            best: list[int] = []
-            for row in ((txns.key == key) & (txns.kind == READ)).nonzero()[0].tolist():
-                start, end = int(txns.list_first[row]), int(txns.list_first[row + 1])
-                if end - start > len(best):
-                    best = txns.lists[start:end].tolist()
-            self._longest[key] = best
+            row = longest_read(self._transcript, key)
+            self._longest[key] = [] if row is None else self._transcript.elements(row).tolist()
         return self._longest[key]
+
+
+def longest_read(transcript: Transcript, key: int) -> int | None:
+    """Return the row that read the longest list of a key; None if nothing was read."""
+    txns = transcript.txns
+    rows = ((txns.key == key) & (txns.kind == READ)).nonzero()[0].tolist()
+    return max(rows, key=lambda row: len(transcript.elements(row)), default=None)
 
 
 def _register_edge(transcript: Transcript, step: Step) -> tuple[Any, Sentence] | None:
     txns = transcript.txns
     through = version_through(transcript, step)
-    a_rows = range(int(txns.first[step.source]), int(txns.first[step.source + 1]))
-    b_rows = range(int(txns.first[step.target]), int(txns.first[step.target + 1]))
+    a_rows, b_rows = transcript.micro_rows(step.source), transcript.micro_rows(step.target)
     for b in b_rows:
         key, new = int(txns.key[b]), int(txns.value[b])
         for a in a_rows:
@@ -274,7 +268,7 @@ def _follows(transcript: Transcript, t: int, key: int, value: int) -> bool:
     """Return whether transaction t read this value before it wrote, or wrote without a read, so that time orders
     versions."""
     txns = transcript.txns
-    rows = [r for r in range(int(txns.first[t]), int(txns.first[t + 1])) if int(txns.key[r]) == key]
+    rows = [r for r in transcript.micro_rows(t) if int(txns.key[r]) == key]
     first = rows[0]
     return txns.kind[first] != READ or int(txns.value[first]) == value
 
@@ -350,7 +344,7 @@ def _lost_append(transcript: Transcript, shown: int, lacking: int) -> tuple[int,
     """Return (the transaction that appended, the element, the read that lacks it) of an element of the first read whose
     append was acknowledged before the second read was invoked; None if there is none."""
     txns, key = transcript.txns, int(transcript.txns.key[shown])
-    mine, others = (txns.lists[int(txns.list_first[r]) : int(txns.list_first[r + 1])] for r in (shown, lacking))
+    mine, others = map(transcript.elements, (shown, lacking))
     reader = _owner(transcript, lacking)
     for value in mine[~np.isin(mine, others)].tolist():
         for writer in transcript.writers(key, value):
@@ -371,7 +365,7 @@ def _acknowledged_and_lost(transcript: Transcript, row: int, longest: int) -> st
     """Return which elements of a read the longest list lacks though their appends were acknowledged, as a sentence
     with a space behind it; "" if none."""
     txns, key = transcript.txns, int(transcript.txns.key[row])
-    mine, last = (txns.lists[int(txns.list_first[r]) : int(txns.list_first[r + 1])] for r in (row, longest))
+    mine, last = map(transcript.elements, (row, longest))
     missing = [int(value) for value in mine[~np.isin(mine, last)]]
     ok = [value for value in missing if OK in {int(txns.status[t]) for t in transcript.writers(key, value)}]
     if not ok:
@@ -389,9 +383,9 @@ def _first_against(transcript: Transcript, row: int, longest: int, at: int) -> t
     reads = np.flatnonzero((txns.kind == READ) & (txns.key == txns.key[row]))
     owners = txns.first.searchsorted(reads, side="right") - 1
     reads, owners = reads[txns.status[owners] == OK], owners[txns.status[owners] == OK]
-    mine = txns.lists[int(txns.list_first[row]) : int(txns.list_first[row + 1])]
+    mine = transcript.elements(row)
     for read in reads[np.argsort(txns.completed[owners], kind="stable")].tolist():
-        shown = txns.lists[int(txns.list_first[read]) : int(txns.list_first[read + 1])]
+        shown = transcript.elements(read)
         size = min(len(mine), len(shown))
         if len(places := np.flatnonzero(mine[:size] != shown[:size])):
             return read, int(places[0])
@@ -411,8 +405,8 @@ def _lacking(whole: list[Any], other: list[Any]) -> list[Any]:
 
 def _aborted(transcript: Transcript, t: int, row: int, by: int) -> Explained:
     txns, key, words = transcript.txns, int(transcript.txns.key[row]), _read_words(transcript, row)
-    shown = txns.lists[int(txns.list_first[row]) : int(txns.list_first[row + 1])].tolist()
-    for r in range(int(txns.first[by]), int(txns.first[by + 1])):
+    shown = transcript.elements(row).tolist()
+    for r in transcript.micro_rows(by):
         if txns.key[r] != key or txns.kind[r] != WRITE:
             continue
         times, writers = shown.count(int(txns.value[r])), transcript.writers(key, int(txns.value[r]))
@@ -429,17 +423,13 @@ def _aborted(transcript: Transcript, t: int, row: int, by: int) -> Explained:
 
 def _dirty(transcript: Transcript, aborted: int, by: int, key: int) -> Explained:
     name = transcript.key_name(key)
-    return [
-        aborted,
-        by,
-    ], lambda n: f"{n[aborted]} failed, but {n[by]} built its write of {name} on that of {n[aborted]}"
+    words = f"built its write of {name} on that of"
+    return [aborted, by], lambda n: f"{n[aborted]} failed, but {n[by]} {words} {n[aborted]}"
 
 
 def _intermediate(transcript: Transcript, t: int, row: int, by: int) -> Explained:
-    return [
-        t,
-        by,
-    ], lambda n: f"{n[t]} read {_read_words(transcript, row)}, which is not the last that {n[by]} wrote there"
+    words = f"read {_read_words(transcript, row)}, which is not the last that"
+    return [t, by], lambda n: f"{n[t]} {words} {n[by]} wrote there"
 
 
 def _internal(transcript: Transcript, t: int, row: int, other: int) -> Explained:
@@ -495,8 +485,8 @@ def _first_read(transcript: Transcript, t: int, row: int) -> int:
 def _reordered(transcript: Transcript, t: int, row: int, earlier: int) -> Explained:
     txns = transcript.txns
     key, value, before = int(txns.key[row]), int(txns.value[row]), transcript.micro_operation(earlier)[2]
-    reads = ((txns.key == key) & (txns.kind == READ)).nonzero()[0].tolist()
-    longest = max(reads, key=lambda r: int(txns.list_first[r + 1] - txns.list_first[r]))
+    longest = longest_read(transcript, key)
+    assert longest is not None
     name, later = transcript.key_name(key), transcript.value_name(key, value)
     reader = _owner(transcript, longest)
     return (
@@ -514,37 +504,31 @@ def _cyclic(transcript: Transcript, key: int, a: int, b: int) -> Explained:
     return writers, lambda n: f"the versions {old} and {new} of {name} each come before the other"
 
 
-_FINDINGS: dict[int, Callable[[Transcript, int, int, int], Explained]] = {
-    kinds.UNWRITTEN_READ: _unwritten,
-    kinds.DUPLICATE_ELEMENTS: _duplicate,
-    kinds.INCOMPATIBLE_ORDER: _incompatible,
-    kinds.ABORTED_READ: _aborted,
-    kinds.DIRTY_UPDATE: _dirty,
-    kinds.INTERMEDIATE_READ: _intermediate,
-    kinds.INTERNAL: _internal,
-    kinds.FUTURE_READ: _future,
-    kinds.LOST_UPDATE: _lost,
-    kinds.CYCLIC_VERSIONS: _cyclic,
-    kinds.REORDERED_APPENDS: _reordered,
-}
+class _Finding(NamedTuple):
+    """How a kind of anomaly is explained.
 
-_PLACE_OF_ROW = {kinds.INCOMPATIBLE_ORDER: 0, kinds.LOST_UPDATE: 2}
-"""Kind -> place of a micro-operation on the key in what its kernel noted, where that is not 1."""
-_PLACE_OF_KEY = {kinds.DIRTY_UPDATE: 2, kinds.CYCLIC_VERSIONS: 0}
-"""Kind -> place of the key itself."""
+    explained: its transactions, and its sentence.  expected: what would have been right.
+    row: place of a micro-operation on the key in what its kernel noted.  key: place of the key itself, if it is there.
+    """
 
-_EXPECTED: dict[int, str] = {
-    kinds.UNWRITTEN_READ: "only values that some transaction wrote",
-    kinds.DUPLICATE_ELEMENTS: "each element as often as it was appended at most",
-    kinds.INCOMPATIBLE_ORDER: "lists of which one is the beginning of the other",
-    kinds.ABORTED_READ: "no value that a failed transaction wrote",
-    kinds.DIRTY_UPDATE: "no version built on a write of a failed transaction",
-    kinds.INTERMEDIATE_READ: "only the last value that a transaction wrote",
-    kinds.INTERNAL: "the value that the transaction itself had read or written before",
-    kinds.FUTURE_READ: "no value that the transaction wrote only later",
-    kinds.LOST_UPDATE: "one transaction at most that read a version and then wrote the key",
-    kinds.CYCLIC_VERSIONS: "an order of the versions",
-    kinds.REORDERED_APPENDS: "a transaction's appends in the order in which it made them",
+    explained: Callable[[Transcript, int, int, int], Explained]
+    expected: str
+    row: int = 1
+    key: int | None = None
+
+
+_FINDINGS = {
+    kinds.UNWRITTEN_READ: _Finding(_unwritten, "only values that some transaction wrote"),
+    kinds.DUPLICATE_ELEMENTS: _Finding(_duplicate, "each element as often as it was appended at most"),
+    kinds.INCOMPATIBLE_ORDER: _Finding(_incompatible, "lists of which one is the beginning of the other", row=0),
+    kinds.ABORTED_READ: _Finding(_aborted, "no value that a failed transaction wrote"),
+    kinds.DIRTY_UPDATE: _Finding(_dirty, "no version built on a write of a failed transaction", key=2),
+    kinds.INTERMEDIATE_READ: _Finding(_intermediate, "only the last value that a transaction wrote"),
+    kinds.INTERNAL: _Finding(_internal, "the value that the transaction itself had read or written before"),
+    kinds.FUTURE_READ: _Finding(_future, "no value that the transaction wrote only later"),
+    kinds.LOST_UPDATE: _Finding(_lost, "one transaction at most that read a version and then wrote the key", row=2),
+    kinds.CYCLIC_VERSIONS: _Finding(_cyclic, "an order of the versions", key=0),
+    kinds.REORDERED_APPENDS: _Finding(_reordered, "a transaction's appends in the order in which it made them"),
 }
 
 
@@ -601,22 +585,18 @@ class InTime:
             return None
         key, old = through
         txns = self._transcript.txns
-        mine = range(int(txns.first[step.target]), int(txns.first[step.target + 1]))
-        rows = [r for r in mine if txns.key[r] == key]
+        rows = [r for r in self._transcript.micro_rows(step.target) if txns.key[r] == key]
         if txns.kind[rows[0]] == READ and int(txns.value[rows[0]]) == old:
             return None  # the transaction read the version itself and then wrote, so time is not needed
-        new = max(r for r in rows if txns.kind[r] == WRITE)
-        before, after = self._who_met(key, old), self._who_met(key, int(txns.value[new]))
+        new = int(txns.value[max(r for r in rows if txns.kind[r] == WRITE)])
+        before, after = self._who_met(key, old), self._who_met(key, new)
         for one in before:
             for other in after:
                 same = txns.process[one] == txns.process[other]
                 in_order = txns.status[one] == OK and txns.completed[one] < txns.invoked[other]
                 if in_order and (same or not self._by_process):
-                    names = (
-                        self._transcript.value_name(key, old),
-                        self._transcript.value_name(key, int(txns.value[new])),
-                    )
-                    return one, other, *names
+                    one_met, other_met = (self._transcript.value_name(key, value) for value in (old, new))
+                    return one, other, one_met, other_met
         return None
 
     def _who_met(self, key: int, value: int) -> list[int]:
