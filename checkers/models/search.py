@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -96,6 +96,17 @@ def cut_at(operations: Sequence[Operation], index: int) -> list[Operation]:
         for o in operations
         if o.call <= index
     ]
+
+
+def first_wrong(operations: Sequence[Operation], has_none: Callable[[list[Operation]], bool]) -> Operation:
+    """The first answer up to which there certainly is no order.  operations: they have none.
+
+    has_none: whether it is certain that some operations have no order.
+    """
+    in_order = sorted(operations, key=lambda o: o.call)
+    answers = sorted((o for o in in_order if o.returned), key=lambda o: o.ends)
+    at = bisect_left(answers, True, key=lambda o: has_none(cut_at(in_order, o.ends)))
+    return answers[min(at, len(answers) - 1)]
 
 
 def demand_explanation(operations: Sequence[Operation], order: Sequence[Operation], model: Model) -> None:
@@ -223,9 +234,20 @@ class SearchAnswer:
     reason: str = ""
 
 
-def plain_search(model: Model, operations: Sequence[Operation], budget: Budget) -> SearchAnswer:
-    """Search without a table.  If there is no order, all operations that returned before `index` have one."""
-    one_of = model.canonical(operations) if model.canonical is not None else itself
+def plain_search(
+    model: Model,
+    operations: Sequence[Operation],
+    budget: Budget,
+    one_of: Callable[[State], State] | None = None,
+    at_call: Callable[[int, frozenset[State]], None] = lambda index, states: None,
+) -> SearchAnswer:
+    """Search without a table.  If there is no order, all operations that returned before `index` have one.
+
+    one_of: what stands for a state; by default what `Model.canonical` says.
+    at_call: gets the index of each call, and the states in which orders of all that returned before may be then.
+    """
+    if one_of is None:
+        one_of = model.canonical(operations) if model.canonical is not None else itself
     events = [(o.call, n, False) for n, o in enumerate(operations)]
     events += [(o.ret, n, True) for n, o in enumerate(operations) if o.ret is not None]
     search = _Search(model.step, one_of, budget, _classes(model, operations))
@@ -233,6 +255,7 @@ def plain_search(model: Model, operations: Sequence[Operation], budget: Budget) 
     bit_of: dict[int, int] = {}
     for index, n, is_return in sorted(events):
         if not is_return:
+            at_call(index, frozenset(state for state, _ in now))
             bit_of[n] = search.begin(operations[n], n)
             continue
         bit = bit_of.pop(n)

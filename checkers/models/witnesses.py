@@ -38,7 +38,7 @@ import sys
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from checkers.base import independent_search as search
 from checkers.base.checker import Budget
@@ -46,9 +46,16 @@ from checkers.base.independent_search import Disagreement
 from checkers.base.shrinking import drop_in_pieces, first_that_holds
 from checkers.base.values import letter
 from checkers.base.verdict import Witness
-from checkers.models.model import REFUSED, Model, Operation, Rows, State, described, plain
+from checkers.models.model import REFUSED, Model, Operation, Rows, State, WrongOperation, described, plain
 from checkers.models.read_own_model import BadModel
-from checkers.models.search import STEPS_PER_PYTHON_STEP, cut_at, judge_object, plain_search, steps_first
+from checkers.models.search import (
+    SIZE_BYTES_PER_CONFIGURATION,
+    STEPS_PER_PYTHON_STEP,
+    cut_at,
+    judge_object,
+    plain_search,
+    steps_first,
+)
 
 NO_ORDER = "no order"
 """The kind of a violation that a search found."""
@@ -186,7 +193,7 @@ def _of_search(
     try:
         facts["expected"], failures = _expected(counted, found, budget, patience)
         if failures:
-            facts["note"] = _failures_in_words(failures)
+            facts["note"] = failures
         facts |= _drawn(counted, found.window, found.rest)
     except OutOfPatience:
         facts.setdefault("expected", _REFUSAL)
@@ -342,30 +349,32 @@ def _drop_observers(
     )
 
 
-def _expected(model: Model, found: _Reduced, budget: Budget, patience: Patience) -> tuple[str, list[ModelFailed]]:
+def _expected(model: Model, found: _Reduced, budget: Budget, patience: Patience) -> tuple[str, str]:
     """Try other answers of the culprit.  An answer is right if it has an order.
 
-    Returns (the right answers in words, failures of the model on tried answers).  A model need not handle an answer
-    that its object never gave.  Such an answer is neither right nor wrong, and the witness reports the failure.
+    Returns (the right answers in words, what the model said of answers on which it failed, or "").  A model need not
+    handle an answer that its object never gave, and may raise anything.  Such an answer is neither right nor wrong.
     Raises OutOfPatience if patience runs out before a right answer is found.
     """
     right: list[Hashable] = []
-    failures: list[ModelFailed] = []
-    tried = _reporting(model)
+    failures: list[str] = []
     for candidate in _candidates(model, found):
+        other = replace(found.culprit, output=candidate)
         try:
-            if _explained(tried, found, replace(found.culprit, output=candidate), budget, patience):
+            if _explained(model, found, other, budget, patience):
                 right.append(candidate)
         except OutOfPatience:
             if not right:
                 raise
             break
-        except ModelFailed as failure:
-            failures.append(failure)
+        except (BadModel, WrongOperation) as failure:
+            failures.append(str(failure))
+    more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+    said = f"An answer{more} could not be tried in place of the wrong one: {failures[0]}" if failures else ""
     if not right:
-        return _UNKNOWN if failures else _REFUSAL, failures
+        return _UNKNOWN if failures else _REFUSAL, said
     more = f" or one of {len(right) - ANSWERS_NAMED} others" if len(right) > ANSWERS_NAMED else ""
-    return f"an answer of {' or '.join(_words(answer) for answer in right[:ANSWERS_NAMED])}{more}", failures
+    return f"an answer of {' or '.join(_words(answer) for answer in right[:ANSWERS_NAMED])}{more}", said
 
 
 def _candidates(model: Model, found: _Reduced) -> list[Hashable]:
@@ -395,55 +404,9 @@ def _explained(model: Model, found: _Reduced, other: Operation, budget: Budget, 
     return _judged(model, operations, budget, patience, steps_first(len(operations))) is True
 
 
-def _words(answer: Hashable) -> str:
-    text = "nil" if answer is None else plain(answer)
+def _words(value: Hashable, show: Callable[[State], str] = plain) -> str:
+    text = "nil" if value is None else show(value)
     return text if len(text) <= 80 else text[:60] + "…" + text[-15:]
-
-
-# To find a right answer, a witness tries answers that the object never gave.  A model need not handle such an answer,
-# and may raise any exception.  The exception proves nothing about the answer, and the witness reports it.
-
-
-_Answer = TypeVar("_Answer")
-
-
-class ModelFailed(RuntimeError):
-    """A function of the model raised an exception.  The message names the model, and for `step` also the operation."""
-
-
-def _reporting(model: Model) -> Model:
-    """Return the same model, but its `step` and `canonical` raise only ModelFailed and OutOfPatience."""
-
-    def step(state: State, operation: Operation) -> object:
-        where = f" on {described(operation)} (index {operation.call})"
-        return _guarded(model, lambda: model.step(state, operation), where)
-
-    def canonical(operations: Sequence[Operation]) -> Callable[[State], State]:
-        assert model.canonical is not None
-        make = model.canonical
-        one_of = _guarded(model, lambda: make(operations))
-        return lambda state: _guarded(model, lambda: one_of(state))
-
-    return replace(model, step=step, canonical=None if model.canonical is None else canonical)
-
-
-def _failures_in_words(failures: Sequence[ModelFailed]) -> str:
-    """One sentence about failures on answers that were tried.  failures: at least one."""
-    more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-    return f"An answer{more} could not be tried in place of the wrong one: {failures[0]}"
-
-
-def _guarded(model: Model, work: Callable[[], _Answer], where: str = "") -> _Answer:
-    try:
-        return work()
-    except OutOfPatience:
-        raise
-    except BadModel as problem:  # names file, line and operation already
-        raise ModelFailed(str(problem)) from problem
-    except Exception as problem:
-        first = (str(problem).splitlines() or [""])[0][:200]
-        words = f"{type(problem).__name__}{f': {first}' if first else ''}"
-        raise ModelFailed(f"the model {model.name} failed{where}: {words}") from problem
 
 
 SEARCHED_MAX = 60
@@ -495,8 +458,7 @@ def longest_order(model: Model, window: Sequence[Operation], states: Sequence[St
 
 def in_words(model: Model, state: State) -> str:
     """A state as a witness shows it."""
-    text = "nil" if state is None else model.show(state)
-    return text if len(text) <= 80 else text[:60] + "…" + text[-15:]
+    return _words(state, model.show)
 
 
 def _given(operations: Sequence[Operation]) -> list[search.RegisterOperation]:
@@ -536,13 +498,33 @@ class Patience:
         self._for_this = min(self._left, self._for_one)
 
     def counted(self, model: Model) -> Model:
-        """Return the same model, whose calls of `step` are counted, and which may raise OutOfPatience."""
+        """Return the same model, whose calls of `step` are counted, and which may raise OutOfPatience.
+
+        Whatever else its code raises becomes a BadModel, if it names neither a file nor an operation.
+        """
+
+        def guarded(call: Callable[..., Any], *given: Any) -> Any:
+            try:
+                return call(*given)
+            except (BadModel, WrongOperation):
+                raise
+            except Exception as problem:
+                last = given[-1]
+                on = f" on {described(last)} (index {last.call})" if isinstance(last, Operation) else ""
+                first = (str(problem).splitlines() or [""])[0][:200]
+                words = f"{type(problem).__name__}{f': {first}' if first else ''}"
+                raise BadModel(f"the model {model.name} failed{on}: {words}") from problem
 
         def step(state: State, operation: Operation) -> object:
             self.spend(1)
-            return model.step(state, operation)
+            return guarded(model.step, state, operation)
 
-        return replace(model, step=step)
+        def canonical(operations: Sequence[Operation]) -> Callable[[State], State]:
+            assert model.canonical is not None
+            one_of = guarded(model.canonical, operations)
+            return lambda state: guarded(one_of, state)
+
+        return replace(model, step=step, canonical=None if model.canonical is None else canonical)
 
     def spend_compiled(self, steps: int) -> None:
         """Count steps of a compiled search.  Raises OutOfPatience."""
@@ -556,7 +538,7 @@ class Patience:
             raise OutOfPatience(f"more than {self._for_one} steps for one explanation")
 
 
-CONFIGURATIONS_OF_THE_PAST_MAX = 2_000
+BUDGET_OF_THE_PAST = Budget(steps=1 << 60, size_bytes=2_000 * SIZE_BYTES_PER_CONFIGURATION)
 """If the search needs more configurations at a moment, the states are unknown from there on."""
 
 SIZE_BYTES_MAX = 500_000_000
@@ -591,27 +573,16 @@ def shortest_rest(
     """
     moments = [at for at in states_at_calls(model, operations) if at[0] <= last_call]
     whole = RestOfHistory((model.init(),), tuple(operations))
-    best, best_at, failed_at = whole, 0, len(moments)
-    back = 1
-    while back < len(moments):
-        at = len(moments) - back
-        rest = _from(model, operations, *moments[at])
+    found: dict[int, RestOfHistory] = {}
+
+    def is_impossible(moments_left: int) -> bool:
+        rest = _from(model, operations, *moments[-moments_left])
         answer = impossible(rest) if len(rest.states) <= STATES_MAX else False
-        if answer is None:
-            return whole
         if answer:
-            best, best_at = rest, at
-            break
-        failed_at = at
-        back *= 2
-    while best_at + 1 < failed_at and best is not whole:
-        at = (best_at + failed_at) // 2
-        rest = _from(model, operations, *moments[at])
-        if len(rest.states) <= STATES_MAX and impossible(rest):
-            best, best_at = rest, at
-        else:
-            failed_at = at
-    return best
+            found[moments_left] = rest
+        return answer is not False  # if it takes too long, a longer rest does so as well
+
+    return found.get(first_that_holds(1, len(moments), is_impossible, times=2), whole)
 
 
 def states_at_calls(model: Model, operations: Sequence[Operation]) -> list[tuple[int, frozenset[State]]]:
@@ -621,47 +592,23 @@ def states_at_calls(model: Model, operations: Sequence[Operation]) -> list[tuple
     operation only when it must, so an operation that is under way and could also happen later may happen later.
     """
     possible = model.canonical(operations) if model.canonical is not None else None
-
-    def after(state: State, operation: Operation) -> object:
-        made = model.step(state, operation)
-        return REFUSED if made is REFUSED or (possible is not None and possible(made) is REFUSED) else made
-
-    events = [(o.call, n, False) for n, o in enumerate(operations)]
-    events += [(o.ret, n, True) for n, o in enumerate(operations) if o.ret is not None]
-    now: set[tuple[State, frozenset[int]]] = {(model.init(), frozenset())}
-    under_way: set[int] = set()
     found: list[tuple[int, frozenset[State]]] = []
     last, size_bytes = frozenset[State](), 0
-    for index, n, is_return in sorted(events):
-        if not is_return:
-            states = frozenset(state for state, _ in now)
-            if states != last:
-                last = states
-                size_bytes += sum(map(sys.getsizeof, states))
-            if size_bytes > SIZE_BYTES_MAX:
-                del found[: len(found) // 2]
-                size_bytes = sum(sys.getsizeof(s) for s in {state for _, states in found for state in states})
-            found.append((index, last))
-            under_way.add(n)
-            continue
-        waiting = [way for way in now if n not in way[1]]
-        following = {(state, done - {n}) for state, done in now if n in done}
-        seen = set(waiting)
-        while waiting:
-            state, done = waiting.pop()
-            for m in under_way - done:
-                made = after(state, operations[m])
-                if made is REFUSED:
-                    continue
-                if m == n:
-                    following.add((made, done))
-                elif (way := (made, done | {m})) not in seen:
-                    seen.add(way)
-                    waiting.append(way)
-            if len(seen) + len(following) > CONFIGURATIONS_OF_THE_PAST_MAX:
-                return found
-        under_way.remove(n)
-        now = following
+
+    def one_of(state: State) -> State:
+        return REFUSED if possible is not None and possible(state) is REFUSED else state
+
+    def note(index: int, states: frozenset[State]) -> None:
+        nonlocal last, size_bytes
+        if states != last:
+            last = states
+            size_bytes += sum(map(sys.getsizeof, states))
+        if size_bytes > SIZE_BYTES_MAX:
+            del found[: len(found) // 2]
+            size_bytes = sum(sys.getsizeof(s) for s in {state for _, states in found for state in states})
+        found.append((index, last))
+
+    plain_search(model, operations, BUDGET_OF_THE_PAST, one_of, note)
     return found
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 from checkers.base.checker import Budget
 from checkers.base.values import with_article
@@ -30,6 +31,29 @@ class Names:
         if operation.f == self.take:
             return (operation.output,)
         return operation.output if isinstance(operation.output, tuple) else ()
+
+
+def step_of(
+    names: Names,
+    put: Callable[[tuple[Any, ...], Any], tuple[Any, ...]] = lambda state, value: (*state, value),
+    at_stake: Collection[Hashable] | None = None,
+) -> Callable[[State, Operation], object]:
+    """Return the step of a container whose state is a tuple; what comes out next stands in front.
+
+    put: the state with a value more.  at_stake: the values to which the container is reduced; None: all.
+    """
+
+    def step(state: State, operation: Operation) -> object:
+        assert isinstance(state, tuple)
+        if operation.f == names.put:
+            return put(state, operation.input) if at_stake is None or operation.input in at_stake else state
+        if not operation.returned:  # if it took another value, it counts here as an operation that never happened
+            return () if operation.f == names.take_all else state[1:]
+        taken = tuple(value for value in names.taken_by(operation) if at_stake is None or value in at_stake)
+        all_taken = operation.f == names.take_all or operation.output is None
+        return state[len(taken) :] if state[: len(taken)] == taken and not (all_taken and state != taken) else REFUSED
+
+    return step
 
 
 def by_value(operations: Sequence[Operation], names: Names) -> tuple[_ByValue, _ByValue]:

@@ -48,7 +48,7 @@ from typing import Final, NamedTuple, TypeVar
 from checkers.base.checker import Budget
 from checkers.models.known_object import CHANGES, SHOWS, ObjectFinding, by_search, searched
 from checkers.models.model import NEVER, REFUSED, Model, Operation, State, WrongOperation, text_of
-from checkers.models.search import cut_at, demand_explanation
+from checkers.models.search import demand_explanation, first_wrong
 from checkers.models.witnesses import Decided, NoOrder
 
 PUT, APPEND, GET = "put", "append", "get"
@@ -102,8 +102,10 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
     if found is None:
         finding = by_search(KV, operations, budget)
     else:
-        violations = () if found else (NoOrder(KV, _first_wrong(operations)),)
-        finding = ObjectFinding(violations, steps=len(operations))
+        finding = ObjectFinding(steps=len(operations))
+        if not found:
+            culprit = first_wrong(operations, lambda cut: has_order(cut, KV) is False)
+            finding = replace(finding, violations=(NoOrder(KV, culprit.ends),))
     if finding.violations and (impossible := from_nowhere(operations)) is not None:
         return replace(finding, violations=(impossible,))
     return finding
@@ -141,13 +143,6 @@ def _is_made_of(text: str, writes: Sequence[Operation]) -> bool:
         if at in ends:
             ends |= {at + length for length in lengths if text[at : at + length] in appended}
     return len(text) in ends
-
-
-def _first_wrong(operations: Sequence[Operation]) -> int:
-    """Index of the first answer up to which there certainly is no order.  operations: they have none."""
-    answers = sorted(o.ret for o in operations if o.ret is not None)
-    at = bisect_left(answers, True, key=lambda index: has_order(cut_at(operations, index), KV) is False)
-    return answers[min(at, len(answers) - 1)]
 
 
 def no_string(operation: Operation) -> str:

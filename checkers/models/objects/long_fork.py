@@ -6,9 +6,7 @@
 A key is written once, so a read shows for each key whether its write had happened.  Of two reads of the same keys, one
 must show every write that the other shows.  If one shows x without y, and the other y without x, no single order of the
 writes explains both.  Snapshot isolation forbids this, and parallel snapshot isolation allows it (Sovran et al. 2011;
-Jepsen's long-fork test).  Without a fork, the reads of the same keys form a chain, so one pass over sorted reads
-decides.  Reads whose keys overlap are decided by a graph, as are writes of several keys: such a
-write must be shown whole or not at all.
+Jepsen's long-fork test).  A write of several keys must be shown whole or not at all.
 
 A read shows only values that were written, and only writes that had been invoked before it returned.  Apart from this,
 real time orders nothing: a read may lack writes that were acknowledged before it.  So if no read shows any write, the
@@ -26,13 +24,16 @@ can make a longer one: x without y, y without z, z without x.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from checkers.base.checker import Budget
+from checkers.kernels.grouping import grouped
+from checkers.kernels.transactions.dependencies import Graph, components
 from checkers.models.known_object import KnownObject, ObjectFinding, ObjectFunction
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
 from checkers.models.witnesses import Decided, real_time
@@ -79,14 +80,8 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
     """Find the first value that nothing wrote, else a fork, else a longer circle.  Raises WrongOperation."""
     writes, reads, reason = _sorted_out(operations)
     counts = {"writes": len(writes), "reads": len(reads)}
-    groups: dict[frozenset[Hashable], list[_Read]] = {}
-    for read in reads:
-        groups.setdefault(read.keys, []).append(read)
-    found = _from_nowhere(reads, writes)
-    for group in groups.values():
-        found = found or _fork(group, writes)
-    found = found or _circle(groups, writes)
-    if found is None and not reason and not any(len(keys) > 1 for keys in groups):
+    found = _from_nowhere(reads, writes) or _circle(reads, writes)
+    if found is None and not reason and not any(len(read.keys) > 1 for read in reads):
         reason = "no read of two keys was answered, so no fork could show"
     if found is None and not reason and not any(read.values and len(read.keys) > 1 for read in reads):
         reason = "every read of several keys showed nil for all of them, so nothing shows the order of the writes"
@@ -169,16 +164,6 @@ def _from_nowhere(reads: Sequence[_Read], writes: _Writes) -> Decided | None:
     return None
 
 
-def _fork(group: Sequence[_Read], writes: _Writes) -> Decided | None:
-    in_order = sorted(group, key=lambda read: len(read.shown))
-    for one, other in pairwise(in_order):
-        if not one.shown <= other.shown:
-            x = min(one.shown - other.shown, key=repr)
-            y = min(other.shown - one.shown, key=repr)
-            return _opposite(one.operation, x, other.operation, y, writes)
-    return None
-
-
 def _opposite(one: Operation, x: Hashable, other: Operation, y: Hashable, writes: _Writes) -> Decided:
     """`one` showed x without y, and `other` showed y without x."""
     first, later = sorted((one, other), key=_answered)
@@ -194,22 +179,17 @@ def _opposite(one: Operation, x: Hashable, other: Operation, y: Hashable, writes
     return _disordered(Decided(LONG_FORK_KIND, words, [first, later], later, right, why, about=(x, y)), writes)
 
 
-def _circle(groups: Mapping[frozenset[Hashable], Sequence[_Read]], writes: _Writes) -> Decided | None:
-    """A circle among reads whose keys overlap, or that showed a part of a write.  Each group alone has no fork."""
+def _circle(reads: Sequence[_Read], writes: _Writes) -> Decided | None:
+    """Return the violation of a circle with few reads; None if an order of the writes explains all of them."""
     write_of = _numbered(writes)
-    events = {keys: frozenset(write_of[key] for key in keys if key in write_of) for keys in groups}
-    alike = overlapping(events.values())
-    joined = {write for write, count in Counter(write_of.values()).items() if count > 1}
-    reads = [read for keys, group in groups.items() if events[keys] in alike or events[keys] & joined for read in group]
-    lacked = [[key for key in read.keys - read.shown if key in write_of] for read in reads]
-    seen = [
-        Seen(frozenset(write_of[key] for key in read.values), frozenset(write_of[key] for key in lacks))
-        for read, lacks in zip(reads, lacked, strict=True)
-    ]
-    links = circle_of(seen)
-    if not links:
+    different: dict[_Seen, _Read] = {}
+    for read in reads:
+        lacked = frozenset(write_of[key] for key in read.keys - read.shown if key in write_of)
+        different.setdefault(_Seen(frozenset(write_of[key] for key in read.values), lacked), read)
+    kept = list(different.values())
+    steps = [_in_keys(link, kept[link.read], write_of) for link in _circle_of(list(different))]
+    if not steps:
         return None
-    steps = [_in_keys(link, reads[link.read], lacked[link.read], write_of) for link in links]
     if len(steps) == 1:
         return _half(*steps[0], writes)
     if len(steps) == 2 and all(a[2] == b[1] for a, b in (steps, steps[::-1])):
@@ -226,12 +206,11 @@ def _numbered(writes: _Writes) -> dict[Hashable, int]:
     return found
 
 
-def _in_keys(
-    link: Link, read: _Read, lacks: Sequence[Hashable], write_of: Mapping[Hashable, int]
-) -> tuple[Operation, Hashable, Hashable]:
+def _in_keys(link: _Link, read: _Read, write_of: Mapping[Hashable, int]) -> tuple[Operation, Hashable, Hashable]:
     """(the read, a key that it showed, a key that it lacked)."""
     shown = min((key for key in read.values if write_of[key] == link.shown), key=repr)
-    return read.operation, shown, min((key for key in lacks if write_of[key] == link.lacked), key=repr)
+    lacked = (key for key in read.keys - read.shown if write_of.get(key) == link.lacked)
+    return read.operation, shown, min(lacked, key=repr)
 
 
 def _half(read: Operation, x: Hashable, y: Hashable, writes: _Writes) -> Decided:
@@ -296,25 +275,18 @@ LONG_FORK = KnownObject(
 )
 
 
-if TYPE_CHECKING:
-    import networkx
-
-MOST_STARTS = 200
+_MOST_STARTS = 200
 """From so many writes of a knot the shortest circle is searched.  Each search takes time linear in the knot's size."""
 
-_Node = tuple[str, int]
-"""("write" or "read", its place)."""
 
-
-class Seen(NamedTuple):
-    """Record of what one read showed of the writes.  shown, lacked: numbers of writes, which may be of any kind of
-    event."""
+class _Seen(NamedTuple):
+    """Record of what one read showed of the writes.  shown, lacked: numbers of writes."""
 
     shown: frozenset[int]
     lacked: frozenset[int]
 
 
-class Link(NamedTuple):
+class _Link(NamedTuple):
     """One read of a circle.  read: its place.  It showed the write `shown` and lacked `lacked`."""
 
     read: int
@@ -322,92 +294,44 @@ class Link(NamedTuple):
     lacked: int
 
 
-def circle_of(reads: Sequence[Seen]) -> list[Link]:
+def _circle_of(reads: Sequence[_Seen]) -> list[_Link]:
     """A circle with few reads, whose `lacked` write is the `shown` one of the next read; [] if an order explains all.
 
-    A circle of one read is a write of which it showed a part only.  Time and space: linear in the sizes of all
-    different reads, and MOST_STARTS times that of one knot.
+    A circle of one read is a write of which it showed a part only.
     """
-    import networkx  # half a second of CPU, which a check of any other object must not pay
-
-    graph = _graph(reads, _out_of_order(reads))
-    knots = [knot for knot in networkx.strongly_connected_components(graph) if len(knot) > 1]
-    if not knots:
+    writes = sorted({write for read in reads for some in read for write in some})
+    node = {write: len(reads) + at for at, write in enumerate(writes)}
+    edges = [(node[write], place) for place, read in enumerate(reads) for write in read.shown]
+    edges += [(place, node[write]) for place, read in enumerate(reads) for write in read.lacked]
+    source, target = np.array(edges, np.int32).reshape(-1, 2).T.copy()
+    first, rows = grouped(source, len(reads) + len(writes))
+    graph = Graph(first, target[rows], np.zeros(len(rows), np.int8))
+    knot_of = components(graph, np.empty(0, np.int32))
+    sizes = np.bincount(knot_of)
+    if not len(sizes) or sizes.max() == 1:
         return []
-    knot = graph.subgraph(min(knots, key=lambda nodes: (len(nodes), min(nodes))))
-    starts = sorted(node for node in knot if node[0] == "write")[:MOST_STARTS]
-    nodes = min((_shortest(knot, start) for start in starts), key=len)
-    return [
-        Link(nodes[place][1], nodes[place - 1][1], nodes[(place + 1) % len(nodes)][1])
-        for place in range(1, len(nodes), 2)
-    ]
+    smallest = int(np.argmin(np.where(sizes > 1, sizes, len(knot_of) + 1)))
+    starts = [n for n in np.flatnonzero(knot_of == smallest).tolist() if n >= len(reads)]
+
+    def following(of: int) -> list[int]:
+        targets: list[int] = graph.target[first[of] : first[of + 1]].tolist()
+        return sorted(n for n in targets if knot_of[n] == smallest)
+
+    nodes = min((_shortest(following, start) for start in starts[:_MOST_STARTS]), key=len)
+    shown = [writes[n - len(reads)] for n in nodes[::2]]
+    return [_Link(read, shown[at], shown[(at + 1) % len(shown)]) for at, read in enumerate(nodes[1::2])]
 
 
-def overlapping(groups: Iterable[frozenset[int]]) -> set[frozenset[int]]:
-    """The groups that share a write with another one.  The others can be decided by themselves."""
-    every = list(groups)
-    owner: dict[int, frozenset[int]] = {}
-    found: set[frozenset[int]] = set()
-    for group in every:
-        for write in group:
-            other = owner.setdefault(write, group)
-            if other is not group:
-                found |= {group, other}
-    return found
-
-
-def _out_of_order(reads: Sequence[Seen]) -> list[int]:
-    """The reads that no order reaches: those of circles, and those that need them first.  One each of equal reads.
-
-    Reads and writes are put in order as long as one is free.  A read is free when all that it showed is in order, and
-    a write when all reads that lack it are in order.
-    """
-    places = list({read: place for place, read in reversed(list(enumerate(reads)))}.values())
-    shown_by: dict[int, list[int]] = defaultdict(list)
-    lacked_by: Counter[int] = Counter()
-    for place in places:
-        for write in reads[place].shown:
-            shown_by[write].append(place)
-        lacked_by.update(reads[place].lacked)
-    missing = {place: len(reads[place].shown) for place in places}
-    free = [place for place in places if not missing[place]]
-    writes = [write for write in shown_by if not lacked_by[write]]
-    while free or writes:
-        if free:
-            place = free.pop()
-            del missing[place]
-            for write in reads[place].lacked:
-                lacked_by[write] -= 1
-                if not lacked_by[write]:
-                    writes.append(write)
-            continue
-        for place in shown_by.get(writes.pop(), ()):
-            missing[place] -= 1
-            if not missing[place]:
-                free.append(place)
-    return list(missing)
-
-
-def _graph(reads: Sequence[Seen], places: Iterable[int]) -> networkx.DiGraph[_Node]:
-    import networkx
-
-    graph: networkx.DiGraph[_Node] = networkx.DiGraph()
-    for place in places:
-        graph.add_edges_from((("write", write), ("read", place)) for write in reads[place].shown)
-        graph.add_edges_from((("read", place), ("write", write)) for write in reads[place].lacked)
-    return graph
-
-
-def _shortest(graph: networkx.DiGraph, start: _Node) -> list[_Node]:
+def _shortest(following: Callable[[int], Sequence[int]], start: int) -> list[int]:
     """The nodes of a shortest cycle through `start`, which begins with it.  There is one, as all lie in one knot."""
-    before: dict[_Node, _Node] = {}
+    before: dict[int, int] = {}
     waiting = deque([start])
     while start not in before:
         node = waiting.popleft()
-        for following in sorted(graph.successors(node)):
-            if following not in before:
-                before[following] = node
-                waiting.append(following)
+        for then in following(node):
+            if then not in before:
+                before[then] = node
+                waiting.append(then)
     nodes = [before[start]]
     while nodes[-1] != start:
         nodes.append(before[nodes[-1]])

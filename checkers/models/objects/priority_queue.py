@@ -26,7 +26,7 @@ from typing import Any
 
 from checkers.base.checker import Budget
 from checkers.models.known_object import CHANGES, SHOWS, KnownObject, ObjectFinding, by_search
-from checkers.models.model import REFUSED, Model, Operation, State, text_of
+from checkers.models.model import Model, Operation, text_of
 from checkers.models.objects.conservation import (
     Names,
     Occurrence,
@@ -34,6 +34,7 @@ from checkers.models.objects.conservation import (
     fewest_that_fill,
     not_conserved,
     repeats,
+    step_of,
     told_apart,
 )
 from checkers.models.witnesses import Decided, NoOrder
@@ -42,18 +43,8 @@ INSERT, EXTRACT = "insert", "extract-min"
 NAMES = Names("priority queue", INSERT, EXTRACT)
 
 
-def step(state: State, operation: Operation) -> object:
-    assert isinstance(state, tuple)
-    if operation.f == INSERT:
-        return tuple(sorted((*state, operation.input)))
-    if not operation.returned:
-        return state[1:]
-    if operation.output is None:
-        return state if not state else REFUSED
-    return state[1:] if state and state[0] == operation.output else REFUSED
-
-
-PRIORITY_QUEUE = Model("priority-queue", init=tuple, step=step)
+_STEP = step_of(NAMES, lambda state, value: tuple(sorted((*state, value))))
+PRIORITY_QUEUE = Model("priority-queue", init=tuple, step=_STEP)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,7 @@ from checkers.models.objects.conservation import (
     no_more_than_were_put,
     not_conserved,
     repeats,
+    step_of,
     told_apart,
 )
 from checkers.models.witnesses import NO_ORDER, SEARCHED_MAX, Decided, NoOrder, real_time
@@ -77,22 +78,7 @@ PUT, TAKE, DRAIN = "enqueue", "dequeue", "drain"
 NAMES = Names("queue", PUT, TAKE, DRAIN)
 
 
-def step(state: State, operation: Operation) -> object:
-    assert isinstance(state, tuple)
-    match operation.f:
-        case "enqueue":
-            return (*state, operation.input)
-        case "dequeue" if not operation.returned:
-            return state[1:]
-        case "dequeue" if operation.output is None:
-            return state if not state else REFUSED
-        case "dequeue":
-            return state[1:] if state and state[0] == operation.output else REFUSED
-        case "drain" if not operation.returned:
-            return ()
-        case "drain":
-            return () if state == (operation.output or ()) else REFUSED
-    raise AssertionError("all operations are known")
+step = step_of(NAMES)
 
 
 def no_drained_list(operation: Operation) -> str:
@@ -151,26 +137,12 @@ def open_dequeues(operations: Sequence[Operation], drain: Operation) -> list[Ope
 
 def seen_through(values: Sequence[Hashable]) -> Model:
     """The model of a queue that is reduced to these values."""
-    at_stake = frozenset(values)
-
-    def only(some: Sequence[Hashable]) -> tuple[Hashable, ...]:
-        return tuple(value for value in some if value in at_stake)
-
-    def seen(state: State, operation: Operation) -> object:
-        assert isinstance(state, tuple)
-        if operation.f == PUT:
-            return (*state, *only([operation.input]))
-        if not operation.returned:  # if it took another value, it counts here as an operation that never happened
-            return state[1:]
-        taken = only(NAMES.taken_by(operation))
-        empty = operation.f == DRAIN or operation.output is None
-        return state[len(taken) :] if state[: len(taken)] == taken and not (empty and state != taken) else REFUSED
 
     def show(state: State) -> str:
         assert isinstance(state, tuple)
         return f"[{', '.join(map(text_of, state))}]"
 
-    return Model("queue", init=tuple, step=seen, show=show)
+    return Model("queue", init=tuple, step=step_of(NAMES, at_stake=frozenset(values)), show=show)
 
 
 def lost_for_certain(

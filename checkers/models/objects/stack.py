@@ -58,7 +58,7 @@ import numpy.typing as npt
 from checkers.base.checker import Budget
 from checkers.kernels.search.nested_stays import deadlines, nest
 from checkers.models.known_object import CHANGES, SHOWS, KnownObject, ObjectFinding, by_search
-from checkers.models.model import NEVER, REFUSED, Model, Operation, State, text_of
+from checkers.models.model import NEVER, Model, Operation, plain, text_of
 from checkers.models.objects.conservation import (
     Names,
     Stuck,
@@ -67,9 +67,10 @@ from checkers.models.objects.conservation import (
     no_more_than_were_put,
     not_conserved,
     repeats,
+    step_of,
     told_apart,
 )
-from checkers.models.search import cut_at, demand_explanation
+from checkers.models.search import demand_explanation, first_wrong
 from checkers.models.witnesses import Decided
 
 PUSH, POP = "push", "pop"
@@ -101,9 +102,9 @@ def decide(operations: Sequence[Operation], model: Model) -> StackOrder:
             demand_explanation(operations, found, STACK)
             return StackOrder(order=found)
         if not history.unanswered or not history.stayed:
-            return StackOrder(violation=_decided(found, operations, model))
+            return StackOrder(violation=_decided(found, model))
     wrong = history.never_nested()
-    return StackOrder() if wrong is None else StackOrder(violation=_decided(wrong, operations, model))
+    return StackOrder() if wrong is None else StackOrder(violation=_decided(wrong, model))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +145,7 @@ class _History:
             return
         urgent = self._most_urgent_first()
         must_leave = [each for each in urgent if each[1] < NEVER]
-        chosen = (_before_its_push_returned, _latest_in_time, _earliest)
-        for leaving, choose in [(some, way) for some in (must_leave, urgent) for way in chosen]:
+        for leaving, way in [(some, way) for some in (must_leave, urgent) for way in range(3)]:
             free = [self._place[o.call] for o in self.unanswered]
             pop_at = dict(zip(free, self.unanswered, strict=True))
             taken: dict[Hashable, Operation] = {}
@@ -153,7 +153,9 @@ class _History:
                 if not free:
                     break
                 assert push.ret is not None
-                taken[push.input] = pop_at[free.pop(choose(free, self._place[push.ret], deadline))]
+                # the last pop that was called before the push returned, the last one in time, or the first one
+                at = (bisect_left(free, self._place[push.ret]) - 1, bisect_left(free, deadline) - 1, 0)[way]
+                taken[push.input] = pop_at[free.pop(max(0, at))]
             yield taken
 
     def nested(self, taken: Mapping[Hashable, Operation]) -> list[Operation] | _Stuck:
@@ -215,11 +217,11 @@ class _History:
             last = self._place[empty.ret or 0] - 1
             if gap > last:
                 left = len(stays) + len(gap_of) - at
-                return self._stuck(stays, staying, pops, (self._place[empty.call], last), left, empty)
+                return self._stuck(stays, staying, (self._place[empty.call], last), left, empty)
         order, first, placed, low, high = nest(stays, self._end + 1)
         if low >= 0:
             rest = np.flatnonzero(~placed)
-            return self._stuck(stays[rest], staying[rest], pops, (low, high - 1), len(rest))
+            return self._stuck(stays[rest], staying[rest], (low, high - 1), len(rest))
         return self._with_the_rest(staying[np.where(order < 0, -1 - order, order)], order, first, gap_of, places, pops)
 
     def _gaps_of_empty(self, stays: Int64) -> list[int]:
@@ -276,7 +278,6 @@ class _History:
         self,
         stays: Int64,
         values: Int64,
-        pops: Sequence[Operation | None],
         gaps: tuple[int, int],
         left: int,
         empty: Operation | None = None,
@@ -303,20 +304,7 @@ def _stuck_at(operations: Sequence[Operation]) -> Stuck | None:
     return None
 
 
-def _before_its_push_returned(free: Sequence[int], returned: int, deadline: int) -> int:
-    """The latest pop without an answer that was called before the push returned, else the earliest one."""
-    return max(0, bisect_left(free, returned) - 1)
-
-
-def _latest_in_time(free: Sequence[int], returned: int, deadline: int) -> int:
-    return max(0, bisect_left(free, deadline) - 1)
-
-
-def _earliest(free: Sequence[int], returned: int, deadline: int) -> int:
-    return 0
-
-
-def _decided(stuck: _Stuck, operations: Sequence[Operation], model: Model) -> Decided:
+def _decided(stuck: _Stuck, model: Model) -> Decided:
     values = [push.input for push in stuck.pushes]
     named = ", ".join(text_of(value) for value in values[:4]) + (", …" if len(values) > 4 else "")
     begins, ends = stuck.indices
@@ -329,40 +317,27 @@ def _decided(stuck: _Stuck, operations: Sequence[Operation], model: Model) -> De
         why.append("The value that was pushed first is then popped last, and none of them can be both")
     why.append("What else the stack holds is left out")
     shown = [*stuck.pushes, *stuck.pops, *([stuck.empty] if stuck.empty is not None else [])]
-    culprit = stuck.empty if stuck.empty is not None else _first_wrong(shown)
+    culprit = stuck.empty if stuck.empty is not None else first_wrong(shown, _has_none)
     right = "an answer of the value that is on top, or nil if there is none"
     kind = "out of order" if stuck.empty is None else "not empty"
     return Decided(kind, words, shown, culprit, right, why, model)
 
 
-def _first_wrong(operations: Sequence[Operation]) -> Operation:
-    """The first answer up to which there certainly is no order.  operations: they have none."""
-    in_order = sorted(operations, key=lambda o: o.call)
-    answers = sorted((o for o in in_order if o.returned), key=lambda o: o.ret or 0)
-
-    def is_wrong(answer: Operation) -> bool:
-        history = _History(cut_at(in_order, answer.ret or 0))
-        found = history.never_nested() if history.unanswered else history.nested({})
-        return isinstance(found, _Stuck)
-
-    return answers[min(bisect_left(answers, True, key=is_wrong), len(answers) - 1)]
+def _has_none(operations: Sequence[Operation]) -> bool:
+    history = _History(operations)
+    return isinstance(history.never_nested() if history.unanswered else history.nested({}), _Stuck)
 
 
 NAMES = Names("stack", PUSH, POP)
 
 
-def step(state: State, operation: Operation) -> object:
-    assert isinstance(state, tuple)
-    if operation.f == PUSH:
-        return (*state, operation.input)
-    if not operation.returned:
-        return state[:-1]
-    if operation.output is None:
-        return state if not state else REFUSED
-    return state[:-1] if state and state[-1] == operation.output else REFUSED
-
-
-STACK = Model("stack", init=tuple, step=step, canonical=no_more_than_were_put(PUSH))
+STACK = Model(
+    "stack",
+    init=tuple,
+    step=step_of(NAMES, lambda state, value: (value, *state)),
+    show=lambda state: plain(state[::-1]) if isinstance(state, tuple) else plain(state),
+    canonical=no_more_than_were_put(PUSH),
+)
 
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
