@@ -40,8 +40,8 @@ exist, and the step is not made.  So the window stays larger, and it is still on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -52,9 +52,18 @@ from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE, O
 from checkers.kernels.registers import antichain
 from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_values import Key
-from checkers.registers.explain_unique_values import UNEXPLAINED, ValueStory, at, span_before, value_of, who
-from checkers.registers.shrink_witness_unique_values import Window, as_searched, as_value, found_impossible, without
-from checkers.sealing.history_rows import Row, read_rows
+from checkers.registers.explain_unique_values import UNEXPLAINED, ValueStory, at, beginning, value_of, who
+from checkers.registers.shrink_witness_unique_values import (
+    Excerpt,
+    Window,
+    as_value,
+    drop_observers,
+    judged_again,
+    part_of,
+    right_answers,
+    value_left,
+    without,
+)
 from checkers.sealing.key_buckets import Bucket
 
 VALUES_MAX = 64
@@ -76,22 +85,6 @@ NO_ORDER = 9
 """`Window.code` of windows made here, unless it is `register.FROM_NOWHERE`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Excerpt:
-    """Some operations of a key and the states they may begin in.
-
-    operations: numbers in the key.  since: the position at which the window begins.
-    carried: operations that were under way then, and need not happen.
-    weakened: each cas of which only the write is counted.
-    """
-
-    operations: Int64
-    starts: tuple[int, ...]
-    since: int = 0
-    carried: frozenset[int] = frozenset()
-    weakened: frozenset[int] = frozenset()
-
-
 def smallest_window(key: Key, positions: int, impossible_at: int, questions: Questions | None = None) -> Window:
     """The smallest window of a key without an order.
 
@@ -104,29 +97,32 @@ def smallest_window(key: Key, positions: int, impossible_at: int, questions: Que
     made = _first_made(key)
     limit = _first_impossible(ask, key, positions, impossible_at + 1, made)
     [culprit] = (int(op) for op in np.flatnonzero(key.ret == limit - 1))
-    everything = _Excerpt(np.flatnonzero(key.call < limit), (NIL,))
+    everything = Excerpt(np.flatnonzero(key.call < limit))
     produced = _values_before(made, limit)
+
+    def impossible(some: Excerpt) -> bool:
+        return _impossible(ask, key, limit, some)
+
     from_nowhere = key.kind[culprit] in (READ, CAS) and int(key.a[culprit]) not in produced
-    excerpt = everything
     if from_nowhere:
-        excerpt = replace(everything, operations=np.array([culprit]))
+        excerpt = Excerpt(np.array([culprit]))
     else:
         excerpt = _cut_past(ask, key, limit, everything, made)
-        excerpt = _drop_observers(ask, key, limit, excerpt, culprit)
-        excerpt = _drop_values(ask, key, limit, excerpt, culprit, produced)
-        excerpt = _drop_observers(ask, key, limit, excerpt, culprit)
-    return Window(
+        excerpt = drop_observers(key, excerpt, culprit, impossible)
+        excerpt = _drop_values(key, excerpt, culprit, produced, impossible)
+        excerpt = drop_observers(key, excerpt, culprit, impossible)
+    tried = produced[: min(VALUES_MAX, max(1, POSITIONS_TRIED // limit))]
+    window = Window(
         code=register.FROM_NOWHERE if from_nowhere else NO_ORDER,
         limit=limit,
         culprit=culprit,
-        operations=tuple(int(op) for op in excerpt.operations),
+        operations=tuple(excerpt.operations.tolist()),
         weakened=excerpt.weakened,
         last_before=_last_before(key, excerpt.since),
         states_before=tuple(as_value(value) for value in excerpt.starts),
-        right=_right_answers(ask, key, limit, culprit, produced),
-        rejudged=_rejudged(key, limit, excerpt),
-        unfinished=ask.ran_out,
+        right=right_answers(key, culprit, tried, lambda k: ask.code(k, limit, (NIL,)) == antichain.LINEARIZABLE),
     )
+    return judged_again(key, replace(window, unfinished=ask.ran_out), "the antichain kernel", excerpt.carried)
 
 
 def _first_impossible(ask: Questions, key: Key, positions: int, certain: int, made: tuple[Int64, Int64]) -> int:
@@ -166,28 +162,11 @@ def _last_before(key: Key, since: int) -> int | None:
     return last if key.ret[last] < since else None
 
 
-def _impossible(ask: Questions, key: Key, limit: int, excerpt: _Excerpt) -> bool:
+def _impossible(ask: Questions, key: Key, limit: int, excerpt: Excerpt) -> bool:
     if ask.ran_out:
         return False
-    chosen, end = _as_key(key, limit, excerpt)
-    return ask.has_no_order(chosen, end, excerpt.starts)
-
-
-def _as_key(key: Key, limit: int, excerpt: _Excerpt) -> tuple[Key, int]:
-    """(the excerpt as a key of its own with new positions, the number of these positions)."""
-    ops = excerpt.operations[key.call[excerpt.operations] < limit]
-    kind, a, b = key.kind[ops].copy(), key.a[ops].copy(), key.b[ops]
-    call, ret = key.call[ops].astype(np.int64), key.ret[ops].astype(np.int64)
-    ret[(ret >= limit) | np.isin(ops, list(excerpt.carried))] = OPEN
-    as_write = np.isin(ops, list(excerpt.weakened))
-    kind[as_write], a[as_write] = WRITE, b[as_write]
-    ends = np.flatnonzero(ret != OPEN)
-    order = np.argsort(np.concatenate([call, ret[ends]]), kind="stable")
-    new = np.empty(len(order), np.int32)
-    new[order] = np.arange(len(order), dtype=np.int32)
-    new_ret = np.full(len(ops), OPEN, np.int32)
-    new_ret[ends] = new[len(ops) :]
-    return Key(kind, a, b, new[: len(ops)], new_ret), len(order)
+    part, points = part_of(key, limit, excerpt)
+    return ask.has_no_order(part, len(points), excerpt.starts)
 
 
 def _first_made(key: Key) -> tuple[Int64, Int64]:
@@ -196,7 +175,7 @@ def _first_made(key: Key) -> tuple[Int64, Int64]:
     nil is among the values, with the position -1.
     """
     makers = (key.kind == WRITE) | (key.kind == CAS)
-    values = np.append(np.where(key.kind == CAS, key.b, key.a)[makers], NIL)
+    values = np.append(value_left(key)[makers], NIL)
     calls = np.append(key.call[makers], -1)
     order = np.argsort(calls, kind="stable")
     found, first = np.unique(values[order], return_index=True)
@@ -209,33 +188,24 @@ def _values_before(made: tuple[Int64, Int64], position: int) -> list[int]:
     return [int(value) for value in values[first < position]]
 
 
-def _cut_past(ask: Questions, key: Key, limit: int, everything: _Excerpt, made: tuple[Int64, Int64]) -> _Excerpt:
+def _cut_past(ask: Questions, key: Key, limit: int, everything: Excerpt, made: tuple[Int64, Int64]) -> Excerpt:
     """The excerpt from the latest moment from which the rest has no order.
 
     Moments are tried from the end backwards in steps that double, and then by halving.
     """
     moments = key.call[everything.operations]
-    best, best_at, failed_at = everything, 0, len(moments)
-    size = 1
-    while size < len(moments):
-        at = len(moments) - size
-        excerpt = _from_moment(ask, key, limit, int(moments[at]), made)
+    found = {len(moments): everything}
+
+    def impossible_since(moments_left: int) -> bool:
+        excerpt = _from_moment(ask, key, limit, int(moments[-moments_left]), made)
         if excerpt is not None:
-            best, best_at = excerpt, at
-            break
-        failed_at = at
-        size *= 2
-    while best_at + 1 < failed_at:
-        at = (best_at + failed_at) // 2
-        excerpt = _from_moment(ask, key, limit, int(moments[at]), made)
-        if excerpt is None:
-            failed_at = at
-        else:
-            best, best_at = excerpt, at
-    return best
+            found[moments_left] = excerpt
+        return excerpt is not None
+
+    return found[first_that_holds(1, len(moments), impossible_since, times=2)]
 
 
-def _from_moment(ask: Questions, key: Key, limit: int, since: int, made: tuple[Int64, Int64]) -> _Excerpt | None:
+def _from_moment(ask: Questions, key: Key, limit: int, since: int, made: tuple[Int64, Int64]) -> Excerpt | None:
     """The excerpt from a position on; None unless it has no order from any state that the past may have led to."""
     excerpt = _since(key, since, limit, made)
     held = list(excerpt.starts)
@@ -250,13 +220,13 @@ def _from_moment(ask: Questions, key: Key, limit: int, since: int, made: tuple[I
     return excerpt
 
 
-def _since(key: Key, since: int, limit: int, made: tuple[Int64, Int64]) -> _Excerpt:
+def _since(key: Key, since: int, limit: int, made: tuple[Int64, Int64]) -> Excerpt:
     """The operations called from a position on, and the mutators that are under way there."""
     mutates = (key.kind == WRITE) | (key.kind == CAS)
     carried = np.flatnonzero((key.call < since) & (key.ret > since) & mutates)
     later = np.flatnonzero((key.call >= since) & (key.call < limit))
     operations = np.sort(np.concatenate([carried, later]))
-    return _Excerpt(operations, tuple(_values_before(made, since)), since, frozenset(carried.tolist()))
+    return Excerpt(operations, tuple(_values_before(made, since)), since, frozenset(carried.tolist()))
 
 
 def _may_hold(ask: Questions, key: Key, since: int, value: int, made: tuple[Int64, Int64]) -> bool:
@@ -264,64 +234,31 @@ def _may_hold(ask: Questions, key: Key, since: int, value: int, made: tuple[Int6
     if ask.ran_out:
         return True
     earlier = max(0, since - PAST_MAX)
-    recent = _since(key, earlier, since, made) if earlier else _Excerpt(np.flatnonzero(key.call < since), (NIL,))
-    past, end = _as_key(key, since, recent)
-    window = Key(
-        np.append(past.kind, np.int8(READ)),
-        np.append(past.a, np.int64(value)),
-        np.append(past.b, np.int64(NIL)),
-        np.append(past.call, np.int32(end)),
-        np.append(past.ret, np.int32(end + 1)),
-    )
-    return not ask.has_no_order(window, end + 2, recent.starts)
-
-
-def _drop_observers(ask: Questions, key: Key, limit: int, excerpt: _Excerpt, culprit: int) -> _Excerpt:
-    """Drop every read and mismatch that is not needed: half of them at a time, then a quarter, down to one by one."""
-    observers = [int(op) for op in excerpt.operations if key.kind[op] in (READ, MISMATCH) and op != culprit]
-    return drop_in_pieces(
-        observers, excerpt, lambda some, rest: _without(rest, set(some)), lambda p: _impossible(ask, key, limit, p)
-    )
+    recent = _since(key, earlier, since, made) if earlier else Excerpt(np.flatnonzero(key.call < since))
+    past, points = part_of(key, since, recent)
+    end = len(points)
+    columns: tuple[Any, ...] = past
+    cells = (READ, value, NIL, end, end + 1)
+    read = (np.append(column, np.array([cell], column.dtype)) for column, cell in zip(columns, cells, strict=True))
+    return not ask.has_no_order(Key._make(read), end + 2, recent.starts)
 
 
 def _drop_values(
-    ask: Questions, key: Key, limit: int, excerpt: _Excerpt, culprit: int, produced: list[int]
-) -> _Excerpt:
+    key: Key, excerpt: Excerpt, culprit: int, produced: list[int], impossible: Callable[[Excerpt], bool]
+) -> Excerpt:
     """Drop every value that is not needed, with all operations that wrote or read it."""
     if (key.kind[excerpt.operations] == MISMATCH).any():
         return excerpt
-    needed = {int(key.a[culprit]), int(key.b[culprit]) if key.kind[culprit] == CAS else int(key.a[culprit])}
+    needed = {int(key.a[culprit]), int(value_left(key, culprit))}
     values = [value for value in produced if value not in needed]
 
-    def without(some: Sequence[int], rest: _Excerpt) -> _Excerpt:
-        gone, weakened = set(), set(rest.weakened)
-        for op in map(int, rest.operations):
-            saw = key.kind[op] == READ or (key.kind[op] == CAS and op not in weakened)
-            made = int(key.b[op]) if key.kind[op] == CAS else int(key.a[op])
-            if (key.kind[op] != READ and made in some) or (key.kind[op] == READ and int(key.a[op]) in some):
-                gone.add(op)
-            elif saw and int(key.a[op]) in some:
-                weakened.add(op)
-        return replace(_without(rest, gone), weakened=frozenset(weakened - gone))
+    def without(some: Sequence[int], rest: Excerpt) -> Excerpt:
+        ops = rest.operations
+        gone = np.isin(value_left(key, ops), some)
+        replaced = ops[~gone & (key.kind[ops] == CAS) & np.isin(key.a[ops], some)]
+        return replace(rest, weakened=rest.weakened | set(replaced.tolist())).without(ops[gone].tolist())
 
-    return drop_in_pieces(values, excerpt, without, lambda smaller: _impossible(ask, key, limit, smaller))
-
-
-def _without(excerpt: _Excerpt, gone: set[int]) -> _Excerpt:
-    left = np.array([op for op in excerpt.operations if int(op) not in gone], np.int64)
-    return replace(excerpt, operations=left, carried=excerpt.carried - gone)
-
-
-def _right_answers(ask: Questions, key: Key, limit: int, culprit: int, produced: list[int]) -> tuple[int | None, ...]:
-    """The values with which the culprit has an order.  At most VALUES_MAX values are tried."""
-    changed = Key(key.kind.copy(), key.a.copy(), key.b, key.call, key.ret)
-    changed.kind[culprit] = READ
-    right = []
-    for value in produced[: min(VALUES_MAX, max(1, POSITIONS_TRIED // limit))]:
-        changed.a[culprit] = value
-        if ask.code(changed, limit, (NIL,)) == antichain.LINEARIZABLE:
-            right.append(as_value(value))
-    return tuple(right)
+    return drop_in_pieces(values, excerpt, without, impossible)
 
 
 def latest_rival(key: Key, limit: int, culprit: int, ask: Questions) -> int | None:
@@ -335,13 +272,6 @@ def latest_rival(key: Key, limit: int, culprit: int, ask: Questions) -> int | No
         if ask.code(without(key, op), limit, (NIL,), whole=True) == antichain.LINEARIZABLE:
             return int(op)
     return None
-
-
-def _rejudged(key: Key, limit: int, excerpt: _Excerpt) -> bool:
-    """Return whether the independent search finds no order either.  Raises Disagreement if it finds one."""
-    called = excerpt.operations[key.call[excerpt.operations] < limit].tolist()
-    operations = as_searched(key, limit, called, excerpt.weakened, excerpt.carried)
-    return found_impossible(operations, [as_value(v) for v in excerpt.starts], "the antichain kernel")
 
 
 STEPS_OF_ONE = 20_000_000
@@ -428,23 +358,16 @@ class RepeatedValueStory(ValueStory):
         assert newest is not None
         return newest
 
-    def answer(self, op: int) -> Row:
-        row = self._places(op)[1]
-        if row not in self._rows:  # an operation that the states before the window replace
-            [self._rows[row]] = read_rows(self.bucket.history, [row])
-        return self._rows[row]
-
     def _makers(self) -> Bools:
         return np.asarray((self.key.kind == WRITE) | (self.key.kind == CAS))
-
-    def _made_by(self) -> Int64:
-        return np.where(self.key.kind == CAS, self.key.b, self.key.a)
 
     def _acknowledged_last(self) -> int | None:
         """The operation that was acknowledged last before the culprit's invoke, of those that produced another value
         than the culprit saw; None if there is none."""
         key, culprit = self.key, self.window.culprit
-        before = np.flatnonzero(self._makers() & (self._made_by() != key.a[culprit]) & (key.ret < key.call[culprit]))
+        before = np.flatnonzero(
+            self._makers() & (value_left(self.key) != key.a[culprit]) & (key.ret < key.call[culprit])
+        )
         return int(before[np.argmax(key.ret[before])]) if len(before) else None
 
     def _answered_elsewhere(self, newest: int) -> bool:
@@ -455,8 +378,8 @@ class RepeatedValueStory(ValueStory):
     def _took_effect(self, newest: int) -> bool:
         """Return whether a read at one node returned the value of this operation, which another node had acknowledged,
         and no other operation explains that answer."""
-        key, made = self.key, self._made_by()
-        value = made[newest]
+        key, made = self.key, value_left(self.key)
+        value, node = made[newest], self.answer(newest)["node"]
         seen = ((key.kind == READ) | (key.kind == CAS)) & (key.a == value)
         seen &= (key.ret != OPEN) & (key.ret > key.call[newest])
         others = self._makers() & (made == value)
@@ -464,29 +387,19 @@ class RepeatedValueStory(ValueStory):
         older = key.ret[others & (key.call < key.call[newest])].max(initial=-1)
         later = key.call[others & (key.call > key.call[newest])].min(initial=OPEN)
         overwritten = self._makers() & (made != value) & (key.call > older)
-        for read in np.flatnonzero(seen & (key.ret < later)):
-            if (overwritten & (key.ret < key.call[read])).any() and self._node_of(int(read)) != self._node_of(newest):
-                return True
-        return False
-
-    def _node_of(self, op: int) -> str | None:
-        node: str | None = read_rows(self.bucket.history, [self._places(op)[1]], ["node"])[0]["node"]
-        return node
+        reads = [int(op) for op in np.flatnonzero(seen & (key.ret < later))]
+        return any((overwritten & (key.ret < key.call[op])).any() and self.answer(op)["node"] != node for op in reads)
 
     def facts(self, kind: str) -> dict[str, Any]:
         if kind != AGAINST_ACKNOWLEDGEMENT:
             return super().facts(kind)
-        answers = [self.answer(self.lost()), self.answer(self.window.culprit)]
-        return {"suspects": [{"node": row["node"], "time_ns": row["time_ns"]} for row in answers]}
+        return {"suspects": [self.accused(self.lost()), self.accused(self.window.culprit)]}
 
     def _read_and_acknowledgement(self) -> str:
         """The beginning of a sentence: the two answers that contradict each other, in order of time."""
-        culprit, lost = self.window.culprit, self.answer(self.lost())
-        later = span_before(lost, self.invoke(culprit), "later")
-        return (
-            f"At {at(lost)} {who(lost)} acknowledged {self.wrote(self.lost())} for {self.name}, and a read that began "
-            f"{later} got {value_of(self.key.a[culprit])} from {who(self.answer(culprit))}"
-        )
+        culprit = self.window.culprit
+        start = self.acknowledged_before_a_read(self.lost(), "and")
+        return f"{start} got {value_of(self.key.a[culprit])} from {who(self.answer(culprit))}"
 
     def summary(self, kind: str) -> str:
         if kind == "lost write":
@@ -522,26 +435,16 @@ class RepeatedValueStory(ValueStory):
         return None
 
     def _both_in_words(self) -> str:
-        assert self.window.rival is not None
-        if (written := self._written_between()) is not None:
-            return self._missing_in_words(written)
-        first, second = self._answered_in_words(self.window.rival), self._answered_in_words(self.window.culprit)
-        return f"{first[0].upper()}{first[1:]}, and {second}: {self._without_either()}"
-
-    def _missing_in_words(self, written: int) -> str:
-        """The summary of two reads of one value, between which another value was acknowledged."""
-        culprit, rival = self.window.culprit, self.window.rival
-        assert rival is not None
-        row, later = self.answer(written), span_before(self.answer(written), self.invoke(culprit), "later")
-        got = value_of(self.key.a[culprit])
+        written, culprit, rival = self._written_between(), self.window.culprit, self.window.rival
+        if written is None or rival is None:
+            return super()._both_in_words()
+        start = self.acknowledged_before_a_read(written, "but")
         return (
-            f"At {at(row)} {who(row)} acknowledged {self.wrote(written)} for {self.name}, but a read that began "
-            f"{later} does not see it: it got {got} from {who(self.answer(culprit))}, as a read "
-            f"before that write had at "
-            f"{at(self.answer(rival))}; {self._without_either()}"
+            f"{start} does not see it: it got {value_of(self.key.a[culprit])} from {who(self.answer(culprit))}, as a "
+            f"read before that write had at {at(self.answer(rival))}; {self._which_is_wrong()}"
         )
 
-    def _without_either(self) -> str:
+    def _which_is_wrong(self) -> str:
         f = "read" if self.key.kind[self.window.culprit] == READ else "cas"
         left_out = f"if the first read or this {f} is left out, all answers so far have an order"
         return f"{left_out}, so the two contradict each other"
@@ -568,7 +471,7 @@ class RepeatedValueStory(ValueStory):
         key, culprit = self.key, self.window.culprit
         if key.kind[culprit] != READ:
             return False
-        made, mutates = self._made_by(), self._makers()
+        made, mutates = value_left(self.key), self._makers()
         producers = np.flatnonzero(mutates & (made == key.a[culprit]) & (key.call < self.window.limit))
         last_ret = int(key.ret[producers].max(initial=-1)) if len(producers) or key.a[culprit] == NIL else None
         if last_ret is None:
@@ -593,8 +496,7 @@ class RepeatedValueStory(ValueStory):
         words = f"In no order of the other operations does {self.name} hold {value} while {culprit} is under way"
         if self.window.rival is None:
             return [words]
-        first = self._answered_in_words(self.window.rival)
-        return [words, f"{first[0].upper()}{first[1:]}: {self._without_either()}"]
+        return [words, f"{beginning(self._answered_in_words(self.window.rival))}: {self._which_is_wrong()}"]
 
     def _either(self) -> list[str]:
         newest, read = self.answer(self.lost()), self.answer(self.window.culprit)

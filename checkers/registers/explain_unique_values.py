@@ -26,7 +26,7 @@ from checkers.base.verdict import Witness
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE, Operations
 from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_values import Key
-from checkers.registers.shrink_witness_unique_values import Window, as_value, producer_of, smallest_window
+from checkers.registers.shrink_witness_unique_values import Window, as_value, producer_of, smallest_window, value_left
 from checkers.sealing.history_rows import Row, read_rows, refused
 from checkers.sealing.key_buckets import Bucket
 
@@ -94,13 +94,16 @@ class ValueStory:
         return self._rows[self._places(op)[0]]
 
     def answer(self, op: int) -> Row:
-        return self._rows[self._places(op)[1]]
+        row = self._places(op)[1]
+        if row not in self._rows:  # an operation outside the window
+            [self._rows[row]] = read_rows(self.bucket.history, [row])
+        return self._rows[row]
 
     def acknowledged(self, op: int) -> bool:
         return bool(self.key.ret[op] < self.window.limit)
 
     def made(self, op: int) -> int | None:
-        return as_value(int(self.key.b[op] if self.key.kind[op] == CAS else self.key.a[op]))
+        return as_value(self.operations_value(op))
 
     def wrote(self, op: int) -> str:
         return _value_of(self.made(op))
@@ -127,16 +130,18 @@ class ValueStory:
     def facts(self, kind: str) -> dict[str, Any]:
         """The facts that only this kind of violation has."""
         if self.window.rival is not None and kind != "lost write":
-            answers = {"rival": self.answer(self.window.rival), "culprit": self.answer(self.window.culprit)}
-            named = {name: {"node": row["node"], "time_ns": row["time_ns"]} for name, row in answers.items()}
+            named = {"rival": self.accused(self.window.rival), "culprit": self.accused(self.window.culprit)}
             wrong = self.wrong_one()
             return {"suspects": list(named.values())} if wrong is None else {"guilty": named[wrong]}
         if kind != "lost write":
             return {}
-        lost = self.answer(self.lost())
-        guilty = {"node": lost["node"], "time_ns": lost["time_ns"]}
         so_far = self.kind_so_far
-        return {"guilty": guilty, "so_far": {"kind": so_far, "summary": self.summary(so_far)}}
+        return {"guilty": self.accused(self.lost()), "so_far": {"kind": so_far, "summary": self.summary(so_far)}}
+
+    def accused(self, op: int) -> dict[str, Any]:
+        """Who gave an answer, and when."""
+        row = self.answer(op)
+        return {"node": row["node"], "time_ns": row["time_ns"]}
 
     def kind(self) -> str:
         if self.window.code == register.FROM_NOWHERE:
@@ -156,8 +161,7 @@ class ValueStory:
     def _confirmed(self, op: int) -> bool:
         """Return whether an answer after the culprit's, from another node, shows the value that this operation left."""
         key, culprit = self.key, self.window.culprit
-        left = key.b[op] if key.kind[op] == CAS else key.a[op]
-        shows = (key.kind != WRITE) & (key.kind != MISMATCH) & (key.ret != OPEN) & (key.a == left)
+        shows = (key.kind != WRITE) & (key.kind != MISMATCH) & (key.ret != OPEN) & (key.a == value_left(key, op))
         later = np.flatnonzero(shows & (key.call > key.ret[culprit]))
         node = self.answer(op)["node"]
         answers = read_rows(self.bucket.history, [self._places(int(each))[1] for each in later], ["node"])
@@ -188,8 +192,7 @@ class ValueStory:
         if not later.any():
             return False
         following = int(np.flatnonzero(later)[np.argmin(key.ret[later])])
-        rows = [self._places(op)[1] for op in (following, self.lost(), culprit)]
-        after, lost, reader = (row["node"] for row in (read_rows(self.bucket.history, [r], ["node"])[0] for r in rows))
+        after, lost, reader = (self.answer(op)["node"] for op in (following, self.lost(), culprit))
         return reader is not None and lost is not None and after == reader != lost
 
     def _read_again(self) -> bool:
@@ -206,16 +209,21 @@ class ValueStory:
         return to_the_end or any(row["node"] == node for row in answers)
 
     def operations_value(self, op: int) -> int:
-        return int(self.key.b[op] if self.key.kind[op] == CAS else self.key.a[op])
+        return int(value_left(self.key, op))
 
     def _lost_in_words(self) -> str:
         """The summary of a lost write.  It blames the node that acknowledged the write."""
-        culprit, lost = self.window.culprit, self.answer(self.lost())
-        invoked, answered = self.invoke(culprit), self.answer(culprit)
-        later, older = span_before(lost, invoked, "later"), value_of(self.key.a[culprit])
+        culprit = self.window.culprit
+        older, answered = value_of(self.key.a[culprit]), self.answer(culprit)
+        start = self.acknowledged_before_a_read(self.lost(), "but no answer ever showed it:")
+        return f"{start} got the older {older} from {who(answered)}"
+
+    def acknowledged_before_a_read(self, op: int, then: str) -> str:
+        """The beginning of a sentence: what was acknowledged before the culprit, which is a read, began."""
+        row = self.answer(op)
+        later = span_before(row, self.invoke(self.window.culprit), "later")
         return (
-            f"At {at(lost)} {who(lost)} acknowledged {self.wrote(self.lost())} for {self.name}, but no answer ever "
-            f"showed it: a read that began {later} got the older {older} from {who(answered)}"
+            f"At {at(row)} {who(row)} acknowledged {self.wrote(op)} for {self.name}, {then} a read that began {later}"
         )
 
     def _answered_in_words(self, op: int) -> str:
@@ -232,17 +240,18 @@ class ValueStory:
         """The summary of two answers that contradict each other, and which of them later answers confirm."""
         rival, culprit = self.window.rival, self.window.culprit
         assert rival is not None
-        first, second = self._answered_in_words(rival), self._answered_in_words(culprit)
-        first = first[0].upper() + first[1:]
+        first, second = beginning(self._answered_in_words(rival)), self._answered_in_words(culprit)
+        return f"{first}, and {second}: {self._which_is_wrong()}"
+
+    def _which_is_wrong(self) -> str:
+        culprit = self.window.culprit
         f = "read" if self.key.kind[culprit] == READ else "cas"
         match self.wrong_one():
             case "rival":
-                ending = f"later answers confirm the {f} at {at(self.answer(culprit))}, so the first read was wrong"
+                return f"later answers confirm the {f} at {at(self.answer(culprit))}, so the first read was wrong"
             case "culprit":
-                ending = f"later answers confirm the first read, so this {f} was wrong"
-            case _:
-                ending = f"the first read or this {f} was wrong, and no other answer shows which"
-        return f"{first}, and {second}: {ending}"
+                return f"later answers confirm the first read, so this {f} was wrong"
+        return f"the first read or this {f} was wrong, and no other answer shows which"
 
     def summary(self, kind: str) -> str:
         if kind == "lost write":
@@ -250,8 +259,7 @@ class ValueStory:
         culprit = self.window.culprit
         if self.window.rival is not None:
             return self._both_in_words()
-        invoked, start = self.invoke(culprit), self._answered_in_words(culprit)
-        start = start[0].upper() + start[1:]
+        invoked, start = self.invoke(culprit), beginning(self._answered_in_words(culprit))
         if kind == "value from nowhere":
             return f"{start}, {self._from_nowhere(culprit)}"
         newest = self._newest_before(culprit)
@@ -378,22 +386,14 @@ class ValueStory:
         return f"{other}, or, if that read was right, {self._expected_of_culprit()}"
 
     def _expected_of_culprit(self) -> str:
-        values = [_value_of(value) for value in self.window.right]
-        listed = " or ".join(values[:4]) + (f" or one of {len(values) - 4} older ones" if len(values) > 4 else "")
-        if self.key.kind[self.window.culprit] == READ:
-            return self._right_answers() if listed else "another answer; the ones that were tried are wrong as well"
+        values, reads = self.window.right, self.key.kind[self.window.culprit] == READ
         if self.key.kind[self.window.culprit] == MISMATCH:
             return "that the cas did match"
+        named = [self._with_its_write(v) if reads and len(values) > 1 else _value_of(v) for v in values[:4]]
+        listed = " or ".join(named) + (f" or one of {len(values) - 4} older ones" if len(values) > 4 else "")
+        if reads:
+            return f"an answer of {listed}" if listed else "another answer; the ones that were tried are wrong as well"
         return "that the cas did not match" + (f": {self.name} held {listed}" if listed else "")
-
-    def _right_answers(self, most: int = 4) -> str:
-        """The value that would have been right; of several each with what is known of its write."""
-        values = self.window.right
-        if len(values) == 1:
-            return f"an answer of {_value_of(values[0])}"
-        shown = [self._with_its_write(value) for value in values[:most]]
-        more = f" or one of {len(values) - most} older ones" if len(values) > most else ""
-        return f"an answer of {' or '.join(shown)}{more}"
 
     def _with_its_write(self, value: int | None) -> str:
         """A value, and whether its write had been acknowledged when the culprit was invoked."""
@@ -420,6 +420,11 @@ class ValueStory:
             }
             for op, letter in self.letters.items()
         ]
+
+
+def beginning(words: str) -> str:
+    """Return words as the beginning of a sentence."""
+    return words[0].upper() + words[1:]
 
 
 def who(row: Row) -> str:

@@ -16,19 +16,17 @@ as much as possible is dropped, in large pieces first.  The independent search j
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from checkers.base import independent_search as search
+from checkers.base.arrays import Int32, Int64
 from checkers.base.shrinking import drop_in_pieces, first_that_holds
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
 from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_values import Key
-
-Ops = npt.NDArray[np.int64]
 
 SEARCHED_MAX = 400
 """The independent search does not judge windows of more operations.  The witness reports this."""
@@ -72,9 +70,29 @@ class Window:
     last_before: int | None
     states_before: tuple[int | None, ...]
     right: tuple[int | None, ...]
-    rejudged: bool
+    rejudged: bool = False
     unfinished: bool = False
     rival: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """Some operations of a key and the states they may begin in.
+
+    operations: numbers in the key.  since: the position at which the window begins.
+    carried: operations that were under way then, and need not happen.
+    weakened: each cas of which only the write is counted.
+    """
+
+    operations: Int64
+    starts: tuple[int, ...] = (NIL,)
+    since: int = 0
+    carried: frozenset[int] = frozenset()
+    weakened: frozenset[int] = frozenset()
+
+    def without(self, gone: Collection[int]) -> Excerpt:
+        left, gone = self.operations[~np.isin(self.operations, list(gone))], frozenset(gone)
+        return replace(self, operations=left, carried=self.carried - gone, weakened=self.weakened - gone)
 
 
 def smallest_window(key: Key, positions: int) -> Window:
@@ -86,29 +104,28 @@ def smallest_window(key: Key, positions: int) -> Window:
     limit = _first_impossible(key, positions, scratch)
     code, left, right = (int(x) for x in register.judge_key(key, limit, scratch))
     [culprit] = (int(op) for op in np.flatnonzero(key.ret == limit - 1))
-    weakened: frozenset[int] = frozenset()
     if code == register.FROM_NOWHERE:
         answers = _right_answers(key, limit, culprit, None)
-        kept = _back_to_nowhere(key, limit, culprit)
-        operations = tuple(int(op) for op in kept)
-        held = answers or (None,)
-        return _rejudged(key, Window(code, limit, culprit, operations, weakened, None, held, answers, rejudged=False))
+        alone = _back_to_nowhere(key, limit, culprit)
+        window = Window(code, limit, culprit, alone, frozenset(), None, answers or (None,), answers)
+        return judged_again(key, window, BY_KERNEL)
     register.assign_blocks(key, limit, scratch)
     answers = _right_answers(key, limit, culprit, scratch.block[: len(key.kind)])
     if code == register.TAKEN_TWICE:
         origin = int(scratch.source[left])
         both = _with_proof(key, limit, left, scratch) | _with_proof(key, limit, right, scratch)
-        kept = np.array(sorted(both | ({origin} if origin >= 0 else set())))
-        weakened = frozenset({origin}) if origin >= 0 and key.kind[origin] == CAS else weakened
+        kept = Excerpt(np.array(sorted(both | ({origin} if origin >= 0 else set()))))
+        if origin >= 0 and key.kind[origin] == CAS:
+            kept = replace(kept, weakened=frozenset({origin}))
     else:
-        kept, weakened = _tighten(key, limit, culprit, code, scratch)
-    rival = _rival_of(key, limit, culprit, kept, scratch)
-    operations = tuple(int(op) for op in kept)
-    window = Window(code, limit, culprit, operations, weakened, None, (None,), answers, rejudged=False, rival=rival)
-    return _rejudged(key, _with_past_cut(key, window))
+        kept = _tighten(key, limit, culprit, code, scratch)
+    rival = _rival_of(key, limit, culprit, kept.operations, scratch)
+    operations = tuple(kept.operations.tolist())
+    window = Window(code, limit, culprit, operations, kept.weakened, None, (None,), answers, rival=rival)
+    return judged_again(key, _with_past_cut(key, window), BY_KERNEL)
 
 
-def _rival_of(key: Key, limit: int, culprit: int, kept: Ops, scratch: register.Scratch) -> int | None:
+def _rival_of(key: Key, limit: int, culprit: int, kept: Int64, scratch: register.Scratch) -> int | None:
     """The one read of the window without which the whole history up to the culprit has an order.
 
     kept: the operations of the window, whose reads are few, because those that it does not need were dropped.
@@ -126,8 +143,12 @@ def _rival_of(key: Key, limit: int, culprit: int, kept: Ops, scratch: register.S
 
 def without(key: Key, op: int) -> Key:
     """Return a key without one of its operations."""
-    others = np.arange(len(key.kind)) != op
-    return Key(key.kind[others], key.a[others], key.b[others], key.call[others], key.ret[others])
+    return Key._make(np.delete(column, op) for column in key)
+
+
+def value_left(key: Key, ops: int | Int64 | slice = slice(None)) -> Int64:
+    """The value that the key holds after an operation: of a read the one that it saw."""
+    return np.where(key.kind[ops] == CAS, key.b[ops], key.a[ops])
 
 
 def _first_impossible(key: Key, positions: int, scratch: register.Scratch) -> int:
@@ -146,7 +167,7 @@ def _first_impossible(key: Key, positions: int, scratch: register.Scratch) -> in
         register.assign_blocks(key, positions, scratch)
         block = scratch.block[: len(key.kind)]
         named = [block[op] if op != register.INITIAL else len(key.kind) for op in (left, right)]
-        small, points = _by_themselves(key, np.flatnonzero(np.isin(block, named)))
+        small, points = part_of(key, positions, Excerpt(np.flatnonzero(np.isin(block, named))))
         if _none_fits(small, len(points)):
             shown = first_that_holds(1, len(points), lambda p: _none_fits(small, p))
             positions = int(points[shown - 1]) + 1
@@ -155,13 +176,17 @@ def _first_impossible(key: Key, positions: int, scratch: register.Scratch) -> in
     return first_that_holds(1, positions, impossible)
 
 
-def _by_themselves(key: Key, kept: Ops) -> tuple[Key, Ops]:
-    """(a key of these operations alone with new positions, the old position of each new one)."""
-    call, ret = key.call[kept], key.ret[kept]
-    points = np.unique(np.concatenate([call, ret[ret != OPEN]]))
-    ret = np.where(ret == OPEN, OPEN, np.searchsorted(points, ret)).astype(np.int32)
-    call = np.searchsorted(points, call).astype(np.int32)
-    return Key(key.kind[kept], key.a[kept], key.b[kept], call, ret), points
+def part_of(key: Key, limit: int, some: Excerpt) -> tuple[Key, Int32]:
+    """(an excerpt as a key of its own with new positions, the old position of each).  limit: where the history ends."""
+    ops = some.operations
+    kind, a, b, call, ret = key.kind[ops], key.a[ops], key.b[ops], key.call[ops], key.ret[ops]
+    ret[(ret >= limit) | np.isin(ops, list(some.carried))] = OPEN
+    as_write = np.isin(ops, list(some.weakened))
+    kind[as_write], a[as_write] = WRITE, b[as_write]
+    ends = ret != OPEN
+    points = np.sort(np.concatenate([call, ret[ends]]))
+    ret[ends] = np.searchsorted(points, ret[ends])
+    return Key(kind, a, b, np.searchsorted(points, call).astype(np.int32), ret), points
 
 
 def _none_fits(key: Key, limit: int) -> bool:
@@ -171,27 +196,22 @@ def _none_fits(key: Key, limit: int) -> bool:
 
 def producer_of(key: Key, value: int, limit: int) -> int:
     """The operation invoked before `limit` that produces a value; -1 if there is none."""
-    produced = np.where(key.kind == CAS, key.b, key.a)
-    found = np.flatnonzero((key.kind != READ) & (produced == value) & (key.call < limit))
+    found = np.flatnonzero((key.kind != READ) & (value_left(key) == value) & (key.call < limit))
     return int(found[0]) if len(found) else -1
 
 
-def _impossible(key: Key, limit: int, kept: Ops, weakened: frozenset[int]) -> bool:
+def _impossible(key: Key, limit: int, some: Excerpt) -> bool:
     """Return whether the kernel finds no order for some operations alone."""
-    part = Key(key.kind[kept], key.a[kept], key.b[kept], key.call[kept], key.ret[kept])
-    for place in np.flatnonzero(np.isin(kept, list(weakened))):
-        part.kind[place] = WRITE
-        part.a[place] = part.b[place]
-    code, _, _ = register.judge_key(part, limit, register.new_scratch(len(kept), limit))
-    return code >= register.FIRST_INVALID
+    part, points = part_of(key, limit, some)
+    return _none_fits(part, len(points))
 
 
-def _back_to_nowhere(key: Key, limit: int, culprit: int) -> Ops:
+def _back_to_nowhere(key: Key, limit: int, culprit: int) -> tuple[int, ...]:
     """The culprit and the chain of cas that its value depends on, back to a value that no operation produces."""
     kept = [culprit]
     while (made_by := producer_of(key, int(key.a[kept[-1]]), limit)) >= 0 and made_by not in kept:
         kept.append(made_by)
-    return np.array(sorted(kept))
+    return tuple(sorted(kept))
 
 
 def _with_proof(key: Key, limit: int, op: int, scratch: register.Scratch) -> set[int]:
@@ -208,7 +228,7 @@ def _with_proof(key: Key, limit: int, op: int, scratch: register.Scratch) -> set
     return proof
 
 
-def _tighten(key: Key, limit: int, culprit: int, code: int, scratch: register.Scratch) -> tuple[Ops, frozenset[int]]:
+def _tighten(key: Key, limit: int, culprit: int, code: int, scratch: register.Scratch) -> Excerpt:
     """The operations of the one or two clashing blocks that the clash needs."""
     n = len(key.kind)
     mine = int(scratch.block[culprit])
@@ -219,25 +239,22 @@ def _tighten(key: Key, limit: int, culprit: int, code: int, scratch: register.Sc
         is_root[mine] = False
         crossing = np.flatnonzero(is_root & (first < last[mine]) & (last > first[mine]))
         roots.append(int(crossing[np.argmax(first[crossing])]))
-    kept = np.flatnonzero(np.isin(scratch.block[:n], roots))
-    weakened: frozenset[int] = frozenset()
+    some = Excerpt(np.flatnonzero(np.isin(scratch.block[:n], roots)))
     size = -1
-    while size != len(kept):
-        size = len(kept)
+    while size != len(some.operations):
+        size = len(some.operations)
         for root in roots:
-            kept, weakened = _shorten_chain(key, limit, kept, weakened, scratch, root)
-        kept = _drop_reads(key, limit, kept, weakened, culprit)
-    return kept, weakened
+            some = _shorten_chain(key, limit, some, scratch, root)
+        some = drop_observers(key, some, culprit, lambda rest: _impossible(key, limit, rest))
+    return some
 
 
-def _shorten_chain(
-    key: Key, limit: int, kept: Ops, weakened: frozenset[int], scratch: register.Scratch, root: int
-) -> tuple[Ops, frozenset[int]]:
+def _shorten_chain(key: Key, limit: int, some: Excerpt, scratch: register.Scratch, root: int) -> Excerpt:
     """Drop as much of the end, then of the beginning of one block's chain as possible."""
-    n = len(key.kind)
+    n, kept = len(key.kind), some.operations
     makers = kept[(key.kind[kept] != READ) & (scratch.block[kept] == root)]
     taker_of = {int(scratch.source[op]): int(op) for op in makers if key.kind[op] == CAS}
-    chain = [int(op) for op in makers if op in weakened] or [root if root < n else register.INITIAL]
+    chain = [int(op) for op in makers if op in some.weakened] or [root if root < n else register.INITIAL]
     while chain[-1] in taker_of:
         chain.append(taker_of[chain[-1]])
     place_of = {op: place for place, op in enumerate(chain)}
@@ -248,27 +265,19 @@ def _shorten_chain(
         ]
     )
 
-    def without_end(length: int) -> Ops:
-        return kept[place < length]
+    def between(start: int, length: int) -> Excerpt:
+        rest = some.without(kept[((place >= 0) & (place < start)) | (place >= length)].tolist())
+        return replace(rest, weakened=rest.weakened | {chain[start]}) if start else rest
 
-    def without_beginning(start: int) -> tuple[Ops, frozenset[int]]:
-        stays = kept[(place == -1) | (place >= start)]
-        return stays, (weakened | {chain[start]} if start else weakened) & frozenset(stays.tolist())
-
-    length = first_that_holds(1, len(chain), lambda x: _impossible(key, limit, without_end(x), weakened))
-    kept, place = without_end(length), place[place < length]
-    dropped_most = first_that_holds(
-        0, length - 1, lambda x: _impossible(key, limit, *without_beginning(length - 1 - x))
-    )
-    return without_beginning(length - 1 - dropped_most)
+    length = first_that_holds(1, len(chain), lambda x: _impossible(key, limit, between(0, x)))
+    most = first_that_holds(0, length - 1, lambda x: _impossible(key, limit, between(length - 1 - x, length)))
+    return between(length - 1 - most, length)
 
 
-def _drop_reads(key: Key, limit: int, kept: Ops, weakened: frozenset[int], culprit: int) -> Ops:
-    """Drop every read that is not needed: half of them at a time, then a quarter, down to one by one."""
-    reads = kept[(key.kind[kept] == READ) & (kept != culprit)].tolist()
-    return drop_in_pieces(
-        reads, kept, lambda piece, rest: np.setdiff1d(rest, piece), lambda rest: _impossible(key, limit, rest, weakened)
-    )
+def drop_observers(key: Key, some: Excerpt, culprit: int, impossible: Callable[[Excerpt], bool]) -> Excerpt:
+    """Drop every read and mismatch that is not needed: half of them at a time, then a quarter, down to one by one."""
+    observers = [op for op in some.operations.tolist() if key.kind[op] in (READ, MISMATCH) and op != culprit]
+    return drop_in_pieces(observers, some, lambda piece, rest: rest.without(piece), impossible)
 
 
 def _with_past_cut(key: Key, window: Window) -> Window:
@@ -286,7 +295,7 @@ def _with_past_cut(key: Key, window: Window) -> Window:
         if (key.ret[before] > cut).any() or (rival is not None and rival in before):
             continue
         states = search.reachable_states(as_searched(key, limit, before, weakened))
-        if not search.linearizable(as_searched(key, limit, after, weakened), states):
+        if _none_found(as_searched(key, limit, after, weakened), states):
             in_order = tuple(sorted(value for value in states if isinstance(value, int)))
             nil = (None,) if None in states else ()
             last = int(before[np.argmax(key.ret[before])])
@@ -297,8 +306,8 @@ def _with_past_cut(key: Key, window: Window) -> Window:
 
 
 def _begins(
-    key: Key, limit: int, culprit: int, kept: Ops, weakened: frozenset[int]
-) -> tuple[tuple[int | None, ...], Ops]:
+    key: Key, limit: int, culprit: int, kept: Int64, weakened: frozenset[int]
+) -> tuple[tuple[int | None, ...], Int64]:
     """(values that the key may have held before a window whose past was not replaced, operations that are needed).
 
     The operations outside the window were dropped, so the kernel's proof starts from nil.  Values are unique, so the
@@ -307,13 +316,8 @@ def _begins(
     """
     states = _held_before(key, kept)
 
-    def impossible(some: Ops) -> bool:
-        try:
-            return not search.linearizable(
-                as_searched(key, limit, some, weakened), states, configurations_max=CONFIGURATIONS_MAX
-            )
-        except search.SearchExhausted:
-            return False
+    def impossible(some: Int64) -> bool:
+        return _none_found(as_searched(key, limit, some, weakened), states) is True
 
     if not impossible(kept):
         return (None,), kept
@@ -321,49 +325,47 @@ def _begins(
     if states != (None,) and observes[kept].any():
         for op in [op for op in kept.tolist() if op != culprit]:
             rest = kept[kept != op]
-            made = key.b[op] if key.kind[op] == CAS else key.a[op]
-            needed = key.kind[op] != READ and ((key.kind[rest] != WRITE) & (key.a[rest] == made)).any()
+            seen = (key.kind[rest] != WRITE) & (key.a[rest] == value_left(key, op))
+            needed = key.kind[op] != READ and seen.any()
             if not needed and impossible(rest):
                 kept = rest
     return states, kept
 
 
-def _held_before(key: Key, kept: Ops) -> tuple[int | None, ...]:
+def _held_before(key: Key, kept: Int64) -> tuple[int | None, ...]:
     """The values that operations outside the window may have left before its first call, nil first."""
     first = int(key.call[kept].min())
     earlier = np.flatnonzero(((key.kind == WRITE) | (key.kind == CAS)) & (key.call < first))
     earlier = earlier[~np.isin(earlier, kept)]
     over = earlier[key.ret[earlier] < first]
     last_call = int(key.call[over].max(initial=-1))
-    left = [op for op in earlier.tolist() if key.ret[op] > last_call]
-    values = {as_value(int(key.b[op] if key.kind[op] == CAS else key.a[op])) for op in left}
+    values = {as_value(value) for value in value_left(key, earlier[key.ret[earlier] > last_call]).tolist()}
     if not len(over):
         values.add(None)
     return ((None,) if None in values else ()) + tuple(sorted(v for v in values if v is not None))
 
 
-def _rejudged(key: Key, window: Window) -> Window:
-    """Return the window, after the independent search has judged it.  Raises search.Disagreement."""
-    operations = as_searched(key, window.limit, window.operations, window.weakened)
-    rejudged = found_impossible(operations, window.states_before, "the register kernel")
-    return replace(window, weakened=window.weakened & frozenset(window.operations), rejudged=rejudged)
+BY_KERNEL = "the register kernel"
 
 
-def found_impossible(
-    operations: Sequence[search.RegisterOperation], states: Sequence[int | None], judged_by: str
-) -> bool:
-    """Return whether the independent search finds no order either; False if the window is too large for it.
+def judged_again(key: Key, window: Window, judged_by: str, carried: frozenset[int] = frozenset()) -> Window:
+    """Return the window after the independent search has judged it, unless it is too large.
 
-    Raises search.Disagreement if it finds one.
+    carried: operations that need not happen.  Raises search.Disagreement if the search finds an order.
     """
-    if len(operations) > SEARCHED_MAX:
-        return False
+    operations = as_searched(key, window.limit, window.operations, window.weakened, carried)
+    again = _none_found(operations, window.states_before) if len(operations) <= SEARCHED_MAX else None
+    if again is False:
+        raise search.Disagreement(f"{judged_by} and the independent search disagree about a window")
+    return replace(window, weakened=window.weakened & frozenset(window.operations), rejudged=again is True)
+
+
+def _none_found(operations: Sequence[search.RegisterOperation], states: Iterable[search.State]) -> bool | None:
+    """Return whether the independent search finds no order; None if it takes too long."""
     try:
-        if search.linearizable(operations, states, _with_mismatch, CONFIGURATIONS_MAX):
-            raise search.Disagreement(f"{judged_by} and the independent search disagree about a window")
+        return not search.linearizable(operations, states, _with_mismatch, CONFIGURATIONS_MAX)
     except search.SearchExhausted:
-        return False
-    return True
+        return None
 
 
 def _with_mismatch(state: search.State, operation: search.RegisterOperation) -> object:
@@ -398,7 +400,21 @@ def as_value(number: int) -> int | None:
     return None if number == NIL else number
 
 
-def _right_answers(key: Key, limit: int, culprit: int, block: npt.NDArray[np.int32] | None) -> tuple[int | None, ...]:
+def right_answers(
+    key: Key, culprit: int, values: Iterable[int], has_order: Callable[[Key], bool]
+) -> tuple[int | None, ...]:
+    """The values of some with which the culprit, as a read, has an order."""
+    changed = key._replace(kind=key.kind.copy(), a=key.a.copy())
+    changed.kind[culprit] = READ
+    right = []
+    for value in values:
+        changed.a[culprit] = value
+        if has_order(changed):
+            right.append(as_value(value))
+    return tuple(right)
+
+
+def _right_answers(key: Key, limit: int, culprit: int, block: Int32 | None) -> tuple[int | None, ...]:
     """The values with which the culprit has an order, the latest first.
 
     block: of every operation, if known.  Then the few operations of the tried values' blocks rule out most values
@@ -406,20 +422,14 @@ def _right_answers(key: Key, limit: int, culprit: int, block: npt.NDArray[np.int
     """
     tried = max(CANDIDATES_MIN, min(CANDIDATES_MAX, CANDIDATE_OPERATIONS_MAX // len(key.kind)))
     makers = np.flatnonzero((key.kind != READ) & (key.call < limit))[-tried:][::-1]
-    values = [int(key.b[op] if key.kind[op] == CAS else key.a[op]) for op in makers] + [NIL]
-    changed = Key(key.kind.copy(), key.a.copy(), key.b, key.call, key.ret)
-    changed.kind[culprit] = READ
     scratch = register.new_scratch(len(key.kind), limit)
     some = None
     if block is not None and (block[makers] >= 0).all():
-        some = np.union1d(np.flatnonzero(np.isin(block, block[makers])), [culprit])
-    right = []
-    for value in values:
-        changed.a[culprit] = value
-        if some is not None:
-            small, points = _by_themselves(changed, some)
-            if _none_fits(small, int(np.searchsorted(points, limit))):
-                continue
-        if register.judge_key(changed, limit, scratch)[0] == register.LINEARIZABLE:
-            right.append(as_value(value))
-    return tuple(right)
+        some = Excerpt(np.union1d(np.flatnonzero(np.isin(block, block[makers])), [culprit]))
+
+    def has_order(changed: Key) -> bool:
+        if some is not None and _impossible(changed, limit, some):
+            return False
+        return bool(register.judge_key(changed, limit, scratch)[0] == register.LINEARIZABLE)
+
+    return right_answers(key, culprit, [*value_left(key, makers).tolist(), NIL], has_order)
