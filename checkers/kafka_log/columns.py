@@ -256,14 +256,14 @@ def _history(
     has_payload = np.asarray(payloads.is_valid().combine_chunks().to_numpy(zero_copy_only=False))
     answered = (pairs.ended >= 0) & has_payload[pairs.ended]
     texts = (new_texts(), new_texts())
-    shown = _read(pairs, f, payloads, np.where(answered, pairs.ended, pairs.invoked), answered, texts)
+    shown = _read(f, payloads, np.where(answered, pairs.ended, pairs.invoked), answered, texts)
     if shown is not None:
         rows, (keys, messages) = shown
         names = [text.decode() for text in _Texts(keys)]
         values = _Texts(messages)
         key_of = messages.within[: len(values)].copy()
         asked = np.where(answered & has_payload[pairs.invoked], pairs.invoked, -1)
-        invokes = _read(pairs, f, payloads, asked, np.zeros(len(answered), np.bool_), (keys, messages))
+        invokes = _read(f, payloads, asked, np.zeros(len(answered), np.bool_), (keys, messages))
         compared = (asked >= 0) & (pairs.status == Type.OK) & (f < ASSIGN)
         if invokes is not None and kafka_payloads.agree(invokes[0], rows, compared):
             columns = _columns(pairs, f, rows, key_of)
@@ -274,7 +274,6 @@ def _history(
 
 
 def _read(
-    pairs: Pairs,
     f: npt.NDArray[np.int8],
     payloads: pa.ChunkedArray,
     row_of: Int64,

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -62,26 +62,6 @@ _EXCUSED = {kinds.EXCUSED_POLL_SKIP: kinds.POLL_SKIP, kinds.EXCUSED_NONMONOTONIC
 """Anomalies of consumers that subscribed -> what they are where nothing excuses them."""
 ALLOWED_WITH_WW = frozenset("G1c" + v for v in VARIANTS)
 
-ANOMALIES = (
-    "unsent-read",
-    "G1a",
-    "lost-write",
-    "inconsistent-offsets",
-    "duplicate",
-    "precommitted-read",
-    "int-poll-skip",
-    "int-nonmonotonic-poll",
-    "poll-skip",
-    "nonmonotonic-poll",
-    "nonmonotonic-send",
-    "unseen",
-    "int-send-skip",
-    "int-nonmonotonic-send",
-    *("G0" + v for v in VARIANTS),
-    *("G1c" + v for v in VARIANTS),
-)
-"""The names of all anomalies, worst first."""
-
 _STEPS_PER_ROW = 5
 _BYTES_PER_ROW = 120
 """Memory per operation, send or polled message (measured, rounded up)."""
@@ -96,45 +76,42 @@ def allowed_anomalies(*, subscribed: bool, ww_dependencies: bool) -> frozenset[s
     return allowed
 
 
-def judge_kafka_log(
-    events: Sequence[Event],
-    budget: Budget = Budget(),  # noqa: B008 (frozen)
-    *,
-    subscribed: bool | None = None,
-    ww_dependencies: bool = False,
-    allow: Collection[str] | None = None,
-    read_to_end: bool = False,
-) -> Verdict:
-    """Judge a history of sends, polls and transactions of both.
+class Options(TypedDict, total=False):
+    """What counts.
 
     subscribed: whether all consumers shared partitions by subscription; None: the history decides, process by process.
     ww_dependencies: let the order of messages order their senders, for every cycle.  Then a G1c proves nothing.
     Cycles of writes alone (G0) are searched if they count.
     allow: names of anomalies that do not count; None: those of `allowed_anomalies`.
     read_to_end: whether consumers read every partition to its end after the last send.
+    """
+
+    subscribed: bool | None
+    ww_dependencies: bool
+    allow: Collection[str] | None
+    read_to_end: bool
+
+
+def judge_kafka_log(
+    events: Sequence[Event],
+    budget: Budget = Budget(),  # noqa: B008 (frozen)
+    **options: Unpack[Options],
+) -> Verdict:
+    """Judge a history of sends, polls and transactions of both.
+
     `details`: {"anomalies": {name: how often}, "allowed": [names found that do not count], "allowed_set": [...]}.
     Raises MalformedHistory if a payload has not the form that `read.py` describes.
     """
-    return judge_history(
-        from_events(events),
-        budget,
-        subscribed=subscribed,
-        ww_dependencies=ww_dependencies,
-        allow=allow,
-        read_to_end=read_to_end,
-    )
+    return judge_history(from_events(events), budget, **options)
 
 
 def judge_history(
     history: KafkaHistory,
     budget: Budget = Budget(),  # noqa: B008 (frozen)
-    *,
-    subscribed: bool | None = None,
-    ww_dependencies: bool = False,
-    allow: Collection[str] | None = None,
-    read_to_end: bool = False,
+    **options: Unpack[Options],
 ) -> Verdict:
     """Act like `judge_kafka_log`, for a history that was already read."""
+    subscribed, ww_dependencies, allow = options.get("subscribed"), options.get("ww_dependencies"), options.get("allow")
     columns = history.columns
     looked_at = {
         "operations": int((columns.f < kinds.ASSIGN).sum()),
@@ -154,17 +131,17 @@ def judge_history(
         return Verdict(Validity.UNKNOWN, looked_at, reason)
     if twice := _sent_twice(history):
         return Verdict(Validity.UNKNOWN, looked_at, f"{twice}, so the sender of a message is not certain")
-    allowed = allowed_anomalies(subscribed=bool(subscribed), ww_dependencies=ww_dependencies)
+    allowed = allowed_anomalies(subscribed=bool(subscribed), ww_dependencies=bool(ww_dependencies))
     allowed = allowed if allow is None else frozenset(allow)
     seen, found = _look(history)
     excused = _excused(found, by_process=subscribed is None and allow is None)
-    cycles = search(seen, ww_dependencies, budget.steps - needed_steps)
+    cycles = search(seen, bool(ww_dependencies), budget.steps - needed_steps)
     if not ww_dependencies and not allowed >= CYCLES_OF_WRITES:
         cycles = _with_cycles_of_writes(cycles, search(seen, True, budget.steps - needed_steps))
     counts = {name: int(found.times[kind]) for kind, name in KIND_NAMES.items() if found.times[kind]}
     counts |= {cycle.name: cycle.times for cycle in cycles.cycles}
     names = sorted({*counts, *excused}, key=ANOMALIES.index)
-    open_ends = not read_to_end and "unseen" not in allowed
+    open_ends = not options.get("read_to_end") and "unseen" not in allowed
     counted = [name for name in counts if name not in allowed and not (name == "unseen" and open_ends)]
     counted.sort(key=ANOMALIES.index)
     details = {
@@ -246,7 +223,7 @@ def _sent_twice(history: KafkaHistory) -> str:
 
 
 def judge(part: Part, budget: Budget) -> Verdict:
-    """Judge one history.  params: those of `checker_of`."""
+    """Judge one history.  params: Options."""
     whole = replace(budget, steps=budget.steps * SHARES, size_bytes=budget.size_bytes * SHARES)
     if (reason := over_budget(part, whole, COLUMNS)) is not None:
         return Verdict(Validity.UNKNOWN, {"files": len(part.paths)}, reason)
@@ -262,72 +239,26 @@ def combine(run: StoredRun, findings: Sequence[Verdict]) -> Verdict:
     return findings[0]
 
 
-def checker_of(
-    name: str = "kafka",
-    *,
-    subscribed: bool | None = None,
-    ww_dependencies: bool = False,
-    allow: Collection[str] | None = None,
-    read_to_end: bool = False,
-) -> Checker:
-    """Make a checker of Kafka's logs; the parameters are those of `judge_kafka_log`."""
-    params = {
-        "subscribed": subscribed,
-        "ww_dependencies": ww_dependencies,
-        "allow": None if allow is None else tuple(sorted(allow)),
-        "read_to_end": read_to_end,
-    }
-
+def _checker(name: str, title: str, **params: bool) -> Checker:
     def split(run: StoredRun) -> list[Part]:
         return [Part((str(run.history),), params)]
 
     question = "Did every acknowledged message stay in its log, and was each log read in order and once?"
     needs: frozenset[Need] = frozenset({"history", "model"})
-    title = "Kafka's logs, read to their ends" if read_to_end else "Kafka's logs"
     return Checker(name, title, question, split, judge, combine, needs)
 
 
-KAFKA = checker_of()
+KAFKA = _checker("kafka", "Kafka's logs")
 
-KAFKA_READ_TO_END = checker_of("kafka-read-to-end", read_to_end=True)
+KAFKA_READ_TO_END = _checker("kafka-read-to-end", "Kafka's logs, read to their ends", read_to_end=True)
 """For workloads that read every partition to its end after the last send: a message that is never polled is lost."""
 
-
-KIND_NAMES: dict[int, str] = {
-    kinds.UNSENT_READ: "unsent-read",
-    kinds.ABORTED_READ: "G1a",
-    kinds.LOST_WRITE: "lost-write",
-    kinds.INCONSISTENT_OFFSETS: "inconsistent-offsets",
-    kinds.DUPLICATE: "duplicate",
-    kinds.PRECOMMITTED_READ: "precommitted-read",
-    kinds.INT_POLL_SKIP: "int-poll-skip",
-    kinds.INT_NONMONOTONIC_POLL: "int-nonmonotonic-poll",
-    kinds.POLL_SKIP: "poll-skip",
-    kinds.NONMONOTONIC_POLL: "nonmonotonic-poll",
-    kinds.NONMONOTONIC_SEND: "nonmonotonic-send",
-    kinds.UNSEEN: "unseen",
-    kinds.INT_NONMONOTONIC_SEND: "int-nonmonotonic-send",
-    kinds.INT_SEND_SKIP: "int-send-skip",
-}
-
-RIGHT: dict[str, str] = {
-    "unsent-read": "only messages that were sent",
-    "G1a": "no message of a send that failed",
-    "lost-write": "that an acknowledged message stays at its offset, and is polled before any message behind it",
-    "inconsistent-offsets": "one value at each offset, for ever",
-    "duplicate": "one offset for a message that was sent once",
-    "precommitted-read": "that a transaction polls its own messages after it committed, if at all",
-    "int-poll-skip": "the messages of a log one after another, none left out",
-    "int-nonmonotonic-poll": "the messages of a log in the order of their offsets",
-    "poll-skip": "that a consumer goes on where it had stopped",
-    "nonmonotonic-poll": "that a consumer goes on behind where it had stopped",
-    "nonmonotonic-send": "later offsets for messages that are sent later",
-    "unseen": "that every acknowledged message is polled in the end",
-    "int-nonmonotonic-send": "later offsets for the later messages of a transaction",
-    "int-send-skip": "the messages of a transaction one after another",
-}
-"""The correct behaviour, per anomaly; all cycles share one sentence."""
-
+_STAYS = "that an acknowledged message stays at its offset, and is polled before any message behind it"
+_POLLED_LATER = "that a transaction polls its own messages after it committed, if at all"
+_NONE_LEFT_OUT = "the messages of a log one after another, none left out"
+_BY_OFFSET = "the messages of a log in the order of their offsets"
+_GOES_ON = "that a consumer goes on behind where it had stopped"
+_LATER = "later offsets for the later messages of a transaction"
 _CYCLE_RIGHT = "an order in which each comes after all that it depends on; there is none"
 _SHOWN_MAX = 5
 
@@ -494,23 +425,32 @@ def _both(o: int, next_o: int) -> list[int]:
     return [o, next_o] if next_o >= 0 else [o]
 
 
-_WORDS: dict[int, Callable[[SeenLog, int, int, int, int], Explained]] = {
-    kinds.UNSENT_READ: _unsent,
-    kinds.ABORTED_READ: _aborted,
-    kinds.LOST_WRITE: _lost,
-    kinds.INCONSISTENT_OFFSETS: _inconsistent,
-    kinds.DUPLICATE: _duplicate,
-    kinds.PRECOMMITTED_READ: _precommitted,
-    kinds.INT_POLL_SKIP: _skipped("polled"),
-    kinds.INT_NONMONOTONIC_POLL: _backwards("polled"),
-    kinds.POLL_SKIP: _skipped("polled"),
-    kinds.NONMONOTONIC_POLL: _backwards("polled"),
-    kinds.NONMONOTONIC_SEND: _sent_behind,
-    kinds.UNSEEN: _unseen,
-    kinds.INT_NONMONOTONIC_SEND: _backwards("sent"),
-    kinds.INT_SEND_SKIP: _skipped("sent"),
-}
+_Words = Callable[[SeenLog, int, int, int, int], Explained]
 
+_TABLE: tuple[tuple[int, str, _Words, str], ...] = (
+    (kinds.UNSENT_READ, "unsent-read", _unsent, "only messages that were sent"),
+    (kinds.ABORTED_READ, "G1a", _aborted, "no message of a send that failed"),
+    (kinds.LOST_WRITE, "lost-write", _lost, _STAYS),
+    (kinds.INCONSISTENT_OFFSETS, "inconsistent-offsets", _inconsistent, "one value at each offset, for ever"),
+    (kinds.DUPLICATE, "duplicate", _duplicate, "one offset for a message that was sent once"),
+    (kinds.PRECOMMITTED_READ, "precommitted-read", _precommitted, _POLLED_LATER),
+    (kinds.INT_POLL_SKIP, "int-poll-skip", _skipped("polled"), _NONE_LEFT_OUT),
+    (kinds.INT_NONMONOTONIC_POLL, "int-nonmonotonic-poll", _backwards("polled"), _BY_OFFSET),
+    (kinds.POLL_SKIP, "poll-skip", _skipped("polled"), "that a consumer goes on where it had stopped"),
+    (kinds.NONMONOTONIC_POLL, "nonmonotonic-poll", _backwards("polled"), _GOES_ON),
+    (kinds.NONMONOTONIC_SEND, "nonmonotonic-send", _sent_behind, "later offsets for messages that are sent later"),
+    (kinds.UNSEEN, "unseen", _unseen, "that every acknowledged message is polled in the end"),
+    (kinds.INT_SEND_SKIP, "int-send-skip", _skipped("sent"), "the messages of a transaction one after another"),
+    (kinds.INT_NONMONOTONIC_SEND, "int-nonmonotonic-send", _backwards("sent"), _LATER),
+)
+"""Anomalies but cycles, worst first: number of the kernel, name, words, and the correct behaviour."""
+
+RIGHT = {name: right for _, name, _, right in _TABLE}
+KIND_NAMES = {kind: name for kind, name, _, _ in _TABLE}
+_WORDS = {kind: words for kind, _, words, _ in _TABLE}
+
+ANOMALIES = (*RIGHT, *("G0" + v for v in VARIANTS), *("G1c" + v for v in VARIANTS))
+"""The names of all anomalies, worst first."""
 
 _KINDS = {WW: "ww", WR: "wr", PROCESS: "process", REALTIME: "realtime"}
 
