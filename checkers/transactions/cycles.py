@@ -226,11 +226,12 @@ class _Search:
         of_one_state = nodes + (self._txn_count if beyond == PROCESS else 0)
         places = states * of_one_state
         return Room(
+            of_one_state,
             np.zeros(places, np.int32),
             np.empty(places, np.int32),
             np.empty(places, np.int32),
-            np.empty(of_one_state, np.int32),
-            np.empty(of_one_state, np.int32),
+            np.empty((2, places), np.int32),
+            np.zeros(2, np.int64),
             np.zeros(nodes, np.int32),
         )
 

@@ -47,7 +47,7 @@ BY_PROCESS, BY_REALTIME, ALONG = -1, -2, -3
 """Ways to reach a place without an edge: at the beginning of a step, or along the chain of a process."""
 
 NOTHING, OUT_OF_BUDGET = -1, -2
-"""Stand for the place that closes a cycle: there is none, or steps or room ran out."""
+"""Stand for the place that closes a cycle: there is none, or steps ran out."""
 
 
 class CycleQuestion(NamedTuple):
@@ -79,15 +79,17 @@ class Ranking(NamedTuple):
 class Room(NamedTuple):
     """Memory of searches.  A step touches at most 20 bytes, so most of it is never touched.
 
-    visited (zero at first), came_by, came_from: per place.  level, next_level: room for the places of one state; a
-    search that needs more remains unfinished.  marks: per node, zero at first.
+    places: of one state.  visited (zero at first), came_by, came_from: per place.
+    levels: int32, the places of two levels in turn.  counts: int64, how many they are.
+    marks: per node, zero at first.
     """
 
+    places: int
     visited: Int32
     came_by: Int32
     came_from: Int32
-    level: Int32
-    next_level: Int32
+    levels: Int32
+    counts: Int64
     marks: Int32
 
 
@@ -131,102 +133,103 @@ class Horizon(NamedTuple):
     pointer: Int64
 
 
+class Search(NamedTuple):
+    """What is searched, for which cycles, and what was reached."""
+
+    ground: Ground
+    question: CycleQuestion
+    errand: Errand
+    horizon: Horizon
+
+
 @inner_kernel
-def search_by_levels(
-    ground: Ground, question: CycleQuestion, errand: Errand, horizon: Horizon, steps_max: int
-) -> tuple[int, int, int]:
+def search_by_levels(search: Search, steps_max: int) -> tuple[int, int, int]:
     """Return (place that closes the cycle or NOTHING or OUT_OF_BUDGET, length of the cycle, steps)."""
-    room = ground.room
+    ground, question, horizon = search.ground, search.question, search.horizon
+    counts = ground.room.counts
     jumps = question.beyond == REALTIME
     if jumps:
-        end = _end_of_window(ground.txns, ground.ranking, errand.high)
+        end = _end_of_window(ground.txns, ground.ranking, search.errand.high)
         for s in range(question.state_count):
             horizon.first_end[s], horizon.holder[s], horizon.pointer[s] = NEVER, -1, end
-    place = int(begin(question.rule, errand.first_kind)) * len(room.level) + errand.home
-    room.visited[place] = errand.stamp
-    room.came_by[place] = 0
-    room.came_from[place] = -1
-    level, next_level = room.level, room.next_level
-    level[0] = place
-    size, length, steps = 1, 1, 0
-    while size > 0:
-        closed, next_size, taken = _leave_level(ground, question, errand, horizon, level, size, next_level)
+    home = int(begin(question.rule, search.errand.first_kind)) * ground.room.places + search.errand.home
+    here, length, steps = 0, 1, 0
+    counts[here] = 0
+    _visit(search, home, 0, -1, here)
+    while counts[here] > 0:
+        counts[1 - here] = 0
+        closed, taken = _leave_level(search, here)
         steps += taken
         if jumps and closed == NOTHING:
-            closed, next_size, taken = _jump(ground, question, errand, horizon, next_level, next_size)
+            closed, taken = _jump(search, 1 - here)
             steps += taken
         if closed != NOTHING:
             return closed, length + 1, steps
         if steps > steps_max:
             return OUT_OF_BUDGET, 0, steps
-        level, next_level = next_level, level
-        size = next_size
+        here = 1 - here
         length += 1
     return NOTHING, 0, steps
 
 
 @inner_kernel
-def _leave_level(
-    ground: Ground,
-    question: CycleQuestion,
-    errand: Errand,
-    horizon: Horizon,
-    level: Int32,
-    size: int,
-    next_level: Int32,
-) -> tuple[int, int, int]:
-    """Continue by edges and chains from the places of a level; groups and chains add further places to the same level.
-
-    Returns (place that closes the cycle, or NOTHING or OUT_OF_BUDGET; size of the next level; steps).
-    """
-    places = len(ground.room.level)
-    txn_count, node_count = ground.txns.status.shape[0], ground.graph.first.shape[0] - 1
-    next_size = steps = 0
-    j = 0
-    while j < size:
-        if size == places or next_size == places:
-            return OUT_OF_BUDGET, next_size, steps
-        place = int(level[j])
-        j += 1
-        node = place % places
-        if node >= node_count:
-            closed, size, next_size, looked_at = _along_chain(
-                ground, question, errand, place, level, size, next_level, next_size
-            )
-        else:
-            closed, size, next_size, looked_at = _by_edges(
-                ground, question, errand, place, level, size, next_level, next_size
-            )
-        steps += looked_at
-        if closed != NOTHING:
-            return closed, next_size, steps
-        if node >= txn_count:
-            continue
-        if size == places or next_size == places:
-            return OUT_OF_BUDGET, next_size, steps
-        state = place // places
-        if question.beyond == PROCESS:
-            then = step(question.rule, state, PROCESS)
-            size = _beside_next(ground, question, errand, place, node, then, BY_PROCESS, level, size)
-        elif question.beyond == REALTIME and state < question.state_count:
-            _note_end(ground, horizon, place, node, state)
-    return NOTHING, next_size, steps
+def _visit(search: Search, place: int, way: int, came_from: int, level: int) -> bool:
+    """Add a place to a level; returns False if the search has visited it before."""
+    room, stamp = search.ground.room, search.errand.stamp
+    if room.visited[place] == stamp:
+        return False
+    room.visited[place], room.came_by[place], room.came_from[place] = stamp, way, came_from
+    room.levels[level, room.counts[level]] = place
+    room.counts[level] += 1
+    return True
 
 
 @inner_kernel
-def _by_edges(
-    ground: Ground,
-    question: CycleQuestion,
-    errand: Errand,
-    place: int,
-    level: Int32,
-    size: int,
-    next_level: Int32,
-    next_size: int,
-) -> tuple[int, int, int, int]:
-    """Visit the targets of the edges of a transaction or group.  Returns (closed, size, next_size, edges seen)."""
-    graph, rank, room = ground.graph, ground.ranking.rank, ground.room
-    places, txn_count = len(room.level), ground.txns.status.shape[0]
+def _closes(search: Search, t: int, state: int) -> bool:
+    """Return whether a path that reaches transaction t in this state is a cycle."""
+    errand = search.errand
+    marked = search.ground.room.marks[t] == errand.target_stamp
+    return bool(marked and fulfils(search.question.rule, state, errand.first_kind))
+
+
+@inner_kernel
+def _leave_level(search: Search, level: int) -> tuple[int, int]:
+    """Continue by edges and chains from the places of a level; groups and chains add further places to the same level.
+
+    Returns (place that closes the cycle, or NOTHING; steps).
+    """
+    ground, question, horizon = search.ground, search.question, search.horizon
+    places, room = ground.room.places, ground.room
+    txn_count, node_count = ground.txns.status.shape[0], ground.graph.first.shape[0] - 1
+    j = steps = 0
+    while j < room.counts[level]:
+        place = int(room.levels[level, j])
+        j += 1
+        node, state = place % places, place // places
+        if node >= node_count:
+            closed, looked_at = _along_chain(search, place, level)
+        else:
+            closed, looked_at = _by_edges(search, place, level)
+        steps += looked_at
+        if closed != NOTHING:
+            return closed, steps
+        if node >= txn_count:
+            continue
+        if question.beyond == PROCESS:
+            _beside_next(search, place, node, step(question.rule, state, PROCESS), BY_PROCESS, level)
+            continue
+        ended = ground.txns.completed[node]
+        if question.beyond == REALTIME and state < question.state_count and ended < horizon.first_end[state]:
+            horizon.first_end[state], horizon.holder[state] = ended, place
+    return NOTHING, steps
+
+
+@inner_kernel
+def _by_edges(search: Search, place: int, level: int) -> tuple[int, int]:
+    """Visit the targets of the edges of a transaction or group.  Returns (closed, edges seen)."""
+    ground, question, errand = search.ground, search.question, search.errand
+    graph, rank, places = ground.graph, ground.ranking.rank, ground.room.places
+    txn_count = ground.txns.status.shape[0]
     node, state = place % places, place // places
     base = 0
     if state >= question.state_count:  # the path has used real time
@@ -237,8 +240,6 @@ def _by_edges(
         kind, target = graph.kind[e], graph.target[e]
         if kind & question.kinds == 0 or target == errand.home:
             continue
-        if size == places or next_size == places:
-            return OUT_OF_BUDGET, size, next_size, e + 1 - begins
         outside = rank[target] < errand.low or rank[target] > errand.high
         if target < txn_count and (outside or (question.only_ok and ground.txns.status[target] != OK)):
             continue
@@ -246,116 +247,66 @@ def _by_edges(
         if then < 0:
             continue
         other = then * places + base + target
-        if room.visited[other] == errand.stamp:
-            continue
-        room.visited[other], room.came_by[other], room.came_from[other] = errand.stamp, e, place
-        if target < txn_count:
-            if room.marks[target] == errand.target_stamp and fulfils(question.rule, then, errand.first_kind):
-                return other, size, next_size, e + 1 - begins
-            next_level[next_size] = other
-            next_size += 1
-        else:
-            level[size] = other
-            size += 1
-    return NOTHING, size, next_size, ends - begins
+        new = _visit(search, other, e, place, 1 - level if target < txn_count else level)
+        if new and target < txn_count and _closes(search, target, then):
+            return other, e + 1 - begins
+    return NOTHING, ends - begins
 
 
 @inner_kernel
-def _along_chain(
-    ground: Ground,
-    question: CycleQuestion,
-    errand: Errand,
-    place: int,
-    level: Int32,
-    size: int,
-    next_level: Int32,
-    next_size: int,
-) -> tuple[int, int, int, int]:
+def _along_chain(search: Search, place: int, level: int) -> tuple[int, int]:
     """From a node of a chain, visit its transaction and the next node.  Returns the same values as `_by_edges`."""
-    room, places = ground.room, len(ground.room.level)
-    state, t = place // places, place % places - (ground.graph.first.shape[0] - 1)
+    places = search.ground.room.places
+    state, t = place // places, place % places - (search.ground.graph.first.shape[0] - 1)
     other = state * places + t
-    if room.visited[other] != errand.stamp:
-        room.visited[other], room.came_by[other], room.came_from[other] = errand.stamp, ALONG, place
-        if room.marks[t] == errand.target_stamp and fulfils(question.rule, state, errand.first_kind):
-            return other, size, next_size, 0
-        next_level[next_size] = other
-        next_size += 1
-    size = _beside_next(ground, question, errand, place, t, state, ALONG, level, size)
-    return NOTHING, size, next_size, 1
+    if _visit(search, other, ALONG, place, 1 - level) and _closes(search, t, state):
+        return other, 0
+    _beside_next(search, place, t, state, ALONG, level)
+    return NOTHING, 1
 
 
 @inner_kernel
-def _beside_next(
-    ground: Ground,
-    question: CycleQuestion,
-    errand: Errand,
-    place: int,
-    t: int,
-    then: int,
-    way: int,
-    level: Int32,
-    size: int,
-) -> int:
-    """Visit the chain node beside the next transaction of t's process, in state `then`; returns the level's size."""
-    room, following = ground.room, ground.ranking.next_of_process[t]
-    if following < 0 or ground.ranking.rank[following] > errand.high:
-        return size
-    if question.only_ok and ground.txns.status[following] != OK:
-        return size
-    other = then * len(room.level) + ground.graph.first.shape[0] - 1 + following
-    if room.visited[other] == errand.stamp:
-        return size
-    room.visited[other], room.came_by[other], room.came_from[other] = errand.stamp, way, place
-    level[size] = other
-    return size + 1
+def _beside_next(search: Search, place: int, t: int, then: int, way: int, level: int) -> None:
+    """Visit the chain node beside the next transaction of t's process, in state `then`."""
+    ground = search.ground
+    following = ground.ranking.next_of_process[t]
+    if following < 0 or ground.ranking.rank[following] > search.errand.high:
+        return
+    if not search.question.only_ok or ground.txns.status[following] == OK:
+        other = then * ground.room.places + ground.graph.first.shape[0] - 1 + following
+        _visit(search, other, way, place, level)
 
 
 @inner_kernel
-def _jump(
-    ground: Ground, question: CycleQuestion, errand: Errand, horizon: Horizon, next_level: Int32, next_size: int
-) -> tuple[int, int, int]:
+def _jump(search: Search, level: int) -> tuple[int, int]:
     """Take one step of real time: visit the transactions invoked after the first completion reached so far.
 
-    Returns (closed, size of the next level, steps).
+    Returns (closed, steps).
     """
+    ground, question, errand, horizon = search.ground, search.question, search.errand, search.horizon
     txns, rank, room = ground.txns, ground.ranking.rank, ground.room
-    places = len(room.level)
     steps = 0
     for state in range(question.state_count):
         after, holder = horizon.first_end[state], horizon.holder[state]
         if horizon.pointer[state] == 0 or txns.invoked[horizon.pointer[state] - 1] <= after:
             continue
         then = step(question.rule, state, REALTIME)
-        base = (question.state_count + then) * places
+        base = (question.state_count + then) * room.places
         if fulfils(question.rule, then, errand.first_kind):
             for i in range(errand.target_count):
                 if txns.invoked[errand.targets[i]] > after:
                     place = base + int(errand.targets[i])
                     room.came_by[place], room.came_from[place] = BY_REALTIME, holder
-                    return place, next_size, steps
+                    return place, steps
         t = int(horizon.pointer[state]) - 1
         while t >= 0 and txns.invoked[t] > after:
             steps += 1
-            if next_size == places:
-                return OUT_OF_BUDGET, next_size, steps
-            place = base + t
             inside = t != errand.home and rank[t] >= errand.low and rank[t] <= errand.high
-            if inside and room.visited[place] != errand.stamp and (not question.only_ok or txns.status[t] == OK):
-                room.visited[place], room.came_by[place], room.came_from[place] = errand.stamp, BY_REALTIME, holder
-                next_level[next_size] = place
-                next_size += 1
+            if inside and (not question.only_ok or txns.status[t] == OK):
+                _visit(search, base + t, BY_REALTIME, holder, level)
             t -= 1
         horizon.pointer[state] = t + 1
-    return NOTHING, next_size, steps
-
-
-@inner_kernel
-def _note_end(ground: Ground, horizon: Horizon, place: int, t: int, state: int) -> None:
-    """Note the completion of transaction t, which was reached in this state, if it is the first."""
-    if ground.txns.completed[t] < horizon.first_end[state]:
-        horizon.first_end[state] = ground.txns.completed[t]
-        horizon.holder[state] = place
+    return NOTHING, steps
 
 
 @inner_kernel
@@ -517,7 +468,7 @@ def shortest_cycle(
             2 * i + 1,
         )
         share = (steps_max - steps) // (n - i)
-        closed, length, spent = search_by_levels(ground, question, errand, horizon, share)
+        closed, length, spent = search_by_levels(Search(ground, question, errand, horizon), share)
         steps += spent
         if closed < 0:
             outcome[i] = NONE if closed == NOTHING else UNFINISHED
@@ -566,7 +517,7 @@ def _is_simple(closed: int, ground: Ground, stamp: int) -> bool:
     Under a rule, the shortest walk may visit one twice.  Then it consists of shorter cycles, and one of them has a
     worse class.  The searches for worse classes from the same start came before, so skipping this walk loses nothing.
     """
-    room, places, txn_count = ground.room, len(ground.room.level), ground.txns.status.shape[0]
+    room, places, txn_count = ground.room, ground.room.places, ground.txns.status.shape[0]
     at = np.int64(closed)
     while at >= 0:
         node = at % places
@@ -589,7 +540,7 @@ def _walk_to(closed: int, start: int, room: Room) -> CycleWalk:
     at = np.int64(closed)
     while at >= 0:
         count -= 1
-        nodes[count] = at % len(room.level)
+        nodes[count] = at % room.places
         ways[count] = room.came_by[at]
         at = room.came_from[at]
     return CycleWalk(start, nodes, ways)
