@@ -40,14 +40,24 @@ REQUESTS_PER_KEY = 60
 
 
 DATABASE = "db"
-"""The key of every transaction in the history: all keys of the database are one object, read as one at the end."""
+"""The key of every transaction in the history."""
 
 
 def transaction(steps: Sequence[Sequence[object]]) -> Request:
     return Request("txn", DATABASE, payload=json.dumps(steps))
 
 
-class TransactionWorkload(Workload):
+class OneDatabase(Workload):
+    """All keys are those of one database, which is read as one at the end."""
+
+    def keys(self) -> Sequence[str]:
+        return [DATABASE]
+
+    def set_up(self) -> Sequence[Request]:
+        return [Request(CREATE, DATABASE)]
+
+
+class TransactionWorkload(OneDatabase):
     """write: how the history names a step that writes."""
 
     write: ClassVar[str]
@@ -58,12 +68,6 @@ class TransactionWorkload(Workload):
     @staticmethod
     def objects(key_count: int) -> int:
         return POOL * key_count
-
-    def keys(self) -> Sequence[str]:
-        return [DATABASE]
-
-    def set_up(self) -> Sequence[Request]:
-        return [Request(CREATE, DATABASE)]
 
     def generator(self, placement: Placement) -> Generator:
         key = zipf_of_moving(self.names, self.key_count, REQUESTS_PER_KEY)
@@ -108,7 +112,7 @@ AMOUNT_MAX = 6
 TRANSFER_SHARE = 0.6
 
 
-class Bank(Workload):
+class Bank(OneDatabase):
     """key_count accounts, at least two."""
 
     name = "bank"
@@ -124,9 +128,6 @@ class Bank(Workload):
     @staticmethod
     def objects(key_count: int) -> int:
         return max(2, key_count)
-
-    def keys(self) -> Sequence[str]:
-        return [DATABASE]
 
     def set_up(self) -> Sequence[Request]:
         return [Request(CREATE, DATABASE, payload=json.dumps([account, BALANCE])) for account in self.names]
@@ -176,7 +177,7 @@ class Rounds(Generator):
         return None
 
 
-class LongFork(Workload):
+class LongFork(OneDatabase):
     name = "long-fork"
     summary = "single writes to pairs of registers, and reads of whole pairs"
     checkers = ("long-fork",)
@@ -184,12 +185,6 @@ class LongFork(Workload):
     reads = frozenset({"txn"})
     writes = frozenset({"txn"})
     real_test = "Several threads on several servers read a pair between its two writes."
-
-    def keys(self) -> Sequence[str]:
-        return [DATABASE]
-
-    def set_up(self) -> Sequence[Request]:
-        return [Request(CREATE, DATABASE)]
 
     def generator(self, placement: Placement) -> Generator:
         return Rounds(max(1, self.key_count // 4))
