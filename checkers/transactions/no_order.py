@@ -139,7 +139,7 @@ class _Proof:
         self._model = model
         self._snapshots, self._overwrites = model == "snapshot-isolation", model not in WEAK
         self._lists = transcript.model == "list-append"
-        self._part = part_of(transcript, few)
+        self._part = replace(transcript, txns=part_of(transcript, few))
         self._writers: dict[int, list[int]] = {}
         self._readers: dict[tuple[int, int], list[int]] = {}
         self._collect()
@@ -193,40 +193,35 @@ class _Proof:
             yield f"{when}there is a cycle: {self._in_words(cycle)}"
 
     def _collect(self) -> None:
-        part = self._part
+        part, txns = self._part, self._part.txns
         writer: dict[tuple[int, int], int] = {}
         self._chains: list[tuple[int, list[int]]] = []
         for at, t in enumerate(self._few):
-            for row in range(int(part.first[at]), int(part.first[at + 1])):
-                if part.kind[row] == WRITE:
-                    key = int(part.key[row])
-                    writer[key, int(part.value[row])] = t
+            for row in part.micro_rows(at):
+                if txns.kind[row] == WRITE:
+                    key = int(txns.key[row])
+                    writer[key, int(txns.value[row])] = t
                     if t not in self._writers.setdefault(key, []):
                         self._writers[key].append(t)
         longest: dict[int, list[int]] = {}
         for at, t in enumerate(self._few):
             met: set[int] = set()
-            for row in range(int(part.first[at]), int(part.first[at + 1])):
-                key = int(part.key[row])
-                if part.kind[row] == READ and part.status[at] == 1 and key not in met:
-                    values = self._shown(row)
+            for row in part.micro_rows(at):
+                key = int(txns.key[row])
+                if txns.kind[row] == READ and txns.status[at] == 1 and key not in met:
+                    values = (
+                        part.elements(row).tolist() if self._lists else [v for v in [int(txns.value[row])] if v >= 0]
+                    )
                     foreign = [by for by in (writer.get((key, v), -1) for v in values) if by != t]
                     if foreign or not values or self._lists:
                         self._readers.setdefault((key, foreign[-1] if foreign else -1), []).append(t)
-                    if len(values) > len(longest.get(key, [])):
-                        longest[key] = values
-                if part.kind[row] == READ or not self._lists:  # a list shows what was there before one's own append
+                    longest[key] = max(longest.get(key, []), values, key=len)
+                if txns.kind[row] == READ or not self._lists:  # a list shows what was there before one's own append
                     met.add(key)
         if self._lists:
             for key, values in longest.items():
                 chain = list(dict.fromkeys(writer[key, v] for v in values if (key, v) in writer))
                 self._chains.append((key, chain))
-
-    def _shown(self, row: int) -> list[int]:
-        part = self._part
-        if self._lists:
-            return [int(v) for v in part.lists[int(part.list_first[row]) : int(part.list_first[row + 1])]]
-        return [] if part.value[row] == NIL_VALUE else [int(part.value[row])]
 
     def _certain(self) -> Iterator[_Reason]:
         for (key, by), readers in self._readers.items():

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar, overload
 import numpy as np
 
 from checkers.base.arrays import Bools, Int32, Int64
-from checkers.base.history import CREATE, NEMESIS, Event, Type
+from checkers.base.history import CREATE, NEMESIS, Event, Type, paired
 from checkers.base.values import canonical, encode, parse
 from checkers.kernels.grouping import members
 from checkers.kernels.transactions.columns import NEVER, NIL_VALUE, READ, WRITE, Transactions
@@ -157,16 +157,11 @@ def read_transactions(events: Sequence[Event], model: Model) -> Transcript:
     Raises MalformedHistory if a payload is no list of micro-operations of this model.
     """
     reader = _ColumnsReader(model)
-    open_by: dict[int, int] = {}
-    pairs: list[list[tuple[int, Event]]] = []
-    for position, event in enumerate(events):
-        if event.process == NEMESIS or event.f == CREATE:
-            continue
-        if event.type is Type.INVOKE:
-            open_by[event.process] = len(pairs)
-            pairs.append([(position, event)])
-        elif event.process in open_by:
-            pairs[open_by.pop(event.process)].append((position, event))
+    ours = ((p, event) for p, event in enumerate(events) if event.process != NEMESIS and event.f != CREATE)
+    pairs = [
+        [each for each in pair if each is not None]
+        for pair in paired(ours, lambda each: each[1].type, lambda each: each[1].process)
+    ]
     for pair in pairs:
         reader.add(pair)
     return reader.transcript([tuple(e for _, e in pair) for pair in pairs], len(events))
