@@ -43,24 +43,26 @@ from checkers.transactions.checker import read_file
 from checkers.transactions.groups import components_of
 from checkers.transactions.judge import judge_transactions, judge_transcript
 
-_STALE_READ = [
-    Event(0, 0, 0, Type.INVOKE, "write", "k", 1),
-    Event(1, 1, 0, Type.OK, "write", "k", 1, node="n1"),
-    Event(2, 2, 0, Type.INVOKE, "cas", "k", 1, 2),
-    Event(3, 3, 0, Type.OK, "cas", "k", 1, 2, node="n1"),
-    Event(4, 4, 1, Type.INVOKE, "read", "k"),
-    Event(5, 5, 1, Type.OK, "read", "k", 1, node="n1"),
-    Event(6, 6, 1, Type.INVOKE, "write", "k", 3),
-]
+_Values = tuple[Any, ...]
 
-_VALUE_WRITTEN_TWICE = [
-    Event(0, 0, 0, Type.INVOKE, "write", "k", 1),
-    Event(1, 1, 0, Type.OK, "write", "k", 1, node="n1"),
-    Event(2, 2, 0, Type.INVOKE, "write", "k", 1),
-    Event(3, 3, 0, Type.OK, "write", "k", 1, node="n1"),
-    Event(4, 4, 0, Type.INVOKE, "read", "k"),
-    Event(5, 5, 0, Type.OK, "read", "k", None, node="n1"),
-]
+
+def _in_turn_on_k(*operations: tuple[int, str, _Values, _Values | None]) -> list[Event]:
+    """Operations on one key: process, function, the values of the invoke, and those of the answer if there is one."""
+    events = [
+        (process, type_, f, values)
+        for process, f, *both in operations
+        for type_, values in zip((Type.INVOKE, Type.OK), both, strict=True)
+        if values is not None
+    ]
+    return [
+        replace(Event(n, n, p, type_, f, "k", *values), node="n1") for n, (p, type_, f, values) in enumerate(events)
+    ]
+
+
+_STALE_READ = _in_turn_on_k(
+    (0, "write", (1,), (1,)), (0, "cas", (1, 2), (1, 2)), (1, "read", (), (1,)), (1, "write", (3,), None)
+)
+_VALUE_WRITTEN_TWICE = _in_turn_on_k((0, "write", (1,), (1,)), (0, "write", (1,), (1,)), (0, "read", (), ()))
 
 _OLD_VALUE_READ = (
     b"{:process 0 :type :invoke :f :write :value 1}{:process 0 :type :ok :f :write :value 1}"
@@ -70,15 +72,9 @@ _OLD_VALUE_READ = (
     b"INFO  jepsen.util - 1\t:invoke\t:read\tnil\nINFO  jepsen.util - 1\t:ok\t:read\tnil\n",
 )
 
-_POPPED_BEFORE_A_NEWER_ONE = [
-    Event(0, 0, 0, Type.INVOKE, "push", "k", 1),
-    Event(1, 1, 0, Type.OK, "push", "k", 1, node="n1"),
-    Event(2, 2, 0, Type.INVOKE, "push", "k", 2),
-    Event(3, 3, 0, Type.OK, "push", "k", 2, node="n1"),
-    Event(4, 4, 0, Type.INVOKE, "pop", "k"),
-    Event(5, 5, 0, Type.OK, "pop", "k", 1, node="n1"),
-    Event(6, 6, 1, Type.INVOKE, "pop", "k"),
-]
+_POPPED_BEFORE_A_NEWER_ONE = _in_turn_on_k(
+    (0, "push", (1,), (1,)), (0, "push", (2,), (2,)), (0, "pop", (), (1,)), (1, "pop", (), None)
+)
 
 _READ_OF_EACH = ("ax1 ry1", "ay1 rx1")
 _LISTS_AT_ONCE: tuple[tuple[str, ...], ...] = (
