@@ -81,6 +81,19 @@ def test_a_transaction_fails_only_if_no_commit_was_tried(
     assert ("transactional" in client.made) is (fails == ""), "what failed is never used again"
 
 
+@pytest.mark.parametrize(("transactions", "repeats"), [("once", False), ("repeated", True)])
+def test_the_library_repeats_requests_only_where_the_setting_says_so(
+    client: KafkaClient, monkeypatch: pytest.MonkeyPatch, transactions: str, repeats: bool
+) -> None:
+    made: list[dict[str, Any]] = []
+    monkeypatch.setattr(confluent_kafka, "Producer", lambda settings: made.append(settings) or PlayedProducer(""))
+    monkeypatch.setattr(KafkaClient, "settings", {"transactions": transactions})
+    client.transact_records([["send", "k0", 7]], 0)
+    (settings,) = made
+    assert (settings["socket.timeout.ms"] < settings["message.timeout.ms"]) is repeats
+    assert settings["message.timeout.ms"] < settings["transaction.timeout.ms"]
+
+
 def test_a_transaction_answers_its_steps_with_offsets(client: KafkaClient) -> None:
     client.made["transactional"] = PlayedProducer("")
     assert client.transact_records([["send", "k0", 7], ["send", "k1", 8]], 0) == [
