@@ -103,7 +103,7 @@ DEFINITIONS: Mapping[str, Definition] = {
     "preallocate": Definition(ConfigType.BOOLEAN, "false"),
     "retention.bytes": Definition(ConfigType.LONG, "-1", -(2**63), _LONG_MAX),
     "retention.ms": Definition(ConfigType.LONG, "604800000", -1, _LONG_MAX),
-    "segment.bytes": Definition(ConfigType.INT, "1073741824", 14, _INT_MAX),
+    "segment.bytes": Definition(ConfigType.INT, "1073741824", 1 << 20, _INT_MAX),
     "segment.index.bytes": Definition(ConfigType.INT, "10485760", 4, _INT_MAX),
     "segment.jitter.ms": Definition(ConfigType.LONG, "0", 0, _LONG_MAX),
     "segment.ms": Definition(ConfigType.LONG, "604800000", 1, _LONG_MAX),
