@@ -7,14 +7,16 @@ docs/notebook/kafka-compatibility.md and docs/notebook/kafka-brokers-compatibili
 
 Three nodes, each broker and controller, run on loopback.  Against them run:
 
-    librdkafka      its own tests, in C, from the crate rdkafka-sys (built once, some minutes of CPU)
+    librdkafka      its own tests, in C, from the crate rdkafka-sys (built once, some minutes of CPU); against brokers
+                    of Kafka all that need no other settings and tools
     kafka-python    its own integration tests of administration, from its source distribution on PyPI
     aiokafka, confluent-kafka, kcat
                     the admin work of their documents
 
 The tests of kafka-python are written for one node, broker 0, and have it.  The sources are fetched with cargo and pip
-and kept under the cache folder.  Bundled nodes keep no data of topics.  So tests that produce or consume fail, and the
-page says which.  Exit status: 0 if no test of administration fails; with --brokers, if both clusters pass the same.
+and kept under the cache folder, as are the last results of each suite, from which the page of --brokers is made.
+Bundled nodes keep no data of topics.  So tests that produce or consume fail, and the page says which.  Exit status: 0
+if no test of administration fails; with --brokers, if both clusters pass the same.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ import threading
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import cast
 
@@ -68,7 +70,7 @@ WITH_ACLS = {
     "super.users": "User:ANONYMOUS",
 }
 
-TEST_LIMIT_S = 120
+TEST_LIMIT_S = 180
 SUITE_LIMIT_S = 600
 
 ADMIN = (
@@ -97,6 +99,19 @@ ADMIN = (
 OTHERS = ("0001", "0004", "0009", "0080", "0095", "0110")
 """Some that produce or consume, or that need no cluster."""
 
+WITH_TOPICS = (
+    *("0001", "0002", "0003", "0005", "0007", "0008", "0011", "0012", "0013", "0014", "0015", "0017", "0018", "0019"),
+    *("0020", "0021", "0022", "0026", "0029", "0030", "0031", "0033", "0034", "0035", "0036", "0038", "0039", "0040"),
+    *("0041", "0042", "0044", "0048", "0049", "0050", "0051", "0053", "0054", "0055", "0056", "0057", "0059", "0060"),
+    *("0061", "0063", "0064", "0065", "0067", "0068", "0069", "0070", "0073", "0075", "0076", "0081", "0082", "0083"),
+    *("0084", "0085", "0086", "0088", "0089", "0090", "0091", "0092", "0093", "0094", "0099", "0101", "0102", "0103"),
+    *("0110", "0112", "0113", "0114", "0118", "0122", "0123", "0125", "0127", "0129", "0130", "0132", "0137", "0139"),
+    *("0140", "0150", "0153"),
+)
+"""All that ask a cluster, but for those that need security, Kafka's scripts, its clients in Java, or other settings."""
+PATIENCE = 4
+"""Factor of the time limits in tests against brokers of Kafka, whose virtual machines share this one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -119,7 +134,8 @@ def main(argv: Sequence[str]) -> int:
         return 3
     found = {on: results_on(on, chosen) for on in ((KAFKA, BROKERS) if arguments.brokers else (KRAFT,))}
     if arguments.brokers:
-        BESIDE.write_text(page_of_brokers(found, chosen))
+        kept = {on: [each for name in SUITES for each in newest_results(on, name)] for on in found}
+        BESIDE.write_text(page_of_brokers(kept, [name for name in SUITES if newest_results(BROKERS, name)]))
         return 1 if differing(found) else 0
     if set(chosen) == set(SUITES):
         PAGE.write_text(page(found[KRAFT]))
@@ -128,19 +144,35 @@ def main(argv: Sequence[str]) -> int:
 
 def results_on(on: str, suites: Sequence[str]) -> Sequence[Result]:
     """Run these suites, each against a fresh cluster of a kind."""
-    folder = cache_folder() / "outside"
-    folder.mkdir(exist_ok=True)
+    folder = _folder()
     results: list[Result] = []
     for name in suites:
         print(f"{name} on {on} …", flush=True)
         with cluster((0,) if name == KAFKA_PYTHON_SUITE else (1, 2, 3), on) as bootstrap:
             found = list(SUITES[name](folder, bootstrap, on != KRAFT))
         results += found
+        _kept(on, name).write_text(json.dumps([asdict(each) for each in found]))
         print(f"{name}: {sum(each.outcome == 'passed' for each in found)} of {len(found)} passed", flush=True)
     for each in results:
         if each.outcome == "failed":
             print(f"failed: {each.suite} {each.test} {each.why}")
     return results
+
+
+def newest_results(on: str, suite: str) -> Sequence[Result]:
+    """Return what the last run of a suite found on this machine, nothing if there was none."""
+    kept = _kept(on, suite)
+    return [Result(**each) for each in json.loads(kept.read_text())] if kept.exists() else []
+
+
+def _kept(on: str, suite: str) -> Path:
+    return _folder() / f"{suite}-on-{on}.json"
+
+
+def _folder() -> Path:
+    folder = cache_folder() / "outside"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 # -- The cluster
@@ -263,17 +295,20 @@ def _free_ports(count: int) -> list[int]:
 
 def librdkafka(folder: Path, bootstrap: list[str], with_data: bool) -> Iterator[Result]:
     tests = _built(folder) / "tests"
-    config = folder / "test.conf"
-    config.write_text(f"bootstrap.servers={','.join(bootstrap)}\n")
-    for name in (*ADMIN, *OTHERS):
+    config, report = folder / "test.conf", folder / "test.json"
+    patience = PATIENCE if with_data else 1
+    config.write_text(f"bootstrap.servers={','.join(bootstrap)}\ntest.timeout.multiplier={patience}\n")
+    for name in WITH_TOPICS if with_data else (*ADMIN, *OTHERS):
         number, _, part = name.partition(" ")
         environment = {
             **os.environ,
             "RDKAFKA_TEST_CONF": str(config),
             "LD_LIBRARY_PATH": "../src:../src-cpp",
             "TESTS": number,
-            "TEST_KAFKA_VERSION": KAFKA_VERSION,
+            "TEST_KAFKA_VERSION": VERSION if with_data else KAFKA_VERSION,
+            "TEST_REPORT": str(report),
         } | ({"SUBTESTS": part} if part else {})
+        report.unlink(missing_ok=True)
         try:
             done = subprocess.run(
                 ["./test-runner", "-p1"], cwd=tests, env=environment, capture_output=True, timeout=TEST_LIMIT_S
@@ -281,16 +316,19 @@ def librdkafka(folder: Path, bootstrap: list[str], with_data: bool) -> Iterator[
             passed, said = done.returncode == 0, done.stdout + done.stderr
         except subprocess.TimeoutExpired as late:
             passed, said = False, (late.stdout or b"") + b"\nno end within the limit"
-        yield Result(LIBRDKAFKA, name, "passed" if passed else "failed", "" if passed else _why(said))
+        ran = report.exists() and b'"PASSED"' in b"".join(_STATES.findall(report.read_bytes()))
+        outcome = "failed" if not passed else "passed" if ran else "skipped"
+        yield Result(LIBRDKAFKA, name, outcome, "" if outcome == "passed" else _why(said))
 
 
-_FAILED = re.compile(rb"###[^\n]*failed at[^\n]*###\S*\n([^\n]+)")
+_STATES = re.compile(rb'"name": "\d[^"]*", "state": ("\w+")')
+_FAILED = re.compile(rb"###[^\n]*failed at[^\n]*###\S*\n([^\n]+)|SKIPPING TEST: ([^\n\x1b]+)")
 
 
 def _why(output: bytes) -> str:
-    """The first failure that the runner of the tests reports, without colours."""
+    """The first failure or reason to skip that the runner of the tests reports, without colours."""
     found = _FAILED.search(output)
-    line = found[1] if found else output.strip().rpartition(b"\n")[2]
+    line = found[1] or found[2] if found else output.strip().rpartition(b"\n")[2]
     return re.sub(r"\x1b\[[0-9;]*m", "", line.decode(errors="replace")).strip()
 
 
@@ -590,6 +628,9 @@ def page_of_brokers(found: Mapping[str, Sequence[Result]], suites: Sequence[str]
         f"`python -m bench.kafka_compatibility --brokers` made this page. In `{KAFKA}`, Kafka {VERSION} is broker and",
         f"controller; in `{BROKERS}` its brokers register with bundled controllers. Three nodes of either kind ran on",
         "loopback, one for kafka-python: all of its integration tests of administration, consumers and producers ran.",
+        f"librdkafka's own tests in C are of {CRATE.partition('+')[2]}, each for {TEST_LIMIT_S} s at most: `0055` and `0081`",
+        "failed for want of time, on a busy machine; `0129` makes segments of 20,000 bytes, which Kafka 4.0",
+        "refuses; why `0113` fails was not looked into.",
         "",
         f"| suite | passed, failed, skipped on `{KAFKA}` | on `{BROKERS}` |",
         "|---|---|---|",
