@@ -55,13 +55,13 @@ class _Edge:
 
 @dataclass(slots=True)
 class Meter:
-    """Takes measurements of one fault, one after another.  clock: ns since the test began."""
+    """Takes measurements of one fault, one after another.  clock: ns since the test began.  measure: of its kind."""
 
     field: Field
-    kind: Kind
     fault: Fault
     ordered: Ordered
     clock: Callable[[], int]
+    measure: Callable[[Cluster, Fault], Awaitable[Mapping[str, float]]] | None = None
     _last: _Edge | None = None
 
     async def take(self, phase: str, window_s: float, stop: asyncio.Event | None = None) -> Measurement:
@@ -79,9 +79,9 @@ class Meter:
             servers = () if phase == "hold" else self.field.cluster.servers
             states = await read_states(self.field.cluster, {*condition.states, *servers})
             taken = replace(taken, states=states)
-        if condition.values and self.kind.measure is not None:
+        if condition.values and self.measure is not None:
             try:
-                taken = replace(taken, values=dict(await self.kind.measure(self.field.cluster, self.fault)))
+                taken = replace(taken, values=dict(await self.measure(self.field.cluster, self.fault)))
             except OSError as problem:
                 problems.append(words_of(problem))
         return replace(taken, to_ns=self.clock(), problems=tuple(problems))
@@ -230,10 +230,11 @@ class FaultRecords:
         self.by_number[record.card.number] = record
         self._hooks.record(record)
 
-    def measured(self, number: int, measurement: Measurement) -> None:
+    def measured(self, number: int, measurement: Measurement) -> FaultRecord:
         """Keep a measurement.  It is delivered with the next change: a hook each second would only cost CPU."""
-        record = self.by_number[number]
-        self.by_number[number] = replace(record, measured=(*record.measured, measurement))
+        before = self.by_number[number]
+        record = self.by_number[number] = replace(before, measured=(*before.measured, measurement))
+        return record
 
     def change(self, number: int, **changes: Any) -> None:
         """Change a record.  The outcome of the fault is computed anew, unless the change names it."""

@@ -13,8 +13,6 @@ What it promises in every case:
 Cards may overlap: each is played by a task of its own, and `nemesis.measure` merges their orders.  Time
 comes in as `clock` and passes in `asyncio.sleep`, so that the same code runs on virtual time.
 
-*Dealt while it runs.*  The next play is chosen when the one before begins.
-
 *Waiting.*  A cancellation does not leave it half-done.
 
 *Healing.*  The last act of every schedule, and the first thing that happens when one is broken off.
@@ -26,12 +24,13 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import permutations
 from random import Random
 from typing import Any, TypeVar
 
 from checkers.record.faults import Achieved, Card, Condition, Fault, FaultRecord, Measurement, Ordered, Proof
-from nemesis.catalog import KINDS, kind_named
+from nemesis.catalog import kind_named
 from nemesis.cluster import LINKS, CannotInject, CannotReach, Cluster
 from nemesis.kind import Kind
 from nemesis.measure import (
@@ -51,6 +50,7 @@ from nemesis.resolve import (
     MainPhase,
     PlayOptions,
     Resolver,
+    Skip,
     later,
 )
 
@@ -88,18 +88,21 @@ async def play(
     its heals: the user waits, and the nodes are removed next.
     """
     player = _Player(main, hooks, options or PlayOptions())
-
-    def play_card(card: Card) -> Coroutine[Any, Any, None]:
-        return player.play_card(card, Random(rng.getrandbits(64)))
-
-    tasks = [asyncio.ensure_future(play_card(card)) for card in schedule]
-    if deal_next is not None:
-        tasks.append(asyncio.ensure_future(play_dealt(deal_next, play_card, player.sleep_until)))
     try:
-        await all_ended(tasks)
-    except BaseException as problem:
-        await to_the_end(player.abandon(measured=not isinstance(problem, asyncio.CancelledError)))
-        raise
+        async with asyncio.TaskGroup() as group:
+
+            def play_all(cards: Sequence[Card]) -> None:
+                for card in cards:
+                    group.create_task(player.play_card(card, Random(rng.getrandbits(64))))
+
+            play_all(schedule)
+            while deal_next is not None and (cards := deal_next()):
+                play_all(cards)
+                await player.sleep_until(cards[0].at_s)
+    except BaseException as problem:  # noqa: BLE001 - everything is healed first, then it goes on its way
+        first = problem.exceptions[0] if isinstance(problem, BaseExceptionGroup) else problem
+        await to_the_end(player.abandon(measured=not isinstance(first, asyncio.CancelledError)))
+        raise first from None
     return [record for _, record in sorted(player.records.by_number.items())]
 
 
@@ -122,21 +125,14 @@ class _Player:
         if self.ended.is_set():
             return
         kind = kind_named(card.kind)
-        put_off, why_not = await self.resolver.when_ready(kind, await self.resolver.with_its_first(card))
-        if why_not:
-            self.records.skip(card, why_not)
+        try:
+            put_off = await self.resolver.when_ready(kind, await self.resolver.with_its_first(card))
+            fault, leader = await self.resolver.resolve(kind, put_off, rng)
+        except Skip as skip:
+            self.records.skip(card, str(skip), impossible=skip.impossible)
             return
-        fault, leader, why_not = await self.resolver.resolve(kind, put_off, rng)
         if card.line:
             put_off = later(put_off, self.now_s() - put_off.at_s)
-        if fault is not None and (lacking := self.resolver.lacking(kind, card)):
-            self.records.skip(card, lacking, impossible=True)
-            return
-        if fault is not None:
-            why_not = self.resolver.forbidden(kind, fault)
-        if fault is None or why_not:
-            self.records.skip(card, why_not)
-            return
         self.active[card.number] = (kind, fault)
         self.records.begin(kind, card, fault, leader, over_budget=self.resolver.breaks_budget(kind, fault))
         refusal = await self._inject(kind, card, fault)
@@ -267,8 +263,8 @@ class _Player:
         self.records.change(number, heal_ordered_ns=self.clock())
         problem = await tried(kind.heal(self.field, fault))
         self.records.change(number, healed_ns=self.clock())
-        proof = await self._until_healed(kind, number, fault)
-        if problem and proof is not None and proof.verdict != AS_ORDERED:
+        proof = await _until_as_ordered(self._meter(kind, fault), partial(self.records.measured, number))
+        if problem and proof.verdict != AS_ORDERED:
             proof = replace(proof, wrong=(*proof.wrong, problem))
         if refusal is None:
             self.records.change(number, heal_proof=proof)
@@ -278,21 +274,10 @@ class _Player:
         self.active.pop(number, None)
         self.field.closed(fault)
 
-    async def _until_healed(self, kind: Kind, number: int, fault: Fault) -> Proof | None:
-        """Measure until it is as ordered, for at most HEAL_PROOF_LIMIT_S; the last proof."""
-        meter, loop = self._meter(kind, fault), asyncio.get_running_loop()
-        until = loop.time() + HEAL_PROOF_LIMIT_S
-        while True:
-            self.records.measured(number, await meter.take("heal", WINDOW_S))
-            proof = proof_of(self.records.by_number[number], "heal")
-            if proof is None or proof.verdict == AS_ORDERED or loop.time() >= until:
-                return proof
-            await asyncio.sleep(POLL_S)
-
     # What is written down.
 
     def _meter(self, kind: Kind, fault: Fault) -> Meter:
-        return Meter(self.field, kind, fault, kind.orders(fault), self.clock)
+        return Meter(self.field, fault, kind.orders(fault), self.clock, kind.measure)
 
     async def sleep_until(self, at_s: float) -> None:
         """Wait until that second of the main phase, or until the test has ended."""
@@ -303,58 +288,7 @@ class _Player:
             return
 
 
-async def play_dealt(
-    deal_next: Callable[[], Sequence[Card]],
-    play_card: Callable[[Card], Coroutine[Any, Any, None]],
-    sleep_until: Callable[[float], Awaitable[None]],
-) -> None:
-    """Returns when nothing is dealt any more and every card was played.
-
-    sleep_until: until that second of the main phase.  The first failure of a card, or a cancellation, cancels all cards
-    and is raised once they have ended.
-    """
-    tasks: list[asyncio.Future[None]] = []
-    try:
-        while cards := deal_next():
-            tasks += [asyncio.ensure_future(play_card(card)) for card in cards]
-            await _unless_one_fails(tasks, asyncio.ensure_future(sleep_until(cards[0].at_s)))
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
-    await all_ended(tasks)
-
-
-async def _unless_one_fails(tasks: Sequence[asyncio.Future[None]], pause: asyncio.Future[None]) -> None:
-    """Await the pause; raise at once what a task raises."""
-    try:
-        while not pause.done():
-            await asyncio.wait({pause, *(t for t in tasks if not t.done())}, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                if task.done():
-                    task.result()
-    finally:
-        pause.cancel()
-
-
 T = TypeVar("T")
-
-
-async def all_ended(tasks: Sequence[asyncio.Future[None]]) -> None:
-    """Await all; the first failure, or a cancellation, cancels the others and is raised once they have ended."""
-    try:
-        await asyncio.gather(*tasks)
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await to_the_end(_ended(tasks))
-        raise
-
-
-async def _ended(tasks: Sequence[asyncio.Future[None]]) -> None:
-    if tasks:
-        await asyncio.wait(tasks)
 
 
 async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
@@ -413,23 +347,22 @@ async def _heal_all(field: Field, restart: frozenset[str], measured: bool) -> Pr
     running = {s: "running" for s in cluster.servers if states.get(s) != "dead" or s in restart}
     nodes = (*cluster.servers, *cluster.clients)
     links = frozenset() if cluster.lacks(LINKS) else frozenset(permutations(nodes, 2))
-    everything = Fault("", "everything", cut=links)
-    return await _until_whole(field, everything, Ordered(healed=Condition(states=running)), problems)
+    ordered = Ordered(healed=Condition(states=running))
+    nothing = FaultRecord(Card(0, "", "", 0.0, 0.0), Achieved.INDETERMINATE, "", cut=tuple(links), ordered=ordered)
+    loop = asyncio.get_running_loop()
+    meter = Meter(field, Fault("", "everything", cut=links), ordered, lambda: int(loop.time() * 1e9))
+    proof = await _until_as_ordered(meter, lambda taken: replace(nothing, measured=(taken,)))
+    return proof if proof.verdict == AS_ORDERED else replace(proof, wrong=(*proof.wrong, *filter(None, problems)))
 
 
-async def _until_whole(field: Field, everything: Fault, ordered: Ordered, problems: Sequence[str]) -> Proof:
-    """Measure until all is as ordered, for at most HEAL_PROOF_LIMIT_S; the last proof, with the problems added."""
+async def _until_as_ordered(meter: Meter, record: Callable[[Measurement], FaultRecord]) -> Proof:
+    """Measure after a heal until all is as ordered, for at most HEAL_PROOF_LIMIT_S; the last proof.
+
+    record: adds a measurement to the record of the fault."""
     loop = asyncio.get_running_loop()
     until = loop.time() + HEAL_PROOF_LIMIT_S
-    meter = Meter(field, next(iter(KINDS.values())), everything, ordered, lambda: int(loop.time() * 1e9))
-    record = FaultRecord(
-        Card(0, "", "", 0.0, 0.0), Achieved.INDETERMINATE, "", cut=tuple(everything.cut), ordered=ordered
-    )
     while True:
-        record = replace(record, measured=(await meter.take("heal", WINDOW_S),))
-        proof = proof_of(record, "heal") or Proof(INDETERMINATE)
-        if proof.verdict == AS_ORDERED:
+        proof = proof_of(record(await meter.take("heal", WINDOW_S)), "heal") or Proof(INDETERMINATE)
+        if proof.verdict == AS_ORDERED or loop.time() >= until:
             return proof
-        if loop.time() >= until:
-            return replace(proof, wrong=(*proof.wrong, *(p for p in problems if p)))
         await asyncio.sleep(POLL_S)

@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Cor
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from checkers.record.faults import Achieved, Card, Fault, FaultRecord
 from nemesis.catalog import kind_named
@@ -37,7 +37,7 @@ from nemesis.coverage import (
 )
 from nemesis.kind import Kind, LeaderNow, Scene, isolated, out_of_reach
 from nemesis.measure import FaultRecords, read_states
-from system_under_test.subject import NodeStatus
+from system_under_test.subject import NodeStatus, ProcessState
 
 POLL_S = 0.2
 PART_LOOK_EVERY_S = 0.005
@@ -99,72 +99,103 @@ class MainPhase:
         return (self.clock() - self.began_ns) / 1e9
 
 
-@dataclass(slots=True)
-class _Now:
-    running: list[str] = field(default_factory=list)
-    leader: LeaderNow | None = None
+class _Seen(NamedTuple):
+    """states: of all servers that answer.  running: those within reach.  leader: one of these, if any leads."""
+
+    states: Mapping[str, ProcessState]
+    running: list[str]
+    leader: LeaderNow | None
+
+
+class Skip(Exception):
+    """A card hits nothing; the message says why.  impossible: no such card ever can, on this backend."""
+
+    def __init__(self, why: str, *, impossible: bool = False) -> None:
+        super().__init__(why)
+        self.impossible = impossible
+
+
+Aimed = tuple[Fault, LeaderNow | None]
+"""A resolved fault, and the leader that it takes aim at."""
 
 
 class Resolver:
-    """active: the faults in force, by the card's number."""
+    """active: the faults in force, by the card's number.  What hits nothing raises Skip."""
 
     def __init__(
         self, main: MainPhase, records: FaultRecords, active: Mapping[int, tuple[Kind, Fault]], options: PlayOptions
     ) -> None:
+        self._main = main
         self._cluster = main.cluster
-        self._voters = frozenset(main.voters or main.cluster.servers)
-        self._read_statuses, self._acknowledged = main.statuses, main.acknowledged
-        self._keys, self._leader_of = main.keys, main.leader_of
-        self._main_s, self._began_ns = main.now_s, main.began_ns
-        self._moments = main.moments
+        self._ended, self._main_s = main.ended, main.now_s
         self._records = records
         self._active = active
         self._options = options
-        self._ended = main.ended
 
-    async def resolve(self, kind: Kind, card: Card, rng: Random) -> tuple[Fault | None, LeaderNow | None, str]:
-        """The fault and the leader it takes aim at, or None and why not.  Waits for a leader if the card names one."""
+    async def resolve(self, kind: Kind, card: Card, rng: Random) -> Aimed:
+        """Resolve a card that may be carried out.  Waits for a leader if the card names one."""
+        fault, leader = await self._resolved(kind, card, rng)
+        if lacking := self.lacking(kind, card):
+            raise Skip(lacking, impossible=True)
+        if self.breaks_budget(kind, fault) and not self._options.over_budget:
+            most = (len(self._voters()) - 1) // 2
+            raise Skip(
+                f"it would cost more than {most} servers what they had fsynced: no system promises to survive that"
+            )
+        return fault, leader
+
+    async def _resolved(self, kind: Kind, card: Card, rng: Random) -> Aimed:
         known = self._options.replay.get(card.number)
         if known is not None and (self._options.as_executed or (known.leader is None and not card.like)):
-            return await self._once_free(kind, card, known)
+            return await self._once_free(kind, card, known), None
         if card.like:
             first = await self._first_of(card)
             if first is None:
-                return None, None, f"card {card.like}, which it repeats, hit nothing"
+                raise Skip(f"card {card.like}, which it repeats, hit nothing")
             if (first.card.kind, first.card.name) == (card.kind, card.name):
-                return await self._once_free(kind, card, first.fault)
+                return await self._once_free(kind, card, first.fault), None
             return self._as_part(kind, card, first, rng)
-        if card.after and (why_not := await self._await_moment(card)):
-            return None, None, why_not
+        if card.after:
+            await self._await_moment(card)
         if card.line:
             return await self._at_line(kind, card, known, rng)
         if self._main_s() >= card.heal_s:
-            return None, None, "its time had passed before it could begin"
+            raise Skip("its time had passed before it could begin")
         if known is not None:
-            return await self._in_roles_of_now(kind, card, known)
+            why = f", and its fault hit the leader, which was {known.leader}"
+            *_, leader = await self._once_led(kind, card, needs_leader(known), why)
+            node = leader.node if leader else None
+            return await self._once_free(kind, card, by_role(known, node, self._cluster.servers)), leader
         against_leader = kind.targets[card.name].against_leader
         began_s, undrawn = self._main_s(), rng.getstate()
         while True:
-            states = await read_states(self._cluster, self._cluster.servers)
-            running = self._within_reach(kind, states)
-            leader = await self._leader(running, card)
-            running = self._within_reach(kind, states)  # another card may have struck while the answers came
-            if leader is not None and leader.node not in running:
-                continue
-            if leader is not None or not against_leader:
-                rng.setstate(undrawn)  # what is drawn must not depend on how often this card had to look
-                fault = kind.resolve(card.name, self._scene(kind, running, leader if against_leader else None, rng))
-                if fault is not None:
-                    return fault, leader, ""  # nothing was awaited since the other faults were looked at
-                if self._ended.is_set() or self._main_s() >= self._waits_until_s(card, states, began_s):
-                    return None, None, self._too_few(kind, states)
-                await asyncio.sleep(POLL_S)
-                continue
-            if self._ended.is_set():
-                return None, None, "the test ended before any node led"
-            if self._main_s() - began_s >= (wait_s := LEADER_WAIT_S * self._options.holds):
-                return None, None, f"no node led within {wait_s:.0f} s"
+            states, running, leader = await self._once_led(kind, card, against_leader)
+            rng.setstate(undrawn)  # what is drawn must not depend on how often this card had to look
+            fault = kind.resolve(card.name, self._scene(kind, running, leader if against_leader else None, rng))
+            if fault is not None:
+                return fault, leader  # nothing was awaited since the other faults were looked at
+            if self._ended.is_set() or self._main_s() >= self._waits_until_s(card, states, began_s):
+                raise Skip(self._too_few(kind, states))
             await asyncio.sleep(POLL_S)
+
+    async def _once_led(self, kind: Kind, card: Card, needed: bool, why: str = "") -> _Seen:
+        """Look around; again until a node leads, where that is needed.  why: it is, after the words that none led."""
+        wait_s, began_s = LEADER_WAIT_S * self._options.holds, self._main_s()
+        while True:
+            seen = await self._look(kind, card)
+            if seen.leader is not None or not needed:
+                return seen
+            if self._ended.is_set() or self._main_s() - began_s >= wait_s:
+                raise Skip(f"no node led within {wait_s:.0f} s{why}")
+            await asyncio.sleep(POLL_S)
+
+    async def _look(self, kind: Kind, card: Card) -> _Seen:
+        while True:
+            states = await read_states(self._cluster, self._cluster.servers)
+            leader = await self._leader(self._within_reach(kind, states), card)
+            running = self._within_reach(kind, states)  # another card may have struck while the answers came
+            if leader is None or leader.node in running:
+                return _Seen(states, running, leader)
 
     async def with_its_first(self, card: Card) -> Card:
         """Wait until the fault of which this card is a part was injected, and as long as the cards lie apart.
@@ -173,7 +204,7 @@ class Resolver:
         first = await self._first_of(card, injected=True) if card.like else None
         if first is None or (first.card.kind, first.card.name) == (card.kind, card.name):
             return card
-        late_s = max(0.0, (first.injected_ns - self._began_ns) / 1e9 - first.card.at_s)
+        late_s = max(0.0, (first.injected_ns - self._main.began_ns) / 1e9 - first.card.at_s)
         await self._until_s(card.at_s + late_s)
         return later(card, late_s)
 
@@ -190,44 +221,27 @@ class Resolver:
             await asyncio.sleep(PART_LOOK_EVERY_S)
         return known[card.like] if card.like in self._records.faults else None
 
-    def _as_part(
-        self, kind: Kind, card: Card, first: FaultRecord, rng: Random
-    ) -> tuple[Fault | None, LeaderNow | None, str]:
+    def _as_part(self, kind: Kind, card: Card, first: FaultRecord, rng: Random) -> Aimed:
         """Resolve a part of the fault that `first` began, aimed at the same node.  Nothing is asked, so it is quick."""
         node = next(iter(first.nodes), "")
         parts = {n for n, record in self._records.by_number.items() if card.like in (n, record.card.like)}
         leader, struck = LeaderNow(node, first.epoch), self._out_of_reach(kind, parts)
         running = [server for server in self._cluster.servers if server not in struck]
         if node not in running:
-            return None, None, f"another fault holds {node or 'the node'} that card {card.like} hit"
+            raise Skip(f"another fault holds {node or 'the node'} that card {card.like} hit")
         fault = kind.resolve(card.name, self._scene(kind, running, leader, rng))
-        return fault, leader, "" if fault is not None else f"only {len(running)} servers were within reach"
+        if fault is None:
+            raise Skip(f"only {len(running)} servers were within reach")
+        return fault, leader
 
-    async def _in_roles_of_now(
-        self, kind: Kind, card: Card, known: Fault
-    ) -> tuple[Fault | None, LeaderNow | None, str]:
-        """A recorded fault with the leader of now in the place of the leader of then (`nemesis.resolve`)."""
-        wait_s, began_s = LEADER_WAIT_S * self._options.holds, self._main_s()
-        while True:
-            states = await read_states(self._cluster, self._cluster.servers)
-            leader = await self._leader(self._within_reach(kind, states), card)
-            if leader is not None or not needs_leader(known):
-                node = leader.node if leader else None
-                fault, _, why_not = await self._once_free(kind, card, by_role(known, node, self._cluster.servers))
-                return fault, leader, why_not
-            if self._ended.is_set() or self._main_s() - began_s >= wait_s:
-                why = f"no node led within {wait_s:.0f} s, and its fault hit the leader, which was {known.leader}"
-                return None, None, why
-            await asyncio.sleep(POLL_S)
-
-    async def _once_free(self, kind: Kind, card: Card, fault: Fault) -> tuple[Fault | None, LeaderNow | None, str]:
+    async def _once_free(self, kind: Kind, card: Card, fault: Fault) -> Fault:
         """A known fault, once no other one that would undo it is in force on its nodes."""
         until_s = max(card.heal_s, self._main_s() + FREE_WAIT_S)
         while self._out_of_reach(kind) & set(fault.nodes):
             if self._ended.is_set() or self._main_s() >= until_s:
-                return None, None, "another fault of its nodes lasted until its time had passed"
+                raise Skip("another fault of its nodes lasted until its time had passed")
             await asyncio.sleep(POLL_S)
-        return replace(fault), None, ""
+        return replace(fault)
 
     def _waits_until_s(self, card: Card, states: Mapping[str, str], began_s: float) -> float:
         """Return when a card that finds too few servers stops waiting for other heals or for copies of data."""
@@ -244,40 +258,35 @@ class Resolver:
         held = [active for number, active in self._active.items() if number not in besides]
         return {node for other, fault in held for node in out_of_reach(kind, other, fault)}
 
-    async def when_ready(self, kind: Kind, card: Card) -> tuple[Card, str]:
-        """The card with the times that it gets by waiting for the system, and why the system never was ready ("")."""
+    async def when_ready(self, kind: Kind, card: Card) -> Card:
+        """Wait until the kind finds the system ready, and no other fault of the kind is under way.
+
+        Returns the card with the times that it gets by waiting."""
         lacks = any(self._cluster.lacks(capability) for capability in kind.needs)
         if kind.ready is None or lacks or card.number in self._options.replay:
-            return card, ""
-        why_not = await self._why_not_ready(kind, kind.ready)
-        return later(card, self._main_s() - card.at_s), why_not
-
-    async def _why_not_ready(self, kind: Kind, ready: Callable[[Cluster], Awaitable[str]]) -> str:
-        """Wait until the kind finds the system ready and no other fault of the kind is under way.
-
-        Returns what is still missing when the wait or the test is over; "" once nothing is."""
+            return card
         wait_s, why = READY_WAIT_S * self._options.holds, ""
         until_s = self._main_s() + wait_s
         while self._main_s() < until_s and not self._ended.is_set():
             busy = any(other is kind for other, _ in self._active.values())
             try:
-                why = f"another {kind.name} fault was under way" if busy else await ready(self._cluster)
+                why = f"another {kind.name} fault was under way" if busy else await kind.ready(self._cluster)
             except OSError as problem:
                 why = str(problem)
             if not why:
-                return ""
+                return later(card, self._main_s() - card.at_s)
             await asyncio.sleep(READY_LOOK_EVERY_S)
-        return f"the system was not ready within {wait_s:.0f} s: {why}" if why else "the test had ended"
+        raise Skip(f"the system was not ready within {wait_s:.0f} s: {why}" if why else "the test had ended")
 
-    async def _await_moment(self, card: Card) -> str:
-        """Wait for the moment of a card that follows another one.  Returns why it has not come, "" if it has."""
+    async def _await_moment(self, card: Card) -> None:
+        """Wait for the moment of a card that follows another one."""
         since_epoch: int | None = None
         wait_s = MOMENT_WAIT_S * self._options.holds
         until_s = self._main_s() + wait_s
         while not self._ended.is_set() and self._main_s() < until_s:
             first = self._records.by_number.get(card.after)
             if first is not None and first.achieved is Achieved.SKIPPED:
-                return f"card {card.after}, which it follows, hit nothing"
+                raise Skip(f"card {card.after}, which it follows, hit nothing")
             statuses = await self._statuses()
             if first is not None and first.injected_ns >= 0:
                 if since_epoch is None:
@@ -285,21 +294,27 @@ class Resolver:
                 states = await read_states(self._cluster, self._cluster.servers)
                 running = [server for server, state in states.items() if state == "running"]
                 if has_come(card.moment, since_epoch, statuses, running):
-                    return ""
+                    return
             await asyncio.sleep(LOOK_EVERY_S)
-        return f"there was no {card.moment} within {wait_s:.0f} s"
+        raise Skip(f"there was no {card.moment} within {wait_s:.0f} s")
 
-    async def _at_line(
-        self, kind: Kind, card: Card, known: Fault | None, rng: Random
-    ) -> tuple[Fault | None, LeaderNow | None, str]:
+    async def _at_line(self, kind: Kind, card: Card, known: Fault | None, rng: Random) -> Aimed:
         """Resolve a card that waits for a line.  All is asked while it waits, so it strikes at once.
 
         known: the recorded fault, which is carried out in the roles of then."""
-        name = rng.choice(sorted(self._moments)) if card.line == ANY_LINE and self._moments else card.line
-        pattern = "" if name == ANY_LINE else self._moments.get(name, name)
+        moments = self._main.moments
+        name = rng.choice(sorted(moments)) if card.line == ANY_LINE and moments else card.line
+        pattern = "" if name == ANY_LINE else moments.get(name, name)
         wait_s = LINE_WAIT_S * self._options.holds
-        why, now = f"no server printed {name!r} within {wait_s:.0f} s", _Now()
-        looking, hit = asyncio.ensure_future(self._keep_looking(kind, card, now)), ""
+        why, now = f"no server printed {name!r} within {wait_s:.0f} s", _Seen({}, [], None)
+
+        async def keep_looking() -> None:
+            nonlocal now
+            while True:
+                now = await self._look(kind, card)
+                await asyncio.sleep(LOOK_EVERY_S)
+
+        looking, hit = asyncio.ensure_future(keep_looking()), ""
         try:
             until_s = self._main_s() + wait_s
             order = functools.partial(
@@ -318,7 +333,7 @@ class Resolver:
                     if fault is not None:
                         hit = server
                         words = f"{fault.words}, once {server} had printed {line.strip()[:LINE_SHOWN]!r}"
-                        return replace(fault, words=words), leader, ""
+                        return replace(fault, words=words), leader
                     await self.thaw(server)
                     why = f"{server} printed {name!r}, but nothing could be hit then"
         finally:
@@ -326,7 +341,7 @@ class Resolver:
             await asyncio.gather(looking, return_exceptions=True)
             if not card.line_of:  # agents still wait for the line, and nobody would thaw what they freeze then
                 await asyncio.gather(*(self.thaw(other) for other in self._cluster.servers if other != hit))
-        return None, None, why
+        raise Skip(why)
 
     async def thaw(self, server: str) -> None:
         """Resume a server that stood still from its line on, and freeze it at no later one."""
@@ -373,14 +388,6 @@ class Resolver:
                 waits.cancel()
             await asyncio.gather(over, *following, return_exceptions=True)
 
-    async def _keep_looking(self, kind: Kind, card: Card, now: _Now) -> None:
-        """Keep up to date what a fault must know that is prepared for a moment."""
-        while True:
-            states = await read_states(self._cluster, self._cluster.servers)
-            now.running = self._within_reach(kind, states)
-            now.leader = await self._leader(now.running, card)
-            await asyncio.sleep(LOOK_EVERY_S)
-
     async def until_healing(self, card: Card, due_s: float) -> None:
         """Wait for the moment after which a card is healed, and `until_s` longer; until `due_s` at the latest."""
         led_since: int | None = None
@@ -394,8 +401,8 @@ class Resolver:
                 running = {s.node for s in statuses} - set(first.nodes)
                 come = first.injected_ns >= 0 and has_come(moment, first.epoch, statuses, running)
                 if card.until == ACKNOWLEDGED_MOMENT and come:
-                    led_since = self._acknowledged() if led_since is None else led_since
-                    come = self._acknowledged() > led_since
+                    led_since = self._main.acknowledged() if led_since is None else led_since
+                    come = self._main.acknowledged() > led_since
             if come:
                 due_s = min(due_s, self._main_s() + card.until_s)
                 break
@@ -409,7 +416,7 @@ class Resolver:
 
     async def _statuses(self) -> Sequence[NodeStatus]:
         try:
-            return await self._read_statuses()
+            return await self._main.statuses()
         except OSError:
             return ()  # an agent that does not answer now may do so at the next look
 
@@ -436,25 +443,22 @@ class Resolver:
         needed = sorted(kind.needs | (target.needs if target else frozenset()))
         return next((why for capability in needed if (why := self._cluster.lacks(capability))), "")
 
-    def forbidden(self, kind: Kind, fault: Fault) -> str:
-        """Return why this fault may not be carried out: the data would lose its excuse.  "" if it may."""
-        if self.breaks_budget(kind, fault) and not self._options.over_budget:
-            most = (len(self._voters) - 1) // 2
-            return f"it would cost more than {most} servers what they had fsynced: no system promises to survive that"
-        return ""
-
     def breaks_budget(self, kind: Kind, fault: Fault) -> bool:
         """Return whether this fault costs, with those before it, more than the data budget."""
         cost = kind.costs(fault)
-        lost = (spent_data(self._records) | cost) & self._voters
-        return bool(cost) and 2 * len(lost) >= len(self._voters)
+        lost = (spent_data(self._records) | cost) & self._voters()
+        return bool(cost) and 2 * len(lost) >= len(self._voters())
+
+    def _voters(self) -> frozenset[str]:
+        return frozenset(self._main.voters or self._cluster.servers)
 
     async def _leader(self, running: Sequence[str], card: Card) -> LeaderNow | None:
         """Return the node that a card against the leader is aimed at.  One that leads a key has no epoch (-1)."""
         leader = leader_now(await self._statuses(), running)
-        if self._leader_of is None or not self._keys or (leader is not None and card.number % 2):
+        keys, leader_of = self._main.keys, self._main.leader_of
+        if leader_of is None or not keys or (leader is not None and card.number % 2):
             return leader
-        of_key = await self._leader_of(self._keys[card.number // 2 % len(self._keys)])
+        of_key = await leader_of(keys[card.number // 2 % len(keys)])
         return LeaderNow(of_key, -1) if of_key is not None and of_key in running else leader
 
 
