@@ -204,8 +204,6 @@ LINE_WAIT_S = 20.0
 LOOK_EVERY_S = 0.05
 """A new leader is hit within this time and the time that the nodes need to report."""
 
-_CAMPAIGNS = ("prospective", "candidate")
-
 
 def has_come(moment: str, since_epoch: int, statuses: Sequence[NodeStatus], running: Collection[str]) -> bool:
     """Return whether the moment has come since that epoch.
@@ -215,7 +213,7 @@ def has_come(moment: str, since_epoch: int, statuses: Sequence[NodeStatus], runn
     if moment == NEW_LEADER_MOMENT:
         leader = leader_now(statuses, running)
         return leader is not None and leader.epoch > since_epoch
-    return any(s.epoch > since_epoch or s.role in _CAMPAIGNS for s in statuses if s.node in running)
+    return any(s.epoch > since_epoch or s.role in _CAMPAIGNING for s in statuses if s.node in running)
 
 
 def newest_epoch(statuses: Sequence[NodeStatus]) -> int:

@@ -298,7 +298,7 @@ def _plays(
     kinds: Sequence[Kind], table: _Table, rng: Random, choose: Callable[[Sequence[_Play], bool], int]
 ) -> Iterator[_Play]:
     """The endless deal; what means nothing on this table is taken out first."""
-    openings = [[_opening(kind, name, hold_s, table, rng) for name, hold_s in table.opening(kind)] for kind in kinds]
+    openings = [[_play(kind, name, table, rng, hold_s) for name, hold_s in table.opening(kind)] for kind in kinds]
     for turn in range(max((len(opening) for opening in openings), default=0)):
         yield from (opening[turn] for opening in openings if turn < len(opening))
     hands: list[Iterator[_Play]] = [_endless(kind, table, rng, choose) for kind in kinds]
@@ -327,17 +327,13 @@ def _endless(kind: Kind, table: _Table, rng: Random, choose: Callable[[Sequence[
             storm = False
 
 
-def _play(kind: Kind, name: str, table: _Table, rng: Random) -> _Play:
-    figure = kind.deck.figures.get(name)
+def _play(kind: Kind, name: str, table: _Table, rng: Random, opens_s: float | None = None) -> _Play:
+    """Return a target or a figure as a play.  opens_s: how long a target of an opening holds; None for the rest."""
+    figure, opening = kind.deck.figures.get(name), opens_s is not None
     if figure is not None:
-        return _Play(kind, tuple(figure.steps(rng, table.servers)))
-    return _Play(kind, (FigureStep(name, 0.0, rng.uniform(*kind.targets[name].hold_s)),))
-
-
-def _opening(kind: Kind, name: str, hold_s: float, table: _Table, rng: Random) -> _Play:
-    figure = kind.deck.figures.get(name)
-    steps = tuple(figure.steps(rng, table.servers)) if figure else (FigureStep(name, 0.0, hold_s),)
-    return _Play(kind, steps, opening=True)
+        return _Play(kind, tuple(figure.steps(rng, table.servers)), opening)
+    hold_s = rng.uniform(*kind.targets[name].hold_s) if opens_s is None else opens_s
+    return _Play(kind, (FigureStep(name, 0.0, hold_s),), opening)
 
 
 VERSION = 1

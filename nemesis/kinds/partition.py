@@ -19,7 +19,7 @@ a graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
 from random import Random
@@ -125,56 +125,24 @@ class Parties:
         return self.cover(words, [node, *self.clients], [*rest, *self.clients])
 
 
-class GrudgeEntry(NamedTuple):
-    """One grudge that can be used by name.
-
-    against_leader: it is resolved with the leader of the moment, and needs longer (an election has to follow).
-    servers_min: with fewer servers it would cut nothing, or its words would be untrue.
-    reject: TCP on its links is answered with a reset.
-    """
-
-    summary: str
-    make: Callable[[Parties], Grudge]
-    against_leader: bool
-    servers_min: int
-    reject: bool
-
-
-GRUDGES: dict[str, GrudgeEntry] = {}
+GRUDGES: dict[str, Callable[[Parties], Grudge]] = {}
+TARGETS: dict[str, Target] = {}
 
 
 def _grudge(summary: str, servers_min: int, *, reject: bool = False) -> Callable[[Callable[[Parties], Grudge]], None]:
-    """Register a grudge.  One with `leader` in its name is against the leader."""
+    """Register a grudge.  One with `leader` in its name is against the leader: an election has to follow, so it holds
+    longer.
+
+    servers_min: with fewer servers it would cut nothing, or its words would be untrue.
+    reject: TCP on its links is answered with a reset."""
 
     def register(make: Callable[[Parties], Grudge]) -> None:
         name = make.__name__.strip("_").replace("_", "-")
-        GRUDGES[name] = GrudgeEntry(summary, make, "leader" in name, servers_min, reject)
+        against_leader, needs = "leader" in name, frozenset({REJECT} if reject else ())
+        hold_s = LEADER_HOLD_S if against_leader else (3.0, 5.0)
+        GRUDGES[name], TARGETS[name] = make, Target(summary, against_leader, servers_min, hold_s, needs)
 
     return register
-
-
-def make_grudge(
-    name: str,
-    servers: Sequence[str],
-    clients: Sequence[str],
-    leader: str | None,
-    rng: Random,
-    avoid: Collection[str] = (),
-) -> Grudge:
-    """The grudge of that name for these nodes; equal arguments (and state of `rng`) give equal grudges.
-
-    avoid: servers that an overlapping grudge has already isolated; a grudge of one node takes another.
-    Raises ValueError in one sentence: an unknown name, a missing or unknown leader, too few servers.
-    """
-    entry = GRUDGES.get(name)
-    if entry is None:
-        raise ValueError(f"there is no grudge {name!r}; there are {', '.join(GRUDGES)}")
-    if len(servers) < entry.servers_min:
-        raise ValueError(f"the grudge {name!r} needs at least {entry.servers_min} servers, not {len(servers)}")
-    if entry.against_leader and leader not in servers:
-        raise ValueError(f"the grudge {name!r} needs to know who of {', '.join(servers)} leads, not {leader!r}")
-    led = leader if leader and entry.against_leader else ""
-    return entry.make(Parties(tuple(servers), tuple(clients), led, rng, frozenset(avoid)))
 
 
 @_grudge("a majority and a minority, each with its own clients", 3)
@@ -314,25 +282,15 @@ def _names(names: Iterable[str]) -> str:
     return "+".join(names) or "no node"
 
 
-TARGETS: Mapping[str, Target] = {
-    name: Target(
-        entry.summary,
-        entry.against_leader,
-        entry.servers_min,
-        hold_s=LEADER_HOLD_S if entry.against_leader else (3.0, 5.0),
-        needs=frozenset({REJECT}) if entry.reject else frozenset(),
-    )
-    for name, entry in GRUDGES.items()
-}
-
-
 def _resolve(target: str, scene: Scene) -> Fault | None:
-    leader = scene.leader.node if scene.leader else None
-    grudge = make_grudge(target, scene.servers, scene.clients, leader, scene.rng, scene.avoid)
+    known, leader = TARGETS[target], scene.leader.node if scene.leader else ""
+    if len(scene.servers) < known.servers_min or (known.against_leader and leader not in scene.servers):
+        return None
+    led = leader if known.against_leader else ""
+    grudge = GRUDGES[target](Parties(scene.servers, scene.clients, led, scene.rng, scene.avoid))
     if not grudge.cut:
         return None
-    settings = {"reject": True} if GRUDGES[target].reject else {}
-    return Fault(NAME, grudge.words, cut=grudge.cut, settings=settings)
+    return Fault(NAME, grudge.words, cut=grudge.cut, settings={"reject": True} if REJECT in known.needs else {})
 
 
 async def _inject(field: Field, fault: Fault) -> None:

@@ -26,7 +26,8 @@ from waiting import PATIENCE_S, is_alive, until
 
 from checkers.record.faults import Achieved, Card, FaultRecord, Measurement
 from harness.backends.backend import BackendUnavailable
-from nemesis.kinds.partition import make_grudge
+from nemesis.kind import LeaderNow, Scene
+from nemesis.kinds import partition
 from nemesis.measure import Hooks, proof_of
 from nemesis.play import heal_all, play
 from nemesis.resolve import MainPhase
@@ -72,7 +73,9 @@ async def test_a_server_that_runs_as_another_user_reaches_its_data_directory(clu
 
 @pytest.mark.parametrize("grudge", ["halves", "leader-with-c1", "leader-deaf", "leader-unheard", "clients-from-leader"])
 async def test_a_grudge_is_cut_on_exactly_its_links_both_ways_and_one_way(cluster, grudge):
-    cut = make_grudge(grudge, SERVERS, CLIENTS, "n2", Random(1)).cut
+    fault = partition.KIND.resolve(grudge, Scene(SERVERS, CLIENTS, SERVERS, LeaderNow("n2", 1), Random(1)))
+    assert fault is not None
+    cut = fault.cut
     assert await proven(cluster, cut) == "as ordered"
     assert await proven(cluster, ()) == "as ordered"
 
