@@ -396,7 +396,7 @@ class SimulatorBackend(NodesOfRun):
         return operation
 
     async def behave_disk(self, server: str, rules: Sequence[Mapping[str, Any]], seed: int) -> None:
-        self._behaviours[server].order([Rule.from_json(rule) for rule in rules], seed)
+        self._behaviours[server].order([Rule(**rule) for rule in rules], seed)
 
     async def arm_disk(self, server: str, operation: str, nth: int) -> None:
         """See Cluster.arm_disk.  What was held does not go on: the server counts as dead once it is released."""

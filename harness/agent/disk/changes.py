@@ -47,11 +47,11 @@ import fnmatch
 import os
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 Kept = Literal["lose", "tear", "reorder", "recent"]
 KEPT: tuple[str, ...] = get_args(Kept)
@@ -404,7 +404,7 @@ class Rule:
     tail_share, tail_s: in that share of the operations the delay is tail_s instead.
     """
 
-    operations: tuple[str, ...]
+    operations: Sequence[str]
     error: str = ""
     files: str = "*"
     share: float = 1.0
@@ -424,16 +424,6 @@ class Rule:
         for name in ("delay_s", "tail_s"):
             if not 0.0 <= getattr(self, name) <= DELAY_S_MAX:
                 raise ValueError(f"{name} must be from 0 to {DELAY_S_MAX:g}, not {getattr(self, name)}")
-
-    @staticmethod
-    def from_json(given: Mapping[str, Any]) -> Rule:
-        """Raises ValueError for unknown or wrong fields."""
-        known = {field.name for field in fields(Rule)}
-        if unknown := set(given) - known:
-            raise ValueError(f"a rule has no field {', '.join(sorted(unknown))}; it has {', '.join(sorted(known))}")
-        if "operations" not in given:
-            raise ValueError("a rule must name its operations")
-        return Rule(**{**given, "operations": tuple(given["operations"])})
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ folder finds it empty, and may remove it.
 The agent's probes lie in a folder of their own, PROBE.  Their names are not journaled, and their fsync makes no other
 name durable: a probe must not save what the server has not fsynced.  Their data is journaled apart from the server's.
 
-`arm` holds the n-th of the next operations of a sort, and reports it: the power is about to be lost exactly there.  The
-agent then kills the server and orders the loss.  If the operation does not come in time, the agent disarms the disk.
+`arm` holds the n-th of the next operations of a sort, and `reached` says so: the power is about to be lost exactly
+there.  The agent then kills the server and orders the loss.  If the operation does not come in time, the agent disarms
+the disk.
 
 *Writers.*  They show whether the server wrote to the disk under test.
 
@@ -30,7 +31,8 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -38,7 +40,7 @@ from typing import Any
 import mfusepy
 
 from harness.agent.children import COMMAND_MARK
-from harness.agent.disk.changes import SPACE_ERRORS, Behaviour, Changes, Kept, PowerLoss, failing
+from harness.agent.disk.changes import KEPT, OPERATIONS, SPACE_ERRORS, Behaviour, Changes, Kept, Rule, failing
 from harness.agent.disk.verbs import PROBE
 
 _STAT = ("st_mode", "st_ino", "st_nlink", "st_uid", "st_gid", "st_size", "st_blocks")
@@ -47,14 +49,14 @@ _STATVFS = ("f_bsize", "f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files",
 
 
 class Armed:
-    """Counts operations of one sort, and holds the n-th."""
+    """Counts operations of one sort, and holds the n-th.  reached: whether that one has come."""
 
-    def __init__(self, operation: str, nth: int, reached: Callable[[], None]) -> None:
+    def __init__(self, operation: str, nth: int) -> None:
         self._operation = operation
         self._left = nth
-        self._reached = reached
         self._lock = threading.Lock()
         self._disarmed = threading.Event()
+        self.reached = False
 
     def meet(self, operation: str) -> None:
         """Returns, unless this is the operation that was aimed at or a later one: these wait until `disarm`."""
@@ -62,16 +64,14 @@ class Armed:
             return
         with self._lock:
             self._left -= 1
-            held = self._left <= 0 and not self._disarmed.is_set()
-            if held and self._left == 0:
-                self._reached()  # under the lock: no report follows the answer to `disarm`
+            held = self._left <= 0
+            self.reached |= held
         if held:
             self._disarmed.wait()
 
     def disarm(self) -> None:
         """Hold nothing more; what is held takes place."""
-        with self._lock:
-            self._disarmed.set()
+        self._disarmed.set()
 
 
 class FileSystem(mfusepy.Operations):  # type: ignore[misc]
@@ -87,16 +87,39 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
         self.armed: Armed | None = None
         self.writers = Writers(os.getppid())
 
-    # ---- what the agent orders ---------------------------------------------------------------------------------
+    # ---- what the agent orders; what is returned travels back as JSON ------------------------------------------
 
-    def lose(self, kept: Kept, rng: Random) -> PowerLoss:
-        """Leave in the folder what the disk kept.  No operation takes place afterwards: the lock is never released."""
-        self._lock.acquire()
-        return self._changes.lose(kept, rng)
+    def behave(self, rules: Sequence[Mapping[str, Any]], seed: int) -> None:
+        """From now on exactly these rules hold; none is a healthy disk."""
+        self.behaviour.order([Rule(**rule) for rule in rules], seed)
+
+    def arm(self, operation: str, nth: int) -> None:
+        """Hold the n-th of the next operations of a sort, and all later ones.  0: hold none; what is held goes on."""
+        if operation not in OPERATIONS or nth < 0:
+            raise ValueError(f"arm needs an operation of {', '.join(OPERATIONS)} and a number from 0")
+        before, self.armed = self.armed, Armed(operation, nth) if nth else None
+        if before is not None:
+            before.disarm()
+
+    def reached(self) -> bool:
+        """Return whether the armed operation has come."""
+        return self.armed is not None and self.armed.reached
 
     def pending(self) -> int:
+        """Return how many changes a power loss would take back now."""
         with self._lock:
             return self._changes.pending
+
+    def written(self) -> bool:
+        """Return whether the server wrote here."""
+        return self.writers.server_wrote
+
+    def lose(self, kept: Kept, seed: int) -> dict[str, Any]:
+        """Leave in the folder what the disk kept.  No operation takes place afterwards: the lock is never released."""
+        if kept not in KEPT:
+            raise ValueError(f"kept must be one of {', '.join(KEPT)}")
+        self._lock.acquire()
+        return asdict(self._changes.lose(kept, Random(seed)))
 
     # ---- names -------------------------------------------------------------------------------------------------
 

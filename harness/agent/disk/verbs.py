@@ -33,9 +33,10 @@ import re
 import select
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -170,7 +171,8 @@ class DiskVerbs:
         the first."""
         if self._last_damage is None:
             return {}
-        return {"seed": self._damage_seed, **self._last_damage.to_json(self._disk().path / DATA)}
+        now = _fingerprint(self._disk().path / DATA, self._last_damage.file, self._last_damage.offset)
+        return {"seed": self._damage_seed, **asdict(self._last_damage), "now": now}
 
     def _disk(self) -> Mounted:
         if self._mounted is None:
@@ -217,29 +219,21 @@ class Mounted:
         self.path = path
         self._root = root
         self._daemon: subprocess.Popen[bytes] | None = None
-        self._read = bytearray()
+        self._one_order = threading.Lock()
         self._ordered: tuple[Sequence[Mapping[str, Any]], int] = ((), 0)
         self._used = False
-        self.reached = False
-        """True once the operation that the last `arm` aimed at has come."""
 
     def mount(self) -> None:
         """Start a daemon over what the root holds now.  Raises OSError with the daemon's own words."""
         for folder in (self.path, self._root):
             folder.mkdir(parents=True, exist_ok=True)
-        self._read.clear()
-        self.reached = False
         argv = [sys.executable, "-m", "harness.agent.disk", str(self.path), str(self._root)]
+        pipe = subprocess.PIPE
         self._daemon = subprocess.Popen(
-            argv,
-            env=_environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
+            argv, 0, env=_environment(), stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
         )
         try:
-            self._until("event", "mounted")
+            self._answer(self._daemon, "mount")
         except OSError as problem:
             words = self._end()
             raise OSError(errno.ENODEV, f"{self.path} cannot be put under FUSE: {words or problem}") from problem
@@ -249,28 +243,25 @@ class Mounted:
         self._end()
 
     def behave(self, rules: Sequence[Mapping[str, Any]], seed: int) -> None:
-        """From now on exactly these rules hold (`behaviour.Rule`); none is a healthy disk."""
-        self._order({"order": "behave", "rules": list(rules), "seed": seed})
+        """From now on exactly these rules hold (`changes.Rule`); none is a healthy disk."""
+        self._order("behave", rules=list(rules), seed=seed)
         self._ordered = (tuple(rules), seed)
 
     def arm(self, operation: str, nth: int) -> None:
         """Hold the n-th of the next operations of a sort, and all later ones.  0: hold none; what is held goes on."""
-        self.reached = False
-        self._order({"order": "arm", "operation": operation, "nth": nth})
+        self._order("arm", operation=operation, nth=nth)
 
     def has_reached(self) -> bool:
         """Return whether the armed operation has come."""
-        while select.select([self._out()], [], [], 0)[0] and not self.reached:
-            self._line(time.monotonic() + _ANSWER_S)
-        return self.reached
+        return bool(self._order("reached"))
 
     def pending(self) -> int:
         """Return how many changes a power loss would take back now."""
-        return int(self._order({"order": "pending"})["changes"])
+        return int(self._order("pending"))
 
     def was_used(self) -> bool:
-        """Return whether the server wrote here since the first mount (`writers`)."""
-        self._used = self._used or bool(self._order({"order": "written"})["by_server"])
+        """Return whether the server wrote here since the first mount (`file_system.Writers`)."""
+        self._used = self._used or bool(self._order("written"))
         return self._used
 
     def lose_power(self, kept: str, seed: int) -> dict[str, int]:
@@ -279,55 +270,40 @@ class Mounted:
         The disk behaves afterwards as it was ordered before: a power cut repairs nothing.
         """
         self.was_used()  # the next mount begins anew
-        answer = self._order({"order": "lose", "kept": kept, "seed": seed})
+        loss = self._order("lose", kept=kept, seed=seed)
         self._end()
         self.mount()
         if self._ordered[0]:
             self.behave(*self._ordered)
-        figures = {name: int(answer[name]) for name in ("undone", "redone", "torn_bytes", "oldest_ms")}
-        most = list(answer["bytes_lost"].items())[:_FILES_SHOWN]
-        return figures | {f"bytes lost of {name}": int(size) for name, size in most}
+        most = list(loss.pop("bytes_lost").items())[:_FILES_SHOWN]
+        figures: dict[str, int] = loss | {f"bytes lost of {name}": size for name, size in most}
+        return figures
 
     # ---- helpers -----------------------------------------------------------------------------------------------
 
-    def _order(self, order: Mapping[str, Any]) -> dict[str, Any]:
-        if self._daemon is None or self._daemon.stdin is None:
-            raise OSError(errno.ENODEV, f"{self.path} is not mounted")
-        try:
-            self._daemon.stdin.write(json.dumps(order).encode() + b"\n")
-            self._daemon.stdin.flush()
-        except BrokenPipeError as problem:
-            raise OSError(errno.ENODEV, f"the daemon of {self.path} has ended: {self._end()}") from problem
-        answer = self._until("done", order["order"])
-        if "refused" in answer:
-            raise OSError(errno.EINVAL, f"the disk refused: {answer['refused']}")
-        return answer
+    def _order(self, order: str, **given: Any) -> Any:
+        with self._one_order:
+            daemon = self._daemon
+            if daemon is None or daemon.stdin is None:
+                raise OSError(errno.ENODEV, f"{self.path} is not mounted")
+            try:
+                daemon.stdin.write(json.dumps({"order": order, **given}).encode() + b"\n")
+            except BrokenPipeError as problem:
+                raise OSError(errno.ENODEV, f"the daemon of {self.path} has ended: {self._end()}") from problem
+            return self._answer(daemon, order)
 
-    def _until(self, name: str, value: str) -> dict[str, Any]:
-        until = time.monotonic() + _ANSWER_S
-        while True:
-            words = self._line(until)
-            if words.get(name) == value:
-                return words
-
-    def _line(self, until: float) -> dict[str, Any]:
-        out = self._out()
-        while b"\n" not in self._read:
-            if not select.select([out], [], [], max(0.0, until - time.monotonic()))[0]:
+    def _answer(self, daemon: subprocess.Popen[bytes], order: str) -> Any:
+        assert daemon.stdout is not None
+        words: dict[str, Any] = {}
+        while words.get("to") != order:  # the answer to an order before may have come too late
+            if not select.select([daemon.stdout], [], [], _ANSWER_S)[0]:
                 raise OSError(errno.ETIMEDOUT, f"the daemon of {self.path} does not answer")
-            if not (piece := os.read(out, 65536)):
+            if not (line := daemon.stdout.readline()):
                 raise OSError(errno.ENODEV, f"the daemon of {self.path} has ended")
-            self._read += piece
-        line, _, rest = bytes(self._read).partition(b"\n")
-        self._read[:] = rest
-        words: dict[str, Any] = json.loads(line)
-        self.reached |= words.get("event") == "reached"
-        return words
-
-    def _out(self) -> int:
-        if self._daemon is None or self._daemon.stdout is None:
-            raise OSError(errno.ENODEV, f"{self.path} is not mounted")
-        return self._daemon.stdout.fileno()
+            words = json.loads(line)
+        if "refused" in words:
+            raise OSError(errno.EINVAL, f"the disk refused: {words['refused']}")
+        return words["answer"]
 
     def _end(self) -> str:
         """End the daemon and unmount; the last line it wrote to stderr."""
@@ -396,18 +372,6 @@ class Damage:
     offset: int
     before: str
     after: str
-
-    def to_json(self, data: Path) -> dict[str, Any]:
-        """now: the fingerprint of the same place at this moment."""
-        now = _fingerprint(data, self.file, self.offset)
-        return {
-            "how": self.how,
-            "file": self.file,
-            "offset": self.offset,
-            "before": self.before,
-            "after": self.after,
-            "now": now,
-        }
 
 
 def damage(data: Path, pattern: str, how: str, seed: int) -> Damage:
