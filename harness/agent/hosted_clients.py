@@ -19,7 +19,7 @@ import gc
 import importlib
 import os
 import signal
-import subprocess
+import socket
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -194,17 +194,10 @@ class ClientsApart:
             return
         argv = [sys.executable, "-m", "harness.agent"]
         env = {name: value for name, value in os.environ.items() if name not in self._without}
-        child = self._children.start(argv, self._ended, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
-        assert child.process.stdin is not None
-        assert child.process.stdout is not None
-        self._child = child
-        loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(limit=4 * PIECE_BYTES)
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), child.process.stdout)
-        transport, protocol = await loop.connect_write_pipe(
-            lambda: asyncio.streams.FlowControlMixin(loop=loop), child.process.stdin
-        )
-        self._writer = asyncio.StreamWriter(transport, protocol, None, loop)
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._child = self._children.start(argv, self._ended, stdin=theirs, stdout=theirs, env=env)
+        reader, self._writer = await asyncio.open_connection(sock=ours, limit=4 * PIECE_BYTES)
         self._listening = asyncio.ensure_future(self._listen(reader))
 
     @property

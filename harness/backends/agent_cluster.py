@@ -14,14 +14,14 @@ import errno
 import hashlib
 import json
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from itertools import count
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from harness.agent.disk.verbs import DATA, DiskVerbs
 from harness.agent.files import Lines
 from harness.agent.hosted_clients import ClientsApart
-from harness.agent.network import BeaconVerbs, Trials
+from harness.agent.network import BeaconVerbs, SwitchVerbs, Trials
 from harness.agent.process import NodeVerbs
 from harness.agent.server import ServerProcess
 from harness.agent.wall_clock import ClockVerbs
@@ -412,6 +412,35 @@ class AgentCluster(NodesOfRun):
 
     async def _ask_all(self, verb: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> dict[str, T]:
         return await _answers({name: link.ask(verb, *args, **kwargs) for name, link in self._links.items()})
+
+
+class Switch:
+    """The userspace switch between nodes, which the agent of a helper runs beside the ends of their links."""
+
+    def __init__(self, helper: AgentLink, nodes: Collection[str]) -> None:
+        self._helper = helper
+        self._nodes = frozenset(nodes)
+        self.running = False
+
+    async def start(self, ports: Sequence[Sequence[Any]], *, carries: bool = True, release: bool = False) -> None:
+        """See `harness.agent.frame_switch`.  Raises OSError if the kernel or the engine denies it."""
+        await self._helper.ask(SwitchVerbs.start, ports, carries, release)
+        self.running = True
+
+    async def cut(self, links: Collection[Link], reject: Collection[Link] = ()) -> None:
+        """See Cluster.cut.  Raises KeyError for an unknown node, OSError if the switch refuses or is dead."""
+        self._demand_known(links)
+        await self._helper.ask(SwitchVerbs.order, {"cut": sorted(links), "reject": sorted(reject)})
+
+    async def impair(self, links: Mapping[Link, Mapping[str, float]], seed: int) -> None:
+        """See Cluster.impair.  Raises as `cut`."""
+        self._demand_known(links)
+        rows = [[*link, dict(impairment)] for link, impairment in sorted(links.items(), key=lambda item: item[0])]
+        await self._helper.ask(SwitchVerbs.order, {"impair": rows, "seed": seed})
+
+    def _demand_known(self, links: Collection[Link]) -> None:
+        if unknown := {node for link in links for node in link} - self._nodes:
+            raise KeyError(unknown.pop())
 
 
 async def _as_before(node: Node) -> None:

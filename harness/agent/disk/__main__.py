@@ -9,7 +9,8 @@ method of `FileSystem` with its arguments:
     {"order": "arm", "operation": "fsync", "nth": 3}        {"to": "arm", "answer": null}
     {"order": "think"}                                      {"to": "think", "refused": "..."}
 
-`{"to": "mount", "answer": null}` comes first.  After a loss, and when stdin ends, the daemon ends; the folder is then unmounted.
+`{"to": "mount", "answer": null}` comes first.  After a loss, and when stdin ends, the daemon ends; the folder is then
+unmounted.
 """
 
 from __future__ import annotations

@@ -35,9 +35,9 @@ from docker.errors import ImageNotFound
 
 from checkers.base.clocks import NodesClock
 from harness.agent.children import Commands
-from harness.agent.network import FirewallTables, SwitchVerbs, Table, without
+from harness.agent.network import FirewallTables, Table, without
 from harness.agent.process import NodeVerbs
-from harness.backends.agent_cluster import AgentCluster
+from harness.backends.agent_cluster import AgentCluster, Switch
 from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.docker import engine, image
@@ -79,7 +79,7 @@ class DockerBackend(AgentCluster):
         self._port_of: dict[str, int] = {}
         self._client: Any = None
         self._helper: AgentLink | None = None
-        self._switch: HostSwitch | None = None
+        self._switch: Switch | None = None
         self._no_switch = "" if self._carried else "the run was made without a switch that impairs packets"
         self._rejected: frozenset[Link] = frozenset()
         self._cutting = asyncio.Lock()
@@ -113,10 +113,18 @@ class DockerBackend(AgentCluster):
             if self._carried and not self._no_switch:
                 await self._switch.cut(links, reject)
                 return
-            await self._switch.answer_with_resets(self._rejected & frozenset(reject))  # no reset on a link made whole
+            await self._answer_with_resets(self._rejected & frozenset(reject))  # no reset on a link made whole
             await self._helper.ask(FirewallTables.apply, text, [self._table])
-            await self._switch.answer_with_resets(reject)
+            await self._answer_with_resets(reject)
             self._rejected = frozenset(reject)
+
+    async def _answer_with_resets(self, links: Collection[Link]) -> None:
+        """Answer TCP on exactly these links with a reset, by a switch beside the bridge, which cuts them."""
+        assert self._switch is not None
+        if links and not self._switch.running:
+            await self._switch.start(await self._ports(), carries=False)
+        if self._switch.running:
+            await self._switch.cut((), links)
 
     async def impair(self, links: Mapping[Link, Mapping[str, float]], seed: int) -> None:
         """See Cluster.impair.  Raises KeyError for an unknown node, OSError if the switch refuses."""
@@ -202,17 +210,17 @@ class DockerBackend(AgentCluster):
     async def _start_switch(self) -> None:
         """Without it the run goes on over the bridge; faults of packets are then refused for the reason noted here."""
         assert self._helper is not None
-        switch = HostSwitch(self._helper, self._nodes)
+        self._switch = Switch(self._helper, self._address_of)
         try:
-            self._port_of = await switch.ports()
+            ports = await self._ports()
         except NodeGone:
             raise
         except OSError as problem:
             raise BackendUnavailable(f"The ports of the containers' bridge are not known: {problem}.") from problem
-        self._switch = switch
+        self._port_of = {name: number for name, number, *_ in ports}
         if self._carried:
             try:
-                await self._switch.take_over()
+                await self._switch.start(ports, release=True)
             except NodeGone:
                 raise
             except OSError as problem:
@@ -220,6 +228,10 @@ class DockerBackend(AgentCluster):
                     f"no switch can carry the containers' frames here ({problem.strerror or problem}): the engine must "
                     "grant CAP_NET_ADMIN and CAP_NET_RAW in the host's network"
                 )
+
+    async def _ports(self) -> list[list[Any]]:
+        """What the switch must know of each node.  Raises OSError."""
+        return await asyncio.gather(*(_port(name, node) for name, node in self._nodes.items()))
 
     async def _start_node(self, tag: str, name: str) -> None:
         is_server = name in self.servers
@@ -323,58 +335,6 @@ async def _output(helper: AgentLink, *words: str) -> str:
 
 
 _END = "/sys/class/net/eth0"
-
-
-class HostSwitch:
-    """helper: the link to the agent in the host's network.  nodes: of all containers, by name, once they are up."""
-
-    def __init__(self, helper: AgentLink, nodes: Mapping[str, AgentNode]) -> None:
-        self._helper = helper
-        self._nodes = nodes
-        self._running = False
-        self._starting = asyncio.Lock()
-
-    async def ports(self) -> dict[str, int]:
-        """Node -> the index of the host's end of its veth pair, in the helper's network.  Raises OSError."""
-        ends = await asyncio.gather(*(_port(name, node) for name, node in self._nodes.items()))
-        return {name: number for name, number, *_ in ends}
-
-    async def take_over(self) -> None:
-        """Carry every frame from now on.  Raises OSError if the kernel or the engine denies it."""
-        await self._start(carries=True)
-
-    async def cut(self, links: Collection[Link], reject: Collection[Link]) -> None:
-        """See Cluster.cut, for a switch that carries.  Raises KeyError for an unknown node."""
-        self._demand_known(links)
-        await self._order({"cut": sorted(links), "reject": sorted(reject)})
-
-    async def impair(self, links: Mapping[Link, Mapping[str, float]], seed: int) -> None:
-        """See Cluster.impair, for a switch that carries.  Raises KeyError for an unknown node."""
-        self._demand_known(links)
-        rows = [[*link, dict(impairment)] for link, impairment in sorted(links.items(), key=lambda item: item[0])]
-        await self._order({"impair": rows, "seed": seed})
-
-    async def answer_with_resets(self, links: Collection[Link]) -> None:
-        """Beside a bridge that cuts: answer TCP on exactly these links with a reset.  Raises OSError as `take_over`."""
-        async with self._starting:
-            if not self._running:
-                if not links:
-                    return
-                await self._start(carries=False)
-        await self._order({"cut": [], "reject": sorted(links)})
-
-    async def _start(self, *, carries: bool) -> None:
-        ends = await asyncio.gather(*(_port(name, node) for name, node in self._nodes.items()))
-        await self._helper.ask(SwitchVerbs.start, ends, carries, carries)
-        self._running = True
-
-    async def _order(self, order: Mapping[str, Any]) -> None:
-        await self._helper.ask(SwitchVerbs.order, order)
-
-    def _demand_known(self, links: Collection[Link]) -> None:
-        for node in {node for link in links for node in link}:
-            if node not in self._nodes:
-                raise KeyError(node)
 
 
 async def _port(name: str, node: AgentNode) -> list[Any]:

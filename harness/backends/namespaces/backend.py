@@ -1,7 +1,7 @@
 """The namespaces backend: a process per node, a network namespace around each, and a switch in userspace between them.
 
-    harness ── pipes ────► agent of every node
-            ── socket ───► switch              which links are cut
+    harness ── socket ───► agent of every node
+            ── socket ───► agent of the helper, which runs the switch
             ── socket ───► warden (PID 1)      its end is the end of everything
 
 Nothing of it can be seen or reached from outside: no interface, no rule, no named namespace on the machine.  The one
@@ -37,14 +37,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from checkers.base.clocks import NodesClock
 from harness.agent.process import NodeVerbs
-from harness.backends.agent_cluster import AgentCluster
+from harness.backends.agent_cluster import AgentCluster, Switch
 from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.builds import digest, fetch_jars, run_watched
@@ -60,20 +58,9 @@ from system_under_test.subject import Jars, Needs, NodeGone
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 FOLDER_PREFIX = "krucible-nodes-"
+HELPER = "helper"
 _READY_S = 60.0
-_ORDER_S = 30.0
 _END_S = 10.0
-
-
-@dataclass(slots=True)
-class _Stream:
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-
-    async def line(self, within_s: float) -> dict[str, Any]:
-        """The next JSON line; {} at the end of the stream.  Raises TimeoutError."""
-        line = await asyncio.wait_for(self.reader.readline(), within_s)
-        return json.loads(line) if line.endswith(b"\n") else {}
 
 
 class NamespacesBackend(AgentCluster):
@@ -94,9 +81,9 @@ class NamespacesBackend(AgentCluster):
         self._stop = threading.Event()
         self._process: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
-        self._switch: _Stream | None = None
-        self._pipes: list[asyncio.BaseTransport] = []
-        self._ordering = asyncio.Lock()
+        self._switch: Switch | None = None
+        self._agents: list[AgentLink] = []
+        """All that were ever spoken to; those of `_links` have answered."""
 
     async def create(self, progress: Callable[[str], None]) -> None:
         began = time.monotonic()
@@ -123,35 +110,18 @@ class NamespacesBackend(AgentCluster):
         return "" if capability in (REJECT, PACKETS) else super().lacks(capability)
 
     async def cut(self, links: Collection[Link], reject: Collection[Link] = ()) -> None:
-        """See Cluster.cut.  Raises KeyError for an unknown node, NodeGone if the switch is dead (all links are then
+        """See Cluster.cut.  Raises KeyError for an unknown node, OSError if the switch is dead (all links are then
         cut)."""
-        for node in {node for link in links for node in link}:
-            if node not in self._address_of:
-                raise KeyError(node)
-        await self._order_switch({"cut": sorted(links), "reject": sorted(reject)})
+        await self._between().cut(links, reject)
 
     async def impair(self, links: Mapping[Link, Mapping[str, float]], seed: int) -> None:
-        """See Cluster.impair.  Raises KeyError for an unknown node, NodeGone if the switch is dead."""
-        for node in {node for link in links for node in link}:
-            if node not in self._address_of:
-                raise KeyError(node)
-        rows = [[a, b, dict(impairment)] for (a, b), impairment in sorted(links.items(), key=lambda item: item[0])]
-        await self._order_switch({"impair": rows, "seed": seed})
+        """See Cluster.impair.  Raises as `cut`."""
+        await self._between().impair(links, seed)
 
-    async def _order_switch(self, order: Mapping[str, Any]) -> None:
-        """Raises NodeGone if the switch does not answer, ValueError if it refuses."""
-        async with self._ordering:
-            if self._switch is None:
-                raise NodeGone("the switch: there is none (yet)")
-            try:
-                self._switch.writer.write(json.dumps(order).encode() + b"\n")
-                answer = await self._switch.line(_ORDER_S)
-            except (OSError, TimeoutError) as problem:
-                raise NodeGone("the switch does not answer; all links may be cut") from problem
-        if "refused" in answer:
-            raise ValueError(answer["refused"])
-        if "forwarded" not in answer:
-            raise NodeGone("the switch is dead; all links are cut")
+    def _between(self) -> Switch:
+        if self._switch is None:
+            raise NodeGone("the switch: there is none (yet)")
+        return self._switch
 
     def command_on(self, name: str, words: Sequence[str]) -> str:
         """Run a command as root, or as the user of this process, by way of the agent that lives in all namespaces of
@@ -167,10 +137,7 @@ class NamespacesBackend(AgentCluster):
 
     async def destroy(self) -> None:
         self._stop.set()
-        await self.close_links()
-        if self._switch is not None:
-            self._switch.writer.close()
-            self._switch = None
+        await asyncio.gather(*(link.close() for link in self._agents))
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -185,9 +152,6 @@ class NamespacesBackend(AgentCluster):
                 except TimeoutError:
                     self.leftovers.append(f"the process {self._process.pid} of the nodes does not end after SIGKILL")
             self._process = None
-        for pipe in self._pipes:
-            pipe.close()
-        self._pipes.clear()
         if self._folder is not None:
             await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
             self._folder = None
@@ -197,56 +161,56 @@ class NamespacesBackend(AgentCluster):
     async def _start(self, argv: Sequence[str]) -> None:
         assert self._folder is not None
         loop = asyncio.get_running_loop()
-        with _Ends(self._address_of) as ends:
+        plan = WardenPlan(tuple(self._planned()), str(self._folder / HELPER))
+        control, their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control, theirs = control, [their_control]
+        try:
+            for folder in (plan.helper_folder, *(node.folder for node in plan.nodes)):
+                ours, their_end = socket.socketpair()
+                theirs.append(their_end)
+                self._agents.append(await self._linked(Path(folder), ours))
             with (self._folder / "warden.log").open("ab") as log:
                 self._process = await asyncio.create_subprocess_exec(
                     *argv,
                     *(sys.executable, "-m", "harness.backends.namespaces.warden"),
-                    *(str(ends.control[1].fileno()), str(self._folder)),
+                    *(str(their_control.fileno()), str(self._folder)),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     env=_environment(self.spec.run_id, self._provided),
                     start_new_session=True,
-                    pass_fds=(ends.control[1].fileno(),),
+                    pass_fds=(their_control.fileno(),),
                 )
-            self._control = ends.control[0].dup()
-            self._control.setblocking(False)
-            plan = WardenPlan(tuple(self._planned()))
-            socket.send_fds(self._control, [plan.to_json().encode()], ends.theirs())
-            ends.close_theirs()
-            answer = await asyncio.wait_for(loop.sock_recv(self._control, 1 << 16), _READY_S)
-            self._demand_ready(json.loads(answer or b"{}"), "the warden")
-            self._switch = _Stream(*await asyncio.open_connection(sock=ends.switch[0].dup()))
-            self._demand_ready(await self._switch.line(_READY_S), "the switch")
-            await asyncio.gather(*(self._greet(node, *ends.pipes[node.name]) for node in plan.nodes))
+            socket.send_fds(control, [plan.to_json().encode()], [end.fileno() for end in theirs[1:]])
+        finally:
+            for end in theirs:
+                end.close()
+        control.setblocking(False)
+        answer = json.loads(await asyncio.wait_for(loop.sock_recv(control, 1 << 16), _READY_S) or b"{}")
+        if "ready" not in answer:
+            words = (
+                answer.get("error") or _last_line(self._folder / "warden.log") or "it ended without an error message"
+            )
+            raise BackendUnavailable(f"The nodes did not come up: the warden: {words}.")
+        helper, *agents = self._agents
+        await asyncio.gather(*(self._greet(node, link) for node, link in zip(plan.nodes, agents, strict=True)))
+        self._switch = Switch(helper, self._address_of)
+        try:
+            await self._switch.start([(node.name, node.port, node.mac, "") for node in plan.nodes])
+        except OSError as problem:
+            raise BackendUnavailable(f"The nodes did not come up: {problem.strerror or problem}.") from problem
 
     def _planned(self) -> Iterator[PlannedNode]:
         assert self._folder is not None
         for place, (name, address) in enumerate(self._address_of.items()):
             yield PlannedNode(name, address, mac_of(place), f"port{place}", str(self._folder / name))
 
-    def _demand_ready(self, answer: dict[str, Any], who: str) -> None:
-        if "ready" not in answer:
-            assert self._folder is not None
-            words = (
-                answer.get("error") or _last_line(self._folder / "warden.log") or "it ended without an error message"
-            )
-            raise BackendUnavailable(f"The nodes did not come up: {who}: {words}.")
+    async def _linked(self, folder: Path, stream: socket.socket) -> AgentLink:
+        name, log = folder.name, folder / "agent.log"
+        reader, writer = await asyncio.open_connection(sock=stream, limit=1 << 20)
+        return AgentLink(name, reader, writer, lambda event: self.heard(name, event), lambda: _last_line(log))
 
-    async def _greet(self, node: PlannedNode, to_agent: int, from_agent: int) -> None:
-        loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(limit=1 << 20)
-        reading, _ = await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(os.dup(from_agent), "rb", 0)
-        )
-        writing, protocol = await loop.connect_write_pipe(
-            lambda: asyncio.streams.FlowControlMixin(loop=loop), os.fdopen(os.dup(to_agent), "wb", 0)
-        )
-        self._pipes += [reading, writing]
-        writer = asyncio.StreamWriter(writing, protocol, None, loop)
-        log = Path(node.folder) / "agent.log"
-        link = AgentLink(node.name, reader, writer, lambda event: self.heard(node.name, event), lambda: _last_line(log))
+    async def _greet(self, node: PlannedNode, link: AgentLink) -> None:
         await link.ask(NodeVerbs.hello)
         agent_node = AgentNode(
             link,
@@ -257,42 +221,6 @@ class NamespacesBackend(AgentCluster):
             python=(sys.executable,),
         )
         await self.add(link, agent_node)
-
-
-class _Ends:
-    """Both ends of every stream, (ours, theirs), until they are handed on as duplicates; then all are closed."""
-
-    def __init__(self, nodes: Iterable[str]) -> None:
-        self.control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.switch = socket.socketpair()
-        self.pipes: dict[str, tuple[int, int]] = {}  # node -> (to its agent, from its agent)
-        self._theirs: list[int] = []
-        for node in nodes:
-            their_in, our_out = os.pipe()
-            our_in, their_out = os.pipe()
-            self.pipes[node] = (our_out, our_in)
-            self._theirs += [their_in, their_out]
-
-    def theirs(self) -> list[int]:
-        """In the order of a plan's descriptors."""
-        return [self.switch[1].fileno(), *self._theirs]
-
-    def close_theirs(self) -> None:
-        self.control[1].close()
-        self.switch[1].close()
-        while self._theirs:
-            os.close(self._theirs.pop())
-
-    def __enter__(self) -> _Ends:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close_theirs()
-        self.control[0].close()
-        self.switch[0].close()
-        for pair in self.pipes.values():
-            for number in pair:
-                os.close(number)
 
 
 def _environment(run_id: str, provided: Mapping[str, str]) -> dict[str, str]:

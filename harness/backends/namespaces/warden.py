@@ -1,12 +1,13 @@
-"""The warden: PID 1 of the run's own namespaces.  It makes the network, starts the agents and the switch, and waits.
+"""The warden: PID 1 of the run's own namespaces.  It makes the network, starts the agents, and waits.
 
-    unshare ── warden ─┬─ switch           in the warden's network namespace, with the near end of every veth pair
+    unshare ── warden ─┬─ helper           an agent in the warden's network namespace, with the near end of every veth
+                       │                   pair; the harness lets it start the switch between them
                        ├─ agent of n1      in a network namespace of its own
                        └─ agent of c1 ...
 
 It lives as long as the run.  When the control stream ends (the harness is done, or was killed), it kills everything in
 the pid namespace, removes the run's folder and exits.  When it exits, for any reason, the kernel kills what is left.
-Agents speak to the harness over pipes that are handed through here; the warden never sees a frame of theirs.
+Agents speak to the harness over sockets that are handed through here; the warden never sees a frame of theirs.
 
     python -m harness.backends.namespaces.warden <control fd> <the run's folder>
 
@@ -31,7 +32,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ _CLONE_NEWNET = 0x40000000
 _SECONDS = 10.0
 _PLAN_BYTES_MAX = 1 << 16
 _DESCRIPTORS_MAX = 253
-"""Descriptors that the kernel passes in one packet: enough for 126 nodes."""
+"""Descriptors that the kernel passes in one packet."""
 
 
 def main() -> None:
@@ -63,8 +64,6 @@ def main() -> None:
 def _build(order: bytes, descriptors: Sequence[int]) -> str | None:
     """None once everything runs; else what went wrong, in the words of the tool that refused."""
     plan = WardenPlan.from_json(order)
-    if len(descriptors) != plan.descriptor_count:
-        return f"{len(descriptors)} descriptors came with a plan that needs {plan.descriptor_count}"
     try:
         _make(plan, *descriptors)
     except (OSError, subprocess.SubprocessError) as problem:
@@ -72,33 +71,31 @@ def _build(order: bytes, descriptors: Sequence[int]) -> str | None:
     return None
 
 
-def _make(plan: WardenPlan, switch: int, *streams: int) -> None:
-    pairs = zip(streams[0::2], streams[1::2], strict=True)
-    agents = [_start_agent(node, *pair) for node, pair in zip(plan.nodes, pairs, strict=True)]
-    for number in streams:
+def _make(plan: WardenPlan, helper: int, *streams: int) -> None:
+    agents = [
+        _start_agent(node.folder, stream, _leave_network) for node, stream in zip(plan.nodes, streams, strict=True)
+    ]
+    _start_agent(plan.helper_folder, helper)
+    for number in (helper, *streams):
         os.close(number)
     _ip([], switch_side(plan, agents))
     for node, pid in zip(plan.nodes, agents, strict=True):
         _ip(["nsenter", f"--net=/proc/{pid}/ns/net"], node_side(plan, node))
-    ports = [(node.name, node.port, node.mac, "") for node in plan.nodes]
-    argv = [sys.executable, "-m", "harness.agent.frame_switch", str(switch), json.dumps({"ports": ports})]
-    subprocess.Popen(argv, stdin=subprocess.DEVNULL, pass_fds=(switch,))
-    os.close(switch)
 
 
-def _start_agent(node: PlannedNode, stdin: int, stdout: int) -> int:
+def _start_agent(place: str, stream: int, first: Callable[[], None] | None = None) -> int:
     """Popen returns once the program is executed, so by then the namespace exists; it gets its network afterwards."""
     for folder in ("data", "trace", "log"):
-        (Path(node.folder) / folder).mkdir(parents=True, exist_ok=True)
-    with (Path(node.folder) / "agent.log").open("ab") as log:
+        (Path(place) / folder).mkdir(parents=True, exist_ok=True)
+    with (Path(place) / "agent.log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "harness.agent"],
-            stdin=stdin,
-            stdout=stdout,
+            stdin=stream,
+            stdout=stream,
             stderr=log,
-            cwd=node.folder,
+            cwd=place,
             start_new_session=True,
-            preexec_fn=_leave_network,
+            preexec_fn=first,
         ).pid
 
 
@@ -175,20 +172,18 @@ class PlannedNode:
 
 @dataclass(frozen=True, slots=True)
 class WardenPlan:
-    """Travels together with descriptors: the switch's control socket, then each node's stdin and stdout, in order."""
+    """Travels together with descriptors: the socket of the helper's agent, then that of each node's, in order."""
 
     nodes: tuple[PlannedNode, ...]
-
-    @property
-    def descriptor_count(self) -> int:
-        return 1 + 2 * len(self.nodes)
+    helper_folder: str
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
     @staticmethod
     def from_json(text: str | bytes) -> WardenPlan:
-        return WardenPlan(tuple(PlannedNode(**node) for node in json.loads(text)["nodes"]))
+        given = json.loads(text)
+        return WardenPlan(tuple(PlannedNode(**node) for node in given["nodes"]), given["helper_folder"])
 
 
 def addresses(servers: Sequence[str], clients: Sequence[str]) -> dict[str, str]:

@@ -119,8 +119,8 @@ def test_a_plan_gives_every_node_an_address_of_the_benchmarking_range_and_knows_
         PlannedNode(name, address, mac_of(place), f"port{place}", f"/x/{name}")
         for place, (name, address) in enumerate(placed.items())
     )
-    plan = WardenPlan(nodes)
-    assert WardenPlan.from_json(plan.to_json()) == plan and plan.descriptor_count == 7
+    plan = WardenPlan(nodes, "/x/helper")
+    assert WardenPlan.from_json(plan.to_json()) == plan
     batch = node_side(plan, nodes[0])
     assert batch.count("nud permanent") == 2 and f"neighbour add 198.18.0.101 lladdr {nodes[2].mac}" in batch
     assert "peer name eth0 address 02:00:c6:12:00:02 netns 55" in switch_side(plan, [54, 55, 56])
