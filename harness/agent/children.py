@@ -29,7 +29,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from harness.agent.frames import limit
 
@@ -173,38 +173,34 @@ async def run(
 
     Raises OSError if argv cannot be executed, or if it takes longer than timeout_s (it is then killed).
     """
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[int] = loop.create_future()
+    ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def note(status: int) -> None:
         if not ended.done():  # after a timeout no caller waits for it
             ended.set_result(status)
 
-    read_end, write_end = os.pipe()
-    try:
-        child = children.start(
-            argv,
-            note,
-            stdin=read_end,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment({COMMAND_MARK: "1"}),
-        )
-    except OSError:
-        os.close(write_end)
-        raise
-    finally:
-        os.close(read_end)
-    feeding = loop.run_in_executor(None, _feed, write_end, given)
-    assert child.process.stdout is not None
-    assert child.process.stderr is not None
-    everything = asyncio.gather(_read_all(child.process.stdout), _read_all(child.process.stderr), ended, feeding)
-    try:
-        out, err, status, _ = await asyncio.wait_for(everything, timeout_s)
-    except TimeoutError:
-        signal_group(child.pid, signal.SIGKILL)
-        raise OSError(errno.ETIMEDOUT, f"{argv[0]} did not end within {timeout_s:g} s and was killed") from None
-    return status, out, err
+    with _in_memory(given) as stdin, _in_memory() as stdout, _in_memory() as stderr:
+        env = environment({COMMAND_MARK: "1"})
+        child = children.start(argv, note, stdin=stdin, stdout=stdout, stderr=stderr, env=env)
+        try:
+            status = await asyncio.wait_for(ended, timeout_s)
+        except TimeoutError:
+            signal_group(child.pid, signal.SIGKILL)
+            raise OSError(errno.ETIMEDOUT, f"{argv[0]} did not end within {timeout_s:g} s and was killed") from None
+        return status, _content(stdout), _content(stderr)
+
+
+def _in_memory(content: bytes = b"") -> IO[bytes]:
+    """A file that has no name and takes no disk, which may be one that fails on order."""
+    file = os.fdopen(os.memfd_create("krucible"), "w+b", 0)
+    file.write(content)
+    file.seek(0)
+    return file
+
+
+def _content(file: IO[bytes]) -> bytes:
+    file.seek(0)
+    return file.read()
 
 
 class Commands:
@@ -231,25 +227,6 @@ def oom_kills(vmstat: Path = Path("/proc/vmstat")) -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
-
-
-async def _read_all(pipe: object) -> bytes:
-    reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
-    try:
-        return await reader.read()
-    finally:
-        transport.close()
-
-
-def _feed(descriptor: int, given: bytes) -> None:
-    with os.fdopen(descriptor, "wb") as pipe:
-        try:
-            pipe.write(given)
-            pipe.flush()
-        except BrokenPipeError:
-            return  # a command may end without reading what it was given
 
 
 NOT_KNOWN_S = -1.0

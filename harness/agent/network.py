@@ -10,7 +10,7 @@ within the window arrived" needs no clock that two nodes would share.  A datagra
 not counted, and neither is one that arrives twice.
 
 A datagram the kernel refuses (EPERM, ENETUNREACH, a full buffer) gets no number: it was not sent, and a link on which
-nothing could be sent proves nothing.  Refusals are counted apart.
+nothing could be sent proves nothing.
 
 Beacons have a thread of their own: they must go out every 15 ms even while a client computes.  One wake-up serves a
 whole beat (send to all, take what came), because a beat every 2 ms on seven nodes is 21,000 datagrams a second.
@@ -27,6 +27,7 @@ is true only where both are nodes of one machine.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import json
 import socket
@@ -87,26 +88,29 @@ REMEMBERED = 1 << 14
 class _Peer:
     address: tuple[str, int]
     sent: int = 0
-    refused: int = 0
     seen: array[int] = field(default_factory=lambda: array("Q", bytes(8 * REMEMBERED)))
 
 
-class BeaconSender:
-    """Sends to and listens for peers from `start` to `stop`.
+class BeaconVerbs:
+    """Verbs of beacons, from `start` to `stop`.  All others raise OSError (ESRCH) before it."""
 
-    token: eight bytes that tell this run's datagrams from any other's.  address: where this node listens, peers: node
-    name -> address, all on the same port.  Raises OSError if the address cannot be bound.
-    """
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._peers: dict[str, _Peer] = {}
+        self._thread: threading.Thread | None = None
 
-    def __init__(self, token: bytes, address: str, port: int, peers: Mapping[str, str], interval_ms: float) -> None:
+    def start(self, token: bytes, address: str, port: int, peers: Mapping[str, str], interval_ms: float) -> None:
+        """Send to and listen for peers from now on, instead of those of an earlier start.
+
+        token: eight bytes that tell this run's datagrams from any other's.  address: where this node listens, peers:
+        node name -> address, all on the same port.  Raises OSError if the address cannot be bound."""
+        self.stop()
         self._token = token
         self._peers = {name: _Peer((peer, port)) for name, peer in peers.items()}
         self._by_address = {peer.address: peer for peer in self._peers.values()}
         self._interval_s = interval_ms / 1e3
         self._due_s = time.monotonic()
-        self._late_s_max = 0.0
         self._stopping = False
-        self._changed = threading.Condition()
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         self._socket.setblocking(False)
@@ -116,36 +120,38 @@ class BeaconSender:
 
     def set_interval(self, interval_ms: float) -> None:
         """Takes effect at once: the next beat is now."""
-        with self._changed:
+        with self._sending():
             self._interval_s = interval_ms / 1e3
             self._due_s = time.monotonic()
             self._changed.notify()
 
     def mark(self) -> dict[str, int]:
         """Peer -> the number of the last datagram sent to it."""
-        with self._changed:
+        with self._sending():
             return {name: peer.sent for name, peer in self._peers.items()}
 
     def count(self, windows: Mapping[str, tuple[int, int]]) -> dict[str, int]:
         """Source -> how many of its numbers in (first, last] arrived here, each counted once.
 
         Raises ValueError for a window longer than what is remembered."""
-        with self._changed:
+        with self._sending():
             self._take_all()
             return {name: _count(self._peers[name].seen, *window) for name, window in windows.items()}
 
-    def health(self) -> tuple[dict[str, int], float]:
-        """Return peer -> datagrams that the kernel refused, and the largest delay of a beat since the last call (s)."""
-        with self._changed:
-            late_s, self._late_s_max = self._late_s_max, 0.0
-            return {name: peer.refused for name, peer in self._peers.items()}, late_s
-
     def stop(self) -> None:
+        if self._thread is None:
+            return
         with self._changed:
             self._stopping = True
             self._changed.notify()
         self._thread.join()
+        self._thread = None
         self._socket.close()
+
+    def _sending(self) -> threading.Condition:
+        if self._thread is None:
+            raise OSError(errno.ESRCH, "no beacons were started on this node")
+        return self._changed
 
     def _beat_on(self) -> None:
         with self._changed:
@@ -154,18 +160,14 @@ class BeaconSender:
                 if now_s < self._due_s:
                     self._changed.wait(self._due_s - now_s)
                     continue
-                self._late_s_max = max(self._late_s_max, now_s - self._due_s)
                 self._due_s = max(self._due_s + self._interval_s, now_s)  # missed beats are not made up for
                 self._send_all()
                 self._take_all()
 
     def _send_all(self) -> None:
         for peer in self._peers.values():
-            try:
+            with contextlib.suppress(OSError):
                 self._socket.sendto(_DATAGRAM.pack(self._token, peer.sent + 1), peer.address)
-            except OSError:
-                peer.refused += 1
-            else:
                 peer.sent += 1
 
     def _take_all(self) -> None:
@@ -181,33 +183,6 @@ class BeaconSender:
                 token, number = _DATAGRAM.unpack(data)
                 if token == self._token:
                     peer.seen[number % REMEMBERED] = number
-
-
-class BeaconVerbs:
-    """Verbs of beacons.  All but `start` raise OSError (ESRCH) before it."""
-
-    def __init__(self) -> None:
-        self._sender: BeaconSender | None = None
-
-    def start(self, token: bytes, address: str, port: int, peers: Mapping[str, str], interval_ms: float) -> None:
-        """Send to and listen for peers from now on, instead of those of an earlier start (`BeaconSender`)."""
-        if self._sender is not None:
-            self._sender.stop()
-        self._sender = BeaconSender(token, address, port, peers, interval_ms)
-
-    def set_interval(self, interval_ms: float) -> None:
-        self._sending().set_interval(interval_ms)
-
-    def mark(self) -> dict[str, int]:
-        return self._sending().mark()
-
-    def count(self, windows: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-        return self._sending().count(windows)
-
-    def _sending(self) -> BeaconSender:
-        if self._sender is None:
-            raise OSError(errno.ESRCH, "no beacons were started on this node")
-        return self._sender
 
 
 def _count(seen: array[int], first: int, last: int) -> int:
