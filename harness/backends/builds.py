@@ -92,6 +92,20 @@ def _last_line(output: int) -> str:
     return tail[-1].strip() if tail else ""
 
 
+def made_once(home: Path, make: Callable[[Path], object]) -> Path:
+    """Return a file or a folder of the cache.
+
+    make: makes it at the place that it is given, in a folder of its own, where it is not in the cache yet."""
+    if not home.exists():
+        home.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=home.parent, prefix=f"{home.name}.") as unfinished:
+            place = Path(unfinished) / home.name
+            make(place)
+            with contextlib.suppress(OSError):  # another run was faster
+                place.rename(home)
+    return home
+
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 NODE_WHEELS = ("kio", "crc32c", "mfusepy")
 """Packages the node's code imports; their versions are those that this project requires."""
@@ -167,20 +181,17 @@ def clock_library() -> bytes:
     """The library's bytes.  Raises OSError in one sentence where there is no C compiler or it refuses."""
     source = resources.files("harness.agent").joinpath("wall_clock.c").read_text()
     name = hashlib.sha256(f"{platform.machine()} {_FLAGS} {source}".encode()).hexdigest()[:16]
-    kept = cache_folder() / f"clock-{name}.so"
-    if kept.exists():
-        return kept.read_bytes()
-    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
-    if compiler is None:
-        raise OSError("shifting clocks needs a C compiler on the harness' machine: install gcc or clang")
-    with tempfile.TemporaryDirectory(dir=kept.parent) as folder:  # the nodes of a run compile it at the same time
-        fresh = Path(folder) / kept.name
-        words = [compiler, *_FLAGS, "-x", "c", "-", "-o", str(fresh)]
+
+    def build(place: Path) -> None:
+        compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+        if compiler is None:
+            raise OSError("shifting clocks needs a C compiler on the harness' machine: install gcc or clang")
+        words = [compiler, *_FLAGS, "-x", "c", "-", "-o", str(place)]
         done = subprocess.run(words, input=source, capture_output=True, text=True, check=False, timeout=60.0)
         if done.returncode != 0:
             raise OSError(f"the library that shifts clocks cannot be compiled: {done.stderr.strip().splitlines()[0]}")
-        fresh.replace(kept)
-    return kept.read_bytes()
+
+    return made_once(cache_folder() / f"clock-{name}.so", build).read_bytes()
 
 
 PURE = "-none-any.whl"
@@ -195,21 +206,21 @@ def fetch_wheels(
 ) -> Path:
     """A folder with the wheels unpacked for a Python ("3.11") on a machine ("x86_64"); cached by what was required.
 
+    python: "" for the Python of this process, which may compile what has no wheel.
     Blocks.  Raises BackendUnavailable with pip's own words, Interrupted soon after `stop` is set.
     """
-    name = digest(python.encode(), machine.encode(), *(line.encode() for line in requirements))
-    folder = cache_folder() / f"site-{name}"
-    if folder.is_dir():
-        return folder
-    progress(f"fetching wheels for the nodes' Python {python}")
-    unfinished, built = (folder.with_suffix(f".{os.getpid()}{use}") for use in ("", ".built"))
-    argv = [*_PIP, "install", "--target", str(unfinished), "--only-binary=:all:", "--find-links", str(built)]
-    argv += ["--python-version", python, "--implementation", "cp", "--abi", f"cp{python.replace('.', '')}"]
-    for generation in ("manylinux2014", "manylinux_2_17", "manylinux_2_28"):
-        argv += ["--platform", f"{generation}_{machine}"]
-    tried: set[str] = set()
-    try:
-        built.mkdir(parents=True, exist_ok=True)
+
+    def install(site: Path) -> None:
+        progress(f"fetching wheels for the nodes' Python {python}: {', '.join(requirements)}")
+        built = site.with_name("built")
+        built.mkdir()
+        argv = [*_PIP, "install", "--target", str(site), "--find-links", str(built)]
+        if python:
+            argv += ["--only-binary=:all:", "--python-version", python]
+            argv += ["--implementation", "cp", "--abi", f"cp{python.replace('.', '')}"]
+            for generation in ("manylinux2014", "manylinux_2_17", "manylinux_2_28"):
+                argv += ["--platform", f"{generation}_{machine}"]
+        tried: set[str] = set()
         status, tail = run_watched([*argv, *requirements], stop)
         while status != 0 and (found := _WITHOUT_WHEEL.search(tail)) and found[1] not in tried:
             tried.add(found[1])
@@ -218,14 +229,11 @@ def fetch_wheels(
             status, tail = run_watched([*argv, *requirements], stop)
         if status != 0:
             raise BackendUnavailable(f"pip could not fetch wheels for the nodes ({tail}): check the network and retry.")
-        for cached in unfinished.rglob("__pycache__"):
+        for cached in site.rglob("__pycache__"):
             shutil.rmtree(cached)
-        if not folder.is_dir():  # else another run was faster
-            unfinished.rename(folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        shutil.rmtree(built, ignore_errors=True)
-    return folder
+
+    parts = (python or sys.version, machine, *requirements)
+    return made_once(cache_folder() / f"site-{digest(*map(str.encode, parts))}", install)
 
 
 def _build(requirement: str, into: Path, stop: threading.Event) -> None:
@@ -266,13 +274,13 @@ def _copied_jars(sources: Sequence[Path]) -> Path:
     for old in root.glob("jars-of-*"):
         if old.name != name and time.time() - old.stat().st_mtime > _JARS_KEPT_S:
             shutil.rmtree(old, ignore_errors=True)
-    if not (root / name).is_dir():
-        with tempfile.TemporaryDirectory(dir=root) as unfinished:
-            for path in found:
-                shutil.copy(path, Path(unfinished) / path.name)
-            with contextlib.suppress(OSError):  # another run was faster
-                Path(unfinished).rename(root / name)
-                Path(unfinished).mkdir()  # for the end of this block
+
+    def copy(place: Path) -> None:
+        place.mkdir()
+        for path in found:
+            shutil.copy(path, place / path.name)
+
+    made_once(root / name, copy)
     (root / name).touch()
     return root / name
 
@@ -295,33 +303,28 @@ def _make(artefact: Artefact, progress: Callable[[str], None], stop: threading.E
     """Return what the commands of an artefact leave, from the cache where they were run before."""
     name = re.sub(r"[^\w.-]+", "-", artefact.name)
     home = cache_folder() / "artefacts" / f"{name}-{digest(json.dumps(asdict(artefact), sort_keys=True).encode())}"
-    if home.is_dir():
-        return home / artefact.result
-    progress(f"making {artefact.name}, once")
-    own = f"{home.name}.{os.getpid()}"
-    unfinished, kept, log = home.with_name(own), home.with_name(f"{own}.kept"), home.with_name(f"{home.name}.log")
-    try:
+    log = home.with_name(f"{home.name}.log")
+
+    def make(place: Path) -> None:
+        progress(f"making {artefact.name}, once")
+        work = place.with_name("work")
+        work.mkdir()
         for path, text in artefact.files.items():
-            (unfinished / path).parent.mkdir(parents=True, exist_ok=True)
-            (unfinished / path).write_text(text)
-        unfinished.mkdir(parents=True, exist_ok=True)
+            (work / path).parent.mkdir(parents=True, exist_ok=True)
+            (work / path).write_text(text)
         for command in artefact.commands:
             if shutil.which(command[0]) is None:
                 raise BackendUnavailable(f"{artefact.name} is made by {command[0]}, which is not installed here.")
-            argv = ["env", f"--chdir={unfinished}", *command]
+            argv = ["env", f"--chdir={work}", *command]
             status, tail = run_watched(argv, stop, lambda line: progress(f"{artefact.name}: {line.strip()}"), log)
             if status != 0:
                 raise BackendUnavailable(f"{artefact.name} cannot be made: {shlex.join(command)}: {tail} (see {log})")
-        if not (unfinished / artefact.result).exists():
+        if not (work / artefact.result).exists():
             raise BackendUnavailable(f"{artefact.name} cannot be made: its commands left no {artefact.result}")
-        (kept / artefact.result).parent.mkdir(parents=True)
-        (unfinished / artefact.result).rename(kept / artefact.result)
-        with contextlib.suppress(OSError):  # another run was faster
-            kept.rename(home)
-    finally:
-        for left in (unfinished, kept):
-            shutil.rmtree(left, ignore_errors=True)
-    return home / artefact.result
+        (place / artefact.result).parent.mkdir(parents=True)
+        (work / artefact.result).rename(place / artefact.result)
+
+    return made_once(home, make) / artefact.result
 
 
 def _build_crate(crate: Crate, folder: Path, progress: Callable[[str], None], stop: threading.Event) -> Path:
@@ -331,34 +334,28 @@ def _build_crate(crate: Crate, folder: Path, progress: Callable[[str], None], st
             f"{name} is a program in Rust, and there is no cargo on this machine to build it: install Rust (rustup.rs)."
         )
     home = cache_folder() / "crates" / f"{name}-{_version_of(crate, folder)}"
-    program = home / name
-    if program.is_file():
-        return program
-    progress(f"building {name} with cargo, once; a large library takes minutes")
-    unfinished = home.with_suffix(f".{os.getpid()}")
-    try:
-        shutil.copytree(folder, unfinished / "source", ignore=shutil.ignore_patterns("target"))
+
+    def build(program: Path) -> None:
+        progress(f"building {name} with cargo, once; a large library takes minutes")
+        source = program.with_name("source")
+        shutil.copytree(folder, source, ignore=shutil.ignore_patterns("target"))
         patched = [
             argument
             for dependency, patch in crate.patches.items()
-            for argument in ("--config", _patch(dependency, folder / patch, unfinished, stop))
+            for argument in ("--config", _patch(dependency, folder / patch, source, stop))
         ]
         target = home.with_name(f"target-{name}")
         argv = ["env", *_PROGRESS, f"CARGO_TARGET_DIR={target}", "cargo", "build", "--release", *patched]
-        argv += ["--manifest-path", str(unfinished / "source" / "Cargo.toml")]
+        argv += ["--manifest-path", str(source / "Cargo.toml")]
         argv += ["--offline"] if patched else ["--locked"]  # a patch takes its crate's checksum out of the lock
         log = home.with_name(f"{name}.log")
         status, tail = run_watched(argv, stop, lambda line: progress(f"{name}: {line.strip()}"), log)
         if status != 0:
             lines = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("error")]
             raise BackendUnavailable(f"cargo could not build {name} ({(lines or [tail])[0]}): see {log}.")
-        built = unfinished / name
-        shutil.copy(target / "release" / name, built)
-        home.mkdir(exist_ok=True)
-        built.replace(program)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-    return program
+        shutil.copy(target / "release" / name, program)
+
+    return made_once(home / name, build)
 
 
 def _name_of(folder: Path) -> str:
@@ -383,35 +380,27 @@ def _version_of(crate: Crate, folder: Path) -> str:
     return digest(*parts)
 
 
-def _patch(dependency: str, patch: Path, unfinished: Path, stop: threading.Event) -> str:
+def _patch(dependency: str, patch: Path, source: Path, stop: threading.Event) -> str:
     """Patch a copy of a dependency's source; the configuration that makes cargo take it.  Raises BackendUnavailable."""
-    manifest = str(unfinished / "source" / "Cargo.toml")
-    argv = ["cargo", "metadata", "--locked", "--format-version", "1", "--manifest-path", manifest]
+    argv = ["cargo", "metadata", "--locked", "--format-version", "1", "--manifest-path", str(source / "Cargo.toml")]
     done = subprocess.run(argv, capture_output=True, check=False, timeout=_FETCH_S)
     if done.returncode != 0:
         words = (done.stderr.decode(errors="replace").strip().splitlines() or ["it says nothing"])[-1]
-        raise BackendUnavailable(f"cargo could not fetch the sources of {unfinished.name} ({words}).")
+        raise BackendUnavailable(f"cargo could not fetch the sources that {patch.name} is for ({words}).")
     found = [each for each in json.loads(done.stdout)["packages"] if each["name"] == dependency]
     if len(found) != 1:
         raise BackendUnavailable(f"{patch.name} is for {dependency}, of which the program has {len(found)} versions.")
+
+    def apply(copy: Path) -> None:
+        shutil.copytree(Path(found[0]["manifest_path"]).parent, copy)
+        if shutil.which("patch") is None:
+            raise BackendUnavailable(f"There is no program `patch` on this machine to apply {patch.name}: install it.")
+        argv = ["patch", "--strip=1", "--fuzz=0", "--batch", "--directory", str(copy), "--input", str(patch.absolute())]
+        status, tail = run_watched(argv, stop)
+        if status != 0:
+            raise BackendUnavailable(f"{patch.name} does not fit {dependency} {found[0]['version']} ({tail}).")
+
     version = f"{dependency}-{found[0]['version']}-{digest(patch.read_bytes())}"
-    patched = cache_folder() / "crates" / "patched" / version
-    if patched.is_dir():  # at one place for all programs: what depends on it is then compiled once
-        return _config(dependency, patched)
-    copy = unfinished / "patched" / dependency
-    shutil.copytree(Path(found[0]["manifest_path"]).parent, copy)
-    if shutil.which("patch") is None:
-        raise BackendUnavailable(f"There is no program `patch` on this machine to apply {patch.name}: install it.")
-    status, tail = run_watched(
-        ["patch", "--strip=1", "--fuzz=0", "--batch", "--directory", str(copy), "--input", str(patch.absolute())], stop
-    )
-    if status != 0:
-        raise BackendUnavailable(f"{patch.name} does not fit {dependency} {found[0]['version']} ({tail}).")
-    patched.parent.mkdir(exist_ok=True)
-    with contextlib.suppress(OSError):  # another run was faster
-        copy.rename(patched)
-    return _config(dependency, patched)
-
-
-def _config(dependency: str, folder: Path) -> str:
-    return f"patch.crates-io.{dependency}.path={json.dumps(str(folder))}"
+    # At one place for all programs: what depends on it is then compiled once.
+    patched = made_once(cache_folder() / "crates" / "patched" / version, apply)
+    return f"patch.crates-io.{dependency}.path={json.dumps(str(patched))}"

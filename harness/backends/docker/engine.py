@@ -103,30 +103,15 @@ def of_run(run_id: str) -> dict[str, Any]:
 
 
 def _why_unavailable(error: BaseException) -> str:
-    causes = _chain(error)
-    words = " ".join(str(cause) for cause in causes)
-    if any(isinstance(cause, PermissionError) for cause in causes) or "Permission denied" in words:
+    words = str(error)  # the client quotes what it met
+    if "Permission denied" in words:
         return (
             "Docker refuses this user: add it to the `docker` group (or run as root), or choose --backend namespaces."
         )
-    if any(isinstance(cause, FileNotFoundError) for cause in causes) or "No such file" in words:
+    if "No such file" in words:
         what = "its socket is missing" if Path("/usr/bin/docker").exists() else "it is not installed"
         return f"Docker does not run here ({what}): start it, set DOCKER_HOST, or choose --backend namespaces."
-    return f"Docker does not answer ({str(error).splitlines()[0][:200]}): start it, or choose --backend namespaces."
-
-
-def _chain(error: BaseException) -> list[BaseException]:
-    """The error with all its causes, those hidden in `args` too (urllib3 wraps there)."""
-    found: list[BaseException] = []
-    pending: list[BaseException] = [error]
-    while pending and len(found) < 20:
-        cause = pending.pop()
-        if cause in found:
-            continue
-        found.append(cause)
-        hidden = (cause.__cause__, cause.__context__, getattr(cause, "reason", None), *cause.args)
-        pending += [inner for inner in hidden if isinstance(inner, BaseException)]
-    return found
+    return f"Docker does not answer ({words.splitlines()[0][:200]}): start it, or choose --backend namespaces."
 
 
 REMOVE_S_MAX = 30.0

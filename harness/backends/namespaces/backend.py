@@ -25,7 +25,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import pwd
@@ -45,7 +44,7 @@ from harness.agent.process import NodeVerbs
 from harness.backends.agent_cluster import AgentCluster, Switch
 from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClusterSpec
-from harness.backends.builds import digest, fetch_jars, run_watched
+from harness.backends.builds import digest, fetch_jars, fetch_wheels, run_watched
 from harness.backends.leftovers import Swept, current_owner, sweep
 from harness.backends.namespaces.warden import (
     PlannedNode,
@@ -341,7 +340,9 @@ def provide(needs: Needs, progress: Callable[[str], None], stop: threading.Event
         raise BackendUnavailable(
             f"Only root can run servers as the user {needs.user}: run as root, or choose BACKEND=docker."
         )
-    wheels = {"PYTHONPATH": str(_wheels(needs.wheels, progress))} if needs.wheels else {}
+    wheels = {}
+    if needs.wheels:
+        wheels = {"PYTHONPATH": str(fetch_wheels(needs.wheels, "", os.uname().machine, progress, stop))}
     jars = {"KRUCIBLE_JARS": str(_jars(needs.jars, progress, stop))} if needs.jars != Jars() else {}
     return {**wheels, **jars}
 
@@ -374,24 +375,3 @@ def _known(user: str) -> bool:
     except KeyError:
         return False
     return True
-
-
-def _wheels(wanted: tuple[str, ...], progress: Callable[[str], None]) -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    name = hashlib.sha256("\n".join((sys.version, *sorted(wanted))).encode()).hexdigest()[:16]
-    folder = Path(root) / "krucible" / f"host-site-{name}"
-    if folder.is_dir():
-        return folder
-    progress(f"fetching {', '.join(wanted)}")
-    unfinished = folder.with_suffix(f".{os.getpid()}")
-    argv = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target"]
-    done = subprocess.run([*argv, str(unfinished), *wanted], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        words = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-        raise BackendUnavailable(f"pip could not fetch {', '.join(wanted)} for the nodes: {words}.")
-    if folder.is_dir():  # another run was faster
-        shutil.rmtree(unfinished)
-    else:
-        unfinished.rename(folder)
-    return folder
