@@ -141,17 +141,13 @@ class DockerBackend(AgentCluster):
         self._stop.set()
         if self._under_way:  # what the engine is still making must not appear after the last look
             await asyncio.wait(self._under_way, timeout=_ENGINE_S)
-        table_deleted = await self._delete_table()
+        await self._delete_table()
         left = ""
         if self._client is not None:
             left = await self._in_thread(engine.remove_run, self._client, self.spec.run_id)
-            if not table_deleted:
-                left = await self._in_thread(engine.delete_table, self._client, self._table, self.spec.run_id) or left
             self._client.close()
             self._client = None
         await self.close_links()
-        if self._helper is not None:
-            await self._helper.close()
         if left:
             self.leftovers.append(left)
         if self._reaper is not None:
@@ -164,9 +160,7 @@ class DockerBackend(AgentCluster):
     async def _create(self, progress: Callable[[str], None]) -> None:
         began = time.monotonic()
         client = await self._in_thread(engine.connect)
-        family, table = self._table
-        reap = {"run_id": self.spec.run_id, "family": family, "table": table}
-        self._reaper = Reaper("harness.backends.docker.engine:reap", reap)
+        self._reaper = Reaper("harness.backends.docker.engine:reap", {"run_id": self.spec.run_id})
         self._client = client
         tags = await self._in_thread(self._images, progress)
         swept = self._in_thread(engine.sweep_dead, client)
@@ -272,6 +266,7 @@ class DockerBackend(AgentCluster):
             capabilities=("NET_ADMIN", "NET_RAW"),
             with_volume=False,
         )
+        self._tag = tag
         helper = self._helper = await self._start(plan, HELPER)
         try:
             text = engine.make_table(self._table, current_owner())
@@ -304,15 +299,18 @@ class DockerBackend(AgentCluster):
                 except OSError as refusal:
                     self.leftovers.append(f"the rules {family} {name} of a dead run could not be deleted: {refusal}")
 
-    async def _delete_table(self) -> bool:
-        """True if there is certainly no table of ours any more."""
+    async def _delete_table(self) -> None:
         if self._helper is None:
-            return True
+            return
         try:
+            if self._helper.gone:  # it was killed, and another one does what it would have done
+                await self._start_helper(self._tag)
             await self._helper.ask(FirewallTables.apply, without(self._table), [])
-        except OSError:  # the helper is gone, or nft refused; a container of its own tries again
-            return False
-        return True
+        except (*engine.ENGINE_FAILURES, BackendUnavailable) as problem:
+            words = f"may be left ({engine.engine_words(problem)}): the next run deletes them"
+            self.leftovers.append(f"the rules {' '.join(self._table)} {words}")
+        await self._helper.close()
+        self._helper = None
 
     # ---- helpers -----------------------------------------------------------------------------------------------
 

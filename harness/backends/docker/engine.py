@@ -58,10 +58,9 @@ import requests
 from docker.errors import APIError, DockerException
 from docker.types import IPAMConfig, IPAMPool, LogConfig, Mount, Ulimit
 
-from harness.agent.network import Table, without
+from harness.agent.network import Table
 from harness.agent.process import LINGER
 from harness.backends.backend import BackendUnavailable
-from harness.backends.docker import engine
 from harness.backends.leftovers import Reaper, Swept, current_owner, sweep
 from nemesis.cluster import Link
 from system_under_test.subject import Needs
@@ -191,59 +190,8 @@ def remove_containers(client: Any, run_id: str) -> None:
         time.sleep(0.05)
 
 
-def delete_table(client: Any, table: Table, run_id: str) -> str:
-    """Delete the table through a container that does nothing else; for when the run's own helper is gone.
-
-    Any node image will do; without one no helper ever ran.  Returns "" once the table is gone, else one sentence.
-    """
-    try:
-        return _delete_table(client, table, run_id)
-    except ENGINE_FAILURES as problem:
-        return f"the rules {' '.join(table)} could not be deleted: {engine_words(problem)}"
-
-
-def _delete_table(client: Any, table: Table, run_id: str) -> str:
-    images = client.api.images(filters={"label": f"{IMAGE_LABEL}=node"})
-    if not images:
-        return ""
-    cleaner = f"{run_id}-cleaner"
-    remove_run(client, cleaner)  # of an attempt that an engine broke off
-    plan = engine.ContainerPlan(
-        name=f"krucible-{cleaner}",
-        hostname="",
-        image=images[0]["Id"],
-        network="host",
-        address="",
-        labels=labels(cleaner, current_owner()),
-        capabilities=("NET_ADMIN",),
-        with_volume=False,
-        command=("nft", without(table)),
-    )
-    container = engine.create(client, plan)
-    client.api.start(container)
-    with _refusal(404):  # it ended, and the engine removed it, before this request
-        client.api.wait(container, timeout=20)
-    return remove_run(client, cleaner)
-
-
-def reap(run_id: str, family: str, table: str) -> Callable[[], int]:
-    """Return what the reaper calls over and over: removes what it finds, returns how much; the table goes last."""
-    client = connect()
-    pending = [(family, table)]
-
-    def once() -> int:
-        found = remove_once(client, run_id).found
-        if not found and pending:
-            if words := delete_table(client, pending[0], run_id):
-                raise DockerException(words)
-            pending.clear()
-        return found
-
-    return once
-
-
-def reap_image_build(run_id: str) -> Callable[[], int]:
-    """Do the same for a build, which has no table."""
+def reap(run_id: str) -> Callable[[], int]:
+    """Return what the reaper calls over and over: removes what it finds, returns how much."""
     client = connect()
     return lambda: remove_once(client, run_id).found
 
@@ -339,7 +287,7 @@ def scratch_container(client: Any, image: str, argv: Sequence[str], doing: str, 
     doing: what it is for, in words.  host: options of the engine; by default it has neither network nor capabilities.
     Raises BackendUnavailable with the engine's own words."""
     run_id = f"image-{os.getpid()}-{time.monotonic_ns()}"
-    reaper = Reaper("harness.backends.docker.engine:reap_image_build", {"run_id": run_id})
+    reaper = Reaper("harness.backends.docker.engine:reap", {"run_id": run_id})
     options = client.api.create_host_config(**(host or {"network_mode": "none", "cap_drop": ["ALL"]}))
     try:
         made = client.api.create_container(

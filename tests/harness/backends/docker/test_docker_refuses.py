@@ -122,11 +122,6 @@ def test_a_sweep_of_an_engine_that_does_not_answer_is_a_sentence_as_well() -> No
     assert "Read timed out" in engine.remove_run(docker, "r1", limit_s=0.1)
 
 
-def test_rules_that_cannot_be_deleted_are_a_sentence_as_well() -> None:
-    words = engine.delete_table(FakeEngine(), ("bridge", "krucible_r1"), "r1")
-    assert words == "the rules bridge krucible_r1 could not be deleted: the storage driver is busy"
-
-
 def test_a_taken_subnet_and_a_refused_one_lead_to_another() -> None:
     docker = FakeEngine()
     docker.subnet_refusals = [
