@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from typing import IO, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from checkers.base.history import Type
 from harness.agent.children import Commands
@@ -32,6 +32,18 @@ ANSWER_S_MAX = 120.0
 """Seconds that an agent that goes on sending may take for one answer, if the verb names no limit of its own."""
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Writer(Protocol):
+    """Part of `asyncio.StreamWriter` that a link needs."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def can_write_eof(self) -> bool: ...
+
+    def write_eof(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -53,7 +65,7 @@ class AgentLink:
         self,
         name: str,
         reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        writer: Writer,
         on_event: Callable[[Mapping[str, Any]], None] = lambda event: None,
         words_of_node: Callable[[], str] = lambda: "",
     ) -> None:

@@ -166,7 +166,7 @@ class SshBackend(AgentCluster):
         await asyncio.gather(*beating, return_exceptions=True)
         for visit in self._visits.values():
             if visit.attached is not None:  # one that has not come to be a link yet as well
-                visit.attached.writer.close()
+                visit.attached.close()
         await self.close_links()
         visits, self._visits = self._visits, {}
         left = await asyncio.gather(*(visit.leave() for visit in visits.values()))
@@ -213,8 +213,8 @@ class SshBackend(AgentCluster):
         for run in await visit.enter(self.spec.run_id, packed, self.silence_s, self.patience_s):
             progress(f"removed from {visit.host} what the dead run {run} had left")
         assert visit.attached is not None
-        reader, writer, words = visit.attached.reader, visit.attached.writer, visit.attached.words
-        link = AgentLink(name, reader, writer, lambda event: self.heard(name, event), words)
+        reader, words = visit.attached.reader, visit.attached.words
+        link = AgentLink(name, reader, visit.attached, lambda event: self.heard(name, event), words)
         await link.ask(NodeVerbs.hello)
         clock = NodeClock()
         for _ in range(_FIRST_READINGS):

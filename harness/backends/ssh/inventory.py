@@ -139,7 +139,8 @@ class _Reader:
                 near = difflib.get_close_matches(name, _FIELDS, 1)
                 meant = f"did you mean {near[0]!r}?  Known" if near else "known"
                 raise self._wrong((*where, name), f"unknown field {name!r}; {meant}: {', '.join(_FIELDS)}")
-            if words := _RULES[name](value):
+            is_right, words = _RULES[name]
+            if not is_right(value):
                 raise self._wrong((*where, name), f"{name} must be {words}, not {value!r:.80}")
 
     def _refuse_twins(self, hosts: Sequence[Host]) -> None:
@@ -182,47 +183,34 @@ def _lines_of(text: str) -> dict[tuple[str | int, ...], int]:
     return lines
 
 
-def _text(value: object) -> str:
-    return "" if isinstance(value, str) and value.strip() == value != "" else "a text"
+def _like(pattern: str) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None
 
 
-def _port(value: object) -> str:
-    right = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 65536
-    return "" if right else "a number from 1 to 65535"
+def _is_port(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 65536
 
 
-def _address(value: object) -> str:
-    if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?", value):
-        return ""
-    return "an IPv4 address or the name of a host"
-
-
-def _data_address(value: object) -> str:
+def _is_ipv4(value: object) -> bool:
     try:
-        ipaddress.IPv4Address(value if isinstance(value, str) else "")
+        return isinstance(value, str) and bool(ipaddress.IPv4Address(value))
     except ValueError:
-        return "an IPv4 address"
-    return ""
+        return False
 
 
-def _role(value: object) -> str:
-    return "" if value in ROLES else '"server" or "client"'
-
-
-def _folder(value: object) -> str:
-    right = isinstance(value, str) and re.fullmatch(r"(/[\w.-]+){2,}", value) and ".." not in value.split("/")
-    return "" if right else "an absolute path of letters, digits, '.', '_' and '-', at least two folders deep"
-
-
-_RULES: Mapping[str, Callable[[object], str]] = {
-    "name": _text,
-    "address": _address,
-    "role": _role,
-    "user": _text,
-    "key": _text,
-    "port": _port,
-    "known_hosts": _text,
-    "data_address": _data_address,
-    "folder": _folder,
+_TEXT = _like(r"(?s)\S(.*\S)?"), "a text"
+_RULES: Mapping[str, tuple[Callable[[object], bool], str]] = {
+    "name": _TEXT,
+    "address": (_like(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?"), "an IPv4 address or the name of a host"),
+    "role": (ROLES.__contains__, '"server" or "client"'),
+    "user": _TEXT,
+    "key": _TEXT,
+    "port": (_is_port, "a number from 1 to 65535"),
+    "known_hosts": _TEXT,
+    "data_address": (_is_ipv4, "an IPv4 address"),
+    "folder": (
+        _like(r"(/(?!\.\.(/|$))[\w.-]+){2,}"),
+        "an absolute path of letters, digits, '.', '_' and '-', at least two folders deep",
+    ),
 }
-"""Field -> what it must be, in words that a refusal quotes."""
+"""Field -> whether a value is right, and what it must be, in words that a refusal quotes."""

@@ -212,53 +212,28 @@ _PIECE_BYTES = 1 << 18
 _STDERR_PIECES = 50
 
 
-@dataclass(slots=True)
 class AttachedChannel:
-    """The agent's stdin and stdout as asyncio streams, and the last of what it wrote to stderr.
+    """The agent's stdin and stdout, as `AgentLink` needs them, and the last of what it wrote to stderr.
 
+    Make it on the loop's thread.  Closing ends the host's stdin only; what the host still says is read to its end.
     ended: set once the host has closed all of its side, and everything it wrote has been read."""
 
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-    stderr: deque[bytes]
-    ended: asyncio.Event
-
-    def words(self) -> str:
-        return b"".join(self.stderr).decode(errors="replace")
-
-
-def attach(channel: paramiko.Channel) -> AttachedChannel:
-    """Wrap a channel.  Call it on the loop's thread."""
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=1 << 20)
-    protocol = asyncio.StreamReaderProtocol(reader)
-    transport = _ChannelTransport(channel, protocol, loop)
-    protocol.connection_made(transport)
-    return AttachedChannel(
-        reader, asyncio.StreamWriter(transport, protocol, reader, loop), transport.stderr, transport.ended
-    )
-
-
-class _ChannelTransport(asyncio.Transport):
-    """Closing ends the host's stdin only; what the host still has to say is read to its end."""
-
-    def __init__(
-        self, channel: paramiko.Channel, protocol: asyncio.StreamReaderProtocol, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        super().__init__()
-        self.stderr: deque[bytes] = deque(maxlen=_STDERR_PIECES)
-        self._channel = channel
-        self._protocol = protocol
-        self._loop = loop
-        self._descriptor = channel.fileno()
-        self._closing = False
+    def __init__(self, channel: paramiko.Channel) -> None:
+        self.reader = asyncio.StreamReader(limit=1 << 20)
         self.ended = asyncio.Event()
+        self._stderr: deque[bytes] = deque(maxlen=_STDERR_PIECES)
+        self._channel = channel
+        self._descriptor = channel.fileno()
+        self._loop = asyncio.get_running_loop()
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         threading.Thread(target=self._send, name="ssh-send", daemon=True).start()
-        loop.add_reader(self._descriptor, self._readable)
+        self._loop.add_reader(self._descriptor, self._readable)
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self._outgoing.put(bytes(data))
+    def words(self) -> str:
+        return b"".join(self._stderr).decode(errors="replace")
+
+    def write(self, data: bytes) -> None:
+        self._outgoing.put(data)
 
     def can_write_eof(self) -> bool:
         return True
@@ -266,35 +241,18 @@ class _ChannelTransport(asyncio.Transport):
     def write_eof(self) -> None:
         self._outgoing.put(None)
 
-    def is_closing(self) -> bool:
-        return self._closing
-
-    def close(self) -> None:
-        if not self._closing:
-            self._closing = True
-            self._outgoing.put(None)
-
-    def abort(self) -> None:
-        self.close()
-        self._channel.close()
-
-    def pause_reading(self) -> None:
-        self._loop.remove_reader(self._descriptor)
-
-    def resume_reading(self) -> None:
-        if not self.ended.is_set():
-            self._loop.add_reader(self._descriptor, self._readable)
+    close = write_eof
 
     def _readable(self) -> None:
         """Take what came, one piece of each; the descriptor stays readable while there is more."""
         while self._channel.recv_stderr_ready():
-            self.stderr.append(self._channel.recv_stderr(_PIECE_BYTES))
+            self._stderr.append(self._channel.recv_stderr(_PIECE_BYTES))
         if self._channel.recv_ready():
-            self._protocol.data_received(self._channel.recv(_PIECE_BYTES))
+            self.reader.feed_data(self._channel.recv(_PIECE_BYTES))
         elif self._channel.eof_received or self._channel.closed:
             self.ended.set()
             self._loop.remove_reader(self._descriptor)
-            self._protocol.eof_received()
+            self.reader.feed_eof()
 
     def _send(self) -> None:
         while (data := self._outgoing.get()) is not None:
@@ -348,8 +306,8 @@ class Visit:
         program = resources.files("harness.agent").joinpath("arrival.py").read_text()
         words = [*self.facts.prefix, self.facts.python, "-c", program, json.dumps(given)]
         self.channel = await in_thread(self.connection.open, f"exec {shlex.join(words)}")
-        attached = self.attached = attach(self.channel)
-        attached.writer.write(packed)
+        attached = self.attached = AttachedChannel(self.channel)
+        attached.write(packed)
         line = await asyncio.wait_for(attached.reader.readline(), _READY_S)
         try:
             reply = json.loads(line)
