@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import hashlib
 import importlib
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from errno import ENOENT
-from fnmatch import fnmatch
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -32,6 +30,7 @@ from checkers.base.clocks import NodesClock
 from checkers.base.history import Type
 from checkers.record.faults import LOST_OF
 from harness.agent.disk.changes import OPERATIONS, Behaviour, Rule, failing
+from harness.agent.disk.verbs import Damage, damage
 from harness.backends.backend import BackendUnavailable, ClusterSpec, Exit, NodesOfRun
 from nemesis.cluster import (
     CALM_INTERVAL_MS,
@@ -197,7 +196,7 @@ class SimulatorBackend(NodesOfRun):
         self._seed = spec.seed
         self._hosts = {name: SimulatedClientHost(name) for name in spec.clients}
         self.versions = None
-        self._damaged: dict[str, Damaged] = {}
+        self._damaged: dict[str, Damage] = {}
         self._nodes: dict[str, SimulatedNode] = {}
         self._machines: dict[str, Machine] = {}
         self._behaviours = {name: Behaviour() for name in spec.servers}
@@ -448,11 +447,11 @@ class SimulatorBackend(NodesOfRun):
             machine = self._machines[server]
             if machine.state != "dead":
                 raise CannotInject(f"the disk of a server that is {machine.state} cannot be damaged behind its back")
-            self._damaged[server] = damage(machine, self.spec.notices_damage[how], how, seed)
+            self._damaged[server] = damage_machine(machine, self.spec.notices_damage[how], how, seed)
 
     async def disk_damage(self, server: str) -> Mapping[str, Any]:
         done = self._damaged.get(server)
-        return {} if done is None else done.to_json(self._machines[server])
+        return {} if done is None else shown(done, self._machines[server])
 
     # Clocks
 
@@ -526,50 +525,31 @@ class CountedBeacons:
         return Beacons(last - first, received)
 
 
-@dataclass(frozen=True, slots=True)
-class Damaged:
-    """file: "" if all was wiped.  before, after: fingerprints of the file, or of all names if all was wiped."""
-
-    seed: int
-    how: str
-    file: str
-    before: str
-    after: str
-
-    def to_json(self, machine: Machine) -> Mapping[str, object]:
-        """now: the fingerprint at this moment."""
-        fields = {"seed": self.seed, "how": self.how, "file": self.file, "before": self.before, "after": self.after}
-        return {**fields, "now": _fingerprint(machine.disk, self.file)}
-
-
-def damage(machine: Machine, pattern: str, how: str, seed: int) -> Damaged:
-    """Flip a bit of a file whose name matches a pattern, truncate it, or wipe the disk; durable on return.
-
-    Raises FileNotFoundError if no file with content matches."""
-    random = Random(seed)
-    if how == "wipe":
-        before = _fingerprint(machine.disk, "")
-        machine.wipe()
-        return Damaged(seed, how, "", before, _fingerprint(machine.disk, ""))
-    found = sorted(path for path, data in machine.disk.files().items() if data and _matches(path, pattern))
-    if not found:
-        raise FileNotFoundError(ENOENT, f"no file with content matches {pattern}")
-    path = random.choice(found)
-    before, file = _fingerprint(machine.disk, path), machine.disk.open(path)
-    offset = random.randrange(file.size())
-    if how == "truncate":
-        file.truncate(offset)
-    else:
-        file.write_at(offset, bytes([file.read_at(offset, 1)[0] ^ (1 << random.randrange(8))]))
+def damage_machine(machine: Machine, pattern: str, how: str, seed: int) -> Damage:
+    """Damage a simulated disk as the agent damages a real one.  Raises FileNotFoundError like it."""
+    with _real_files(machine.disk) as folder:
+        done = damage(folder, pattern, how, seed)
+        if not done.file:
+            machine.wipe()
+            return done
+        content, file = (folder / done.file).read_bytes(), machine.disk.open(done.file)
+    file.truncate(len(content))
+    file.write_at(0, content)
     file.fsync()
-    return Damaged(seed, how, path, before, _fingerprint(machine.disk, path))
+    return done
 
 
-def _matches(path: str, pattern: str) -> bool:
-    return any(fnmatch(path.rpartition("/")[2], each) for each in pattern.split())
+def shown(done: Damage, machine: Machine) -> Mapping[str, Any]:
+    with _real_files(machine.disk) as folder:
+        return done.shown(folder)
 
 
-def _fingerprint(disk: VolatileDisk, path: str) -> str:
-    files = disk.files()
-    held = "\n".join(sorted(files)).encode() if not path else files.get(path, b"")
-    return hashlib.sha256(held).hexdigest()
+@contextmanager
+def _real_files(disk: VolatileDisk) -> Iterator[Path]:
+    """A folder with the files of a simulated disk."""
+    with tempfile.TemporaryDirectory() as name:
+        for path, content in disk.files().items():
+            place = Path(name) / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+        yield Path(name)

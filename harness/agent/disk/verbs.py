@@ -59,7 +59,6 @@ class DiskVerbs:
         self._mounted: Mounted | None = None
         self._last_loss: dict[str, int] = {}
         self._last_damage: Damage | None = None
-        self._damage_seed = 0
 
     @limit(60.0)
     def mount(self, path: str, root: str) -> None:
@@ -162,17 +161,14 @@ class DiskVerbs:
 
     def damage(self, pattern: str, how: str, seed: int) -> dict[str, Any]:
         """Damage one data file that matches a pattern (`damage.damage`).  The server must be dead."""
-        self._last_damage, self._damage_seed = damage(self._disk().path / DATA, pattern, how, seed), seed
+        self._last_damage = damage(self._disk().path / DATA, pattern, how, seed)
         return self.last_damage()
 
     @limit(90.0)
     def last_damage(self) -> dict[str, Any]:
         """Return what the last damage was, the seed of its order, and the fingerprint of its place now; empty before
         the first."""
-        if self._last_damage is None:
-            return {}
-        now = _fingerprint(self._disk().path / DATA, self._last_damage.file, self._last_damage.offset)
-        return {"seed": self._damage_seed, **asdict(self._last_damage), "now": now}
+        return self._last_damage.shown(self._disk().path / DATA) if self._last_damage else {}
 
     def _disk(self) -> Mounted:
         if self._mounted is None:
@@ -364,14 +360,19 @@ _BLOCK_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Damage that was done.  file: relative to the data folder, "" if all of it was wiped.  offset: of the first byte
+    """Damage that was done.  seed: of the order.  file: relative to the data folder, "" if all of it was wiped.  offset: of the first byte
     that is damaged, or how many names were removed.  before, after: fingerprints of the place."""
 
+    seed: int
     how: str
     file: str
     offset: int
     before: str
     after: str
+
+    def shown(self, data: Path) -> dict[str, Any]:
+        """now: the fingerprint of the same place at this moment."""
+        return {**asdict(self), "now": _fingerprint(data, self.file, self.offset)}
 
 
 def damage(data: Path, pattern: str, how: str, seed: int) -> Damage:
@@ -386,7 +387,7 @@ def damage(data: Path, pattern: str, how: str, seed: int) -> Damage:
     if how == WIPE:
         before = _fingerprint(data, "", 0)
         removed = _wipe(data)
-        return Damage(how, "", removed, before, _fingerprint(data, "", 0))
+        return Damage(seed, how, "", removed, before, _fingerprint(data, "", 0))
     named = {path for each in pattern.split() for path in data.rglob(each)}
     files = sorted(path for path in named if path.is_file() and _used_bytes(path) > 0)
     if not files:
@@ -408,7 +409,7 @@ def damage(data: Path, pattern: str, how: str, seed: int) -> Damage:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    return Damage(how, name, offset, before, _fingerprint(data, name, offset))
+    return Damage(seed, how, name, offset, before, _fingerprint(data, name, offset))
 
 
 def _words(path: Path) -> list[range]:

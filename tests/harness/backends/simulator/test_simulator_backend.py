@@ -14,7 +14,7 @@ from simulated_runs import conducted
 
 from checkers.base.results import as_object
 from checkers.base.stored_run import StoredRun, node_files
-from harness.backends.simulator import damage
+from harness.backends.simulator import damage_machine, shown
 from harness.judge.judge_run import judge
 from harness.registry import check_names, load_subject
 from harness.spec import Spec, WrongSpec
@@ -116,19 +116,19 @@ def test_damage_is_what_it_says(how: str) -> None:
     file.write_at(0, b"content")
     file.fsync()
     machine.disk.fsync_dir("")
-    done = damage(machine, "*.log", how, 7)
+    done = damage_machine(machine, "*.log", how, 7)
     content = machine.disk.crash("lose", Random(1)).files().get("0.log", b"")
     changed = sum((a ^ b).bit_count() for a, b in zip(content, b"content", strict=False))
     assert {"flip": (7, 1), "truncate": (len(content), 0), "wipe": (0, 0)}[how] == (len(content), changed)
     assert len(content) < 7 or how == "flip"
-    told = done.to_json(machine)
+    told = shown(done, machine)
     assert told["before"] != told["after"] == told["now"]
 
 
 def test_a_disk_without_such_a_file_cannot_be_damaged() -> None:
     loop = SimulatedLoop()
     with pytest.raises(FileNotFoundError):
-        damage(Machine("n1", loop, SimulatedNetwork(loop, Random(1)), 1), "*.log", "flip", 7)
+        damage_machine(Machine("n1", loop, SimulatedNetwork(loop, Random(1)), 1), "*.log", "flip", 7)
 
 
 def test_a_system_that_is_no_asyncio_program_is_refused_in_one_sentence() -> None:
