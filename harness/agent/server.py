@@ -207,15 +207,15 @@ class ServerProcess:
                 return
             raise OSError(errno.ESRCH, "the server is dead, and all its processes with it")
         if name == "RELEASE":
-            self._named.release(process, ProcessNames(patterns), self._tree, self._child.pid)
+            self._named.release(process, patterns, self._tree, self._child.pid)
         else:
-            self._named.signal(process, _SIGNALS[name], ProcessNames(patterns), self._tree, self._child.pid)
+            self._named.signal(process, _SIGNALS[name], patterns, self._tree, self._child.pid)
 
     def state_named(self, process: str, patterns: Mapping[str, str]) -> dict[str, bool]:
         """See `NamedProcesses.state`; nothing lives of a dead server."""
         self._children.reap()
         leader = self._child.pid if self._child else 0
-        return self._named.state(process, ProcessNames(patterns), self._tree, leader)
+        return self._named.state(process, patterns, self._tree, leader)
 
     def processes(self) -> set[int]:
         """Every living process of the server; empty if it is dead."""
@@ -264,15 +264,8 @@ class ServerProcess:
         return any(name in self._ordered and status == -_SIGNALS[name] for name in ("TERM", "KILL"))
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessNames:
-    """patterns: name -> a regular expression of its command line, "" for one that was started under its name."""
-
-    patterns: Mapping[str, str]
-
-    def __post_init__(self) -> None:
-        for pattern in self.patterns.values():
-            re.compile(pattern)
+ProcessNames = Mapping[str, str]
+"""Name of a process -> a regular expression of its command line, "" for one that was started under its name."""
 
 
 class NamedProcesses:
@@ -316,7 +309,7 @@ class NamedProcesses:
         if number == signal.SIGSTOP:
             self._stop_all(name, names, tree, leader)
             return
-        if not names.patterns[name]:
+        if not names[name]:
             self._held(name).touch()
         self._ended[name] = _identities(members)
         if number == signal.SIGKILL:
@@ -329,7 +322,7 @@ class NamedProcesses:
 
     def release(self, name: str, names: ProcessNames, tree: ProcessTree, leader: int) -> None:
         """Resume the process, and start it again where it was held down.  Raises OSError if it does not start."""
-        if self._folder is None or name not in names.patterns:
+        if self._folder is None or name not in names:
             return
         self.signal(name, signal.SIGCONT, names, tree, leader)
         if not self._held(name).exists():
@@ -364,7 +357,7 @@ class NamedProcesses:
     def _part(self, name: str, names: ProcessNames, tree: ProcessTree, leader: int) -> set[int]:
         parents = tree.parents()
         owners = {pid: owner for pid in parents if pid != leader if (owner := _matching(pid, names))}
-        for each in names.patterns:
+        for each in names:
             if (pid := self._pid(each)) is not None and pid in parents:
                 owners[pid] = each
         return {pid for pid in parents if pid != leader and _owner(pid, parents, owners) == name}
@@ -396,7 +389,7 @@ def _matching(pid: int, names: ProcessNames) -> str:
         line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
     except OSError:
         return ""
-    return next((name for name, pattern in names.patterns.items() if pattern and re.search(pattern, line)), "")
+    return next((name for name, pattern in names.items() if pattern and re.search(pattern, line)), "")
 
 
 def _owner(pid: int, parents: Mapping[int, int], owners: Mapping[int, str]) -> str:

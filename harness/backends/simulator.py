@@ -17,9 +17,9 @@ import asyncio
 import errno
 import importlib
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -477,15 +477,6 @@ def _impairment(how: Mapping[str, float]) -> Impairment:
     return Impairment(lost, how.get("delay_s", 0.0), how.get("jitter_s", 0.0), how.get("rate_bytes_per_s", 0.0))
 
 
-@dataclass(frozen=True, slots=True)
-class _Stretch:
-    """first: the number of the first beacon that was sent while these links were cut and impaired in this way."""
-
-    first: int
-    cut: frozenset[Link]
-    impaired: Mapping[Link, Impairment]
-
-
 class CountedBeacons:
     """Every node sends a beacon on each of its links every `interval_s`, all at the same moments."""
 
@@ -493,36 +484,42 @@ class CountedBeacons:
         self._links = [(a, b) for a in nodes for b in nodes if a != b]
         self._random = random
         self._interval_s = interval_s
-        self._counted, self._since_s = 0, now_s
-        self._stretches = [_Stretch(1, frozenset(), {})]
-
-    def sent(self, now_s: float) -> int:
-        return self._counted + int((now_s - self._since_s) / self._interval_s)
+        self._sent = self._sent_before = 0
+        self._since_s = now_s
+        self._received = Counter[Link]()
+        self._received_at: dict[int, Counter[Link]] = {0: Counter()}
+        self._cut: Collection[Link] = ()
+        self._impaired: Mapping[Link, Impairment] = {}
 
     def beat(self, interval_s: float, now_s: float) -> None:
-        self._counted, self._since_s = self.sent(now_s), now_s
-        self._interval_s = interval_s
+        self._count(now_s)
+        self._interval_s, self._since_s, self._sent_before = interval_s, now_s, self._sent
 
     def changed(self, cut: Collection[Link], impaired: Mapping[Link, Impairment], now_s: float) -> None:
         """From now on these links are cut and impaired."""
-        self._stretches.append(_Stretch(self.sent(now_s) + 1, frozenset(cut), impaired))
+        self._count(now_s)
+        self._cut, self._impaired = frozenset(cut), impaired
 
     def marks(self, now_s: float) -> Marks:
-        return dict.fromkeys(self._links, self.sent(now_s))
+        self._count(now_s)
+        self._received_at[self._sent] = self._received.copy()
+        return dict.fromkeys(self._links, self._sent)
 
     def arrived(self, first: Marks, last: Marks) -> Mapping[Link, Beacons]:
-        return {link: self._between(link, first[link], last[link]) for link in first if link in last}
+        received = self._received_at
+        return {
+            link: Beacons(last[link] - first[link], received[last[link]][link] - received[first[link]][link])
+            for link in first.keys() & last.keys()
+        }
 
-    def _between(self, link: Link, first: int, last: int) -> Beacons:
-        received = 0
-        ends = [stretch.first for stretch in self._stretches[1:]] + [last + 1]
-        for stretch, end in zip(self._stretches, ends, strict=True):
-            sent = max(0, min(end, last + 1) - max(stretch.first, first + 1))
-            if sent and link not in stretch.cut:
-                how = stretch.impaired.get(link)
-                loss = how.loss if how is not None else 0.0
-                received += sent if not loss else sum(self._random.random() >= loss for _ in range(sent))
-        return Beacons(last - first, received)
+    def _count(self, now_s: float) -> None:
+        """Count what was sent until now, and what arrived of it."""
+        before, self._sent = self._sent, self._sent_before + int((now_s - self._since_s) / self._interval_s)
+        sent = self._sent - before
+        for link in self._links:
+            if sent and link not in self._cut:
+                loss = self._impaired[link].loss if link in self._impaired else 0.0
+                self._received[link] += sum(self._random.random() >= loss for _ in range(sent)) if loss else sent
 
 
 def damage_machine(machine: Machine, pattern: str, how: str, seed: int) -> Damage:

@@ -36,20 +36,16 @@ _SERVERS_MIN = 3
 """With two servers the other one alone would have to agree."""
 
 TARGETS: Mapping[str, Target] = {
-    "leader": replace(
-        SERVER_TARGETS["leader"], summary="the leader is removed while it runs", servers_min=_SERVERS_MIN
-    ),
-    "one": Target("one server is removed while it runs", servers_min=_SERVERS_MIN),
-    "one-dead": Target("one server is killed and removed", servers_min=_SERVERS_MIN),
-    "leader-dead": replace(
-        SERVER_TARGETS["leader"], summary="the leader is killed and removed", servers_min=_SERVERS_MIN
-    ),
-    "one-wiped": Target("one server is killed, removed, and comes back with an empty disk", servers_min=_SERVERS_MIN),
-    "leader-wiped": replace(
-        SERVER_TARGETS["leader"],
-        summary="the leader is killed, removed, and comes back with an empty disk",
-        servers_min=_SERVERS_MIN,
-    ),
+    name: replace(SERVER_TARGETS[whom], summary=summary, servers_min=_SERVERS_MIN)
+    for name, whom, summary in (
+        ("leader", "leader", "the leader is removed while it runs"),
+        ("one", "one", "one server is removed while it runs"),
+        ("one-dead", "one", "one server is killed and removed"),
+        ("leader-dead", "leader", "the leader is killed and removed"),
+        ("one-wiped", "one", "one server is killed, removed, and comes back with an empty disk"),
+        ("leader-wiped", "leader", "the leader is killed, removed, and comes back with an empty disk"),
+    )
+} | {
     "each-wiped": Target(
         "every server in turn is killed, removed, and comes back with an empty disk; the last one at the heal",
         servers_min=_SERVERS_MIN,

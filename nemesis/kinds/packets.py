@@ -20,7 +20,6 @@ from checkers.record.faults import Condition, Fault, Ordered
 from nemesis.cluster import LINKS, PACKETS, Cluster, Link
 from nemesis.kind import Deck, Kind, Scene, Target
 from nemesis.kinds.processes import (
-    LEADER_HOLD_S,
     NEXT_LEADER_SERVERS_MIN,
     SERVER_TARGETS,
     process_fault,
@@ -77,41 +76,30 @@ _WHOSE: Mapping[str, Target] = {
     "all": Target("all links", servers_min=2),
 }
 
+_FROM_THREE, _FROM_FIVE = (
+    replace(SERVER_TARGETS["leader"], servers_min=least) for least in (3, NEXT_LEADER_SERVERS_MIN)
+)
+
 TARGETS: Mapping[str, Target] = {
     f"{whom}-{how}": replace(target, summary=f"{target.summary} {words}")
     for whom, target in _WHOSE.items()
     for how, (words, _) in BEHAVIOURS.items()
 } | {
-    ELECTION_LATE: Target(
-        "links of the leader delay packets by 1.05-1.3 s, and half of the links between the others by 0.3-1 s",
-        against_leader=True,
-        servers_min=NEXT_LEADER_SERVERS_MIN,
-        hold_s=LEADER_HOLD_S,
+    ELECTION_LATE: replace(
+        _FROM_FIVE, summary="links of the leader delay packets by 1.05-1.3 s, and half of the others by 0.3-1 s"
     ),
-    RIVALS_LATE: Target(
-        "two servers campaign at once, and hear each other 0.45 s late; the leader is later still",
-        against_leader=True,
-        servers_min=NEXT_LEADER_SERVERS_MIN,
-        hold_s=LEADER_HOLD_S,
+    RIVALS_LATE: replace(
+        _FROM_FIVE, summary="two servers campaign at once, and hear each other 0.45 s late; the leader is later still"
     ),
-    LEADER_HEARS_HELD: Target(
-        "what other servers send to the leader is held until the heal, and then arrives in order",
-        against_leader=True,
-        servers_min=3,
-        hold_s=LEADER_HOLD_S,
+    LEADER_HEARS_HELD: replace(
+        _FROM_THREE, summary="what other servers send to the leader is held until the heal, and then arrives in order"
     ),
     ONE_HEARS_HELD: Target("what other servers send to one is held until the heal, and then arrives", servers_min=3),
-    LEADER_HEARD_LATE: Target(
-        "what the leader sends to other servers takes 0.4-0.85 s; every other link is whole",
-        against_leader=True,
-        servers_min=3,
-        hold_s=LEADER_HOLD_S,
+    LEADER_HEARD_LATE: replace(
+        _FROM_THREE, summary="what the leader sends to other servers takes 0.4-0.85 s; every other link is whole"
     ),
-    LEADER_HEARS_LATE: Target(
-        "what other servers send to the leader takes 2.2-2.9 s; every other link is whole",
-        against_leader=True,
-        servers_min=3,
-        hold_s=LEADER_HOLD_S,
+    LEADER_HEARS_LATE: replace(
+        _FROM_THREE, summary="what other servers send to the leader takes 2.2-2.9 s; every other link is whole"
     ),
 }
 

@@ -133,30 +133,19 @@ class DiskVerbs:
         path = self._disk().path / PROBE / f"trial-{time.monotonic_ns()}"
         found: dict[str, Any] = {"open": "", "write": "", "fsync": "", "read": "", "fsync_s": 0.0}
         found["used"] = int(self._disk().was_used())
-        step, descriptor = "open", -1
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-            for step, act in (
-                ("write", lambda: os.pwrite(descriptor, _BYTES, 0)),
-                ("fsync", lambda: os.fsync(descriptor)),
-                ("read", lambda: os.pread(descriptor, len(_BYTES), 0)),
-            ):
-                began = time.monotonic()
-                try:
-                    act()
-                except OSError as refused:
-                    found[step] = errno.errorcode.get(refused.errno or 0, "EIO")
-                if step == "fsync":
-                    found["fsync_s"] = time.monotonic() - began
         except OSError as refused:
-            found[step] = errno.errorcode.get(refused.errno or 0, "EIO")
+            return found | {"open": _name_of(refused)}
+        try:
+            found["write"] = _refusal(lambda: os.pwrite(descriptor, _BYTES, 0))
+            began = time.monotonic()
+            found["fsync"] = _refusal(lambda: os.fsync(descriptor))
+            found["fsync_s"] = time.monotonic() - began
+            found["read"] = _refusal(lambda: os.pread(descriptor, len(_BYTES), 0))
         finally:
-            if descriptor >= 0:
-                os.close(descriptor)
-                try:
-                    path.unlink()
-                except OSError as refused:
-                    found["left"] = str(refused)
+            os.close(descriptor)
+            _refusal(path.unlink)
         return found
 
     def damage(self, pattern: str, how: str, seed: int) -> dict[str, Any]:
@@ -174,6 +163,19 @@ class DiskVerbs:
         if self._mounted is None:
             raise OSError(errno.ENODEV, "the disk of this node is not under the harness' control")
         return self._mounted
+
+
+def _refusal(act: Callable[[], object]) -> str:
+    """Return the name of the error with which the disk refuses; "" if it does not."""
+    try:
+        act()
+    except OSError as refused:
+        return _name_of(refused)
+    return ""
+
+
+def _name_of(refused: OSError) -> str:
+    return errno.errorcode.get(refused.errno or 0, "EIO")
 
 
 def _write(path: Path, content: bytes, *, sync: bool) -> None:
@@ -360,8 +362,10 @@ _BLOCK_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Damage that was done.  seed: of the order.  file: relative to the data folder, "" if all of it was wiped.  offset: of the first byte
-    that is damaged, or how many names were removed.  before, after: fingerprints of the place."""
+    """Damage that was done.
+
+    seed: of the order.  file: relative to the data folder, "" if all of it was wiped.  offset: of the first byte that
+    is damaged, or how many names were removed.  before, after: fingerprints of the place."""
 
     seed: int
     how: str

@@ -42,6 +42,7 @@ from harness.agent.disk.verbs import mounts_below, unmount
 _CLONE_NEWNET = 0x40000000
 _SECONDS = 10.0
 _PLAN_BYTES_MAX = 1 << 16
+_REAP_EVERY_MS = 200
 _DESCRIPTORS_MAX = 253
 """Descriptors that the kernel passes in one packet."""
 
@@ -120,22 +121,10 @@ def _say(control: socket.socket, words: dict[str, Any]) -> None:
 
 def _wait_for_end(control: socket.socket) -> None:
     """Wait until the stream ends, and meanwhile collect the processes that ended, as PID 1 must."""
-    ours, kernels = socket.socketpair()
-    for end in (ours, kernels):
-        end.setblocking(False)
-    signal.set_wakeup_fd(kernels.fileno())
-    signal.signal(signal.SIGCHLD, lambda number, frame: None)
     poll = select.poll()
     poll.register(control, select.POLLIN)
-    poll.register(ours, select.POLLIN)
-    _reap()
-    while True:
-        for number, _ in poll.poll():
-            if number == ours.fileno():
-                ours.recv(4096)
-                _reap()
-            elif not control.recv(4096):
-                return
+    while not poll.poll(_REAP_EVERY_MS) or control.recv(4096):
+        _reap()
 
 
 def _reap(options: int = os.WNOHANG) -> None:
