@@ -32,7 +32,6 @@ import os
 import select
 import signal
 import socket
-import stat
 import sys
 import threading
 import time
@@ -165,7 +164,7 @@ class Agent:
 
 async def _streams(commands_in: int, answers_out: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     loop = asyncio.get_running_loop()
-    if stat.S_ISSOCK(os.fstat(commands_in).st_mode):  # one socket is both
+    if os.path.samestat(os.fstat(commands_in), os.fstat(answers_out)):  # one socket is both
         return await asyncio.open_connection(sock=socket.socket(fileno=commands_in), limit=4 * PIECE_BYTES)
     reader = asyncio.StreamReader(limit=4 * PIECE_BYTES)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(commands_in, "rb", 0))

@@ -126,14 +126,18 @@ class AgentCluster(NodesOfRun):
 
     # ---- what a backend calls ----------------------------------------------------------------------------------
 
-    async def add(self, link: AgentLink, node: AgentNode) -> None:
-        """Take over a node whose agent has answered `hello`."""
+    async def add(self, link: AgentLink, address: str, folder: str, python: tuple[str, ...]) -> AgentNode:
+        """Take over a node whose agent has answered `hello`.  folder: of the node, for its data, traces and logs."""
+        data = await self.data_folder(link, folder)
+        node = AgentNode(link, address, data, f"{folder}/trace", f"{folder}/log", python)
         self._links[link.name] = link
         self._nodes[link.name] = node
         await self.install_clock(link, node)
         if CLIENT_PROCESSES in self.spec.wanted and link.name in self.clients:
             await link.ask(ClientsApart.start)
         self._steal_at_start_s[link.name] = (await link.ask(NodeVerbs.processor))["steal_s"]
+        await node.run(["mkdir", "-p", node.data_dir, node.trace_dir, node.log_dir])
+        return node
 
     async def install_clock(self, link: AgentLink, node: AgentNode) -> None:
         """Start every server of this node with the library that shifts clocks, if the run needs that.
@@ -146,8 +150,6 @@ class AgentCluster(NodesOfRun):
             node.environment = await link.ask(ClockVerbs.install, f"{node.log_dir}/clock", library)
         except OSError as problem:
             self._problems[CLOCK][link.name] = str(problem.strerror or problem)
-        else:
-            self._problems[CLOCK].pop(link.name, None)
 
     async def data_folder(self, link: AgentLink, folder: str) -> str:
         """Return the folder for a server's data below `folder`: under FUSE if the run needs that and the node can.
@@ -164,7 +166,6 @@ class AgentCluster(NodesOfRun):
                 f"and Debian's libfuse3-3"
             )
             return f"{folder}/data"
-        self._problems[DISK].pop(link.name, None)
         return f"{folder}/disk/{DATA}"
 
     def heard(self, node: str, event: Mapping[str, Any]) -> None:

@@ -206,35 +206,28 @@ class _LastStart:
     output: str
 
 
+@dataclass(eq=False)
 class AgentNode:
     """A `system_under_test.subject.Node` over a link."""
 
-    def __init__(
-        self,
-        link: AgentLink,
-        *,
-        address: str,
-        data_dir: str,
-        trace_dir: str,
-        log_dir: str,
-        python: tuple[str, ...],
-    ) -> None:
-        self.name = link.name
-        self.address = address
-        self.data_dir = data_dir
-        self.trace_dir = trace_dir
-        self.log_dir = log_dir
-        self.python = python
-        self.alone = asyncio.Lock()
-        self._link = link
-        self._last_start: _LastStart | None = None
-        self.environment: dict[str, str] = {}
-        """Added to the environment of every server that is started here."""
+    link: AgentLink
+    address: str
+    data_dir: str
+    trace_dir: str
+    log_dir: str
+    python: tuple[str, ...]
+    environment: dict[str, str] = field(default_factory=dict)
+    """Added to the environment of every server that is started here."""
+    alone: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _last_start: _LastStart | None = None
+
+    def __post_init__(self) -> None:
+        self.name = self.link.name
 
     async def start(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, output: str = "") -> int:
         """See Node.start.  output: `log_dir`/server.log if not given."""
         last = _LastStart(list(argv), {**self.environment, **(env or {})}, output or f"{self.log_dir}/server.log")
-        pid = await self._link.ask(ServerProcess.start, last.argv, last.env, last.output)
+        pid = await self.link.ask(ServerProcess.start, last.argv, last.env, last.output)
         self._last_start = last
         return pid
 
@@ -246,28 +239,28 @@ class AgentNode:
         return await self.start(last.argv, env=last.env, output=last.output)
 
     async def signal(self, name: Literal["STOP", "CONT", "KILL", "TERM"]) -> None:
-        await self._link.ask(ServerProcess.signal, name)
+        await self.link.ask(ServerProcess.signal, name)
 
     async def state(self) -> ProcessState:
-        return await self._link.ask(ServerProcess.state)
+        return await self.link.ask(ServerProcess.state)
 
     async def run(self, argv: Sequence[str], *, timeout_s: float = 30.0) -> Completed:
         """See Node.run.  Raises OSError (ETIMEDOUT) if the command outlives timeout_s; it is then killed."""
-        (status, size), output = await self._link.ask(Commands.run, list(argv), timeout_s)
+        (status, size), output = await self.link.ask(Commands.run, list(argv), timeout_s)
         return Completed(status, output[:size], output[size:])
 
     async def write(self, path: str, data: bytes) -> None:
-        await self._link.ask(Files.write, path, data)
+        await self.link.ask(Files.write, path, data)
 
     async def read(self, path: str, offset: int = 0, size_bytes: int = -1) -> bytes:
         pieces: list[bytes] = []
-        await self._link.ask(Files.read, path, offset, size_bytes, pieces.append)
+        await self.link.ask(Files.read, path, offset, size_bytes, pieces.append)
         return b"".join(pieces)
 
     async def copy_out(self, path: str, destination: Path) -> None:
         """A file becomes the file `destination`; a folder's contents stand in the folder `destination` afterwards."""
         with tempfile.SpooledTemporaryFile(max_size=1 << 25) as spool:
-            kind = await self._link.ask(Files.pack, path, spool.write)
+            kind = await self.link.ask(Files.pack, path, spool.write)
             spool.seek(0)
             await asyncio.to_thread(_unpack, spool, destination, kind)
 

@@ -243,17 +243,7 @@ class DockerBackend(AgentCluster):
             linger_s=_LINGER_S + _LINGER_APART_S * [*self._address_of].index(name),
         )
         link = await self._start(plan, name)
-        folder = engine.NODE_FOLDER
-        node = AgentNode(
-            link,
-            address=plan.address,
-            data_dir=await self.data_folder(link, folder),
-            trace_dir=f"{folder}/trace",
-            log_dir=f"{folder}/log",
-            python=(image.PYTHON if own else "python3",),
-        )
-        await self.add(link, node)
-        await node.run(["mkdir", "-p", node.data_dir, node.trace_dir, node.log_dir])
+        await self.add(link, plan.address, engine.NODE_FOLDER, (image.PYTHON if own else "python3",))
 
     async def _start_helper(self, tag: str) -> None:
         plan = engine.ContainerPlan(

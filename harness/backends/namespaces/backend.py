@@ -42,7 +42,7 @@ from pathlib import Path
 from checkers.base.clocks import NodesClock
 from harness.agent.process import NodeVerbs
 from harness.backends.agent_cluster import AgentCluster, Switch
-from harness.backends.agent_link import AgentLink, AgentNode
+from harness.backends.agent_link import AgentLink
 from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.builds import digest, fetch_jars, fetch_wheels, run_watched
 from harness.backends.leftovers import Swept, current_owner, sweep
@@ -211,15 +211,7 @@ class NamespacesBackend(AgentCluster):
 
     async def _greet(self, node: PlannedNode, link: AgentLink) -> None:
         await link.ask(NodeVerbs.hello)
-        agent_node = AgentNode(
-            link,
-            address=node.address,
-            data_dir=await self.data_folder(link, node.folder),
-            trace_dir=f"{node.folder}/trace",
-            log_dir=f"{node.folder}/log",
-            python=(sys.executable,),
-        )
-        await self.add(link, agent_node)
+        await self.add(link, node.address, node.folder, (sys.executable,))
 
 
 def _environment(run_id: str, provided: Mapping[str, str]) -> dict[str, str]:

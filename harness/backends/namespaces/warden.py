@@ -86,8 +86,7 @@ def _make(plan: WardenPlan, helper: int, *streams: int) -> None:
 
 def _start_agent(place: str, stream: int, first: Callable[[], None] | None = None) -> int:
     """Popen returns once the program is executed, so by then the namespace exists; it gets its network afterwards."""
-    for folder in ("data", "trace", "log"):
-        (Path(place) / folder).mkdir(parents=True, exist_ok=True)
+    Path(place).mkdir()
     with (Path(place) / "agent.log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "harness.agent"],

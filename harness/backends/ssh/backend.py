@@ -54,7 +54,7 @@ from harness.agent.guard import TABLE_PREFIX
 from harness.agent.network import FirewallTables, Table
 from harness.agent.process import NodeVerbs
 from harness.backends.agent_cluster import BEACON_PORT, AgentCluster
-from harness.backends.agent_link import AgentLink, AgentNode
+from harness.backends.agent_link import AgentLink
 from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.builds import fetch_wheels, wheel_requirements
 from harness.backends.ssh.inventory import BadInventory, Host, assign, read_inventory
@@ -222,17 +222,8 @@ class SshBackend(AgentCluster):
         self._clocks[name] = clock
         await self._make_table(link, visit)
         folder = f"{visit.host.folder}/{self.spec.run_id}/node"
-        node = AgentNode(
-            link,
-            address=self._address_of[name],
-            data_dir=await self.data_folder(link, folder),
-            trace_dir=f"{folder}/trace",
-            log_dir=f"{folder}/log",
-            python=(visit.facts.python,),
-        )
-        await self.add(link, node)
+        await self.add(link, self._address_of[name], folder, (visit.facts.python,))
         self._beating.append(asyncio.create_task(self._beat(name)))
-        await node.run(["mkdir", "-p", node.data_dir, node.trace_dir, node.log_dir])
 
     async def _make_table(self, link: AgentLink, visit: Visit) -> None:
         try:
