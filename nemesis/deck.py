@@ -53,11 +53,12 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from random import Random
-from typing import Any, get_type_hints
+from typing import Any, TypeVar
 
-from checkers.base.json_file import sequence
+import msgspec
+
 from checkers.record.faults import Card, Fault, FaultRecord
 from nemesis.catalog import kind_named, kinds_of
 from nemesis.cluster import LINKS, PACKETS
@@ -415,23 +416,16 @@ def _rows(data: object) -> list[Mapping[str, Any]]:
 
 
 def _card(place: int, row: Mapping[str, Any]) -> Card:
-    for each in fields(Card):
-        if each.default is MISSING and each.name not in row:
-            raise BadSchedule(f"card {place}: its field {each.name!r} is missing")
-    _check(place, row, _CARD, "it has")
-    stated = {name: float(value) if _CARD[name] is float else value for name, value in row.items() if name != "fault"}
-    card = Card(**stated)  # type: ignore[arg-type]
+    card = _typed(place, {name: value for name, value in row.items() if name != "fault"}, Card)
+    numbers = {name: value for name, value in asdict(card).items() if isinstance(value, int | float)}
+    if wrong := next((name for name, value in numbers.items() if not 0 <= value < math.inf), ""):
+        raise BadSchedule(f"card {place}: its field {wrong!r} must be a number from 0, not {numbers[wrong]:g}")
     if not card.at_s < card.heal_s:
         raise BadSchedule(f"card {place}: its field 'heal_s' must be greater than 'at_s', not {card.heal_s:g}")
-    checks: Mapping[str, Callable[[], object]] = {
-        "kind": lambda: kind_named(card.kind),
-        "name": lambda: kind_named(card.kind).check(card.name),
-    }
-    for what, check in checks.items():
-        try:
-            check()
-        except ValueError as problem:
-            raise BadSchedule(f"card {place}: its field {what!r}: {problem}") from problem
+    try:
+        kind_named(card.kind).check(card.name)
+    except ValueError as problem:
+        raise BadSchedule(f"card {place}: {problem}") from problem
     for number, moment, moments in (("after", "moment", MOMENTS), ("until_of", "until", HEAL_MOMENTS)):
         awaited = getattr(card, moment)
         if (awaited not in moments) if getattr(card, number) else bool(awaited):
@@ -457,39 +451,29 @@ def _wrong_line(card: Card) -> str:
     return ""
 
 
-def _fault(place: int, kind: str, row: Mapping[str, Any]) -> Fault:
-    _check(place, row, _FAULT, "its field 'fault' has", "fault.")
-    cut = [tuple(map(str, sequence(link))) for link in row.get("cut", [])]
-    if any(len(link) != 2 for link in cut):
-        raise BadSchedule(f"card {place}: its field 'fault.cut' must be a list of pairs of nodes")
-    nodes, settings = tuple(map(str, row.get("nodes", []))), row.get("settings", {})
-    if not cut and not nodes:
+def _fault(place: int, kind: str, given: Any) -> Fault:
+    if not isinstance(given, dict):
+        raise BadSchedule(f"card {place}: its field 'fault' must be an object")
+    fault = _typed(place, {"words": "", **given, "kind": kind}, Fault, "fault.")
+    if not fault.cut and not fault.nodes:
         raise BadSchedule(f"card {place}: its field 'fault' must name nodes or cut links")
     try:
-        kind_named(kind).refuse(settings)
+        kind_named(kind).refuse(fault.settings)
     except ValueError as problem:
         raise BadSchedule(f"card {place}: its field 'fault.settings': {problem}") from problem
-    links = frozenset((link[0], link[1]) for link in cut)
-    return Fault(kind, row.get("words", ""), nodes, links, settings, row.get("leader"))
+    return fault
 
 
-_CARD: Mapping[str, Any] = {**get_type_hints(Card), "fault": dict}
-_FAULT: Mapping[str, Any] = {"words": str, "nodes": list, "cut": list, "settings": dict, "leader": str}
-"""Name of a field -> what it must be."""
-_FORMS: Mapping[Any, tuple[Callable[[Any], bool], str]] = {
-    int: (lambda value: type(value) is int and value >= 0, "a whole number from 0"),
-    float: (lambda value: type(value) in (int, float) and 0 <= value < math.inf, "a number from 0"),
-    str: (lambda value: isinstance(value, str), "a text"),
-    list: (lambda value: isinstance(value, list), "a list"),
-    dict: (lambda value: isinstance(value, dict), "an object"),
-}
-_MAY_BE_NULL = ("fault", "leader")
+T = TypeVar("T", Card, Fault)
 
 
-def _check(place: int, row: Mapping[str, Any], forms: Mapping[str, Any], has: str, within: str = "") -> None:
-    if unknown := sorted(set(row) - set(forms)):
-        raise BadSchedule(f"card {place}: {has} an unknown field {unknown[0]!r}; there are {', '.join(forms)}")
-    for name, value in row.items():
-        fits, words = _FORMS[forms[name]]
-        if not fits(value) and not (value is None and name in _MAY_BE_NULL):
-            raise BadSchedule(f"card {place}: its field {within + name!r} must be {words}, not {value!r:.40}")
+def _typed(place: int, given: Mapping[str, Any], type_: type[T], within: str = "") -> T:
+    """Return the value that a JSON object holds.  within: begin of the names of its fields, for words."""
+    known = [each.name for each in fields(type_)]
+    if unknown := sorted(set(given) - set(known)):
+        raise BadSchedule(f"card {place}: unknown field {within + unknown[0]!r}; there are {', '.join(known)}")
+    try:
+        return msgspec.convert(given, type_)
+    except msgspec.ValidationError as problem:
+        what, _, at = str(problem).replace("`", "").partition(" - at $.")
+        raise BadSchedule(f"card {place}: {f'its field {within + at!r}: ' if at else ''}{what}") from problem
