@@ -142,25 +142,6 @@ class _Table:
         return [(name, hold_s) for name, hold_s in opening if self.fits(kind, name)]
 
 
-def deal(
-    nemesis: str,
-    servers: Sequence[str],
-    time_limit_s: float,
-    rng: Random,
-    *,
-    lacking: Collection[str] = (),
-    holds: float = 1.0,
-) -> list[Card]:
-    """The schedule of a run that meets what its cards aim at; arguments as of `Dealer`.
-
-    Equal arguments (and state of `rng`) give equal schedules.
-    """
-    dealer = Dealer(nemesis, servers, time_limit_s, rng, lacking=lacking, holds=holds)
-    while dealer.next():
-        pass
-    return dealer.cards
-
-
 class Dealer:
     """Deals one schedule, play by play: as the run goes on, or all at once.
 

@@ -36,6 +36,9 @@ from harness.agent.frames import limit
 _PR_SET_CHILD_SUBREAPER = 36
 COMMAND_MARK = "KRUCIBLE_COMMAND"
 """Environment variable of every command that the harness orders, and of what it starts.  No server has it."""
+COMMAND = f"{COMMAND_MARK}=1"
+_STAT_BYTES = 4096
+"""Size that /proc's stat never reaches: 52 numbers and a name of at most 64 bytes."""
 _OBEY_S = 10.0
 """Seconds until a signal that has not shown counts as failed; a process may have to wait for its disk or its CPU."""
 
@@ -128,7 +131,34 @@ def thread_states(pid: int) -> list[str]:
         tasks = list(Path(f"/proc/{pid}/task").iterdir())
     except (FileNotFoundError, ProcessLookupError):
         return []
-    return [state for task in tasks if (state := _state_letter(task / "stat")) not in ("", "Z", "X")]
+    states = ((stat_of(task) or [b"X"])[0].decode() for task in tasks)
+    return [state for state in states if state not in "ZX"]
+
+
+def stat_of(process: Path | str) -> list[bytes]:
+    """Return the fields of /proc's stat from the third on, which is the state; the second may hold anything.
+
+    Empty if the process has been reaped: the kernel says so at the opening (ENOENT) or at the reading (ESRCH)."""
+    try:
+        descriptor = os.open(f"{process}/stat", os.O_RDONLY)
+        try:
+            return os.read(descriptor, _STAT_BYTES).rpartition(b")")[2].split()
+        finally:
+            os.close(descriptor)
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - called very often
+
+
+def has_mark(pid: int, mark: str) -> bool:
+    """Return whether `NAME=value` is in the environment of a process; False if it ended, or its user changed."""
+    try:
+        return mark.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
 
 
 def wait_until(condition: Callable[[], bool]) -> bool:
@@ -155,15 +185,6 @@ def _kill_family(child: Child) -> None:
 
 def _kill_group(pid: int) -> None:
     signal_group(pid, signal.SIGKILL)
-
-
-def _state_letter(stat: Path) -> str:
-    """The third field of /proc's stat; the second is a name in parentheses that may hold anything.  "" if the thread
-    has ended: the kernel says so at the opening (ENOENT) or at the reading (ESRCH)."""
-    try:
-        return stat.read_bytes().rpartition(b")")[2].split()[0].decode()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
 
 
 async def run(

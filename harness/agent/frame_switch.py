@@ -425,7 +425,7 @@ def main() -> None:
         ports = [_opened(port, name) for port, name in zip(plan["ports"], interfaces, strict=True)]
         switch = Switch(ports, control, plan.get("carries", True))
         if plan.get("release"):  # only now: the switch has the frames that the bridge no longer gets
-            _release(interfaces)
+            ip("".join(f"link set dev {interface} nomaster\n" for interface in interfaces))
     except OSError as problem:
         control.sendall(json.dumps({"error": problem.strerror or str(problem)}).encode() + b"\n")
         return
@@ -442,11 +442,10 @@ def _opened(port: Sequence[str], interface: str) -> Port:
     return open_port(node, interface, mac, ipaddress.IPv4Address(address).packed if address else b"")
 
 
-def _release(interfaces: Sequence[str]) -> None:
-    batch = "".join(f"link set dev {interface} nomaster\n" for interface in interfaces)
-    done = subprocess.run(
-        ["ip", "-batch", "-"], input=batch, capture_output=True, text=True, timeout=_IP_S, check=False
-    )
+def ip(batch: str, *prefix: str) -> None:
+    """Carry out a batch of `ip`.  prefix: words before the command.  Raises OSError with its words if it refuses."""
+    argv = [*prefix, "ip", "-batch", "-"]
+    done = subprocess.run(argv, input=batch, capture_output=True, text=True, timeout=_IP_S, check=False)
     if done.returncode != 0:
         raise OSError(f"ip refused: {done.stderr.strip()}")
 

@@ -31,7 +31,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.agent.children import adopt_orphans
+from harness.agent.children import adopt_orphans, has_mark, pids, stat_of
 from harness.agent.disk.verbs import mounts_below, unmount
 from harness.agent.network import Table, without
 from harness.agent.process import SILENCE
@@ -116,7 +116,7 @@ def _remove(folder: Path, left: list[str]) -> None:
 def _kill(folder: Path) -> list[int]:
     """Kill every process of a run; the numbers of those that do not end."""
     deadline = time.monotonic() + _KILL_S
-    while found := [pid for pid in _processes() if _belongs(pid, folder)]:
+    while found := [pid for pid in pids() if _belongs(pid, folder)]:
         if time.monotonic() > deadline:
             return found
         for pid in found:
@@ -133,20 +133,12 @@ def _reap() -> None:
             pass
 
 
-def _processes() -> Iterator[int]:
-    yield from (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
-
-
 def _belongs(pid: int, folder: Path) -> bool:
     """Return whether a process carries the run's mark, or is an orphan of this run that was left to this process."""
-    if pid == os.getpid():
+    fields = stat_of(f"/proc/{pid}")
+    if pid == os.getpid() or not fields or fields[0] in b"ZX":
         return False
-    try:
-        marks = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return False
-    return fields[0] not in "ZX" and (f"{MARK}={folder}".encode() in marks or int(fields[1]) == os.getpid())
+    return has_mark(pid, f"{MARK}={folder}") or int(fields[1]) == os.getpid()
 
 
 def _delete_tables() -> list[str]:

@@ -63,8 +63,6 @@ class HostedClients:
         self._connect: Callable[[Placement], ProcessClient] | None = None
         self._hosted: dict[int, _Hosted] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        self.overran = 0
-        self.escaped = 0
 
     @limit(LOAD_S)
     async def load(self, module: str) -> None:
@@ -104,14 +102,13 @@ class HostedClients:
         outcome = replace(outcome, took_s=round(time.monotonic() - begun_s, 6))
         return {f.name: value for f in fields(outcome) if (value := getattr(outcome, f.name)) is not None}
 
-    async def close(self) -> dict[str, int]:
-        """Close every client.  Returns how many "overran" their limit, and how many exceptions "escaped" one."""
+    async def close(self) -> None:
+        """Close every client."""
         for hosted in self._hosted.values():
             self._drop(hosted)
         self._hosted.clear()
         if self._closing:
             await asyncio.wait(self._closing, timeout=_CLOSING_S)
-        return {"overran": self.overran, "escaped": self.escaped}
 
     async def _ask(self, hosted: _Hosted, request: Request, timeout_s: float) -> Outcome:
         if hosted.client is None and not self._replace(hosted):
@@ -126,13 +123,11 @@ class HostedClients:
         else:
             return Outcome(Type.INFO, error="superseded")
         if not task.done():
-            self.overran += 1
             self._log(f"thread {hosted.placement.thread} overran {timeout_s:g} s: replaced")
             task.cancel()
             self._replace(hosted)
             return Outcome(Type.INFO, error="client-overran")
         if task.cancelled() or (error := task.exception()) is not None:
-            self.escaped += 1
             words = "cancelled itself" if task.cancelled() else _words(error)
             self._log(f"thread {hosted.placement.thread} raised after {time.monotonic() - begun_s:.3f} s: {words}")
             self._replace(hosted)

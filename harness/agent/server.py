@@ -54,7 +54,7 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,9 +63,12 @@ from harness.agent.children import (
     Child,
     Children,
     environment,
+    has_mark,
     is_stopped,
     oom_kills,
+    pids,
     signal_group,
+    stat_of,
     thread_states,
     wait_until,
 )
@@ -413,8 +416,6 @@ def _identities(pids: Iterable[int]) -> set[tuple[int, int]]:
 
 MARK = "KRUCIBLE_SERVER"
 """Environment variable of every process of a server; its value belongs to one start of one server."""
-_STAT_BYTES = 4096
-"""Size that /proc's stat never reaches: 52 numbers and a name of at most 64 bytes."""
 _LOOKS = 1000
 """A kill looks no more often, even if new processes appear faster than they can be stopped."""
 
@@ -433,7 +434,7 @@ class ProcessTree:
     """mark: the value of `MARK` in the server's environment."""
 
     def __init__(self, mark: str) -> None:
-        self._mark = f"{MARK}={mark}".encode()
+        self._mark = f"{MARK}={mark}"
         self._known: set[tuple[int, int]] = set()
 
     def remember(self, pid: int) -> None:
@@ -443,12 +444,12 @@ class ProcessTree:
 
     def look(self) -> set[int]:
         """The living processes of the tree.  One that has ended and is not yet reaped is left out."""
-        there = {process.pid: process for process in _processes()}
+        there = {pid: process for pid in pids() if (process := _process(pid))}
         members = {pid for pid, process in there.items() if (pid, process.started) in self._known}
         _add_relatives(members, there.values())
         agent = os.getpid()
         orphans = {pid for pid, process in there.items() if process.parent == agent and pid not in members}
-        if marked := {pid for pid in orphans if self._has_mark(pid)}:
+        if marked := {pid for pid in orphans if has_mark(pid, self._mark)}:
             members |= marked
             _add_relatives(members, there.values())
         self._known = {(pid, there[pid].started) for pid in members}
@@ -499,12 +500,6 @@ class ProcessTree:
             let_vforks_end(others, members - others)
         return not others
 
-    def _has_mark(self, pid: int) -> bool:
-        try:
-            return self._mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        except OSError:  # it ended, or its user changed
-            return False
-
 
 def _add_relatives(members: set[int], there: Iterable[_Process]) -> None:
     """Add descendants, and processes of the same session, until there are no more."""
@@ -548,20 +543,7 @@ def send(pids: Iterable[int], number: int) -> None:
         raise refused
 
 
-def _processes() -> Iterator[_Process]:
-    for name in os.listdir("/proc"):  # noqa: PTH208 - Path.iterdir costs as much as reading the files
-        if name.isdigit() and (process := _process(int(name))):
-            yield process
-
-
 def _process(pid: int) -> _Process | None:
     """None if it has been reaped."""
-    try:
-        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
-        try:
-            fields = os.read(descriptor, _STAT_BYTES).rpartition(b")")[2].split()
-        finally:
-            os.close(descriptor)
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return _Process(pid, int(fields[1]), int(fields[3]), int(fields[19]))
+    fields = stat_of(f"/proc/{pid}")
+    return _Process(pid, int(fields[1]), int(fields[3]), int(fields[19])) if fields else None

@@ -15,6 +15,7 @@ import hashlib
 import json
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from ipaddress import IPv4Network
 from itertools import count
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
@@ -51,6 +52,7 @@ from nemesis.cluster import (
 from system_under_test.subject import Node, NodeGone, ProcessState
 
 BEACON_PORT, TRIAL_PORT = 7788, 7789
+_FIRST_SERVER, _FIRST_CLIENT = 11, 101
 IN_FLIGHT_S = 0.03
 """Seconds after a window in which its last datagrams may still be under way."""
 _SETTLE_S = 0.05
@@ -122,7 +124,6 @@ class AgentCluster(NodesOfRun):
         self._steal_at_start_s: dict[str, float] = {}
         self._problems: dict[str, dict[str, str]] = {DISK: {}, CLOCK: {}}
         """Capability -> server -> why it could not be provided there."""
-        self._observing = asyncio.Lock()
 
     # ---- what a backend calls ----------------------------------------------------------------------------------
 
@@ -231,16 +232,15 @@ class AgentCluster(NodesOfRun):
         }
 
     async def observe(self, window_s: float, interval_ms: float) -> Mapping[Link, Beacons]:
-        """Send beacons every `interval_ms` for `window_s` and count those that arrived.  A second caller waits."""
-        async with self._observing:
-            try:
-                await self.beat(interval_ms)
-                first = await self.mark()
-                await asyncio.sleep(window_s)
-                last = await self.mark()
-            finally:
-                await self.beat(CALM_INTERVAL_MS)
-            return await self.arrived(first, last)
+        """Send beacons every `interval_ms` for `window_s` and count those that arrived."""
+        try:
+            await self.beat(interval_ms)
+            first = await self.mark()
+            await asyncio.sleep(window_s)
+            last = await self.mark()
+        finally:
+            await self.beat(CALM_INTERVAL_MS)
+        return await self.arrived(first, last)
 
     async def try_link(self, link: Link, datagrams: int, interval_s: float, wait_s: float) -> Mapping[str, float]:
         """See Cluster.try_link."""
@@ -413,6 +413,14 @@ class AgentCluster(NodesOfRun):
 
     async def _ask_all(self, verb: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> dict[str, T]:
         return await _answers({name: link.ask(verb, *args, **kwargs) for name, link in self._links.items()})
+
+
+def addresses(subnet: IPv4Network, servers: Sequence[str], clients: Sequence[str]) -> dict[str, str]:
+    """Node -> its fixed address.  Raises ValueError for more servers than fit below the clients."""
+    if len(servers) > _FIRST_CLIENT - _FIRST_SERVER or len(clients) > 255 - _FIRST_CLIENT:
+        raise ValueError(f"{len(servers)} servers and {len(clients)} client nodes do not fit into {subnet}")
+    placed = {name: str(subnet[_FIRST_SERVER + place]) for place, name in enumerate(servers)}
+    return placed | {name: str(subnet[_FIRST_CLIENT + place]) for place, name in enumerate(clients)}
 
 
 class Switch:

@@ -283,8 +283,6 @@ class AgentClientHost:
 
     def __init__(self, link: Callable[[], AgentLink]) -> None:
         self._link = link
-        self.troubles: Mapping[str, int] = {}
-        """After `close`: how many clients "overran" their limit, and how many exceptions "escaped" one."""
 
     async def load(self, module: str) -> None:
         """See ClientHost.load."""
@@ -297,7 +295,8 @@ class AgentClientHost:
 
     async def invoke(self, thread: int, request: Request, timeout_s: float) -> Outcome:
         try:
-            result = await self._link().ask(HostedClients.invoke, thread, _set_fields(request), timeout_s)
+            given = {name: value for name, value in asdict(request).items() if value is not None}
+            result = await self._link().ask(HostedClients.invoke, thread, given, timeout_s)
         except OSError as error:  # NodeGone too: perhaps no client got the request
             return Outcome(Type.INFO, error=f"agent: {error.strerror or error}")
         return Outcome(**{**result, "type": Type(result["type"])})
@@ -305,15 +304,9 @@ class AgentClientHost:
     async def close(self) -> None:
         """Close every client; nothing to do if the agent is gone, because they ended with it."""
         try:
-            self.troubles = await self._link().ask(HostedClients.close)
+            await self._link().ask(HostedClients.close)
         except NodeGone:
             return
-
-
-def _set_fields(request: Request) -> dict[str, Any]:
-    fields = {"f": request.f, "key": request.key, "value": request.value}
-    fields |= {"value2": request.value2, "payload": request.payload}
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _unpack(archive: IO[bytes] | Any, destination: Path, kind: str) -> None:

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import platform
@@ -36,6 +37,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import time
@@ -158,6 +160,22 @@ def wheel_requirements() -> list[str]:
     if len(lines) != len(NODE_WHEELS):
         raise BackendUnavailable(f"krucible must require {', '.join(NODE_WHEELS)}: install it again.")
     return sorted(lines)
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Relative path -> content of every file in a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def archive(files: Mapping[str, bytes]) -> bytes:
+    """A tar of files, readable by all."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for path, content in files.items():
+            entry = tarfile.TarInfo(path)
+            entry.size, entry.mode = len(content), 0o644
+            tar.addfile(entry, io.BytesIO(content))
+    return packed.getvalue()
 
 
 def in_order(code: Mapping[str, bytes]) -> Iterator[bytes]:

@@ -46,6 +46,7 @@ from pathlib import Path
 from typing import Any
 
 from checkers.base.cache_folder import cache_folder
+from harness.agent.children import stat_of
 from harness.backends.backend import Entrance
 
 QUIET_S = 3.0
@@ -168,12 +169,9 @@ def of_an_earlier_boot(owner: str) -> bool:
 
 
 def _start(pid: int) -> str | None:
-    """Field 22 of /proc/<pid>/stat, in clock ticks since boot; None if there is no such process, or only its corpse."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if fields[0] in "ZX" else fields[19]
+    """In clock ticks since boot; None if there is no such process, or only its corpse."""
+    fields = stat_of(f"/proc/{pid}")
+    return None if not fields or fields[0] in b"ZX" else fields[19].decode()
 
 
 def _boot() -> str:

@@ -7,12 +7,12 @@ import json
 from random import Random
 
 import pytest
+from dealt import deal
 from fake_nemesis_cluster import FakeCluster, card, now_ns, played, timeless
 from virtual_time import run as in_no_time
 
 from checkers.record.faults import Achieved
 from checkers.record.writing import as_json
-from nemesis.deck import deal
 from nemesis.measure import Hooks
 from nemesis.play import play
 from nemesis.resolve import MainPhase

@@ -5,12 +5,12 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from dealt import deal
 from fake_nemesis_cluster import FakeCluster, card, played
 
 from checkers.record.faults import Achieved
 from nemesis.catalog import kind_named, kinds_of
 from nemesis.cluster import ProcessNow, named_process
-from nemesis.deck import deal
 
 pytestmark = pytest.mark.virtual_time
 

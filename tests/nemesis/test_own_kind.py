@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from dealt import deal
 from fake_nemesis_cluster import FakeCluster, card, played
 from fault_records import fault_of
 from virtual_time import run as in_no_time
@@ -20,7 +21,7 @@ from harness.registry import check_names
 from harness.run.refused_before_start import capabilities_of
 from harness.spec import Spec
 from nemesis.catalog import KINDS
-from nemesis.deck import as_executed, deal, parse_schedule
+from nemesis.deck import as_executed, parse_schedule
 from nemesis.resolve import PlayOptions
 
 FILE = '''

@@ -20,7 +20,7 @@ the disk.
 A fault on a disk that the server does not use changes nothing: its data lies in another folder, or in memory alone.
 
 Two others write there, too: the agent itself, and the commands that the harness orders, which install programs and
-configurations.  Each command has `COMMAND_MARK` in its environment, and all processes that it starts inherit it.  A
+configurations.  Each command has `COMMAND` in its environment, and all processes that it starts inherit it.  A
 server never has this mark.  Every other writer counts as the server, even if the kernel hides its environment.  If a
 write of a real server were missed, that server would be spared its faults.
 """
@@ -39,7 +39,7 @@ from typing import Any
 
 import mfusepy
 
-from harness.agent.children import COMMAND_MARK
+from harness.agent.children import COMMAND, has_mark, stat_of
 from harness.agent.disk.changes import KEPT, OPERATIONS, SPACE_ERRORS, Behaviour, Changes, Kept, Rule, failing
 from harness.agent.disk.verbs import PROBE
 
@@ -384,7 +384,7 @@ class Writers:
         for _ in range(_ANCESTORS):
             if process in (0, 1, self._agent):
                 return False
-            if _has_mark(process):
+            if has_mark(process, COMMAND):
                 return True
             try:
                 _, process, _ = _identity(process)
@@ -393,20 +393,13 @@ class Writers:
         return False
 
 
-def _has_mark(process: int) -> bool:
-    try:
-        words = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
-    except OSError:  # it ended, or its user changed
-        return False
-    return any(word.startswith(f"{COMMAND_MARK}=".encode()) for word in words)
-
-
 def _identity(thread: int) -> tuple[int, int, int]:
     """The process of a thread, the parent of that process, and when the thread started, in clock ticks since boot.
 
     Raises OSError if the thread has ended.
     """
-    folder = Path(f"/proc/{thread}")
-    status = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines() if ":" in line)
-    started = (folder / "stat").read_bytes().rpartition(b")")[2].split()[19]
-    return int(status["Tgid"]), int(status["PPid"]), int(started)
+    lines = Path(f"/proc/{thread}/status").read_text().splitlines()
+    status = dict(line.split(":", 1) for line in lines if ":" in line)
+    if not (fields := stat_of(f"/proc/{thread}")):
+        raise ProcessLookupError(thread)
+    return int(status["Tgid"]), int(status["PPid"]), int(fields[19])

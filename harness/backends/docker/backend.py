@@ -37,7 +37,7 @@ from checkers.base.clocks import NodesClock
 from harness.agent.children import Commands
 from harness.agent.network import FirewallTables, Table, without
 from harness.agent.process import NodeVerbs
-from harness.backends.agent_cluster import AgentCluster, Switch
+from harness.backends.agent_cluster import AgentCluster, Switch, addresses
 from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.docker import engine, image
@@ -166,7 +166,7 @@ class DockerBackend(AgentCluster):
         swept = self._in_thread(engine.sweep_dead, client)
         subnet = await self._in_thread(engine.create_network, client, self._network, self._labels)
         progress(f"network {subnet}")
-        self._address_of = engine.addresses(subnet, self.servers, self.clients)
+        self._address_of = addresses(subnet, self.servers, self.clients)
         try:
             await self._start_all(*tags)
         except ImageNotFound:  # a newer build of another run has just removed it

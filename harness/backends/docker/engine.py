@@ -461,8 +461,6 @@ class _Demultiplexer(asyncio.StreamReaderProtocol):
 
 
 RANGE = ipaddress.IPv4Network("198.18.0.0/15")
-_FIRST_SERVER = 11
-_FIRST_CLIENT = 101
 
 
 REFUSALS_MAX = 5
@@ -500,12 +498,6 @@ def create_network(client: Any, name: str, labels: Mapping[str, str]) -> ipaddre
         else:
             return subnet
     raise BackendUnavailable(f"Every subnet of {RANGE} is taken: remove unused networks with `docker network prune`.")
-
-
-def addresses(subnet: ipaddress.IPv4Network, servers: Collection[str], clients: Collection[str]) -> dict[str, str]:
-    """Node -> its fixed address."""
-    placed = {name: str(subnet[_FIRST_SERVER + place]) for place, name in enumerate(servers)}
-    return placed | {name: str(subnet[_FIRST_CLIENT + place]) for place, name in enumerate(clients)}
 
 
 def table_of(run_id: str) -> Table:

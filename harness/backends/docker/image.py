@@ -54,9 +54,11 @@ from checkers.base.cache_folder import cache_folder
 from harness.backends.backend import BackendUnavailable
 from harness.backends.builds import (
     Interrupted,
+    archive,
     digest,
     fetch_jars,
     fetch_wheels,
+    files_of,
     in_order,
     node_code,
     run_watched,
@@ -180,7 +182,7 @@ def ensure_image(
                 remove_unused(client, keep=base)
             if not has_image(client, site):
                 packages = fetch_wheels(wheels, NODE_PYTHON, os.uname().machine, progress, stop)
-                _add_layer(client, (base, site), _SITE, _read_all(packages), stop)
+                _add_layer(client, (base, site), _SITE, files_of(packages), stop)
             if not has_image(client, node):
                 progress("image: adding the nodes' code")
                 _add_layer(client, (site, node), _CODE, code, stop)
@@ -250,8 +252,7 @@ def _add_layer(
     below, tag = tags
     argv = finish or [*_COMPILE, f"/{folder}"]
     with scratch_container(client, below, argv, "build the node image") as container:
-        archive = _archive({f"{folder}/{path}": data for path, data in files.items()})
-        client.api.put_archive(container, "/", archive)
+        client.api.put_archive(container, "/", archive({f"{folder}/{path}": data for path, data in files.items()}))
         run_to_end(client, container, f"Preparing {folder} for the node image failed", BUILD_S)
         if stop.is_set():
             raise Interrupted("building the node image was interrupted")
@@ -260,9 +261,9 @@ def _add_layer(
 
 def _build_on_registry_image(client: Any, tag: str, stop: threading.Event) -> None:
     """Build with the classic builder (BuildKit may be missing).  Raises BuildError with the failing step's words."""
-    archive = io.BytesIO(_archive({"Dockerfile": _REGISTRY_DOCKERFILE.encode()}))
+    packed = io.BytesIO(archive({"Dockerfile": _REGISTRY_DOCKERFILE.encode()}))
     printed: list[str] = []
-    lines = client.api.build(fileobj=archive, custom_context=True, tag=tag, rm=True, forcerm=True, decode=True)
+    lines = client.api.build(fileobj=packed, custom_context=True, tag=tag, rm=True, forcerm=True, decode=True)
     for line in lines:
         if stop.is_set():
             lines.close()  # the engine abandons a build whose client has gone
@@ -270,21 +271,6 @@ def _build_on_registry_image(client: Any, tag: str, stop: threading.Event) -> No
         if "error" in line:
             raise BuildError(line["error"].strip(), iter(printed))
         printed.append(line.get("stream", ""))
-
-
-def _archive(files: dict[str, bytes]) -> bytes:
-    """A tar of files, readable by all."""
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as tar:
-        for path, content in files.items():
-            entry = tarfile.TarInfo(path)
-            entry.size, entry.mode = len(content), 0o644
-            tar.addfile(entry, io.BytesIO(content))
-    return archive.getvalue()
-
-
-def _read_all(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 # ---- keeping order ---------------------------------------------------------------------------------------------

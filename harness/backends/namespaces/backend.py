@@ -41,17 +41,12 @@ from pathlib import Path
 
 from checkers.base.clocks import NodesClock
 from harness.agent.process import NodeVerbs
-from harness.backends.agent_cluster import AgentCluster, Switch
+from harness.backends.agent_cluster import AgentCluster, Switch, addresses
 from harness.backends.agent_link import AgentLink
 from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.builds import digest, fetch_jars, fetch_wheels, run_watched
 from harness.backends.leftovers import Swept, current_owner, sweep
-from harness.backends.namespaces.warden import (
-    PlannedNode,
-    WardenPlan,
-    addresses,
-    mac_of,
-)
+from harness.backends.namespaces.warden import SUBNET, PlannedNode, WardenPlan, mac_of
 from nemesis.cluster import PACKETS, REJECT, Link
 from system_under_test.subject import Jars, Needs, NodeGone
 
@@ -74,7 +69,7 @@ class NamespacesBackend(AgentCluster):
             "nodes are processes in network namespaces; links are cut by a switch in userspace, no kernel bridge",
             "all nodes keep their disks in one folder of this machine's temporary directory",
         )
-        self._address_of = addresses(spec.servers, spec.clients)
+        self._address_of = addresses(SUBNET, spec.servers, spec.clients)
         self._folder: Path | None = None
         self._provided: Mapping[str, str] = {}
         self._stop = threading.Event()

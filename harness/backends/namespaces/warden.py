@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import ipaddress
 import json
 import os
 import select
@@ -38,9 +39,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.agent.disk.verbs import mounts_below, unmount
+from harness.agent.frame_switch import ip
 
 _CLONE_NEWNET = 0x40000000
-_SECONDS = 10.0
 _PLAN_BYTES_MAX = 1 << 16
 _REAP_EVERY_MS = 200
 _DESCRIPTORS_MAX = 253
@@ -79,9 +80,9 @@ def _make(plan: WardenPlan, helper: int, *streams: int) -> None:
     _start_agent(plan.helper_folder, helper)
     for number in (helper, *streams):
         os.close(number)
-    _ip([], switch_side(plan, agents))
+    ip(switch_side(plan, agents))
     for node, pid in zip(plan.nodes, agents, strict=True):
-        _ip(["nsenter", f"--net=/proc/{pid}/ns/net"], node_side(plan, node))
+        ip(node_side(plan, node), "nsenter", f"--net=/proc/{pid}/ns/net")
 
 
 def _start_agent(place: str, stream: int, first: Callable[[], None] | None = None) -> int:
@@ -103,14 +104,6 @@ def _leave_network() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_CLONE_NEWNET) != 0:
         raise OSError(ctypes.get_errno(), "unshare")
-
-
-def _ip(prefix: Sequence[str], batch: str) -> None:
-    done = subprocess.run(
-        [*prefix, "ip", "-batch", "-"], input=batch, capture_output=True, text=True, timeout=_SECONDS, check=False
-    )
-    if done.returncode != 0:
-        raise OSError(f"ip refused: {done.stderr.strip()}")
 
 
 def _say(control: socket.socket, words: dict[str, Any]) -> None:
@@ -143,8 +136,7 @@ def _end(folder: str) -> None:
     os._exit(0)
 
 
-_SUBNET, _PREFIX_BITS = "198.18.0", 24
-_FIRST_SERVER, _FIRST_CLIENT = 11, 101
+SUBNET = ipaddress.IPv4Network("198.18.0.0/24")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,14 +166,6 @@ class WardenPlan:
         return WardenPlan(tuple(PlannedNode(**node) for node in given["nodes"]), given["helper_folder"])
 
 
-def addresses(servers: Sequence[str], clients: Sequence[str]) -> dict[str, str]:
-    """Node -> address.  Raises ValueError for more servers than fit below the clients."""
-    if len(servers) > _FIRST_CLIENT - _FIRST_SERVER or len(clients) > 255 - _FIRST_CLIENT:
-        raise ValueError(f"{len(servers)} servers and {len(clients)} client nodes do not fit into {_SUBNET}.0/24")
-    placed = {name: f"{_SUBNET}.{_FIRST_SERVER + place}" for place, name in enumerate(servers)}
-    return placed | {name: f"{_SUBNET}.{_FIRST_CLIENT + place}" for place, name in enumerate(clients)}
-
-
 def mac_of(place: int) -> str:
     """A locally administered address."""
     return f"02:00:c6:12:00:{place + 1:02x}"
@@ -204,7 +188,7 @@ def switch_side(plan: WardenPlan, pids: Sequence[int]) -> str:
 def node_side(plan: WardenPlan, me: PlannedNode) -> str:
     """`ip -batch` for a node's namespace: its address, and every other node as a permanent neighbour."""
     lines = ["link set lo up", "link set eth0 addrgenmode none"]
-    lines += [f"address add {me.address}/{_PREFIX_BITS} dev eth0", "link set eth0 up"]
+    lines += [f"address add {me.address}/{SUBNET.prefixlen} dev eth0", "link set eth0 up"]
     lines += [
         f"neighbour add {other.address} lladdr {other.mac} dev eth0 nud permanent"
         for other in plan.nodes

@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import io
+import gzip
 import json
 import logging
 import os
@@ -32,7 +32,6 @@ import queue
 import re
 import shlex
 import socket
-import tarfile
 import threading
 import time
 from collections import deque
@@ -46,7 +45,7 @@ from typing import Any, TypeVar
 import paramiko
 
 from harness.backends.backend import BackendUnavailable
-from harness.backends.builds import node_code
+from harness.backends.builds import archive, files_of, node_code
 from harness.backends.leftovers import Swept
 from harness.backends.ssh.inventory import Host
 from system_under_test.subject import Needs
@@ -360,15 +359,9 @@ def reach(host: Host, needs: Needs) -> Visit:
 
 def packed_code(site: Path | None) -> bytes:
     """A tar of what a host needs.  code/: this project's; site/: packages, if there is such a folder."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=3) as tar:  # networks are faster than level 9
-        for path, content in node_code().items():
-            entry = tarfile.TarInfo(f"code/{path}")
-            entry.size, entry.mode = len(content), 0o644
-            tar.addfile(entry, io.BytesIO(content))
-        if site is not None:
-            tar.add(site, "site", filter=_of_root)
-    return packed.getvalue()
+    files = {f"code/{path}": content for path, content in node_code().items()}
+    files |= {f"site/{path}": content for path, content in (files_of(site) if site else {}).items()}
+    return gzip.compress(archive(files), compresslevel=3)  # networks are faster than level 9
 
 
 async def sweep_hosts(hosts: Sequence[Host], run: str) -> Mapping[Host, Swept]:
@@ -390,13 +383,6 @@ async def _sweep(host: Host, run: str, packed: bytes) -> Swept:
         words = str(problem) or f"{host}: no answer in time"
     left = await visit.leave()
     return Swept(tuple(removed), tuple(filter(None, (words, left))))
-
-
-def _of_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    entry.uid = entry.gid = 0
-    entry.uname = entry.gname = "root"
-    entry.mode |= 0o444
-    return entry
 
 
 PYTHON_LEAST = (3, 11)

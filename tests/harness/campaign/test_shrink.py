@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from dealt import deal
 from journals import write_journal
 
 from checkers.base.results import write_results
@@ -16,7 +17,7 @@ from checkers.judging.pipeline import results_of
 from checkers.record.faults import Fault
 from harness.campaign.shrink import Limits, Reruns, ShrinkCandidate, TrialLog, _Search, other_symptom, shrink, smaller
 from harness.spec import Spec
-from nemesis.deck import Schedule, deal
+from nemesis.deck import Schedule
 from tests.support.fault_records import whole
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")

@@ -6,6 +6,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
+from dealt import deal
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +15,6 @@ from nemesis.coverage import NEW_LEADER_MOMENT as NEW_LEADER
 from nemesis.deck import (
     LEAD_IN_S,
     TAIL_S,
-    deal,
 )
 from nemesis.kinds.partition import GRUDGES
 

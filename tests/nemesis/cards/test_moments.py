@@ -7,6 +7,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from dealt import deal
 from fake_nemesis_cluster import FakeCluster, now_ns, played
 from virtual_time import run as in_no_time
 
@@ -23,7 +24,6 @@ from nemesis.coverage import (
 from nemesis.coverage import (
     NEW_LEADER_MOMENT as NEW_LEADER,
 )
-from nemesis.deck import deal
 from nemesis.measure import Hooks
 from nemesis.play import play
 from nemesis.resolve import MainPhase

@@ -7,6 +7,7 @@ import re
 from random import Random
 
 import pytest
+from dealt import deal
 from fake_nemesis_cluster import FakeCluster, card, played
 from virtual_time import run as in_no_time
 
@@ -14,7 +15,6 @@ from checkers.record.faults import Fault
 from nemesis.deck import (
     BadSchedule,
     as_executed,
-    deal,
     parse_schedule,
     schedule_json,
 )

@@ -7,11 +7,11 @@ from functools import cache
 from random import Random
 
 import pytest
+from dealt import deal
 
 from checkers.record.faults import Card
 from nemesis.coverage import ELECTION_MOMENT as ELECTION
 from nemesis.coverage import NEW_LEADER_MOMENT as NEW_LEADER
-from nemesis.deck import deal
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")
 SEEDS = 200

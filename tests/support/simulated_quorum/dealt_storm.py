@@ -14,11 +14,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from random import Random
 
+from dealt import deal
+
 from checkers.record.faults import Card, Fault
 from nemesis.catalog import kind_named
 from nemesis.cluster import LINKS, Link
 from nemesis.coverage import LOOK_EVERY_S, MOMENT_WAIT_S, has_come, leader_now, newest_epoch
-from nemesis.deck import deal
 from nemesis.kind import LeaderNow, Scene, isolated
 from nemesis.kinds.packets import NAME as PACKETS_NAME
 from nemesis.kinds.packets import impairments

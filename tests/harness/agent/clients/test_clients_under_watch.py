@@ -69,8 +69,6 @@ async def test_an_overrun_is_answered_info_and_the_client_is_replaced(
     assert (outcome.type, outcome.error) == (Type.INFO, "client-overran")
     assert time.monotonic() - began >= 0.2 + OVERRUN_S
     assert (await host.invoke(0, Request("read"), PATIENCE_S)).node == "invoked-1"  # a fresh client
-    await host.close()
-    assert host.troubles == {"overran": 1, "escaped": 0}
 
 
 async def test_an_escaped_exception_is_info_with_its_words(host: AgentClientHost) -> None:
@@ -78,8 +76,6 @@ async def test_an_escaped_exception_is_info_with_its_words(host: AgentClientHost
     assert outcome.type is Type.INFO
     assert outcome.error == "client-raised: ZeroDivisionError: a bug in the client"
     assert (await host.invoke(1, Request("read"), PATIENCE_S)).node == "invoked-1"
-    await host.close()
-    assert host.troubles == {"overran": 0, "escaped": 1}
 
 
 async def test_an_outcome_that_is_none_is_no_ok(host: AgentClientHost) -> None:

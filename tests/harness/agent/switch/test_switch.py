@@ -11,10 +11,11 @@ import pytest
 from waiting import PATIENCE_S
 
 from harness.agent.frame_switch import Port, Switch
+from harness.backends.agent_cluster import addresses
 from harness.backends.namespaces.warden import (
+    SUBNET,
     PlannedNode,
     WardenPlan,
-    addresses,
     mac_of,
     node_side,
     switch_side,
@@ -113,7 +114,7 @@ def test_a_switch_beside_a_bridge_carries_nothing_and_listens_only_while_a_link_
 
 
 def test_a_plan_gives_every_node_an_address_of_the_benchmarking_range_and_knows_all_neighbours():
-    placed = addresses(["n1", "n2"], ["c1"])
+    placed = addresses(SUBNET, ["n1", "n2"], ["c1"])
     assert placed == {"n1": "198.18.0.11", "n2": "198.18.0.12", "c1": "198.18.0.101"}
     nodes = tuple(
         PlannedNode(name, address, mac_of(place), f"port{place}", f"/x/{name}")
@@ -125,7 +126,7 @@ def test_a_plan_gives_every_node_an_address_of_the_benchmarking_range_and_knows_
     assert batch.count("nud permanent") == 2 and f"neighbour add 198.18.0.101 lladdr {nodes[2].mac}" in batch
     assert "peer name eth0 address 02:00:c6:12:00:02 netns 55" in switch_side(plan, [54, 55, 56])
     with pytest.raises(ValueError, match="91 servers and 1 client nodes do not fit"):
-        addresses([f"n{i}" for i in range(91)], ["c1"])
+        addresses(SUBNET, [f"n{i}" for i in range(91)], ["c1"])
 
 
 def test_only_the_impaired_link_loses_and_repeats_frames(wired):

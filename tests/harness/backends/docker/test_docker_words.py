@@ -12,6 +12,7 @@ from docker_things import seconds_until
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.backends.agent_cluster import addresses
 from harness.backends.backend import BackendUnavailable
 from harness.backends.builds import (
     NODE_WHEELS,
@@ -54,7 +55,7 @@ def test_a_table_without_an_owner_belongs_to_no_run() -> None:
 
 def test_addresses_are_fixed_by_place() -> None:
     (subnet, *_) = engine.RANGE.subnets(new_prefix=24)
-    assert engine.addresses(subnet, ("n1", "n2"), ("c1",)) == ADDRESS_OF
+    assert addresses(subnet, ("n1", "n2"), ("c1",)) == ADDRESS_OF
 
 
 def test_no_engine_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
