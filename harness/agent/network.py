@@ -38,7 +38,7 @@ import sys
 import threading
 import time
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,6 +77,12 @@ def without(table: Table) -> str:
     """nft text that deletes a table whether or not it exists (`destroy` needs a newer kernel)."""
     family, name = table
     return f"add table {family} {name}\ndelete table {family} {name}\n"
+
+
+def replace_set(table: Table, name: str, elements: Collection[str]) -> str:
+    """nft text: from now on the set holds exactly these."""
+    of = f"{' '.join(table)} {name}"
+    return f"flush set {of}\n" + (f"add element {of} {{ {', '.join(sorted(elements))} }}\n" if elements else "")
 
 
 _DATAGRAM = struct.Struct("!8sQ")

@@ -2,7 +2,7 @@
 all.
 
 A verb of `nemesis.cluster.Cluster` that one server's agent carries out is made of the agent's own (`_on`), by its
-signature.  A backend adds its links with `add`, starts the beacons with `start_beacons`, and implements `create`, `cut`
+signature.  A backend adds its nodes with `add`, opens the links with `open_links`, and implements `create`, `cut`
 and `destroy`.
 """
 
@@ -14,7 +14,7 @@ import errno
 import hashlib
 import json
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from ipaddress import IPv4Network
 from itertools import count
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
@@ -175,8 +175,11 @@ class AgentCluster(NodesOfRun):
             facts = (event[name] for name in ("pid", "monotonic_ns", "status", "ordered", "oom_kills"))
             self._exits.append(Exit(node, *facts))
 
-    async def wait_until_open(self, advice: str) -> None:
-        """Raises BackendUnavailable, naming links that carry nothing and saying `advice`: something here filters."""
+    async def open_links(self, advice: str) -> None:
+        """Start the beacons, and wait until every link carries some.
+
+        Raises BackendUnavailable, naming links that carry nothing and saying `advice`: something here filters."""
+        await self.start_beacons()
         deadline = time.monotonic() + OPEN_LIMIT_S
         while True:
             seen = await self.observe(0.05, 10.0)
@@ -421,6 +424,16 @@ def addresses(subnet: IPv4Network, servers: Sequence[str], clients: Sequence[str
         raise ValueError(f"{len(servers)} servers and {len(clients)} client nodes do not fit into {subnet}")
     placed = {name: str(subnet[_FIRST_SERVER + place]) for place, name in enumerate(servers)}
     return placed | {name: str(subnet[_FIRST_CLIENT + place]) for place, name in enumerate(clients)}
+
+
+async def all_of(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """All at once; the first failure ends the others."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for job in jobs:
+                group.create_task(job)
+    except ExceptionGroup as failed:  # one reason is enough for a sentence; the others are mostly the same
+        raise failed.exceptions[0] from failed
 
 
 class Switch:

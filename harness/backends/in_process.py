@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 from checkers.base.clocks import NodesClock
 from harness.backends.backend import ClusterSpec, Exit, NodesOfRun
-from nemesis.cluster import Beacons, CannotInject, Link, Marks
+from nemesis.cluster import CannotInject, Link
 from system_under_test.client import ClientFactory, Outcome, Placement, ProcessClient, Request
 from system_under_test.subject import Node
 
@@ -47,12 +47,6 @@ class InProcessBackend(NodesOfRun):
         self.servers = ()
         self._hosts = {name: InProcessClientHost() for name in spec.clients}
 
-    async def create(self, progress: Callable[[str], None]) -> None:
-        return None
-
-    async def destroy(self) -> None:
-        return None
-
     def client_host(self, client_node: str) -> InProcessClientHost:
         return self._hosts[client_node]
 
@@ -69,17 +63,10 @@ class InProcessBackend(NodesOfRun):
         if links:
             raise CannotInject(self.notes[0])
 
-    async def mend(self) -> None:
-        return None
-
-    async def beat(self, interval_ms: float) -> None:
-        return None
-
-    async def mark(self) -> Marks:
+    async def _nothing(self, *_: Any, **__: Any) -> Any:
         return {}
 
-    async def arrived(self, first: Marks, last: Marks) -> Mapping[Link, Beacons]:
-        return {}
+    create = destroy = mend = beat = mark = arrived = _nothing
 
     async def _refuse(self, *_: Any, **__: Any) -> Any:
         raise CannotInject(self.notes[0])

@@ -46,7 +46,6 @@ from nemesis.cluster import (
     CannotInject,
     Link,
     Marks,
-    ProcessNow,
 )
 from simulation.disk import Kind, VolatileDisk
 from simulation.loop import Process, SimulatedLoop
@@ -340,7 +339,7 @@ class SimulatorBackend(NodesOfRun):
             machine.kill_at_change(0)
             return machine.state == "dead"
 
-    async def await_line(self, server: str, pattern: str, nth: int, within_s: float, freeze: bool = False) -> str:
+    async def await_line(self, *_: Any, **__: Any) -> Any:
         """See Cluster.await_line."""
         raise CannotInject("what servers print is not followed on virtual time")
 
@@ -355,11 +354,10 @@ class SimulatorBackend(NodesOfRun):
                 raise TimeoutError(f"{server}: the server did not end within {STOP_LIMIT_S:g} s of SIGTERM")
             await asyncio.sleep(LOOK_S)
 
-    async def signal_process(self, server: str, process: str, name: Literal["STOP", "KILL", "TERM", "RELEASE"]) -> None:
+    async def signal_process(self, *_: Any, **__: Any) -> Any:
         raise CannotInject("a simulated server is one process")
 
-    async def process_now(self, server: str, process: str) -> ProcessNow:
-        raise CannotInject("a simulated server is one process")
+    process_now = signal_process
 
     async def mend(self) -> None:
         await self.impair({}, 0)

@@ -37,7 +37,7 @@ from checkers.base.clocks import NodesClock
 from harness.agent.children import Commands
 from harness.agent.network import FirewallTables, Table, without
 from harness.agent.process import NodeVerbs
-from harness.backends.agent_cluster import AgentCluster, Switch, addresses
+from harness.backends.agent_cluster import AgentCluster, Switch, addresses, all_of
 from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.docker import engine, image
@@ -177,8 +177,7 @@ class DockerBackend(AgentCluster):
         for run_id in found.removed:
             progress(f"removed what the dead run {run_id} had left")
         self.leftovers += found.left
-        await self.start_beacons()
-        await self.wait_until_open(
+        await self.open_links(
             "does a firewall here drop packets between containers?  Allow them, or choose --backend namespaces."
         )
         progress(f"{len(self._address_of)} nodes answer after {time.monotonic() - began:.1f} s")
@@ -193,13 +192,8 @@ class DockerBackend(AgentCluster):
         return tag, image.ensure_own_image(self._client, tag, needs, progress, self._stop)
 
     async def _start_all(self, tag: str, of_servers: str) -> None:
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._start_helper(tag))
-                for name in self._address_of:
-                    group.create_task(self._start_node(of_servers if name in self.servers else tag, name))
-        except ExceptionGroup as failed:  # one reason is enough for a sentence; the others are mostly the same
-            raise failed.exceptions[0] from failed
+        nodes = (self._start_node(of_servers if name in self.servers else tag, name) for name in self._address_of)
+        await all_of((self._start_helper(tag), *nodes))
 
     async def _start_switch(self) -> None:
         """Without it the run goes on over the bridge; faults of packets are then refused for the reason noted here."""

@@ -58,7 +58,7 @@ import requests
 from docker.errors import APIError, DockerException
 from docker.types import IPAMConfig, IPAMPool, LogConfig, Mount, Ulimit
 
-from harness.agent.network import Table
+from harness.agent.network import Table, replace_set
 from harness.agent.process import LINGER
 from harness.backends.backend import BackendUnavailable
 from harness.backends.leftovers import Reaper, Swept, current_owner, sweep
@@ -525,10 +525,7 @@ def replace_cut(table: Table, links: Collection[Link], port_of: Mapping[str, int
     """nft text: from now on exactly these links are cut.  Raises KeyError for a node that is not in the cluster.
 
     port_of: node -> the index of its port of the bridge, in the network of the host."""
-    family, name = table
-    pairs = sorted(f"{port_of[source]} . {port_of[to]}" for source, to in links)
-    text = f"flush set {family} {name} cut\n"
-    return text + (f"add element {family} {name} cut {{ {', '.join(pairs)} }}\n" if pairs else "")
+    return replace_set(table, "cut", [f"{port_of[source]} . {port_of[to]}" for source, to in links])
 
 
 def tables_in(listing: str) -> Iterator[Table]:

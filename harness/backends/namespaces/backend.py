@@ -94,8 +94,7 @@ class NamespacesBackend(AgentCluster):
         (self._folder / "owner").write_text(current_owner())
         try:
             await self._start(argv)
-            await self.start_beacons()
-            await self.wait_until_open("does a firewall drop packets in new network namespaces?")
+            await self.open_links("does a firewall drop packets in new network namespaces?")
         except (NodeGone, TimeoutError) as problem:
             raise BackendUnavailable(f"The nodes did not come up: {problem or 'no answer in time'}.") from problem
         progress(f"{len(self._address_of)} nodes answer after {time.monotonic() - began:.1f} s")

@@ -43,7 +43,7 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,9 +51,9 @@ from typing import Any
 from checkers.base.clocks import NodesClock
 from checkers.record.header import ClockOffset
 from harness.agent.guard import TABLE_PREFIX
-from harness.agent.network import FirewallTables, Table
+from harness.agent.network import FirewallTables, Table, replace_set
 from harness.agent.process import NodeVerbs
-from harness.backends.agent_cluster import BEACON_PORT, AgentCluster
+from harness.backends.agent_cluster import BEACON_PORT, AgentCluster, all_of
 from harness.backends.agent_link import AgentLink
 from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.builds import fetch_wheels, wheel_requirements
@@ -108,9 +108,8 @@ class SshBackend(AgentCluster):
         try:
             await self._log_in(self._assigned(), progress)
             packed = await self._pack(progress)
-            await _all(self._start(name, packed[_kind(visit)], progress) for name, visit in self._visits.items())
-            await self.start_beacons()
-            await self.wait_until_open(
+            await all_of(self._start(name, packed[_kind(visit)], progress) for name, visit in self._visits.items())
+            await self.open_links(
                 f"does a firewall drop UDP port {BEACON_PORT} between the hosts?  Let the hosts reach each other."
             )
         except BadInventory as problem:
@@ -261,16 +260,6 @@ class SshBackend(AgentCluster):
             await asyncio.sleep(BEAT_S)
 
 
-async def _all(jobs: Iterable[Any]) -> None:
-    """All at once; the first failure ends the others."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            for job in jobs:
-                group.create_task(job)
-    except ExceptionGroup as failed:  # one reason is enough for a sentence; the others are mostly the same
-        raise failed.exceptions[0] from failed
-
-
 async def _read_clock(link: AgentLink) -> ClockReading:
     sent_ns = time.monotonic_ns()
     hello = await link.ask(NodeVerbs.hello)
@@ -399,13 +388,8 @@ def make_rejecting(table: Table) -> str:
 
 def replace_cut(table: Table, wanted: HostCut) -> str:
     """nft text: from now on exactly what comes from these addresses is dropped, or rejected."""
-    family, name = table
-    lines = []
-    for kind, sources in (("cut", wanted.cut), ("rejected", wanted.reject), ("resets", wanted.resets)):
-        lines.append(f"flush set {family} {name} {kind}")
-        if sources:
-            lines.append(f"add element {family} {name} {kind} {{ {', '.join(sorted(sources))} }}")
-    return "\n".join(lines) + "\n"
+    sets = {"cut": wanted.cut, "rejected": wanted.reject, "resets": wanted.resets}
+    return "".join(replace_set(table, name, sources) for name, sources in sets.items())
 
 
 def cuts_of(links: Collection[Link], reject: Collection[Link], address_of: Mapping[str, str]) -> Mapping[str, HostCut]:
