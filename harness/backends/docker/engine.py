@@ -50,6 +50,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -120,41 +121,25 @@ STUCK_S = 5.0
 ENGINE_FAILURES = (DockerException, requests.RequestException, OSError)
 """Everything that a request to the engine may raise (APIError is a DockerException)."""
 
+_NETWORK = "network"
 _ALREADY = (404, 409)
 """Status codes: it no longer exists, or another process is removing it now."""
 
 
-@dataclass(slots=True)
-class Removal:
-    """Record of what one attempt met.  found: how many things there were.  only_networks: nothing else was among them.
-
-    refused: thing -> the engine's own words.
-    """
-
-    found: int = 0
-    only_networks: bool = True
-    refused: dict[str, str] = field(default_factory=dict)
-
-
-def remove_once(client: Any, run_id: str) -> Removal:
-    """Try once to remove everything of a run; `found` is 0 if the run is gone.
+def remove_once(client: Any, run_id: str) -> dict[str, str]:
+    """Try once to remove everything of a run.  Returns thing -> why the engine refused it, "" if it did not.
 
     What the engine refuses now (a network whose last container is still leaving) is left for the next call.  Raises
     ENGINE_FAILURES only where the engine cannot say what there is.
     """
-    api, removal = client.api, Removal()
-    containers_there = api.containers(all=True, filters=of_run(run_id))
-    for container in containers_there:
-        _note(removal, f"container {_container_name(container)}", _remove_container(api, container))
-    removal.only_networks = not containers_there
+    api, found = client.api, dict[str, str]()
+    for container in api.containers(all=True, filters=of_run(run_id)):
+        found[f"container {_container_name(container)}"] = _remove_container(api, container)
     for network in api.networks(filters=of_run(run_id)):
-        _note(removal, f"network {network['Name']}", _remove_network(api, network["Id"]))
+        found[f"{_NETWORK} {network['Name']}"] = _remove_network(api, network["Id"])
     for volume in api.volumes(filters=of_run(run_id))["Volumes"] or []:
-        removal.only_networks = False
-        with _refusal(*_ALREADY) as words:
-            api.remove_volume(volume["Name"], force=True)
-        _note(removal, f"volume {volume['Name']}", words)
-    return removal
+        found[f"volume {volume['Name']}"] = _refusal(partial(api.remove_volume, volume["Name"], force=True))
+    return found
 
 
 def remove_run(client: Any, run_id: str, limit_s: float = REMOVE_S_MAX, stuck_s: float = STUCK_S) -> str:
@@ -165,18 +150,19 @@ def remove_run(client: Any, run_id: str, limit_s: float = REMOVE_S_MAX, stuck_s:
     began = stuck_since = time.monotonic()
     while True:
         try:
-            removal = remove_once(client, run_id)
+            found = remove_once(client, run_id)
         except ENGINE_FAILURES as problem:
-            removal = Removal(found=1, only_networks=False, refused={f"run {run_id}": engine_words(problem)})
-        if not removal.found:
+            found = {f"run {run_id}": engine_words(problem)}
+        if not found:
             return ""
         now = time.monotonic()
-        if not removal.only_networks:
+        if not all(thing.startswith(_NETWORK) for thing in found):
             stuck_since = now
-        if removal.refused and (now - stuck_since > stuck_s or now - began > limit_s):
-            return _sentence(removal)
+        refused = {thing: words for thing, words in found.items() if words}
+        if refused and (now - stuck_since > stuck_s or now - began > limit_s):
+            return _sentence(refused)
         if now - began > 2 * limit_s:
-            return f"run {run_id}: {removal.found} things are still there after {now - began:.0f} s"
+            return f"run {run_id}: {len(found)} things are still there after {now - began:.0f} s"
         time.sleep(0.05)
 
 
@@ -186,14 +172,14 @@ def remove_containers(client: Any, run_id: str) -> None:
     while there := client.api.containers(all=True, filters=of_run(run_id)):
         for container in there:
             if (words := _remove_container(client.api, container)) and time.monotonic() > deadline:
-                raise DockerException(f"container {_container_name(container)} cannot be removed: {words[0]}")
+                raise DockerException(f"container {_container_name(container)} cannot be removed: {words}")
         time.sleep(0.05)
 
 
 def reap(run_id: str) -> Callable[[], int]:
     """Return what the reaper calls over and over: removes what it finds, returns how much."""
     client = connect()
-    return lambda: remove_once(client, run_id).found
+    return lambda: len(remove_once(client, run_id))
 
 
 def sweep_dead(client: Any, stuck_s: float = STUCK_S) -> Swept:
@@ -226,51 +212,42 @@ def _everything(client: Any) -> Iterator[Mapping[str, Any]]:
     yield from client.api.volumes(filters=ours)["Volumes"] or []
 
 
-def _remove_container(api: Any, container: Mapping[str, Any]) -> list[str]:
-    """The engine's refusal, if there is one."""
-    with _refusal(*_ALREADY):
-        if container["State"] == "paused":
-            api.unpause(container["Id"])  # a frozen container cannot be killed
-    with _refusal(*_ALREADY) as words:
-        api.remove_container(container["Id"], force=True, v=True)
+def _remove_container(api: Any, container: Mapping[str, Any]) -> str:
+    """Why the engine refuses, "" if it does not."""
+    if container["State"] == "paused":
+        _refusal(partial(api.unpause, container["Id"]))  # a frozen container cannot be killed
+    return _refusal(partial(api.remove_container, container["Id"], force=True, v=True))
+
+
+def _remove_network(api: Any, network: str) -> str:
+    """Remove a network, with the endpoints that the engine still counts on it; why the engine refuses, or ""."""
+
+    def disconnect_all() -> None:
+        for endpoint in (api.inspect_network(network).get("Containers") or {}).values():
+            api.disconnect_container_from_network(endpoint["Name"], network, force=True)
+
+    if words := _refusal(partial(api.remove_network, network)):
+        _refusal(disconnect_all)
     return words
 
 
-def _remove_network(api: Any, network: str) -> list[str]:
-    """Remove a network, with the endpoints that the engine still counts on it; the engine's refusal if there is one."""
-    with _refusal(*_ALREADY) as words:
-        api.remove_network(network)
-    if words:
-        with _refusal(*_ALREADY):
-            for endpoint in (api.inspect_network(network).get("Containers") or {}).values():
-                api.disconnect_container_from_network(endpoint["Name"], network, force=True)
-    return words
-
-
-@contextlib.contextmanager
-def _refusal(*harmless: int) -> Iterator[list[str]]:
-    """Catches what the engine refuses; the list then holds its words, unless the status is a harmless one."""
-    words: list[str] = []
+def _refusal(request: Callable[[], object]) -> str:
+    """Make a request.  Returns why the engine refuses it; "" if it does not, or if another process was faster."""
     try:
-        yield words
+        request()
     except ENGINE_FAILURES as problem:
-        if not (isinstance(problem, APIError) and problem.status_code in harmless):
-            words.append(engine_words(problem))
-
-
-def _note(removal: Removal, thing: str, refusal: Sequence[str]) -> None:
-    removal.found += 1
-    if refusal:
-        removal.refused[thing] = refusal[0]
+        if not (isinstance(problem, APIError) and problem.status_code in _ALREADY):
+            return engine_words(problem)
+    return ""
 
 
 def _container_name(container: Mapping[str, Any]) -> str:
     return str((container.get("Names") or [container["Id"]])[0]).lstrip("/")
 
 
-def _sentence(removal: Removal) -> str:
-    thing, words = next(iter(removal.refused.items()))
-    more = f" (and {len(removal.refused) - 1} more)" if len(removal.refused) > 1 else ""
+def _sentence(refused: Mapping[str, str]) -> str:
+    thing, words = next(iter(refused.items()))
+    more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
     return (
         f"{thing}{more} cannot be removed: {words}.  It does not disturb other runs.  The next run, or "
         "`python -m harness clean-up`, tries again; if Docker still refuses, restart Docker."
