@@ -116,7 +116,6 @@ class AgentCluster(NodesOfRun):
 
     def __init__(self, spec: ClusterSpec) -> None:
         super().__init__(spec)
-        self._start_again = _as_before
         self._links: dict[str, AgentLink] = {}
         self._nodes: dict[str, AgentNode] = {}
         self._hosts = {name: AgentClientHost(lambda name=name: self._link(name)) for name in spec.clients}  # type: ignore[misc]
@@ -463,11 +462,6 @@ class Switch:
     def _demand_known(self, links: Collection[Link]) -> None:
         if unknown := {node for link in links for node in link} - self._nodes:
             raise KeyError(unknown.pop())
-
-
-async def _as_before(node: Node) -> None:
-    assert isinstance(node, AgentNode)
-    await node.start_again()
 
 
 async def _answers(calls: Mapping[str, Coroutine[Any, Any, T]]) -> dict[str, T]:

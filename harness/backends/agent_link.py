@@ -199,13 +199,6 @@ class AgentLink:
 _COPY_DATA = 'mkdir -p "$2" && cp -a "$1/." "$2" && du -bc "$3"/*.jsonl 2>/dev/null | tail -n 1'
 
 
-@dataclass(slots=True)
-class _LastStart:
-    argv: Sequence[str]
-    env: Mapping[str, str]
-    output: str
-
-
 @dataclass(eq=False)
 class AgentNode:
     """A `system_under_test.subject.Node` over a link."""
@@ -219,24 +212,14 @@ class AgentNode:
     environment: dict[str, str] = field(default_factory=dict)
     """Added to the environment of every server that is started here."""
     alone: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _last_start: _LastStart | None = None
 
     def __post_init__(self) -> None:
         self.name = self.link.name
 
     async def start(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, output: str = "") -> int:
         """See Node.start.  output: `log_dir`/server.log if not given."""
-        last = _LastStart(list(argv), {**self.environment, **(env or {})}, output or f"{self.log_dir}/server.log")
-        pid = await self.link.ask(ServerProcess.start, last.argv, last.env, last.output)
-        self._last_start = last
-        return pid
-
-    async def start_again(self) -> int:
-        """Start the server exactly as it was last started.  Raises OSError if it never was."""
-        if self._last_start is None:
-            raise OSError(errno.ESRCH, f"{self.name}: no server was ever started here")
-        last = self._last_start
-        return await self.start(last.argv, env=last.env, output=last.output)
+        given = {**self.environment, **(env or {})}
+        return await self.link.ask(ServerProcess.start, list(argv), given, output or f"{self.log_dir}/server.log")
 
     async def signal(self, name: Literal["STOP", "CONT", "KILL", "TERM"]) -> None:
         await self.link.ask(ServerProcess.signal, name)

@@ -91,7 +91,7 @@ async def test_a_stopped_server_can_be_killed_and_started_again(agent: LocalAgen
     first = await agent.node.start(SLEEPER)
     await agent.node.signal("STOP")
     await agent.node.signal("KILL")
-    second = await agent.node.start_again()
+    second = await agent.node.start(SLEEPER)
     assert second != first
     assert await agent.node.state() == "running"
 

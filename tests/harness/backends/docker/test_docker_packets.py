@@ -120,9 +120,16 @@ async def test_a_rejected_link_resets_tcp_and_a_cut_one_does_not(
     cluster = bridged if way == "bridged" else switched
     n1, n2 = cluster.node("n1"), cluster.node("n2")
     output = f"{n1.log_dir}/talker.log"
-    await n2.start(["python3", "-c", LISTENER, n2.address], output=f"{n2.log_dir}/listener.log")
+
+    async def listen() -> None:
+        await n2.start(["python3", "-c", LISTENER, n2.address], output=f"{n2.log_dir}/listener.log")
+
+    async def talk() -> None:
+        await n1.start(["python3", "-c", TALKER, n2.address], output=output)
+
+    await listen()
     await until_file_holds(n2, f"{n2.log_dir}/listener.log", b"listens\n")
-    await n1.start(["python3", "-c", TALKER, n2.address], output=output)
+    await talk()
     both = {("n1", "n2"), ("n2", "n1")}
     try:
         await until_file_holds(n1, output, b"connected\n")
@@ -138,9 +145,9 @@ async def test_a_rejected_link_resets_tcp_and_a_cut_one_does_not(
             await cluster.kill(node)
             await cluster.node(node).run(["rm", "-f", output])
     assert await silent_links(cluster) == set()
-    await n2.start_again()
+    await listen()
     await until_file_holds(n2, f"{n2.log_dir}/listener.log", b"listens\nlistens\n")
-    await n1.start_again()
+    await talk()
     await until_file_holds(n1, output, b"connected\n")
     assert await silent_links(cluster) == set()
     assert await n1.read(output) == b"connected\n", "no reset comes after the heal"

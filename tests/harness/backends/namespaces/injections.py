@@ -24,7 +24,7 @@ from nemesis.cluster import CLIENT_PROCESSES, CLOCK, DAMAGES, DISK, PACKETS
 from nemesis.measure import Hooks
 from nemesis.play import play
 from nemesis.resolve import MainPhase, PlayOptions
-from system_under_test.subject import NodeStatus
+from system_under_test.subject import Node, NodeStatus
 
 SERVERS, CLIENTS = ("n1", "n2", "n3"), ("c1",)
 HOLDS_S = (2.0, 8.0, 32.0)
@@ -153,9 +153,13 @@ async def _cluster(seed: int) -> AsyncIterator[Sabotaged]:
     made = NamespacesBackend(ClusterSpec(run_id, SERVERS, CLIENTS, seed, wanted, notices_damage=damages))
     try:
         await made.create(lambda words: None)
-        for server in SERVERS:
-            node = made.node(server)
+
+        async def start(node: Node) -> None:
             await node.start([*node.python, "-S", "-E", "-c", _SERVER, node.data_dir])
+
+        made.restart_with(start)
+        for server in SERVERS:
+            await start(made.node(server))
         yield Sabotaged(made)
     finally:
         await made.destroy()

@@ -179,6 +179,7 @@ async def test_a_server_is_paused_killed_and_started_again(cluster: SshBackend) 
     end, error_ns = cluster.exits()[-1], cluster.clocks()["n1"].error_ns
     assert (end.node, end.status, end.ordered) == ("n1", -9, True)
     assert before_ns - error_ns <= end.monotonic_ns <= after_ns + error_ns, "by the clock of the harness"
+    cluster.restart_with(lambda again: again.start(["sleep", "1000"]))
     await cluster.restart("n1")
     assert await cluster.state("n1") == "running"
     await cluster.stop("n1")
