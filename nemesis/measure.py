@@ -73,7 +73,7 @@ class Meter:
         if self.fault.cut:
             taken = await self._links(taken, window_s, stop, problems)
         elif phase == "hold":
-            await _pause(window_s, stop)
+            await pause(window_s, stop)
             taken = replace(taken, from_ns=self.clock())
         if condition.states:
             servers = () if phase == "hold" else self.field.cluster.servers
@@ -97,7 +97,7 @@ class Meter:
                 await cluster.beat(DENSE_INTERVAL_MS)
             try:
                 first = last if last is not None and taken.phase != "heal" else await self._edge()
-                await _pause(window_s, stop)
+                await pause(window_s, stop)
                 end = await self._edge()
             finally:
                 if fast:
@@ -161,16 +161,14 @@ def words_of(problem: BaseException) -> str:
     return str(problem) or type(problem).__name__
 
 
-async def _pause(seconds: float, stop: asyncio.Event | None) -> None:
+async def pause(seconds: float, stop: asyncio.Event | None) -> None:
     """Sleep, or less if `stop` is set."""
     if stop is None:
         await asyncio.sleep(seconds)
         return
-    try:
+    with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await stop.wait()
-    except TimeoutError:
-        return
 
 
 def _summed(links: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, tuple[int, int]]:

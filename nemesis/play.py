@@ -111,8 +111,7 @@ class _Player:
 
     def __init__(self, main: MainPhase, hooks: Hooks, options: PlayOptions) -> None:
         self.field = Field(main.cluster)
-        self.clock = main.clock
-        self.now_s = main.now_s
+        self.clock, self.now_s, self.sleep_until = main.clock, main.now_s, main.sleep_until
         self.hooks = hooks
         self.ended = main.ended
         self.records = FaultRecords(hooks)
@@ -278,14 +277,6 @@ class _Player:
 
     def _meter(self, kind: Kind, fault: Fault) -> Meter:
         return Meter(self.field, fault, kind.orders(fault), self.clock, kind.measure)
-
-    async def sleep_until(self, at_s: float) -> None:
-        """Wait until that second of the main phase, or until the test has ended."""
-        try:
-            async with asyncio.timeout(max(0.0, at_s - self.now_s())):
-                await self.ended.wait()
-        except TimeoutError:
-            return
 
 
 T = TypeVar("T")

@@ -36,7 +36,7 @@ from nemesis.coverage import (
     newest_epoch,
 )
 from nemesis.kind import Kind, LeaderNow, Scene, isolated, out_of_reach
-from nemesis.measure import FaultRecords, read_states
+from nemesis.measure import FaultRecords, pause, read_states
 from system_under_test.subject import NodeStatus, ProcessState
 
 POLL_S = 0.2
@@ -97,6 +97,10 @@ class MainPhase:
     def now_s(self) -> float:
         """Seconds since the main phase began."""
         return (self.clock() - self.began_ns) / 1e9
+
+    async def sleep_until(self, at_s: float) -> None:
+        """Wait until that second of the main phase, or until it is over."""
+        await pause(max(0.0, at_s - self.now_s()), self.ended)
 
 
 class _Seen(NamedTuple):
@@ -205,7 +209,7 @@ class Resolver:
         if first is None or (first.card.kind, first.card.name) == (card.kind, card.name):
             return card
         late_s = max(0.0, (first.injected_ns - self._main.began_ns) / 1e9 - first.card.at_s)
-        await self._until_s(card.at_s + late_s)
+        await self._main.sleep_until(card.at_s + late_s)
         return later(card, late_s)
 
     async def _first_of(self, card: Card, *, injected: bool = False) -> FaultRecord | None:
@@ -407,12 +411,7 @@ class Resolver:
                 due_s = min(due_s, self._main_s() + card.until_s)
                 break
             await asyncio.sleep(LOOK_EVERY_S if card.until != HEALED_MOMENT else PART_LOOK_EVERY_S)
-        await self._until_s(due_s)
-
-    async def _until_s(self, at_s: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, at_s - self._main_s())):
-                await self._ended.wait()
+        await self._main.sleep_until(due_s)
 
     async def _statuses(self) -> Sequence[NodeStatus]:
         try:
