@@ -341,7 +341,7 @@ class AttachedContainer:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     stderr: deque[bytes]
-    kept: Any = field(repr=False, default=None)  # owns the socket: must not be collected before the streams
+    kept: Any = field(repr=False, default=None)  # owns the socket, and parts it: must not be collected before
 
     def words(self) -> str:
         return b"".join(self.stderr).decode(errors="replace")
@@ -404,37 +404,21 @@ def open_socket(client: Any, container: str) -> Any:
 
 async def stream(attached: Any) -> AttachedContainer:
     """Wrap what `open_socket` returned."""
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=1 << 20)
-    stderr: deque[bytes] = deque(maxlen=50)
-    protocol = _Demultiplexer(reader, stderr.append)
-    transport, _ = await loop.create_connection(lambda: protocol, sock=attached._sock)
-    return AttachedContainer(reader, asyncio.StreamWriter(transport, protocol, reader, loop), stderr, attached)
+    both, writer = await asyncio.open_connection(sock=attached._sock, limit=1 << 20)
+    reader, stderr = asyncio.StreamReader(limit=1 << 20), deque[bytes](maxlen=50)
+    parting = asyncio.ensure_future(_part(both, reader, stderr))
+    return AttachedContainer(reader, writer, stderr, (attached, parting))
 
 
-class _Demultiplexer(asyncio.StreamReaderProtocol):
+async def _part(both: asyncio.StreamReader, stdout: asyncio.StreamReader, stderr: deque[bytes]) -> None:
     """The engine sends stdout and stderr in one stream, each piece behind eight bytes: which, and how long."""
-
-    def __init__(self, reader: asyncio.StreamReader, stderr: Callable[[bytes], None]) -> None:
-        super().__init__(reader)
-        self._stderr = stderr
-        self._buffer = bytearray()
-
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        at = 0
-        while len(self._buffer) - at >= _HEADER.size:
-            which, size = _HEADER.unpack_from(self._buffer, at)
-            end = at + _HEADER.size + size
-            if len(self._buffer) < end:
-                break
-            payload = bytes(self._buffer[at + _HEADER.size : end])
-            at = end
-            if which == _STDERR:
-                self._stderr(payload)
-            else:
-                super().data_received(payload)
-        del self._buffer[:at]
+    try:
+        while True:
+            which, size = _HEADER.unpack(await both.readexactly(_HEADER.size))
+            piece = await both.readexactly(size)
+            (stderr.append if which == _STDERR else stdout.feed_data)(piece)
+    except (asyncio.IncompleteReadError, OSError):
+        stdout.feed_eof()
 
 
 RANGE = ipaddress.IPv4Network("198.18.0.0/15")
