@@ -52,11 +52,7 @@ class Files:
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(target)
-        folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(target.parent)
 
     def read(self, path: str, offset: int, size_bytes: int, piece: Callable[[bytes], object]) -> None:
         """Hand `piece` up to size_bytes (-1: all) from `offset`; nothing if there is no such file."""
@@ -92,6 +88,15 @@ class Files:
                 for found in sorted(root.rglob("*")):
                     _add(tar, found, str(found.relative_to(root)))
         return "file" if root.is_file() else "folder"
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class _Pieces:

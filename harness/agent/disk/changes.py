@@ -123,9 +123,7 @@ class Changes:
         """Write all of `image`.  Raises OSError; then nothing is journaled beyond what was written."""
         size = os.fstat(descriptor).st_size
         before = os.pread(descriptor, len(image), offset)
-        done = 0
-        while done < len(image):
-            done += os.pwrite(descriptor, image[done:], offset + done)
+        _write_all(descriptor, image, offset)
         size_after = max(size, offset + len(image))
         self._note(descriptor, Data(self._clock_s(), offset, image, before, size, size_after, probe))
 

@@ -41,6 +41,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from harness.agent.files import sync_folder
 from harness.agent.frames import limit
 
 _KEPT, _LOST = "fsynced", "not-fsynced"
@@ -68,7 +69,7 @@ class DiskVerbs:
         self._mounted = mounted
         for folder in (DATA, PROBE):
             (mounted.path / folder).mkdir(exist_ok=True)
-        _sync_folder(mounted.path)
+        sync_folder(mounted.path)
         _write(mounted.path / PROBE / _KEPT, _BYTES, sync=True)
 
     def unmount(self) -> None:
@@ -184,14 +185,6 @@ def _write(path: Path, content: bytes, *, sync: bool) -> None:
         os.pwrite(descriptor, content, 0)
         if sync:
             os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -458,11 +451,7 @@ def _wipe(folder: Path) -> int:
         else:
             path.unlink()
         removed += 1
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(folder)
     return removed
 
 

@@ -218,7 +218,7 @@ class DockerBackend(AgentCluster):
                 )
 
     async def _ports(self) -> list[list[Any]]:
-        """What the switch must know of each node.  Raises OSError."""
+        """Return what the switch must know of each node.  Raises OSError."""
         return await asyncio.gather(*(_port(name, node) for name, node in self._nodes.items()))
 
     async def _start_node(self, tag: str, name: str) -> None:

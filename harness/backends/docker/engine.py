@@ -213,7 +213,7 @@ def _everything(client: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _remove_container(api: Any, container: Mapping[str, Any]) -> str:
-    """Why the engine refuses, "" if it does not."""
+    """Return why the engine refuses, "" if it does not."""
     if container["State"] == "paused":
         _refusal(partial(api.unpause, container["Id"]))  # a frozen container cannot be killed
     return _refusal(partial(api.remove_container, container["Id"], force=True, v=True))
