@@ -195,11 +195,6 @@ class ServerProcess:
             signal_group(self._child.pid, signal.SIGSTOP)
             self._tree.kill()
 
-    @property
-    def pid(self) -> int | None:
-        """Return the process id of the living server; None if there is none."""
-        return None if self._child is None else self._child.pid
-
     def signal_named(self, process: str, name: str, patterns: Mapping[str, str]) -> None:
         """Signal one named process of the server, or RELEASE what an earlier signal did to it (`named_processes`).
 

@@ -59,6 +59,7 @@ class AgentLink:
 
     name: of the node, for words.  on_event: gets every frame that the agent sends on its own.  words_of_node: what the
     agent wrote to its stderr lately; quoted when it is gone.
+    gone: why the agent no longer answers; "" while it may.
     """
 
     def __init__(
@@ -76,14 +77,9 @@ class AgentLink:
         self._words_of_node = words_of_node
         self._waiting: dict[int, _Waiting] = {}
         self._next_number = 0
-        self._gone = ""
+        self.gone = ""
         self._heard_s = 0.0
         self._listening = asyncio.ensure_future(self._listen())
-
-    @property
-    def gone(self) -> str:
-        """Return why the agent no longer answers; "" while it may."""
-        return self._gone
 
     async def call(
         self,
@@ -99,8 +95,8 @@ class AgentLink:
         timeout_s: a limit of the verb's own; None waits as long as the agent sends something every SILENT_S.
         Raises NodeGone when the agent does not answer in time or its stream ends, OSError when it refuses.
         """
-        if self._gone:
-            raise NodeGone(self._gone)
+        if self.gone:
+            raise NodeGone(self.gone)
         if len(body) > BODY_BYTES_MAX:
             raise OSError(errno.EFBIG, f"{self.name}: {len(body)} bytes are too many for one request")
         loop = asyncio.get_running_loop()
@@ -187,13 +183,13 @@ class AgentLink:
         waiting.answer.set_exception(NodeGone(f"{self.name}: no answer to {verb} within {waited_s:g} s"))
 
     def _end(self, why: str) -> None:
-        if self._gone:
+        if self.gone:
             return
         printed = self._words_of_node().strip().splitlines()
-        self._gone = f"{self.name}: its agent is gone ({why}{'; it wrote: ' + printed[-1] if printed else ''})"
+        self.gone = f"{self.name}: its agent is gone ({why}{'; it wrote: ' + printed[-1] if printed else ''})"
         for waiting in self._waiting.values():
             if not waiting.answer.done():
-                waiting.answer.set_exception(NodeGone(self._gone))
+                waiting.answer.set_exception(NodeGone(self.gone))
 
 
 _COPY_DATA = 'mkdir -p "$2" && cp -a "$1/." "$2" && du -bc "$3"/*.jsonl 2>/dev/null | tail -n 1'

@@ -81,9 +81,9 @@ class NamespacesBackend(AgentCluster):
 
     async def create(self, progress: Callable[[str], None]) -> None:
         began = time.monotonic()
-        argv = await asyncio.to_thread(unshare_argv)
+        argv, reason = await asyncio.to_thread(_found)
         if argv is None:
-            raise BackendUnavailable(f"No nodes can be made here: {await asyncio.to_thread(why_unavailable)}.")
+            raise BackendUnavailable(f"No nodes can be made here: {reason}.")
         swept = await asyncio.to_thread(sweep_folders)
         for name in swept.removed:
             progress(f"removed the folder {name} of a dead run")
@@ -263,12 +263,6 @@ _TRY = (
 _NAMESPACES = ("--mount", "--net", "--pid", "--fork", "--mount-proc", "--kill-child")
 
 
-def unshare_argv() -> tuple[str, ...] | None:
-    """The `unshare` command that works here, without what it is to run; None if none does."""
-    argv, _ = _found()
-    return argv
-
-
 def why_unavailable() -> str | None:
     """None if nodes can live here; else one sentence that says what is missing and what to do about it."""
     argv, reason = _found()
@@ -276,6 +270,7 @@ def why_unavailable() -> str | None:
 
 
 def _found() -> tuple[tuple[str, ...] | None, str]:
+    """Return the `unshare` command that works here, without what it is to run, or None and why none does."""
     search = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"  # a user's PATH often lacks where `ip` lives
     missing = [f"{tool} (package {package})" for tool, package in TOOLS.items() if not shutil.which(tool, path=search)]
     if missing:
