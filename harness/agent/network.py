@@ -235,26 +235,9 @@ class Trials(asyncio.DatagramProtocol):
         return count
 
     def result(self, trial: int) -> dict[str, float]:
-        """received: different datagrams; repeated: of those that came again; reordered: how many came after a later
-        one; delay_ms: the median; least_delay_ms: the least of the second half of the numbers that came.
-
-        A loaded machine delays some datagrams.  A link that delays or queues leaves none of the second half early."""
+        """See `measured`."""
         heard = self._heard.get(trial, _Heard())
-        numbers = heard.numbers
-        first_time = list(dict.fromkeys(numbers))
-        late_half = sorted(zip(numbers, heard.delays_s, strict=True))[len(numbers) // 2 :]
-        highest = -1
-        reordered = 0
-        for number in first_time:
-            reordered += number < highest
-            highest = max(highest, number)
-        return {
-            "received": len(first_time),
-            "repeated": len(numbers) - len(first_time),
-            "reordered": reordered,
-            "least_delay_ms": min(delay_s for _, delay_s in late_half) * 1e3 if late_half else -1.0,
-            "delay_ms": statistics.median(heard.delays_s) * 1e3 if heard.delays_s else -1.0,
-        }
+        return measured(heard.numbers, heard.delays_s)
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         now_ns = time.monotonic_ns()
@@ -268,6 +251,29 @@ class Trials(asyncio.DatagramProtocol):
         heard = self._heard.setdefault(trial, _Heard())
         heard.numbers.append(number)
         heard.delays_s.append((now_ns - sent_ns) / 1e9)
+
+
+def measured(numbers: Sequence[int], delays_s: Sequence[float]) -> dict[str, float]:
+    """received: different datagrams; repeated: of those that came again; reordered: how many came after a later one;
+    delay_ms: the median; least_delay_ms: the least of the second half of the numbers that came.
+
+    A loaded machine delays some datagrams.  A link that delays or queues leaves none of the second half early.
+
+    numbers, delays_s: of all that came, in this order."""
+    first_time = list(dict.fromkeys(numbers))
+    late_half = sorted(zip(numbers, delays_s, strict=True))[len(numbers) // 2 :]
+    highest = -1
+    reordered = 0
+    for number in first_time:
+        reordered += number < highest
+        highest = max(highest, number)
+    return {
+        "received": len(first_time),
+        "repeated": len(numbers) - len(first_time),
+        "reordered": reordered,
+        "least_delay_ms": min(delay_s for _, delay_s in late_half) * 1e3 if late_half else -1.0,
+        "delay_ms": statistics.median(delays_s) * 1e3 if delays_s else -1.0,
+    }
 
 
 class SwitchVerbs:

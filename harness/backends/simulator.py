@@ -21,7 +21,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any, Literal, cast
@@ -31,6 +30,7 @@ from checkers.base.history import Type
 from checkers.record.faults import LOST_OF
 from harness.agent.disk.changes import OPERATIONS, Behaviour, Rule, failing
 from harness.agent.disk.verbs import Damage, damage
+from harness.agent.network import measured
 from harness.backends.backend import BackendUnavailable, ClusterSpec, Exit, NodesOfRun
 from nemesis.cluster import (
     CALM_INTERVAL_MS,
@@ -285,7 +285,7 @@ class SimulatorBackend(NodesOfRun):
         """See Cluster.try_link.  The datagrams take part in no queue: the rate of a link slows only connections."""
         how, random = self._impairments.get(link, {}), chance(self._seed, f"trial/{link}/{self._loop.time()}")
         arrivals: list[tuple[float, int, float]] = []
-        repeated, lost_share = 0, 1 - (1 - how.get("loss", 0.0)) * (1 - how.get("corrupt", 0.0))
+        lost_share = 1 - (1 - how.get("loss", 0.0)) * (1 - how.get("corrupt", 0.0))
         rate, size_bytes, free_s = how.get("rate_bytes_per_s", 0.0), 100, 0.0
         for number in range(datagrams):
             sent_s = number * interval_s
@@ -297,22 +297,12 @@ class SimulatorBackend(NodesOfRun):
                 delay_s += free_s - sent_s
             if random.random() < lost_share or link in self._network.links_cut:
                 continue
-            repeated += random.random() < how.get("duplicate", 0.0)
+            copies = 1 + (random.random() < how.get("duplicate", 0.0))
             if sent_s + delay_s <= datagrams * interval_s + wait_s:
-                arrivals.append((sent_s + delay_s, number, delay_s))
+                arrivals += [(sent_s + delay_s, number, delay_s)] * copies
         await asyncio.sleep(datagrams * interval_s + wait_s)
         arrivals.sort()
-        order = [number for _, number, _ in arrivals]
-        delays_ms = sorted(delay_s * 1e3 for _, _, delay_s in arrivals)
-        late_ms = [delay_s * 1e3 for _, number, delay_s in arrivals if number >= datagrams // 2]
-        return {
-            "sent": datagrams,
-            "received": len(arrivals),
-            "repeated": repeated,
-            "reordered": sum(later < earlier for earlier, later in pairwise(order)),
-            "delay_ms": delays_ms[len(delays_ms) // 2] if delays_ms else 0.0,
-            "least_delay_ms": min(late_ms, default=0.0),
-        }
+        return {"sent": datagrams, **measured([number for _, number, _ in arrivals], [delay for *_, delay in arrivals])}
 
     async def beat(self, interval_ms: float) -> None:
         self._beacons.beat(interval_ms / 1e3, self._loop.time())
