@@ -435,7 +435,7 @@ async def all_of(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
         raise failed.exceptions[0] from failed
 
 
-class Switch:
+class HostSwitch:
     """The userspace switch between nodes, which the agent of a helper runs beside the ends of their links."""
 
     def __init__(self, helper: AgentLink, nodes: Collection[str]) -> None:

@@ -37,7 +37,7 @@ from checkers.base.clocks import NodesClock
 from harness.agent.children import Commands
 from harness.agent.network import FirewallTables, Table, without
 from harness.agent.process import NodeVerbs
-from harness.backends.agent_cluster import AgentCluster, Switch, addresses, all_of
+from harness.backends.agent_cluster import AgentCluster, HostSwitch, addresses, all_of
 from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.docker import engine, image
@@ -79,7 +79,7 @@ class DockerBackend(AgentCluster):
         self._port_of: dict[str, int] = {}
         self._client: Any = None
         self._helper: AgentLink | None = None
-        self._switch: Switch | None = None
+        self._switch: HostSwitch | None = None
         self._no_switch = "" if self._carried else "the run was made without a switch that impairs packets"
         self._rejected: frozenset[Link] = frozenset()
         self._cutting = asyncio.Lock()
@@ -198,7 +198,7 @@ class DockerBackend(AgentCluster):
     async def _start_switch(self) -> None:
         """Without it the run goes on over the bridge; faults of packets are then refused for the reason noted here."""
         assert self._helper is not None
-        self._switch = Switch(self._helper, self._address_of)
+        self._switch = HostSwitch(self._helper, self._address_of)
         try:
             ports = await self._ports()
         except NodeGone:

@@ -41,7 +41,7 @@ from pathlib import Path
 
 from checkers.base.clocks import NodesClock
 from harness.agent.process import NodeVerbs
-from harness.backends.agent_cluster import AgentCluster, Switch, addresses
+from harness.backends.agent_cluster import AgentCluster, HostSwitch, addresses
 from harness.backends.agent_link import AgentLink
 from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.builds import digest, fetch_jars, fetch_wheels, run_watched
@@ -75,7 +75,7 @@ class NamespacesBackend(AgentCluster):
         self._stop = threading.Event()
         self._process: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
-        self._switch: Switch | None = None
+        self._switch: HostSwitch | None = None
         self._agents: list[AgentLink] = []
         """All that were ever spoken to; those of `_links` have answered."""
 
@@ -111,7 +111,7 @@ class NamespacesBackend(AgentCluster):
         """See Cluster.impair.  Raises as `cut`."""
         await self._between().impair(links, seed)
 
-    def _between(self) -> Switch:
+    def _between(self) -> HostSwitch:
         if self._switch is None:
             raise NodeGone("the switch: there is none (yet)")
         return self._switch
@@ -187,7 +187,7 @@ class NamespacesBackend(AgentCluster):
             raise BackendUnavailable(f"The nodes did not come up: the warden: {words}.")
         helper, *agents = self._agents
         await asyncio.gather(*(self._greet(node, link) for node, link in zip(plan.nodes, agents, strict=True)))
-        self._switch = Switch(helper, self._address_of)
+        self._switch = HostSwitch(helper, self._address_of)
         try:
             await self._switch.start([(node.name, node.port, node.mac, "") for node in plan.nodes])
         except OSError as problem:
