@@ -41,7 +41,7 @@ def make_bundle() -> Path:
 
 def _files() -> list[tuple[str, Path]]:
     """(name inside, file): the sources, and the machine code of exactly these sources."""
-    sources = sorted((_ROOT / "checkers").rglob("*.py"))
+    sources = sorted(path for path in (_ROOT / "checkers").rglob("*.*") if path.suffix in (".py", ".sql", ".toml"))
     files = [(str(source.relative_to(_ROOT)), source) for source in sources]
     for source in (source for source in sources if b"checkers.kernels.jit" in source.read_bytes()):
         folder = machine_code_folder(source)

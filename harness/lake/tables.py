@@ -6,11 +6,12 @@ files: they stand in the names of the folders, so that a question about one week
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
+
+from checkers.base.columns import tables_in
 
 RUNS, FAULTS, OPERATIONS, ELECTIONS = "runs", "faults", "operations", "elections"
 VIOLATIONS, CRITERIA, COVERAGE, COSTS = "violations", "criteria", "coverage", "costs"
@@ -33,14 +34,5 @@ TYPES: Mapping[str, pa.DataType] = {
 """Name of a type, as Spark SQL and `tables.sql` have it -> the type."""
 
 
-def _fields(columns: str) -> Iterator[pa.Field]:
-    for name, kind, null in re.findall(r"^  (\w+) (\S+?)( NOT NULL)?,?(?:  --.*)?$", columns, re.MULTILINE):
-        yield pa.field(name, TYPES[kind], nullable=not null)
-
-
-_STATED = Path(__file__).with_name("tables.sql").read_text(encoding="utf-8")
-TABLES: Mapping[str, pa.Schema] = {
-    name: pa.schema(_fields(columns))
-    for name, columns in re.findall(r"^CREATE TABLE (\w+) \(\n(.*?)^\);", _STATED, re.MULTILINE | re.DOTALL)
-}
+TABLES: Mapping[str, pa.Schema] = tables_in(Path(__file__).with_name("tables.sql").read_text(encoding="utf-8"), TYPES)
 """Name of a table -> its columns."""
