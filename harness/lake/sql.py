@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,45 +42,12 @@ QUESTIONS: Mapping[str, NamedQuestion] = {
 Answer = tuple[Sequence[str], list[Mapping[str, Any]]]
 """Names of columns, and rows; times are UTC without a zone."""
 
-FUNCTIONS = frozenset(
-    # aggregates
-    "any_value approx_count_distinct approx_percentile approx_quantile arg_max arg_min array_agg avg bool_and bool_or "
-    "collect_list collect_set corr count count_if count_star covar_pop covar_samp every first first_value histogram "
-    "last last_value list listagg max max_by mean median min min_by mode percentile percentile_approx percentile_cont "
-    "percentile_disc product quantile quantile_cont quantile_disc some stddev stddev_pop stddev_samp string_agg sum "
-    "var_pop var_samp variance "
-    # of windows
-    "cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number "
-    # numbers
-    "abs ceil ceiling div exp floor greatest isnan least ln log log10 log2 mod negative pmod pow power round sign "
-    "signum sqrt trunc width_bucket "
-    # texts
-    "btrim char_length concat concat_ws contains endswith ends_with format_number initcap instr lcase left length "
-    "levenshtein like ilike lower lpad ltrim position regexp regexp_count regexp_extract regexp_extract_all "
-    "regexp_full_match regexp_like regexp_matches regexp_replace replace reverse right rlike rpad rtrim split "
-    "split_part starts_with startswith strpos substr substring substring_index suffix prefix translate trim "
-    "ucase upper "
-    # times
-    "add_months age current_date current_timestamp date date_add date_diff date_format date_part date_sub date_trunc "
-    "datediff datepart day dayname dayofmonth dayofweek dayofyear epoch extract hour last_day make_date minute month "
-    "monthname months_between now quarter second strftime strptime timestampadd timestampdiff to_date to_timestamp "
-    "to_days to_hours to_minutes to_months to_seconds to_weeks to_years trunc unix_timestamp week weekday "
-    "weekofyear year yearweek "
-    # lists, maps and structs
-    "aggregate array array_contains array_distinct array_except array_intersect array_join array_length array_max "
-    "array_min array_position array_size array_sort array_to_string array_transform array_union arrays_overlap "
-    "cardinality element_at exists explode explode_outer filter flatten forall generate_series len list_aggregate "
-    "list_apply list_concat list_contains list_distinct list_extract list_filter list_has list_has_all list_has_any "
-    "list_position list_reduce list_sort list_sum list_transform list_value map map_from_arrays map_keys map_values "
-    "named_struct posexplode range reduce row sequence size slice sort_array stack struct struct_extract struct_pack "
-    "transform unnest zip_with "
-    # conditions and kinds
-    "between bigint bool boolean cast coalesce double float if ifnull int isnotnull isnull nullif nvl nvl2 string "
-    "try_cast typeof decimal timestamp "
-    # how DuckDB calls operators
-    "+ - * / // % ^ ** || ~~ !~~ ~~* !~~* ~~~ ~ !~ @ & | << >>".split()
+_ALLOWED = tomllib.loads(Path(__file__).with_name("allowed.toml").read_text(encoding="utf-8"))
+FUNCTIONS, _DUCKDB_NODES, _SPARK_NODES, _SPARK_EXPRESSIONS = (
+    frozenset(" ".join(_ALLOWED[name].values()).split())
+    for name in ("functions", "duckdb_nodes", "spark_nodes", "spark_expressions")
 )
-"""Names of functions that a query may call, on either engine: none of them reads anything but its arguments."""
+"""Names of functions that a query may call, on either engine, and what else a parsed query may consist of."""
 
 
 class WrongQuery(ValueError):
@@ -123,13 +91,6 @@ _MACROS = (
     "CREATE MACRO percentile(value, share) AS quantile_cont(value, share)",
 )
 """Functions that Spark has under another name."""
-
-_DUCKDB_NODES = frozenset(
-    "SELECT_NODE SET_OPERATION_NODE CTE_NODE RECURSIVE_CTE_NODE BASE_TABLE JOIN SUBQUERY EMPTY EXPRESSION_LIST "
-    "TABLE_FUNCTION ORDER_MODIFIER LIMIT_MODIFIER DISTINCT_MODIFIER ORDER_DEFAULT ASCENDING DESCENDING "
-    "STAR COLUMN_REF POSITIONAL_REFERENCE CONSTANT PARAMETER CAST TYPE CASE COMPARISON CONJUNCTION BETWEEN OPERATOR "
-    "FUNCTION WINDOW LAMBDA LAMBDA_REF COLLATE DEFAULT VALUE_CONSTANT".split()
-)
 
 
 def _on_duckdb(lake: Lake, statement: str) -> Answer:
@@ -217,36 +178,6 @@ _CONF = {
     "spark.sql.variable.substitute": "false",  # or ${env:HOME} would be replaced before the text is parsed
     "spark.sql.runSQLOnFiles": "false",
 }
-_SPARK_NODES = frozenset(
-    # as parsed
-    "UnresolvedWith UnresolvedRelation UnresolvedHaving UnresolvedInlineTable UnresolvedTableValuedFunction "
-    "UnresolvedSubqueryColumnAliases WithWindowDefinition "
-    # as analysed
-    "WithCTE CTERelationDef CTERelationRef SubqueryAlias View LogicalRelation LocalRelation OneRowRelation Range "
-    # both
-    "Project Filter Aggregate Sort Distinct Deduplicate GlobalLimit LocalLimit Offset Join LateralJoin Union Except "
-    "Intersect Window Expand Generate Pivot Unpivot".split()
-)
-_SPARK_EXPRESSIONS = frozenset(
-    # names and values
-    "UnresolvedAttribute UnresolvedAlias UnresolvedStar UnresolvedSubqueryColumnAliases UnresolvedOrdinal "
-    "UnresolvedExtractValue UnresolvedNamedLambdaVariable UnresolvedGenerator UnresolvedWindowExpression "
-    "UnresolvedTableValuedFunction AttributeReference OuterReference Alias Literal LambdaFunction NamedLambdaVariable "
-    "NamedExpression MultiAlias ExpressionWithRandomSeed "
-    # queries
-    "Exists ScalarSubquery ListQuery InSubquery LateralSubquery "
-    # operators and casts
-    "Add Subtract Multiply Divide IntegralDivide Remainder UnaryMinus UnaryPositive And Or Not EqualTo EqualNullSafe "
-    "LessThan LessThanOrEqual GreaterThan GreaterThanOrEqual In InSet IsNull IsNotNull IsTrue IsUnknown Like LikeAll "
-    "LikeAny NotLikeAll NotLikeAny ILike RLike Between With CommonExpressionDef CommonExpressionRef Cast CaseWhen If "
-    "Concat GetArrayItem GetMapValue GetStructField GetArrayStructFields TimeAdd TimestampAddInterval DateAddInterval "
-    "DateAddYMInterval TimestampAddYMInterval SubtractTimestamps SubtractDates BitwiseAnd BitwiseOr BitwiseXor "
-    "BitwiseNot CurrentUser "
-    # parts of aggregates, windows and orders
-    "AggregateExpression WindowExpression WindowSpecDefinition WindowSpecReference SpecifiedWindowFrame "
-    "UnspecifiedFrame$ UnboundedPreceding$ UnboundedFollowing$ CurrentRow$ SortOrder GroupingSets Cube Rollup "
-    "BaseGroupingSets Extract KnownFloatingPointNormalized NormalizeNaNAndZero".split()
-)
 
 
 def columns_of(table: str) -> str:
