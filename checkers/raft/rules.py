@@ -14,8 +14,10 @@ it to nothing.  A disk that passes for the one before excuses nothing.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from checkers.base.verdict import Witness
@@ -47,8 +49,6 @@ FAR_SETS = "sets of voters differ by more than one"
 TWO_SETS = "one offset names two sets of voters"
 JOINED_EARLY = "voter joined before it had caught up"
 DISK_REPLACED = "disk replaced without a fault"
-APPLIED_BEYOND = "applied beyond the high watermark"
-APPLIED_BACK = "applied offset went back"
 
 CURRENT_EPOCH_EVENTS = frozenset({"disk", "start", "vote", "role", "high-watermark"})
 """Trace events whose epoch is the node's own epoch at that moment.  The epoch of an append is that of the batch."""
@@ -437,233 +437,33 @@ def _latest(node: NodeState) -> dict[str, object]:
     return {"latest": at, "names": ", ".join(sorted(names))}
 
 
-_CHANGED = "{a.node}, leader of epoch {a.epoch}, changed the voters to {b.detail} at offset {b.offset} while "
-_CHANGE_WHY = (
-    "{a.node} became leader of epoch {a.epoch} ({a.where}).",
-    "The voters were {names}, by the record at offset {latest}.",
+_PREDICATES: Mapping[str, Callable[[NodeState, TraceRow], RuleEvidence | None]] = {
+    function.__name__.removeprefix("_"): function
+    for function in (
+        _voted_twice,
+        _vote_not_kept,
+        _epoch_fell,
+        _mark_fell,
+        _applied_beyond,
+        _applied_fell,
+        _old_epoch_mark,
+        _cut_below_mark,
+        _entry_lost,
+        _refused,
+        _snapshot_beyond,
+        _early_change,
+        _two_changes,
+    )
+}
+RULES = tuple(
+    RaftRule(
+        **stated
+        | {name: tuple(stated.get(name, ())) for name in ("why", "events")}
+        | {"broken": _PREDICATES.get(stated.get("broken", ""))}
+    )
+    for stated in tomllib.loads(Path(__file__).with_name("rules.toml").read_text(encoding="utf-8"))["rule"]
 )
-_CHANGED_AT = "It changed them to {b.detail} at offset {b.offset} ({b.where}), and "
-_ONE_CHANGE = (
-    "one change at a time, and none before a record of the leader's epoch has committed: else two majorities need not "
-    "overlap"
-)
-_REMOVED = "{a.node} lost committed entries: it {did} offset {b.offset}, and offsets below {a.offset} were committed."
-_REMOVED_WHY = (
-    "In epoch {a.epoch} {a.node} held everything below {a.offset}, which was committed ({a.where}).",
-    "In epoch {b.epoch} its log ended at {b.offset} ({b.where}).",
-)
-_KEEP = "a log that holds all committed entries: what was flushed survives a crash"
-
-RULES = (
-    RaftRule(
-        VOTED_TWICE,
-        "vote-once",
-        "{b.node} voted for {a.peer} and for {b.peer} in epoch {b.epoch}{restarted}.",
-        (
-            "{a.node} gave its vote in epoch {a.epoch} to {a.peer} ({a.where}, process life {a.incarnation}).",
-            "{b.node} gave its vote in epoch {b.epoch} to {b.peer} ({b.where}, process life {b.incarnation}).",
-        ),
-        "one vote per voter and epoch, or two candidates can each have a majority",
-        nodes="{b.node} {a.peer} {b.peer}",
-        events=("vote", "quorum-state"),
-        once="epoch",
-        broken=_voted_twice,
-    ),
-    RaftRule(
-        VOTE_NOT_KEPT,
-        "vote-once",
-        "{a.node} voted for {a.peer} in epoch {a.epoch}, but later its quorum-state held no vote in that epoch.",
-        (
-            "{a.node} held its vote for {a.peer} in epoch {a.epoch} ({a.where}).",
-            "Its quorum-state held no vote of epoch {b.epoch} ({b.where}).",
-        ),
-        "a vote is kept for as long as its epoch lasts, or the voter can vote again",
-        nodes="{a.node} {a.peer}",
-        events=("vote", "quorum-state"),
-        once="epoch",
-        broken=_vote_not_kept,
-    ),
-    RaftRule(
-        EPOCH_BACK,
-        "monotonicity",
-        "{b.node}: its epoch fell from {a.epoch} to {b.epoch}.",
-        (
-            "{a.node} reported that its epoch was {a.epoch} ({a.where}).",
-            "{b.node} reported that its epoch was {b.epoch} ({b.where}).",
-        ),
-        "an epoch never goes back, restarts included",
-        events=tuple(CURRENT_EPOCH_EVENTS),
-        once="disk",
-        broken=_epoch_fell,
-    ),
-    RaftRule(
-        MARK_BACK,
-        "monotonicity",
-        "{b.node}: its high watermark fell from {a.offset} to {b.offset}.",
-        (
-            "{a.node} reported that its high watermark was {a.offset} ({a.where}).",
-            "{b.node} reported that its high watermark was {b.offset} ({b.where}).",
-        ),
-        "a high watermark never goes back in one life of a process; a new leader's is unknown, not lower",
-        events=("high-watermark",),
-        once="life",
-        broken=_mark_fell,
-    ),
-    RaftRule(
-        APPLIED_BEYOND,
-        "state-machine-safety",
-        "{b.node} applied up to offset {b.offset}; its high watermark was {known}.",
-        ("Before it applied offset {b.offset} its mark was {known} ({b.where}).",),
-        "only committed entries are applied",
-        events=("applied",),
-        once="life",
-        broken=_applied_beyond,
-    ),
-    RaftRule(
-        APPLIED_BACK,
-        "state-machine-safety",
-        "{b.node} applied up to offset {a.offset}, and later only up to {b.offset}.",
-        (
-            "Everything below offset {a.offset} was applied ({a.where}).",
-            "Everything below offset {b.offset} was applied ({b.where}).",
-        ),
-        "each entry is applied once, in order, in one life of a process",
-        events=("applied",),
-        once="life",
-        broken=_applied_fell,
-    ),
-    RaftRule(
-        OLD_EPOCH_MARK,
-        "commit-own-epoch",
-        "{a.node} led epoch {a.epoch} from offset {a.offset} on, and called everything below offset {b.offset} "
-        "committed without an entry of its own epoch.",
-        (
-            "{a.node} became leader of epoch {a.epoch}, which starts at offset {a.offset} ({a.where}).",
-            "It raised its high watermark to {b.offset} ({b.where}): all entries below are older.",
-        ),
-        "a leader commits older entries only together with one of its own epoch: a later leader may still replace them",
-        events=("high-watermark",),
-        broken=_old_epoch_mark,
-    ),
-    RaftRule(
-        CUT_BELOW_MARK,
-        "committed-never-lost",
-        _REMOVED,
-        _REMOVED_WHY,
-        _KEEP,
-        events=("truncate", "start"),
-        broken=_cut_below_mark,
-    ),
-    RaftRule(
-        ENTRY_LOST,
-        "committed-never-lost",
-        _REMOVED,
-        _REMOVED_WHY,
-        _KEEP,
-        events=("truncate", "start"),
-        broken=_entry_lost,
-    ),
-    RaftRule(
-        CUT_BELOW_MARK,
-        "committed-never-lost",
-        "{b.node} was to truncate its log below its high watermark, and refused: {b.detail}",
-        ("{b.node} stopped in epoch {b.epoch} ({b.where}): {b.detail}",),
-        "a leader's log agrees with everything that a follower knows to be committed",
-        events=("fatal",),
-        broken=_refused,
-    ),
-    RaftRule(
-        SNAPSHOT_BEYOND,
-        "snapshot-equals-prefix",
-        "{b.node} has a snapshot that ends at offset {b.offset}; what was known to be committed was {known}.",
-        ("Before the snapshot the high watermark was {known} ({b.where}).",),
-        "only committed entries go into a snapshot, for it cannot be truncated",
-        events=("snapshot",),
-        once="life",
-        broken=_snapshot_beyond,
-    ),
-    RaftRule(
-        EARLY_CHANGE,
-        "quorum-intersection",
-        _CHANGED + "it had committed no record of epoch {a.epoch}, which starts at offset {a.offset}.",
-        (*_CHANGE_WHY, _CHANGED_AT + "it had committed no record of epoch {a.epoch}."),
-        _ONE_CHANGE,
-        events=("voters",),
-        broken=_early_change,
-    ),
-    RaftRule(
-        TWO_CHANGES,
-        "quorum-intersection",
-        _CHANGED + "the change at offset {latest} was not committed.",
-        (*_CHANGE_WHY, _CHANGED_AT + "the change at offset {latest} was not committed."),
-        _ONE_CHANGE,
-        events=("voters",),
-        broken=_two_changes,
-    ),
-    # Rows of two nodes
-    RaftRule(
-        PREFIXES_DIFFER,
-        "committed-never-lost",
-        "{both} both committed everything below offset {b.offset}, but not the same.",
-        (
-            "{a.node} reported in epoch {a.epoch} ({a.where}) that {a.offset} entries are committed; the hash of what "
-            "it held there is {a.hash_word}.",
-            "{b.node} reported in epoch {b.epoch} ({b.where}) that {b.offset} entries are committed; the hash of what "
-            "it held there is {b.hash_word}.",
-        ),
-        "one committed log",
-        nodes="{a.node} {b.node}",
-    ),
-    RaftRule(
-        STATES_DIFFER,
-        "state-machine-safety",
-        "{both} applied everything below offset {b.offset} and are in different states.",
-        (
-            "State of {a.node} after offset {last}: hash {a.hash_word} ({a.where}).",
-            "State of {b.node} after offset {last}: hash {b.hash_word} ({b.where}).",
-        ),
-        "the same entries in the same order lead to the same state",
-        nodes="{a.node} {b.node}",
-    ),
-    # Rows of all nodes in the order of one clock
-    RaftRule(
-        BEFORE_MAJORITY,
-        "majority-before-mark",
-        "{b.node} called everything below offset {b.offset} committed in epoch {b.epoch}, but {held} durably held it "
-        "at that time.",
-        ("{b.node} led epoch {b.epoch} and reported that {b.offset} is its mark ({b.where}).", "{lacked}"),
-        "a leader counts what voters reported, and they report what their disks hold",
-        nodes="{b.node} {without}",
-    ),
-    RaftRule(
-        JOINED_EARLY,
-        "voters-caught-up",
-        "{b.node}, leader of epoch {b.epoch}, made {voter} a voter while its log ended at offset {reached}; everything "
-        "below {needed} had been there for it to fetch.",
-        (
-            "{b.node} named {b.detail} as voters at offset {b.offset} ({b.where}).",
-            "By then the log of {voter} durably ended at offset {reached}.",
-            "Epoch {b.epoch} began at offset {start}, and the log of {b.node} reached {needed} by {within:g} s before "
-            "or with its first entry.",
-        ),
-        "a replica becomes a voter once it has caught up, or nothing may commit until it has",
-        nodes="{b.node} {voter}",
-    ),
-    # Rows of one node, and the faults of the run
-    RaftRule(
-        DISK_REPLACED,
-        "kept-disk",
-        "{a.node} had the disk {a.detail} and then the disk {disk}, and no fault had taken its disk.",
-        (
-            "{a.node} named the disk {a.detail} ({a.where}).",
-            "It had the disk {disk} {found}.",
-            "No fault that wipes disks or damages data was in force on {a.node} in between.",
-        ),
-        "a node keeps the directory id of its disk, and with it its vote and its log",
-        nodes="{a.node}",
-    ),
-)
-"""Every rule with words of its own.  Two rules share a kind where two kinds of rows show the same violation."""
+"""Every rule, as `rules.toml` states it."""
 
 
 def rule_of(kind: str) -> RaftRule:
