@@ -19,7 +19,8 @@ from checkers.raft.log_matching import LOG_MATCHING
 from checkers.raft.log_order import LOG_ORDER
 from checkers.raft.replay_equals_live import REPLAY_EQUALS_LIVE
 from checkers.raft.system_entries import SYSTEM_ENTRIES
-from checkers.raft.trace_checkers import (
+from checkers.raft.trace_validation import TRACE_VALIDATION
+from checkers.raft.trace_verdicts import (
     COMMITS_OWN_EPOCH,
     ELECTION_SAFETY,
     HELD_BEFORE_MARK,
@@ -33,7 +34,6 @@ from checkers.raft.trace_checkers import (
     VOTE_ONCE,
     VOTE_UP_TO_DATE,
 )
-from checkers.raft.trace_validation import TRACE_VALIDATION
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.replicas import CONVERGENCE, EQUAL_REPLICAS, SHOWN_ORDER, TWO_IMPLEMENTATIONS
 from checkers.run_quality.availability import AVAILABILITY

@@ -5,8 +5,9 @@ A checker is a value: it names its needs, splits a run, judges parts, combines f
     run folder --split--> parts --judge (pure, in a Spark worker or in process)--> findings --combine--> Verdict
 
 A part names files and a slice of them.  `judge` opens the files itself, so no row passes through the JVM.  The same
-`judge` runs in process and on Spark, and its findings are equal bit for bit.  If the budget of a part runs out, `judge`
-raises nothing: its finding states what is unknown, and the other parts are judged as usual.
+`judge` runs in process and on Spark, and its findings are equal bit for bit.  If a part needs more memory than its
+budget allows, `judge` raises BeyondBudget; if it runs out of steps, its finding states what is unknown.  The other
+parts are judged as usual.
 
 *Tasks.*  One part to judge, with all that a worker needs, in this process or on a node of Spark.
 
@@ -78,6 +79,10 @@ class Part:
     params: dict[str, Any] = field(default_factory=dict)
 
 
+class BeyondBudget(Exception):
+    """A part needs more memory than its budget allows, so it is unknown.  The message names the data."""
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     """Limits of one part.
@@ -90,6 +95,11 @@ class Budget:
     steps: int = 200_000_000
     size_bytes: int = 2_000_000_000
     wall_s: float = 900.0
+
+    def demand(self, size_bytes: int, what: str) -> None:
+        """Raise BeyondBudget if this data, in the plural, needs more memory."""
+        if size_bytes > self.size_bytes:
+            raise BeyondBudget(f"{what} are beyond the budget of {self.size_bytes} bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +133,26 @@ class Checker:
         if unknown := sorted(set(self.needs) - set(known)):
             words = f"(known: {', '.join(known)})"
             raise ValueError(f"checker {self.name} needs {unknown[0]!r}, which nothing offers {words}")
+
+
+def checker_of_run(
+    name: str,
+    title: str,
+    question: str,
+    combine: Callable[[StoredRun, Sequence[Any]], Verdict],
+    needs: frozenset[Need] = frozenset({"history"}),
+    about_the_run: bool = True,
+) -> Checker:
+    """Return a checker without parts: it judges the run as a whole, where verdicts are combined."""
+    return Checker(name, title, question, no_parts, no_finding, combine, needs, about_the_run=about_the_run)
+
+
+def no_parts(run: StoredRun) -> Sequence[Part]:
+    return ()
+
+
+def no_finding(part: Part, budget: Budget) -> None:
+    """Never called: there are no parts."""
 
 
 R = TypeVar("R")
@@ -223,7 +253,7 @@ def in_words(problem: BaseException) -> str:
             return "out of memory"
         case FileNotFoundError() if problem.filename:
             return f"{problem.filename} is missing"
-        case MalformedHistory() | BrokenFile() | FileNotFoundError() | OutOfTime():
+        case MalformedHistory() | BrokenFile() | FileNotFoundError() | OutOfTime() | BeyondBudget():
             return str(problem)
         case _:
             first_line = (str(problem).splitlines() or [""])[0]

@@ -21,9 +21,6 @@ from checkers.base.checker import Budget, Need, Part
 from checkers.base.stored_run import StoredRun, by_number, node_files
 from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
 
-CURRENT_EPOCH_EVENTS = ("disk", "start", "vote", "role", "high-watermark")
-"""Trace events whose epoch is the node's own epoch at that moment.  The epoch of an append is that of the batch."""
-
 _NAMES_IN_TRACES = ["node", "event", "peer", "role"]
 """Columns with few distinct words.  They are read as dictionaries."""
 
@@ -105,10 +102,6 @@ def read_table(path: str, columns: Sequence[str] | None = None, copy: int | None
     read = None if columns is None else list(dict.fromkeys(["copy", *columns]))
     table = file.read_row_groups(groups, read, use_threads=False)
     return table.filter(pc.equal(table["copy"], copy))
-
-
-class BeyondBudget(Exception):
-    """A part needs more memory than its budget allows.  The message names the data.  `judge` of the part catches it."""
 
 
 class LogGroup(NamedTuple):
@@ -222,13 +215,6 @@ def of_events(table: pa.Table, events: Iterable[str]) -> pa.Table:
     wanted = pa.array(list(events), pa.string())
     table = table.filter(pc.is_in(pc.cast(table["event"], pa.string()), value_set=wanted))
     return table.sort_by("seq")
-
-
-def codes(table: pa.Table, column: str) -> tuple[Int64, list[str | None]]:
-    """A column of words as numbers from 0 on, and the word of each number.  The last number is null, its word None."""
-    encoded = pc.cast(table[column], pa.string()).combine_chunks().dictionary_encode()
-    names = [*encoded.dictionary.to_pylist(), None]
-    return np.asarray(pc.fill_null(encoded.indices, len(names) - 1).to_numpy(False), np.int64), names
 
 
 def numbers(table: pa.Table, column: str, null: int = -1) -> Int64:

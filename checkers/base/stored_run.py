@@ -38,53 +38,25 @@ class StoredRun:
         self.root = root
         self.demands = demands or Demands()
         self.record = record or RunRecord(root)
-
-    # Paths of the large files.
-
-    @property
-    def history(self) -> Path:
+        tables = root / "tables"
+        self.history = root / "history.parquet"
         """The sealed history, in index order."""
-        return self.root / "history.parquet"
-
-    @property
-    def buckets(self) -> Path:
+        self.buckets = root / "buckets"
         """Folder of `bucket-NNN.parquet`: the clients' operations, split by key (`sealing/key_buckets.py`)."""
-        return self.root / "buckets"
-
-    @property
-    def log(self) -> Path:
+        self.log = tables / "log"
         """Folder of `<node>.parquet` (schema LOG: all copies of one node, ordered by copy, then by offset)."""
-        return self.root / "tables" / "log"
-
-    @property
-    def cluster(self) -> Path:
+        self.cluster = tables / "cluster"
         """Folder of `<node>.parquet` (schema CLUSTER: all copies of one node, ordered by copy, then by offset)."""
-        return self.root / "tables" / "cluster"
-
-    @property
-    def topics(self) -> Path:
+        self.topics = tables / "topics"
         """Folder of `<node>.parquet` (schema TOPICS)."""
-        return self.root / "tables" / "topics"
-
-    @property
-    def comparisons(self) -> Path:
+        self.comparisons = tables / "comparisons.parquet"
         """Parquet file of schema COMPARISONS."""
-        return self.root / "tables" / "comparisons.parquet"
-
-    @property
-    def replayed(self) -> Path:
+        self.replayed = tables / "replayed"
         """Folder of `<node>.parquet` (schema REPLAYED)."""
-        return self.root / "tables" / "replayed"
-
-    @property
-    def trace(self) -> Path:
+        self.trace = tables / "trace"
         """Folder of `<node>.parquet` (schema TRACE, in seq order)."""
-        return self.root / "tables" / "trace"
-
-    @property
-    def copies_table(self) -> Path:
+        self.copies_table = tables / "copies.parquet"
         """Parquet file of schema COPIES."""
-        return self.root / "tables" / "copies.parquet"
 
     # Content of the small files, read once.
 
@@ -128,6 +100,16 @@ class StoredRun:
             (row for row in self._all_copies if not self.is_damaged(row["copy"], row["node"])),
             key=lambda row: (row["copy"], by_number(row["node"])),
         )
+
+    @cached_property
+    def final_copies(self) -> dict[str, dict[str, Any]]:
+        """Node -> the row of its final copy, if that can be read and no fault had damaged the disk."""
+        return {row["node"]: row for row in self.copies if row["when"] == FINAL_COPY and not row["error"]}
+
+    @cached_property
+    def copied_seqs(self) -> dict[str, int]:
+        """Node -> the last seq of its trace before its last copy: all traces were collected after that."""
+        return {row["node"]: row["trace_seq"] for row in sorted(self.copies, key=lambda row: int(row["trace_seq"]))}
 
     @cached_property
     def damaged_copies(self) -> list[dict[str, Any]]:

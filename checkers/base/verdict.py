@@ -6,10 +6,13 @@ could look at.  The report shows this, and it has no influence on the verdict of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class Validity(StrEnum):
@@ -51,6 +54,20 @@ class Witness:
     events: tuple[Mapping[str, Any], ...] = ()
     rows: tuple[Mapping[str, Any], ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def of(
+        kind: str,
+        summary: str,
+        rows: Iterable[Mapping[str, Any]] = (),
+        events: Iterable[Mapping[str, Any]] = (),
+        **facts: Any,
+    ) -> Witness:
+        """Return the witness against some nodes; each is named once.  facts: `nodes` and `expected` are always there.
+
+        By default it is of no epoch and of no offset, and its summary is the only sentence of its `why`."""
+        whole = {"epoch": None, "offset": None, "why": [summary], **facts, "nodes": list(dict.fromkeys(facts["nodes"]))}
+        return Witness(kind, summary, tuple(events), tuple(rows), whole)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -120,6 +137,16 @@ def nothing_shown(observers: Iterable[str], objects: Sequence[str], acknowledged
     of = f" of {shortened(objects)}" if objects else ""
     became = f"{acknowledged} acknowledged operation{'s' * (acknowledged != 1)}" if acknowledged else "open operations"
     return f"no {answer}{of} was answered, so nothing shows what became of {became}"
+
+
+def one_of_each_first(items: Iterable[T], group: Callable[[T], Hashable]) -> list[T]:
+    """Put the first item of each group before any second one, and those before any third one."""
+    seen: Counter[Hashable] = Counter()
+    ranked = []
+    for item in items:
+        seen[group(item)] += 1
+        ranked.append((seen[group(item)], item))
+    return [item for _, item in sorted(ranked, key=lambda pair: pair[0])]
 
 
 DOUBTED = "doubted"

@@ -54,7 +54,6 @@ MIGRATING, UNASSIGNED, LOST = (f"{number:032x}" for number in range(3))
 """Reserved ids of directories (KIP-858)."""
 DIRECTORIES_SINCE = 17
 """Level of metadata.version."""
-RECOVERING = 1
 ELR = "eligible.leader.replicas.version"
 TOPIC_RESOURCE, BROKER_RESOURCE = "2", "4"
 """Beginnings of the `about` of a config.  The broker without a name stands for the whole cluster."""
@@ -569,12 +568,11 @@ def _split(run: StoredRun) -> list[Part]:
     ]
 
 
-def _judge(kinds: tuple[str, ...], part: Part, budget: Budget) -> ClusterFinding:
+def _judge(part: Part, budget: Budget) -> ClusterFinding:
     node, copies = part.params["node"], set(part.params["copies"])
     path, log = part.paths
     metadata = pq.read_metadata(path)
-    if metadata.num_rows * RECORD_SIZE_BYTES > budget.size_bytes:
-        return ClusterFinding(node, unknown=(f"{path}: {metadata.num_rows} records are beyond the budget",))
+    budget.demand(metadata.num_rows * RECORD_SIZE_BYTES, f"{path}: {metadata.num_rows} records")
     table = pq.read_table(path, partitioning=None)
     found: dict[tuple[str, int], tuple[int, Contradiction]] = {}
     counts: Counter[str] = Counter()
@@ -586,7 +584,7 @@ def _judge(kinds: tuple[str, ...], part: Part, budget: Budget) -> ClusterFinding
         counts.update(replayed.counts)
         if replayed.unreadable:
             unknown.append(f"copy {copy} of {node}: {replayed.unreadable}")
-        found.update({(each.kind, each.offset): (copy, each) for each in replayed.found if each.kind in kinds})
+        found.update({(each.kind, each.offset): (copy, each) for each in replayed.found})
     return ClusterFinding(node, tuple(found.values()), counts, tuple(unknown))
 
 
@@ -609,7 +607,7 @@ def _combine(kinds: tuple[str, ...], subject: str, run: StoredRun, findings: Seq
     # The same record lies in many copies of many nodes; the first node that shows it is named.
     latest: dict[tuple[str, int], tuple[str, int, Contradiction]] = {}
     for finding in findings:
-        for copy, found in finding.found:
+        for copy, found in (each for each in finding.found if each[1].kind in kinds):
             latest.setdefault((found.kind, found.offset), (finding.node, copy, found))
     witnesses = [
         _witness(run, kinds, *which) for _, which in sorted(latest.items(), key=lambda item: item[1][2].offset)
@@ -630,38 +628,27 @@ def _witness(run: StoredRun, kinds: tuple[str, ...], node: str, copy: int, found
     return Witness(kind=found.kind, summary=found.words, rows=tuple(rows), facts=facts)
 
 
-def _judge_brokers(part: Part, budget: Budget) -> ClusterFinding:
-    return _judge(OF_BROKERS, part, budget)
+def _checker(name: str, title: str, question: str, kinds: tuple[str, ...], subject: str) -> Checker:
+    """kinds: of contradictions that it reports.  subject: the kind of record that must be there.
+
+    Both checkers share their parts, so each log is replayed once."""
+    return Checker(
+        name, title, question, _split, _judge, partial(_combine, kinds, subject), frozenset({"logs", "kraft-records"})
+    )
 
 
-def _judge_partitions(part: Part, budget: Budget) -> ClusterFinding:
-    return _judge(OF_PARTITIONS, part, budget)
-
-
-def _combine_brokers(run: StoredRun, findings: Sequence[ClusterFinding]) -> Verdict:
-    return _combine(OF_BROKERS, "register broker", run, findings)
-
-
-def _combine_partitions(run: StoredRun, findings: Sequence[ClusterFinding]) -> Verdict:
-    return _combine(OF_PARTITIONS, "partition", run, findings)
-
-
-BROKER_INCARNATIONS = Checker(
+BROKER_INCARNATIONS = _checker(
     "broker-incarnations",
     "One incarnation of each broker",
     "Is at most one incarnation of each broker unfenced at each offset, and do broker epochs rise?",
-    _split,
-    _judge_brokers,
-    _combine_brokers,
-    frozenset({"logs", "kraft-records"}),
+    OF_BROKERS,
+    "register broker",
 )
 
-PARTITION_CHAIN = Checker(
+PARTITION_CHAIN = _checker(
     "partition-chain",
     "Partitions change one step after the other",
     "Does each record of a partition follow from the one before, with a leader that is alive and in sync?",
-    _split,
-    _judge_partitions,
-    _combine_partitions,
-    frozenset({"logs", "kraft-records"}),
+    OF_PARTITIONS,
+    "partition",
 )

@@ -62,7 +62,7 @@ from checkers.base.run_evidence import (
     trace_row,
     words,
 )
-from checkers.base.stored_run import FINAL_COPY, StoredRun, node_files
+from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.cluster.replay import NO_LEADER, REFUSED_ITSELF, STAYS_ELIGIBLE
 from checkers.record.held_windows import cut_links, silent_processes
@@ -292,13 +292,12 @@ def _split(run: StoredRun) -> list[Part]:
             for source, to in [held.subject]
         ),
     ]
-    copies = {
-        copy["node"]: copy["copy"]
-        for copy in run.copies
-        if copy["when"] == FINAL_COPY and not copy["error"] and copy["node"] in logs
-    }
     clusters = node_files(run.cluster)
-    choices = [(node, logs[node], clusters[node], copy) for node, copy in copies.items() if node in clusters]
+    choices = [
+        (node, logs[node], clusters[node], copy["copy"])
+        for node, copy in run.final_copies.items()
+        if node in logs and node in clusters
+    ]
     return [Part(tuple(files.values()), {"nodes": list(files), "choices": choices, "silences": silences})]
 
 
@@ -309,8 +308,7 @@ def _judge(part: Part, budget: Budget) -> SessionsFinding:
         traces[node] = NodeTrace(node, path)
         rows += len(traces[node].seq)
         reports += int((traces[node].event == BROKER).sum())
-        if rows * ROW_SIZE_BYTES > budget.size_bytes:
-            return SessionsFinding(unknown=f"{rows} rows of traces are beyond the budget of {budget.size_bytes} bytes")
+        budget.demand(rows * ROW_SIZE_BYTES, f"{rows} rows of traces")
     if not reports:
         return SessionsFinding()
     known = [
@@ -322,8 +320,7 @@ def _judge(part: Part, budget: Budget) -> SessionsFinding:
         return SessionsFinding(reports=reports, unknown="no node has a final copy of its log, with a trace")
     _, committed, _, log, cluster, copy = max(known)
     size = pq.read_metadata(cluster).num_rows
-    if size * RECORD_SIZE_BYTES > budget.size_bytes:
-        return SessionsFinding(reports=reports, unknown=f"{cluster}: {size} records are beyond the budget")
+    budget.demand(size * RECORD_SIZE_BYTES, f"{cluster}: {size} records")
     judge = _Judge(log, copy, traces, part.params["silences"])
     judge.judge(list(_records(cluster, copy, committed)))
     return SessionsFinding(tuple(judge.witnesses), judge.counts, reports)

@@ -24,7 +24,7 @@ from checkers.base.checker import Budget, Checker, Part
 from checkers.base.columns import HISTORY
 from checkers.base.history import Event
 from checkers.base.run_evidence import conclude, gaps, log_rows, read_entries
-from checkers.base.stored_run import FINAL_COPY, StoredRun, node_files
+from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
 from checkers.cluster.topic_states import MADE_BEFORE, state_in_words, state_of
 from checkers.models.model import Operation, operations_of
@@ -144,8 +144,7 @@ def _value(operation: Operation) -> int:
 
 def _split(run: StoredRun) -> list[Part]:
     logs, cluster = node_files(run.log), node_files(run.cluster)
-    final = {c["node"]: c["copy"] for c in run.copies if c["when"] == FINAL_COPY and not c["error"]}
-    read = {node: copy for node, copy in final.items() if node in logs and node in cluster}
+    read = {node: c["copy"] for node, c in run.final_copies.items() if node in logs and node in cluster}
     if not read or not run.history.exists():
         return []
     paths = [path for node in read for path in (logs[node], cluster[node])]
@@ -156,8 +155,7 @@ def _judge(part: Part, budget: Budget) -> TopicsFinding:
     history, *paths = part.paths
     copies = part.params["copies"]
     rows = sum(pq.read_metadata(path).num_rows for path in part.paths)
-    if rows * SIZE_BYTES_PER_ROW > budget.size_bytes:
-        return TopicsFinding(unknown=(f"{rows} rows are beyond the budget",))
+    budget.demand(rows * SIZE_BYTES_PER_ROW, f"{rows} rows")
     events = pq.read_table(history, columns=HISTORY.names, partitioning=None)
     events = events.filter(pc.equal(pc.cast(events["f"], pa.string()), CHANGE))
     operations = operations_of(map(Event.of_row, events.to_pylist()))
@@ -210,7 +208,7 @@ def _combine(run: StoredRun, findings: Sequence[TopicsFinding]) -> Verdict:
 
 def _witness(run: StoredRun, clash: TopicClash) -> Witness:
     rows: list[dict[str, Any]] = []
-    copies = {c["node"]: c["copy"] for c in run.copies if c["when"] == FINAL_COPY}
+    copies = {node: copy["copy"] for node, copy in run.final_copies.items()}
     if clash.node:
         rows = log_rows(node_files(run.log)[clash.node], copies[clash.node], clash.offsets)
     facts = {

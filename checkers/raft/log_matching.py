@@ -65,6 +65,7 @@ class RangeMatches:
     compared: (class, class) -> (first offset that differs, last offset of equal epochs), NOWHERE if there is none.
     edges: per log (first offset, last offset, epoch of the first, epoch of the last).
     holes, falls: (log, offset) at most one of each per log: the entry after a hole, or of a lower epoch.
+    first: offset of the range.
     """
 
     logs: tuple[LogName, ...]
@@ -74,20 +75,20 @@ class RangeMatches:
     holes: tuple[tuple[LogName, int], ...]
     falls: tuple[tuple[LogName, int], ...]
     entries: int
-    unknown: str = ""
+    first: int
 
 
 def _split(run: StoredRun) -> list[Part]:
     files = node_files(run.log)
     groups = {path: log_groups(pq.read_metadata(path)) for path in files.values()}
     end = max((group.last + 1 for some in groups.values() for group in some), default=0)
-    parts = []
-    for first in range(0, end, RANGE * RANGES_PER_PART):
-        stop = min(end, first + RANGE * RANGES_PER_PART)
+    size, parts = RANGE * RANGES_PER_PART, []
+    begin = min((group.first for some in groups.values() for group in some), default=0) // size * size
+    for first in range(begin, end, size):
+        stop = min(end, first + size)
         touched = {path: [g for g in some if g.first < stop and g.last >= first] for path, some in groups.items()}
         wanted = {path: some for path, some in touched.items() if some}
-        if wanted:
-            parts.append(Part(tuple(wanted), {"first": first, "stop": stop, "groups": list(wanted.values())}))
+        parts.append(Part(tuple(wanted), {"first": first, "stop": stop, "groups": list(wanted.values())}))
     return parts
 
 
@@ -106,9 +107,7 @@ def _judge(part: Part, budget: Budget) -> list[RangeMatches]:
 def _judge_range(first: int, touched: list[tuple[str, pq.ParquetFile, list[LogGroup]]], budget: Budget) -> RangeMatches:
     """Judge offsets first .. first + RANGE - 1 of all logs."""
     rows = sum(file.metadata.row_group(g.number).num_rows for _, file, groups in touched for g in groups)
-    if rows * ENTRY_SIZE_BYTES > budget.size_bytes:
-        words = f"offsets from {first}: {rows} entries are beyond {budget.size_bytes} bytes"
-        return RangeMatches((), (), {}, (), (), (), 0, words)
+    budget.demand(rows * ENTRY_SIZE_BYTES, f"offsets from {first}: {rows} entries")
     names: list[LogName] = []
     slices: list[Slice] = []
     edges, holes, falls = [], [], []
@@ -126,7 +125,9 @@ def _judge_range(first: int, touched: list[tuple[str, pq.ParquetFile, list[LogGr
             names.append(name)
             slices.append(slice_of(offsets, epochs, checksums, hole == NOWHERE))
     class_of, compared = compare_all(slices)
-    return RangeMatches(tuple(names), tuple(class_of), compared, tuple(edges), tuple(holes), tuple(falls), entries)
+    return RangeMatches(
+        tuple(names), tuple(class_of), compared, tuple(edges), tuple(holes), tuple(falls), entries, first
+    )
 
 
 def _logs(file: pq.ParquetFile, groups: list[LogGroup], first: int) -> Iterator[tuple[int, Columns]]:
@@ -167,7 +168,7 @@ def _combine(run: StoredRun, parts: Sequence[Sequence[RangeMatches]]) -> Verdict
     findings = [finding for part in parts for finding in part]
     names = sorted({name for f in findings for name in f.logs})
     different, equal = _join(names, findings)
-    unknown = [f.unknown for f in findings if f.unknown] + gaps(run, "logs")
+    unknown = gaps(run, "logs")
     everyone = run.servers
     if len(everyone) == 1 and not unknown:
         words = f"{everyone[0]} is the only server: there is no other log to compare with"
@@ -242,23 +243,21 @@ def fork(a: LogName, b: LogName, different: int, meeting: int, epoch: int, rows:
     where = (
         f"in the same entry of epoch {epoch}" if same else f"though both have an entry of epoch {epoch} at {meeting}"
     )
-    return Witness(
-        kind="logs differ below an equal epoch",
-        summary=f"The logs of {_name(a)} and {_name(b)} differ at offset {different}, {where}.",
-        rows=rows,
-        facts={
-            "nodes": [a[0], b[0]],
-            "copies": [a[1], b[1]],
-            "epoch": epoch,
-            "offset": different,
-            "equal_epoch_at": meeting,
-            "why": [
-                f"At offset {different} the two logs hold different entries.",
-                f"At offset {meeting} both hold an entry that the leader of epoch {epoch} placed there.",
-                "A follower takes an entry only if it has the one before it, so everything below should be equal.",
-            ],
-            "expected": f"equal logs up to offset {meeting}",
-        },
+    return Witness.of(
+        "logs differ below an equal epoch",
+        f"The logs of {_name(a)} and {_name(b)} differ at offset {different}, {where}.",
+        rows,
+        nodes=[a[0], b[0]],
+        copies=[a[1], b[1]],
+        epoch=epoch,
+        offset=different,
+        equal_epoch_at=meeting,
+        why=[
+            f"At offset {different} the two logs hold different entries.",
+            f"At offset {meeting} both hold an entry that the leader of epoch {epoch} placed there.",
+            "A follower takes an entry only if it has the one before it, so everything below should be equal.",
+        ],
+        expected=f"equal logs up to offset {meeting}",
     )
 
 
@@ -281,7 +280,10 @@ def _broken(files: dict[str, str], findings: Sequence[RangeMatches]) -> list[Wit
     holes = {log: offset for f in reversed(findings) for log, offset in f.holes}
     falls = {log: offset for f in reversed(findings) for log, offset in f.falls}
     before: dict[LogName, tuple[int, int]] = {}
+    behind = 0
     for finding in findings:
+        before = before if finding.first == behind else {}  # a range between them may be missing
+        behind = finding.first + RANGE
         for log, (first, last, first_epoch, last_epoch) in zip(finding.logs, finding.edges, strict=True):
             if log in before and first != before[log][0] + 1:
                 holes.setdefault(log, first)
@@ -302,18 +304,16 @@ def wrong_alone(kind: str, log: LogName, offset: int, epoch: int, rows: tuple[Ro
         HOLE: ("the entry before it is missing", "offsets without a gap"),
         FALL: ("its epoch is below that of the entry before it", "rising epochs"),
     }[kind]
-    return Witness(
-        kind=kind,
-        summary=f"In the log of {_name(log)}, offset {offset}: {why}.",
-        rows=rows,
-        facts={
-            "nodes": [log[0]],
-            "copies": [log[1]],
-            "epoch": epoch,
-            "offset": offset,
-            "why": [f"At offset {offset} {why}."],
-            "expected": expected,
-        },
+    return Witness.of(
+        kind,
+        f"In the log of {_name(log)}, offset {offset}: {why}.",
+        rows,
+        nodes=[log[0]],
+        copies=[log[1]],
+        epoch=epoch,
+        offset=offset,
+        why=[f"At offset {offset} {why}."],
+        expected=expected,
     )
 
 

@@ -147,7 +147,6 @@ class NodeReport:
     copies: list[AtCopy] = field(default_factory=list)
     disks: list[str] = field(default_factory=list)
     log_epoch: tuple[int, int] = (0, -1)
-    unknown: str = ""
 
 
 _CHANGE_A_LOG = frozenset({"high-watermark", "append", "flush", "truncate", "start", "disk", "fatal"})
@@ -253,7 +252,7 @@ class NodeMonitor:
         return found
 
     def _voters(self, row: TraceRow, offset: int) -> None:
-        state, names = self.state, frozenset((row.detail or "").split())
+        state, names = self.state, named_by(row)
         if state.office is not None and state.named is not None and offset > state.named[0]:
             self._count("changes by leaders")
         if (offset, names) not in self._sets:
@@ -274,7 +273,7 @@ class NodeMonitor:
         elif event == "role":
             self._role(row, log)
         elif event == "voters":
-            self._named = frozenset((row.detail or "").split())
+            self._named = named_by(row)
         elif event == "high-watermark" and row.offset is not None:
             report.largest_mark = max(report.largest_mark, row.offset)
             name = (row.epoch, self._named)
@@ -475,22 +474,23 @@ def sets_apart(committed: Sequence[TraceRow]) -> list[Witness]:
     witnesses = []
     for row in committed:
         known = first.setdefault(_at(row), row)
-        if _names(known) != _names(row):
+        if named_by(known) != named_by(row):
             witnesses.append(_two_sets(TWO_SETS, known, row))
     for before, after in pairwise(first[offset] for offset in sorted(first)):
-        if len(_names(before) ^ _names(after)) > 1:
+        if len(named_by(before) ^ named_by(after)) > 1:
             witnesses.append(_two_sets(FAR_SETS, before, after))
     return witnesses
 
 
-def _names(row: TraceRow) -> frozenset[str]:
+def named_by(row: TraceRow) -> frozenset[str]:
+    """Return the voters that a row names."""
     return frozenset((row.detail or "").split())
 
 
 def _two_sets(kind: str, before: TraceRow, after: TraceRow) -> Witness:
-    words = [", ".join(sorted(_names(row))) for row in (before, after)]
+    words = [", ".join(sorted(named_by(row))) for row in (before, after)]
     facts: Mapping[str, object] = {
-        "nodes": sorted(_names(before) ^ _names(after)),
+        "nodes": sorted(named_by(before) ^ named_by(after)),
         "epoch": None,
         "offset": after.offset,
         "why": [
@@ -608,7 +608,7 @@ class TimedMonitor:
         return [RuleBreach(rule_of(BEFORE_MAJORITY), RuleEvidence((row,), words, facts))]
 
     def _voters_named(self, leader: _Voter, row: TraceRow) -> list[RuleBreach]:
-        names, latest = _names(row), leader.latest
+        names, latest = named_by(row), leader.latest
         leader.members = names
         leader.latest = None if row.offset is None else (row.offset, names)
         if leader.office is None or latest is None or row.offset is None or row.offset <= latest[0]:

@@ -172,13 +172,6 @@ def disks_by_row(rows: pa.Table) -> DisksByRow:
 # Findings
 
 
-def beyond_budget(path: str, rows: int, row_size_bytes: int, size_bytes: int) -> str:
-    """Return why so many rows of a file are not judged, or "" if they fit the budget."""
-    if rows * row_size_bytes <= size_bytes:
-        return ""
-    return f"{path}: {rows} rows are beyond the budget of {size_bytes} bytes"
-
-
 def nothing_of(looked_at: Mapping[str, int | float | str], *names: str) -> list[str]:
     """Return one clause for each of these counts that is 0.  Such a run is never valid: nothing was looked at."""
     return [f"there were no {name} to look at" for name in names if not looked_at.get(name)]

@@ -25,7 +25,7 @@ from checkers.base.checker import Budget, Checker, Part
 from checkers.base.run_evidence import coded, conclude, gaps, numbers, present, read_trace, trace_row
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
-from checkers.raft.reading import beyond_budget, disks_by_row, nothing_of
+from checkers.raft.reading import disks_by_row, nothing_of
 from checkers.raft.trace_row import WITNESSES_PER_PART, Row, hash_words, in_trace
 
 KIND = "a replay of the log leads to another state"
@@ -62,8 +62,8 @@ def _judge(part: Part, budget: Budget) -> ReplayedFinding:
         return ReplayedFinding(unknown=f"the log of {part.params['node']} was not replayed" if copies else "")
     reports = read_trace(path, ("applied", "disk"), ("offset", "hash", "detail"))
     states = pq.read_table(part.paths[1], columns=["copy", "offset", "hash"], partitioning=None)
-    if unknown := beyond_budget(path, len(reports) + len(states), ROW_SIZE_BYTES, budget.size_bytes):
-        return ReplayedFinding(unknown=unknown)
+    count = len(reports) + len(states)
+    budget.demand(count * ROW_SIZE_BYTES, f"{path}: {count} rows")
     replayed_copy = next((c for c in copies if len(states) and c["copy"] == states["copy"][0].as_py()), None)
     if replayed_copy is None:  # an empty log, one behind a snapshot, or a copy that cannot be read
         return ReplayedFinding(applied=int(_is_applied(reports).sum()))
@@ -96,20 +96,18 @@ def _applied_when_copied(reports: pa.Table, copy: Row) -> int:
 
 def _witness(row: Row, replayed: int, copy: int) -> Witness:
     node, offset = row["node"], row["offset"]
-    return Witness(
-        kind=KIND,
-        summary=f"{node} applied everything below offset {offset}, and is in another state than a replay of its log.",
-        rows=(row,),
-        facts={
-            "nodes": [node],
-            "epoch": row["epoch"],
-            "offset": offset,
-            "why": [
-                f"State of {node} after offset {offset - 1}: hash {hash_words(row['hash'])} ({in_trace(row)}).",
-                f"A replay of the log in copy {copy} of {node} leads to hash {hash_words(replayed)} there.",
-            ],
-            "expected": "the state follows from the log alone",
-        },
+    return Witness.of(
+        KIND,
+        f"{node} applied everything below offset {offset}, and is in another state than a replay of its log.",
+        (row,),
+        nodes=[node],
+        epoch=row["epoch"],
+        offset=offset,
+        why=[
+            f"State of {node} after offset {offset - 1}: hash {hash_words(row['hash'])} ({in_trace(row)}).",
+            f"A replay of the log in copy {copy} of {node} leads to hash {hash_words(replayed)} there.",
+        ],
+        expected="the state follows from the log alone",
     )
 
 

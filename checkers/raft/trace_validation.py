@@ -39,7 +39,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from checkers.base.checker import Budget, Checker, Part
+from checkers.base.checker import BeyondBudget, Budget, Checker, Part
 from checkers.base.run_evidence import conclude, gaps, trace_row
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
@@ -210,17 +210,14 @@ def _split(run: StoredRun) -> list[Part]:
     traces = node_files(run.trace)
     if not traces or set(run.servers) - set(traces):
         return []
-    until: dict[str, int] = {}
-    for copy in run.copies:
-        until[copy["node"]] = max(copy["trace_seq"], until.get(copy["node"], -1))
-    return [Part(tuple(traces.values()), {"nodes": list(traces), "until": until})]
+    return [Part(tuple(traces.values()), {"nodes": list(traces), "until": run.copied_seqs})]
 
 
 def _judge(part: Part, budget: Budget) -> ReplayFinding:
     paths = dict(zip(part.params["nodes"], part.paths, strict=True))
     rows = sum(pq.read_metadata(path).num_rows for path in part.paths)
-    if rows > min(ROWS_MAX, budget.steps):
-        return ReplayFinding(unknown=(f"{rows} trace rows are beyond the budget of {min(ROWS_MAX, budget.steps)}",))
+    if rows > (most := min(ROWS_MAX, budget.steps)):
+        raise BeyondBudget(f"{rows} trace rows are beyond the budget of {most}")
     replayed = replay({node: read_rows(path) for node, path in paths.items()}, part.params["until"])
     model = replayed.model
     witnesses = [_witness(stop, paths[stop.node]) for stop in replayed.stops]
@@ -244,21 +241,19 @@ def _witness(stop: Stop, path: str) -> Witness:
         kind, expected = answer.kind, answer.expected
         why = f"{answer.why[0].upper()}{answer.why[1:]}."
     rows = [trace_row(path, seq) for seq in (row.seq - 1, row.seq) if seq >= 0]
-    return Witness(
-        kind=kind,
-        summary=f"{what} ({in_trace(rows[-1])}). {why}",
-        rows=tuple(rows),
-        facts={
-            "nodes": [stop.node],
-            "epoch": row.epoch,
-            "offset": row.offset,
-            "why": [
-                f"{what} ({in_trace(rows[-1])}).",
-                why,
-                "The rules of the protocol allow no step that writes this row.",
-            ],
-            "expected": expected,
-        },
+    return Witness.of(
+        kind,
+        f"{what} ({in_trace(rows[-1])}). {why}",
+        rows,
+        nodes=[stop.node],
+        epoch=row.epoch,
+        offset=row.offset,
+        why=[
+            f"{what} ({in_trace(rows[-1])}).",
+            why,
+            "The rules of the protocol allow no step that writes this row.",
+        ],
+        expected=expected,
     )
 
 

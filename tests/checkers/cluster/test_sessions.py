@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from toy_quorum import Evidence, Quorum
 
-from checkers.base.checker import Budget
+from checkers.base.checker import BeyondBudget, Budget
 from checkers.base.columns import CLUSTER
 from checkers.base.verdict import Validity, Verdict
 from checkers.catalog import CATALOG
@@ -298,4 +298,5 @@ def test_a_budget_that_is_too_small_makes_it_unknown(tmp_path: Path) -> None:
     story.serves()
     run = story.evidence().write(tmp_path)
     [part] = CHECKER.split(run)
-    assert "beyond the budget" in CHECKER.judge(part, Budget(size_bytes=10)).unknown
+    with pytest.raises(BeyondBudget):
+        CHECKER.judge(part, Budget(size_bytes=10))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from toy_quorum import Evidence, Quorum, Row, minority_commit
 from trace_rows import followed, trace_rows
 
-from checkers.base.checker import Budget
+from checkers.base.checker import BeyondBudget, Budget
 from checkers.base.verdict import Validity, Verdict
 from checkers.catalog import CATALOG
 from checkers.raft.monitor import Reach, TimedMonitor
@@ -270,5 +270,6 @@ def test_what_a_restart_recovered_may_be_of_any_epoch() -> None:
 def test_traces_beyond_the_budget_are_unknown(evidence: Evidence, tmp_path: Path) -> None:
     *_, part = CATALOG[IN_TIME].split(evidence.write(tmp_path))
     need = sum(map(len, evidence.traces.values())) * ROW_SIZE_BYTES
-    assert CATALOG[IN_TIME].judge(part, Budget(size_bytes=need)).unknown == ""
-    assert "beyond the budget" in CATALOG[IN_TIME].judge(part, Budget(size_bytes=need - 1)).unknown
+    CATALOG[IN_TIME].judge(part, Budget(size_bytes=need))
+    with pytest.raises(BeyondBudget):
+        CATALOG[IN_TIME].judge(part, Budget(size_bytes=need - 1))

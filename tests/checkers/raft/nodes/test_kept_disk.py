@@ -14,7 +14,8 @@ from trace_rows import followed
 from checkers.base.verdict import Validity, Verdict
 from checkers.raft.monitor import NodeMonitor, NodeReport
 from checkers.raft.rules import DISK_REPLACED as KIND
-from checkers.raft.trace_checkers import explained, spans_of_loss, unnamed_disks
+from checkers.raft.trace_checkers import explained, spans_of_loss
+from checkers.raft.trace_verdicts import unnamed_disks
 from checkers.record.faults import DAMAGES_DATA, WIPES_DISKS
 
 MS = 1_000_000

@@ -18,7 +18,7 @@ from checkers.base.demands import Demands
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.judging.pipeline import judge_run
-from checkers.raft.trace_checkers import COMMITS_OWN_EPOCH, VOTE_ONCE, VOTE_UP_TO_DATE
+from checkers.raft.trace_verdicts import COMMITS_OWN_EPOCH, VOTE_ONCE, VOTE_UP_TO_DATE
 from system_under_test.kraft.raft import election, leadership, replication
 from system_under_test.kraft.raft.states import Leader
 from system_under_test.kraft.raft.voter_memory import Voter
