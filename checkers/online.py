@@ -258,7 +258,7 @@ class OnlineLogs:
         self.entries = 0
         self._logs: dict[tuple[str, int], _LiveLog] = {}
         self._met: dict[frozenset[tuple[str, int]], tuple[int, int]] = {}
-        self._reported: set[tuple[str, ...]] = set()
+        self._once = _Once()
 
     def take(self, entries: NewEntries) -> list[OnlineFinding]:
         """Add entries of one log; returns the violations that they show."""
@@ -275,7 +275,8 @@ class OnlineLogs:
             if other is log or other.start >= log.stop or other.stop <= first:
                 continue
             witnesses += self._compare(log, other, compare_slices(fresh, other.slice(first, log.stop)))
-        return [OnlineFinding("log-matching", w, in_logs=True) for w in witnesses if self._is_new(w)]
+        found = self._once.new(("log-matching", witness) for witness in witnesses)
+        return [replace(each, in_logs=True) for each in found]
 
     def _new(self, name: tuple[str, int], start: int) -> _LiveLog:
         log = self._logs[name] = _LiveLog(name, start, start)
@@ -292,12 +293,6 @@ class OnlineLogs:
         of_log, of_other = (one.slice(different, min(log.stop, other.stop)) for one in (log, other))
         meeting = int(np.flatnonzero((of_log.epochs == of_other.epochs) & (of_log.epochs != ABSENT))[0])
         return [fork(log.name, other.name, different, different + meeting, int(of_log.epochs[meeting]))]
-
-    def _is_new(self, witness: Witness) -> bool:
-        name = (witness.kind, *sorted(set(witness.facts["nodes"])))
-        new = name not in self._reported
-        self._reported.add(name)
-        return new
 
 
 def _wrong_alone(log: _LiveLog, entries: NewEntries) -> list[Witness]:

@@ -61,11 +61,10 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from checkers.base.checker import Budget, Checker, Part
+from checkers.base.checker import Budget, Checker, Part, no_finding, no_parts
 from checkers.base.columns import HISTORY
 from checkers.base.demands import READS_OF_A_SERVER
 from checkers.base.history import Type, paired
@@ -74,6 +73,7 @@ from checkers.base.stored_run import StoredRun, by_number, node_files
 from checkers.base.values import canonical, parse
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.sealing.history_rows import chunks_of_groups
+from checkers.sealing.tables import dicts, history_tables
 
 DIFFER = "servers that differ"
 INVENTED = "a value that nobody wrote"
@@ -83,44 +83,10 @@ _FINAL_READS = "final reads"
 Row = Mapping[str, Any]
 
 
-@dataclass(slots=True)
-class ConvergenceFinding:
-    """last: (key, node) -> the last ok read of the final phase.  reads: how many there were.
-    written: (key, value) of every write that was invoked, of those values that `last` shows."""
-
-    last: dict[tuple[str, str], Row] = field(default_factory=dict)
-    reads: int = 0
-    written: set[tuple[str, int]] = field(default_factory=set)
-
-
-def _split(run: StoredRun) -> list[Part]:
-    final = run.outcome.phase(_FINAL_READS)
-    if final is None:
-        return []
-    params = {"final_ns": final.start_ns, "reads": sorted(run.demands.reads), "writes": sorted(run.demands.writes)}
-    return [Part((str(run.history),), params)]
-
-
-def judge(part: Part, budget: Budget) -> ConvergenceFinding:
-    """params: final_ns, when the final phase began; reads and writes, the functions."""
-    found = ConvergenceFinding()
-    for row in _rows(part, HISTORY.names, "reads", Type.OK, part.params["final_ns"]):
-        found.reads += 1
-        found.last[str(row["key"]), str(row["node"])] = row
-    shown = {(key, value) for (key, _), row in found.last.items() for value in values_of(row)}
-    for row in _rows(part, ["time_ns", "process", "type", "f", "key", "value"], "writes", Type.INVOKE, 0):
-        if (name := (str(row["key"]), row["value"])) in shown:
-            found.written.add(name)
-    return found
-
-
-def _rows(part: Part, columns: Sequence[str], functions: str, type_: Type, since_ns: int) -> Iterator[Row]:
-    wanted = pa.array(part.params[functions], pa.string())
-    for table in chunks_of_groups(part.paths[0], columns):
-        mine = pc.and_(pc.greater_equal(table["process"], 0), pc.equal(table["type"], int(type_)))
-        mine = pc.and_(mine, pc.greater_equal(table["time_ns"], since_ns))
-        mine = pc.and_(mine, pc.is_in(pc.cast(table["f"], pa.string()), value_set=wanted))
-        yield from table.filter(mine).to_pylist()
+_LAST = """
+SELECT * FROM final QUALIFY row_number() OVER (PARTITION BY key, node ORDER BY "index" DESC) = 1"""
+_WRITTEN = """
+SELECT DISTINCT key, value FROM events WHERE type = 0 AND list_contains(?, f) AND list_contains(?, value)"""
 
 
 def values_of(row: Row) -> list[int]:
@@ -139,14 +105,21 @@ def state_of(row: Row) -> str:
     return canonical(sorted(shown) if row["f"] == MEMBERS else shown)
 
 
-def _combine(run: StoredRun, findings: Sequence[ConvergenceFinding]) -> Verdict:
-    if not findings:
+def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
+    final = run.outcome.phase(_FINAL_READS)
+    if final is None:
         return Verdict(Validity.UNKNOWN, reason="the run did not come to its final reads")
-    (found,) = findings
+    with history_tables(run.history) as sql:
+        answered = "SELECT * FROM events WHERE type = 1 AND time_ns >= ? AND list_contains(?, f)"
+        sql.execute(f"CREATE TEMP TABLE final AS {answered}", [final.start_ns, sorted(run.demands.reads)])
+        [(reads,)] = sql.execute("SELECT count(*) FROM final").fetchall()
+        last = dicts(sql, _LAST)
+        values = sorted({value for row in last for value in values_of(row)})
+        written = set(sql.execute(_WRITTEN, [sorted(run.demands.writes), values]).fetchall())
     by_key: dict[str, dict[str, Row]] = {}
-    for (key, node), row in found.last.items():
-        by_key.setdefault(key, {})[node] = row
-    witnesses = [w for key in sorted(by_key, key=by_number) for w in _of_key(key, by_key[key], found.written)]
+    for row in last:
+        by_key.setdefault(str(row["key"]), {})[str(row["node"])] = row
+    witnesses = [w for key in sorted(by_key, key=by_number) for w in _of_key(key, by_key[key], written)]
     keys = list(dict.fromkeys(str(key) for _, key in run.demands.final_reads))
     everywhere = {str(key) for _, key in run.demands.final_reads[:READS_OF_A_SERVER]}
     unknown = []
@@ -156,7 +129,7 @@ def _combine(run: StoredRun, findings: Sequence[ConvergenceFinding]) -> Verdict:
         if unread := sorted(key for key in everywhere if key in by_key and server not in by_key[key]):
             shown = ", ".join(unread[:5]) + (" and others" if len(unread) > 5 else "")
             unknown.append(f"{server} answered no final read of {shown}")
-    looked_at = {"keys": len(by_key), "servers": len({n for _, n in found.last}), "final reads": found.reads}
+    looked_at = {"keys": len(by_key), "servers": len({row["node"] for row in last}), "final reads": reads}
     return conclude(witnesses, looked_at, unknown)
 
 
@@ -192,8 +165,8 @@ CONVERGENCE = Checker(
     name="convergence",
     title="Convergence",
     question="Does every server answer the same once the system has recovered?",
-    split=_split,
-    judge=judge,
+    split=no_parts,
+    judge=no_finding,
     combine=_combine,
     needs=frozenset({"history", "model"}),
     rests_on=frozenset({"answerers"}),
@@ -387,17 +360,8 @@ EQUAL_REPLICAS = Checker(
 DISAGREE = "two implementations disagree"
 
 
-def _split_comparisons(run: StoredRun) -> list[Part]:
-    return [Part((str(run.comparisons),))] if run.comparisons.exists() else []
-
-
-def _judge_comparisons(part: Part, budget: Budget) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pq.read_table(part.paths[0]).to_pylist()
-    return rows
-
-
-def _combine_comparisons(run: StoredRun, findings: Sequence[Sequence[dict[str, Any]]]) -> Verdict:
-    rows = [row for rows in findings for row in rows]
+def _combine_comparisons(run: StoredRun, _: Sequence[Any]) -> Verdict:
+    rows = pq.read_table(run.comparisons).to_pylist() if run.comparisons.exists() else []
     unknown = [f"{row['nodes']}: {row['what']}: {row['missing']}" for row in rows if row["missing"]]
     if not rows:
         unknown.append("nothing was compared")
@@ -420,8 +384,8 @@ TWO_IMPLEMENTATIONS = Checker(
     "two-implementations",
     "Two implementations agree",
     "Did both implementations write the same bytes, and does each read the other's files as its own code does?",
-    _split_comparisons,
-    _judge_comparisons,
+    no_parts,
+    no_finding,
     _combine_comparisons,
     frozenset({"logs", "two-implementations"}),
 )

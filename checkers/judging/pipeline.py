@@ -40,11 +40,9 @@ from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import (
     DOUBTED,
     EXIT_CODES,
-    MAX_WITNESSES,
     VIOLATIONS_BY_KIND,
     Validity,
     Verdict,
-    Witness,
     combine,
 )
 from checkers.record.journal import FINAL_READS, JOURNAL
@@ -269,12 +267,6 @@ def _summary(overall: Validity, verdicts: Mapping[str, Verdict], known: Mapping[
             return "nothing was judged, so the verdict is unknown"
         return f"the verdict is unknown ({titles}): {next(iter(bad.values())).reason}"
     return f"all {len(verdicts)} checkers hold"
-
-
-def worst(witnesses: Sequence[Witness], order: Sequence[str]) -> tuple[Witness, ...]:
-    """At most MAX_WITNESSES witnesses, sorted by the place of their kind in `order`; kinds that it lacks come last."""
-    rank = {kind: place for place, kind in enumerate(order)}
-    return tuple(sorted(witnesses, key=lambda w: rank.get(w.kind, len(rank)))[:MAX_WITNESSES])
 
 
 # Anybody may write a checker, and a slip in it must cost neither the other verdicts nor the truth of the whole.  What

@@ -40,14 +40,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from checkers.base.arrays import Bools, Int64
 from checkers.base.checker import Budget, Checker, Part
-from checkers.base.history import Type
 from checkers.base.run_evidence import (
-    BeyondBudget,
     conclude,
     gaps,
     log_groups,
@@ -56,22 +53,18 @@ from checkers.base.run_evidence import (
     present,
     read_entries,
     read_trace,
-    row,
     trace_row,
 )
 from checkers.base.stored_run import StoredRun, node_files
-from checkers.base.verdict import Verdict, Witness
+from checkers.base.verdict import Verdict, Witness, one_of_each_first
 from checkers.kernels.raft import NOWHERE, disagreements, lowest
-from checkers.raft.client_writes import Entries, WantedNames, invoke_of, offset_ranges, operations, read_writes
+from checkers.raft.client_writes import NAMED_WRITES, invoke_of, offset_ranges, operations
 from checkers.raft.monitor import AtCopy, NodeMonitor, NodeReport, two_rows
 from checkers.raft.reading import Condensed, nothing_of
 from checkers.raft.rules import ENTRY_LOST, LACKING_LEADER, PREFIXES_DIFFER
 from checkers.raft.trace_checkers import first_pairs
 from checkers.raft.trace_row import Row, TraceRow, in_trace, of_row
-from checkers.sealing.codes import Words
-
-TAIL_SIZE_BYTES = 200
-"""The memory of one entry beyond all marks that its log holds."""
+from checkers.sealing.tables import dicts, give_files, history_tables
 
 MARK_SIZE_BYTES = 100
 """The memory of one mark while it is joined with others."""
@@ -179,8 +172,8 @@ def _reported_marks(paths: tuple[str, ...], stamps: tuple[tuple[int, int, int], 
     joined = _of_trace(0, paths[0]) if paths else _NOTHING
     for number, path in enumerate(paths[1:], 1):
         more = _of_trace(number, path)
-        if (count := len(joined[0]) + len(more[0])) * MARK_SIZE_BYTES > budget.size_bytes:
-            raise BeyondBudget(f"{count} marks are beyond the budget of {budget.size_bytes} bytes")
+        count = len(joined[0]) + len(more[0])
+        budget.demand(count * MARK_SIZE_BYTES, f"{count} marks")
         joined = _distinct(tuple(np.concatenate(pair) for pair in zip(joined, more, strict=True)))
     offset, hashes, known, epoch, seq, source = _distinct(joined)
     return ReportedMarks(Marks(offset, hashes, known, epoch), paths, source, seq)
@@ -224,8 +217,7 @@ def read_log(path: str, copy: int, budget: Budget, snapshot: int = 0) -> CopiedL
     file = pq.ParquetFile(path)
     groups = log_groups(file.metadata, copy)
     rows = sum(file.metadata.row_group(group.number).num_rows for group in groups)
-    if rows * BATCH_SIZE_BYTES > budget.size_bytes:
-        raise BeyondBudget(f"{path}: {rows} entries are beyond the budget of {budget.size_bytes} bytes")
+    budget.demand(rows * BATCH_SIZE_BYTES, f"{path}: {rows} entries")
     pieces: list[tuple[Int64, Int64, Int64]] = []
     last_epoch, first, reached = NOWHERE, NOWHERE, NOWHERE
     for group in groups:
@@ -275,10 +267,10 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """An acknowledged write beyond every mark that its log holds: only the client's answer shows its commit."""
+    """An acknowledged write beyond every mark that its log holds: only the client's answer shows its commit.
 
-    node: str
-    offset: int
+    end, hash: of its batch."""
+
     end: int
     hash: int
     epoch: int
@@ -289,18 +281,18 @@ class Acknowledged:
 class NodeFinding:
     """Record of what the logs and the trace of one node show; for `node` None, what all marks together show.
 
+    held: node and number of each copy, and the largest mark that it holds.
     lacking: terms of office without a mark of an earlier epoch.  offices, compared: numbers of terms of office, and of
     pairs of a term and a copy that shows its log."""
 
     witnesses: tuple[Witness, ...] = ()
     lost: tuple[Lost, ...] = ()
-    acknowledged: tuple[Acknowledged, ...] = ()
+    held: tuple[tuple[str, int, int], ...] = ()
     lacking: tuple[Lacking, ...] = ()
     offices: int = 0
     compared: int = 0
     marks: int = 0
     logs: int = 0
-    unknown: str = ""
 
 
 def _split(run: StoredRun) -> list[Part]:
@@ -316,7 +308,6 @@ def _split(run: StoredRun) -> list[Part]:
                     "node": node,
                     "trace": traces.get(node),
                     "log": logs.get(node),
-                    "history": str(run.history) if run.history.exists() else None,
                     "copies": [c for c in copied if c["node"] == node and not c["error"]],
                 },
             )
@@ -325,10 +316,7 @@ def _split(run: StoredRun) -> list[Part]:
 
 
 def _judge(part: Part, budget: Budget) -> NodeFinding:
-    try:
-        return _judge_marks(part, budget) if part.params["node"] is None else _judge_node(part, budget)
-    except BeyondBudget as problem:
-        return NodeFinding(unknown=str(problem))
+    return _judge_marks(part, budget) if part.params["node"] is None else _judge_node(part, budget)
 
 
 def _judge_marks(part: Part, budget: Budget) -> NodeFinding:
@@ -353,7 +341,7 @@ def _judge_node(part: Part, budget: Budget) -> NodeFinding:
     cut_seqs, cut_offsets = (np.array([getattr(row, name) for row in own.cuts], np.int64) for name in ("seq", "offset"))
     of_other_content: dict[int, list[Lacking]] = {}
     lost: list[Lost] = []
-    tails: list[tuple[CopiedLog, pa.Table]] = []
+    largest: list[tuple[str, int, int]] = []
     earlier: list[tuple[Row, Bools, AtCopy | None]] = []
     compared = 0
     at_copies: Sequence[AtCopy | None] = own.copies or [None] * len(copies)
@@ -372,13 +360,12 @@ def _judge_node(part: Part, budget: Budget) -> NodeFinding:
             compared += end > 0
             if found := _other_content(office, copy, contradicted, reported, end):
                 of_other_content.setdefault(number, found)
-        tail = _tail(copy, params, log, int(marks.offset[held].max(initial=0)), budget)
-        tails += [] if tail is None else [(log, tail)]
+        largest.append((params["node"], copy["copy"], int(marks.offset[held].max(initial=0))))
     lacking += [found for number in sorted(of_other_content) for found in of_other_content[number]]
     return NodeFinding(
         tuple(witnesses),
         tuple(lost),
-        tuple(_acknowledged(params["history"], params["node"], tails)),
+        tuple(largest),
         tuple(lacking),
         len(offices),
         compared,
@@ -453,36 +440,28 @@ def _lost_since(
     return []
 
 
-def _tail(copy: Row, params: dict[str, Any], log: CopiedLog, held: int, budget: Budget) -> pa.Table | None:
-    """Return the entries beyond `held`, the largest mark that this log holds; None if no client wrote any of them."""
-    if params["history"] is None or held >= log.end:
-        return None
-    tail = read_entries(params["log"], copy["copy"], held)
-    if len(tail) * TAIL_SIZE_BYTES > budget.size_bytes:
-        raise BeyondBudget(f"{params['log']}: {len(tail)} entries beyond all marks exceed the budget")
-    return tail if len(tail) > tail["key"].null_count else None
+_ACKNOWLEDGED = """
+SELECT logs.*, 1 + max("offset") OVER (PARTITION BY logs.node, logs.copy, batch_offset) AS batch_end
+FROM logs JOIN held USING (node, copy) LEFT JOIN names ON logs.key = names.key AND logs.value = names.value
+WHERE "offset" >= mark QUALIFY times = 1 AND type = 1 ORDER BY node, copy, "offset" ASC"""
 
 
-def _acknowledged(history: str, node: str, tails: list[tuple[CopiedLog, pa.Table]]) -> list[Acknowledged]:
-    """Find entries of acknowledged writes in these tails, with one pass over the history."""
-    if not tails:
+def _acknowledged(run: StoredRun, findings: Sequence[NodeFinding]) -> list[Acknowledged]:
+    """Find entries of acknowledged writes beyond all marks that their logs hold; one of each batch and epoch."""
+    held = [dict(zip(("node", "copy", "mark"), each, strict=True)) for f in findings for each in f.held]
+    if not held or not run.history.exists():
         return []
-    keys = Words()
-    tails = [(log, tail.filter(pc.is_valid(tail["key"]))) for log, tail in tails]
-    names, name_of = WantedNames.of([Entries.of(tail, keys) for _, tail in tails], keys)
-    fates = read_writes(history, names).fates
-    found = []
-    for (log, tail), name in zip(tails, name_of, strict=True):
-        ok = (name >= 0) & (fates.times[name] == 1) & (fates.outcome[name] == Type.OK) if len(names) else name >= 0
-        for i in np.flatnonzero(ok).tolist():
-            entry = row(tail, i, "log")
-            end = int(log.ends[np.searchsorted(log.ends, entry["offset"], side="right")])
-            found.append(Acknowledged(node, entry["offset"], end, entry["batch_hash"], entry["epoch"], entry))
-    return found
+    with history_tables(run.history) as sql:
+        give_files(sql, "logs", node_files(run.log).values())
+        sql.register("held", pa.Table.from_pylist(held))
+        sql.execute(NAMED_WRITES)
+        entries = [{"table": "log", **entry} for entry in dicts(sql, _ACKNOWLEDGED)]
+    found = [Acknowledged(entry.pop("batch_end"), entry["batch_hash"], entry["epoch"], entry) for entry in entries]
+    return [*{(each.end, each.hash, each.epoch): each for each in found}.values()]
 
 
 def _combine(run: StoredRun, findings: Sequence[NodeFinding]) -> Verdict:
-    acknowledged = [a for f in findings for a in f.acknowledged]
+    acknowledged = _acknowledged(run, findings)
     lost = [x for f in findings for x in f.lost] + _lost_acknowledged(run, acknowledged)
     witnesses = [w for f in findings for w in f.witnesses if w.kind != PREFIXES_DIFFER]
     witnesses = [lost_witness(run, x) for x in _worst(lost)] + witnesses
@@ -493,17 +472,15 @@ def _combine(run: StoredRun, findings: Sequence[NodeFinding]) -> Verdict:
         "high watermarks": max((f.marks for f in findings), default=0),
         "acknowledged writes above every high watermark": len({(a.end, a.hash) for a in acknowledged}),
     }
-    unknown = [f.unknown for f in findings if f.unknown] + gaps(run, "logs", "traces")
-    unknown += nothing_of(looked_at, "logs", "high watermarks")
+    unknown = gaps(run, "logs", "traces") + nothing_of(looked_at, "logs", "high watermarks")
     return conclude(witnesses, looked_at, unknown)
 
 
 def _lost_acknowledged(run: StoredRun, acknowledged: list[Acknowledged]) -> list[Lost]:
     """Find logs that lack an acknowledged write although their epochs require it.  Opens logs only if needed."""
-    unique = {(a.end, a.hash, a.epoch): a for a in acknowledged}
-    if not unique:
+    if not acknowledged:
         return []
-    some = [unique[key] for key in sorted(unique)]
+    some = sorted(acknowledged, key=lambda a: (a.end, a.hash, a.epoch))
     marks = Marks(
         np.array([a.end for a in some]),
         np.array([a.hash for a in some]),
@@ -528,12 +505,7 @@ def _worst(lost: list[Lost]) -> list[Lost]:
     """Return the latest copy per node and mark, largest loss first; the first of each node precedes any second one."""
     latest = {(x.node, x.offset, x.hash): x for x in sorted(lost, key=lambda x: x.copy)}
     by_size = sorted(latest.values(), key=lambda x: (x.differs, x.offset, -x.copy, x.node))
-    seen: dict[str, int] = {}
-    ranked = []
-    for x in by_size:
-        seen[x.node] = seen.get(x.node, -1) + 1
-        ranked.append((seen[x.node], x))
-    return [x for _, x in sorted(ranked, key=lambda pair: pair[0])]
+    return one_of_each_first(by_size, lambda x: x.node)
 
 
 # Witnesses
@@ -555,21 +527,19 @@ def lost_witness(run: StoredRun, missing: Lost) -> Witness:
     committed = _committed(proof, missing.offset)
     difference = f"has {'another' if len(rows) > 1 else 'no'} entry at offset {at}"
     holds = f" {holder[0]} (copy {holder[1]}) still holds the committed one." if holder is not None else ""
-    return Witness(
-        kind=PREFIXES_DIFFER if missing.differs else ENTRY_LOST,
-        summary=f"A committed entry was lost: {log} {difference}. {committed}{holds}",
-        events=tuple(events),
-        rows=(proof, *rows),
-        facts={
-            "nodes": list(dict.fromkeys([missing.node, *([holder[0]] if holder else []), proof["node"]])),
-            "copies": [missing.copy, *([holder[1]] if holder else [])],
-            "kept_by": list(holder) if holder is not None else None,
-            "epoch": missing.epoch,
-            "offset": at,
-            "committed_below": missing.offset,
-            "why": [committed, missing.why, f"Yet it {difference}."],
-            "expected": f"every entry below offset {missing.offset}, as it was committed",
-        },
+    return Witness.of(
+        PREFIXES_DIFFER if missing.differs else ENTRY_LOST,
+        f"A committed entry was lost: {log} {difference}. {committed}{holds}",
+        (proof, *rows),
+        events=events,
+        nodes=[missing.node, *([holder[0]] if holder else []), proof["node"]],
+        copies=[missing.copy, *([holder[1]] if holder else [])],
+        kept_by=list(holder) if holder is not None else None,
+        epoch=missing.epoch,
+        offset=at,
+        committed_below=missing.offset,
+        why=[committed, missing.why, f"Yet it {difference}."],
+        expected=f"every entry below offset {missing.offset}, as it was committed",
     )
 
 
@@ -679,8 +649,7 @@ def _combine_leaders(run: StoredRun, findings: Sequence[NodeFinding]) -> Verdict
         "terms of office": sum(f.offices for f in findings),
         "copies compared with the log a leader began with": sum(f.compared for f in findings),
     }
-    unknown = [f.unknown for f in findings if f.unknown] + gaps(run, "logs", "traces")
-    unknown += nothing_of(looked_at, "terms of office")
+    unknown = gaps(run, "logs", "traces") + nothing_of(looked_at, "terms of office")
     return conclude(witnesses, looked_at, unknown)
 
 
@@ -702,24 +671,22 @@ def _without(run: StoredRun, lacking: Lacking) -> Witness:
         if at != NOWHERE and other is not None:
             nodes.append(other)
             lack += f", from offset {at} on"
-    return Witness(
-        kind=LACKING_LEADER,
-        summary=f"{leader} became leader of epoch {epoch} without what was committed in an earlier one: {committed}, "
+    return Witness.of(
+        LACKING_LEADER,
+        f"{leader} became leader of epoch {epoch} without what was committed in an earlier one: {committed}, "
         f"but {lack}.",
-        rows=tuple(rows),
-        facts={
-            "nodes": list(dict.fromkeys(nodes)),
-            "copies": copies_shown,
-            "epoch": epoch,
-            "offset": at if at != NOWHERE else mark["offset"] - 1,
-            "committed_below": mark["offset"],
-            "why": [
-                f"{committed} ({in_trace(mark)}).",
-                f"{leader} became leader of the later epoch {epoch} ({office.where}), and {lack}.",
-            ],
-            "expected": "a leader holds every entry committed in an earlier epoch: a majority holds it, and a majority "
-            "votes only for a log as complete as its own",
-        },
+        rows,
+        nodes=nodes,
+        copies=copies_shown,
+        epoch=epoch,
+        offset=at if at != NOWHERE else mark["offset"] - 1,
+        committed_below=mark["offset"],
+        why=[
+            f"{committed} ({in_trace(mark)}).",
+            f"{leader} became leader of the later epoch {epoch} ({office.where}), and {lack}.",
+        ],
+        expected="a leader holds every entry committed in an earlier epoch: a majority holds it, and a majority "
+        "votes only for a log as complete as its own",
     )
 
 

@@ -21,35 +21,28 @@ of them one with the level of `kraft.version`.  `quorum-intersection` judges the
 
 What opens an epoch is not known in the first entry of a log that begins above offset 0: such an entry is not judged.
 
-A part is one node's log, or the history.  Cost: linear; memory: one range of a log, and a chunk of the history.
+Cost: a sort of the entries of all copies.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from checkers.base.arrays import Bools, Int64
-from checkers.base.checker import Budget, Checker, Part
-from checkers.base.history import Type
-from checkers.base.run_evidence import conclude, gaps, log_rows, numbers, present, read_entries, read_trace
+from checkers.base.checker import Checker, no_finding, no_parts
+from checkers.base.columns import CLUSTER
+from checkers.base.history import CREATE
+from checkers.base.run_evidence import conclude, gaps, log_rows, numbers, read_trace
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
-from checkers.raft.client_writes import function_is, offset_ranges
 from checkers.raft.reading import nothing_of
-from checkers.sealing.history_rows import chunks_of_groups
+from checkers.sealing.tables import give_files, history_tables
 
 NO_OPENING = "epoch without its opening entry"
 NO_CAUSE = "entry without a cause"
 
-CREATE = "create"
 BY_ITSELF = (
     "register broker",
     "unregister broker",
@@ -64,149 +57,94 @@ BY_ITSELF = (
     "no-op",
 )
 """Kinds of records in schema CLUSTER that a controller writes for brokers, or by itself."""
-_WITH_A_FEATURE = ("config",)
-"""Kinds that a batch with the level of a feature holds besides: eligible leaders need one `min.insync.replicas`."""
-_COLUMNS = ("epoch", "batch_offset", "key")
+WITH_A_FEATURE = "config"
+"""A kind that a batch with the level of a feature holds besides: eligible leaders need one `min.insync.replicas`."""
+_CREATES = f"""
+SELECT count(*) FROM (
+    SELECT key FROM events WHERE f = '{CREATE}' GROUP BY key
+    HAVING count(*) FILTER (type = 0) > count(*) FILTER (type = 2)
+)"""
+"""How many objects have a create that was invoked and did not fail."""
 
 
-@dataclass(frozen=True, slots=True)
-class CopyOfLog:
+_BY_BROKERS = f"""
+CREATE TEMP TABLE unasked AS SELECT node, copy, "offset" FROM cluster
+WHERE kind IN {BY_ITSELF} OR (kind = '{WITH_A_FEATURE}' AND (node, copy, batch_offset) IN (
+    SELECT (node, copy, batch_offset) FROM cluster WHERE kind = 'feature'
+))"""
+"""Records about brokers and partitions that no client asked for."""
+_ENTRIES = """
+CREATE TEMP TABLE entries AS
+SELECT *, bool_or(opens) OVER (PARTITION BY node, copy, batch_offset) AS opening FROM (
+    SELECT node, copy, "offset", batch_offset, key IS NOT NULL AS client,
+        coalesce(epoch <> lag(epoch) OVER before, "offset" = 0) AS opens,
+        lag(epoch) OVER before IS NOT NULL OR "offset" = 0 AS known
+    FROM logs SEMI JOIN copies USING (node, copy) WINDOW before AS (PARTITION BY node, copy ORDER BY "offset")
+)"""
+_COPIES = """
+SELECT node, copy, count(*) AS entries, count(*) FILTER (opens) AS opened,
+    coalesce(min("offset") FILTER (opens AND client), -1) AS wrong,
+    coalesce(list(DISTINCT batch_offset ORDER BY batch_offset) FILTER (NOT client AND known AND NOT opening
+        AND NOT list_contains(?, "offset") AND (node, copy, "offset") NOT IN (FROM unasked)), []) AS others
+FROM entries GROUP BY node, copy ORDER BY node, copy"""
+
+
+class CopyOfLog(NamedTuple):
     """One copy.  entries: how many.  opened: how many of them open an epoch.  wrong: offset of the first that opens one
     and is a client's write, -1 if there is none.  others: offsets of batches without a client's write that open none.
     """
 
+    node: str
     copy: int
     entries: int
     opened: int
     wrong: int
-    others: tuple[int, ...]
+    others: list[int]
 
 
-@dataclass(frozen=True, slots=True)
-class EntriesFinding:
-    """node: "" for the history.  creates: objects with a create that did not fail."""
-
-    node: str = ""
-    copies: tuple[CopyOfLog, ...] = ()
-    creates: int = 0
-    unknown: str = ""
-
-
-def _split(run: StoredRun) -> list[Part]:
-    logs = node_files(run.log)
-    if not logs or not run.history.exists():
-        return []
-    whole = [c for c in run.copies if not c["error"]]
-    of_brokers = node_files(run.cluster) if run.demands.registers_brokers else {}
-    traces = tuple(node_files(run.trace).values())
-    parts = [
-        Part(
-            (path, *([of_brokers[node]] if node in of_brokers else ()), *traces),
-            {"node": node, "traces": len(traces), "copies": [c["copy"] for c in whole if c["node"] == node]},
-        )
-        for node, path in logs.items()
-    ]
-    return [*parts, Part((str(run.history),))]
-
-
-def _judge(part: Part, budget: Budget) -> EntriesFinding:
-    if "node" not in part.params:
-        return _creates(part.paths[0])
-    node, path, rest = part.params["node"], part.paths[0], part.paths[1:]
-    cluster = rest[: len(rest) - part.params["traces"]]
-    of_voters = _of_voters(rest[len(cluster) :])
-    copies = tuple(
-        _copy(path, copy, np.concatenate((of_voters, _of_brokers(cluster, copy)))) for copy in part.params["copies"]
-    )
-    if sum(len(copy.others) for copy in copies) * 100 > budget.size_bytes:
-        return EntriesFinding(node, unknown=f"{path}: more batches of the system than {budget.size_bytes} bytes hold")
-    return EntriesFinding(node, copies)
-
-
-def _creates(history: str) -> EntriesFinding:
-    """Count the objects with a create that was invoked and did not fail."""
-    left: Counter[str | None] = Counter()
-    for rows in chunks_of_groups(history, ("process", "type", "f", "key")):
-        mine, type_ = function_is(rows, CREATE), numbers(rows, "type")
-        for of_type, sign in ((Type.INVOKE, 1), (Type.FAIL, -1)):
-            keys = pc.cast(rows["key"].filter(pa.array(mine & (type_ == of_type))), pa.string())
-            for name in keys.to_pylist():
-                left[name] += sign
-    return EntriesFinding(creates=sum(tries > 0 for tries in left.values()))
-
-
-def _of_brokers(cluster: Sequence[str], copy: int) -> Int64:
-    """The offsets of the records about brokers and partitions that no client asked for.  cluster: the file, if any."""
-    if not cluster:
-        return np.empty(0, np.int64)
-    table = pq.read_table(cluster[0], columns=["copy", "offset", "batch_offset", "kind"], partitioning=None)
-    table = table.filter(pc.equal(table["copy"], pa.scalar(copy, pa.int16())))
-    of_features = table.filter(pc.equal(table["kind"], "feature"))["batch_offset"].unique()
-    with_one = pc.and_(
-        pc.is_in(table["kind"], value_set=pa.array(_WITH_A_FEATURE)),
-        pc.is_in(table["batch_offset"], value_set=of_features),
-    )
-    return numbers(table.filter(pc.or_(pc.is_in(table["kind"], value_set=pa.array(BY_ITSELF)), with_one)), "offset")
-
-
-def _of_voters(traces: Sequence[str]) -> Int64:
+def _of_voters(run: StoredRun) -> list[int]:
     """The offsets of the records that name voters, and of the record of `kraft.version` before the first of them."""
-    named = [numbers(read_trace(path, ("voters",), ("offset",)), "offset") for path in traces]
-    offsets = np.unique(np.concatenate(named)) if named else np.empty(0, np.int64)
-    offsets = offsets[offsets >= 0]
-    return np.concatenate((offsets[:1] - 1, offsets))
+    traces = node_files(run.trace).values()
+    named = {o for path in traces for o in numbers(read_trace(path, ("voters",), ("offset",)), "offset").tolist()}
+    offsets = sorted(named - {-1})
+    return [*(offset - 1 for offset in offsets[:1]), *offsets]
 
 
-def _copy(path: str, copy: int, of_system: Int64) -> CopyOfLog:
-    entries = opened = 0
-    wrong, before = -1, -1
-    others: list[Int64] = []
-    for first, end in offset_ranges([path]):
-        rows = read_entries(path, copy, first, _COLUMNS, end)
-        if len(rows) == 0:
-            continue
-        offset, epoch, batch = (numbers(rows, name) for name in ("offset", "epoch", "batch_offset"))
-        client = present(rows, "key")
-        opens = np.empty(len(rows), np.bool_)
-        opens[1:] = epoch[1:] != epoch[:-1]
-        opens[0] = epoch[0] != before if entries else offset[0] == 0
-        unknown = np.zeros(len(rows), np.bool_)
-        unknown[0] = entries == 0 and offset[0] > 0
-        if wrong < 0 and (opens & client).any():
-            wrong = int(offset[np.argmax(opens & client)])
-        unasked = np.isin(offset, of_system)
-        others.append(_batches(batch, ~client & ~opens & ~unknown & ~unasked, batch[opens]))
-        entries, opened, before = entries + len(rows), opened + int(opens.sum()), int(epoch[-1])
-    known = np.unique(np.concatenate(others)) if others else np.empty(0, np.int64)
-    return CopyOfLog(copy, entries, opened, wrong, tuple(known.tolist()))
+def _read(run: StoredRun, copies: Sequence[Mapping[str, object]]) -> tuple[int, list[CopyOfLog]]:
+    """Return (how many objects have a create that did not fail, what each copy holds)."""
+    with history_tables(run.history) as sql:
+        [(creates,)] = sql.execute(_CREATES).fetchall()
+        if not copies:
+            return creates, []
+        give_files(sql, "logs", node_files(run.log).values())
+        sql.register("copies", pa.Table.from_pylist(copies))
+        of_brokers = node_files(run.cluster) if run.demands.registers_brokers else {}
+        if of_brokers:
+            give_files(sql, "cluster", of_brokers.values())
+        else:
+            sql.register("cluster", CLUSTER.empty_table())
+        sql.execute(_BY_BROKERS)
+        sql.execute(_ENTRIES)
+        return creates, [CopyOfLog(*row) for row in sql.execute(_COPIES, [_of_voters(run)]).fetchall()]
 
 
-def _batches(batch: Int64, chosen: Bools, opening: Int64) -> Int64:
-    """Return the base offsets of the batches of some entries, except those that open an epoch."""
-    return np.setdiff1d(batch[chosen], opening)
-
-
-def _combine(run: StoredRun, findings: Sequence[EntriesFinding]) -> Verdict:
-    creates = sum(f.creates for f in findings)
-    copies = [(f.node, copy) for f in findings for copy in f.copies]
+def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
+    readable = [{"node": c["node"], "copy": c["copy"]} for c in run.copies if not c["error"]]
+    creates, copies = _read(run, [copy for copy in readable if copy["node"] in node_files(run.log)])
     looked_at = {
-        "logs": len(copies),
-        "entries": sum(copy.entries for _, copy in copies),
-        "epochs opened": sum(copy.opened for _, copy in copies),
+        "logs": len(readable),
+        "entries": sum(copy.entries for copy in copies),
+        "epochs opened": sum(copy.opened for copy in copies),
         "creates": creates,
     }
     lacking = gaps(run, "traces")
-    unknown = [f.unknown for f in findings if f.unknown] + gaps(run, "logs")
-    if not run.history.exists():
-        unknown.append("there is no sealed history")
-    unknown += nothing_of(looked_at, "entries")
-    whole = run.history_is_whole and not lacking
-    witnesses = [_unopened(run, node, copy) for node, copy in copies if copy.wrong >= 0]
-    beyond = [(node, copy) for node, copy in copies if len(copy.others) > creates]
-    if whole:
-        witnesses += [_without_cause(run, node, copy, creates) for node, copy in beyond]
+    unknown = gaps(run, "logs") + nothing_of(looked_at, "entries")
+    witnesses = [_unopened(run, copy) for copy in copies if copy.wrong >= 0]
+    beyond = [copy for copy in copies if len(copy.others) > creates]
+    if run.history_is_whole and not lacking:
+        witnesses += [_without_cause(run, copy, creates) for copy in beyond]
     elif beyond:
-        most = max(len(copy.others) - creates for _, copy in beyond)
+        most = max(len(copy.others) - creates for copy in beyond)
         lacks = "traces are missing" if lacking else "the history lacks its end"
         unknown.append(f"no create in the history explains {most} entries of a log, and {lacks}")
     return conclude(_latest_of_each_kind(witnesses), looked_at, unknown)
@@ -218,29 +156,29 @@ def _latest_of_each_kind(witnesses: Sequence[Witness]) -> list[Witness]:
     return list(kept.values())
 
 
-def _unopened(run: StoredRun, node: str, copy: CopyOfLog) -> Witness:
-    [row] = log_rows(node_files(run.log)[node], copy.copy, [copy.wrong])
-    summary = f"In the log of {node} epoch {row['epoch']} begins at offset {copy.wrong} with a client's write."
-    facts = _facts(node, copy, row, [summary], "a leader opens its epoch with one LeaderChange")
+def _unopened(run: StoredRun, copy: CopyOfLog) -> Witness:
+    [row] = log_rows(node_files(run.log)[copy.node], copy.copy, [copy.wrong])
+    summary = f"In the log of {copy.node} epoch {row['epoch']} begins at offset {copy.wrong} with a client's write."
+    facts = _facts(copy, row, [summary], "a leader opens its epoch with one LeaderChange")
     return Witness(kind=NO_OPENING, summary=summary, rows=(row,), facts=facts)
 
 
-def _without_cause(run: StoredRun, node: str, copy: CopyOfLog, creates: int) -> Witness:
+def _without_cause(run: StoredRun, copy: CopyOfLog, creates: int) -> Witness:
     """The first batch beyond the creates is shown: any of them may be the one without a cause."""
     beyond = copy.others[creates:]
-    [row] = log_rows(node_files(run.log)[node], copy.copy, beyond[:1])
+    [row] = log_rows(node_files(run.log)[copy.node], copy.copy, beyond[:1])
     summary = (
-        f"The log of {node} holds {len(copy.others)} batches that no write explains and that open no epoch, but only "
-        f"{creates} {'objects' if creates != 1 else 'object'} may have been created."
+        f"The log of {copy.node} holds {len(copy.others)} batches that no write explains and that open no epoch, but "
+        f"only {creates} {'objects' if creates != 1 else 'object'} may have been created."
     )
     last = f"The last {len(beyond)} of these batches begin at offset {', '.join(map(str, beyond[:8]))}."
     expected = "each entry has exactly one cause: a client's operation, set-up, or the start of an epoch"
-    facts = _facts(node, copy, row, [summary, last], expected)
+    facts = _facts(copy, row, [summary, last], expected)
     return Witness(kind=NO_CAUSE, summary=summary, rows=(row,), facts=facts)
 
 
-def _facts(node: str, copy: CopyOfLog, row: dict[str, Any], why: list[str], expected: str) -> dict[str, Any]:
-    where = {"nodes": [node], "copies": [copy.copy], "epoch": row["epoch"], "offset": row["offset"]}
+def _facts(copy: CopyOfLog, row: dict[str, Any], why: list[str], expected: str) -> dict[str, Any]:
+    where = {"nodes": [copy.node], "copies": [copy.copy], "epoch": row["epoch"], "offset": row["offset"]}
     return where | {"why": why, "expected": expected}
 
 
@@ -248,8 +186,8 @@ SYSTEM_ENTRIES = Checker(
     name="system-entries",
     title="Entries of the system have a cause",
     question="Does each entry that no client wrote open an epoch, or follow from a create?",
-    split=_split,
-    judge=_judge,
+    split=no_parts,
+    judge=no_finding,
     combine=_combine,
     needs=frozenset({"history", "logs", "kraft-steps"}),
 )

@@ -24,9 +24,6 @@ A lock may lawfully be held all the while, so workloads in which an operation wa
 Where the machine's own measurements show that the servers or the harness did not get their processor, a silence beyond
 a stated limit is unknown, too.
 
-The history is judged in parts of consecutive rows.  A part keeps the longer silences of each function, and counts
-invocations by second.  Cost: linear in the rows; memory: a million rows at a time.
-
 *Whole majorities.*  A majority of the servers is *whole* while it runs, untouched by faults and in reach of a client.
 A fault takes nodes and directed links away, from the beginning of its order until its heal.  What is left is a graph.
 A majority is whole while all of these hold:
@@ -50,21 +47,16 @@ Faults are `checkers.record.faults.FaultRecord`s.  All times are ns since the te
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations, pairwise
 from math import lcm
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-import pyarrow as pa
-
-from checkers.base.arrays import Bools, Int64
-from checkers.base.checker import Budget, Checker, Part
+from checkers.base.checker import checker_of_run
 from checkers.base.demands import Demands
-from checkers.base.history import CREATE, Type
-from checkers.base.run_evidence import conclude, numbers
+from checkers.base.history import CREATE
+from checkers.base.run_evidence import conclude
 from checkers.base.stored_run import StoredRun, by_number
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.record.faults import FaultRecord, Link
@@ -73,8 +65,7 @@ from checkers.run_quality import processor_time
 from checkers.run_quality.faults_installed import SKIPPED
 from checkers.run_quality.minimums import joined as reach
 from checkers.run_quality.minimums import main_phase
-from checkers.sealing.codes import dictionary_codes
-from checkers.sealing.history_rows import chunks_of_groups, parts_of_history
+from checkers.sealing.tables import history_tables
 
 RETURN_S = 10.0
 """Seconds, times `holds`, until servers that can talk again do: connections back off and come back late."""
@@ -274,35 +265,33 @@ KEPT_NS = 1_000_000_000
 FUNCTION_FACTOR = 2
 
 
-@dataclass(slots=True)
-class Successes:
-    """Successes of one function, in some consecutive rows: first and last success (ns), and silences in between (from,
-    to)."""
-
-    first_ns: int = -1
-    last_ns: int = -1
-    silences: list[tuple[int, int]] = field(default_factory=list)
-
-    def follow(self, later: Successes) -> None:
-        """Add those of the next part."""
-        if later.first_ns < 0:
-            return
-        if self.last_ns >= 0 and later.first_ns - self.last_ns >= KEPT_NS:
-            self.silences.append((self.last_ns, later.first_ns))
-        self.silences += later.silences
-        self.first_ns = later.first_ns if self.first_ns < 0 else self.first_ns
-        self.last_ns = max(self.last_ns, later.last_ns)
+_GAPS = """
+WITH successes AS (
+    SELECT f, time_ns FROM events WHERE time_ns BETWEEN $main_ns[1] AND $main_ns[2]
+        AND (type = 1 OR (type = 2 AND list_contains($refusals, error)))
+), points AS (
+    SELECT f, time_ns, false AS edge FROM successes
+    UNION ALL SELECT '', time_ns, false FROM successes
+    UNION ALL SELECT f, unnest($main_ns), true FROM (SELECT f FROM events UNION SELECT '')
+)
+SELECT f, before_ns, time_ns FROM (
+    SELECT f, time_ns, lag(time_ns) OVER later AS before_ns, edge OR lag(edge) OVER later AS edge
+    FROM points WINDOW later AS (PARTITION BY f ORDER BY time_ns)
+) WHERE time_ns > before_ns AND (edge OR time_ns - before_ns >= $kept_ns) ORDER BY ALL"""
+_INVOKED = """
+SELECT f, process % $concurrency % $groups, time_ns // 1_000_000_000, count(*)
+FROM events WHERE type = 0 GROUP BY ALL"""
 
 
-@dataclass(slots=True)
-class AvailabilityFinding:
-    """of_function: name -> its successes; "" stands for any function.  invoked: (function, group, second) -> number of
-    operations that clients of this group (their thread modulo `groups`) invoked in that second.  answered: (node,
-    second) in which an operation ended ok that this node answered."""
+class Answering(NamedTuple):
+    """gaps: function -> the spans of the main phase between two successes of it, and its edges, in order; "" stands for
+    any function.  invoked: (function, group, second) -> number of operations that clients of this group (their thread
+    modulo `groups`) invoked in that second.  answered: (node, second) in which an operation ended ok that this node
+    answered."""
 
-    of_function: dict[str, Successes] = field(default_factory=dict)
-    invoked: Counter[tuple[str, int, int]] = field(default_factory=Counter)
-    answered: set[tuple[str, int]] = field(default_factory=set)
+    gaps: Mapping[str, Sequence[tuple[int, int]]]
+    invoked: Mapping[tuple[str, int, int], int]
+    answered: Sequence[tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,82 +355,29 @@ def _groups(demands: Demands) -> int:
     return lcm(max(1, len(demands.client_nodes)), len(demands.servers) if demands.each_server_serves else 1)
 
 
-def _split(run: StoredRun) -> list[Part]:
-    if _not_judged(run) or not run.history.exists():
-        return []
-    return parts_of_history(run.history, {"concurrency": run.demands.concurrency, "groups": _groups(run.demands)})
-
-
-def judge(part: Part, budget: Budget) -> AvailabilityFinding:
-    """params: concurrency, groups (see `AvailabilityFinding`), and the row groups from `first` up to `end`."""
-    params, found = part.params, AvailabilityFinding()
-    columns = ("time_ns", "process", "type", "f", "error", "node")
-    for table in chunks_of_groups(part.paths[0], columns, params["first"], params["end"]):
-        _count(found, table, params["concurrency"], params["groups"])
-    return found
-
-
-def _count(found: AvailabilityFinding, table: pa.Table, concurrency: int, groups: int) -> None:
-    process, type_ = numbers(table, "process"), numbers(table, "type")
-    time_ns = numbers(table, "time_ns")
-    functions, names = dictionary_codes(table["f"])
-    errors, texts = dictionary_codes(table["error"])
-    refused = np.isin(errors, [code for code, text in enumerate(texts) if text in REFUSALS])
-    clients = process >= 0
-    success = clients & ((type_ == Type.OK) | ((type_ == Type.FAIL) & refused))
-    _join(found, "", time_ns[success])
-    ok = clients & (type_ == Type.OK)
-    nodes, node_names = dictionary_codes(table["node"])
-    for place in np.unique(nodes[ok] + time_ns[ok] // SECOND_NS * len(node_names)).tolist():
-        found.answered.add((node_names[place % len(node_names)], place // len(node_names)))
-    for code, name in enumerate(names):
-        mine = functions == code
-        if not (mine & clients).any():
-            continue
-        _join(found, name, time_ns[success & mine])
-        invoked = clients & mine & (type_ == Type.INVOKE)
-        seconds, group = time_ns[invoked] // SECOND_NS, process[invoked] % concurrency % groups
-        places, counts = np.unique(seconds * groups + group, return_counts=True)
-        for place, count in zip(places.tolist(), counts.tolist(), strict=True):
-            found.invoked[name, place % groups, place // groups] += count
-
-
-def _join(found: AvailabilityFinding, name: str, times: Int64) -> None:
-    known = found.of_function.setdefault(name, Successes())
-    if not len(times):
-        return
-    times = np.sort(times)
-    long: Bools = np.diff(times) >= KEPT_NS
-    silences = list(zip(times[:-1][long].tolist(), times[1:][long].tolist(), strict=True))
-    known.follow(Successes(int(times[0]), int(times[-1]), silences))
-
-
-def joined(findings: Sequence[AvailabilityFinding]) -> AvailabilityFinding:
-    """Return what the whole history shows, from its parts in order."""
-    total = AvailabilityFinding()
-    for found in findings:
-        total.invoked.update(found.invoked)
-        total.answered |= found.answered
-        for name, successes in found.of_function.items():
-            total.of_function.setdefault(name, Successes()).follow(successes)
-    return total
+def _answering(run: StoredRun, main_ns: tuple[int, int]) -> Answering:
+    demands = run.demands
+    groups = {"concurrency": demands.concurrency, "groups": _groups(demands)}
+    with history_tables(run.history) as sql:
+        points = {"main_ns": list(main_ns), "refusals": sorted(REFUSALS), "kept_ns": KEPT_NS}
+        gaps: dict[str, list[tuple[int, int]]] = {}
+        for f, begin, end in sql.execute(_GAPS, points).fetchall():
+            gaps.setdefault(f, []).append((begin, end))
+        invoked = {tuple(name): count for *name, count in sql.execute(_INVOKED, groups).fetchall()}
+        answered = sql.execute("SELECT DISTINCT node, time_ns // 1_000_000_000 FROM events WHERE type = 1").fetchall()
+    return Answering(gaps, invoked, answered)
 
 
 def silences(
-    found: AvailabilityFinding,
-    looked_at: Sequence[WholeStretch],
-    changes: Sequence[FaultEdge],
-    demands: Demands,
-    main: tuple[int, int],
+    found: Answering, looked_at: Sequence[WholeStretch], changes: Sequence[FaultEdge], demands: Demands
 ) -> list[Silence]:
     """Return the silences that exceed their limits, the longest of each function, that of any function first."""
     worst: list[Silence] = []
-    for name in ("", *sorted(found.of_function.keys() - {"", CREATE})):
-        known = found.of_function.get(name, Successes())
+    for name in ("", *sorted(found.gaps.keys() - {"", CREATE})):
         usual_s = limit_s(demands) * (FUNCTION_FACTOR if name else 1)
         beyond = [
             silence
-            for gap in _gaps(known, main)
+            for gap in found.gaps.get(name, ())
             for stretch in looked_at
             if (silence := _beyond(gap, stretch, name, usual_s, changes, demands)) is not None
             and _invoked(found, silence, demands) >= INVOKED_LEAST
@@ -452,17 +388,6 @@ def silences(
         whole = worst[0]
         worst[1:] = [s for s in worst[1:] if s.end_ns <= whole.begin_ns or whole.end_ns <= s.begin_ns]
     return worst
-
-
-def _gaps(known: Successes, main: tuple[int, int]) -> list[tuple[int, int]]:
-    """The silences of the main phase, its edges included.  A success before it begins is one of the set-up."""
-    ends = [*known.silences]
-    if known.first_ns < 0:
-        ends = [main]
-    else:
-        ends += [(main[0], known.first_ns)] if known.first_ns > main[0] else []
-        ends += [(known.last_ns, main[1])] if known.last_ns < main[1] else []
-    return [(max(a, main[0]), min(b, main[1])) for a, b in ends if min(b, main[1]) > max(a, main[0])]
 
 
 def _beyond(
@@ -497,7 +422,7 @@ def _beyond(
     return None
 
 
-def _invoked(found: AvailabilityFinding, silence: Silence, demands: Demands) -> int:
+def _invoked(found: Answering, silence: Silence, demands: Demands) -> int:
     """Return the number of operations invoked early enough to end within the silence, by clients that reached the
     majority of that moment."""
     until_ns = silence.end_ns - int(demands.op_timeout_s * 1e9)
@@ -535,13 +460,13 @@ def _not_judged(run: StoredRun) -> str:
     return ""
 
 
-def _combine(run: StoredRun, findings: Sequence[AvailabilityFinding]) -> Verdict:
+def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
     if why := _not_judged(run):
         return Verdict(Validity.NOT_APPLICABLE, reason=why)
-    if not findings:
+    if not run.history.exists():
         return Verdict(Validity.UNKNOWN, reason="there is no sealed history")
     demands, outcome, (main, *_) = run.demands, run.outcome, main_phase(run)
-    found = joined(findings)
+    found = _answering(run, main)
     answered = ServerAnswers(outcome.reports or (), found.answered)
     struck = struck_by(run.faults, outcome.known_deaths, main[0], demands.recovery_limit_s, answered)
     voters = demands.voters or demands.servers
@@ -554,7 +479,7 @@ def _combine(run: StoredRun, findings: Sequence[AvailabilityFinding]) -> Verdict
     if not long:
         seconds = f"for {_seconds(whole):.1f} s in all, and never for longer than the limit of {limit:g} s"
         return Verdict(Validity.NOT_APPLICABLE, reason=f"faults left a majority of the servers whole {seconds}")
-    beyond = silences(found, long, changes_of(run.faults, struck), demands, main)
+    beyond = silences(found, long, changes_of(run.faults, struck), demands)
     witnesses, doubts, left_out = [], [], []
     for silence in beyond:
         machine = processor_time.starved(outcome, silence.begin_ns, silence.end_ns)
@@ -571,7 +496,7 @@ def _combine(run: StoredRun, findings: Sequence[AvailabilityFinding]) -> Verdict
     looked_at = {
         "seconds with a whole majority": round(_seconds(long), 1),
         "seconds of the main phase": round((main[1] - main[0]) / 1e9, 1),
-        "longest silence in seconds": round(_longest_s(found, long, main), 1),
+        "longest silence in seconds": round(_longest_s(found.gaps.get("", ()), long), 1),
         "limit in seconds": limit,
     }
     details = {"silences": [_to_json(silence) for silence in beyond], "waived": left_out}
@@ -579,17 +504,13 @@ def _combine(run: StoredRun, findings: Sequence[AvailabilityFinding]) -> Verdict
 
 
 def _witness(silence: Silence) -> Witness:
-    return Witness(
+    return Witness.of(
         UNAVAILABLE,
         silence.words(),
-        facts={
-            "nodes": silence.servers,
-            "epoch": None,
-            "offset": None,
-            "time_ns": silence.begin_ns,
-            "why": [f"{silence.words()}.", f"{silence.why()[0].upper()}{silence.why()[1:]}."],
-            "expected": f"a success within {silence.limit_s:g} s",
-        },
+        nodes=silence.servers,
+        time_ns=silence.begin_ns,
+        why=[f"{silence.words()}.", f"{silence.why()[0].upper()}{silence.why()[1:]}."],
+        expected=f"a success within {silence.limit_s:g} s",
     )
 
 
@@ -608,20 +529,16 @@ def _seconds(whole: Sequence[WholeStretch]) -> float:
     return sum(stretch.end_ns - stretch.begin_ns for stretch in whole) / 1e9
 
 
-def _longest_s(found: AvailabilityFinding, whole: Sequence[WholeStretch], main: tuple[int, int]) -> float:
+def _longest_s(gaps: Sequence[tuple[int, int]], whole: Sequence[WholeStretch]) -> float:
     """Return the longest time without any success while a majority was whole."""
-    gaps = _gaps(found.of_function.get("", Successes()), main)
     lengths = [min(end, s.end_ns) - max(begin, s.begin_ns) for begin, end in gaps for s in whole]
     return max([0, *lengths]) / 1e9
 
 
-AVAILABILITY = Checker(
-    name="availability",
-    title="Availability",
-    question="Did operations succeed while a majority of the servers ran and could talk?",
-    split=_split,
-    judge=judge,
-    combine=_combine,
-    needs=frozenset({"history", "nodes"}),
-    about_the_run=True,
+AVAILABILITY = checker_of_run(
+    "availability",
+    "Availability",
+    "Did operations succeed while a majority of the servers ran and could talk?",
+    _combine,
+    frozenset({"history", "nodes"}),
 )

@@ -10,8 +10,6 @@ Three kinds of proof are used:
 A difference makes the run *unknown*, never invalid: damaged evidence shows nothing about the system.  The other
 checkers go on with the remaining evidence.
 
-The history is read in parts, a few columns at a time, so its length does not matter.
-
 *Agreement.*  Records of different hands must agree: measurements, traces, answers of clients, deaths, copies.
 
 The manifest binds every file, so nobody else can have changed one.  These comparisons find mistakes: of the harness, of
@@ -42,33 +40,32 @@ an agent, of a client or of a system that reports something else than it did.
     way if the last entry is of the node's own epoch: in one epoch there is one leader, and a log whose last entry that
     leader wrote is a part of the leader's log.
 
-Cost: one pass over four columns of the history.  An operation whose rows lie in two row groups is not looked at.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from checkers.base.arrays import Bools, Int64
-from checkers.base.checker import Budget, Checker, Ground, Part
+from checkers.base.arrays import Int64
+from checkers.base.checker import Ground, checker_of_run
 from checkers.base.clocks import error_ns, one_clock, one_kernel
-from checkers.base.history import MalformedHistory, Type
-from checkers.base.run_evidence import CURRENT_EPOCH_EVENTS, coded, conclude, numbers, read_table, read_trace, words
+from checkers.base.history import Type
+from checkers.base.run_evidence import coded, conclude, numbers, read_table, read_trace, words
 from checkers.base.stored_run import StoredRun, before_heal, node_files
 from checkers.base.verdict import DOUBTED, Verdict
 from checkers.kernels.raft import APPEND, FLUSH, OTHER, START, TRUNCATE
 from checkers.raft.reading import DisksByRow, disks_by_row
+from checkers.raft.rules import CURRENT_EPOCH_EVENTS
 from checkers.record.faults import FaultRecord
 from checkers.record.files import BrokenFile
 from checkers.record.held_windows import HeldWindow, cut_links, silent_processes
@@ -76,9 +73,9 @@ from checkers.record.journal import FINAL_READS, FORMAT, JOURNAL, MAIN, PHASES, 
 from checkers.record.outcome import Death, RunOutcome
 from checkers.record.reading import TEST
 from checkers.run_quality.faults_installed import INSTALLED, achieved
-from checkers.sealing.codes import dictionary_codes
-from checkers.sealing.history_rows import parts_of_history, read_rows
+from checkers.sealing.history_rows import chunks_of_groups, read_rows
 from checkers.sealing.manifest import SEALED, STREAM, broken_bonds
+from checkers.sealing.tables import history_tables
 
 SHOWN = 8
 """Differences of one kind that are named; the rest are counted."""
@@ -92,63 +89,38 @@ HISTORY_ITSELF = "the history"
 """It differs from the manifest, so what its rows show need not have happened."""
 
 _COPY_OF = re.compile(r"copy \d+ of (\S+) cannot be right")
-_COLUMNS = ["time_ns", "type", "f", "node"]
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryFinding:
-    """The findings on some rows of the history.  step_ns: the greatest number of ns that divides all their times.
+    """What the rows of the history show.  step_ns: the greatest number of ns that divides all their times.
 
-    counts: rows by function and type.  first_ns, last_ns: time of the first and the last row.  backwards: number of the
-    first row that is earlier than the row before it, -1 if there is none.  answered: the nodes that answered clients.
+    ok: rows of operations that were ok, by function.  backwards: number of the first row that is earlier than the row
+    before it, -1 if there is none.  answered: the nodes that answered clients.
     """
 
     rows: int
-    counts: Mapping[tuple[str, int], int]
-    first_ns: int
-    last_ns: int
+    ok: Mapping[str, int]
     backwards: int
     answered: frozenset[str]
     step_ns: int
 
 
-def split(run: StoredRun) -> list[Part]:
-    """One part for each run of consecutive row groups.  Raises MalformedHistory if the history is not sealed."""
-    if not run.history.exists():
-        raise MalformedHistory(f"{run.root}: the history is not sealed, there is no {run.history.name}")
-    return parts_of_history(run.history, {})
+def _found(run: StoredRun) -> HistoryFinding:
+    with history_tables(run.history) as sql:
+        ok = dict(sql.execute("SELECT f, count(*) FROM events WHERE type = 1 GROUP BY f").fetchall())
+        answered = sql.execute("SELECT DISTINCT node FROM events WHERE type = 1").fetchall()
+    rows, backwards, last_ns, step_ns = 0, -1, -1, 0
+    for table in chunks_of_groups(run.history, ("time_ns",)):
+        time_ns = numbers(table, "time_ns")
+        falls = np.flatnonzero(np.diff(time_ns, prepend=last_ns) < 0)
+        backwards = rows + int(falls[0]) if backwards < 0 and len(falls) else backwards
+        rows, last_ns, step_ns = rows + len(table), int(time_ns[-1]), int(np.gcd.reduce(time_ns, initial=step_ns))
+    return HistoryFinding(rows, ok, backwards, frozenset(node for (node,) in answered), step_ns)
 
 
-def judge(part: Part, budget: Budget) -> HistoryFinding:
-    counts: Counter[tuple[str, int]] = Counter()
-    times: list[tuple[int, int]] = []
-    answered: set[str] = set()
-    at, backwards, step_ns = part.params["row"], -1, 0
-    with pq.ParquetFile(part.paths[0]) as file:
-        for group in range(part.params["first"], part.params["end"]):
-            table = file.read_row_group(group, _COLUMNS, use_threads=False)
-            if not len(table):
-                continue
-            functions, names = dictionary_codes(table["f"])
-            types = numbers(table, "type")
-            code = functions.astype(np.int64) * 256 + types
-            for value, count in zip(*np.unique(code, return_counts=True), strict=True):
-                counts[names[int(value) // 256], int(value) % 256] += int(count)
-            time_ns = numbers(table, "time_ns")
-            step_ns = int(np.gcd.reduce(time_ns, initial=step_ns))
-            falls = np.flatnonzero(np.diff(time_ns) < 0)
-            if backwards < 0 and (len(falls) or (times and time_ns[0] < times[-1][1])):
-                backwards = at + (int(falls[0]) + 1 if len(falls) else 0)
-            times.append((int(time_ns[0]), int(time_ns[-1])))
-            nodes, node_names = dictionary_codes(table["node"])
-            answered |= {node_names[int(code)] for code in np.unique(nodes[types == int(Type.OK)])}
-            at += len(table)
-    first, last = (times[0][0], times[-1][1]) if times else (0, 0)
-    return HistoryFinding(at - part.params["row"], counts, first, last, backwards, frozenset(answered), step_ns)
-
-
-def combine(run: StoredRun, findings: Sequence[HistoryFinding]) -> Verdict:
-    kept = _joined(findings)
+def combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
+    kept = _found(run)
     try:
         looked_at = {"rows": kept.rows, "journal entries": len(run.record.journal)}
         if run.record.journal and run.record.outcome is None:
@@ -176,21 +148,6 @@ def combine(run: StoredRun, findings: Sequence[HistoryFinding]) -> Verdict:
         except (LookupError, ArithmeticError, TypeError, ValueError, AttributeError) as problem:
             questions.append(f"{compare.name} cannot be compared ({type(problem).__name__}: {problem})")
     return conclude((), looked_at, list(dict.fromkeys(questions)), {DOUBTED: doubted} if doubted else None)
-
-
-def _joined(findings: Sequence[HistoryFinding]) -> HistoryFinding:
-    counts: Counter[tuple[str, int]] = Counter()
-    total, last_ns, backwards = 0, -1, -1
-    for finding in findings:
-        counts.update(finding.counts)
-        if backwards < 0:
-            fell = finding.rows > 0 and finding.first_ns < last_ns
-            backwards = total if fell else finding.backwards
-        total += finding.rows
-        last_ns = finding.last_ns if finding.rows else last_ns
-    answered = frozenset().union(*(finding.answered for finding in findings))
-    step_ns = math.gcd(*(finding.step_ns for finding in findings))
-    return HistoryFinding(total, counts, 0, last_ns, backwards, answered, step_ns)
 
 
 def _journal(run: StoredRun, kept: HistoryFinding) -> list[str]:
@@ -290,9 +247,9 @@ def _set_up(run: StoredRun, kept: HistoryFinding) -> list[str]:
     """Check that set-up created the objects: every request that it had to make was ok."""
     wanted = Counter(run.demands.set_up)
     return [
-        f"set-up shows {kept.counts.get((f, int(Type.OK)), 0)} ok {f}, and {times} are needed"
+        f"set-up shows {kept.ok.get(f, 0)} ok {f}, and {times} are needed"
         for f, times in sorted(wanted.items())
-        if kept.counts.get((f, int(Type.OK)), 0) < times
+        if kept.ok.get(f, 0) < times
     ]
 
 
@@ -344,46 +301,51 @@ def _few(clauses: Sequence[str]) -> list[str]:
     return [*clauses[:SHOWN], f"and {more} more of this kind"] if more > 0 else list(clauses)
 
 
-_COLUMNS_OF_ANSWERS = ["time_ns", "process", "type", "node"]
 DEAD = "dead"
 _LATE_NS = 5_000_000_000
 """An end may be noticed so long after the heal of the fault that ordered it, or be noted so long before its order."""
 _IN_FLIGHT = 1
 """Maximum number of rows that a stopped node has stamped and not yet written."""
 
+_ANSWERS = """
+SELECT number, count(*), arg_min(process, invoked_ns), min(invoked_ns) FROM operations JOIN watches
+ON operations.node = server AND type = 1 AND invoked_ns > from_ns AND ended_ns < to_ns
+    AND (client < 0 OR process % $concurrency % $clients = client)
+GROUP BY number ORDER BY number"""
+"""Threads are dealt over the client nodes in turn."""
 
-@dataclass(slots=True)
-class _Watch:
+
+class _Watch(NamedTuple):
     """One stretch in which a server could not answer the clients of a node.
 
-    fault: number of its card.  client: the node of those clients, "" for all clients.
-    count, process, invoked_ns: how many operations were answered nevertheless, and the first of them.
-    """
+    fault: number of its card.  client: the node of those clients, "" for all clients."""
 
     fault: int
     held: HeldWindow
     server: str
     client: str
-    count: int = 0
-    process: int = -1
-    invoked_ns: int = -1
 
 
 def answers_while_held(run: StoredRun) -> list[str]:
     """One sentence for each fault and server, or link, for which the history has such answers."""
+    demands = run.demands
     watches = [watch for record in run.faults for watch in _watches(run, record)]
-    if not run.demands.nodes or not run.demands.concurrency or not watches:
+    if not demands.nodes or not demands.concurrency or not watches:
         return []
-    with pq.ParquetFile(run.history) as file:
-        for group in range(file.num_row_groups):
-            rows = file.read_row_group(group, _COLUMNS_OF_ANSWERS, use_threads=False)
-            time_ns = numbers(rows, "time_ns")
-            for watch in watches:
-                first = int(np.searchsorted(time_ns, watch.held.from_ns, side="right"))
-                end = int(np.searchsorted(time_ns, watch.held.to_ns, side="left"))
-                if end > first:
-                    _look(run, rows.slice(first, end - first), watch)
-    return [_words(watch) for watch in watches if watch.count]
+    rows = [
+        {
+            "number": number,
+            "server": watch.server,
+            "client": demands.client_nodes.index(watch.client) if watch.client else -1,
+            "from_ns": watch.held.from_ns,
+            "to_ns": watch.held.to_ns,
+        }
+        for number, watch in enumerate(watches)
+    ]
+    threads = {"concurrency": demands.concurrency, "clients": max(1, len(demands.client_nodes))}
+    with history_tables(run.history) as sql:
+        sql.register("watches", pa.Table.from_pylist(rows))
+        return [_words(watches[number], *found) for number, *found in sql.execute(_ANSWERS, threads).fetchall()]
 
 
 def _watches(run: StoredRun, record: FaultRecord) -> Iterator[_Watch]:
@@ -398,81 +360,49 @@ def _watches(run: StoredRun, record: FaultRecord) -> Iterator[_Watch]:
                 yield _Watch(number, held, server, client)
 
 
-def _look(run: StoredRun, rows: pa.Table, watch: _Watch) -> None:
-    """Count the operations whose rows all lie among these."""
-    places = np.argsort(numbers(rows, "process"), kind="stable")
-    rows = rows.take(pa.array(places))
-    process, type_, time_ns = (numbers(rows, name) for name in ("process", "type", "time_ns"))
-    of_server = pc.fill_null(pc.equal(pc.cast(rows["node"], pa.string()), watch.server), False)
-    wrong: Bools = np.asarray(of_server.to_numpy(), np.bool_)[1:] & (process[1:] >= 0)
-    wrong &= (process[1:] == process[:-1]) & (type_[:-1] == int(Type.INVOKE)) & (type_[1:] == int(Type.OK))
-    if watch.client:  # threads are dealt over the client nodes in turn
-        clients = run.demands.client_nodes
-        wrong &= (process[1:] % run.demands.concurrency) % len(clients) == clients.index(watch.client)
-    found = np.flatnonzero(wrong)
-    if len(found) and not watch.count:
-        first = found[np.argmin(time_ns[found])]
-        watch.process, watch.invoked_ns = int(process[first]), int(time_ns[first])
-    watch.count += len(found)
-
-
-def _words(watch: _Watch) -> str:
+def _words(watch: _Watch, count: int, process: int, invoked_ns: int) -> str:
     held, server = watch.held, watch.server
     between = f"from {held.from_ns / 1e9:.3f} to {held.to_ns / 1e9:.3f} s"
     if watch.client:
         measured = f"the link {'>'.join(held.subject)} as cut {between}"
     else:
         measured = f"{server} as {held.what} {between}"
-    answers = f"{watch.count} operation{'s' if watch.count > 1 else ''}"
+    answers = f"{count} operation{'s' if count > 1 else ''}"
     return (
         f"fault {watch.fault} measured {measured}, but {server} answered {answers} of "
-        f"{watch.client or 'clients'} meanwhile (the first of process {watch.process}, invoked at "
-        f"{watch.invoked_ns / 1e9:.3f} s): the client asks another server than it states, its library repeats requests "
-        f"by itself, or it swallows errors"
+        f"{watch.client or 'clients'} meanwhile (the first of process {process}, invoked at {invoked_ns / 1e9:.3f} s): "
+        f"the client asks another server than it states, its library repeats requests by itself, or it swallows errors"
     )
 
 
 def rows_while_held(run: StoredRun) -> list[str]:
-    """One sentence for each fault and node whose trace has a row while the node was measured dead or stopped.
-
-    Reads the times of the traces, a row group at a time.
-    """
+    """One sentence for each fault and node whose trace has a row while the node was measured dead or stopped."""
     if not run.demands.traces or not one_clock(run.header):
         return []
-    traces = node_files(run.trace)
-    clauses = []
+    traces, clauses = node_files(run.trace), []
     for record in run.faults:
         for state, node, first_ns, last_ns in silent_processes(record):
-            row_ns = _row_between(traces[node], first_ns, last_ns) if node in traces else None
-            if row_ns is not None:
+            if node not in traces:
+                continue
+            within = (pc.field("time_ns") > first_ns) & (pc.field("time_ns") < last_ns)
+            times = pq.read_table(traces[node], columns=["time_ns"], filters=within, partitioning=None)["time_ns"]
+            if len(times):
                 held = f"{node} as {state} from {first_ns / 1e9:.3f} to {last_ns / 1e9:.3f} s"
                 words = f"fault {record.card.number} measured {held}"
-                clauses.append(f"{words}, but its trace has a row at {row_ns / 1e9:.3f} s")
+                clauses.append(f"{words}, but its trace has a row at {times[0].as_py() / 1e9:.3f} s")
     return clauses
-
-
-def _row_between(trace: str, first_ns: int, last_ns: int) -> int | None:
-    """The time of the first row of a trace strictly between two times; None if there is none."""
-    with pq.ParquetFile(trace) as file:
-        for group in range(file.num_row_groups):
-            time_ns = numbers(file.read_row_group(group, ["time_ns"], use_threads=False), "time_ns")
-            within = np.flatnonzero((time_ns > first_ns) & (time_ns < last_ns))
-            if len(within):
-                return int(time_ns[within[0]])
-    return None
 
 
 def times_fall(run: StoredRun) -> list[str]:
     """One sentence for each node whose trace has a row that is earlier than the row before it."""
     clauses = []
     for node, path in node_files(run.trace).items() if run.demands.traces else ():
-        rows = read_table(path, ("seq", "incarnation", "time_ns"))
+        rows = read_table(path, ("seq", "incarnation", "time_ns")).sort_by("seq")
         seq, life, time_ns = (numbers(rows, name) for name in ("seq", "incarnation", "time_ns"))
-        order = np.argsort(seq, kind="stable")
-        falls = np.flatnonzero((np.diff(time_ns[order]) < 0) & (np.diff(life[order]) == 0))
+        falls = np.flatnonzero((np.diff(time_ns) < 0) & (np.diff(life) == 0)) + 1
         if len(falls):
-            row = int(order[falls[0] + 1])
-            clauses.append(f"the trace of {node} has a row (seq {seq[row]}) that is earlier than the row before it")
+            words = f"has a row (seq {seq[falls[0]]}) that is earlier than the row before it"
+            clauses.append(f"the trace of {node} {words}")
     return clauses
 
 
@@ -635,7 +565,8 @@ def at_another_length(run: StoredRun) -> list[str]:
     if not (run.demands.traces and run.demands.logs and one_clock(run.header)):
         return []
     taken = {(copy.copy, copy.node): copy.taken_ns for copy in run.copies_index}
-    times = {node: _rows_of(path) for node, path in node_files(run.trace).items()}
+    tables = {node: read_table(path, ("seq", "time_ns")).sort_by("seq") for node, path in node_files(run.trace).items()}
+    times = {node: (numbers(rows, "seq"), numbers(rows, "time_ns")) for node, rows in tables.items()}
     run_ns = run.record.journal[-1].time_ns
     spans = {node: (int(at_ns.min()), int(at_ns.max())) for node, (_, at_ns) in times.items() if len(at_ns)}
     if too_long := [node for node, (first, last) in spans.items() if last - first > run_ns]:
@@ -659,14 +590,6 @@ def at_another_length(run: StoredRun) -> list[str]:
     return clauses
 
 
-def _rows_of(trace: str) -> tuple[Int64, Int64]:
-    """The seq and the time of every row of a trace, in order of seq."""
-    table = pq.read_table(trace, columns=["seq", "time_ns"], partitioning=None)
-    seq, time_ns = numbers(table, "seq"), numbers(table, "time_ns")
-    order = np.argsort(seq, kind="stable")
-    return seq[order], time_ns[order]
-
-
 BONDS = EvidenceComparison("the manifest", lambda run: broken_bonds(run.root))
 
 COMPARISONS = (
@@ -688,12 +611,9 @@ COMPARISONS = (
     EvidenceComparison("the clocks of test.json", _clocks),
 )
 
-EVIDENCE = Checker(
-    name="evidence",
-    title="Is the evidence whole?",
-    question="Is everything that the run recorded still there and unchanged, and does it agree?",
-    split=split,
-    judge=judge,
-    combine=combine,
-    about_the_run=True,
+EVIDENCE = checker_of_run(
+    "evidence",
+    "Is the evidence whole?",
+    "Is everything that the run recorded still there and unchanged, and does it agree?",
+    combine,
 )

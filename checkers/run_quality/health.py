@@ -49,15 +49,12 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
+from typing import Any
 
 from checkers.base.cause_of_end import cause_of_end, is_note
-from checkers.base.checker import Budget, Checker, Part
+from checkers.base.checker import checker_of_run
 from checkers.base.clocks import error_ns
 from checkers.base.history import Type
 from checkers.base.run_evidence import conclude, gaps, read_trace
@@ -67,6 +64,7 @@ from checkers.raft.trace_row import Row
 from checkers.record.faults import FaultRecord, Proof
 from checkers.record.outcome import Death, Recovery
 from checkers.run_quality.faults_installed import INSTALLED, SKIPPED, achieved
+from checkers.sealing.tables import history_tables
 
 END_OF_TIME = 1 << 62
 LAST_LINES = 100
@@ -193,7 +191,7 @@ def unreadable(run: StoredRun, limit_s: float) -> Witness | None:
     if not failed or begin_ns < 0 or end_ns - begin_ns < limit_s * 1e9 or _excused(run):
         return None
     seconds = f"{(end_ns - begin_ns) / 1e9:.0f} s"
-    known = _acknowledged_before(run, begin_ns)
+    known = _acknowledged_before(run, run.demands.reads | run.demands.writes, begin_ns)
     if gone := {key: error for key in failed if key in known and (error := _one_error(run, key, begin_ns))}:
         key, error = next(iter(gone.items()))
         more = f" (and {len(gone) - 1} more of {len(errors)})" if len(gone) > 1 else ""
@@ -203,7 +201,11 @@ def unreadable(run: StoredRun, limit_s: float) -> Witness | None:
             [f"Operations on {key} had been acknowledged before, and every fault was healed."],
         )
     by_exception = all(": " in error and not error.startswith(_OF_THE_HARNESS) for error in errors.values())
-    if not by_exception or len(failed) < len(errors) or not set(errors) <= _read_before(run, begin_ns):
+    if (
+        not by_exception
+        or len(failed) < len(errors)
+        or not set(errors) <= _acknowledged_before(run, run.demands.reads, begin_ns)
+    ):
         return None
     key, error = sorted(errors.items())[0]
     return _witness(
@@ -230,39 +232,22 @@ def _excused(run: StoredRun) -> bool:
 
 def _one_error(run: StoredRun, key: str, since_ns: int) -> str:
     """Return the definite error with which every read of the object was answered; "" if there is no such error."""
-    rows = _rows(run, (pc.field("time_ns") >= since_ns) & (pc.field("key") == key) & _reads(run)).to_pylist()
-    ended = [row for row in rows if row["type"] != Type.INVOKE]
-    errors = {str(row["error"] or "") for row in ended}
-    silent = set(run.demands.servers) - {row["node"] for row in ended} if run.demands.each_server_serves else ()
-    if len(ended) < READS_LEAST or len(errors) != 1 or silent or any(row["type"] != Type.FAIL for row in ended):
+    query = "SELECT type, error, node FROM events WHERE type > 0 AND time_ns >= ? AND key = ? AND list_contains(?, f)"
+    with history_tables(run.history) as sql:
+        ended = sql.execute(query, [since_ns, key, sorted(run.demands.reads)]).fetchall()
+    errors = {error or "" for _, error, _ in ended}
+    silent = set(run.demands.servers) - {node for *_, node in ended} if run.demands.each_server_serves else ()
+    if len(ended) < READS_LEAST or len(errors) != 1 or silent or any(type_ != Type.FAIL for type_, *_ in ended):
         return ""
     (error,) = errors
-    return "" if error.startswith(_OF_THE_HARNESS) or _NOT_ANSWERED.search(error) else error
+    return "" if error.startswith(_OF_THE_HARNESS) or _NOT_ANSWERED.search(error) else str(error)
 
 
-def _acknowledged_before(run: StoredRun, before_ns: int) -> set[str]:
-    """Return the keys with an ok read or write that ended before this time."""
-    asked = pc.field("f").isin(sorted(run.demands.reads | run.demands.writes))
-    return _keys(run, asked & (pc.field("type") == int(Type.OK)) & (pc.field("time_ns") < before_ns))
-
-
-def _read_before(run: StoredRun, before_ns: int) -> set[str]:
-    """Return the keys with an ok read that ended before this time."""
-    return _keys(run, _reads(run) & (pc.field("type") == int(Type.OK)) & (pc.field("time_ns") < before_ns))
-
-
-def _reads(run: StoredRun) -> pc.Expression:
-    return pc.field("f").isin(sorted(run.demands.reads))
-
-
-def _keys(run: StoredRun, chosen: pc.Expression) -> set[str]:
-    return {str(key) for key in pc.unique(_rows(run, chosen)["key"]).to_pylist()}
-
-
-def _rows(run: StoredRun, chosen: pc.Expression) -> pa.Table:
-    columns = ["type", "key", "error", "node"]
-    chosen &= pc.field("process") >= 0
-    return pq.read_table(run.history, columns=columns, filters=chosen, partitioning=None)
+def _acknowledged_before(run: StoredRun, functions: Collection[str], before_ns: int) -> set[str]:
+    """Return the keys with an ok operation of these functions that ended before this time."""
+    query = "SELECT DISTINCT key FROM events WHERE type = 1 AND time_ns < ? AND list_contains(?, f)"
+    with history_tables(run.history) as sql:
+        return {str(key) for (key,) in sql.execute(query, [before_ns, sorted(functions)]).fetchall()}
 
 
 _REASONS_MAX = 3
@@ -278,20 +263,13 @@ LATE_S = 5.0
 """Seconds after the limit in which the harness may still note a recovery that was in time."""
 
 
-def _split_traces(run: StoredRun) -> list[Part]:
-    return [Part((path,), {"node": node}) for node, path in node_files(run.trace).items()]
-
-
-def _judge_fatal(part: Part, budget: Budget) -> list[Row]:
-    """The rows in which the node reported that it refuses to go on."""
-    return [{"table": "trace", **row} for row in read_trace(part.paths[0], ("fatal",)).to_pylist()]
-
-
-def _combine_deaths(run: StoredRun, findings: Sequence[list[Row]]) -> Verdict:
+def _combine_deaths(run: StoredRun, _: Sequence[Any]) -> Verdict:
     if not run.demands.nodes:
         return Verdict(Validity.NOT_APPLICABLE, reason="the system under test has no nodes")
     excuse = _excuse(run)
-    fatal = [row for rows in findings for row in rows if not excuse.may_cover(row["node"], row["time_ns"])]
+    traces = [read_trace(path, ("fatal",)).to_pylist() for path in node_files(run.trace).values()]
+    refusals: list[Row] = [{"table": "trace", **row} for rows in traces for row in rows]
+    fatal = [row for row in refusals if not excuse.may_cover(row["node"], row["time_ns"])]
     unordered = _unordered(run)
     found = excuse.sort(unordered, _ordered(run))
     deaths = [death for death in found.unexcused if not may_be_out_of_memory(death)]
@@ -311,7 +289,7 @@ def _combine_deaths(run: StoredRun, findings: Sequence[list[Row]]) -> Verdict:
         witnesses = []
     unknown += [_not_known(death) for death in found.not_known]
     unknown += [_out_of_memory_in_words(node) for node in sorted(starved, key=by_number)]
-    doubtful = {r["node"] for rows in findings for r in rows if not excuse.covers(r["node"], r["time_ns"])}
+    doubtful = {r["node"] for r in refusals if not excuse.covers(r["node"], r["time_ns"])}
     doubtful -= {r["node"] for r in fatal} | {death.node for death in found.not_known}
     unknown += [f"{node} refused to go on under a fault that is not proven" for node in sorted(doubtful, key=by_number)]
     if run.demands.traces:
@@ -361,20 +339,18 @@ def _died(node: str, deaths: Sequence[Death], fatal: Sequence[Row]) -> Witness:
     if excerpt and not any(each in excerpt for each in found):
         why.append(f"Its log: {excerpt}")
     times = [death.time_ns for death in deaths if death.time_ns >= 0] + [r["time_ns"] for r in fatal]
-    return Witness(
-        kind="node died" if ended else "node complained",
-        summary=f"{node} {'died unexpectedly' if ended else 'complained in its log'}: {reason}{_last_line(deaths)}",
-        rows=tuple(fatal),
-        facts={
-            "nodes": [node],
-            "epoch": fatal[0]["epoch"] if fatal else None,
-            "offset": fatal[0]["offset"] if fatal else None,
-            "why": why,
-            "expected": "a process that runs until it is ordered to stop" if ended else "a log without complaints",
-            "time_ns": min(times, default=-1),
-            "status": next((death.status for death in deaths if death.status), None),
-            "excerpt": excerpt,
-        },
+    return Witness.of(
+        "node died" if ended else "node complained",
+        f"{node} {'died unexpectedly' if ended else 'complained in its log'}: {reason}{_last_line(deaths)}",
+        fatal,
+        nodes=[node],
+        epoch=fatal[0]["epoch"] if fatal else None,
+        offset=fatal[0]["offset"] if fatal else None,
+        why=why,
+        expected="a process that runs until it is ordered to stop" if ended else "a log without complaints",
+        time_ns=min(times, default=-1),
+        status=next((death.status for death in deaths if death.status), None),
+        excerpt=excerpt,
     )
 
 
@@ -388,12 +364,6 @@ def _last_line(deaths: Sequence[Death]) -> str:
         return f"; it printed: {' '.join(cause)[:_LAST_LINE_CHARACTERS]}"
     line = next((line for line in reversed(lines) if not is_note(line)), "")
     return f"; its output ends: {line[-_LAST_LINE_CHARACTERS:]}" if line else ""
-
-
-def _split_recovery(run: StoredRun) -> list[Part]:
-    """The history is needed only if nothing else shows that some servers, or the system, came back."""
-    wanted = _without_evidence(run) + ([ANY_SERVER] if _must_answer(run) else [])
-    return [_part_for(run, wanted)] if wanted else []
 
 
 def limit_s(run: StoredRun) -> float:
@@ -435,10 +405,6 @@ def _must_answer(run: StoredRun) -> bool:
     return recovered and injected and bool(run.demands.concurrency) and not run.demands.final_reads
 
 
-def _judge_answers(part: Part, budget: Budget) -> frozenset[str]:
-    return _answered(part)
-
-
 def _without_evidence(run: StoredRun) -> list[str]:
     """The live servers of which recovery saw only that the process runs.  Older runs do not record this."""
     recovery = run.outcome.recovery
@@ -457,7 +423,7 @@ def _evidence(run: StoredRun, answering: Collection[str]) -> dict[str, str]:
     return {"evidence": "; ".join(f"{words}: {', '.join(nodes)}" for words, nodes in at.items())} if at else {}
 
 
-def _combine_recovery(run: StoredRun, findings: Sequence[frozenset[str]]) -> Verdict:
+def _combine_recovery(run: StoredRun, _: Sequence[Any]) -> Verdict:
     if not run.demands.nodes:
         return Verdict(Validity.NOT_APPLICABLE, reason="the system under test has no nodes that could recover")
     recovery = run.outcome.recovery
@@ -468,7 +434,7 @@ def _combine_recovery(run: StoredRun, findings: Sequence[frozenset[str]]) -> Ver
     if recovery is None or recovery.recovered is None:
         why = run.outcome.set_up_failure or "the run ended before recovery was over"
         return Verdict(Validity.UNKNOWN, reason=f"recovery was not watched: {why}")
-    answering = frozenset[str]().union(*findings)
+    answering = _answered(run, _without_evidence(run) + ([ANY_SERVER] if _must_answer(run) else []))
     looked_at = {
         "nodes": len(run.servers),
         "seconds": -1 if recovery.seconds is None else recovery.seconds,
@@ -551,44 +517,34 @@ def _not_recovered(run: StoredRun, recovery: Recovery, ended: Sequence[str]) -> 
     """ended: servers that ended by themselves after they had been started again."""
     waiting_for = recovery.waiting_for or "the system to catch up"
     seconds, limit_s = recovery.seconds, recovery.limit_s
-    return Witness(
-        kind="not recovered",
-        summary=f"{seconds} s after every fault was healed the system had not recovered; waited for: {waiting_for}",
-        facts={
-            "nodes": run.servers,
-            "epoch": None,
-            "offset": None,
-            "why": [
-                f"Every link was proven open, and {', '.join(ended)} ended after a start that the harness had ordered."
-                if ended
-                else "Every link was proven open and every process running.",
-                f"{seconds} s later the harness still waited for: {waiting_for}",
-            ],
-            "expected": f"a leader, and every live node caught up, within {limit_s} s",
-        },
+    return Witness.of(
+        "not recovered",
+        f"{seconds} s after every fault was healed the system had not recovered; waited for: {waiting_for}",
+        nodes=run.servers,
+        why=[
+            f"Every link was proven open, and {', '.join(ended)} ended after a start that the harness had ordered."
+            if ended
+            else "Every link was proven open and every process running.",
+            f"{seconds} s later the harness still waited for: {waiting_for}",
+        ],
+        expected=f"a leader, and every live node caught up, within {limit_s} s",
     )
 
 
-NODES_STAY_UP = Checker(
-    name="nodes-stay-up",
-    title="Nodes stay up",
-    question="Did every process run until the harness stopped it?",
-    split=_split_traces,
-    judge=_judge_fatal,
-    combine=_combine_deaths,
-    needs=frozenset({"history", "nodes"}),
-    about_the_run=True,
+NODES_STAY_UP = checker_of_run(
+    "nodes-stay-up",
+    "Nodes stay up",
+    "Did every process run until the harness stopped it?",
+    _combine_deaths,
+    frozenset({"history", "nodes"}),
 )
 
-RECOVERY = Checker(
-    name="recovery",
-    title="Recovery",
-    question="Did the system recover in time once every fault was healed?",
-    split=_split_recovery,
-    judge=_judge_answers,
-    combine=_combine_recovery,
-    needs=frozenset({"history", "nodes"}),
-    about_the_run=True,
+RECOVERY = checker_of_run(
+    "recovery",
+    "Recovery",
+    "Did the system recover in time once every fault was healed?",
+    _combine_recovery,
+    frozenset({"history", "nodes"}),
 )
 
 
@@ -615,7 +571,6 @@ def _out_of_memory_in_words(node: str) -> str:
 
 # Through which servers clients got an answer after the last heal, from the history.  Such an answer shows that a server
 # came back, where the system itself cannot say so.  An answer of any server shows that the system serves again.
-# Cost: row groups are read from the end of the history, and no further than to the last heal.
 
 
 NEVER = 1 << 62
@@ -623,30 +578,17 @@ ANY_SERVER = "any server"
 """Stands for the first answer of whichever server."""
 
 
-def _part_for(run: StoredRun, nodes: Sequence[str]) -> Part:
-    """The part that looks for answers of these servers, each after the last heal and after its own last death.
+def _answered(run: StoredRun, nodes: Sequence[str]) -> set[str]:
+    """Return which of these servers gave a client an ok answer after the last heal and after their own last death.
 
-    nodes: ANY_SERVER may be one of them."""
+    nodes: ANY_SERVER may be one of them.  The history is read only if there are any."""
+    if not nodes:
+        return set()
+    with history_tables(run.history) as sql:
+        latest = dict(sql.execute("SELECT node, max(time_ns) FROM events WHERE type = 1 GROUP BY node").fetchall())
+    latest[ANY_SERVER] = max(latest.values(), default=-1)
     healed_ns = _last_heal_ns(run)
-    return Part((str(run.history),), {"since_ns": {node: max(healed_ns, _last_end_ns(run, node)) for node in nodes}})
-
-
-def _answered(part: Part) -> frozenset[str]:
-    """The servers of this part that gave an ok answer to a client, and ANY_SERVER.  part: from `_part_for`."""
-    since_ns: Mapping[str, int] = part.params["since_ns"]
-    found: set[str] = set()
-    with pq.ParquetFile(part.paths[0]) as file:
-        for group in reversed(range(file.num_row_groups)):
-            rows = file.read_row_group(group, ["time_ns", "process", "type", "node"], use_threads=False)
-            ok = pc.and_(pc.equal(rows["type"], int(Type.OK)), pc.greater_equal(rows["process"], 0))
-            latest = rows.filter(ok).group_by("node").aggregate([("time_ns", "max")]).to_pylist()
-            found |= {row["node"] for row in latest if row["time_ns_max"] >= since_ns.get(row["node"], NEVER)}
-            if any(row["time_ns_max"] >= since_ns.get(ANY_SERVER, NEVER) for row in latest):
-                found.add(ANY_SERVER)
-            earliest_ns = pc.min(rows["time_ns"]).as_py()
-            if found >= since_ns.keys() or (earliest_ns is not None and earliest_ns < min(since_ns.values())):
-                break
-    return frozenset(found)
+    return {node for node in nodes if latest.get(node, -1) >= max(healed_ns, _last_end_ns(run, node))}
 
 
 def _last_heal_ns(run: StoredRun) -> int:

@@ -25,12 +25,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers.base.arrays import Bools, Int32, Int64
-from checkers.base.checker import Budget, Checker, Part
+from checkers.base.checker import checker_of_run
 from checkers.base.clocks import one_clock
-from checkers.base.run_evidence import conclude, numbers, read_trace
+from checkers.base.run_evidence import conclude, read_trace
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.record.faults import FaultRecord
@@ -107,43 +107,17 @@ def _in_force(fault: FaultRecord) -> tuple[int, int]:
     return fault.began_ns, fault.heal_ordered_ns if fault.heal_ordered_ns >= 0 else int(np.iinfo(np.int64).max)
 
 
-Roles = dict[str, tuple[Int64, Int64]]
-"""By node: times in ns at which its role changed, and the epoch that it led from then on (_NONE if it led none)."""
-
-
-def roles_of(traces: Iterable[str]) -> Roles:
-    """The terms of leaders in these traces; empty if there are none."""
-    roles = {}
-    for path in traces:
-        row = read_trace(path, ("role", "start"), ("node", "epoch", "time_ns", "role"))
-        if len(row):
-            leads = pc.fill_null(pc.equal(row["role"], "leader"), False).to_numpy()
-            epochs = np.where(leads, numbers(row, "epoch"), _NONE)
-            roles[str(row["node"][0].as_py())] = (numbers(row, "time_ns"), epochs)
-    return roles
-
-
-def answered_by_deposed(roles: Roles, times: Int64, nodes: tuple[Int32, Sequence[str]], is_ok: Bools) -> Bools:
-    """Marks ok completions by a deposed leader.  It still led by its own trace, and another node led a higher epoch.
-
-    times (ns), nodes, is_ok: columns of some rows of a history; nodes: (codes, the names for which they stand).
-    """
-    highest = np.full(len(times), _NONE, np.int64)
-    for changed, epochs in roles.values():
-        highest = np.maximum(highest, _at(times, changed, np.maximum.accumulate(epochs)))
-    codes, names = nodes
-    deposed = np.zeros(len(times), np.bool_)
-    for node, (changed, epochs) in roles.items():
-        if node in names:
-            own = _at(times, changed, epochs)
-            deposed |= is_ok & (codes == list(names).index(node)) & (own != _NONE) & (own < highest)
-    return deposed
-
-
-def _at(times: Int64, changed: Int64, values: Int64) -> Int64:
-    """The value in force at each time; _NONE before the first."""
-    place = np.searchsorted(changed, times, side="right") - 1
-    return np.where(place >= 0, values[np.maximum(place, 0)], _NONE)
+def terms_of_leaders(run: StoredRun) -> pa.Table | None:
+    """Return when roles changed, by traces: node, time_ns, and the epoch that it led from then on (_NONE if it led
+    none); None without traces."""
+    columns = ("node", "epoch", "time_ns", "role")
+    tables = [read_trace(path, ("role", "start"), columns) for path in node_files(run.trace).values()]
+    if not any(map(len, tables)):
+        return None
+    rows = pa.concat_tables(tables).unify_dictionaries()
+    leads = pc.fill_null(pc.equal(rows["role"], "leader"), False)
+    epochs = pc.if_else(leads, rows["epoch"], _NONE)
+    return pa.table({"node": rows["node"], "time_ns": rows["time_ns"], "epoch": epochs})
 
 
 TWO_LEADERS = "two leaders of one epoch"
@@ -236,32 +210,26 @@ def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
 
 
 def _two(one: Report, other: Report) -> Witness:
-    return Witness(
+    return Witness.of(
         TWO_LEADERS,
         f"{one.node} and {other.node} both reported that they lead epoch {one.epoch}",
-        facts={
-            "nodes": [one.node, other.node],
-            "epoch": one.epoch,
-            "offset": None,
-            "reports": [asdict(one), asdict(other)],
-            "why": [_words(one), _words(other)],
-            "expected": "one leader of an epoch; if its number does not count elections, state `elections = False`",
-        },
+        nodes=[one.node, other.node],
+        epoch=one.epoch,
+        reports=[asdict(one), asdict(other)],
+        why=[_words(one), _words(other)],
+        expected="one leader of an epoch; if its number does not count elections, state `elections = False`",
     )
 
 
 def _back(before: Report, after: Report) -> Witness:
-    return Witness(
+    return Witness.of(
         EPOCH_WENT_BACK,
         f"{after.node} reported epoch {before.epoch}, and then epoch {after.epoch}",
-        facts={
-            "nodes": [after.node],
-            "epoch": after.epoch,
-            "offset": None,
-            "reports": [asdict(before), asdict(after)],
-            "why": [_words(before), _words(after)],
-            "expected": f"epoch {before.epoch} or a later one",
-        },
+        nodes=[after.node],
+        epoch=after.epoch,
+        reports=[asdict(before), asdict(after)],
+        why=[_words(before), _words(after)],
+        expected=f"epoch {before.epoch} or a later one",
     )
 
 
@@ -285,21 +253,11 @@ def _never_changed(run: StoredRun, reports: Sequence[Report]) -> list[str]:
     return [f"no status changed in the whole run, although {faults} took the leader from its majority"]
 
 
-def _split(run: StoredRun) -> list[Part]:
-    """Reports stand in the journal, which `combine` reads; no part of the history is needed."""
-    return []
-
-
-def _judge(part: Part, budget: Budget) -> None:
-    """Never called: there are no parts."""
-
-
-LEADERSHIP = Checker(
-    name="leadership",
-    title="Leadership",
-    question="Do the nodes report one leader of each epoch, and epochs that never go back?",
-    split=_split,
-    judge=_judge,
-    combine=_combine,
-    needs=frozenset({"history", "nodes"}),
+LEADERSHIP = checker_of_run(
+    "leadership",
+    "Leadership",
+    "Do the nodes report one leader of each epoch, and epochs that never go back?",
+    _combine,
+    frozenset({"history", "nodes"}),
+    about_the_run=False,
 )

@@ -225,15 +225,15 @@ def _may_end_the_system(fault: FaultRecord) -> bool:
 
 
 def silent(
-    of_run: Sequence[Stretch], invoked: Sequence[int], ok: Sequence[int], recovery_limit_s: float
+    of_run: Sequence[Stretch], counts: Sequence[tuple[int, int]], recovery_limit_s: float
 ) -> tuple[list[Stretch], int]:
     """Returns (the stretches that have no ok answer and should have one, how many should have one).
 
-    invoked: for each stretch, operations invoked before its `early_ns`.  ok: for each stretch, its ok answers.
+    counts: for each stretch, (operations invoked before its `early_ns`, its ok answers).
     """
     without, demanded = [], 0
     recovered: dict[int, bool] = {}
-    for stretch, invoked_here, ok_here in zip(of_run, invoked, ok, strict=True):
+    for stretch, (invoked_here, ok_here) in zip(of_run, counts, strict=True):
         late = stretch.begin_ns >= stretch.healed_ns + int(recovery_limit_s * 1e9)
         had_time = stretch.healed_ns < 0 or late or recovered.get(stretch.calm, False)
         recovered[stretch.calm] = recovered.get(stretch.calm, False) or ok_here > 0

@@ -32,21 +32,19 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from checkers.base.checker import Checker, Part
-from checkers.base.clocks import one_clock
+from checkers.base.checker import checker_of_run
 from checkers.base.demands import READS_OF_A_SERVER, Demands
 from checkers.base.results import Criterion
 from checkers.base.run_evidence import conclude
-from checkers.base.stored_run import FINAL_COPY, StoredRun, node_files
+from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict
 from checkers.record.faults import FaultRecord
 from checkers.record.outcome import RunOutcome, Stopped
 from checkers.run_quality import leadership, minimums, processor_time
 from checkers.run_quality.faults_installed import INSTALLED, SKIPPED, achieved
-from checkers.run_quality.history_figures import HistoryFigures, figures_of, joined
+from checkers.run_quality.history_figures import HistoryFigures, figures_of
 from checkers.run_quality.minimums import END_OF_TIME, calm_spans, main_phase, stretches_of, windows
 from checkers.run_quality.waivers import waived
-from checkers.sealing.history_rows import parts_of_history
 
 SHARE_OF_KEYS = 0.5
 WAITED_LEAST = 0.5
@@ -79,9 +77,9 @@ def about_operations(run: StoredRun, figures: HistoryFigures) -> list[Criterion]
         ),
         Criterion(
             "ok reads in the main phase",
-            figures.ok_main_reads,
-            minimums.ok_reads_least(run.demands, figures.main_reads),
-            f"of {figures.main_reads} that were invoked: the final reads alone show only how the run ended",
+            figures.in_main.ok_reads,
+            minimums.ok_reads_least(run.demands, figures.in_main.reads),
+            f"of {figures.in_main.reads} that were invoked: the final reads alone show only how the run ended",
         ),
         Criterion(
             "functions with an ok answer",
@@ -123,11 +121,9 @@ def about_stretches(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
     """Return whether answers came throughout the main phase.  A lock may be held all the while, so it is only shown
     there."""
     of_run, demands = stretches_of(run), run.demands
-    if len(figures.ok_by_stretch) != len(of_run):
+    if len(figures.by_stretch) != len(of_run):
         return []  # the run has no history
-    without, count = minimums.silent(
-        of_run, figures.invoked_by_stretch, figures.ok_by_stretch, demands.recovery_limit_s
-    )
+    without, count = minimums.silent(of_run, figures.by_stretch, demands.recovery_limit_s)
     if not count:
         return []
     words = f"of {count} stretches of {minimums.STRETCH_S_LEAST:g} s or more outside faults"
@@ -149,7 +145,7 @@ def about_the_rate(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
         criteria.append(Criterion("keys with enough ok writes", written, minimums.keys_least(demands), words))
     calm_s, main_s = (sum(end - begin for begin, end in spans) / 1e9 for spans in (calm_spans(run), main_phase(run)))
     if demands.rate_hz and calm_s > 0:
-        calm_hz, main_hz = figures.calm_operations / calm_s, figures.main_operations / main_s
+        calm_hz, main_hz = figures.in_calm.invoked / calm_s, figures.in_main.invoked / main_s
         words = (
             f"{calm_hz:.0f} operations per second in {calm_s:.0f} s outside faults, {main_hz:.0f} in all, "
             f"of {demands.rate_hz / demands.invoked_share:g} that were scheduled{_waits(demands)}"
@@ -175,10 +171,10 @@ def _advice(run: StoredRun, figures: HistoryFigures, calm_s: float) -> str:
     A thread that waits for a time-out invokes nothing.  If such waits explain most of what is missing, it is the system
     that did not answer, however busy the machine was.  In the seconds after a heal a system recovers, so they say
     nothing of its rate."""
-    waited_s = figures.calm_timeouts * run.demands.op_timeout_s / max(run.demands.concurrency, 1)
-    missing_s = calm_s * (1 - figures.calm_operations / calm_s / run.demands.rate_hz)
+    waited_s = figures.in_calm.timed_out * run.demands.op_timeout_s / max(run.demands.concurrency, 1)
+    missing_s = calm_s * (1 - figures.in_calm.invoked / calm_s / run.demands.rate_hz)
     if waited_s > WAITED_LEAST * missing_s > 0:
-        of = f"{figures.calm_timeouts} operations outside faults ended by their time-out"
+        of = f"{figures.in_calm.timed_out} operations outside faults ended by their time-out"
         return f"{of}, which explains most of what is missing: the system did not answer them"
     (main, *_) = main_phase(run)
     if busy := processor_time.busy_in_words(processor_time.shares_between(run.outcome, *main)):
@@ -270,7 +266,7 @@ def about_faults(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
         criteria.append(Criterion("data budget kept", 0, 1, words, False))
     if installed and all(minimums.strikes_the_only_server(fault, run.demands) for fault in installed):
         return criteria  # no operation can be ok meanwhile
-    share = figures.ok_in_faults / figures.ok if figures.ok else 0.0
+    share = figures.in_faults.ok / figures.ok if figures.ok else 0.0
     least, words = _share_least(run, installed)
     return [
         *criteria,
@@ -374,14 +370,14 @@ def _about_writes_in_faults(
     ]
     works = [i for i, (begin, _) in enumerate(spans) if minimums.lets_write(at_once[i], run.demands, ends[i] - begin)]
     seconds = sum(ends[i] - spans[i][0] for i in works) / 1e9
-    written = sum(figures.ok_writes_by_fault[i] > 0 for i in works if i < len(figures.ok_writes_by_fault))
+    written = sum(figures.by_fault[i].ok_writes > 0 for i in works if i < len(figures.by_fault))
     least = minimums.fault_writes_least(run.demands, seconds, len(works))
     if _only_brief(run, installed):
         least = 0
     long_s = minimums.LONG_NS * run.demands.holds / 1e9
     words = f"acknowledged under a fault; {_faults(len(works))} let a majority work for {long_s:g} s or longer"
     words += f", {seconds:.0f} s in all" if works else ""
-    criteria = [Criterion("ok writes in faults", figures.ok_writes_in_faults, least, words)]
+    criteria = [Criterion("ok writes in faults", figures.in_faults.ok_writes, least, words)]
     if run.demands.elections:
         share = ceil(minimums.SHARE_OF_FAULTS * len(works))
         words = f"of {_faults(len(works))} that let a majority work for {long_s:g} s or longer"
@@ -398,25 +394,8 @@ def _main_end(run: StoredRun) -> int:
     return main.end_ns if main is not None and main.end_ns >= 0 else END_OF_TIME
 
 
-def _split(run: StoredRun) -> list[Part]:
-    if not run.history.exists():
-        return []
-    final = run.outcome.phase("final reads")
-    params = {
-        "windows": windows(run.faults),
-        "final_ns": final.start_ns if final is not None else END_OF_TIME,
-        "main": main_phase(run),
-        "calm": calm_spans(run),
-        "stretches": [(s.begin_ns, s.end_ns, s.early_ns) for s in stretches_of(run)],
-        "traces": list(node_files(run.trace).values()) if one_clock(run.header) else [],
-        "reads": sorted(run.demands.reads),
-        "writes": sorted(run.demands.writes),
-    }
-    return parts_of_history(run.history, params)
-
-
-def _combine(run: StoredRun, findings: Sequence[HistoryFigures]) -> Verdict:
-    figures = joined(findings)
+def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
+    figures = figures_of(run) if run.history.exists() else HistoryFigures()
     outcome = run.outcome
     demands = run.demands
     criteria = _about_the_run(outcome)
@@ -460,14 +439,11 @@ def _about_the_run(outcome: RunOutcome) -> list[Criterion]:
     return [Criterion("ran to its end", int(ended), 1, f"the run was neither interrupted nor given up in set-up{why}")]
 
 
-VACUITY = Checker(
-    name="vacuity",
-    title="Was enough tested?",
-    question="Did enough happen, and under faults that were really there, for a verdict to mean something?",
-    split=_split,
-    judge=figures_of,
-    combine=_combine,
-    about_the_run=True,
+VACUITY = checker_of_run(
+    "vacuity",
+    "Was enough tested?",
+    "Did enough happen, and under faults that were really there, for a verdict to mean something?",
+    _combine,
 )
 
 
@@ -479,13 +455,12 @@ def about_nodes(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
     everyone = run.servers
     criteria = []
     if run.demands.logs:
-        readable = {c["node"] for c in run.copies if c["when"] == FINAL_COPY and not c["error"]}
         damaged = set(run.damaged_from) & set(everyone)
         words = f"; faults damaged the disk of {', '.join(sorted(damaged))}" if damaged else ""
         criteria.append(
             Criterion(
                 "nodes with a final log",
-                len(readable & set(node_files(run.log)) & set(everyone)),
+                len(run.final_copies.keys() & set(node_files(run.log)) & set(everyone)),
                 max(1, len(everyone) - len(damaged)),
                 f"whose data directory was copied at the end and could be read{words}",
             )

@@ -7,7 +7,7 @@ Pairs the invokes of a history with their completions on whole columns; `history
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,15 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from checkers.base.checker import Part
 from checkers.base.columns import HISTORY
 from checkers.base.history import CREATE, MISMATCH_ERRORS, Type
 
 ROWS_PER_GROUP = 1 << 17
 """Rows of a row group of `history.parquet`.  To read one group takes 10 to 20 ms."""
-
-ROWS_PER_PART = 32 * ROWS_PER_GROUP
-"""Rows of one part, if a checker reads the whole history: some hundred megabytes as arrays."""
 
 GROUPS_PER_CHUNK = 8
 """Row groups in memory at once while a function reads the history: a million rows."""
@@ -52,35 +48,14 @@ def read_rows(history: History, rows: Sequence[int], columns: Sequence[str] = HI
     return [found[int(row)] for row in rows]
 
 
-def parts_of_history(history: Path, params: Mapping[str, Any]) -> list[Part]:
-    """Split a history into parts of consecutive row groups, about ROWS_PER_PART rows each.  An empty history has none.
-
-    A part has these `params`: the given ones, "first" and "end" (row groups, the end exclusive), and "row" (number of
-    its first row).
-    """
-    metadata = pq.read_metadata(history)
-    parts: list[Part] = []
-    first, start, rows = 0, 0, 0
-    for group in range(metadata.num_row_groups):
-        rows += metadata.row_group(group).num_rows
-        if rows >= ROWS_PER_PART or group == metadata.num_row_groups - 1:
-            parts.append(Part((str(history),), {**params, "first": first, "end": group + 1, "row": start}))
-            first, start, rows = group + 1, start + rows, 0
-    return parts
-
-
-def chunks_of_groups(history: History, columns: Sequence[str], first: int = 0, end: int = -1) -> Iterator[pa.Table]:
-    """The rows of the row groups from `first` to before `end`, GROUPS_PER_CHUNK groups at a time.
-
-    end: -1 for all.  Keys are dictionary-encoded.
-    """
+def chunks_of_groups(history: History, columns: Sequence[str], first: int = 0) -> Iterator[pa.Table]:
+    """The rows of the row groups from `first` on, GROUPS_PER_CHUNK groups at a time.  Keys are dictionary-encoded."""
     if isinstance(history, pa.Table):
         yield history.select(list(columns))
         return
     with pq.ParquetFile(history, read_dictionary=["key"]) as file:
-        stop = file.num_row_groups if end < 0 else end
-        for group in range(first, stop, GROUPS_PER_CHUNK):
-            groups = list(range(group, min(stop, group + GROUPS_PER_CHUNK)))
+        for group in range(first, file.num_row_groups, GROUPS_PER_CHUNK):
+            groups = list(range(group, min(file.num_row_groups, group + GROUPS_PER_CHUNK)))
             rows = file.read_row_groups(groups, list(columns), use_threads=False)
             if len(rows):
                 yield rows

@@ -193,14 +193,6 @@ def read_key(bucket: Bucket, k: int) -> Operations:
     return ops._replace(a=a, b=b, invoked=_column(table, "invoked")[kept], completed=_column(table, "completed")[kept])
 
 
-def read_values(bucket: Bucket, first: int, end: int) -> pa.Table:
-    """kind, ret, value, invoked and completed of all operations of keys number `first` to `end` - 1, key by key.
-
-    Raises pyarrow.ArrowInvalid or OSError if the file is damaged.
-    """
-    return _read(bucket, first, end, ["kind", "ret", "value", "invoked", "completed"])
-
-
 def _ready(bucket: Bucket, first: int, end: int, table: pa.Table) -> Operations:
     offsets = np.concatenate(([0], np.cumsum(bucket.operations[first:end])))
     wrong, ops = check_and_widen(

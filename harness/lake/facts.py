@@ -11,11 +11,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from checkers.base.columns import read_history
-from checkers.base.history import CREATE, MalformedHistory, Type
+from checkers.base.columns import HISTORY, read_history
+from checkers.base.history import CREATE, MalformedHistory
 from checkers.base.json_file import number, real
 from checkers.base.results import NO_RESULTS, RESULTS, VACUITY, Results, read_results
 from checkers.base.verdict import Validity
@@ -24,7 +23,7 @@ from checkers.record.files import BrokenFile
 from checkers.record.header import Header
 from checkers.record.outcome import RunOutcome, SeenLeader
 from checkers.record.reading import TEST, RunRecord
-from checkers.sealing.history_rows import paired_rows
+from checkers.sealing.tables import dicts, history_tables
 from harness.lake import tables
 from harness.story.causes import Leadership, leadership_of
 from harness.story.findings import (
@@ -39,7 +38,6 @@ from harness.story.findings import (
 )
 
 NO_FAULT = "none"
-_OUTCOMES = {int(Type.OK): "ok", int(Type.FAIL): "fail", int(Type.INFO): "info"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ def facts_of(root: Path, path: str = "") -> RunFacts:
     if header is None:
         raise BrokenFile(f"{root} is not a run folder: it holds no {TEST}")
     results, outcome = read_results(root) or NO_RESULTS, record.outcome or RunOutcome()
-    operations = _operations(root)
+    figures, by_second = _operations(root, record.faults)
     violations = violations_by_cause(results)
     leadership = leadership_of(root) if violations else Leadership()
     found = [(each, symptom_of(each, record.faults, leadership)) for each in violations]
@@ -71,7 +69,7 @@ def facts_of(root: Path, path: str = "") -> RunFacts:
     system = _system(header)
     rows: dict[str, list[dict[str, Any]]] = {
         tables.FAULTS: [_fault(fault) for fault in record.faults],
-        tables.OPERATIONS: operations.by_second(record.faults),
+        tables.OPERATIONS: by_second,
         tables.ELECTIONS: [_election(leader, record.faults) for leader in outcome.leaders],
         tables.VIOLATIONS: [_violation(place, *each, record.faults, outcome) for place, each in enumerate(found)],
         tables.CRITERIA: _criteria(results),
@@ -89,7 +87,7 @@ def facts_of(root: Path, path: str = "") -> RunFacts:
             "revision": header.git.revision,
             "dirty": header.git.dirty,
             **_verdict(results, found),
-            **operations.figures(),
+            **figures,
             "faults": sum(fault.achieved is Achieved.INSTALLED for fault in record.faults),
             "faults_dealt": len(record.faults),
             "elections": len(outcome.leaders),
@@ -245,64 +243,30 @@ def _costs(results: Results) -> list[dict[str, Any]]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Operations:
-    """The operations of clients in the order of their invocations, as columns of one length.
-
-    names: of functions.  f: which of them.  second: of the invocation.  outcome: a Type; INFO also for what never
-    ended.  ms: from invocation to completion, NaN without one.
-    """
-
-    names: np.ndarray[Any, Any]
-    f: np.ndarray[Any, Any]
-    second: np.ndarray[Any, Any]
-    outcome: np.ndarray[Any, Any]
-    ms: np.ndarray[Any, Any]
-
-    def figures(self) -> dict[str, Any]:
-        """The columns of the table of runs."""
-        counts = {name: int(np.count_nonzero(self.outcome == type_)) for type_, name in _OUTCOMES.items()}
-        took = self.ms[self.outcome == int(Type.OK)]
-        p50, p99 = np.percentile(took, (50, 99)).tolist() if len(took) else (None, None)
-        return {"operations": len(self.f), **counts, "p50_ms": p50, "p99_ms": p99}
-
-    def by_second(self, faults: Sequence[FaultRecord]) -> list[dict[str, Any]]:
-        """One row for each second, function and outcome."""
-        if not len(self.f):
-            return []
-        cell = (self.second * len(self.names) + self.f) * 4 + self.outcome
-        order = np.argsort(cell, kind="stable")
-        cells, begins = np.unique(cell[order], return_index=True)
-        force: dict[int, str] = {}
-        rows = []
-        for one, took in zip(cells.tolist(), np.split(self.ms[order], begins[1:]), strict=True):
-            (second, function), outcome = divmod(one // 4, len(self.names)), one % 4
-            if second not in force:
-                force[second] = _in_force(second * 10**9, (second + 1) * 10**9 - 1, faults)
-            ended = took[~np.isnan(took)]
-            p50, p99, most = np.percentile(ended, (50, 99, 100)).tolist() if len(ended) else (None, None, None)
-            row = {"second": second, "f": str(self.names[function]), "outcome": _OUTCOMES[outcome], "count": len(took)}
-            rows.append({**row, "p50_ms": p50, "p99_ms": p99, "max_ms": most, "faults": force[second]})
-        return rows
+_COUNTED = f"""
+CREATE VIEW counted AS SELECT *, (ended_ns - invoked_ns) / 1e6 AS ms FROM operations WHERE f <> '{CREATE}'"""
+_FIGURES = """
+SELECT count(*) AS operations, count(*) FILTER (type = 1) AS ok, count(*) FILTER (type = 2) AS fail,
+    count(*) FILTER (type IS NULL OR type = 3) AS info, quantile_cont(ms, 0.5) FILTER (type = 1) AS p50_ms,
+    quantile_cont(ms, 0.99) FILTER (type = 1) AS p99_ms
+FROM counted"""
+_BY_SECOND = """
+SELECT invoked_ns // 1_000_000_000 AS second, f,
+    CASE type WHEN 1 THEN 'ok' WHEN 2 THEN 'fail' ELSE 'info' END AS outcome, count(*) AS count,
+    quantile_cont(ms, 0.5) AS p50_ms, quantile_cont(ms, 0.99) AS p99_ms, max(ms) AS max_ms
+FROM counted GROUP BY second, f, outcome ORDER BY second, f, outcome"""
 
 
-def _operations(root: Path) -> _Operations:
-    """The operations of a run's clients; none if its history is missing or cannot be read."""
+def _operations(root: Path, faults: Sequence[FaultRecord]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return (the figures of a run's clients, a row for each second, function and outcome); a history that is missing
+    or cannot be read has no operation.  What never ended counts as info."""
     try:
         history = read_history(root)
     except MalformedHistory:
-        history = None
-    if history is None or history.num_rows == 0:
-        empty = np.zeros(0, dtype=np.int64)
-        return _Operations(empty.astype(str), empty, empty, empty, empty.astype(float))
-    process = history["process"].to_numpy()
-    encoded = history["f"].unify_dictionaries().combine_chunks()
-    names, f = np.asarray(encoded.dictionary.to_pylist(), dtype=str), encoded.indices.to_numpy()
-    ours = (process >= 0) & (names != CREATE)[f]
-    process, f = process[ours], f[ours]
-    type_, time_ns = history["type"].to_numpy()[ours], history["time_ns"].to_numpy()[ours]
-    invocation, completion = paired_rows(np.flatnonzero(ours), process, type_)  # rows stand in index order
-    completed = completion >= 0
-    outcome = np.where(completed, type_[completion], int(Type.INFO))
-    ms = np.where(completed, (time_ns[completion] - time_ns[invocation]) / 1e6, np.nan)
-    return _Operations(names, f[invocation], time_ns[invocation] // 10**9, outcome, ms)
+        history = HISTORY.empty_table()
+    with history_tables(history) as sql:
+        sql.execute(_COUNTED)
+        [figures] = dicts(sql, _FIGURES)
+        rows = dicts(sql, _BY_SECOND)
+    force = {at: _in_force(at * 10**9, (at + 1) * 10**9 - 1, faults) for at in {row["second"] for row in rows}}
+    return figures, [{**row, "faults": force[row["second"]]} for row in rows]

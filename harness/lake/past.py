@@ -69,10 +69,6 @@ class Standing:
     passed: PastRun | None = None
     run: PastRun | None = None
 
-    @property
-    def first_seen(self) -> datetime | None:
-        return self.shown[0].started if self.shown else None
-
     def seen(self) -> str:
         """Return a sentence: seen before, since when, and how often."""
         if not self.tried and not self.shown:

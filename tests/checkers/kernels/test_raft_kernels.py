@@ -21,7 +21,6 @@ from checkers.kernels.raft import (
     compare_all,
     disagreements,
     irregular,
-    out_of_order,
     slice_of,
 )
 from checkers.raft import log_matching as raft_logs
@@ -139,17 +138,6 @@ def test_disagreements_are_one_pair_per_key_with_two_values(rows: list[tuple[int
     assert set(found) == expected and len(first) == len(expected)
     assert all(one != two for one, two in found.values())
     assert all(keys[a] == keys[b] and a < b for a, b in zip(first, other, strict=True))
-
-
-@settings(deadline=None)
-@given(st.permutations(range(12)), st.sets(st.integers(0, 5)))
-def test_log_order_against_real_time(ends: list[int], unknown: set[int]) -> None:
-    """Six operations with random intervals over twelve indexes, in the order of the log."""
-    invoked = np.array([min(ends[2 * i], ends[2 * i + 1]) for i in range(6)], np.int64)
-    completed = np.array([99 if i in unknown else max(ends[2 * i], ends[2 * i + 1]) for i in range(6)], np.int64)
-    wrong = {(a, b) for a in range(6) for b in range(a + 1, 6) if completed[b] < invoked[a]}
-    found = out_of_order(invoked, completed)
-    assert (found in wrong) if wrong else found is None
 
 
 def log(ends: list[int], hashes: list[int], last_epoch: int) -> CopiedLog:

@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 from recorded_runs import unpacked
 
-from checkers.base.checker import Budget
 from checkers.base.demands import Demands
 from checkers.base.history import Type
 from checkers.base.stored_run import StoredRun
@@ -30,6 +29,6 @@ def test_an_answer_names_a_server_of_the_run(tmp_path: Path, node: str, named: b
     column = pa.array(nodes).dictionary_encode().cast(field.type)
     pq.write_table(history.set_column(place, field, column), path)
     run = StoredRun(root, Demands(nodes=True, servers=("n1", "n2", "n3", "n4", "n5")))
-    verdict = evidence.combine(run, [evidence.judge(part, Budget()) for part in evidence.split(run)])
+    verdict = evidence.combine(run, [])
     words = f"the history names '{node}' as the node of an answer, and the run has no such server"
     assert (words in verdict.reason) is named, verdict.reason

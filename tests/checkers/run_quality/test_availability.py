@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 from journals import write_header, write_journal
 
-from checkers.base.checker import Budget
 from checkers.base.columns import HISTORY
 from checkers.base.demands import Demands
 from checkers.base.history import Type
@@ -26,7 +25,6 @@ from checkers.run_quality.availability import (
     REFUSALS,
     UNAVAILABLE,
     Struck,
-    judge,
     limit_s,
     whole_majorities,
 )
@@ -100,8 +98,7 @@ def judged(
     pq.write_table(table, run.history, row_group_size=100)
     write_header(folder)
     write_journal(folder, outcome=outcome, faults=faults)
-    parts = AVAILABILITY.split(run)
-    return AVAILABILITY.combine(run, [judge(part, Budget()) for part in parts])
+    return AVAILABILITY.combine(run, [])
 
 
 def test_a_run_that_answers_all_the_while_is_valid(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from histories import Script, by_construction, write_stream
+from histories import Script, write_stream
 from journals import write_journal
 
 from checkers.base.history import CREATE, Event, Type
@@ -97,19 +97,6 @@ def test_where_no_operation_ended_no_error_is_named(tmp_path: Path) -> None:
 def test_a_history_of_faults_alone_is_not_applicable(tmp_path: Path) -> None:
     events = [replace(e, process=-1, key=None) for e in Script().invoke(0, "read").events]
     assert statistics_of(tmp_path, events).validity is Validity.NOT_APPLICABLE
-
-
-def test_many_parts_say_what_one_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Operations that begin in one part and end in another are counted once, with their latency."""
-    events = [replace(e, time_ns=e.index * MS) for e in by_construction(Random(5), 3000, keys=4)]
-    faults = [{"injected_ns": 700 * MS, "healed_ns": 1500 * MS}]
-    monkeypatch.setattr("checkers.sealing.seal.ROWS_PER_GROUP", 20)
-    (tmp_path / "run").mkdir()
-    whole = statistics_of(tmp_path / "run", events, faults)
-    monkeypatch.setattr("checkers.sealing.history_rows.ROWS_PER_PART", 60)
-    run = StoredRun(tmp_path / "run")
-    assert len(STATISTICS.split(run)) >= 40
-    assert judge_run(run, [STATISTICS])["statistics"] == whole
 
 
 def test_a_quantile_lies_between_two_latencies_as_numpy_says(tmp_path: Path) -> None:

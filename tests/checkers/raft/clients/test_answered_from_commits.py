@@ -7,21 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from toy_quorum import Evidence, random_run
 
+from checkers.base.columns import HISTORY
 from checkers.base.verdict import Validity, Verdict
-from checkers.raft.answered_from_commits import (
-    Answers,
-    LargestMarks,
-    other_pace_of_recorder,
-    stale_answers,
-)
-from checkers.raft.client_writes import Entries
+from checkers.raft.answered_from_commits import judge_answers, other_pace_of_recorder
+from checkers.sealing.tables import history_tables
 
 NAME = "answers-from-commits"
 END = 6
-READ = np.array([False])
 
 
 @pytest.fixture
@@ -96,11 +92,23 @@ def test_it_is_not_applicable_where_no_single_value_is_read_or_written(evidence:
     assert judged(evidence, tmp_path).validity is Validity.NOT_APPLICABLE
 
 
-def entries(*rows: tuple[int, int | None]) -> Entries:
-    """rows: offset, value; None removes it."""
-    offset, value = ([row[at] for row in rows] for at in (0, 1))
-    known = np.array([v is not None for v in value], np.bool_)
-    return Entries(np.array(offset, np.int64), np.zeros(len(rows), np.int32), np.array([v or 0 for v in value]), known)
+def found(
+    answer: tuple[int, int, int], marks: list[tuple[int, int]], entries: list[tuple[int, int | None]]
+) -> tuple[bool, bool]:
+    """Whether an answer (value, when it was invoked and answered) is judged, and whether it is stale.
+
+    marks: time and offset.  entries: offset and value; None removes it."""
+    value, invoked, answered = answer
+    columns = {"key": "k", "value": value, "invoked_ns": invoked, "answered_ns": answered, "row": 1, "invoke_row": 0}
+    schema = pa.schema([("key", pa.string()), ("value", pa.int64()), ("offset", pa.int64())])
+    with history_tables(HISTORY.empty_table()) as sql:
+        sql.register("answers", pa.Table.from_pylist([columns]))
+        sql.register("largest", pa.Table.from_pylist([{"time_ns": at, "mark": mark} for at, mark in marks]))
+        rows = [{"key": "k", "value": each, "offset": offset} for offset, each in entries]
+        sql.register("entries", pa.Table.from_pylist(rows, schema))
+        judge_answers(sql, END)
+        explained = [row[0] for row in sql.execute("SELECT explained FROM judged").fetchall()]
+    return bool(explained), explained == [False]
 
 
 @pytest.mark.parametrize(
@@ -118,37 +126,22 @@ def entries(*rows: tuple[int, int | None]) -> Entries:
 )
 def test_values_that_repeat(value: int, invoked: int, answered: int, judged: bool, stale: bool) -> None:
     """A register holds 1 from offset 1, 2 from offset 3, 1 again from offset 5."""
-    log = entries((1, 1), (3, 2), (5, 1))
-    marks = LargestMarks(np.array([5, 30, 50, 90]), np.array([2, 4, END, END + 4]), np.zeros(4, np.int64))
-    one = [np.array([x], np.int64) for x in (0, value, invoked, answered, 1, 0)]
-    assert [bool(found[0]) for found in stale_answers(Answers(*one, READ), marks, log, END)] == [judged, stale]
+    marks = [(5, 2), (30, 4), (50, END), (90, END + 4)]
+    assert found((value, invoked, answered), marks, [(1, 1), (3, 2), (5, 1)]) == (judged, stale)
 
 
 def test_a_value_that_was_removed() -> None:
-    marks = LargestMarks(np.array([30]), np.array([4]), np.array([0]))
-    one = [np.array([x], np.int64) for x in (0, 1, 30, 40, 1, 0)]
-    assert bool(stale_answers(Answers(*one, READ), marks, entries((1, 1), (3, None)), END)[1][0])
-    assert not stale_answers(Answers(*one, READ), marks, entries((1, 1)), END)[1][0]
+    assert found((1, 30, 40), [(30, 4)], [(1, 1), (3, None)]) == (True, True)
+    assert found((1, 30, 40), [(30, 4)], [(1, 1)]) == (True, False)
 
 
 def test_a_log_without_entries() -> None:
-    one = [np.array([x], np.int64) for x in (0, 1, 30, 40, 1, 0)]
-    marks = LargestMarks(np.array([30]), np.array([4]), np.array([0]))
-    assert bool(stale_answers(Answers(*one, READ), marks, entries(), END)[1][0])
+    assert found((1, 30, 40), [(30, 4)], []) == (True, True)
 
 
-def of_writes(commit_ns: list[int], invoked_ns: list[int], answered_ns: list[int], lost_from: int | None = None) -> str:
-    """Return what the checker says of a recorder's clock if writes were invoked, committed and answered at these times.
-
-    lost_from: the log has entries of a later epoch than the marks from this offset on."""
-    count = len(commit_ns)
-    number = np.arange(count, dtype=np.int64)
-    once = np.ones(count, np.bool_)
-    zeros = np.zeros(count, np.int64)
-    answers = Answers(zeros, number, np.array(invoked_ns), np.array(answered_ns), number, number, once)
-    log = entries(*enumerate(range(count)))
-    epochs = np.where(number >= (count if lost_from is None else lost_from), 2, 1)
-    return other_pace_of_recorder(answers, LargestMarks(np.array(commit_ns), number + 1, np.ones(count)), log, epochs)
+def of_writes(commit_ns: list[int], invoked_ns: list[int], answered_ns: list[int]) -> str:
+    """Return what the checker says of a recorder's clock by the times of these writes."""
+    return other_pace_of_recorder(*(np.array(times) for times in (commit_ns, invoked_ns, answered_ns)))
 
 
 def at_pace(percent: int, ack_ns: int = 5_000_000) -> str:
@@ -162,15 +155,6 @@ def test_the_pace_of_the_recorder() -> None:
     assert at_pace(100) == ""
     assert "before they were invoked" in at_pace(101)
     assert "runs slower" in at_pace(99)
-
-
-def test_entries_that_replaced_committed_ones_show_nothing_of_the_recorder() -> None:
-    """A leader called 40 entries committed at once; another one's stand there now, which were invoked seconds later."""
-    invoked = [at * 100_000_000 for at in range(1, 200)]
-    committed = [*invoked[:20], *[invoked[20]] * 40, *invoked[60:]]
-    answered = [at + 5_000_000 for at in invoked]
-    assert "before they were invoked" in of_writes(committed, invoked, answered)
-    assert of_writes(committed, invoked, answered, lost_from=20) == ""
 
 
 def test_a_system_that_acknowledges_before_it_commits_is_no_slow_clock() -> None:

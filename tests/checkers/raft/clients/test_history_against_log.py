@@ -8,19 +8,10 @@ from pathlib import Path
 import pytest
 from toy_quorum import Evidence, Quorum, Row
 
-from checkers.base.checker import Budget, Part
 from checkers.base.verdict import Validity, Verdict
-from checkers.raft import client_writes, history_against_log
-from checkers.raft.history_against_log import RangeFinding
 
 NAME = "history-against-log"
 FAIL, INFO = 2, 3
-
-
-@pytest.fixture(params=[1 << 22, 2, 1], ids=["one range", "of two offsets", "of one offset"], autouse=True)
-def range_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logs are judged a range of offsets at a time.  A violation that crosses a border is still found."""
-    monkeypatch.setattr(client_writes, "OFFSETS_PER_RANGE", request.param)
 
 
 @pytest.fixture
@@ -195,19 +186,3 @@ def test_an_entry_that_no_client_wrote_has_no_cause(quorum: Quorum, tmp_path: Pa
         assert {w.kind for w in verdict.witnesses} == {"entry that no client wrote"}
         assert (verdict.witnesses[0].facts["key"], verdict.witnesses[0].facts["value"]) == (key, value)
         assert verdict.witnesses[0].facts["offset"] == 0
-
-
-def test_a_range_that_could_not_be_judged_is_not_a_range_without_writes(
-    quorum: Quorum, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = history_against_log.judge_range
-
-    def judge_range(part: Part, budget: Budget) -> RangeFinding:
-        if part.params["first"] > 0:
-            raise MemoryError
-        return whole(part, budget)
-
-    monkeypatch.setattr(client_writes, "OFFSETS_PER_RANGE", 2)
-    monkeypatch.setattr(history_against_log, "judge_range", judge_range)
-    verdict = judged(quorum.evidence(), tmp_path)
-    assert verdict.validity is Validity.UNKNOWN and "out of memory" in verdict.reason

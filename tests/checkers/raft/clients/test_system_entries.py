@@ -9,7 +9,6 @@ from toy_quorum import Entry, Evidence, Quorum, random_run
 
 from checkers.base.verdict import Validity, Verdict
 from checkers.catalog import select
-from checkers.raft import system_entries
 
 NAME = "system-entries"
 
@@ -100,14 +99,6 @@ def test_an_epoch_that_begins_with_a_clients_write_is_found(quorum: Quorum, tmp_
     verdict = judged(evidence, tmp_path)
     assert [w.kind for w in verdict.witnesses] == ["epoch without its opening entry"]
     assert verdict.witnesses[0].facts["epoch"] == 2
-
-
-def test_the_border_of_a_range_changes_nothing(quorum: Quorum, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    add_entry(quorum)
-    evidence = quorum.evidence()
-    whole = judged(evidence, tmp_path / "whole")
-    monkeypatch.setattr(system_entries, "offset_ranges", lambda logs: [(first, first + 1) for first in range(12)])
-    assert judged(evidence, tmp_path / "ranges").witnesses[0].facts == whole.witnesses[0].facts
 
 
 def test_the_first_entry_of_a_log_that_begins_above_zero_is_not_judged(quorum: Quorum, tmp_path: Path) -> None:

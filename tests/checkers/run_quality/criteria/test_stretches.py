@@ -30,7 +30,7 @@ def silent_s(
     """When the stretches begin that should have an answer and have none.  invoked: in each of them."""
     of_run = stretches(MAIN, faults, op_timeout_s=2.0)
     ok = [sum(s.begin_ns <= at * SECOND < s.end_ns for at in ok_at_s) for s in of_run]
-    return [s.begin_ns / SECOND for s in silent(of_run, [invoked] * len(of_run), ok, RECOVERY_LIMIT_S)[0]]
+    return [s.begin_ns / SECOND for s in silent(of_run, [(invoked, each) for each in ok], RECOVERY_LIMIT_S)[0]]
 
 
 def test_a_main_phase_without_faults_is_cut_into_stretches_of_at_least_five_seconds() -> None:
