@@ -71,6 +71,7 @@ class RabbitMQ(System):
     port = 5672
     client = PublisherClient
     needs = Needs(debian=("rabbitmq-server",), wheels=("pika>=1.3",), user="rabbitmq")
+    before = ":"
 
     async def start(self, node, nodes):
         lines = [f"cluster_formation.classic_config.nodes.{n.index + 1} = rabbit@{n.address}\n" for n in nodes]
@@ -95,7 +96,7 @@ class RabbitMQ(System):
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"-setcookie krucible -kernel net_ticktime 5 {NO_BUSY_WAIT}",
         }
         environment = " ".join(f"{name}='{value}'" for name, value in settings.items())
-        return {"epmd": "exec epmd", "rabbitmq": f"{wait}; exec env {environment} {BIN}/rabbitmq-server"}
+        return {"epmd": "exec epmd", "rabbitmq": f"{wait}; {self.before}; exec env {environment} {BIN}/rabbitmq-server"}
 
     async def ready(self, nodes):
         return await super().ready(nodes) or await self.caught_up(nodes)
@@ -110,3 +111,9 @@ class QuorumQueue(RabbitMQ):
     """RabbitMQ 3.10 with quorum queues."""
 
     client = QuorumClient
+
+
+class FlagsMended(QuorumQueue):
+    """An empty file of feature flags is removed before each start.  RabbitMQ makes it anew where it is missing."""
+
+    before = "find . -name '*-feature_flags' -empty -delete"
