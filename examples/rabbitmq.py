@@ -114,6 +114,6 @@ class QuorumQueue(RabbitMQ):
 
 
 class FlagsMended(QuorumQueue):
-    """An empty file of feature flags is removed before each start.  RabbitMQ makes it anew where it is missing."""
+    """An empty file of feature flags is removed before each start.  RabbitMQ starts where it is missing."""
 
     before = "find . -name '*-feature_flags' -empty -delete"
