@@ -32,10 +32,10 @@ import pyarrow.parquet as pq
 
 from checkers.base.arrays import Int64
 from checkers.base.columns import CLUSTER, COPIES, LOG, REPLAYED
-from checkers.kernels.kafka_files import CONTROL, HEADER_SIZE_BYTES
+from checkers.kernels.kafka_files import CONTROL
 from system_under_test.kraft.collected.cluster_files import Row, read_cluster, write_cluster
-from system_under_test.kraft.collected.log_files import LogFile, log_start, read_log, read_snapshots, segments
-from system_under_test.kraft.collected.state_model import Cursor, StateModel, record_of_next
+from system_under_test.kraft.collected.log_files import LogFile, batches_in, log_start, read_log, read_snapshots
+from system_under_test.kraft.collected.state_model import StateModel
 from system_under_test.kraft.collected.trace_files import UnreadableFile, rows_before_damage, write_trace
 from system_under_test.subject import Collected, StartedOn
 
@@ -274,20 +274,17 @@ def replayed(folder: Path) -> Iterator[tuple[int, int]]:
     if log_start(folder) > 0:
         return
     model, records = StateModel(), 0
-    for segment in segments(folder):
-        data, batches = segment.data.tobytes(), segment.batches
-        columns = (batches.base, batches.records, batches.attributes, batches.start, batches.stop)
-        for base, count, attributes, start, stop in zip(*(c.tolist() for c in columns), strict=True):
-            cursor = Cursor(data, start + HEADER_SIZE_BYTES, stop)
-            try:
-                for _ in range(0 if attributes & CONTROL else count):
-                    model.replay(record_of_next(cursor)[1])
-            except (ValueError, IndexError, KeyError):
-                return
-            records += count
-            yield base + count, model.state_hash
-            if records >= RECORDS_MAX:
-                return
+    for base, _, attributes, values in batches_in(folder):
+        try:
+            held = list(values)
+            for value in held if not attributes & CONTROL else ():
+                model.replay(value)
+        except (ValueError, IndexError, KeyError):
+            return
+        records += len(held)
+        yield base + len(held), model.state_hash
+        if records >= RECORDS_MAX:
+            return
 
 
 def write_replayed(path: Path, node: str, copy: int, states: Iterator[tuple[int, int]]) -> None:

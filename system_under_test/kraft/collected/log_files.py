@@ -74,7 +74,8 @@ from checkers.kernels.kafka_files import (
     resumes,
     scan,
 )
-from system_under_test.kraft.collected.state_model import Cursor, StateModel, record_of_next
+from system_under_test.kraft.collected.record_layouts import Cursor, record_of_next
+from system_under_test.kraft.collected.state_model import StateModel
 
 REGISTER = b"retention.ms"
 """The config of a topic that is the register of a workload."""
@@ -225,6 +226,18 @@ def segments(folder: Path, begins: SnapshotFile | None = None) -> Iterator[_Segm
         else:
             yield _Segment(name, data, batches, torn_bytes=len(data) - position)
         return
+
+
+def batches_in(folder: Path) -> Iterator[tuple[int, int, int, Iterator[bytes]]]:
+    """(base offset, epoch, attributes, values of the records) of each batch of a copied log directory, in order.
+
+    An error in the lengths of a record is raised where its value is taken: ValueError or IndexError."""
+    for segment in segments(folder):
+        data, batches = segment.data.tobytes(), segment.batches
+        columns = (batches.base, batches.epoch, batches.attributes, batches.records, batches.start, batches.stop)
+        for base, epoch, attributes, count, start, stop in zip(*(c.tolist() for c in columns), strict=True):
+            cursor = Cursor(data, start + HEADER_SIZE_BYTES, stop)
+            yield base, epoch, attributes, (record_of_next(cursor)[1] for _ in range(count))
 
 
 def _behind(batches: Batches, begins: SnapshotFile) -> tuple[Batches, bool]:

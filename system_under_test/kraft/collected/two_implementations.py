@@ -38,37 +38,15 @@ import pyarrow.parquet as pq
 from checkers.base.columns import COMPARISONS, TOPICS
 from checkers.kernels.kafka_files import COMPLETE, CONTROL, HEADER_SIZE_BYTES, crc32c, scan
 from system_under_test.kraft.collected.log_files import segments
-from system_under_test.kraft.collected.state_model import Cursor, record_of_next
+from system_under_test.kraft.collected.record_layouts import LAYOUTS, Cursor, record_of_next, type_and_version
 from system_under_test.subject import Collected
 
-KAFKAS_NAMES: Mapping[int, str] = {
-    0: "REGISTER_BROKER",
-    1: "UNREGISTER_BROKER",
-    2: "TOPIC",
-    3: "PARTITION",
-    4: "CONFIG",
-    5: "PARTITION_CHANGE",
-    7: "FENCE_BROKER",
-    8: "UNFENCE_BROKER",
-    9: "REMOVE_TOPIC",
-    10: "DELEGATION_TOKEN",
-    11: "USER_SCRAM_CREDENTIAL",
-    12: "FEATURE_LEVEL",
-    14: "CLIENT_QUOTA",
-    15: "PRODUCER_IDS",
-    17: "BROKER_REGISTRATION_CHANGE",
-    18: "ACCESS_CONTROL_ENTRY",
-    19: "REMOVE_ACCESS_CONTROL_ENTRY",
-    20: "NO_OP",
-    22: "REMOVE_USER_SCRAM_CREDENTIAL",
-    23: "BEGIN_TRANSACTION",
-    24: "END_TRANSACTION",
-    25: "ABORT_TRANSACTION",
-    26: "REMOVE_DELEGATION_TOKEN",
-    27: "REGISTER_CONTROLLER",
-    28: "CLEAR_ELR",
+_IN_KAFKA: Mapping[str, str] = {
+    "feature": "FEATURE_LEVEL",
+    "change partition": "PARTITION_CHANGE",
+    "change broker": "BROKER_REGISTRATION_CHANGE",
 }
-"""Types of records, as Kafka prints them without "_RECORD"."""
+"""Kind of a record -> how Kafka prints it without "_RECORD", where the words differ."""
 _BATCH = re.compile(
     r"baseOffset: (\d+) lastOffset: (\d+) .*partitionLeaderEpoch: (\d+) .*isControl: (true|false) .*"
     r"position: (\d+) .*size: (\d+) .*crc: (\d+) isvalid: true"
@@ -137,10 +115,9 @@ def _lines_of_ours(path: Path) -> Iterator[Line]:
 
 
 def _type_and_version(value: bytes) -> tuple[str, int]:
-    data = Cursor(value)
-    data.uvarint()
-    number, version = data.uvarint(), data.uvarint()
-    return KAFKAS_NAMES.get(number, f"type {number}"), version
+    number, version = type_and_version(value)
+    kind = LAYOUTS[number].kind if number in LAYOUTS else f"type {number}"
+    return _IN_KAFKA.get(kind, kind.upper().replace(" ", "_").replace("-", "_")), version
 
 
 def _words(line: Line) -> str:

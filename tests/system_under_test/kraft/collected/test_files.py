@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from checkers.kernels import kafka_files
 from system_under_test.kraft.client import questions
 from system_under_test.kraft.client.questions import LIST
-from system_under_test.kraft.collected import cluster_files, files, log_files, state_model, trace_files
+from system_under_test.kraft.collected import cluster_files, files, log_files, record_layouts, state_model, trace_files
 from system_under_test.kraft.collected.log_files import read_snapshot, read_snapshots
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log import batch as codec
@@ -304,9 +304,10 @@ OWN = {
         "kraft.collected.trace_files",
         "subject",
     },
-    cluster_files: {"kraft.collected.log_files", "kraft.collected.state_model"},
-    log_files: {"kraft.collected.state_model"},
-    state_model: set[str](),
+    cluster_files: {"kraft.collected.log_files", "kraft.collected.record_layouts"},
+    log_files: {"kraft.collected.record_layouts", "kraft.collected.state_model"},
+    state_model: {"kraft.collected.record_layouts"},
+    record_layouts: set[str](),
     trace_files: set[str](),
     kafka_files: set[str](),
 }
