@@ -54,26 +54,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.base.arrays import Int32, Int64, UInt8
-from checkers.kernels.kafka_files import (
-    BAD_CRC,
-    BAD_LENGTH,
-    BAD_MAGIC,
-    COMPLETE,
-    COMPRESSED,
-    CONTROL,
-    HEADER_SIZE_BYTES,
-    INCOMPLETE,
-    OFFSET_WENT_BACK,
-    SHORT_HEADER,
-    WRONG_COUNT,
-    Batches,
-    Configs,
-    chain,
-    find_configs,
-    gather,
-    resumes,
-    scan,
-)
+from checkers.kernels import kafka_files
 from system_under_test.kraft.collected.record_layouts import Cursor, record_of_next
 from system_under_test.kraft.collected.state_model import StateModel
 
@@ -142,7 +123,7 @@ def read_log(folder: Path) -> LogFile:
     pieces: list[LogFile] = []
     prefix = begins.prefix_hash
     for segment in segments(folder, begins):
-        hashes = chain(prefix, segment.batches.base, segment.batches.epoch, segment.batches.crc)
+        hashes = kafka_files.chain(prefix, segment.batches.base, segment.batches.epoch, segment.batches.crc)
         piece = _records(segment, hashes)
         pieces.append(piece)
         whole.torn_bytes, whole.error = segment.torn_bytes, segment.error
@@ -172,7 +153,7 @@ class _Segment:
 
     name: str
     data: UInt8
-    batches: Batches
+    batches: kafka_files.Batches
     torn_bytes: int = 0
     error: str | None = None
 
@@ -206,20 +187,20 @@ def segments(folder: Path, begins: SnapshotFile | None = None) -> Iterator[_Segm
             joined = joined or log_end == begins.end_offset
         if number > 0 and name[:20].isdigit() and int(name[:20]) != log_end and len(data):
             words = f"{name}: the segment before it ends at offset {log_end}"
-            yield _Segment(name, data, scan(data, 0, 0, limit=0)[0], error=words)
+            yield _Segment(name, data, kafka_files.scan(data, 0, 0, limit=0)[0], error=words)
             return
-        batches, why, position, end = scan(data, 0, log_end)
+        batches, why, position, end = kafka_files.scan(data, 0, log_end)
         log_end = int(batches.base[-1]) + int(batches.records[-1]) if len(batches.base) else log_end
         if not joined:
             batches, joined = _behind(batches, begins)
-        if why == COMPLETE:
+        if why == kafka_files.COMPLETE:
             yield _Segment(name, data, batches)
             continue
         where = f"{name}, byte {position}: {_problem(data, position, end, why)}"
-        if why > BAD_CRC:
-            reached = f", though the log had reached {log_end}" if why == OFFSET_WENT_BACK else ""
+        if why > kafka_files.BAD_CRC:
+            reached = f", though the log had reached {log_end}" if why == kafka_files.OFFSET_WENT_BACK else ""
             yield _Segment(name, data, batches, error=where + reached)
-        elif number < len(paths) - 1 or resumes(data, position + 1):
+        elif number < len(paths) - 1 or kafka_files.resumes(data, position + 1):
             yield _Segment(name, data, batches, error=f"{where}, and the log goes on behind it")
         elif end < len(data) or not _begins_append(data[position:], log_end):
             yield _Segment(name, data, batches, error=f"{where}, and these bytes are no interrupted append")
@@ -236,11 +217,11 @@ def batches_in(folder: Path) -> Iterator[tuple[int, int, int, Iterator[bytes]]]:
         data, batches = segment.data.tobytes(), segment.batches
         columns = (batches.base, batches.epoch, batches.attributes, batches.records, batches.start, batches.stop)
         for base, epoch, attributes, count, start, stop in zip(*(c.tolist() for c in columns), strict=True):
-            cursor = Cursor(data, start + HEADER_SIZE_BYTES, stop)
+            cursor = Cursor(data, start + kafka_files.HEADER_SIZE_BYTES, stop)
             yield base, epoch, attributes, (record_of_next(cursor)[1] for _ in range(count))
 
 
-def _behind(batches: Batches, begins: SnapshotFile) -> tuple[Batches, bool]:
+def _behind(batches: kafka_files.Batches, begins: SnapshotFile) -> tuple[kafka_files.Batches, bool]:
     """(the batches from the end of the snapshot on, whether one of them ends there and is of its epoch).
 
     A log that does not hold the end of its snapshot is about to be replaced by it: none of its batches count."""
@@ -254,18 +235,18 @@ def _behind(batches: Batches, begins: SnapshotFile) -> tuple[Batches, bool]:
 def _problem(data: UInt8, position: int, end: int, why: int) -> str:
     left = len(data) - position
     words = {
-        SHORT_HEADER: f"{left} bytes are less than a batch header",
-        INCOMPLETE: f"a batch of {end - position} bytes, of which {left} are there",
-        BAD_CRC: "the CRC does not match",
-        WRONG_COUNT: "a batch whose number of records contradicts its offsets",
-        COMPRESSED: "a compressed batch, which a metadata log never has",
+        kafka_files.SHORT_HEADER: f"{left} bytes are less than a batch header",
+        kafka_files.INCOMPLETE: f"a batch of {end - position} bytes, of which {left} are there",
+        kafka_files.BAD_CRC: "the CRC does not match",
+        kafka_files.WRONG_COUNT: "a batch whose number of records contradicts its offsets",
+        kafka_files.COMPRESSED: "a compressed batch, which a metadata log never has",
     }
     if why in words:
         return words[why]
     what, at, size = {
-        BAD_LENGTH: ("batch length of", 8, 4),
-        BAD_MAGIC: ("batch of magic", 16, 1),
-        OFFSET_WENT_BACK: ("batch at offset", 0, 8),
+        kafka_files.BAD_LENGTH: ("batch length of", 8, 4),
+        kafka_files.BAD_MAGIC: ("batch of magic", 16, 1),
+        kafka_files.OFFSET_WENT_BACK: ("batch at offset", 0, 8),
     }[why]
     return f"a {what} {_number(data, position + at, size)}"
 
@@ -281,7 +262,7 @@ def _begins_append(tail: UInt8, log_end: int) -> bool:
     length, magic = written[8:12], written[16:17]
     return (
         log_end.to_bytes(8, "big").startswith(written[:8])
-        and (len(length) < 4 or int.from_bytes(length, "big", signed=True) >= HEADER_SIZE_BYTES - 12)
+        and (len(length) < 4 or int.from_bytes(length, "big", signed=True) >= kafka_files.HEADER_SIZE_BYTES - 12)
         and magic in (b"", b"\2")
     )
 
@@ -290,7 +271,7 @@ def _records(segment: _Segment, hashes: Int64) -> LogFile:
     """One segment's records; `error` if one cannot be decoded, and then only the batches before it."""
     batches = segment.batches
     names = np.frombuffer(REGISTER, np.uint8), np.frombuffer(LIST, np.uint8)
-    configs, broken = find_configs(segment.data, batches, _TOPIC_RESOURCE, *names)
+    configs, broken = kafka_files.find_configs(segment.data, batches, _TOPIC_RESOURCE, *names)
     rows_to = np.cumsum(batches.records, dtype=np.int64)
     why = "its lengths or numbers make no sense"
     keys = _keys(segment.data, configs)
@@ -317,8 +298,8 @@ def _records(segment: _Segment, hashes: Int64) -> LogFile:
     )
 
 
-def _keys(data: UInt8, configs: Configs) -> pa.Array:
-    joined, begins = gather(data, configs.name_at, configs.name_size)
+def _keys(data: UInt8, configs: kafka_files.Configs) -> pa.Array:
+    joined, begins = kafka_files.gather(data, configs.name_at, configs.name_size)
     there = np.packbits(configs.name_size >= 0, bitorder="little")
     buffers = [pa.py_buffer(there), pa.py_buffer(begins), pa.py_buffer(joined)]
     return pa.Array.from_buffers(pa.large_string(), len(configs.name_at), buffers)
@@ -381,19 +362,19 @@ def read_snapshot(path: Path, end_offset: int, epoch: int) -> SnapshotFile:
 
 
 def _read(data: bytes, end_offset: int, epoch: int) -> SnapshotFile:
-    batches, why, position, _ = scan(np.frombuffer(data, np.uint8), 0, 0)
-    if why != COMPLETE or len(batches.base) < 2:
+    batches, why, position, _ = kafka_files.scan(np.frombuffer(data, np.uint8), 0, 0)
+    if why != kafka_files.COMPLETE or len(batches.base) < 2:
         raise _Malformed(f"byte {position}: no whole batch with a right CRC, and the footer is missing")
     ends = np.cumsum(batches.records)
     if np.any(batches.base != ends - batches.records) or np.any(batches.epoch != epoch):
         raise _Malformed("its batches do not follow each other, or are of another epoch")
-    control = (batches.attributes & CONTROL) != 0
+    control = (batches.attributes & kafka_files.CONTROL) != 0
     if not (control[0] and control[-1]):
         raise _Malformed("the header is not its first batch, or the footer not its last")
     kinds = []
     model, records, prefix_hash = StateModel(), 0, 0
     for start, stop, is_control in zip(batches.start.tolist(), batches.stop.tolist(), control.tolist(), strict=True):
-        cursor = Cursor(data, start + HEADER_SIZE_BYTES, stop)
+        cursor = Cursor(data, start + kafka_files.HEADER_SIZE_BYTES, stop)
         while cursor.at < stop:
             key, value = record_of_next(cursor)
             if not is_control:

@@ -23,17 +23,8 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from system_under_test.kraft.controller import decisions
 from system_under_test.kraft.controller.configs import MIN_INSYNC, effective_config
-from system_under_test.kraft.controller.decisions import (
-    epoch_of_registration,
-    expects_heartbeat,
-    fences_by_record,
-    is_fenced_at_first,
-    knows_its_registration,
-    may_elect_unclean,
-    may_lead,
-    renews_session,
-)
 from system_under_test.kraft.controller.features import METADATA_VERSION, levels_of
 from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.controller.partition_rules import (
@@ -136,7 +127,9 @@ class Sessions:
     ) -> None:
         self.bugs = bugs
         self._timeout_s = timeout_s
-        awaited = (number for number, broker in image.brokers.items() if expects_heartbeat(broker.fenced, bugs))
+        awaited = (
+            number for number, broker in image.brokers.items() if decisions.expects_heartbeat(broker.fenced, bugs)
+        )
         self._by_broker = {number: Session(now_s) for number in awaited}
 
     def of(self, broker: int, now_s: float) -> Session:
@@ -186,7 +179,7 @@ def register(image: Image, sessions: Sessions, request: Registration, next_offse
         _require_own_directories(image, request)
     _require_features(image, request)
     again = known is not None and known.incarnation_id == request.incarnation
-    epoch = epoch_of_registration(next_offset, None if known is None else known.broker_epoch, sessions.bugs)
+    epoch = decisions.epoch_of_registration(next_offset, None if known is None else known.broker_epoch, sessions.bugs)
     record = RegisterBrokerRecord(
         request.broker,
         incarnation_id=request.incarnation,
@@ -195,7 +188,7 @@ def register(image: Image, sessions: Sessions, request: Registration, next_offse
         endpoints=request.endpoints,
         features=request.features,
         rack=request.rack,
-        fenced=known.fenced if again and known is not None else is_fenced_at_first(sessions.bugs),
+        fenced=known.fenced if again and known is not None else decisions.is_fenced_at_first(sessions.bugs),
         in_controlled_shutdown=known.in_controlled_shutdown if again and known is not None else False,
         log_dirs=request.log_dirs if names_directories else (),
     )
@@ -233,7 +226,7 @@ def heartbeat(
     broker = require_broker(image, request.broker, request.broker_epoch)
     session = sessions.of(request.broker, now_s)
     session.metadata_offset = request.metadata_offset
-    if renews_session(sessions.bugs):
+    if decisions.renews_session(sessions.bugs):
         session.heard_s = now_s
     before, after = _next_state(image, sessions, broker, request, session)
     if after is BrokerState.CONTROLLED_SHUTDOWN and before is not after:
@@ -253,7 +246,7 @@ def fence_stale(image: Image, sessions: Sessions, now_s: float) -> list[Record]:
         sessions.forget(number)
         broker = image.brokers[number]
         records = list(_transition(image, broker, BrokerState.UNFENCED, BrokerState.FENCED, sessions.bugs))
-        return records if fences_by_record(sessions.bugs) else records[1:]
+        return records if decisions.fences_by_record(sessions.bugs) else records[1:]
     return []
 
 
@@ -340,7 +333,7 @@ def rules_of(
         broker = image.brokers.get(number)
         if number in (but, also):
             return number == also
-        return broker is not None and may_lead(broker.fenced, broker.in_controlled_shutdown, bugs)
+        return broker is not None and decisions.may_lead(broker.fenced, broker.in_controlled_shutdown, bugs)
 
     minimum = int(effective_config(image, topic, MIN_INSYNC))
     default_directory = partial(directory_of, image) if directories_are_named(image) else None
@@ -368,7 +361,7 @@ def is_online(image: Image, number: int, directory: UUID) -> bool:
 
 def elects_unclean(image: Image, topic: str, bugs: Collection[str] = ()) -> bool:
     """Return whether a partition of the topic gets a leader that is not in sync rather than none."""
-    return may_elect_unclean(effective_config(image, topic, UNCLEAN_ELECTION).lower() == "true", bugs)
+    return decisions.may_elect_unclean(effective_config(image, topic, UNCLEAN_ELECTION).lower() == "true", bugs)
 
 
 def leads_anything(image: Image, number: int) -> bool:
@@ -382,7 +375,7 @@ def _next_state(
     if before is BrokerState.FENCED:
         if request.wants_shutdown:
             return before, BrokerState.SHUTDOWN_NOW
-        caught_up = knows_its_registration(request.metadata_offset, broker.broker_epoch, sessions.bugs)
+        caught_up = decisions.knows_its_registration(request.metadata_offset, broker.broker_epoch, sessions.bugs)
         return before, BrokerState.UNFENCED if not request.wants_fence and caught_up else BrokerState.FENCED
     if before is BrokerState.UNFENCED:
         if request.wants_fence:

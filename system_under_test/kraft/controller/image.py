@@ -36,49 +36,13 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.decisions import configs_go_with_topic, topic_id_after_change
-from system_under_test.kraft.records.metadata import (
-    LEADER_UNCHANGED,
-    MIGRATING,
-    TOPIC_RESOURCE,
-    AbortTransactionRecord,
-    AccessControlEntryRecord,
-    BeginTransactionRecord,
-    BrokerRegistrationChangeRecord,
-    ClearElrRecord,
-    ClientQuotaRecord,
-    ConfigRecord,
-    CorruptRecord,
-    DelegationTokenRecord,
-    EndTransactionRecord,
-    FeatureLevelRecord,
-    FenceBrokerRecord,
-    NoOpRecord,
-    PartitionChangeRecord,
-    PartitionRecord,
-    ProducerIdsRecord,
-    Record,
-    RegisterBrokerRecord,
-    RegisterControllerRecord,
-    RemoveAccessControlEntryRecord,
-    RemoveDelegationTokenRecord,
-    RemoveTopicRecord,
-    RemoveUserScramCredentialRecord,
-    TopicRecord,
-    UnfenceBrokerRecord,
-    UnknownRecord,
-    UnregisterBrokerRecord,
-    UnregisterControllerRecord,
-    UserScramCredentialRecord,
-    ZkMigrationStateRecord,
-    decode,
-    encode,
-)
+from system_under_test.kraft.records import metadata
 
 HASHED_ANEW_MAX = 128
 """An image of more entries is hashed anew only at every HASHED_ANEW_EVERY-th time."""
 HASHED_ANEW_EVERY = 1024
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=metadata.Record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +51,7 @@ class Topic:
 
     name: str
     id: UUID
-    partitions: Mapping[int, PartitionRecord]
+    partitions: Mapping[int, metadata.PartitionRecord]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,24 +65,24 @@ class RecordTable:
     removes: Callable[[Any], bool] = lambda record: False
 
 
-TABLES: dict[type[Record], RecordTable] = {
-    FeatureLevelRecord: RecordTable(lambda r: r.name, lambda r: r.level == 0),
-    RegisterControllerRecord: RecordTable(lambda r: r.controller_id),
-    RegisterBrokerRecord: RecordTable(lambda r: r.broker_id),
-    ProducerIdsRecord: RecordTable(lambda r: ()),
-    ZkMigrationStateRecord: RecordTable(lambda r: ()),
-    ClientQuotaRecord: RecordTable(lambda r: (r.entity, r.key), lambda r: r.remove),
-    UserScramCredentialRecord: RecordTable(lambda r: (r.name, r.mechanism)),
-    DelegationTokenRecord: RecordTable(lambda r: r.token_id),
-    AccessControlEntryRecord: RecordTable(lambda r: r.id),
+TABLES: dict[type[metadata.Record], RecordTable] = {
+    metadata.FeatureLevelRecord: RecordTable(lambda r: r.name, lambda r: r.level == 0),
+    metadata.RegisterControllerRecord: RecordTable(lambda r: r.controller_id),
+    metadata.RegisterBrokerRecord: RecordTable(lambda r: r.broker_id),
+    metadata.ProducerIdsRecord: RecordTable(lambda r: ()),
+    metadata.ZkMigrationStateRecord: RecordTable(lambda r: ()),
+    metadata.ClientQuotaRecord: RecordTable(lambda r: (r.entity, r.key), lambda r: r.remove),
+    metadata.UserScramCredentialRecord: RecordTable(lambda r: (r.name, r.mechanism)),
+    metadata.DelegationTokenRecord: RecordTable(lambda r: r.token_id),
+    metadata.AccessControlEntryRecord: RecordTable(lambda r: r.id),
 }
 """The types whose entries are kept as they were written, in the order in which a snapshot holds them."""
 
-REMOVERS: dict[type[Record], tuple[type[Record], Callable[[Any], Hashable]]] = {
-    RemoveUserScramCredentialRecord: (UserScramCredentialRecord, lambda r: (r.name, r.mechanism)),
-    RemoveDelegationTokenRecord: (DelegationTokenRecord, lambda r: r.token_id),
-    RemoveAccessControlEntryRecord: (AccessControlEntryRecord, lambda r: r.id),
-    UnregisterControllerRecord: (RegisterControllerRecord, lambda r: r.controller_id),
+REMOVERS: dict[type[metadata.Record], tuple[type[metadata.Record], Callable[[Any], Hashable]]] = {
+    metadata.RemoveUserScramCredentialRecord: (metadata.UserScramCredentialRecord, lambda r: (r.name, r.mechanism)),
+    metadata.RemoveDelegationTokenRecord: (metadata.DelegationTokenRecord, lambda r: r.token_id),
+    metadata.RemoveAccessControlEntryRecord: (metadata.AccessControlEntryRecord, lambda r: r.id),
+    metadata.UnregisterControllerRecord: (metadata.RegisterControllerRecord, lambda r: r.controller_id),
 }
 """The types that take an entry of another type away, and the key of that entry."""
 
@@ -135,18 +99,22 @@ class Image:
     def __init__(self, bugs: Collection[str] = (), controller: int | None = None) -> None:
         self._bugs = bugs
         self.controller = controller
-        self._own_partitions: dict[str, dict[int, PartitionRecord]] = {}  # of topics whose map no other image shares
+        self._own_partitions: dict[
+            str, dict[int, metadata.PartitionRecord]
+        ] = {}  # of topics whose map no other image shares
         self._own_configs: dict[tuple[int, str], dict[str, str]] = {}  # the same of the configs of resources
         self._reads_of_hash = 0
         self._topics: dict[str, Topic] = {}
         self._names: dict[UUID, str] = {}
         self._configs: dict[tuple[int, str], dict[str, str]] = {}
-        self._tables: dict[type[Record], dict[Hashable, Record]] = {kind: {} for kind in TABLES}
-        self._unknown: list[UnknownRecord] = []
-        self._transaction: list[Record | UnknownRecord] | None = None
+        self._tables: dict[type[metadata.Record], dict[Hashable, metadata.Record]] = {kind: {} for kind in TABLES}
+        self._unknown: list[metadata.UnknownRecord] = []
+        self._transaction: list[metadata.Record | metadata.UnknownRecord] | None = None
         self._hashes: dict[object, int] = {}
         self._state_hash = 0  # of `_hashes`
-        self._changed: dict[object, Record | UnknownRecord | None] = {}  # entries set since; None: removed
+        self._changed: dict[
+            object, metadata.Record | metadata.UnknownRecord | None
+        ] = {}  # entries set since; None: removed
 
     @property
     def topics(self) -> Mapping[str, Topic]:
@@ -155,24 +123,24 @@ class Image:
     @property
     def features(self) -> Mapping[str, int]:
         """The finalized level of each feature that is in use."""
-        return {name: record.level for name, record in self.table(FeatureLevelRecord).items()}  # type: ignore[misc]
+        return {name: record.level for name, record in self.table(metadata.FeatureLevelRecord).items()}  # type: ignore[misc]
 
     @property
     def metadata_version(self) -> int | None:
         """The level of `metadata.version`, which decides in which versions records are written; None without any."""
-        held = self.table(FeatureLevelRecord).get("metadata.version")
+        held = self.table(metadata.FeatureLevelRecord).get("metadata.version")
         return None if held is None else held.level
 
     @property
     def keeps_elr(self) -> bool:
         """Return whether eligible leader replicas are kept (KIP-966)."""
-        held = self.table(FeatureLevelRecord).get("eligible.leader.replicas.version")
+        held = self.table(metadata.FeatureLevelRecord).get("eligible.leader.replicas.version")
         return held is not None and held.level > 0
 
     @property
-    def brokers(self) -> Mapping[int, RegisterBrokerRecord]:
+    def brokers(self) -> Mapping[int, metadata.RegisterBrokerRecord]:
         """The registration of each broker as it stands now, by broker id."""
-        return self.table(RegisterBrokerRecord)  # type: ignore[return-value]
+        return self.table(metadata.RegisterBrokerRecord)  # type: ignore[return-value]
 
     @property
     def unknown(self) -> int:
@@ -211,7 +179,7 @@ class Image:
         name = self._names.get(topic_id)
         return None if name is None else self._topics[name]
 
-    def configs(self, resource_name: str, resource_type: int = TOPIC_RESOURCE) -> Mapping[str, str]:
+    def configs(self, resource_name: str, resource_type: int = metadata.TOPIC_RESOURCE) -> Mapping[str, str]:
         """The overrides of one resource: config name -> value; empty where it has none."""
         return self._configs.get((resource_type, resource_name), {})
 
@@ -219,7 +187,7 @@ class Image:
         """The names of the resources of one type that have overrides."""
         return [name for kind, name in self._configs if kind == resource_type]
 
-    def records(self) -> Iterator[Record | UnknownRecord]:
+    def records(self) -> Iterator[metadata.Record | metadata.UnknownRecord]:
         """All entries, in an order in which they can be replayed."""
         for table in self._tables.values():
             yield from table.values()
@@ -245,54 +213,54 @@ class Image:
         self._own_partitions, self._own_configs = {}, {}
         return twin
 
-    def replay(self, record_value: bytes) -> Record | UnknownRecord:
+    def replay(self, record_value: bytes) -> metadata.Record | metadata.UnknownRecord:
         """Apply one record (the value of a data record of the log), and return it.
 
         Raises CorruptRecord if it cannot be decoded or does not fit the image; the image is then unchanged.
         """
-        record = decode(record_value)
+        record = metadata.decode(record_value)
         if self._transaction is None:
             _APPLY[type(record)](self, record)
         else:
             self.apply(record)
         return record
 
-    def apply(self, record: Record | UnknownRecord) -> None:
+    def apply(self, record: metadata.Record | metadata.UnknownRecord) -> None:
         """Act like `replay`, on a record that is decoded already."""
         kind = type(record)
         if self._transaction is None or kind in _ENDS_TRANSACTION:
             _APPLY[kind](self, record)
-        elif kind is BeginTransactionRecord:
-            raise CorruptRecord("a metadata transaction begins inside another one")
+        elif kind is metadata.BeginTransactionRecord:
+            raise metadata.CorruptRecord("a metadata transaction begins inside another one")
         else:
             self._transaction.append(record)
 
-    def _begin_transaction(self, record: BeginTransactionRecord) -> None:
+    def _begin_transaction(self, record: metadata.BeginTransactionRecord) -> None:
         self._transaction = []
 
-    def _end_transaction(self, record: EndTransactionRecord | AbortTransactionRecord) -> None:
+    def _end_transaction(self, record: metadata.EndTransactionRecord | metadata.AbortTransactionRecord) -> None:
         if self._transaction is None:
-            raise CorruptRecord("a metadata transaction ends, and none has begun")
+            raise metadata.CorruptRecord("a metadata transaction ends, and none has begun")
         buffered, self._transaction = self._transaction, None
-        for each in buffered if isinstance(record, EndTransactionRecord) else ():
+        for each in buffered if isinstance(record, metadata.EndTransactionRecord) else ():
             _APPLY[type(each)](self, each)
 
-    def _keep_unknown(self, record: UnknownRecord) -> None:
+    def _keep_unknown(self, record: metadata.UnknownRecord) -> None:
         self._unknown.append(record)
-        self._changed[UnknownRecord, len(self._unknown)] = record
+        self._changed[metadata.UnknownRecord, len(self._unknown)] = record
 
-    def _enter(self, record: Record) -> None:
+    def _enter(self, record: metadata.Record) -> None:
         """Enter a record of a type of TABLES."""
         kind = type(record)
         table = TABLES[kind]
         self._set(kind, table.key(record), None if table.removes(record) else record)
 
-    def _take_away(self, record: Record) -> None:
+    def _take_away(self, record: metadata.Record) -> None:
         """Apply a record of a type of REMOVERS."""
         of, key = REMOVERS[type(record)]
         self._set(of, key(record), None)
 
-    def _set(self, kind: type[Record], key: Hashable, record: Record | None) -> None:
+    def _set(self, kind: type[metadata.Record], key: Hashable, record: metadata.Record | None) -> None:
         """Set one entry of a table; None removes it."""
         if record is None:
             self._tables[kind].pop(key, None)
@@ -302,27 +270,27 @@ class Image:
 
     # -- Brokers
 
-    def _broker(self, broker_id: int, broker_epoch: int) -> RegisterBrokerRecord:
+    def _broker(self, broker_id: int, broker_epoch: int) -> metadata.RegisterBrokerRecord:
         broker = self.brokers.get(broker_id)
         if broker is None or broker.broker_epoch != broker_epoch:
             known = "is not registered" if broker is None else f"has epoch {broker.broker_epoch}"
-            raise CorruptRecord(f"a record changes broker {broker_id} of epoch {broker_epoch}, which {known}")
+            raise metadata.CorruptRecord(f"a record changes broker {broker_id} of epoch {broker_epoch}, which {known}")
         return broker
 
-    def _set_broker(self, broker: RegisterBrokerRecord, **changes: Any) -> None:
-        self._set(RegisterBrokerRecord, broker.broker_id, replace(broker, **changes))
+    def _set_broker(self, broker: metadata.RegisterBrokerRecord, **changes: Any) -> None:
+        self._set(metadata.RegisterBrokerRecord, broker.broker_id, replace(broker, **changes))
 
-    def _fence(self, record: FenceBrokerRecord) -> None:
+    def _fence(self, record: metadata.FenceBrokerRecord) -> None:
         self._set_broker(self._broker(record.broker_id, record.broker_epoch), fenced=True)
 
-    def _unfence(self, record: UnfenceBrokerRecord) -> None:
+    def _unfence(self, record: metadata.UnfenceBrokerRecord) -> None:
         self._set_broker(self._broker(record.broker_id, record.broker_epoch), fenced=False)
 
-    def _unregister(self, record: UnregisterBrokerRecord) -> None:
+    def _unregister(self, record: metadata.UnregisterBrokerRecord) -> None:
         self._broker(record.broker_id, record.broker_epoch)
-        self._set(RegisterBrokerRecord, record.broker_id, None)
+        self._set(metadata.RegisterBrokerRecord, record.broker_id, None)
 
-    def _change_broker(self, record: BrokerRegistrationChangeRecord) -> None:
+    def _change_broker(self, record: metadata.BrokerRegistrationChangeRecord) -> None:
         broker = self._broker(record.broker_id, record.broker_epoch)
         changes: dict[str, Any] = {} if record.fenced == 0 else {"fenced": record.fenced == 1}
         if record.in_controlled_shutdown == 1:
@@ -335,13 +303,15 @@ class Image:
 
     # -- Topics, partitions and configs
 
-    def _create_topic(self, record: TopicRecord) -> None:
+    def _create_topic(self, record: metadata.TopicRecord) -> None:
         known = self._topics.get(record.name)
         if self._names.get(record.topic_id, record.name) != record.name:
-            raise CorruptRecord(f"topic id {record.topic_id} is given to {record.name} and to another topic")
+            raise metadata.CorruptRecord(f"topic id {record.topic_id} is given to {record.name} and to another topic")
         if known is not None and known.id != record.topic_id:
-            raise CorruptRecord(f"topic {record.name} is created twice, as {known.id} and as {record.topic_id}")
-        partitions: Mapping[int, PartitionRecord] = known.partitions if known else {}
+            raise metadata.CorruptRecord(
+                f"topic {record.name} is created twice, as {known.id} and as {record.topic_id}"
+            )
+        partitions: Mapping[int, metadata.PartitionRecord] = known.partitions if known else {}
         self._topics[record.name] = Topic(record.name, record.topic_id, partitions)
         self._names[record.topic_id] = record.name
         self._changed[record.topic_id] = record
@@ -349,17 +319,17 @@ class Image:
     def _topic_with(self, topic_id: UUID, partition: int) -> Topic:
         topic = self.topic_of(topic_id)
         if topic is None:
-            raise CorruptRecord(f"partition {partition} belongs to no known topic ({topic_id})")
+            raise metadata.CorruptRecord(f"partition {partition} belongs to no known topic ({topic_id})")
         return topic
 
-    def _set_partition(self, record: PartitionRecord) -> None:
+    def _set_partition(self, record: metadata.PartitionRecord) -> None:
         self._keep_partition(self._topic_with(record.topic_id, record.partition), record)
 
-    def _keep_partition(self, topic: Topic, record: PartitionRecord) -> None:
+    def _keep_partition(self, topic: Topic, record: metadata.PartitionRecord) -> None:
         if len(record.directories) not in (0, len(record.replicas)):
             which = f"partition {record.partition} of {topic.name}"
             words = f"{which} has {len(record.replicas)} replicas and {len(record.directories)} directories"
-            raise CorruptRecord(words)
+            raise metadata.CorruptRecord(words)
         partitions = self._own_partitions.get(topic.name)
         if partitions is None:
             partitions = self._own_partitions[topic.name] = dict(topic.partitions)
@@ -367,40 +337,46 @@ class Image:
         partitions[record.partition] = record
         self._changed[topic.id, record.partition] = record
 
-    def _change_partition(self, record: PartitionChangeRecord) -> None:
+    def _change_partition(self, record: metadata.PartitionChangeRecord) -> None:
         topic = self._topic_with(record.topic_id, record.partition)
         if record.partition not in topic.partitions:
-            raise CorruptRecord(f"a record changes partition {record.partition} of {topic.name}, which does not exist")
+            raise metadata.CorruptRecord(
+                f"a record changes partition {record.partition} of {topic.name}, which does not exist"
+            )
         after = changed(topic.partitions[record.partition], record)
         after = replace(after, topic_id=topic_id_after_change(after.topic_id, self._bugs))
         self._names[after.topic_id] = topic.name
         self._keep_partition(topic, after)
 
-    def _clear_elr(self, record: ClearElrRecord) -> None:
+    def _clear_elr(self, record: metadata.ClearElrRecord) -> None:
         """Kafka counts it as a change of each partition that had eligible leaders."""
         if record.topic and record.topic not in self._topics:
-            raise CorruptRecord(f"a record clears the eligible leaders of topic {record.topic}, which does not exist")
+            raise metadata.CorruptRecord(
+                f"a record clears the eligible leaders of topic {record.topic}, which does not exist"
+            )
         for name in [record.topic] if record.topic else list(self._topics):
             for partition in list(self._topics[name].partitions.values()):
                 if partition.elr or partition.last_known_elr:
-                    change = PartitionChangeRecord(partition.partition, partition.topic_id, elr=(), last_known_elr=())
+                    change = metadata.PartitionChangeRecord(
+                        partition.partition, partition.topic_id, elr=(), last_known_elr=()
+                    )
                     self._keep_partition(self._topics[name], changed(partition, change))
 
-    def _remove_topic(self, record: RemoveTopicRecord) -> None:
+    def _remove_topic(self, record: metadata.RemoveTopicRecord) -> None:
         topic = self.topic_of(record.topic_id)
         if topic is None:
-            raise CorruptRecord(f"a record removes topic {record.topic_id}, which does not exist")
+            raise metadata.CorruptRecord(f"a record removes topic {record.topic_id}, which does not exist")
         del self._topics[topic.name], self._names[topic.id]
         self._own_partitions.pop(topic.name, None)
         self._changed[topic.id] = None
         for partition in topic.partitions:
             self._changed[topic.id, partition] = None
         if configs_go_with_topic(self._bugs):
-            self._own_configs.pop((TOPIC_RESOURCE, topic.name), None)
-            for name in self._configs.pop((TOPIC_RESOURCE, topic.name), {}):
-                self._changed[TOPIC_RESOURCE, topic.name, name] = None
+            self._own_configs.pop((metadata.TOPIC_RESOURCE, topic.name), None)
+            for name in self._configs.pop((metadata.TOPIC_RESOURCE, topic.name), {}):
+                self._changed[metadata.TOPIC_RESOURCE, topic.name, name] = None
 
-    def _set_config(self, record: ConfigRecord) -> None:
+    def _set_config(self, record: metadata.ConfigRecord) -> None:
         resource = (record.resource_type, record.resource_name)
         overrides = self._own_configs.get(resource)
         if overrides is None:
@@ -415,7 +391,7 @@ class Image:
         if not overrides:
             del self._configs[resource], self._own_configs[resource]
 
-    def _nothing(self, record: NoOpRecord) -> None:
+    def _nothing(self, record: metadata.NoOpRecord) -> None:
         """A NoOp says only that the controller lives."""
 
     def _hash_what_changed(self) -> None:
@@ -428,7 +404,7 @@ class Image:
         self._changed.clear()
 
 
-def changed(partition: PartitionRecord, change: PartitionChangeRecord) -> PartitionRecord:
+def changed(partition: metadata.PartitionRecord, change: metadata.PartitionChangeRecord) -> metadata.PartitionRecord:
     """The partition after a change (KIP-631).
 
     Every change raises the partition epoch.  The leader epoch rises with every change that names a leader.  If another
@@ -441,11 +417,11 @@ def changed(partition: PartitionRecord, change: PartitionChangeRecord) -> Partit
     }
     replicas = changes.get("replicas", partition.replicas)
     if change.directories is None and len(partition.directories) not in (0, len(replicas)):
-        changes["directories"] = (MIGRATING,) * len(replicas)
+        changes["directories"] = (metadata.MIGRATING,) * len(replicas)
     for name in ("elr", "last_known_elr"):  # an empty one is not written
         if (value := getattr(change, name)) is not None:
             changes[name] = value or None
-    if change.leader != LEADER_UNCHANGED:
+    if change.leader != metadata.LEADER_UNCHANGED:
         changes.update(leader=change.leader, leader_epoch=partition.leader_epoch + 1)
     if change.recovery_state != -1:
         changes["recovery_state"] = change.recovery_state
@@ -453,26 +429,26 @@ def changed(partition: PartitionRecord, change: PartitionChangeRecord) -> Partit
 
 
 @lru_cache(maxsize=4096)
-def _topic_record(name: str, id: int) -> TopicRecord:
+def _topic_record(name: str, id: int) -> metadata.TopicRecord:
     """id: as a number, whose hash is cheap."""
-    return TopicRecord(name, UUID(int=id))
+    return metadata.TopicRecord(name, UUID(int=id))
 
 
-_config_record = lru_cache(maxsize=4096)(ConfigRecord)
+_config_record = lru_cache(maxsize=4096)(metadata.ConfigRecord)
 """A small image writes out the same few records for each of its hashes."""
 
 
 @lru_cache(maxsize=4096)
-def _hash_of_new(record: Record | UnknownRecord) -> int:
-    return int.from_bytes(blake2b(encode(record), digest_size=8).digest(), "big", signed=True)
+def _hash_of_new(record: metadata.Record | metadata.UnknownRecord) -> int:
+    return int.from_bytes(blake2b(metadata.encode(record), digest_size=8).digest(), "big", signed=True)
 
 
 _HASHES_MAX = 8192
-_hashes: dict[int, tuple[Record | UnknownRecord, int]] = {}
+_hashes: dict[int, tuple[metadata.Record | metadata.UnknownRecord, int]] = {}
 """id of a record -> that record, which keeps the id taken, and its hash: a record never changes."""
 
 
-def _hash_of(record: Record | UnknownRecord) -> int:
+def _hash_of(record: metadata.Record | metadata.UnknownRecord) -> int:
     known = _hashes.get(id(record))
     if known is None:
         if len(_hashes) >= _HASHES_MAX:
@@ -482,27 +458,27 @@ def _hash_of(record: Record | UnknownRecord) -> int:
 
 
 _APPLY: dict[type, Callable[[Image, Any], None]] = {
-    TopicRecord: Image._create_topic,
-    PartitionRecord: Image._set_partition,
-    PartitionChangeRecord: Image._change_partition,
-    RemoveTopicRecord: Image._remove_topic,
-    ClearElrRecord: Image._clear_elr,
-    ConfigRecord: Image._set_config,
-    FenceBrokerRecord: Image._fence,
-    UnfenceBrokerRecord: Image._unfence,
-    BrokerRegistrationChangeRecord: Image._change_broker,
-    UnregisterBrokerRecord: Image._unregister,
-    NoOpRecord: Image._nothing,
-    BeginTransactionRecord: Image._begin_transaction,
-    EndTransactionRecord: Image._end_transaction,
-    AbortTransactionRecord: Image._end_transaction,
-    UnknownRecord: Image._keep_unknown,
+    metadata.TopicRecord: Image._create_topic,
+    metadata.PartitionRecord: Image._set_partition,
+    metadata.PartitionChangeRecord: Image._change_partition,
+    metadata.RemoveTopicRecord: Image._remove_topic,
+    metadata.ClearElrRecord: Image._clear_elr,
+    metadata.ConfigRecord: Image._set_config,
+    metadata.FenceBrokerRecord: Image._fence,
+    metadata.UnfenceBrokerRecord: Image._unfence,
+    metadata.BrokerRegistrationChangeRecord: Image._change_broker,
+    metadata.UnregisterBrokerRecord: Image._unregister,
+    metadata.NoOpRecord: Image._nothing,
+    metadata.BeginTransactionRecord: Image._begin_transaction,
+    metadata.EndTransactionRecord: Image._end_transaction,
+    metadata.AbortTransactionRecord: Image._end_transaction,
+    metadata.UnknownRecord: Image._keep_unknown,
     **dict.fromkeys(TABLES, Image._enter),
     **dict.fromkeys(REMOVERS, Image._take_away),
 }
 """Type of a record -> its effect on an image."""
 
-_ENDS_TRANSACTION = frozenset({EndTransactionRecord, AbortTransactionRecord})
+_ENDS_TRANSACTION = frozenset({metadata.EndTransactionRecord, metadata.AbortTransactionRecord})
 
 
 class Refused(Exception):

@@ -24,12 +24,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from system_under_test.kraft.controller.decisions import (
-    last_known_may_lead,
-    lost_replicas,
-    proposal_is_old,
-    reassignment_is_done,
-)
+from system_under_test.kraft.controller import decisions
 from system_under_test.kraft.controller.image import changed
 from system_under_test.kraft.records.metadata import (
     LEADER_UNCHANGED,
@@ -156,7 +151,7 @@ def _finish_reassignment(target: PartitionRecord, bugs: Collection[str]) -> Part
         return target
     remaining = tuple(replica for replica in target.replicas if replica not in target.removing)
     in_sync = tuple(replica for replica in target.isr if replica not in target.removing)
-    if not remaining or not reassignment_is_done(remaining, in_sync, bugs):
+    if not remaining or not decisions.reassignment_is_done(remaining, in_sync, bugs):
         return target
     return replace(target, replicas=remaining, isr=in_sync, removing=(), adding=())
 
@@ -166,7 +161,7 @@ def _with_elr(
 ) -> PartitionRecord:
     if not rules.elr or len(target.isr) >= min(rules.min_insync, len(target.replicas)):
         return replace(target, elr=None)
-    lost = lost_replicas(unclean_shutdown, rules.bugs)
+    lost = decisions.lost_replicas(unclean_shutdown, rules.bugs)
     eligible = _ordered({*(before.elr or ()), *before.isr} - set(target.isr) - lost, target.replicas)
     return replace(target, elr=eligible or None)
 
@@ -194,7 +189,7 @@ def _elect(
             return _led_by(target, replica)
     last_known = target.last_known_elr or ()
     nobody_left = rules.elr and not target.isr and not target.elr and len(last_known) == 1
-    if nobody_left and last_known_may_lead(alive(last_known[0]), rules.bugs):
+    if nobody_left and decisions.last_known_may_lead(alive(last_known[0]), rules.bugs):
         return _uncleanly_led_by(target, last_known[0])
     if election is Election.UNCLEAN:
         for replica in candidates:
@@ -290,7 +285,7 @@ def why_refused(
     isr = [member.broker for member in request.isr]
     if request.leader != partition.leader:
         return ErrorCode.invalid_request
-    if proposal_is_old(request.partition_epoch, partition.partition_epoch, bugs):
+    if decisions.proposal_is_old(request.partition_epoch, partition.partition_epoch, bugs):
         return ErrorCode.invalid_update_version
     if len(set(isr)) != len(isr) or not set(isr) <= set(partition.replicas) or request.leader not in isr:
         return ErrorCode.invalid_request

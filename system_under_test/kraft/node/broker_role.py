@@ -37,17 +37,10 @@ from system_under_test.kraft.log import atomic
 from system_under_test.kraft.node.awaited import DeadlineTimer
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.ports import Disk, Ports
+from system_under_test.kraft.wire import versions
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame, codec, encode_request
 from system_under_test.kraft.wire.quorum_service import NotQueued
 from system_under_test.kraft.wire.server import Connection
-from system_under_test.kraft.wire.versions import (
-    ALTER_PARTITION,
-    ALTER_PARTITION_REASSIGNMENTS,
-    API_VERSIONS,
-    BROKER_HEARTBEAT,
-    BROKER_REGISTRATION,
-    ELECT_LEADERS,
-)
 
 _LIFE = "life of the broker"
 
@@ -204,7 +197,7 @@ class BrokerRole:
         return self._quorum.node_id
 
     def _registration(self, ask: AskToRegister) -> Entity:
-        types = codec(BROKER_REGISTRATION, 3).requests
+        types = codec(versions.BROKER_REGISTRATION, 3).requests
         host, port = self._address
         return types.BrokerRegistrationRequest(
             broker_id=self._me,
@@ -282,7 +275,7 @@ class BrokerRole:
             await self._ask(_reassignment(topic, partition.partition, replicas))
 
     def _alteration(self, proposals: list[Proposal]) -> Entity:
-        types = codec(ALTER_PARTITION, 3).requests
+        types = codec(versions.ALTER_PARTITION, 3).requests
         return types.AlterPartitionRequest(
             broker_id=self._me,
             broker_epoch=self._life.epoch,
@@ -307,13 +300,13 @@ class BrokerRole:
 
 
 def _election(topic: str, partition: int) -> Entity:
-    types = codec(ELECT_LEADERS, 2).requests
+    types = codec(versions.ELECT_LEADERS, 2).requests
     wanted = types.TopicPartitions(topic=topic, partitions=(partition,))
     return types.ElectLeadersRequest(election_type=0, topic_partitions=(wanted,), timeout=timedelta(seconds=30))
 
 
 def _reassignment(topic: str, partition: int, replicas: Sequence[int]) -> Entity:
-    types = codec(ALTER_PARTITION_REASSIGNMENTS, 0).requests
+    types = codec(versions.ALTER_PARTITION_REASSIGNMENTS, 0).requests
     wanted = types.ReassignablePartition(partition_index=partition, replicas=tuple(replicas))
     return types.AlterPartitionReassignmentsRequest(
         timeout=timedelta(seconds=30), topics=(types.ReassignableTopic(name=topic, partitions=(wanted,)),)
@@ -321,7 +314,7 @@ def _reassignment(topic: str, partition: int, replicas: Sequence[int]) -> Entity
 
 
 def _heartbeat(me: int, ask: Beat) -> Entity:
-    types = codec(BROKER_HEARTBEAT, 1).requests
+    types = codec(versions.BROKER_HEARTBEAT, 1).requests
     return types.BrokerHeartbeatRequest(
         broker_id=me,
         broker_epoch=ask.epoch,
@@ -334,7 +327,7 @@ def _heartbeat(me: int, ask: Beat) -> Entity:
 
 def _encode_probe(correlation_id: int, client_id: str) -> bytes:
     """ApiVersions in a version whose answer is always the same."""
-    return encode_request(correlation_id, client_id, codec(API_VERSIONS, 2).requests.ApiVersionsRequest())
+    return encode_request(correlation_id, client_id, codec(versions.API_VERSIONS, 2).requests.ApiVersionsRequest())
 
 
 def _taken(frame: bytes) -> tuple[int, None]:

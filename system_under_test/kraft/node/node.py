@@ -43,16 +43,10 @@ from system_under_test.kraft.node.metadata.snapshotting import Replay, Snapshott
 from system_under_test.kraft.node.metadata.state_machine import ControllerDuties, Proposals, StateMachine
 from system_under_test.kraft.node.parts import NodeParts, VotersInLog
 from system_under_test.kraft.node.trace import start_row, vote_row
+from system_under_test.kraft.raft import decisions
 from system_under_test.kraft.raft import effects as fx
 from system_under_test.kraft.raft.changes import VoterChange
 from system_under_test.kraft.raft.core import Core
-from system_under_test.kraft.raft.decisions import (
-    durable_state,
-    keeps_lease,
-    keeps_state_under_snapshot,
-    must_check_batches,
-    must_confirm_no_op,
-)
 from system_under_test.kraft.raft.messages import (
     EndQuorumEpochRequest,
     Error,
@@ -119,7 +113,7 @@ class QuorumNode:
         self._progress = FetchProgress()
         self._received = ReceivedBatches(self._report_damage)
         self._timer = DeadlineTimer(parts.clock, lambda: self._drive(lambda now: []))
-        self._lease = Lease(parts.identity) if keeps_lease(parts.identity.bugs) else None
+        self._lease = Lease(parts.identity) if decisions.keeps_lease(parts.identity.bugs) else None
         self._duties = ControllerDuties(
             self._machine, parts.clock, parts.duties or NO_DUTIES, parts.controller_bugs, self.write, self._say
         )
@@ -265,7 +259,7 @@ class QuorumNode:
         except CorruptRecord as problem:
             self.collapse(problem)
             raise
-        if not write.records and must_confirm_no_op(self._parts.identity.bugs):
+        if not write.records and decisions.must_confirm_no_op(self._parts.identity.bugs):
             # Nothing of its own will be committed, which would prove that this node still leads.
             write.done = partial(self._confirm_office, write.done)
         if at_once:
@@ -393,7 +387,7 @@ class QuorumNode:
                 return
 
     def _persist(self, effect: fx.Persist) -> None:
-        stored = durable_state(effect.state, self._parts.identity.bugs)
+        stored = decisions.durable_state(effect.state, self._parts.identity.bugs)
         self._parts.state_file.store(stored, voters_in_log=self._core.voter_history.may_change)
         self._epoch = effect.state.epoch
         event, state = ("vote", effect.state) if effect.voted_now else ("quorum-state", stored)
@@ -430,7 +424,7 @@ class QuorumNode:
         machine, end_offset = self._machine, effect.snapshot.end_offset
         self._snapshotting.abort()
         content = self._log.install(effect.snapshot)
-        onto = machine.committed if keeps_state_under_snapshot(self._parts.identity.bugs) else None
+        onto = machine.committed if decisions.keeps_state_under_snapshot(self._parts.identity.bugs) else None
         machine.load(end_offset, content.values, onto=onto)
         leader = self._core.leader_id
         assert leader is not None, "a snapshot comes from a leader"
@@ -464,7 +458,7 @@ class QuorumNode:
         self._answered(effect, response)
 
     def _answered(self, effect: fx.Send, response: RaftResponse | None) -> None:
-        checked = must_check_batches(self._parts.identity.bugs) and not self.ended.done()
+        checked = decisions.must_check_batches(self._parts.identity.bugs) and not self.ended.done()
         if checked and isinstance(response, FetchResponse):
             response = self._received.undamaged(effect.peer, self._log.end_offset, response)
         if checked and isinstance(response, FetchSnapshotResponse):

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from system_under_test.kraft.raft.decisions import may_change_again, may_change_voters, may_join
+from system_under_test.kraft.raft import decisions
 from system_under_test.kraft.raft.effects import VotersChangeDone
 from system_under_test.kraft.raft.election import quorum_deadline, resign
 from system_under_test.kraft.raft.leadership import announced_mark, commit
@@ -114,13 +114,13 @@ def settle(voter: Voter, now: float) -> None:
 def _too_early(voter: Voter, leader: Leader, change: VoterChange) -> tuple[Error, str] | None:
     """Return why the voters cannot change now, in Kafka's order; None if they can."""
     mark = announced_mark(voter, leader)
-    if not may_change_voters(mark, voter.bugs):
+    if not decisions.may_change_voters(mark, voter.bugs):
         return Error.REQUEST_TIMED_OUT, "the leader has not committed a record of its epoch yet"
     if not voter.history.may_change:
         if isinstance(change, AddVoter | RemoveVoter):
             return Error.UNSUPPORTED_VERSION, "the voters cannot change: kraft.version is 0"
         return None
-    if not may_change_again(voter.history.latest_offset, voter.high_watermark, voter.bugs):
+    if not decisions.may_change_again(voter.history.latest_offset, voter.high_watermark, voter.bugs):
         return Error.REQUEST_TIMED_OUT, "another change of the voters is not committed yet"
     return None
 
@@ -140,7 +140,7 @@ def _unfit(voter: Voter, leader: Leader, now: float, change: VoterChange) -> tup
             return Error.DUPLICATE_VOTER, f"{entry.key.id} is the id of a voter already"
         case AddVoter(entry):
             progress = leader.observers.get(entry.key, FollowerProgress())
-            if not may_join(now - progress.caught_up_at, CAUGHT_UP_WITHIN_S, voter.bugs):
+            if not decisions.may_join(now - progress.caught_up_at, CAUGHT_UP_WITHIN_S, voter.bugs):
                 return Error.REQUEST_TIMED_OUT, f"the log of replica {entry.key.id} has not caught up with the leader's"
         case RemoveVoter(key) if not _is_exactly(voters, key):
             return Error.VOTER_NOT_FOUND, f"no voter has the id {key.id} and this directory"

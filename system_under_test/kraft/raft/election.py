@@ -9,13 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from system_under_test.kraft.raft.decisions import (
-    end_kept_by_new_follower,
-    grants_vote,
-    must_flush_before_campaign,
-    resigns_without_majority,
-    wins,
-)
+from system_under_test.kraft.raft import decisions
 from system_under_test.kraft.raft.messages import (
     Batch,
     Error,
@@ -62,7 +56,7 @@ def become_follower(voter: Voter, now: float, epoch: int, leader_id: int) -> Non
     voted = voter.persisted.voted if epoch == voter.epoch else None
     follower = Follower(epoch, leader_id, voter.fetch_timeout(now))
     voter.enter(follower, QuorumState(epoch, leader_id, voted))
-    kept = end_kept_by_new_follower(voter.end_offset, voter.high_watermark, voter.bugs)
+    kept = decisions.end_kept_by_new_follower(voter.end_offset, voter.high_watermark, voter.bugs)
     if kept < voter.end_offset:
         voter.truncate(kept)
 
@@ -89,7 +83,7 @@ def become_candidate(voter: Voter, now: float) -> None:
 
     The log is durable before that.  Voters compare the log end that the request names, and a candidate that restarts
     in the same epoch collects these votes again."""
-    if must_flush_before_campaign(voter.bugs):
+    if decisions.must_flush_before_campaign(voter.bugs):
         voter.flush()
     file = QuorumState(voter.epoch + 1, None, voter.identity.me)
     candidate = Candidate(file.epoch, voter.election_timeout(now), Votes({voter.me}))
@@ -131,7 +125,7 @@ def resign(voter: Voter, now: float) -> None:
 
 
 def quorum_deadline(voter: Voter, now: float) -> float:
-    if voter.alone or not resigns_without_majority(voter.identity.bugs):
+    if voter.alone or not decisions.resigns_without_majority(voter.identity.bugs):
         return float("inf")
     return now + voter.timing.check_quorum_factor * voter.timing.fetch_timeout_s
 
@@ -189,7 +183,7 @@ def on_vote_request(voter: Voter, now: float, request: VoteRequest) -> VoteRespo
     recognise(voter, now, None, request.epoch)
     if not voter.names_me(request.voter):
         return answer(Error.INVALID_VOTER_KEY)
-    granted = grants_vote(
+    granted = decisions.grants_vote(
         voter.role,
         pre_vote=request.pre_vote,
         up_to_date=(request.last_epoch, request.last_offset) >= (voter.end_epoch, voter.end_offset),
@@ -232,13 +226,13 @@ def on_vote_response(voter: Voter, now: float, peer: int, request: VoteRequest, 
         return
     if isinstance(campaign, Prospective) and request.pre_vote:
         campaign.votes.record(peer, granted=response.granted)
-        if wins(campaign.votes.granted, voter.voters, voter.me, voter.bugs):
+        if decisions.wins(campaign.votes.granted, voter.voters, voter.me, voter.bugs):
             become_candidate(voter, now)
         elif is_lost(len(voter.voters), len(campaign.votes.refused)):
             give_up(voter, now)
     elif isinstance(campaign, Candidate) and not request.pre_vote:
         campaign.votes.record(peer, granted=response.granted)
-        if wins(campaign.votes.granted, voter.voters, voter.me, voter.bugs):
+        if decisions.wins(campaign.votes.granted, voter.voters, voter.me, voter.bugs):
             become_leader(voter, now)
 
 

@@ -9,12 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 
-from system_under_test.kraft.raft.decisions import (
-    committed_end,
-    leader_counts_itself,
-    must_confirm,
-    own_end_that_counts,
-)
+from system_under_test.kraft.raft import decisions
 from system_under_test.kraft.raft.effects import Accepted, NotAccepted, ReadReady
 from system_under_test.kraft.raft.election import become_prospective, contradicts, follows, give_up, quorum_deadline
 from system_under_test.kraft.raft.messages import (
@@ -164,9 +159,9 @@ def commit(voter: Voter, leader: Leader) -> None:
     """
     ends = [progress.end_offset for progress in leader.followers.values()]
     own = None
-    if leader_counts_itself(is_voter=not voter.observes, bugs=voter.bugs):
-        own = own_end_that_counts(voter.flushed_end, voter.end_offset, voter.bugs)
-    mark = committed_end(own, ends, voter.bugs)
+    if decisions.leader_counts_itself(is_voter=not voter.observes, bugs=voter.bugs):
+        own = decisions.own_end_that_counts(voter.flushed_end, voter.end_offset, voter.bugs)
+    mark = decisions.committed_end(own, ends, voter.bugs)
     if mark <= leader.epoch_start_offset:
         return
     voter.advance(mark)
@@ -196,7 +191,7 @@ def read(voter: Voter, token: int) -> None:
 def note_read(voter: Voter, leader: Leader, token: int) -> None:
     mark = announced_mark(voter, leader)
     assert mark is not None
-    if not must_confirm(voter.bugs):
+    if not decisions.must_confirm(voter.bugs):
         voter.emit(ReadReady(token, mark))
         return
     leader.reads.note(token, mark)

@@ -13,24 +13,9 @@ from collections.abc import Sequence
 from random import Random
 from typing import NoReturn
 
+from system_under_test.kraft.raft import effects as fx
 from system_under_test.kraft.raft.decisions import BUGS, end_made_durable, takes_voters_back, voters_in_force
-from system_under_test.kraft.raft.effects import (
-    Append,
-    BeginFlush,
-    Effect,
-    Fatal,
-    Flush,
-    HighWatermark,
-    InstallSnapshot,
-    NotAccepted,
-    Persist,
-    Reply,
-    RoleChanged,
-    Send,
-    Truncate,
-    VotersChanged,
-    VotersChangeDone,
-)
+from system_under_test.kraft.raft.effects import Effect
 from system_under_test.kraft.raft.messages import (
     Batch,
     Error,
@@ -200,7 +185,7 @@ class Voter:
 
     def report_voters(self) -> None:
         """Report what the log names last."""
-        self.emit(VotersChanged(self.history.latest_offset, self.history.latest))
+        self.emit(fx.VotersChanged(self.history.latest_offset, self.history.latest))
 
     # What the voter does
 
@@ -222,18 +207,18 @@ class Voter:
 
     def announce(self) -> None:
         start = self.state.epoch_start_offset if isinstance(self.state, Leader) else None
-        self.emit(RoleChanged(self.role, self.epoch, self.leader_id, start))
+        self.emit(fx.RoleChanged(self.role, self.epoch, self.leader_id, start))
 
     def persist(self, state: QuorumState, *, voted_now: bool = False) -> None:
         if state != self.persisted:
             self.persisted = state
-            self.emit(Persist(state, voted_now))
+            self.emit(fx.Persist(state, voted_now))
 
     def append(self, batches: Sequence[Batch]) -> None:
         """Append, and begin to flush: what a power loss could take must not count for a majority."""
         self.end_offset = batches[-1].end_offset
         self.end_epoch = batches[-1].epoch
-        self.emit(Append(tuple(batches)))
+        self.emit(fx.Append(tuple(batches)))
         for batch in batches:
             named = self.records.read(batch)
             if named is not None:
@@ -246,7 +231,7 @@ class Voter:
         """Unless one goes on: what is appended meanwhile shares the next one."""
         if self.flushing is None and self.flushed_end < self.end_offset:
             self.flushing = self.end_offset
-            self.emit(BeginFlush())
+            self.emit(fx.BeginFlush())
 
     def flushed(self, end_offset: int) -> None:
         """The flush that goes on is done; the log ended at end_offset when it began."""
@@ -260,7 +245,7 @@ class Voter:
         """Everything appended so far is durable before anything else happens."""
         if self.flushed_end < self.end_offset:
             self.flushed_end = self.end_offset
-            self.emit(Flush())
+            self.emit(fx.Flush())
 
     @property
     def committed_end(self) -> int:
@@ -282,7 +267,7 @@ class Voter:
         self.end_offset = end_offset
         self.end_epoch = last.epoch if last is not None else start.epoch
         self._cut_flushed()
-        self.emit(Truncate(end_offset))
+        self.emit(fx.Truncate(end_offset))
         if self.history.latest_offset >= end_offset:
             self.history.truncate(end_offset)
             if takes_voters_back(self.bugs):
@@ -295,7 +280,7 @@ class Voter:
         self.end_offset, self.end_epoch = snapshot
         self._cut_flushed()
         self.flushed_end = self.end_offset
-        self.emit(InstallSnapshot(snapshot))
+        self.emit(fx.InstallSnapshot(snapshot))
         self.stale_history = True
 
     def _cut_flushed(self) -> None:
@@ -307,19 +292,19 @@ class Voter:
     def advance(self, high_watermark: int) -> None:
         if self.high_watermark is None or high_watermark > self.high_watermark:
             self.high_watermark = high_watermark
-            self.emit(HighWatermark(high_watermark))
+            self.emit(fx.HighWatermark(high_watermark))
             if self.history.may_change:
                 self._voters_in_force()
 
     def send(self, peer: int, request: RaftRequest) -> None:
         self.in_flight.add((peer, type(request)))
-        self.emit(Send(peer, request))
+        self.emit(fx.Send(peer, request))
 
     def back_off(self, peer: int, now: float) -> None:
         self.retry_at[peer] = now + self.timing.retry_backoff_s
 
     def reply(self, token: int, response: RaftResponse) -> None:
-        self.emit(Reply(token, response))
+        self.emit(fx.Reply(token, response))
 
     def emit(self, effect: Effect) -> None:
         self.effects.append(effect)
@@ -338,10 +323,10 @@ class Voter:
         for parked in old.parked:
             self.reply(parked.token, FetchResponse(Error.NOT_LEADER_OR_FOLLOWER, self.leader_id, self.epoch))
         for token in old.reads.unanswered():
-            self.emit(NotAccepted(token, NOT_LEADER))
+            self.emit(fx.NotAccepted(token, NOT_LEADER))
         for pending in old.changes:
-            self.emit(VotersChangeDone(pending.token, Error.NOT_LEADER_OR_FOLLOWER, LOST_OFFICE))
+            self.emit(fx.VotersChangeDone(pending.token, Error.NOT_LEADER_OR_FOLLOWER, LOST_OFFICE))
 
 
-def fatal(halt: Halt) -> Fatal:
-    return Fatal(str(halt))
+def fatal(halt: Halt) -> fx.Fatal:
+    return fx.Fatal(str(halt))

@@ -30,29 +30,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from system_under_test.kraft.controller.access import (
-    Acl,
-    AclFilter,
-    AclResult,
-    Deletion,
-    FilterResult,
-    QuotaAlteration,
-    QuotaResult,
-    Upsertion,
-    UserResult,
-    alter_credentials,
-    alter_quotas,
-    create_acls,
-    delete_acls,
-)
-from system_under_test.kraft.controller.configs import (
-    Alteration,
-    ConfigOperation,
-    Resource,
-    ResourceResult,
-    alter_configs,
-    replace_configs,
-)
+from system_under_test.kraft.controller import access, configs
 from system_under_test.kraft.controller.features import FeatureResult, LevelWanted, update_features
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.topics import (
@@ -147,30 +125,35 @@ def _deletions_refused(body: Any, error: ErrorCode, message: str) -> list[TopicR
     ]
 
 
-def _alterations(body: Any) -> list[Resource]:
+def _alterations(body: Any) -> list[configs.Resource]:
     return [
-        Resource(
+        configs.Resource(
             resource.resource_type,
             resource.resource_name,
-            tuple(Alteration(config.name, config.config_operation, config.value) for config in resource.configs),
+            tuple(
+                configs.Alteration(config.name, config.config_operation, config.value) for config in resource.configs
+            ),
         )
         for resource in body.resources
     ]
 
 
-def _replacements(body: Any) -> list[Resource]:
+def _replacements(body: Any) -> list[configs.Resource]:
     return [
-        Resource(
+        configs.Resource(
             resource.resource_type,
             resource.resource_name,
-            tuple(Alteration(config.name, ConfigOperation.SET, config.value) for config in resource.configs),
+            tuple(
+                configs.Alteration(config.name, configs.ConfigOperation.SET, config.value)
+                for config in resource.configs
+            ),
         )
         for resource in body.resources
     ]
 
 
-def _resources_refused(body: Any, error: ErrorCode, message: str) -> list[ResourceResult]:
-    return [ResourceResult(each.resource_type, each.resource_name, error, message) for each in body.resources]
+def _resources_refused(body: Any, error: ErrorCode, message: str) -> list[configs.ResourceResult]:
+    return [configs.ResourceResult(each.resource_type, each.resource_name, error, message) for each in body.resources]
 
 
 def levels_wanted(body: Any) -> list[LevelWanted]:
@@ -196,9 +179,9 @@ def validates_only(body: Any) -> bool:
     return bool(getattr(body, "validate_only", False))
 
 
-def _acls(body: Any) -> list[Acl]:
+def _acls(body: Any) -> list[access.Acl]:
     return [
-        Acl(
+        access.Acl(
             each.resource_type,
             each.resource_name,
             each.resource_pattern_type,
@@ -211,9 +194,9 @@ def _acls(body: Any) -> list[Acl]:
     ]
 
 
-def acl_filter(each: Any) -> AclFilter:
+def acl_filter(each: Any) -> access.AclFilter:
     """The filter of a DescribeAcls request, or of one entry of a DeleteAcls request."""
-    return AclFilter(
+    return access.AclFilter(
         each.resource_type_filter,
         each.resource_name_filter,
         each.pattern_type_filter,
@@ -224,9 +207,9 @@ def acl_filter(each: Any) -> AclFilter:
     )
 
 
-def _quota_alterations(body: Any) -> list[QuotaAlteration]:
+def _quota_alterations(body: Any) -> list[access.QuotaAlteration]:
     return [
-        QuotaAlteration(
+        access.QuotaAlteration(
             _quota_entity(entry), tuple((each.key, None if each.remove else each.value) for each in entry.ops)
         )
         for entry in body.entries
@@ -238,12 +221,12 @@ def _quota_entity(entry: Any) -> tuple[QuotaEntity, ...]:
 
 
 def _alter_credentials(body: Any, cluster: DecisionContext) -> Decide:
-    deletions = [Deletion(each.name, each.mechanism) for each in body.deletions]
+    deletions = [access.Deletion(each.name, each.mechanism) for each in body.deletions]
     upsertions = [
-        Upsertion(each.name, each.mechanism, each.iterations, each.salt, each.salted_password)
+        access.Upsertion(each.name, each.mechanism, each.iterations, each.salt, each.salted_password)
         for each in body.upsertions
     ]
-    return lambda image: alter_credentials(image, deletions, upsertions)
+    return lambda image: access.alter_credentials(image, deletions, upsertions)
 
 
 DECISIONS: dict[int, Decision] = {
@@ -256,38 +239,40 @@ DECISIONS: dict[int, Decision] = {
         answers.delete_topics,
     ),
     INCREMENTAL_ALTER_CONFIGS: Decision(
-        lambda body, cluster: lambda image: alter_configs(image, _alterations(body), validate_only=body.validate_only),
+        lambda body, cluster: (
+            lambda image: configs.alter_configs(image, _alterations(body), validate_only=body.validate_only)
+        ),
         _resources_refused,
         answers.incremental_alter_configs,
     ),
     ALTER_CONFIGS: Decision(
         lambda body, cluster: (
-            lambda image: replace_configs(image, _replacements(body), validate_only=body.validate_only)
+            lambda image: configs.replace_configs(image, _replacements(body), validate_only=body.validate_only)
         ),
         _resources_refused,
         answers.alter_configs,
     ),
     CREATE_ACLS: Decision(
-        lambda body, cluster: lambda image: create_acls(image, _acls(body), cluster.new_uuid),
-        lambda body, error, message: [AclResult(error, message)] * len(body.creations),
+        lambda body, cluster: lambda image: access.create_acls(image, _acls(body), cluster.new_uuid),
+        lambda body, error, message: [access.AclResult(error, message)] * len(body.creations),
         answers.create_acls,
     ),
     DELETE_ACLS: Decision(
-        lambda body, cluster: lambda image: delete_acls(image, [acl_filter(each) for each in body.filters]),
-        lambda body, error, message: [FilterResult(error, message)] * len(body.filters),
+        lambda body, cluster: lambda image: access.delete_acls(image, [acl_filter(each) for each in body.filters]),
+        lambda body, error, message: [access.FilterResult(error, message)] * len(body.filters),
         answers.delete_acls,
     ),
     ALTER_CLIENT_QUOTAS: Decision(
         lambda body, cluster: (
-            lambda image: alter_quotas(image, _quota_alterations(body), validate_only=body.validate_only)
+            lambda image: access.alter_quotas(image, _quota_alterations(body), validate_only=body.validate_only)
         ),
-        lambda body, error, message: [QuotaResult(_quota_entity(each), error, message) for each in body.entries],
+        lambda body, error, message: [access.QuotaResult(_quota_entity(each), error, message) for each in body.entries],
         answers.alter_client_quotas,
     ),
     ALTER_USER_SCRAM_CREDENTIALS: Decision(
         _alter_credentials,
         lambda body, error, message: [
-            UserResult(user, error, message)
+            access.UserResult(user, error, message)
             for user in dict.fromkeys(e.name for e in (*body.deletions, *body.upsertions))
         ],
         answers.alter_user_scram_credentials,

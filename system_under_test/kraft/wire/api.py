@@ -34,30 +34,15 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from system_under_test.kraft.controller import configs, features
 from system_under_test.kraft.controller.access import Component, describe_acls, describe_credentials, describe_quotas
-from system_under_test.kraft.controller.configs import (
-    CLIENT_METRICS,
-    Described,
-    OfBroker,
-    ResourceResult,
-    describe_configs,
-    list_resources,
-    why_unknown,
-)
-from system_under_test.kraft.controller.features import (
-    KRAFT_VERSION,
-    FeatureResult,
-    LevelWanted,
-    refused_levels,
-    update_features,
-)
 from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.controller.partition_requests import reassignments
 from system_under_test.kraft.ports import Network
 from system_under_test.kraft.raft.changes import RaiseVersion
 from system_under_test.kraft.records.metadata import BROKER_RESOURCE, Record
 from system_under_test.kraft.records.struct import Malformed, read_uvarint
-from system_under_test.kraft.wire import admin, answers, frames, packed_write
+from system_under_test.kraft.wire import admin, answers, frames, packed_write, versions
 from system_under_test.kraft.wire.admin import DECISIONS, Forwarder, acl_filter, is_ours, levels_wanted, validates_only
 from system_under_test.kraft.wire.brokers import list_reassignments
 from system_under_test.kraft.wire.frames import (
@@ -80,42 +65,18 @@ from system_under_test.kraft.wire.quorum_service import (
     VoterState,
 )
 from system_under_test.kraft.wire.server import Reply, TimeLimits, WireCall
-from system_under_test.kraft.wire.versions import (
-    ALTER_PARTITION,
-    ALTER_REPLICA_LOG_DIRS,
-    ASSIGN_REPLICAS_TO_DIRS,
-    BROKER_HEARTBEAT,
-    BROKER_REGISTRATION,
-    CONTROLLER_REGISTRATION,
-    DESCRIBE_ACLS,
-    DESCRIBE_CLIENT_QUOTAS,
-    DESCRIBE_CLUSTER,
-    DESCRIBE_CONFIGS,
-    DESCRIBE_LOG_DIRS,
-    DESCRIBE_QUORUM,
-    DESCRIBE_TOPIC_PARTITIONS,
-    DESCRIBE_USER_SCRAM_CREDENTIALS,
-    ENVELOPE,
-    LIST_CONFIG_RESOURCES,
-    LIST_OFFSETS,
-    LIST_PARTITION_REASSIGNMENTS,
-    METADATA,
-    NOT_QUEUED,
-    OUR_PREFIX,
-    SUPPORTED,
-    UPDATE_FEATURES,
-)
+from system_under_test.kraft.wire.versions import NOT_QUEUED, OUR_PREFIX
 
 __all__ = ["NOT_QUEUED", "Api", "LostLeadership", "NotQueued", "QuorumInfo", "QuorumService", "VoterState"]
 
 CONTROLLER_APIS = frozenset(
     {
         *DECISIONS,
-        DESCRIBE_CONFIGS,
-        DESCRIBE_ACLS,
-        DESCRIBE_CLIENT_QUOTAS,
-        DESCRIBE_USER_SCRAM_CREDENTIALS,
-        LIST_PARTITION_REASSIGNMENTS,
+        versions.DESCRIBE_CONFIGS,
+        versions.DESCRIBE_ACLS,
+        versions.DESCRIBE_CLIENT_QUOTAS,
+        versions.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        versions.LIST_PARTITION_REASSIGNMENTS,
     }
 )
 """Requests that only the active controller can answer."""
@@ -164,7 +125,7 @@ class Api:
 
     def take_at_once(self, connection: int, header: RequestHeader, frame: bytes, at: int, reply: Reply) -> bool:
         """A `server.TakeAtOnce` for what the active controller decides."""
-        if header.api_key not in DECISIONS or header.api_key == UPDATE_FEATURES:
+        if header.api_key not in DECISIONS or header.api_key == versions.UPDATE_FEATURES:
             return False
         if not is_ours(header.client_id) and not self._quorum.is_active():
             return False
@@ -201,7 +162,7 @@ class Api:
         return await respond(self, call, types, refusal)
 
     def _belongs_elsewhere(self, api_key: int) -> bool:
-        if api_key == DESCRIBE_QUORUM or api_key in admin.CHANGES:
+        if api_key == versions.DESCRIBE_QUORUM or api_key in admin.CHANGES:
             return self._quorum.leader_id != self._quorum.node_id
         return api_key in CONTROLLER_APIS and not self._quorum.is_active()
 
@@ -285,7 +246,7 @@ class Api:
             raise Refused(ErrorCode.invalid_request, "The address of the client is none.")
         try:
             header, at = decode_request_header(body.request_data)
-            lowest, highest = SUPPORTED.get(header.api_key, (0, -1))
+            lowest, highest = versions.SUPPORTED.get(header.api_key, (0, -1))
             if header.api_key not in FORWARDABLE or not lowest <= header.version <= highest:
                 known = header.api_key in FORWARDABLE
                 error = ErrorCode.unsupported_version if known else ErrorCode.invalid_request
@@ -299,23 +260,23 @@ class Api:
     async def _update_features(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
         """Levels other than `kraft.version` are records of metadata, which are decided like any other."""
         wanted = levels_wanted(call.body)
-        raised = next((each for each in wanted if each.feature == KRAFT_VERSION), None)
+        raised = next((each for each in wanted if each.feature == features.KRAFT_VERSION), None)
         if refusal is not None or raised is None:
             return await self._decided(call, types, refusal)
         check_only = validates_only(call.body)
         results = await self._settle(self._raise_version(wanted, raised, check_only), self._timeout_s)
         if isinstance(results, Refusal):
-            results = [FeatureResult(each.feature, results.error, results.message) for each in wanted]
+            results = [features.FeatureResult(each.feature, results.error, results.message) for each in wanted]
         return answers.update_features(types, results)
 
     async def _raise_version(
-        self, wanted: list[LevelWanted], raised: LevelWanted, check_only: bool
-    ) -> list[FeatureResult]:
+        self, wanted: list[features.LevelWanted], raised: features.LevelWanted, check_only: bool
+    ) -> list[features.FeatureResult]:
         """All levels are checked, then `kraft.version` is set, then the others.  If this node ceases to lead in
         between, `kraft.version` alone is set, and the answer says that the outcome is unknown."""
 
-        def decide(image: Image, *, validate_only: bool) -> tuple[list[Record], list[FeatureResult]]:
-            return update_features(
+        def decide(image: Image, *, validate_only: bool) -> tuple[list[Record], list[features.FeatureResult]]:
+            return features.update_features(
                 image,
                 wanted,
                 self._quorum.kraft_version,
@@ -331,7 +292,7 @@ class Api:
             raise LostLeadership
         if error != ErrorCode.none:
             problem = (ErrorCode(error), words)
-            return refused_levels(wanted, [problem if each is raised else None for each in wanted])
+            return features.refused_levels(wanted, [problem if each is raised else None for each in wanted])
         return await self._write(partial(decide, validate_only=check_only))
 
     async def _write(self, decide: Callable[[Image], tuple[list[Record], T]]) -> T:
@@ -352,25 +313,25 @@ class Api:
     async def _describe_configs(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
         body = call.body
         image = await self._settle(self._quorum.read(), self._timeout_s) if refusal is None else refusal
-        results: list[tuple[ResourceResult, list[Described]]] = []
+        results: list[tuple[configs.ResourceResult, list[configs.Described]]] = []
         brokers = self._brokers(image) if isinstance(image, Image) else {}
         for resource in body.resources:
-            result = ResourceResult(resource.resource_type, resource.resource_name)
+            result = configs.ResourceResult(resource.resource_type, resource.resource_name)
             if isinstance(image, Refusal):
                 results.append((result._replace(error=image.error, message=image.message), []))
-            elif problem := why_unknown(image, result.type, result.name):
+            elif problem := configs.why_unknown(image, result.type, result.name):
                 results.append((result._replace(error=problem[0], message=problem[1]), []))
             else:
                 # An empty list of names asks for all, as null does.
                 names = resource.configuration_keys or None
                 broker = brokers.get(result.name) if result.type == BROKER_RESOURCE else None
-                results.append((result, describe_configs(image, result.name, names, result.type, broker)))
+                results.append((result, configs.describe_configs(image, result.name, names, result.type, broker)))
         return answers.describe_configs(types, results, synonyms=body.include_synonyms)
 
-    def _brokers(self, image: Image) -> dict[str, OfBroker]:
+    def _brokers(self, image: Image) -> dict[str, configs.OfBroker]:
         """The brokers of the cluster, fenced ones too, by their names as resources."""
         found = answers.brokers_of(self._quorum, image, fenced=True)
-        return {str(each.id): OfBroker(each.id, each.host, each.port, each.rack) for each in found}
+        return {str(each.id): configs.OfBroker(each.id, each.host, each.port, each.rack) for each in found}
 
     async def _found(
         self, refusal: Refusal | None, describe: Callable[[Image], Sized]
@@ -410,8 +371,8 @@ class Api:
 
     async def _list_config_resources(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
         image = self._quorum.committed_image()
-        wanted = call.body.resource_types if call.version > 0 else (CLIENT_METRICS,)
-        return answers.list_config_resources(types, list_resources(image, wanted, self._brokers(image)))
+        wanted = call.body.resource_types if call.version > 0 else (configs.CLIENT_METRICS,)
+        return answers.list_config_resources(types, configs.list_resources(image, wanted, self._brokers(image)))
 
     async def _describe_log_dirs(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
         image = self._quorum.committed_image()
@@ -456,12 +417,12 @@ class Api:
         return answers.describe_quorum(types, self._quorum, call.body.topics)
 
 
-FORWARDABLE = frozenset({*CONTROLLER_APIS, *admin.CHANGES, DESCRIBE_QUORUM}) - {
-    ALTER_PARTITION,
-    ASSIGN_REPLICAS_TO_DIRS,
-    BROKER_HEARTBEAT,
-    BROKER_REGISTRATION,
-    CONTROLLER_REGISTRATION,
+FORWARDABLE = frozenset({*CONTROLLER_APIS, *admin.CHANGES, versions.DESCRIBE_QUORUM}) - {
+    versions.ALTER_PARTITION,
+    versions.ASSIGN_REPLICAS_TO_DIRS,
+    versions.BROKER_HEARTBEAT,
+    versions.BROKER_REGISTRATION,
+    versions.CONTROLLER_REGISTRATION,
 }
 """Requests that a broker forwards for its clients, without those that brokers and controllers make for themselves."""
 
@@ -512,20 +473,20 @@ def _encode_results(header: RequestHeader, results: Any, *, packed: bool) -> byt
 
 _RESPONDERS: dict[int, Callable[[Api, WireCall, ModuleType, Any], Awaitable[Entity]]] = {
     **dict.fromkeys(DECISIONS, Api._decided),
-    UPDATE_FEATURES: Api._update_features,
-    ENVELOPE: Api._unwrap,
-    METADATA: Api._metadata,
-    LIST_OFFSETS: Api._list_offsets,
-    DESCRIBE_CONFIGS: Api._describe_configs,
-    DESCRIBE_QUORUM: Api._describe_quorum,
+    versions.UPDATE_FEATURES: Api._update_features,
+    versions.ENVELOPE: Api._unwrap,
+    versions.METADATA: Api._metadata,
+    versions.LIST_OFFSETS: Api._list_offsets,
+    versions.DESCRIBE_CONFIGS: Api._describe_configs,
+    versions.DESCRIBE_QUORUM: Api._describe_quorum,
     **dict.fromkeys(admin.CHANGES, Api._change_voters),
-    DESCRIBE_CLUSTER: Api._describe_cluster,
-    LIST_PARTITION_REASSIGNMENTS: Api._list_reassignments,
-    DESCRIBE_ACLS: Api._describe_acls,
-    DESCRIBE_CLIENT_QUOTAS: Api._describe_quotas,
-    DESCRIBE_USER_SCRAM_CREDENTIALS: Api._describe_credentials,
-    DESCRIBE_TOPIC_PARTITIONS: Api._describe_topic_partitions,
-    LIST_CONFIG_RESOURCES: Api._list_config_resources,
-    DESCRIBE_LOG_DIRS: Api._describe_log_dirs,
-    ALTER_REPLICA_LOG_DIRS: Api._alter_replica_log_dirs,
+    versions.DESCRIBE_CLUSTER: Api._describe_cluster,
+    versions.LIST_PARTITION_REASSIGNMENTS: Api._list_reassignments,
+    versions.DESCRIBE_ACLS: Api._describe_acls,
+    versions.DESCRIBE_CLIENT_QUOTAS: Api._describe_quotas,
+    versions.DESCRIBE_USER_SCRAM_CREDENTIALS: Api._describe_credentials,
+    versions.DESCRIBE_TOPIC_PARTITIONS: Api._describe_topic_partitions,
+    versions.LIST_CONFIG_RESOURCES: Api._list_config_resources,
+    versions.DESCRIBE_LOG_DIRS: Api._describe_log_dirs,
+    versions.ALTER_REPLICA_LOG_DIRS: Api._alter_replica_log_dirs,
 }

@@ -37,25 +37,14 @@ from system_under_test.kraft.records.metadata import (
     Record,
     RegisterControllerRecord,
 )
+from system_under_test.kraft.wire import versions
 from system_under_test.kraft.wire.frames import Entity
 from system_under_test.kraft.wire.quorum_service import (
     Decide,
     Decision,
     DecisionContext,
 )
-from system_under_test.kraft.wire.versions import (
-    ALLOCATE_PRODUCER_IDS,
-    ALTER_PARTITION,
-    ALTER_PARTITION_REASSIGNMENTS,
-    ASSIGN_REPLICAS_TO_DIRS,
-    BROKER_HEARTBEAT,
-    BROKER_REGISTRATION,
-    CONTROLLER_REGISTRATION,
-    ELECT_LEADERS,
-    UNREGISTER_BROKER,
-    filled,
-    make,
-)
+from system_under_test.kraft.wire.versions import filled, make
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,14 +344,14 @@ def list_reassignments(
 
 
 DECISIONS: dict[int, Decision] = {
-    BROKER_REGISTRATION: Decision(_register, _refused, _registered, at_once=True),
-    BROKER_HEARTBEAT: Decision(_heartbeat, _refused, _beaten),
-    UNREGISTER_BROKER: Decision(_unregister, _refused, _unregistered),
-    CONTROLLER_REGISTRATION: Decision(_register_controller, _refused, _controller_registered),
-    ASSIGN_REPLICAS_TO_DIRS: Decision(_assign, _refused, _assigned),
-    ALLOCATE_PRODUCER_IDS: Decision(_allocate, _refused, _allocated),
-    ALTER_PARTITION: Decision(_alter, _refused, _altered),
-    ELECT_LEADERS: Decision(_elect, _refused, _elected),
-    ALTER_PARTITION_REASSIGNMENTS: Decision(_reassign, _refused, _reassigned),
+    versions.BROKER_REGISTRATION: Decision(_register, _refused, _registered, at_once=True),
+    versions.BROKER_HEARTBEAT: Decision(_heartbeat, _refused, _beaten),
+    versions.UNREGISTER_BROKER: Decision(_unregister, _refused, _unregistered),
+    versions.CONTROLLER_REGISTRATION: Decision(_register_controller, _refused, _controller_registered),
+    versions.ASSIGN_REPLICAS_TO_DIRS: Decision(_assign, _refused, _assigned),
+    versions.ALLOCATE_PRODUCER_IDS: Decision(_allocate, _refused, _allocated),
+    versions.ALTER_PARTITION: Decision(_alter, _refused, _altered),
+    versions.ELECT_LEADERS: Decision(_elect, _refused, _elected),
+    versions.ALTER_PARTITION_REASSIGNMENTS: Decision(_reassign, _refused, _reassigned),
 }
 """API key -> how it is decided."""

@@ -23,12 +23,7 @@ from system_under_test.kraft.log.snapshot_file import SnapshotWriter
 from system_under_test.kraft.node.metadata.state_machine import StateMachine
 from system_under_test.kraft.node.parts import NodeParts
 from system_under_test.kraft.ports import Timer
-from system_under_test.kraft.raft.decisions import (
-    may_snapshot_uncommitted,
-    next_log_start,
-    snapshot_end,
-    snapshot_entries,
-)
+from system_under_test.kraft.raft import decisions
 from system_under_test.kraft.raft.messages import SnapshotId
 from system_under_test.kraft.raft.voters import VoterSet
 from system_under_test.kraft.records.metadata import encode
@@ -105,11 +100,11 @@ class Snapshotting:
     def _begin(self) -> None:
         machine = self._machine
         image, end = machine.committed, machine.applied_offset
-        if machine.active and may_snapshot_uncommitted(self._bugs):
+        if machine.active and decisions.may_snapshot_uncommitted(self._bugs):
             image, end = machine.speculative, self._log.end_offset
         prefix, prefix_hash = self._log.prefix_at(end), self._log.prefix_hash_at(end)
         assert prefix is not None and prefix_hash is not None, "what is applied ends at the end of a batch"
-        snapshot = SnapshotId(snapshot_end(end, self._bugs), prefix.epoch)
+        snapshot = SnapshotId(decisions.snapshot_end(end, self._bugs), prefix.epoch)
         header = snapshot_file.SnapshotHeader(
             version=0, last_timestamp_ms=self._clock.wall_ms(), prefix_hash=prefix_hash
         )
@@ -142,11 +137,11 @@ class Snapshotting:
         limits, mark = self._limits, self._high_watermark() or 0
         oldest_ms = self._clock.wall_ms() - limits.retention_ms
         self._cleaned_at = self._clock.now()
-        self._log.clean(limits.retention_bytes, oldest_ms, lambda all: next_log_start(all, mark, self._bugs))
+        self._log.clean(limits.retention_bytes, oldest_ms, lambda all: decisions.next_log_start(all, mark, self._bugs))
 
 
 def _values(image: Image, bugs: Collection[str]) -> Iterator[bytes]:
-    for record in snapshot_entries(image.records(), bugs):
+    for record in decisions.snapshot_entries(image.records(), bugs):
         yield encode(record)
 
 
