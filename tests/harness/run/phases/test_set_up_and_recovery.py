@@ -54,20 +54,23 @@ async def test_set_up_ends_as_soon_as_a_server_is_dead() -> None:
         await until_ready(subject, [node("running"), node("dead")], loop_clock(), lambda _: None)
 
 
-@pytest.mark.parametrize("tries", [2, 10**9])
-async def test_a_caught_up_that_is_broken_is_called_again_and_proves_nothing(
-    monkeypatch: pytest.MonkeyPatch, tries: int
-) -> None:
+@pytest.fixture
+def heals_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async def healed(*_: object, **__: object) -> Proof:
         return Proof(verdict="as ordered")
 
+    monkeypatch.setattr(phase, "heal_all", healed)
+
+
+@pytest.mark.usefixtures("heals_at_once")
+@pytest.mark.parametrize("tries", [2, 10**9])
+async def test_a_caught_up_that_is_broken_is_called_again_and_proves_nothing(tries: int) -> None:
     left = iter(range(tries))
 
     async def caught_up(*_: object) -> None:
         if next(left, None) is not None:
             raise BrokenSystem("mine.py line 9: caught_up raised KeyError: 'n1'")
 
-    monkeypatch.setattr(phase, "heal_all", healed)
     subject, cluster = SimpleNamespace(caught_up=caught_up, looked_at=everything, declares=Declares()), Beating(1.0)
     recovery = SystemRecovery(subject, [node("running")], 5, 0.5 if tries > 2 else 60.0, loop_clock(), lambda _: None)  # type: ignore[arg-type]
     await recovery.run(cluster, ())  # type: ignore[arg-type]
@@ -75,13 +78,9 @@ async def test_a_caught_up_that_is_broken_is_called_again_and_proves_nothing(
 
 
 @pytest.mark.virtual_time
+@pytest.mark.usefixtures("heals_at_once")
 @pytest.mark.parametrize("answers", [0, 1])
-async def test_a_caught_up_that_never_returns_ends_with_the_limit(
-    monkeypatch: pytest.MonkeyPatch, answers: int
-) -> None:
-    async def healed(*_: object, **__: object) -> Proof:
-        return Proof(verdict="as ordered")
-
+async def test_a_caught_up_that_never_returns_ends_with_the_limit(answers: int) -> None:
     left = iter(range(answers))
 
     async def caught_up(*_: object) -> str:
@@ -89,7 +88,6 @@ async def test_a_caught_up_that_never_returns_ends_with_the_limit(
             await asyncio.sleep(10**6)
         return "n1 is behind"
 
-    monkeypatch.setattr(phase, "heal_all", healed)
     subject: Any = SimpleNamespace(caught_up=caught_up, looked_at=everything, declares=Declares())
     cluster: Any = Beating(1.0)
     recovery = SystemRecovery(subject, [node("running")], 5, 30.0, loop_clock(), lambda _: None)
@@ -100,17 +98,12 @@ async def test_a_caught_up_that_never_returns_ends_with_the_limit(
 
 
 @pytest.mark.virtual_time
+@pytest.mark.usefixtures("heals_at_once")
 @pytest.mark.parametrize("share", [1.0, 0.1])
-async def test_it_is_recorded_how_much_the_servers_ran_while_they_recovered(
-    monkeypatch: pytest.MonkeyPatch, share: float
-) -> None:
-    async def healed(*_: object, **__: object) -> Proof:
-        return Proof(verdict="as ordered")
-
+async def test_it_is_recorded_how_much_the_servers_ran_while_they_recovered(share: float) -> None:
     async def caught_up(*_: object) -> str:
         return "n1 is behind"
 
-    monkeypatch.setattr(phase, "heal_all", healed)
     subject: Any = SimpleNamespace(caught_up=caught_up, looked_at=everything, declares=Declares())
     cluster: Any = Beating(share)
     recovery = SystemRecovery(subject, [node("running")], 5, 30.0, loop_clock(), lambda _: None)

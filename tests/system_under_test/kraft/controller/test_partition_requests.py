@@ -57,20 +57,6 @@ def alter(controller: Controller, proposal: AlterPartition, number: int = 0) -> 
     )
 
 
-def test_a_leader_shrinks_and_expands_its_in_sync_set(controller: Controller) -> None:
-    assert alter(controller, propose(controller, 1, 2)) == [ErrorCode.none]
-    assert partition(controller).isr == (1, 2)
-    assert alter(controller, propose(controller, 1, 2, 3, epochs=False)) == [ErrorCode.none]
-    assert partition(controller).isr == (1, 2, 3)
-
-
-def test_of_two_proposals_from_the_same_past_one_is_taken(controller: Controller) -> None:
-    first, second = propose(controller, 1, 2), propose(controller, 1, 3)
-    assert alter(controller, first) == [ErrorCode.none]
-    assert alter(controller, second) == [ErrorCode.invalid_update_version]
-    assert partition(controller).isr == (1, 2)
-
-
 def test_a_fenced_broker_and_one_of_another_epoch_do_not_join(controller: Controller) -> None:
     alter(controller, propose(controller, 1))
     stale = AlterPartition(
