@@ -22,6 +22,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.image import Image, Refused
+from system_under_test.kraft.controller.one_by_one import one_by_one
 from system_under_test.kraft.records.metadata import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
@@ -88,39 +89,38 @@ class FilterResult:
 def create_acls(
     image: Image, wanted: Sequence[Acl], new_id: Callable[[], UUID]
 ) -> tuple[list[Record], list[AclResult]]:
-    """An entry that is there already succeeds and makes no record.  Results stand in the order of the request."""
+    """An entry that is there already succeeds and makes no record."""
     there = set(_acls(image).values())
-    records: list[Record] = []
-    results: list[AclResult] = []
-    for acl in wanted:
-        problem = _why_no_acl(acl)
-        results.append(AclResult(*problem) if problem else AclResult())
-        if problem is None and acl not in there:
-            there.add(acl)
-            records.append(AccessControlEntryRecord(new_id(), *astuple(acl)))
-    return records, results
+
+    def decide(acl: Acl) -> tuple[list[Record], AclResult]:
+        _check_acl(acl)
+        if acl in there:
+            return [], AclResult()
+        there.add(acl)
+        return [AccessControlEntryRecord(new_id(), *astuple(acl))], AclResult()
+
+    return one_by_one(wanted, decide, lambda _, why: AclResult(why.error, why.message))
 
 
 def describe_acls(image: Image, wanted: AclFilter) -> list[Acl]:
     """The entries that match, in the order of their resources.  Raises Refused for a filter with unknown numbers."""
-    if problem := _why_no_filter(wanted):
-        raise Refused(*problem)
+    _check_filter(wanted)
     return sorted((acl for acl in _acls(image).values() if matches(wanted, acl)), key=astuple)
 
 
 def delete_acls(image: Image, filters: Sequence[AclFilter]) -> tuple[list[Record], list[FilterResult]]:
-    """Remove what any of the filters matches.  Results stand in the order of the request."""
-    gone: set[UUID] = set()
-    results: list[FilterResult] = []
-    for wanted in filters:
-        problem = _why_no_filter(wanted)
-        if problem:
-            results.append(FilterResult(*problem))
-            continue
-        matching = {number: acl for number, acl in _acls(image).items() if matches(wanted, acl)}
-        gone |= set(matching)
-        results.append(FilterResult(matching=tuple(sorted(matching.values(), key=astuple))))
-    return [RemoveAccessControlEntryRecord(number) for number in sorted(gone)], results
+    """Remove what any of the filters matches."""
+    left = dict(sorted(_acls(image).items()))
+
+    def decide(wanted: AclFilter) -> tuple[list[Record], FilterResult]:
+        _check_filter(wanted)
+        found = [number for number in left if matches(wanted, left[number])]
+        matching = sorted((acl for acl in _acls(image).values() if matches(wanted, acl)), key=astuple)
+        for number in found:
+            del left[number]
+        return [RemoveAccessControlEntryRecord(number) for number in found], FilterResult(matching=tuple(matching))
+
+    return one_by_one(filters, decide, lambda _, why: FilterResult(why.error, why.message))
 
 
 def matches(wanted: AclFilter, acl: Acl) -> bool:
@@ -151,36 +151,33 @@ def _pattern_matches(wanted: AclFilter, acl: Acl) -> bool:
     return name.startswith(acl.resource_name)
 
 
-def _why_no_acl(acl: Acl) -> tuple[ErrorCode, str] | None:
-    known = (
-        (acl.resource_type, RESOURCE_TYPES, "resource type"),
-        (acl.pattern_type, (LITERAL, PREFIXED), "pattern type"),
-        (acl.operation, OPERATIONS, "operation"),
-        (acl.permission_type, PERMISSIONS, "permission type"),
-    )
-    for number, numbers, what in known:
-        if number not in numbers:
-            return ErrorCode.invalid_request, f"{number} is no {what} of an entry."
+def _check_acl(acl: Acl) -> None:
+    """Raises Refused."""
+    _check_numbers(acl, "an entry", ())
     if ":" not in acl.principal:
-        return ErrorCode.invalid_principal_type, f"A principal has the form type:name, which {acl.principal!r} has not."
+        words = f"A principal has the form type:name, which {acl.principal!r} has not."
+        raise Refused(ErrorCode.invalid_principal_type, words)
     if not acl.resource_name:
-        return ErrorCode.invalid_request, "The name of the resource is empty."
+        raise Refused(ErrorCode.invalid_request, "The name of the resource is empty.")
     if acl.resource_type == CLUSTER and acl.resource_name != CLUSTER_NAME:
-        return ErrorCode.invalid_request, f"The only resource of the type cluster is {CLUSTER_NAME}."
-    return None
+        raise Refused(ErrorCode.invalid_request, f"The only resource of the type cluster is {CLUSTER_NAME}.")
 
 
-def _why_no_filter(wanted: AclFilter) -> tuple[ErrorCode, str] | None:
+def _check_filter(wanted: AclFilter) -> None:
+    """Raises Refused."""
+    _check_numbers(wanted, "a filter", (ANY,))
+
+
+def _check_numbers(given: Acl | AclFilter, where: str, also: Sequence[int]) -> None:
     known = (
-        (wanted.resource_type, (ANY, *RESOURCE_TYPES), "resource type"),
-        (wanted.pattern_type, (ANY, MATCH, LITERAL, PREFIXED), "pattern type"),
-        (wanted.operation, (ANY, *OPERATIONS), "operation"),
-        (wanted.permission_type, (ANY, *PERMISSIONS), "permission type"),
+        (given.resource_type, RESOURCE_TYPES, "resource type"),
+        (given.pattern_type, (MATCH, LITERAL, PREFIXED) if also else (LITERAL, PREFIXED), "pattern type"),
+        (given.operation, OPERATIONS, "operation"),
+        (given.permission_type, PERMISSIONS, "permission type"),
     )
     for number, numbers, what in known:
-        if number not in numbers:
-            return ErrorCode.invalid_request, f"{number} is no {what} of a filter."
-    return None
+        if number not in (*numbers, *also):
+            raise Refused(ErrorCode.invalid_request, f"{number} is no {what} of {where}.")
 
 
 def _acls(image: Image) -> dict[UUID, Acl]:
@@ -326,22 +323,19 @@ class Component:
     match: str | None = None
 
 
-def alter_quotas(
-    image: Image, wanted: Sequence[QuotaAlteration], *, validate_only: bool = False
-) -> tuple[list[Record], list[QuotaResult]]:
-    """Results stand in the order of the request.  An entity with one bad value gets none of its values."""
-    records: list[Record] = []
-    results: list[QuotaResult] = []
+def alter_quotas(image: Image, wanted: Sequence[QuotaAlteration]) -> tuple[list[Record], list[QuotaResult]]:
+    """An entity with one bad value gets none of its values."""
     held = _held(image)
-    for each in wanted:
-        problem = _why_impossible(each)
-        results.append(QuotaResult(each.entity, *(problem or (ErrorCode.none, None))))
-        if problem is None:
-            entity = _sorted(each.entity)
-            for key, value in each.values:
-                if held.get(entity, {}).get(key) != value:
-                    records.append(ClientQuotaRecord(entity, key, value or 0.0, remove=value is None))
-    return ([] if validate_only else records), results
+
+    def decide(each: QuotaAlteration) -> tuple[list[Record], QuotaResult]:
+        if problem := _why_impossible(each):
+            raise Refused(*problem)
+        entity = tuple(sorted(each.entity, key=lambda part: part.type))
+        changed = [(key, value) for key, value in each.values if held.get(entity, {}).get(key) != value]
+        records = [ClientQuotaRecord(entity, key, value or 0.0, remove=value is None) for key, value in changed]
+        return [*records], QuotaResult(each.entity)
+
+    return one_by_one(wanted, decide, lambda each, why: QuotaResult(each.entity, why.error, why.message))
 
 
 def describe_quotas(
@@ -377,10 +371,6 @@ def _held(image: Image) -> dict[tuple[QuotaEntity, ...], dict[str, float]]:
     for record in image.table(ClientQuotaRecord).values():
         held.setdefault(record.entity, {})[record.key] = record.value
     return held
-
-
-def _sorted(entity: Sequence[QuotaEntity]) -> tuple[QuotaEntity, ...]:
-    return tuple(sorted(entity, key=lambda part: part.type))
 
 
 def _why_impossible(each: QuotaAlteration) -> tuple[ErrorCode, str] | None:

@@ -10,15 +10,15 @@ gets none of them.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.image import Image, Refused
+from system_under_test.kraft.controller.one_by_one import one_by_one
 from system_under_test.kraft.records.metadata import (
     BROKER_RESOURCE,
     GROUP_RESOURCE,
@@ -174,17 +174,19 @@ class OfBroker(NamedTuple):
 
 
 class Alteration(NamedTuple):
+    """The fields of kio's AlterableConfig."""
+
     name: str
-    operation: int
+    config_operation: int
     value: str | None = None
 
 
 class Resource(NamedTuple):
-    """Resource of AlterConfigs, and what shall become of its configs."""
+    """The fields of kio's AlterConfigsResource."""
 
-    type: int
-    name: str
-    alterations: tuple[Alteration, ...]
+    resource_type: int
+    resource_name: str
+    configs: tuple[Alteration, ...]
 
 
 class ResourceResult(NamedTuple):
@@ -203,45 +205,42 @@ class Described:
     default: str | None
 
 
-def alter_configs(
-    image: Image, wanted: Sequence[Resource], *, validate_only: bool = False
-) -> tuple[list[Record], list[ResourceResult]]:
-    """Results in the order of the request; the records of all accepted resources form one atomic batch."""
-    repeated = _repeated([(resource.type, resource.name) for resource in wanted])
-    records: list[Record] = []
-    results: list[ResourceResult] = []
-    for resource in wanted:
-        problem: tuple[ErrorCode, str] | None
-        if (resource.type, resource.name) in repeated:
-            problem = (ErrorCode.invalid_request, "The resource is named more than once in the request.")
-        else:
-            problem = why_unknown(image, resource.type, resource.name) or _why_refused(image, resource)
-        if problem:
-            results.append(ResourceResult(resource.type, resource.name, *problem))
-            continue
-        results.append(ResourceResult(resource.type, resource.name))
-        records += _changes(image, resource)
+def refused_resource(resource: Resource, why: Refused) -> ResourceResult:
+    return ResourceResult(resource.resource_type, resource.resource_name, why.error, why.message)
+
+
+def alter_configs(image: Image, wanted: Sequence[Resource]) -> tuple[list[Record], list[ResourceResult]]:
+    """Alter the configs of each resource.  wanted: entries of the request, or what has their fields."""
+
+    def decide(resource: Resource) -> tuple[list[Record], ResourceResult]:
+        kind, name = resource.resource_type, resource.resource_name
+        if problem := why_unknown(image, kind, name) or _why_refused(image, resource):
+            raise Refused(*problem)
+        return _changes(image, resource), ResourceResult(kind, name)
+
+    records, results = one_by_one(
+        wanted, decide, refused_resource, named=lambda each: (each.resource_type, each.resource_name), what="resource"
+    )
     if image.keeps_elr:
         # Who was eligible under the old number need not hold everything that is acknowledged under the new one.
         changed = [each for each in records if isinstance(each, ConfigRecord) and each.name == MIN_INSYNC]
         records += [
             ClearElrRecord(each.resource_name if each.resource_type == TOPIC_RESOURCE else "") for each in changed
         ]
-    return ([] if validate_only else records), results
+    return records, results
 
 
-def replace_configs(
-    image: Image, wanted: Sequence[Resource], *, validate_only: bool = False
-) -> tuple[list[Record], list[ResourceResult]]:
+def replace_configs(image: Image, wanted: Sequence[Resource]) -> tuple[list[Record], list[ResourceResult]]:
     """Replace as the older AlterConfigs does: overrides that a resource does not name are removed."""
 
     def completed(resource: Resource) -> Resource:
-        named = {alteration.name for alteration in resource.alterations}
-        unnamed = (name for name in image.configs(resource.name, resource.type) if name not in named)
-        removed = tuple(Alteration(name, ConfigOperation.DELETE) for name in unnamed)
-        return Resource(resource.type, resource.name, (*resource.alterations, *removed))
+        given = tuple(Alteration(each.name, ConfigOperation.SET, each.value) for each in resource.configs)
+        overrides = image.configs(resource.resource_name, resource.resource_type)
+        unnamed = overrides.keys() - {each.name for each in given}
+        removed = (Alteration(name, ConfigOperation.DELETE) for name in overrides if name in unnamed)
+        return Resource(resource.resource_type, resource.resource_name, (*given, *removed))
 
-    return alter_configs(image, [completed(resource) for resource in wanted], validate_only=validate_only)
+    return alter_configs(image, [completed(resource) for resource in wanted])
 
 
 def describe_configs(
@@ -330,39 +329,35 @@ def why_invalid(name: str, value: str | None, resource_type: int = TOPIC_RESOURC
 
 
 def _why_refused(image: Image, resource: Resource) -> tuple[ErrorCode, str] | None:
-    overrides = image.configs(resource.name, resource.type)
-    kind, known, _ = KINDS[resource.type]
-    repeated = _repeated([alteration.name for alteration in resource.alterations])
-    for alteration in resource.alterations:
+    resource_type = resource.resource_type
+    overrides = image.configs(resource.resource_name, resource_type)
+    kind, known, _ = KINDS[resource_type]
+    names = [alteration.name for alteration in resource.configs]
+    for alteration in resource.configs:
         name = alteration.name
-        if resource.type == BROKER_RESOURCE and name in STATIC_OF_BROKERS:
+        if resource_type == BROKER_RESOURCE and name in STATIC_OF_BROKERS:
             return ErrorCode.invalid_request, f"The config {name} changes only when the broker starts anew."
-        if resource.type == BROKER_RESOURCE and name == MIN_INSYNC and image.keeps_elr:
-            if resource.name:
+        if resource_type == BROKER_RESOURCE and name == MIN_INSYNC and image.keeps_elr:
+            if resource.resource_name:
                 return ErrorCode.invalid_config, f"{name} of one broker cannot change while eligible leaders are kept."
-            if alteration.operation == ConfigOperation.DELETE:
+            if alteration.config_operation == ConfigOperation.DELETE:
                 return ErrorCode.invalid_config, f"{name} of the cluster stays while eligible leaders are kept."
-        if name in repeated:
+        if len(names) > 1 and names.count(name) > 1:
             return ErrorCode.invalid_request, f"The config {name} is named more than once."
-        match alteration.operation:
+        match alteration.config_operation:
             case ConfigOperation.SET:
-                problem = why_invalid(name, alteration.value, resource.type)
+                problem = why_invalid(name, alteration.value, resource_type)
             case ConfigOperation.DELETE:
                 problem = None if name in known else f"Unknown {kind} config name: {name}"
             case ConfigOperation.APPEND | ConfigOperation.SUBTRACT:
-                problem = _why_no_list(alteration, resource.type) or why_invalid(
-                    name, _after(alteration, overrides, known), resource.type
+                problem = _why_no_list(alteration, resource_type) or why_invalid(
+                    name, _after(alteration, overrides, known), resource_type
                 )
             case unknown:
                 return ErrorCode.invalid_request, f"Unknown operation {unknown} for {name}."
         if problem:
             return ErrorCode.invalid_config, problem
     return None
-
-
-def _repeated(names: Sequence[Hashable]) -> Collection[Hashable]:
-    """Return what is named more than once.  Nearly all requests name one thing, for which a Counter is too dear."""
-    return () if len(names) < 2 else {name for name, times in Counter(names).items() if times > 1}
 
 
 def _why_no_list(alteration: Alteration, resource_type: int) -> str | None:
@@ -372,25 +367,25 @@ def _why_no_list(alteration: Alteration, resource_type: int) -> str | None:
     if definition is None:
         return f"Unknown {kind} config name: {alteration.name}"
     if definition.type is not ConfigType.LIST:
-        what = ConfigOperation(alteration.operation).name
+        what = ConfigOperation(alteration.config_operation).name
         return f"Can't {what} to key {alteration.name} because its type is not LIST."
     return why_invalid(alteration.name, alteration.value, resource_type)
 
 
-def _changes(image: Image, resource: Resource) -> list[ConfigRecord]:
-    overrides = image.configs(resource.name, resource.type)
-    known = KINDS[resource.type][1]
-    changes = []
-    for alteration in resource.alterations:
+def _changes(image: Image, resource: Resource) -> list[Record]:
+    overrides = image.configs(resource.resource_name, resource.resource_type)
+    known = KINDS[resource.resource_type][1]
+    changes: list[Record] = []
+    for alteration in resource.configs:
         value = _after(alteration, overrides, known)
         if overrides.get(alteration.name) != value:
-            changes.append(ConfigRecord(resource.type, resource.name, alteration.name, value))
+            changes.append(ConfigRecord(resource.resource_type, resource.resource_name, alteration.name, value))
     return changes
 
 
 def _after(alteration: Alteration, overrides: Mapping[str, str], known: Mapping[str, Definition]) -> str | None:
     """The value of the config after an alteration; None if it has no override then."""
-    name, operation, value = alteration
+    name, operation, value = alteration.name, alteration.config_operation, alteration.value
     if operation == ConfigOperation.SET:
         return value
     if operation == ConfigOperation.DELETE:

@@ -85,7 +85,6 @@ def update_features(
     wanted: Sequence[LevelWanted],
     kraft_version: int,
     *,
-    validate_only: bool = False,
     controllers: Collection[int] = (),
 ) -> tuple[list[Record], list[FeatureResult]]:
     """Set feature levels, all of them or none (KIP-584).  Results stand in the order of the request.
@@ -102,7 +101,7 @@ def update_features(
         for each in wanted
         if each.feature != KRAFT_VERSION and levels.get(each.feature, 0) != each.level
     ]
-    return ([] if validate_only else records), [FeatureResult(each.feature) for each in wanted]
+    return records, [FeatureResult(each.feature) for each in wanted]
 
 
 def elr_safety(image: Image) -> list[Record]:

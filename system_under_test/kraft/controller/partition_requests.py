@@ -27,6 +27,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -43,13 +44,13 @@ from system_under_test.kraft.controller.brokers import (
 )
 from system_under_test.kraft.controller.decisions import is_this_incarnation, may_be_in_sync
 from system_under_test.kraft.controller.features import ELR_VERSION, elr_safety
-from system_under_test.kraft.controller.image import Image, Refused, changed
+from system_under_test.kraft.controller.image import Image, Refused, Topic, changed
+from system_under_test.kraft.controller.one_by_one import one_by_one
 from system_under_test.kraft.controller.partition_rules import (
     ANY_BROKER_EPOCH,
     AlterPartition,
     Election,
     IsrMember,
-    NothingInSync,
     Wanted,
     change,
     reassign,
@@ -81,6 +82,22 @@ class PartitionAnswer:
     now: PartitionRecord | None = None
 
 
+_Decided = tuple[list[Record], PartitionAnswer]
+
+
+def _refused(which: tuple[Any, ...], why: Refused) -> PartitionAnswer:
+    topic, number, *_ = which
+    return PartitionAnswer(topic, number, why.error, why.message or None)
+
+
+def _changed(partition: PartitionRecord, record: PartitionChangeRecord | None, which: tuple[Any, ...]) -> _Decided:
+    """The records of a partition's change, and the answer."""
+    topic, number, *_ = which
+    if record is None:
+        return [], PartitionAnswer(topic, number, now=partition)
+    return [record], PartitionAnswer(topic, number, now=changed(partition, record))
+
+
 def alter_partitions(
     image: Image,
     broker: int,
@@ -94,24 +111,18 @@ def alter_partitions(
     """
     require_broker(image, broker, broker_epoch)
     _require_each_once((topic_id, number) for topic_id, number, _ in wanted)
-    records: list[Record] = []
-    answers: list[PartitionAnswer] = []
-    for topic_id, number, proposal in wanted:
-        topic = image.topic_of(topic_id)
-        if topic is None:
-            answers.append(PartitionAnswer(topic_id, number, ErrorCode.unknown_topic_id))
-            continue
-        partition = topic.partitions.get(number)
+
+    def decide(each: tuple[UUID, int, AlterPartition]) -> _Decided:
+        topic_id, number, proposal = each
+        topic, partition = _by_id(image, topic_id, number)
         error = why_refused(partition, proposal, lambda member: _is_eligible(image, member, bugs), bugs)
-        if error is not None or partition is None:
-            answers.append(PartitionAnswer(topic_id, number, error or ErrorCode.unknown_topic_or_partition))
-            continue
+        if error is not None:
+            raise Refused(error, "")
         isr = tuple(member.broker for member in proposal.isr)
         aim = Wanted(isr=isr, recovery_state=proposal.recovery_state)
-        record = change(partition, aim, rules_of(image, topic.name, bugs))
-        records += [] if record is None else [record]
-        answers.append(PartitionAnswer(topic_id, number, now=_after(partition, record)))
-    return records, answers
+        return _changed(partition, change(partition, aim, rules_of(image, topic.name, bugs)), each)
+
+    return one_by_one(wanted, decide, _refused)
 
 
 def _is_eligible(image: Image, member: IsrMember, bugs: Collection[str]) -> bool:
@@ -131,32 +142,25 @@ def elect_leaders(
     for all partitions has no answers for those that need none.  Raises Refused if a partition is named twice.
     """
     _require_each_once(wanted or ())
-    records: list[Record] = []
-    answers: list[PartitionAnswer] = []
-    for name, number in wanted if wanted is not None else _all(image):
-        topic = image.topics.get(name)
-        partition = None if topic is None else topic.partitions.get(number)
-        if partition is None:
-            words = f"There is no partition {number} of a topic '{name}'."
-            answers.append(PartitionAnswer(name, number, ErrorCode.unknown_topic_or_partition, words))
-            continue
-        preferred = election is Election.PREFERRED
+    preferred = election is Election.PREFERRED
+
+    def decide(which: tuple[str, int]) -> tuple[list[Record], PartitionAnswer | None]:
+        partition = _existing(image, *which)
         if partition.leader == partition.replicas[0] if preferred else partition.leader != NO_LEADER:
-            if wanted is not None:
-                answers.append(PartitionAnswer(name, number, ErrorCode.election_not_needed, "It has this leader."))
-            continue
-        record = change(partition, Wanted(election=election), rules_of(image, name, bugs))
-        now = _after(partition, record)
-        if preferred and now.leader != partition.replicas[0]:
+            if wanted is None:
+                return [], None
+            raise Refused(ErrorCode.election_not_needed, "It has this leader.")
+        record = change(partition, Wanted(election=election), rules_of(image, which[0], bugs))
+        records, answer = _changed(partition, record, which)
+        if preferred and answer.now and answer.now.leader != partition.replicas[0]:
             words = "The preferred replica is not in sync, or its broker is not available."
-            answers.append(PartitionAnswer(name, number, ErrorCode.preferred_leader_not_available, words))
-        elif now.leader == NO_LEADER:
-            words = "No replica of the partition is available."
-            answers.append(PartitionAnswer(name, number, ErrorCode.eligible_leaders_not_available, words))
-        else:
-            records += [] if record is None else [record]
-            answers.append(PartitionAnswer(name, number, now=now))
-    return records, answers
+            raise Refused(ErrorCode.preferred_leader_not_available, words)
+        if answer.now and answer.now.leader == NO_LEADER:
+            raise Refused(ErrorCode.eligible_leaders_not_available, "No replica of the partition is available.")
+        return records, answer
+
+    records, answers = one_by_one(list(_all(image)) if wanted is None else wanted, decide, _refused)
+    return records, [answer for answer in answers if answer is not None]
 
 
 def reassign_partitions(
@@ -171,21 +175,14 @@ def reassign_partitions(
     Raises Refused if a partition is named twice.
     """
     _require_each_once((name, number) for name, number, _ in wanted)
-    records: list[Record] = []
-    answers: list[PartitionAnswer] = []
-    for name, number, replicas in wanted:
-        try:
-            partition = _existing(image, name, number)
-            _check_target(image, partition, replicas, factor_may_change)
-            record = reassign(partition, replicas, rules_of(image, name, bugs))
-        except Refused as refused:
-            answers.append(PartitionAnswer(name, number, refused.error, refused.message))
-        except NothingInSync as problem:
-            answers.append(PartitionAnswer(name, number, ErrorCode.invalid_replica_assignment, f"{problem}."))
-        else:
-            records += [] if record is None else [record]
-            answers.append(PartitionAnswer(name, number, now=_after(partition, record)))
-    return records, answers
+
+    def decide(each: tuple[str, int, Sequence[int] | None]) -> _Decided:
+        name, number, replicas = each
+        partition = _existing(image, name, number)
+        _check_target(image, partition, replicas, factor_may_change)
+        return _changed(partition, reassign(partition, replicas, rules_of(image, name, bugs)), each)
+
+    return one_by_one(wanted, decide, _refused)
 
 
 def reassignments(image: Image, wanted: Mapping[str, Sequence[int]] | None) -> dict[str, list[PartitionRecord]]:
@@ -200,9 +197,9 @@ def reassignments(image: Image, wanted: Mapping[str, Sequence[int]] | None) -> d
 
 
 def assign_directories(
-    image: Image, broker: int, broker_epoch: int, wanted: Sequence[tuple[UUID, UUID, int]], bugs: Collection[str] = ()
+    image: Image, broker: int, broker_epoch: int, wanted: Sequence[tuple[UUID, int, UUID]], bugs: Collection[str] = ()
 ) -> tuple[list[Record], list[PartitionAnswer]]:
-    """Take where a broker says that its replicas are (KIP-858).  wanted: (directory, topic id, partition).
+    """Take where a broker says that its replicas are (KIP-858).  wanted: (topic id, partition, directory).
 
     A replica in a directory that the broker has lost leaves the in-sync set.  Raises Refused as `alter_partitions`,
     and where records name no directories.
@@ -210,27 +207,20 @@ def assign_directories(
     if not directories_are_named(image):
         raise Refused(ErrorCode.unsupported_version, "The level of metadata.version has no directories.")
     require_broker(image, broker, broker_epoch)
-    records: list[Record] = []
-    answers: list[PartitionAnswer] = []
-    for directory, topic_id, number in wanted:
-        topic = image.topic_of(topic_id)
-        partition = None if topic is None else topic.partitions.get(number)
-        error = ErrorCode.none
-        if topic is None:
-            error = ErrorCode.unknown_topic_id
-        elif partition is None:
-            error = ErrorCode.unknown_topic_or_partition
-        elif broker not in partition.replicas:
-            error = ErrorCode.not_leader_or_follower
-        else:
-            lost = not is_online(image, broker, directory)
-            isr = tuple(each for each in partition.isr if not lost or each != broker)
-            election = Election.UNCLEAN if lost and elects_unclean(image, topic.name, bugs) else Election.ONLINE
-            rules = rules_of(image, topic.name, bugs, but=broker if lost else None)
-            record = change(partition, Wanted(isr=isr, election=election, assigned={broker: directory}), rules)
-            records += [] if record is None else [record]
-        answers.append(PartitionAnswer(topic_id, number, error))
-    return records, answers
+
+    def decide(each: tuple[UUID, int, UUID]) -> _Decided:
+        topic_id, number, directory = each
+        topic, partition = _by_id(image, topic_id, number)
+        if broker not in partition.replicas:
+            raise Refused(ErrorCode.not_leader_or_follower, "")
+        lost = not is_online(image, broker, directory)
+        isr = tuple(replica for replica in partition.isr if not lost or replica != broker)
+        election = Election.UNCLEAN if lost and elects_unclean(image, topic.name, bugs) else Election.ONLINE
+        rules = rules_of(image, topic.name, bugs, but=broker if lost else None)
+        aim = Wanted(isr=isr, election=election, assigned={broker: directory})
+        return _changed(partition, change(partition, aim, rules), each)
+
+    return one_by_one(wanted, decide, _refused)
 
 
 def allocate_producer_ids(image: Image, broker: int, broker_epoch: int) -> tuple[list[Record], int]:
@@ -283,14 +273,20 @@ def _existing(image: Image, name: str, number: int) -> PartitionRecord:
     return partition
 
 
+def _by_id(image: Image, topic_id: UUID, number: int) -> tuple[Topic, PartitionRecord]:
+    """Raises Refused."""
+    topic = image.topic_of(topic_id)
+    if topic is None:
+        raise Refused(ErrorCode.unknown_topic_id, "")
+    if number not in topic.partitions:
+        raise Refused(ErrorCode.unknown_topic_or_partition, "")
+    return topic, topic.partitions[number]
+
+
 def _all(image: Image) -> Iterator[tuple[str, int]]:
     for topic in image.topics.values():
         for number in sorted(topic.partitions):
             yield topic.name, number
-
-
-def _after(partition: PartitionRecord, record: PartitionChangeRecord | None) -> PartitionRecord:
-    return partition if record is None else changed(partition, record)
 
 
 ELECTIONS_MAX = 1000

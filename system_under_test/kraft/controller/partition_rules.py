@@ -25,7 +25,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller import decisions
-from system_under_test.kraft.controller.image import changed
+from system_under_test.kraft.controller.image import Refused, changed
 from system_under_test.kraft.records.metadata import (
     LEADER_UNCHANGED,
     MIGRATING,
@@ -326,23 +326,22 @@ def with_broker(
     return change(partition, Wanted(election=Election.UNCLEAN if unclean else Election.ONLINE), rules)
 
 
-class NothingInSync(Exception):
-    """A reassignment would drop every replica that holds what was acknowledged."""
-
-
 def reassign(
     partition: PartitionRecord, target: Sequence[int] | None, rules: PartitionRules
 ) -> PartitionChangeRecord | None:
     """Begin a reassignment to `target`, or cancel the one that goes on (None): KIP-455.
 
     Until all of the target are in sync, the partition has the replicas of both.  Replicas that an unfinished
-    reassignment was adding are dropped at once, unless the target holds them.  Raises NothingInSync.
+    reassignment was adding are dropped at once, unless the target holds them.
+
+    Raises Refused if nothing that is in sync would remain.
     """
     before = tuple(replica for replica in partition.replicas if replica not in partition.adding)
     wanted = before if target is None else tuple(target)
     isr = tuple(replica for replica in partition.isr if replica in before or replica in wanted)
     if partition.isr and not isr:
-        raise NothingInSync(f"only {partition.isr} are in sync, and none of them would remain")
+        words = f"Only {partition.isr} are in sync, and none of them would remain."
+        raise Refused(ErrorCode.invalid_replica_assignment, words)
     return change(
         partition,
         Wanted(

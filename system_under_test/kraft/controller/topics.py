@@ -18,16 +18,18 @@ begins at a random rack and broker; here `first` decides, so that a run can be r
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller import configs as configuration
 from system_under_test.kraft.controller.brokers import directories_are_named, directory_of
-from system_under_test.kraft.controller.image import Image, Refused
+from system_under_test.kraft.controller.image import Image, Refused, Topic
+from system_under_test.kraft.controller.one_by_one import one_by_one
 from system_under_test.kraft.records.metadata import (
     TOPIC_RESOURCE,
     UNASSIGNED,
@@ -73,43 +75,30 @@ class TopicResult:
     replication_factor: int = -1
 
 
-def create_topics(
-    image: Image,
-    wanted: Sequence[NewTopic],
-    brokers: Iterable[PlacementCandidate],
-    new_id: Callable[[], UUID],
-    *,
-    validate_only: bool = False,
-) -> tuple[list[Record], list[TopicResult]]:
-    """new_id: a fresh topic id at each call.
+def refused_topic(topic: Any, why: Refused) -> TopicResult:
+    """topic: what was wanted, which has a name."""
+    return TopicResult(topic.name, why.error, why.message)
 
-    Results stand in the order of the request."""
+
+def create_topics(
+    image: Image, wanted: Sequence[NewTopic], brokers: Iterable[PlacementCandidate], new_id: Callable[[], UUID]
+) -> tuple[list[Record], list[TopicResult]]:
+    """new_id: a fresh topic id at each call."""
     candidates = list(brokers)
-    times_wanted = Counter(topic.name for topic in wanted)
-    records: list[Record] = []
-    results: list[TopicResult] = []
-    created = 0
-    for topic in wanted:
-        try:
-            if times_wanted[topic.name] > 1:
-                raise Refused(ErrorCode.invalid_request, "The topic is named more than once in the request.")
-            if topic.repeats is not None:
-                raise Refused(ErrorCode.invalid_request, f"The topic's {topic.repeats} is named more than once.")
-            _check_name(image, topic.name)
-            placed = _place(topic, candidates, first=len(image.topics) + created)
-            overrides = _check_configs(topic)
-            if len(records) + 1 + len(overrides) + len(placed) > RECORDS_MAX:
-                message = f"One request may make {RECORDS_MAX} records at most: topics, partitions and configs."
-                raise Refused(ErrorCode.policy_violation, message)
-        except Refused as refusal:
-            results.append(TopicResult(topic.name, refusal.error, refusal.message))
-            continue
-        created += 1
-        topic_id = new_id()
-        records += _records(topic.name, topic_id, overrides, placed, candidates)
+    numbers = count(len(image.topics))
+
+    def decide(topic: NewTopic) -> tuple[list[Record], TopicResult]:
+        if topic.repeats is not None:
+            raise Refused(ErrorCode.invalid_request, f"The topic's {topic.repeats} is named more than once.")
+        _check_name(image, topic.name)
+        placed = _place(topic, candidates, first=next(numbers))
+        records = list(_records(topic.name, topic_id := new_id(), _check_configs(topic), placed, candidates))
         factor = len(placed[0])
-        results.append(TopicResult(topic.name, topic_id=topic_id, partitions=len(placed), replication_factor=factor))
-    return ([] if validate_only else records), results
+        return records, TopicResult(topic.name, topic_id=topic_id, partitions=len(placed), replication_factor=factor)
+
+    return one_by_one(
+        wanted, decide, refused_topic, named=lambda topic: topic.name, what="topic", records_max=RECORDS_MAX
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,72 +111,64 @@ class MorePartitions:
 
 
 def create_partitions(
-    image: Image,
-    wanted: Sequence[MorePartitions],
-    brokers: Iterable[PlacementCandidate],
-    *,
-    validate_only: bool = False,
+    image: Image, wanted: Sequence[MorePartitions], brokers: Iterable[PlacementCandidate]
 ) -> tuple[list[Record], list[TopicResult]]:
-    """Add partitions behind the existing ones.  Results stand in the order of the request."""
+    """Add partitions behind the existing ones."""
     candidates = list(brokers)
-    times_wanted = Counter(topic.name for topic in wanted)
-    records: list[Record] = []
-    results: list[TopicResult] = []
-    for more in wanted:
-        try:
-            if times_wanted[more.name] > 1:
-                raise Refused(ErrorCode.invalid_request, "The topic is named more than once in the request.")
-            known = image.topics.get(more.name)
-            if known is None:
-                raise Refused(ErrorCode.unknown_topic_or_partition, f"There is no topic '{more.name}'.")
-            first = len(known.partitions)
-            placed = _place_more(more, first, len(known.partitions[0].replicas), candidates)
-            if len(records) + len(placed) > RECORDS_MAX:
-                raise Refused(ErrorCode.policy_violation, f"One request may make {RECORDS_MAX} records at most.")
-        except Refused as refusal:
-            results.append(TopicResult(more.name, refusal.error, refusal.message))
-            continue
-        records += (_partition(first + i, known.id, replicas, candidates) for i, replicas in enumerate(placed))
-        results.append(TopicResult(more.name, topic_id=known.id, partitions=more.count))
-    return ([] if validate_only else records), results
+
+    def decide(more: MorePartitions) -> tuple[list[Record], TopicResult]:
+        known = image.topics.get(more.name)
+        if known is None:
+            raise Refused(ErrorCode.unknown_topic_or_partition, f"There is no topic '{more.name}'.")
+        first = len(known.partitions)
+        placed = _place_more(more, first, len(known.partitions[0].replicas), candidates)
+        records = [_partition(first + i, known.id, replicas, candidates) for i, replicas in enumerate(placed)]
+        return [*records], TopicResult(more.name, topic_id=known.id, partitions=more.count)
+
+    return one_by_one(
+        wanted, decide, refused_topic, named=lambda more: more.name, what="topic", records_max=RECORDS_MAX
+    )
+
+
+def refused_deletion(which: str | UUID, why: Refused) -> TopicResult:
+    """A topic that was named by an unknown id has no name."""
+    name, topic_id = (which, None) if isinstance(which, str) else ("", which)
+    return TopicResult(name, why.error, why.message, topic_id)
 
 
 def delete_topics(image: Image, wanted: Sequence[str | UUID]) -> tuple[list[Record], list[TopicResult]]:
-    """Delete topics by name or by id.  Results stand in the order of the request; an unknown id has no name."""
-    found = [image.topics.get(which) if isinstance(which, str) else image.topic_of(which) for which in wanted]
-    times_wanted = Counter(topic.id for topic in found if topic is not None)
-    records: list[Record] = []
-    results: list[TopicResult] = []
-    for which, topic in zip(wanted, found, strict=True):
+    """Delete topics by name or by id."""
+
+    def found(which: str | UUID) -> Topic | None:
+        return image.topics.get(which) if isinstance(which, str) else image.topic_of(which)
+
+    def decide(which: str | UUID) -> tuple[list[Record], TopicResult]:
+        topic = found(which)
         if topic is None and isinstance(which, str):
-            words = f"There is no topic '{which}'."
-            results.append(TopicResult(which, ErrorCode.unknown_topic_or_partition, words))
-        elif topic is None:
-            assert isinstance(which, UUID)
-            results.append(TopicResult("", ErrorCode.unknown_topic_id, "There is no topic of this id.", which))
-        elif times_wanted[topic.id] > 1:
-            words = "The topic is named more than once in the request."
-            results.append(TopicResult(topic.name, ErrorCode.invalid_request, words, topic.id))
-        else:
-            records.append(RemoveTopicRecord(topic.id))
-            results.append(TopicResult(topic.name, topic_id=topic.id))
-    return records, results
+            raise Refused(ErrorCode.unknown_topic_or_partition, f"There is no topic '{which}'.")
+        if topic is None:
+            raise Refused(ErrorCode.unknown_topic_id, "There is no topic of this id.")
+        return [RemoveTopicRecord(topic.id)], TopicResult(topic.name, topic_id=topic.id)
+
+    return one_by_one(
+        wanted, decide, refused_deletion, named=lambda which: (topic := found(which)) and topic.id, what="topic"
+    )
 
 
 def _place_more(
     more: MorePartitions, first: int, factor: int, brokers: Sequence[PlacementCandidate]
 ) -> list[tuple[int, ...]]:
     """The replicas of the new partitions.  first: the number of the first of them.  factor: replicas of each."""
-    count = more.count - first
-    if count < 0:
+    added = more.count - first
+    if added < 0:
         words = f"The topic has {first} partitions, which is more than {more.count}; partitions cannot be removed."
         raise Refused(ErrorCode.invalid_partitions, words)
-    if count == 0:
+    if added == 0:
         raise Refused(ErrorCode.invalid_partitions, f"The topic already has {first} partitions.")
     if more.assignments is None:
-        return _place(NewTopic(more.name, count, factor), brokers, first)
-    if len(more.assignments) != count:
-        words = f"{count} partitions are to be added, and {len(more.assignments)} are assigned."
+        return _place(NewTopic(more.name, added, factor), brokers, first)
+    if len(more.assignments) != added:
+        words = f"{added} partitions are to be added, and {len(more.assignments)} are assigned."
         raise Refused(ErrorCode.invalid_replica_assignment, words)
     placed = _check_assignments(NewTopic(more.name, assignments=dict(enumerate(more.assignments))), brokers)
     if len(placed[0]) != factor:
@@ -223,15 +204,15 @@ def _place(topic: NewTopic, brokers: Sequence[PlacementCandidate], first: int) -
     """The replicas of every partition, in the order of partitions."""
     if topic.assignments:
         return _check_assignments(topic, brokers)
-    count = DEFAULT_PARTITIONS if topic.partitions == -1 else topic.partitions
+    partitions = DEFAULT_PARTITIONS if topic.partitions == -1 else topic.partitions
     factor = DEFAULT_REPLICATION_FACTOR if topic.replication_factor == -1 else topic.replication_factor
-    if count < 1:
+    if partitions < 1:
         raise Refused(ErrorCode.invalid_partitions, "Number of partitions must be larger than 0, or -1.")
     if factor < 1:
         raise Refused(ErrorCode.invalid_replication_factor, "Replication factor must be larger than 0, or -1.")
-    if count > RECORDS_MAX:
+    if partitions > RECORDS_MAX:
         raise Refused(ErrorCode.policy_violation, f"One request may make {RECORDS_MAX} records at most.")
-    return spread(count, factor, brokers, first)
+    return spread(partitions, factor, brokers, first)
 
 
 def _check_assignments(topic: NewTopic, brokers: Sequence[PlacementCandidate]) -> list[tuple[int, ...]]:
@@ -329,8 +310,8 @@ def registered(image: Image) -> list[PlacementCandidate]:
     ]
 
 
-def spread(count: int, factor: int, brokers: Sequence[PlacementCandidate], first: int) -> list[tuple[int, ...]]:
-    """The replicas of `count` partitions.  first: the number of the first, counted over all topics.
+def spread(partitions: int, factor: int, brokers: Sequence[PlacementCandidate], first: int) -> list[tuple[int, ...]]:
+    """The replicas of so many partitions.  first: the number of the first, counted over all topics.
 
     Raises Refused if there are too few brokers, or if none is alive.
     """
@@ -341,7 +322,7 @@ def spread(count: int, factor: int, brokers: Sequence[PlacementCandidate], first
         raise Refused(ErrorCode.invalid_replication_factor, "All brokers are currently fenced.")
     groups = [_by_rack(brokers, alive=alive) for alive in (True, False)]
     placed = []
-    for partition in range(first, first + count):
+    for partition in range(first, first + partitions):
         replicas: list[int] = []
         for racks in groups:
             replicas += _taken(racks, factor - len(replicas), partition)

@@ -58,7 +58,7 @@ from system_under_test.kraft.raft.messages import (
 )
 from system_under_test.kraft.raft.voters import CONFIGURED, VoterEntry, VoterSet, voter_set
 from system_under_test.kraft.records.metadata import CorruptRecord, Record
-from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, QuorumInfo, VoterState
+from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, QuorumInfo, VoterState, written
 
 T = TypeVar("T")
 
@@ -269,18 +269,7 @@ class QuorumNode:
 
     async def write(self, decide: Callable[[Image], tuple[list[Record], T]], *, at_once: bool = False) -> T:
         """Act like `submit`, for callers that can wait; raises what `settled` would get."""
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-        def settled(result: T, problem: Exception | None) -> None:
-            if future.done():
-                return  # the caller was cancelled
-            if problem is None:
-                future.set_result(result)
-            else:
-                future.set_exception(problem)
-
-        self.submit(decide, settled, at_once=at_once)
-        return await future
+        return await written(self, decide, at_once=at_once)
 
     def _confirm_office(self, done: Callable[[Exception | None], None], problem: Exception | None) -> None:
         """A write without records is done: first a read proves that this node leads."""

@@ -32,7 +32,7 @@ from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller import access, configs
 from system_under_test.kraft.controller.features import FeatureResult, LevelWanted, update_features
-from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.controller.topics import (
     MorePartitions,
     NewTopic,
@@ -40,47 +40,24 @@ from system_under_test.kraft.controller.topics import (
     create_partitions,
     create_topics,
     delete_topics,
+    refused_deletion,
+    refused_topic,
 )
 from system_under_test.kraft.ports import Network
 from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, UpdateVoter, VoterChange
 from system_under_test.kraft.raft.messages import ReplicaKey
 from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry
-from system_under_test.kraft.records.metadata import QuotaEntity
-from system_under_test.kraft.wire import answers, brokers
+from system_under_test.kraft.records.metadata import QuotaEntity, Record
+from system_under_test.kraft.wire import answers, brokers, versions
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame
-from system_under_test.kraft.wire.quorum_service import (
-    Decide,
-    Decision,
-    DecisionContext,
-    NotQueued,
-    QuorumService,
-)
+from system_under_test.kraft.wire.quorum_service import Decision, DecisionContext, NotQueued, QuorumService
 from system_under_test.kraft.wire.server import Connection
-from system_under_test.kraft.wire.versions import (
-    ADD_RAFT_VOTER,
-    ALTER_CLIENT_QUOTAS,
-    ALTER_CONFIGS,
-    ALTER_USER_SCRAM_CREDENTIALS,
-    CREATE_ACLS,
-    CREATE_PARTITIONS,
-    CREATE_TOPICS,
-    DELETE_ACLS,
-    DELETE_TOPICS,
-    INCREMENTAL_ALTER_CONFIGS,
-    NO_TIME,
-    OUR_PREFIX,
-    REMOVE_RAFT_VOTER,
-    UPDATE_FEATURES,
-    UPDATE_RAFT_VOTER,
-    make,
-)
+from system_under_test.kraft.wire.versions import OUR_PREFIX, make, taken
 
 
-def _create_topics(body: Any, cluster: DecisionContext) -> Decide:
+def _create_topics(body: Any, cluster: DecisionContext, image: Image) -> tuple[list[Record], list[TopicResult]]:
     wanted = [_new_topic(topic) for topic in body.topics]
-    return lambda image: create_topics(
-        image, wanted, cluster.candidates(image), cluster.new_uuid, validate_only=body.validate_only
-    )
+    return create_topics(image, wanted, cluster.candidates(image), cluster.new_uuid)
 
 
 def _new_topic(topic: Any) -> NewTopic:
@@ -95,20 +72,10 @@ def _new_topic(topic: Any) -> NewTopic:
     )
 
 
-def _create_partitions(body: Any, cluster: DecisionContext) -> Decide:
-    wanted = [
-        MorePartitions(
-            topic.name,
-            topic.count,
-            None if topic.assignments is None else tuple(tuple(each.broker_ids) for each in topic.assignments),
-        )
-        for topic in body.topics
-    ]
-    return lambda image: create_partitions(image, wanted, cluster.candidates(image), validate_only=body.validate_only)
-
-
-def _topics_refused(body: Any, error: ErrorCode, message: str) -> list[TopicResult]:
-    return [TopicResult(topic.name, error, message) for topic in body.topics]
+def _more_partitions(topic: Any) -> MorePartitions:
+    given = topic.assignments
+    assignments = None if given is None else tuple(tuple(each.broker_ids) for each in given)
+    return MorePartitions(topic.name, topic.count, assignments)
 
 
 def _to_delete(body: Any) -> list[str | UUID]:
@@ -116,44 +83,6 @@ def _to_delete(body: Any) -> list[str | UUID]:
     if hasattr(body, "topic_names"):
         return list(body.topic_names)
     return [topic.topic_id or UUID(int=0) if topic.name is None else topic.name for topic in body.topics]
-
-
-def _deletions_refused(body: Any, error: ErrorCode, message: str) -> list[TopicResult]:
-    return [
-        TopicResult(which, error, message) if isinstance(which, str) else TopicResult("", error, message, which)
-        for which in _to_delete(body)
-    ]
-
-
-def _alterations(body: Any) -> list[configs.Resource]:
-    return [
-        configs.Resource(
-            resource.resource_type,
-            resource.resource_name,
-            tuple(
-                configs.Alteration(config.name, config.config_operation, config.value) for config in resource.configs
-            ),
-        )
-        for resource in body.resources
-    ]
-
-
-def _replacements(body: Any) -> list[configs.Resource]:
-    return [
-        configs.Resource(
-            resource.resource_type,
-            resource.resource_name,
-            tuple(
-                configs.Alteration(config.name, configs.ConfigOperation.SET, config.value)
-                for config in resource.configs
-            ),
-        )
-        for resource in body.resources
-    ]
-
-
-def _resources_refused(body: Any, error: ErrorCode, message: str) -> list[configs.ResourceResult]:
-    return [configs.ResourceResult(each.resource_type, each.resource_name, error, message) for each in body.resources]
 
 
 def levels_wanted(body: Any) -> list[LevelWanted]:
@@ -174,37 +103,13 @@ def other_controllers(quorum: QuorumService) -> list[int]:
     return [voter.id for voter in voters if voter.id != quorum.node_id]
 
 
-def validates_only(body: Any) -> bool:
-    """Version 0 of UpdateFeatures cannot ask for a mere check."""
-    return bool(getattr(body, "validate_only", False))
+def _update_features(body: Any, cluster: DecisionContext, image: Image) -> tuple[list[Record], list[FeatureResult]]:
+    controllers = other_controllers(cluster.quorum)
+    return update_features(image, levels_wanted(body), cluster.quorum.kraft_version, controllers=controllers)
 
 
-def _acls(body: Any) -> list[access.Acl]:
-    return [
-        access.Acl(
-            each.resource_type,
-            each.resource_name,
-            each.resource_pattern_type,
-            each.principal,
-            each.host,
-            each.operation,
-            each.permission_type,
-        )
-        for each in body.creations
-    ]
-
-
-def acl_filter(each: Any) -> access.AclFilter:
-    """The filter of a DescribeAcls request, or of one entry of a DeleteAcls request."""
-    return access.AclFilter(
-        each.resource_type_filter,
-        each.resource_name_filter,
-        each.pattern_type_filter,
-        each.principal_filter,
-        each.host_filter,
-        each.operation,
-        each.permission_type,
-    )
+def _quota_entity(entry: Any) -> tuple[QuotaEntity, ...]:
+    return tuple(taken(QuotaEntity, part) for part in entry.entity)
 
 
 def _quota_alterations(body: Any) -> list[access.QuotaAlteration]:
@@ -216,78 +121,73 @@ def _quota_alterations(body: Any) -> list[access.QuotaAlteration]:
     ]
 
 
-def _quota_entity(entry: Any) -> tuple[QuotaEntity, ...]:
-    return tuple(QuotaEntity(part.entity_type, part.entity_name) for part in entry.entity)
+def _alter_credentials(
+    body: Any, cluster: DecisionContext, image: Image
+) -> tuple[list[Record], list[access.UserResult]]:
+    deletions = [taken(access.Deletion, each) for each in body.deletions]
+    return access.alter_credentials(image, deletions, [taken(access.Upsertion, each) for each in body.upsertions])
 
 
-def _alter_credentials(body: Any, cluster: DecisionContext) -> Decide:
-    deletions = [access.Deletion(each.name, each.mechanism) for each in body.deletions]
-    upsertions = [
-        access.Upsertion(each.name, each.mechanism, each.iterations, each.salt, each.salted_password)
-        for each in body.upsertions
-    ]
-    return lambda image: access.alter_credentials(image, deletions, upsertions)
+def _each(entries: str, refused: Callable[[Any, Refused], Any]) -> Callable[[Any, Refused], list[Any]]:
+    """Return what refuses a whole request.  entries: the field of its entries.  refused: the result for one of them."""
+    return lambda body, why: [refused(each, why) for each in getattr(body, entries)]
 
 
 DECISIONS: dict[int, Decision] = {
     **brokers.DECISIONS,
-    CREATE_TOPICS: Decision(_create_topics, _topics_refused, answers.create_topics),
-    CREATE_PARTITIONS: Decision(_create_partitions, _topics_refused, answers.create_partitions),
-    DELETE_TOPICS: Decision(
-        lambda body, cluster: lambda image: delete_topics(image, _to_delete(body)),
-        _deletions_refused,
+    versions.CREATE_TOPICS: Decision(_create_topics, _each("topics", refused_topic), answers.create_topics),
+    versions.CREATE_PARTITIONS: Decision(
+        lambda body, cluster, image: create_partitions(
+            image, [_more_partitions(topic) for topic in body.topics], cluster.candidates(image)
+        ),
+        _each("topics", refused_topic),
+        answers.create_partitions,
+    ),
+    versions.DELETE_TOPICS: Decision(
+        lambda body, cluster, image: delete_topics(image, _to_delete(body)),
+        lambda body, why: [refused_deletion(which, why) for which in _to_delete(body)],
         answers.delete_topics,
     ),
-    INCREMENTAL_ALTER_CONFIGS: Decision(
-        lambda body, cluster: (
-            lambda image: configs.alter_configs(image, _alterations(body), validate_only=body.validate_only)
-        ),
-        _resources_refused,
+    versions.INCREMENTAL_ALTER_CONFIGS: Decision(
+        lambda body, cluster, image: configs.alter_configs(image, body.resources),
+        _each("resources", configs.refused_resource),
         answers.incremental_alter_configs,
     ),
-    ALTER_CONFIGS: Decision(
-        lambda body, cluster: (
-            lambda image: configs.replace_configs(image, _replacements(body), validate_only=body.validate_only)
-        ),
-        _resources_refused,
+    versions.ALTER_CONFIGS: Decision(
+        lambda body, cluster, image: configs.replace_configs(image, body.resources),
+        _each("resources", configs.refused_resource),
         answers.alter_configs,
     ),
-    CREATE_ACLS: Decision(
-        lambda body, cluster: lambda image: access.create_acls(image, _acls(body), cluster.new_uuid),
-        lambda body, error, message: [access.AclResult(error, message)] * len(body.creations),
+    versions.CREATE_ACLS: Decision(
+        lambda body, cluster, image: access.create_acls(
+            image, [taken(access.Acl, each) for each in body.creations], cluster.new_uuid
+        ),
+        _each("creations", lambda each, why: access.AclResult(why.error, why.message)),
         answers.create_acls,
     ),
-    DELETE_ACLS: Decision(
-        lambda body, cluster: lambda image: access.delete_acls(image, [acl_filter(each) for each in body.filters]),
-        lambda body, error, message: [access.FilterResult(error, message)] * len(body.filters),
+    versions.DELETE_ACLS: Decision(
+        lambda body, cluster, image: access.delete_acls(
+            image, [taken(access.AclFilter, each) for each in body.filters]
+        ),
+        _each("filters", lambda each, why: access.FilterResult(why.error, why.message)),
         answers.delete_acls,
     ),
-    ALTER_CLIENT_QUOTAS: Decision(
-        lambda body, cluster: (
-            lambda image: access.alter_quotas(image, _quota_alterations(body), validate_only=body.validate_only)
-        ),
-        lambda body, error, message: [access.QuotaResult(_quota_entity(each), error, message) for each in body.entries],
+    versions.ALTER_CLIENT_QUOTAS: Decision(
+        lambda body, cluster, image: access.alter_quotas(image, _quota_alterations(body)),
+        _each("entries", lambda each, why: access.QuotaResult(_quota_entity(each), why.error, why.message)),
         answers.alter_client_quotas,
     ),
-    ALTER_USER_SCRAM_CREDENTIALS: Decision(
+    versions.ALTER_USER_SCRAM_CREDENTIALS: Decision(
         _alter_credentials,
-        lambda body, error, message: [
-            access.UserResult(user, error, message)
+        lambda body, why: [
+            access.UserResult(user, why.error, why.message)
             for user in dict.fromkeys(e.name for e in (*body.deletions, *body.upsertions))
         ],
         answers.alter_user_scram_credentials,
     ),
-    UPDATE_FEATURES: Decision(
-        lambda body, cluster: (
-            lambda image: update_features(
-                image,
-                levels_wanted(body),
-                cluster.quorum.kraft_version,
-                validate_only=validates_only(body),
-                controllers=other_controllers(cluster.quorum),
-            )
-        ),
-        lambda body, error, message: [FeatureResult(each.feature, error, message) for each in body.feature_updates],
+    versions.UPDATE_FEATURES: Decision(
+        _update_features,
+        _each("feature_updates", lambda each, why: FeatureResult(each.feature, why.error, why.message)),
         answers.update_features,
     ),
 }
@@ -356,22 +256,22 @@ def _endpoints(body: Any) -> tuple[VoterEndpoint, ...]:
 
 
 def _update(body: Any) -> VoterChange:
-    versions = body.k_raft_version_feature
-    supported = (int(versions.min_supported_version), int(versions.max_supported_version))
+    levels = body.k_raft_version_feature
+    supported = (int(levels.min_supported_version), int(levels.max_supported_version))
     return UpdateVoter(VoterEntry(_key(body), _endpoints(body), supported))
 
 
 CHANGES: dict[int, Callable[[Any], VoterChange]] = {
-    ADD_RAFT_VOTER: lambda body: AddVoter(VoterEntry(_key(body), _endpoints(body))),
-    REMOVE_RAFT_VOTER: lambda body: RemoveVoter(_key(body)),
-    UPDATE_RAFT_VOTER: _update,
+    versions.ADD_RAFT_VOTER: lambda body: AddVoter(VoterEntry(_key(body), _endpoints(body))),
+    versions.REMOVE_RAFT_VOTER: lambda body: RemoveVoter(_key(body)),
+    versions.UPDATE_RAFT_VOTER: _update,
 }
 """API key -> what its request wants."""
 
 _RESPONSES = {
-    ADD_RAFT_VOTER: "AddRaftVoterResponse",
-    REMOVE_RAFT_VOTER: "RemoveRaftVoterResponse",
-    UPDATE_RAFT_VOTER: "UpdateRaftVoterResponse",
+    versions.ADD_RAFT_VOTER: "AddRaftVoterResponse",
+    versions.REMOVE_RAFT_VOTER: "RemoveRaftVoterResponse",
+    versions.UPDATE_RAFT_VOTER: "UpdateRaftVoterResponse",
 }
 
 
@@ -389,7 +289,7 @@ def why_malformed(cluster_id: str, body: Any) -> tuple[ErrorCode, str] | None:
 
 def respond(types: ModuleType, api_key: int, error: ErrorCode, message: str | None, leader: Any) -> Entity:
     """leader: (id, epoch, host, port) as far as this node knows it, for UpdateRaftVoter."""
-    values: dict[str, Any] = {"throttle_time": NO_TIME, "error_code": error, "error_message": message}
+    values: dict[str, Any] = {"error_code": error, "error_message": message}
     if hasattr(types, "CurrentLeader"):
         leader_id, epoch, host, port = leader
         values["current_leader"] = types.CurrentLeader(leader_id=leader_id, leader_epoch=epoch, host=host, port=port)

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sized
-from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 from typing import Any, TypeVar
@@ -35,15 +34,21 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller import configs, features
-from system_under_test.kraft.controller.access import Component, describe_acls, describe_credentials, describe_quotas
+from system_under_test.kraft.controller.access import (
+    AclFilter,
+    Component,
+    describe_acls,
+    describe_credentials,
+    describe_quotas,
+)
 from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.controller.partition_requests import reassignments
 from system_under_test.kraft.ports import Network
 from system_under_test.kraft.raft.changes import RaiseVersion
-from system_under_test.kraft.records.metadata import BROKER_RESOURCE, Record
+from system_under_test.kraft.records.metadata import BROKER_RESOURCE
 from system_under_test.kraft.records.struct import Malformed, read_uvarint
 from system_under_test.kraft.wire import admin, answers, frames, packed_write, versions
-from system_under_test.kraft.wire.admin import DECISIONS, Forwarder, acl_filter, is_ours, levels_wanted, validates_only
+from system_under_test.kraft.wire.admin import DECISIONS, Forwarder, is_ours, levels_wanted
 from system_under_test.kraft.wire.brokers import list_reassignments
 from system_under_test.kraft.wire.frames import (
     Entity,
@@ -63,9 +68,11 @@ from system_under_test.kraft.wire.quorum_service import (
     QuorumService,
     TooLarge,
     VoterState,
+    validates_only,
+    written,
 )
 from system_under_test.kraft.wire.server import Reply, TimeLimits, WireCall
-from system_under_test.kraft.wire.versions import NOT_QUEUED, OUR_PREFIX
+from system_under_test.kraft.wire.versions import NOT_QUEUED, OUR_PREFIX, taken
 
 __all__ = ["NOT_QUEUED", "Api", "LostLeadership", "NotQueued", "QuorumInfo", "QuorumService", "VoterState"]
 
@@ -85,14 +92,6 @@ PARTITIONS_OF_A_RESPONSE_MAX = 2000
 """Kafka's max.request.partition.size.limit, for DescribeTopicPartitions."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why the whole request has no results."""
-
-    error: ErrorCode
-    message: str
 
 
 class Api:
@@ -156,7 +155,7 @@ class Api:
         refusal = None
         if self._belongs_elsewhere(call.api_key) and not is_ours(call.client_id):
             answer = await self._settle(self._forward(call), self._timeout_s)
-            if not isinstance(answer, Refusal):
+            if not isinstance(answer, Refused):
                 return answer
             refusal = answer
         return await respond(self, call, types, refusal)
@@ -182,7 +181,7 @@ class Api:
         host, port = self._controller_address()
         return await self._forwarder.forward(host, port, call.body, self._timeout_s)
 
-    async def _settle(self, work: Awaitable[T], timeout_s: float) -> T | Refusal:
+    async def _settle(self, work: Awaitable[T], timeout_s: float) -> T | Refused:
         """The quorum's answer, or the one refusal that says how the request ended."""
         try:
             async with asyncio.timeout(timeout_s):
@@ -190,11 +189,11 @@ class Api:
         except _REFUSALS as problem:
             return _refusal(problem)
 
-    async def _decided(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
+    async def _decided(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
         """The answer of an API of DECISIONS."""
         decision, body = DECISIONS[call.api_key], call.body
         if refusal is not None:
-            return decision.respond(types, decision.refused(body, refusal.error, refusal.message))
+            return decision.respond(types, decision.refused(body, refusal))
         results: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._decide(call.api_key, body, lambda found: None if results.done() else results.set_result(found))
         return decision.respond(types, await results)
@@ -206,22 +205,14 @@ class Api:
         if hasattr(body, "timeout"):
             timeout_s = min(timeout_s, max(body.timeout.total_seconds(), 0.0))
 
-        def refuse(problem: Exception) -> None:
-            refusal = _refusal(problem)
-            answer(decision.refused(body, refusal.error, refusal.message))
-
         def settled(results: Any, problem: Exception | None) -> None:
-            if not limit.end():
-                return  # it was answered already: its time was up
-            if problem is None:
-                answer(results)
-            else:
-                refuse(problem)
+            if limit.end():  # else it was answered already: its time was up
+                answer(results if problem is None else decision.refused(body, _refusal(problem)))
 
-        limit = self._limits.begin(timeout_s, lambda: refuse(TimeoutError()))
-        decide = decision.decide(body, self._cluster)
+        late = TimeoutError()
+        limit = self._limits.begin(timeout_s, lambda: answer(decision.refused(body, _refusal(late))))
         try:
-            self._quorum.submit(decide, settled, at_once=decision.at_once)
+            self._quorum.submit(partial(decision.run, body, self._cluster), settled, at_once=decision.at_once)
         except _REFUSALS as problem:
             settled(None, problem)
 
@@ -257,67 +248,42 @@ class Api:
         answer = await self.handle(WireCall(call.connection, header.api_key, header.version, OUR_PREFIX, inner))
         return encode_response(header.correlation_id, answer)[4:]
 
-    async def _update_features(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
+    async def _update_features(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
         """Levels other than `kraft.version` are records of metadata, which are decided like any other."""
-        wanted = levels_wanted(call.body)
-        raised = next((each for each in wanted if each.feature == features.KRAFT_VERSION), None)
+        raised = next((each for each in levels_wanted(call.body) if each.feature == features.KRAFT_VERSION), None)
         if refusal is not None or raised is None:
             return await self._decided(call, types, refusal)
-        check_only = validates_only(call.body)
-        results = await self._settle(self._raise_version(wanted, raised, check_only), self._timeout_s)
-        if isinstance(results, Refusal):
-            results = [features.FeatureResult(each.feature, results.error, results.message) for each in wanted]
+        results = await self._settle(self._raise_version(call.body, raised), self._timeout_s)
+        if isinstance(results, Refused):
+            results = DECISIONS[call.api_key].refused(call.body, results)
         return answers.update_features(types, results)
 
-    async def _raise_version(
-        self, wanted: list[features.LevelWanted], raised: features.LevelWanted, check_only: bool
-    ) -> list[features.FeatureResult]:
+    async def _raise_version(self, body: Entity, raised: features.LevelWanted) -> list[features.FeatureResult]:
         """All levels are checked, then `kraft.version` is set, then the others.  If this node ceases to lead in
         between, `kraft.version` alone is set, and the answer says that the outcome is unknown."""
-
-        def decide(image: Image, *, validate_only: bool) -> tuple[list[Record], list[features.FeatureResult]]:
-            return features.update_features(
-                image,
-                wanted,
-                self._quorum.kraft_version,
-                validate_only=validate_only,
-                controllers=admin.other_controllers(self._quorum),
-            )
-
-        results = await self._write(partial(decide, validate_only=True))
+        decision = DECISIONS[versions.UPDATE_FEATURES]
+        results: list[features.FeatureResult] = await written(
+            self._quorum, lambda image: ([], decision.decide(body, self._cluster, image)[1])
+        )
         if any(each.error != ErrorCode.none for each in results):
             return results
-        error, words = await self._quorum.change_voters(RaiseVersion(raised.level, validates_only=check_only))
+        change = RaiseVersion(raised.level, validates_only=validates_only(body))
+        error, words = await self._quorum.change_voters(change)
         if error == ErrorCode.not_leader_or_follower:
             raise LostLeadership
         if error != ErrorCode.none:
-            problem = (ErrorCode(error), words)
-            return features.refused_levels(wanted, [problem if each is raised else None for each in wanted])
-        return await self._write(partial(decide, validate_only=check_only))
+            problem, wanted = (ErrorCode(error), words), levels_wanted(body)
+            return features.refused_levels(wanted, [problem if each == raised else None for each in wanted])
+        return await written(self._quorum, partial(decision.run, body, self._cluster))
 
-    async def _write(self, decide: Callable[[Image], tuple[list[Record], T]]) -> T:
-        """Return what `QuorumService.submit` settles with.  Raises what it raises."""
-        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-        def settled(results: T, problem: Exception | None) -> None:
-            if done.done():
-                return  # its time was up
-            if problem is None:
-                done.set_result(results)
-            else:
-                done.set_exception(problem)
-
-        self._quorum.submit(decide, settled)
-        return await done
-
-    async def _describe_configs(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
+    async def _describe_configs(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
         body = call.body
         image = await self._settle(self._quorum.read(), self._timeout_s) if refusal is None else refusal
         results: list[tuple[configs.ResourceResult, list[configs.Described]]] = []
         brokers = self._brokers(image) if isinstance(image, Image) else {}
         for resource in body.resources:
             result = configs.ResourceResult(resource.resource_type, resource.resource_name)
-            if isinstance(image, Refusal):
+            if isinstance(image, Refused):
                 results.append((result._replace(error=image.error, message=image.message), []))
             elif problem := configs.why_unknown(image, result.type, result.name):
                 results.append((result._replace(error=problem[0], message=problem[1]), []))
@@ -334,33 +300,33 @@ class Api:
         return {str(each.id): configs.OfBroker(each.id, each.host, each.port, each.rack) for each in found}
 
     async def _found(
-        self, refusal: Refusal | None, describe: Callable[[Image], Sized]
+        self, refusal: Refused | None, describe: Callable[[Image], Sized]
     ) -> tuple[Any, ErrorCode, str | None]:
         """Return what a linearizable read finds, and the error and message if it finds nothing because it was
         refused."""
         image = await self._settle(self._quorum.read(), self._timeout_s) if refusal is None else refusal
-        if isinstance(image, Refusal):
-            return (), image.error, image.message
         try:
+            if isinstance(image, Refused):
+                raise image
             return describe(image), ErrorCode.none, None
         except Refused as refused:
             return (), refused.error, refused.message
 
-    async def _describe_acls(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
-        found = await self._found(refusal, lambda image: describe_acls(image, acl_filter(call.body)))
+    async def _describe_acls(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
+        found = await self._found(refusal, lambda image: describe_acls(image, taken(AclFilter, call.body)))
         return answers.describe_acls(types, *found)
 
-    async def _describe_quotas(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
-        wanted = [Component(each.entity_type, each.match_type, each.match) for each in call.body.components]
+    async def _describe_quotas(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
+        wanted = [taken(Component, each) for each in call.body.components]
         found, *why = await self._found(refusal, lambda image: describe_quotas(image, wanted, strict=call.body.strict))
         return answers.describe_client_quotas(types, dict(found), *why)
 
-    async def _describe_credentials(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
+    async def _describe_credentials(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
         users = [user.name for user in call.body.users or ()]
         found = await self._found(refusal, lambda image: describe_credentials(image, users))
         return answers.describe_user_scram_credentials(types, *found)
 
-    async def _list_reassignments(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
+    async def _list_reassignments(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
         named = call.body.topics
         wanted = None if named is None else {topic.name: topic.partition_indexes for topic in named}
         found, *why = await self._found(refusal, lambda image: reassignments(image, wanted))
@@ -397,23 +363,23 @@ class Api:
     async def _list_offsets(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
         return answers.list_offsets(types, self._quorum.node_id, self._quorum.committed_image(), call.body.topics)
 
-    async def _change_voters(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
+    async def _change_voters(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
         """A leader that lost its office afterwards answers 6, although the change may yet commit."""
         body, outcome = call.body, refusal
         if outcome is None and (malformed := admin.why_malformed(self._quorum.cluster_id, body)) is not None:
-            outcome = Refusal(*malformed)
+            outcome = Refused(*malformed)
         if outcome is None:
             timeout_s = body.timeout.total_seconds() if hasattr(body, "timeout") else self._timeout_s
             change = admin.CHANGES[call.api_key](body)
             work = self._quorum.change_voters(change)
             settled = await self._settle(work, min(self._timeout_s, max(timeout_s, 0.0)))
-            outcome = settled if isinstance(settled, Refusal) else Refusal(ErrorCode(settled[0]), settled[1])
+            outcome = settled if isinstance(settled, Refused) else Refused(ErrorCode(settled[0]), settled[1])
         leader = self._quorum.leader_id
         host, port = self._leader_address() or ("", 0)
         known = (-1 if leader is None else leader, self._quorum.epoch, host, port)
         return admin.respond(types, call.api_key, outcome.error, outcome.message or None, known)
 
-    async def _describe_quorum(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
+    async def _describe_quorum(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
         return answers.describe_quorum(types, self._quorum, call.body.topics)
 
 
@@ -446,19 +412,19 @@ def _is_principal(data: bytes) -> bool:
 _REFUSALS = (NotQueued, Refused, TooLarge, LostLeadership, TimeoutError)
 
 
-def _refusal(problem: Exception) -> Refusal:
+def _refusal(problem: Exception) -> Refused:
     """The one refusal that says how a request ended; problem: one of _REFUSALS."""
     match problem:
         case NotQueued():
-            return Refusal(ErrorCode.not_controller, f"{NOT_QUEUED}: {problem.reason}")
+            return Refused(ErrorCode.not_controller, f"{NOT_QUEUED}: {problem.reason}")
         case Refused():
-            return Refusal(problem.error, problem.message)
+            return problem
         case TooLarge():
-            return Refusal(ErrorCode.policy_violation, str(problem))
+            return Refused(ErrorCode.policy_violation, str(problem))
         case LostLeadership():
-            return Refusal(ErrorCode.not_controller, "This node ceased to be the controller; the outcome is unknown.")
+            return Refused(ErrorCode.not_controller, "This node ceased to be the controller; the outcome is unknown.")
         case TimeoutError():
-            return Refusal(ErrorCode.request_timed_out, "The request was not answered in time; the outcome is unknown.")
+            return Refused(ErrorCode.request_timed_out, "The request was not answered in time; the outcome is unknown.")
     raise problem
 
 

@@ -39,12 +39,8 @@ from system_under_test.kraft.records.metadata import (
 )
 from system_under_test.kraft.wire import versions
 from system_under_test.kraft.wire.frames import Entity
-from system_under_test.kraft.wire.quorum_service import (
-    Decide,
-    Decision,
-    DecisionContext,
-)
-from system_under_test.kraft.wire.versions import filled, make
+from system_under_test.kraft.wire.quorum_service import Decision, DecisionContext
+from system_under_test.kraft.wire.versions import filled, make, taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +52,11 @@ class Answer:
     found: Any
 
 
-def _refused(body: Any, error: ErrorCode, message: str) -> Answer:
-    return Answer(error, message, None)
+Decided = tuple[list[Record], Answer]
+
+
+def _refused(body: Any, why: Refused) -> Answer:
+    return Answer(why.error, why.message, None)
 
 
 def _ok(found: Any) -> Answer:
@@ -67,37 +66,23 @@ def _ok(found: Any) -> Answer:
 # -- The life of a broker
 
 
-def _register(body: Any, cluster: DecisionContext) -> Decide:
+def _register(body: Any, cluster: DecisionContext, image: Image) -> Decided:
+    quorum = cluster.quorum
+    if body.cluster_id != quorum.cluster_id:
+        words = f"This is cluster {quorum.cluster_id}, not {body.cluster_id}."
+        raise Refused(ErrorCode.inconsistent_cluster_id, words)
     request = Registration(
         body.broker_id,
         body.incarnation_id or NO_UUID,
-        _endpoints_of(body),
-        _features_of(body),
+        tuple(taken(Endpoint, each) for each in body.listeners),
+        tuple(taken(FeatureRange, each) for each in body.features),
         body.rack,
         tuple(each or NO_UUID for each in getattr(body, "log_dirs", ())),
         getattr(body, "previous_broker_epoch", life.UNKNOWN_EPOCH),
         getattr(body, "is_migrating_zk_broker", False),
     )
-    quorum = cluster.quorum
-
-    def decide(image: Image) -> tuple[list[Record], Answer]:
-        if body.cluster_id != quorum.cluster_id:
-            words = f"This is cluster {quorum.cluster_id}, not {body.cluster_id}."
-            raise Refused(ErrorCode.inconsistent_cluster_id, words)
-        records = life.register(image, quorum.sessions, request, quorum.next_offset, quorum.now_s())
-        return records, _ok(life.epoch_in(records))
-
-    return decide
-
-
-def _endpoints_of(body: Any) -> tuple[Endpoint, ...]:
-    return tuple(Endpoint(each.name, each.host, each.port, each.security_protocol) for each in body.listeners)
-
-
-def _features_of(body: Any) -> tuple[FeatureRange, ...]:
-    return tuple(
-        FeatureRange(each.name, each.min_supported_version, each.max_supported_version) for each in body.features
-    )
+    records = life.register(image, quorum.sessions, request, quorum.next_offset, quorum.now_s())
+    return records, _ok(life.epoch_in(records))
 
 
 def _registered(types: ModuleType, answer: Answer) -> Entity:
@@ -105,7 +90,7 @@ def _registered(types: ModuleType, answer: Answer) -> Entity:
     return filled(types.BrokerRegistrationResponse, answer, broker_epoch=epoch)
 
 
-def _heartbeat(body: Any, cluster: DecisionContext) -> Decide:
+def _heartbeat(body: Any, cluster: DecisionContext, image: Image) -> Decided:
     cordoned = getattr(body, "cordoned_log_dirs", None)
     request = Heartbeat(
         body.broker_id,
@@ -117,13 +102,9 @@ def _heartbeat(body: Any, cluster: DecisionContext) -> Decide:
         None if cordoned is None else tuple(each or NO_UUID for each in cordoned),
     )
     quorum = cluster.quorum
-
-    def decide(image: Image) -> tuple[list[Record], Answer]:
-        records, state = life.heartbeat(image, quorum.sessions, request, quorum.next_offset, quorum.now_s())
-        caught_up = knows_its_registration(request.metadata_offset, request.broker_epoch, quorum.bugs)
-        return records, _ok((state, caught_up))
-
-    return decide
+    records, state = life.heartbeat(image, quorum.sessions, request, quorum.next_offset, quorum.now_s())
+    caught_up = knows_its_registration(request.metadata_offset, request.broker_epoch, quorum.bugs)
+    return records, _ok((state, caught_up))
 
 
 def _beaten(types: ModuleType, answer: Answer) -> Entity:
@@ -137,41 +118,30 @@ def _beaten(types: ModuleType, answer: Answer) -> Entity:
     )
 
 
-def _unregister(body: Any, cluster: DecisionContext) -> Decide:
-    def decide(image: Image) -> tuple[list[Record], Answer]:
-        records = life.unregister(image, cluster.quorum.sessions, body.broker_id)
-        return records, _ok(())
-
-    return decide
+def _unregister(body: Any, cluster: DecisionContext, image: Image) -> Decided:
+    return life.unregister(image, cluster.quorum.sessions, body.broker_id), _ok(())
 
 
 def _unregistered(types: ModuleType, answer: Answer) -> Entity:
     return filled(types.UnregisterBrokerResponse, answer)
 
 
-def _register_controller(body: Any, cluster: DecisionContext) -> Decide:
-    record = RegisterControllerRecord(
-        body.controller_id, body.incarnation_id or NO_UUID, False, _endpoints_of(body), _features_of(body)
-    )
-
-    def decide(image: Image) -> tuple[list[Record], Answer]:
-        if (image.metadata_version or 0) < CONTROLLERS_REGISTER_SINCE:
-            raise Refused(ErrorCode.unsupported_version, "The level of metadata.version has no such registrations.")
-        return [record], _ok(())
-
-    return decide
+def _register_controller(body: Any, cluster: DecisionContext, image: Image) -> Decided:
+    if (image.metadata_version or 0) < CONTROLLERS_REGISTER_SINCE:
+        raise Refused(ErrorCode.unsupported_version, "The level of metadata.version has no such registrations.")
+    endpoints = tuple(taken(Endpoint, each) for each in body.listeners)
+    features = tuple(taken(FeatureRange, each) for each in body.features)
+    incarnation = body.incarnation_id or NO_UUID
+    return [RegisterControllerRecord(body.controller_id, incarnation, False, endpoints, features)], _ok(())
 
 
 def _controller_registered(types: ModuleType, answer: Answer) -> Entity:
     return filled(types.ControllerRegistrationResponse, answer)
 
 
-def _allocate(body: Any, cluster: DecisionContext) -> Decide:
-    def decide(image: Image) -> tuple[list[Record], Answer]:
-        records, first = allocate_producer_ids(image, body.broker_id, body.broker_epoch)
-        return records, _ok(first)
-
-    return decide
+def _allocate(body: Any, cluster: DecisionContext, image: Image) -> Decided:
+    records, first = allocate_producer_ids(image, body.broker_id, body.broker_epoch)
+    return records, _ok(first)
 
 
 def _allocated(types: ModuleType, answer: Answer) -> Entity:
@@ -187,24 +157,20 @@ def _allocated(types: ModuleType, answer: Answer) -> Entity:
 # -- Partitions
 
 
-def _assign(body: Any, cluster: DecisionContext) -> Decide:
+def _assign(body: Any, cluster: DecisionContext, image: Image) -> Decided:
     wanted = [
-        (directory.id_ or NO_UUID, topic.topic_id or NO_UUID, partition.partition_index)
+        (topic.topic_id or NO_UUID, partition.partition_index, directory.id_ or NO_UUID)
         for directory in body.directories
         for topic in directory.topics
         for partition in topic.partitions
     ]
-
-    def decide(image: Image) -> tuple[list[Record], Answer]:
-        records, answers = assign_directories(image, body.broker_id, body.broker_epoch, wanted, cluster.quorum.bugs)
-        return records, _ok(list(zip(wanted, answers, strict=True)))
-
-    return decide
+    records, answers = assign_directories(image, body.broker_id, body.broker_epoch, wanted, cluster.quorum.bugs)
+    return records, _ok(list(zip(wanted, answers, strict=True)))
 
 
 def _assigned(types: ModuleType, answer: Answer) -> Entity:
     found: dict[UUID, dict[UUID, list[Entity]]] = {}
-    for (directory, topic, number), each in answer.found or ():
+    for (topic, number, directory), each in answer.found or ():
         partition = types.PartitionData(partition_index=number, error_code=each.error)
         found.setdefault(directory, {}).setdefault(topic, []).append(partition)
     return filled(
@@ -220,17 +186,14 @@ def _assigned(types: ModuleType, answer: Answer) -> Entity:
     )
 
 
-def _alter(body: Any, cluster: DecisionContext) -> Decide:
-    def decide(image: Image) -> tuple[list[Record], Answer]:
-        wanted = [
-            (topic.topic_id or NO_UUID, partition.partition_index, _proposal(body.broker_id, partition))
-            for topic in body.topics
-            for partition in topic.partitions
-        ]
-        records, answers = alter_partitions(image, body.broker_id, body.broker_epoch, wanted, cluster.quorum.bugs)
-        return records, _ok(answers)
-
-    return decide
+def _alter(body: Any, cluster: DecisionContext, image: Image) -> Decided:
+    wanted = [
+        (topic.topic_id or NO_UUID, partition.partition_index, _proposal(body.broker_id, partition))
+        for topic in body.topics
+        for partition in topic.partitions
+    ]
+    records, answers = alter_partitions(image, body.broker_id, body.broker_epoch, wanted, cluster.quorum.bugs)
+    return records, _ok(answers)
 
 
 def _proposal(leader: int, partition: Any) -> AlterPartition:
@@ -278,18 +241,15 @@ def _altered_partition(types: ModuleType, answer: PartitionAnswer) -> Entity:
 _ELECTIONS = {0: Election.PREFERRED, 1: Election.UNCLEAN}
 
 
-def _elect(body: Any, cluster: DecisionContext) -> Decide:
-    def decide(image: Image) -> tuple[list[Record], Answer]:
-        election = _ELECTIONS.get(getattr(body, "election_type", 0))
-        if election is None:
-            raise Refused(ErrorCode.invalid_request, f"There is no election of type {body.election_type}.")
-        wanted = None
-        if body.topic_partitions is not None:
-            wanted = [(topic.topic, number) for topic in body.topic_partitions for number in topic.partitions]
-        records, answers = elect_leaders(image, wanted, election, cluster.quorum.bugs)
-        return records, _ok(answers)
-
-    return decide
+def _elect(body: Any, cluster: DecisionContext, image: Image) -> Decided:
+    election = _ELECTIONS.get(getattr(body, "election_type", 0))
+    if election is None:
+        raise Refused(ErrorCode.invalid_request, f"There is no election of type {body.election_type}.")
+    wanted = None
+    if body.topic_partitions is not None:
+        wanted = [(topic.topic, number) for topic in body.topic_partitions for number in topic.partitions]
+    records, answers = elect_leaders(image, wanted, election, cluster.quorum.bugs)
+    return records, _ok(answers)
 
 
 def _elected(types: ModuleType, answer: Answer) -> Entity:
@@ -298,19 +258,15 @@ def _elected(types: ModuleType, answer: Answer) -> Entity:
     return filled(types.ElectLeadersResponse, answer, replica_election_results=tuple(results))
 
 
-def _reassign(body: Any, cluster: DecisionContext) -> Decide:
+def _reassign(body: Any, cluster: DecisionContext, image: Image) -> Decided:
     wanted = [
         (topic.name, partition.partition_index, partition.replicas)
         for topic in body.topics
         for partition in topic.partitions
     ]
     factor_may_change = getattr(body, "allow_replication_factor_change", True)
-
-    def decide(image: Image) -> tuple[list[Record], Answer]:
-        records, answers = reassign_partitions(image, wanted, cluster.quorum.bugs, factor_may_change=factor_may_change)
-        return records, _ok(answers)
-
-    return decide
+    records, answers = reassign_partitions(image, wanted, cluster.quorum.bugs, factor_may_change=factor_may_change)
+    return records, _ok(answers)
 
 
 def _reassigned(types: ModuleType, answer: Answer) -> Entity:

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from system_under_test.kraft.controller.configs import ResourceResult
+from system_under_test.kraft.controller.configs import Alteration, Resource, ResourceResult
 from system_under_test.kraft.wire.frames import RequestHeader
 from system_under_test.kraft.wire.versions import INCREMENTAL_ALTER_CONFIGS
 
@@ -32,26 +32,10 @@ _RESPONSE_HEAD = struct.Struct(">iBhBbB")
 """Throttle time, responses + 1, error, message (null), type of the resource, length of its name + 1."""
 
 
-class UsualAlteration(NamedTuple):
-    """The fields of kio's AlterableConfig."""
-
-    name: str
-    config_operation: int
-    value: str | None
-
-
-class UsualResource(NamedTuple):
-    """The fields of kio's AlterConfigsResource."""
-
-    resource_type: int
-    resource_name: str
-    configs: tuple[UsualAlteration, ...]
-
-
 class UsualWrite(NamedTuple):
     """The fields of kio's IncrementalAlterConfigsRequest."""
 
-    resources: tuple[UsualResource, ...]
+    resources: tuple[Resource, ...]
     validate_only: bool = False
 
 
@@ -73,7 +57,7 @@ def read_request(header: RequestHeader, frame: bytes, at: int) -> UsualWrite | N
         return None
     if frame[at:] != _END:
         return None
-    return UsualWrite((UsualResource(resource_type, resource, (UsualAlteration(name, operation, value),)),))
+    return UsualWrite((Resource(resource_type, resource, (Alteration(name, operation, value),)),))
 
 
 def pack_response(results: Sequence[ResourceResult]) -> bytes | None:

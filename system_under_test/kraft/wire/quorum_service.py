@@ -12,23 +12,24 @@ Kafka answers both refusals with 41 NOT_CONTROLLER; only `api.py` turns NotQueue
 
 A `Decision` is a request that one decision of the active controller answers:
 
-    decide(body, context)(image) -> records, results     `QuorumService.write` runs it
-    refused(body, error, message) -> results             the same refusal for everything that was requested
+    decide(body, context, image) -> records, results     `QuorumService.submit` runs it
+    refused(body, why) -> results                        the same refusal for everything that was requested
     respond(types, results) -> entity                    in the version of the request
+
+A request that is only to be checked (`validate_only`) gets its results, and no records.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
-from kio.schema.errors import ErrorCode
-
 from system_under_test.kraft.controller.brokers import Sessions
-from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.controller.topics import PlacementCandidate, of_ids, registered
 from system_under_test.kraft.raft.changes import VoterChange
 from system_under_test.kraft.records.metadata import Record
@@ -179,9 +180,6 @@ class DecisionContext:
         return registered(image) if self.quorum.registers_brokers else of_ids(self.quorum.brokers)
 
 
-Decide = Callable[[Image], tuple[list[Record], Any]]
-
-
 @dataclass(frozen=True, slots=True)
 class Decision:
     """A request that one decision answers; see the module.
@@ -190,7 +188,34 @@ class Decision:
     at_once: append the records at once, because one of them names its own offset.
     """
 
-    decide: Callable[[Any, DecisionContext], Decide]
-    refused: Callable[[Any, ErrorCode, str], Any]
+    decide: Callable[[Any, DecisionContext, Image], tuple[list[Record], Any]]
+    refused: Callable[[Any, Refused], Any]
     respond: Callable[[ModuleType, Any], Entity]
     at_once: bool = False
+
+    def run(self, body: Any, context: DecisionContext, image: Image) -> tuple[list[Record], Any]:
+        records, results = self.decide(body, context, image)
+        return ([] if validates_only(body) else records), results
+
+
+def validates_only(body: Any) -> bool:
+    """Return whether a request is only to be checked; version 0 of UpdateFeatures cannot ask for that."""
+    return bool(getattr(body, "validate_only", False))
+
+
+async def written(
+    quorum: QuorumService, decide: Callable[[Image], tuple[list[Record], T]], *, at_once: bool = False
+) -> T:
+    """Return what `QuorumService.submit` settles with.  Raises what it raises."""
+    done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def settled(results: T, problem: Exception | None) -> None:
+        if done.done():
+            return  # the caller was cancelled
+        if problem is None:
+            done.set_result(results)
+        else:
+            done.set_exception(problem)
+
+    quorum.submit(decide, settled, at_once=at_once)
+    return await done

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from kio.schema.errors import ErrorCode
 
@@ -106,6 +106,7 @@ FEATURES_SINCE = 3
 LEVEL_0_SINCE = 4
 """Clients of version 3 do not accept a supported range that begins at 0, so it is left out for them (KAFKA-17011)."""
 
+T = TypeVar("T")
 NO_TIME = timedelta(0)
 MESSAGE_MAX_CHARACTERS = 500
 
@@ -181,6 +182,28 @@ def filled(entity_type: type[Any], source: object, **values: Any) -> Entity:
     if "error_message" in values:
         values["error_message"] = short(values["error_message"])
     return make(entity_type, **values)
+
+
+_THEIRS = {
+    "type": "entity_type",
+    "how": "match_type",
+    "user": "name",
+    "pattern_type": "resource_pattern_type",
+    "level_min": "min_supported_version",
+    "level_max": "max_supported_version",
+}
+"""Our name of a field -> Kafka's in requests, where they differ."""
+
+
+def taken(kind: type[T], entity: Entity) -> T:
+    """Make a value of ours from the attributes of an entity that have the names of its fields, or Kafka's."""
+    values = {}
+    for each in fields(kind):  # type: ignore[arg-type]  # each is a dataclass
+        for name in (each.name, _THEIRS.get(each.name, ""), f"entity_{each.name}", f"{each.name}_filter"):
+            if hasattr(entity, name):
+                values[each.name] = getattr(entity, name)
+                break
+    return kind(**values)
 
 
 def short(message: str | None) -> str | None:

@@ -173,7 +173,7 @@ class _World:
         known = self.image.brokers[broker]
         if held and known.log_dirs:
             which = self.random.choice(held)
-            wanted = [(self.random.choice([*known.log_dirs, LOST]), which.topic_id, which.partition)]
+            wanted = [(which.topic_id, which.partition, self.random.choice([*known.log_dirs, LOST]))]
             self._decide(lambda: assign_directories(self.image, broker, known.broker_epoch, wanted, self.bugs)[0])
 
     def _alter(self) -> None:

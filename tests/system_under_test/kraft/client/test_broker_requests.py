@@ -65,10 +65,10 @@ class Wire:
             **flags,
         )
 
-    async def create(self, name: str, factor: int = 3) -> Any:
+    async def create(self, name: str, factor: int = 3, *, validate_only: bool = False) -> Any:
         types = codec(api.CREATE_TOPICS, 7).requests
         topic = types.CreatableTopic(name=name, num_partitions=1, replication_factor=factor, assignments=(), configs=())
-        answer = await self.ask(api.CREATE_TOPICS, 7, topics=(topic,), timeout=PATIENCE, validate_only=False)
+        answer = await self.ask(api.CREATE_TOPICS, 7, topics=(topic,), timeout=PATIENCE, validate_only=validate_only)
         return answer.topics[0]
 
     def partition(self, topic: str = "orders") -> PartitionRecord:
@@ -160,6 +160,13 @@ async def test_topics_need_brokers_that_are_alive(wire: Wire) -> None:
     await wire.register(2)
     assert (await wire.create("orders", 2)).error_code == ErrorCode.none
     assert (wire.partition().replicas, wire.partition().isr) == ((1, 2), (1,))
+
+
+async def test_a_topic_that_is_only_checked_is_not_created(wire: Wire) -> None:
+    checked = await (await three(wire)).create("later", 3, validate_only=True)
+    assert (checked.error_code, checked.num_partitions) == (ErrorCode.none, 1)
+    assert (await wire.create("later", 4, validate_only=True)).error_code == ErrorCode.invalid_replication_factor
+    assert "later" not in wire.quorum.image.topics
 
 
 async def test_clients_see_the_brokers_that_are_not_fenced(wire: Wire) -> None:

@@ -13,14 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
-from system_under_test.kraft.controller.image import changed
+from system_under_test.kraft.controller.image import Refused, changed
 from system_under_test.kraft.controller.partition_rules import (
     RECOVERED,
     RECOVERING,
     AlterPartition,
     Election,
     IsrMember,
-    NothingInSync,
     PartitionRules,
     Wanted,
     change,
@@ -302,7 +301,7 @@ class World:
 
     def reassign(self, random: Random) -> None:
         target = tuple(random.sample(BROKERS, 3)) if random.random() < 0.8 else None
-        with contextlib.suppress(NothingInSync):
+        with contextlib.suppress(Refused):
             self.take(reassign(self.partition, target, self.rules()))
 
 

@@ -19,7 +19,7 @@ from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.judging.pipeline import judge_run
 from checkers.raft.trace_verdicts import COMMITS_OWN_EPOCH, VOTE_ONCE, VOTE_UP_TO_DATE
-from system_under_test.kraft.raft import election, leadership, replication
+from system_under_test.kraft.raft import decisions, election, leadership, replication
 from system_under_test.kraft.raft.states import Leader
 from system_under_test.kraft.raft.voter_memory import Voter
 
@@ -62,8 +62,8 @@ def test_no_clean_quorum_of_many_is_accused(part: int, night: Random, tmp_path: 
 
 
 def test_voters_that_ignore_how_far_a_log_reaches_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = election.grants_vote
-    monkeypatch.setattr(election, "grants_vote", lambda role, **facts: honest(role, **facts | {"up_to_date": True}))
+    honest = decisions.grants_vote
+    monkeypatch.setattr(decisions, "grants_vote", lambda role, **facts: honest(role, **facts | {"up_to_date": True}))
     verdicts = [judged(seed, tmp_path / str(seed))[1]["vote-up-to-date"] for seed in range(16)]
     witnesses = [w for verdict in verdicts for w in verdict.witnesses]
     assert witnesses
@@ -92,7 +92,7 @@ def test_leaders_that_commit_older_entries_by_counting_are_found(
 ) -> None:
     def commit(voter: Voter, leader: Leader) -> None:
         ends = [progress.end_offset for progress in leader.followers.values()]
-        voter.advance(leadership.committed_end(voter.end_offset, ends, voter.bugs))
+        voter.advance(decisions.committed_end(voter.end_offset, ends, voter.bugs))
 
     for module in (leadership, replication):
         monkeypatch.setattr(module, "commit", commit)

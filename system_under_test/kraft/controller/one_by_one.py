@@ -1,0 +1,49 @@
+"""Requests of several entries, each of which is decided by itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from system_under_test.kraft.controller.image import Refused
+from system_under_test.kraft.records.metadata import Record
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def one_by_one(
+    wanted: Sequence[T],
+    decide: Callable[[T], tuple[Sequence[Record], R]],
+    refused: Callable[[T, Refused], R],
+    *,
+    named: Callable[[T], Hashable] | None = None,
+    what: str = "",
+    records_max: int | None = None,
+) -> tuple[list[Record], list[R]]:
+    """Return the records of all accepted entries, which form one atomic batch, and a result for each entry, in order.
+
+    decide: returns the records and the result of an entry, or raises Refused.  refused: the result of a refusal.
+    named: what an entry is about; of two about the same, both are refused.  None: about nothing that is there.
+    what: is named, in words.  records_max: of all entries together.
+    """
+    names = [named(each) for each in wanted] if named is not None and len(wanted) > 1 else [None] * len(wanted)
+    times = Counter(name for name in names if name is not None)
+    records: list[Record] = []
+    results: list[R] = []
+    for each, name in zip(wanted, names, strict=True):
+        try:
+            if times[name] > 1:
+                raise Refused(ErrorCode.invalid_request, f"The {what} is named more than once in the request.")
+            more, result = decide(each)
+            if records_max is not None and len(records) + len(more) > records_max:
+                raise Refused(ErrorCode.policy_violation, f"One request may make {records_max} records at most.")
+        except Refused as why:
+            results.append(refused(each, why))
+            continue
+        records += more
+        results.append(result)
+    return records, results
