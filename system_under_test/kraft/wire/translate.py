@@ -21,21 +21,9 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
-from kio.schema.begin_quorum_epoch.v1 import request as begin_request
-from kio.schema.begin_quorum_epoch.v1 import response as begin_response
-from kio.schema.end_quorum_epoch.v1 import request as end_request
-from kio.schema.end_quorum_epoch.v1 import response as end_response
 from kio.schema.errors import ErrorCode
-from kio.schema.fetch.v17 import request as older_fetch_request
-from kio.schema.fetch.v18 import request as fetch_request
-from kio.schema.fetch.v18 import response as fetch_response
-from kio.schema.fetch_snapshot.v1 import request as snapshot_request
-from kio.schema.fetch_snapshot.v1 import response as snapshot_response
-from kio.schema.vote.v2 import request as vote_request
-from kio.schema.vote.v2 import response as vote_response
 
 from system_under_test.kraft.raft.messages import (
     Batch,
@@ -63,15 +51,34 @@ from system_under_test.kraft.wire.versions import (
     END_QUORUM_EPOCH,
     FETCH,
     FETCH_SNAPSHOT,
-    NO_TIME,
     SUPPORTED,
     VOTE,
+    filled,
     make,
 )
 
 TOPIC = "__cluster_metadata"
 
-RAFT_APIS = frozenset({FETCH, FETCH_SNAPSHOT, VOTE, BEGIN_QUORUM_EPOCH, END_QUORUM_EPOCH})
+_METADATA = {"topic_id": TOPIC_ID, "name": TOPIC, "topic_name": TOPIC}
+"""Its topic, by the field that names it in one schema or another."""
+
+_API_KEYS: dict[type, int] = {
+    FetchRequest: FETCH,
+    FetchSnapshotRequest: FETCH_SNAPSHOT,
+    VoteRequest: VOTE,
+    BeginQuorumEpochRequest: BEGIN_QUORUM_EPOCH,
+    EndQuorumEpochRequest: END_QUORUM_EPOCH,
+}
+
+_ANSWERS: dict[type, type[Any]] = {
+    FetchRequest: FetchResponse,
+    FetchSnapshotRequest: FetchSnapshotResponse,
+    VoteRequest: VoteResponse,
+    BeginQuorumEpochRequest: EpochResponse,
+    EndQuorumEpochRequest: EpochResponse,
+}
+
+RAFT_APIS = frozenset(_API_KEYS.values())
 """API keys whose calls go to the consensus core."""
 
 Endpoint = tuple[str, str, int]
@@ -111,7 +118,8 @@ def encode_request(
     """The frame of a request, with its size.  fetch_version: the highest of Fetch that both sides speak."""
     if isinstance(request, FetchRequest):
         if fetch_version < MARK_SINCE:
-            return frames.encode_request(correlation_id, client_id, _fetch_request(request, older_fetch_request))
+            older = request_to_wire(request, version=MARK_SINCE - 1)
+            return frames.encode_request(correlation_id, client_id, older)
         body = packed_fetch.pack_request(request)
         if body is not None:
             return frames.packed_request(FETCH, SUPPORTED[FETCH][1], correlation_id, client_id, body)
@@ -160,76 +168,218 @@ def decode_response(request: RaftRequest, frame: bytes) -> tuple[int, RaftRespon
         leader_id, epoch, mark, records = usual
         response = FetchResponse(Error.NONE, leader_id, epoch, mark, None, tuple(parse_batches(records)))
         return int.from_bytes(frame[:4], "big", signed=True), response
-    correlation_id, body = frames.decode_response(_ENTITIES[type(request)], frame)
+    correlation_id, body = frames.decode_response(_codec(_API_KEYS[type(request)]).request_type, frame)
     return correlation_id, response_from_wire(request, body)
 
 
-def request_to_wire(request: RaftRequest, endpoint: Endpoint | None = None) -> Entity:
-    """endpoint: where the sender is reached; Begin- and EndQuorumEpoch carry it."""
+def request_to_wire(request: RaftRequest, endpoint: Endpoint | None = None, version: int | None = None) -> Entity:
+    """endpoint: where the sender is reached; Begin- and EndQuorumEpoch carry it.  version: by default the newest."""
+    api_key = _API_KEYS[type(request)]
+    types = frames.codec(api_key, version or SUPPORTED[api_key][1]).requests
     match request:
         case FetchRequest():
-            return _fetch_request(request)
-        case VoteRequest():
-            return _vote_request(request)
-        case BeginQuorumEpochRequest():
-            return _begin_request(request, endpoint)
-        case EndQuorumEpochRequest():
-            return _end_request(request, endpoint)
+            return types.FetchRequest(
+                cluster_id=request.cluster_id,
+                replica_state=types.ReplicaState(replica_id=request.replica.id),
+                max_wait=timedelta(milliseconds=request.max_wait_ms),
+                min_bytes=0,
+                max_bytes=request.max_size_bytes,
+                topics=_topics(
+                    types.FetchTopic,
+                    types.FetchPartition,
+                    current_leader_epoch=request.current_leader_epoch,
+                    fetch_offset=request.fetch_offset,
+                    last_fetched_epoch=request.last_fetched_epoch,
+                    partition_max_bytes=request.max_size_bytes,
+                    replica_directory_id=request.replica.directory,
+                    high_watermark=_or_unknown(request.high_watermark),
+                ),
+                forgotten_topics_data=(),
+            )
         case FetchSnapshotRequest():
-            return _snapshot_request(request)
+            return types.FetchSnapshotRequest(
+                cluster_id=request.cluster_id,
+                replica_id=request.replica.id,
+                max_bytes=request.max_size_bytes,
+                topics=_topics(
+                    types.TopicSnapshot,
+                    types.PartitionSnapshot,
+                    current_leader_epoch=request.current_leader_epoch,
+                    snapshot_id=filled(types.SnapshotId, request.snapshot),
+                    position=request.position,
+                    replica_directory_id=request.replica.directory,
+                ),
+            )
+        case VoteRequest():
+            return types.VoteRequest(
+                cluster_id=request.cluster_id,
+                voter_id=request.voter.id,
+                topics=_topics(
+                    types.TopicData,
+                    types.PartitionData,
+                    replica_epoch=request.epoch,
+                    replica_id=request.candidate.id,
+                    replica_directory_id=request.candidate.directory,
+                    voter_directory_id=request.voter.directory,
+                    last_offset_epoch=request.last_epoch,
+                    last_offset=request.last_offset,
+                    pre_vote=request.pre_vote,
+                ),
+            )
+        case BeginQuorumEpochRequest():
+            return types.BeginQuorumEpochRequest(
+                cluster_id=request.cluster_id,
+                voter_id=request.voter.id,
+                topics=_topics(
+                    types.TopicData,
+                    types.PartitionData,
+                    voter_directory_id=request.voter.directory,
+                    leader_id=request.leader_id,
+                    leader_epoch=request.epoch,
+                ),
+                leader_endpoints=_endpoints(types, endpoint),
+            )
+        case EndQuorumEpochRequest():
+            return types.EndQuorumEpochRequest(
+                cluster_id=request.cluster_id,
+                topics=_topics(
+                    types.TopicData,
+                    types.PartitionData,
+                    leader_id=request.leader_id,
+                    leader_epoch=request.epoch,
+                    preferred_candidates=tuple(
+                        types.ReplicaInfo(candidate_id=key.id, candidate_directory_id=key.directory)
+                        for key in request.preferred_candidates
+                    ),
+                ),
+                leader_endpoints=_endpoints(types, endpoint),
+            )
 
 
-def request_from_wire(api_key: int, body: Entity) -> RaftRequest:
+def request_from_wire(api_key: int, body: Any) -> RaftRequest:
     """Raises MalformedRpc; KeyError for an API that is not the core's (see RAFT_APIS)."""
-    return _REQUESTS[api_key](body)
+    if api_key not in RAFT_APIS:
+        raise KeyError(api_key)
+    partition = _only_partition(body.topics)
+    cluster_id = body.cluster_id or ""
+    if api_key == FETCH:
+        # Kafka's own replicas limit the whole answer, and leave the limit of the partition at 0.
+        limits = [each for each in (body.max_bytes, partition.partition_max_bytes) if each > 0]
+        return FetchRequest(
+            cluster_id=cluster_id,
+            replica=ReplicaKey(body.replica_state.replica_id, partition.replica_directory_id),
+            current_leader_epoch=partition.current_leader_epoch,
+            fetch_offset=partition.fetch_offset,
+            last_fetched_epoch=partition.last_fetched_epoch,
+            high_watermark=_or_none(getattr(partition, "high_watermark", _ANY_MARK)),
+            max_wait_ms=body.max_wait // timedelta(milliseconds=1),
+            max_size_bytes=min(limits, default=0),
+        )
+    if api_key == FETCH_SNAPSHOT:
+        return FetchSnapshotRequest(
+            cluster_id=cluster_id,
+            replica=ReplicaKey(body.replica_id, partition.replica_directory_id),
+            current_leader_epoch=partition.current_leader_epoch,
+            snapshot=_snapshot_id(partition.snapshot_id),
+            position=partition.position,
+            max_size_bytes=body.max_bytes,
+        )
+    if api_key == VOTE:
+        return VoteRequest(
+            cluster_id=cluster_id,
+            epoch=partition.replica_epoch,
+            candidate=ReplicaKey(partition.replica_id, partition.replica_directory_id),
+            voter=ReplicaKey(body.voter_id, partition.voter_directory_id),
+            last_epoch=partition.last_offset_epoch,
+            last_offset=partition.last_offset,
+            pre_vote=partition.pre_vote,
+        )
+    leader = partition.leader_id, partition.leader_epoch
+    if api_key == BEGIN_QUORUM_EPOCH:
+        return BeginQuorumEpochRequest(cluster_id, *leader, ReplicaKey(body.voter_id, partition.voter_directory_id))
+    candidates = tuple(ReplicaKey(c.candidate_id, c.candidate_directory_id) for c in partition.preferred_candidates)
+    return EndQuorumEpochRequest(cluster_id, *leader, candidates)
 
 
 def response_to_wire(request: RaftRequest, response: RaftResponse) -> Entity:
     """The entity that answers `request`; Begin- and EndQuorumEpoch share one response in the core, not on the wire."""
-    match request, response:
-        case FetchRequest(), FetchResponse():
-            return _fetch_response(response)
-        case FetchSnapshotRequest(), FetchSnapshotResponse():
-            return _snapshot_response(response)
-        case VoteRequest(), VoteResponse():
-            return _partition_response(vote_response, "VoteResponse", response, vote_granted=response.granted)
-        case BeginQuorumEpochRequest(), EpochResponse():
-            return _partition_response(begin_response, "BeginQuorumEpochResponse", response)
-        case EndQuorumEpochRequest(), EpochResponse():
-            return _partition_response(end_response, "EndQuorumEpochResponse", response)
-    raise TypeError(f"{type(response).__name__} does not answer {type(request).__name__}")
+    if type(response) is not _ANSWERS[type(request)]:
+        raise TypeError(f"{type(response).__name__} does not answer {type(request).__name__}")
+    api_key, code = _API_KEYS[type(request)], ErrorCode(response.error)
+    if response.error in _TOP_LEVEL:
+        return _refusal(api_key, code)
+    known = _codec(api_key)
+    types = known.responses
+    leader: dict[str, Any] = {"leader_id": _or_unknown(response.leader_id), "leader_epoch": response.leader_epoch}
+    match response:
+        case FetchResponse():
+            unknown = EpochEnd(-1, -1)
+            topics = _topics(
+                types.FetchableTopicResponse,
+                types.PartitionData,
+                error_code=code,
+                high_watermark=_or_unknown(response.high_watermark),
+                log_start_offset=0,
+                diverging_epoch=filled(types.EpochEndOffset, response.diverging or unknown),
+                current_leader=types.LeaderIdAndEpoch(**leader),
+                snapshot_id=filled(types.SnapshotId, response.snapshot or unknown),
+                aborted_transactions=None,
+                records=b"".join(batch.body for batch in response.batches),  # type: ignore[misc]  # read from a log
+            )
+        case FetchSnapshotResponse():
+            topics = _topics(
+                types.TopicSnapshot,
+                types.PartitionSnapshot,
+                error_code=code,
+                snapshot_id=filled(types.SnapshotId, response.snapshot),
+                current_leader=types.LeaderIdAndEpoch(**leader),
+                size=response.size_bytes,
+                position=response.position,
+                unaligned_records=response.data,
+            )
+        case _:
+            granted = isinstance(response, VoteResponse) and response.granted
+            topics = _topics(types.TopicData, types.PartitionData, error_code=code, vote_granted=granted, **leader)
+    return make(known.response_type, error_code=ErrorCode.none, topics=topics, responses=topics)
 
 
 def invalid_request(api_key: int) -> Entity:
     """The answer to a body that is about something else than exactly the metadata partition."""
-    code = ErrorCode(Error.INVALID_REQUEST)
-    if api_key == FETCH:
-        return fetch_response.FetchResponse(throttle_time=NO_TIME, error_code=code, session_id=0, responses=())
-    if api_key == FETCH_SNAPSHOT:
-        return snapshot_response.FetchSnapshotResponse(throttle_time=NO_TIME, error_code=code, topics=())
-    response = {
-        VOTE: vote_response.VoteResponse,
-        BEGIN_QUORUM_EPOCH: begin_response.BeginQuorumEpochResponse,
-        END_QUORUM_EPOCH: end_response.EndQuorumEpochResponse,
-    }[api_key]
-    return response(error_code=code, topics=())
+    return _refusal(api_key, ErrorCode(Error.INVALID_REQUEST))
 
 
-def response_from_wire(request: RaftRequest, body: Entity) -> RaftResponse:
+def response_from_wire(request: RaftRequest, body: Any) -> RaftResponse:
     """The answer to `request`.  A refusal of the whole request names no leader: (None, epoch 0).
     Raises MalformedRpc."""
+    kind = _ANSWERS[type(request)]
+    pre_vote = {"granted": False, "pre_vote": request.pre_vote} if isinstance(request, VoteRequest) else {}
+    if body.error_code:
+        return kind(_error(body.error_code), None, 0, **pre_vote)
+    partition = _only_partition(body.responses if kind is FetchResponse else body.topics)
+    leader = getattr(partition, "current_leader", partition)
+    common = _error(partition.error_code), _or_none(leader.leader_id), leader.leader_epoch
     match request:
         case FetchRequest():
-            return _read_fetch_response(body)
+            diverging, snapshot = partition.diverging_epoch, partition.snapshot_id
+            return FetchResponse(
+                *common,
+                high_watermark=_or_none(partition.high_watermark),
+                diverging=EpochEnd(diverging.epoch, diverging.end_offset) if diverging.end_offset >= 0 else None,
+                batches=tuple(parse_batches(partition.records or b"")),
+                snapshot=_snapshot_id(snapshot) if snapshot.end_offset >= 0 else None,
+            )
         case FetchSnapshotRequest():
-            return _read_snapshot_response(body)
+            return FetchSnapshotResponse(
+                *common,
+                snapshot=_snapshot_id(partition.snapshot_id),
+                size_bytes=partition.size,
+                position=partition.position,
+                data=partition.unaligned_records or b"",
+            )
         case VoteRequest():
-            answer = _read_partition_response(body)
-            granted = answer.partition is not None and answer.partition.vote_granted
-            return VoteResponse(answer.error, answer.leader_id, answer.leader_epoch, granted, request.pre_vote)
+            return VoteResponse(*common, partition.vote_granted, request.pre_vote)
         case _:
-            answer = _read_partition_response(body)
-            return EpochResponse(answer.error, answer.leader_id, answer.leader_epoch)
+            return EpochResponse(*common)
 
 
 def parse_batches(records: bytes) -> Iterator[Batch]:
@@ -247,284 +397,28 @@ def parse_batches(records: bytes) -> Iterator[Batch]:
         at = end
 
 
-def _fetch_request(request: FetchRequest, types: ModuleType = fetch_request) -> Entity:
-    partition = make(
-        types.FetchPartition,
-        partition=0,
-        current_leader_epoch=request.current_leader_epoch,
-        fetch_offset=request.fetch_offset,
-        last_fetched_epoch=request.last_fetched_epoch,
-        partition_max_bytes=request.max_size_bytes,
-        replica_directory_id=request.replica.directory,
-        high_watermark=_or_unknown(request.high_watermark),
-    )
-    return types.FetchRequest(
-        cluster_id=request.cluster_id,
-        replica_state=types.ReplicaState(replica_id=request.replica.id),
-        max_wait=timedelta(milliseconds=request.max_wait_ms),
-        min_bytes=0,
-        max_bytes=request.max_size_bytes,
-        topics=(types.FetchTopic(topic_id=TOPIC_ID, partitions=(partition,)),),
-        forgotten_topics_data=(),
-    )
+def _codec(api_key: int) -> frames.Codec:
+    return frames.codec(api_key, SUPPORTED[api_key][1])
 
 
-def _read_fetch_request(body: Any) -> FetchRequest:
-    partition = _only_partition(body.topics, body.topics and body.topics[0].topic_id == TOPIC_ID)
-    return FetchRequest(
-        cluster_id=body.cluster_id or "",
-        replica=ReplicaKey(body.replica_state.replica_id, partition.replica_directory_id),
-        current_leader_epoch=partition.current_leader_epoch,
-        fetch_offset=partition.fetch_offset,
-        last_fetched_epoch=partition.last_fetched_epoch,
-        high_watermark=_or_none(getattr(partition, "high_watermark", _ANY_MARK)),
-        max_wait_ms=body.max_wait // timedelta(milliseconds=1),
-        # Kafka's own replicas limit the whole answer, and leave the limit of the partition at 0.
-        max_size_bytes=min([each for each in (body.max_bytes, partition.partition_max_bytes) if each > 0], default=0),
-    )
+def _topics(topic_type: type, partition_type: type, **fields: Any) -> tuple[Entity, ...]:
+    partition = make(partition_type, partition=0, partition_index=0, index=0, **fields)
+    return (make(topic_type, partitions=(partition,), **_METADATA),)
 
 
-def _fetch_response(response: FetchResponse) -> Entity:
-    if response.error in _TOP_LEVEL:
-        return fetch_response.FetchResponse(
-            throttle_time=NO_TIME, error_code=ErrorCode(response.error), session_id=0, responses=()
-        )
-    diverging = response.diverging or EpochEnd(-1, -1)
-    partition = fetch_response.PartitionData(
-        partition_index=0,
-        error_code=ErrorCode(response.error),
-        high_watermark=_or_unknown(response.high_watermark),
-        log_start_offset=0,
-        diverging_epoch=fetch_response.EpochEndOffset(epoch=diverging.epoch, end_offset=diverging.end_offset),
-        current_leader=fetch_response.LeaderIdAndEpoch(
-            leader_id=_or_unknown(response.leader_id), leader_epoch=response.leader_epoch
-        ),
-        snapshot_id=fetch_response.SnapshotId()
-        if response.snapshot is None
-        else fetch_response.SnapshotId(end_offset=response.snapshot.end_offset, epoch=response.snapshot.epoch),
-        aborted_transactions=None,
-        records=b"".join(batch.body for batch in response.batches),  # type: ignore[misc]  # bytes when read from a log
-    )
-    topic = fetch_response.FetchableTopicResponse(topic_id=TOPIC_ID, partitions=(partition,))
-    return fetch_response.FetchResponse(
-        throttle_time=NO_TIME, error_code=ErrorCode.none, session_id=0, responses=(topic,)
-    )
+def _refusal(api_key: int, code: ErrorCode) -> Entity:
+    return make(_codec(api_key).response_type, error_code=code, topics=(), responses=())
 
 
-def _read_fetch_response(body: Any) -> FetchResponse:
-    if body.error_code:
-        return FetchResponse(_error(body.error_code), None, 0)
-    partition = _only_partition(body.responses, body.responses and body.responses[0].topic_id == TOPIC_ID)
-    diverging = partition.diverging_epoch
-    return FetchResponse(
-        error=_error(partition.error_code),
-        leader_id=_or_none(partition.current_leader.leader_id),
-        leader_epoch=partition.current_leader.leader_epoch,
-        high_watermark=_or_none(partition.high_watermark),
-        diverging=EpochEnd(diverging.epoch, diverging.end_offset) if diverging.end_offset >= 0 else None,
-        batches=tuple(parse_batches(partition.records or b"")),
-        snapshot=_snapshot_id(partition.snapshot_id) if partition.snapshot_id.end_offset >= 0 else None,
-    )
+def _only_partition(topics: Any) -> Any:
+    named = [getattr(topic, each, None) == name for topic in topics for each, name in _METADATA.items()]
+    if not any(named) or len(topics) != 1 or len(topics[0].partitions) != 1:
+        raise MalformedRpc("not about exactly the metadata partition")
+    return topics[0].partitions[0]
 
 
 def _snapshot_id(entity: Any) -> SnapshotId:
     return SnapshotId(entity.end_offset, entity.epoch)
-
-
-def _snapshot_request(request: FetchSnapshotRequest) -> Entity:
-    partition = snapshot_request.PartitionSnapshot(
-        partition=0,
-        current_leader_epoch=request.current_leader_epoch,
-        snapshot_id=snapshot_request.SnapshotId(end_offset=request.snapshot.end_offset, epoch=request.snapshot.epoch),
-        position=request.position,
-        replica_directory_id=request.replica.directory,
-    )
-    return snapshot_request.FetchSnapshotRequest(
-        cluster_id=request.cluster_id,
-        replica_id=request.replica.id,
-        max_bytes=request.max_size_bytes,
-        topics=(snapshot_request.TopicSnapshot(name=TOPIC, partitions=(partition,)),),
-    )
-
-
-def _read_snapshot_request(body: Any) -> FetchSnapshotRequest:
-    partition = _only_partition(body.topics, body.topics and body.topics[0].name == TOPIC)
-    return FetchSnapshotRequest(
-        cluster_id=body.cluster_id or "",
-        replica=ReplicaKey(body.replica_id, partition.replica_directory_id),
-        current_leader_epoch=partition.current_leader_epoch,
-        snapshot=_snapshot_id(partition.snapshot_id),
-        position=partition.position,
-        max_size_bytes=body.max_bytes,
-    )
-
-
-def _snapshot_response(response: FetchSnapshotResponse) -> Entity:
-    if response.error in _TOP_LEVEL:
-        error = ErrorCode(response.error)
-        return snapshot_response.FetchSnapshotResponse(throttle_time=NO_TIME, error_code=error, topics=())
-    partition = snapshot_response.PartitionSnapshot(
-        index=0,
-        error_code=ErrorCode(response.error),
-        snapshot_id=snapshot_response.SnapshotId(
-            end_offset=response.snapshot.end_offset, epoch=response.snapshot.epoch
-        ),
-        current_leader=snapshot_response.LeaderIdAndEpoch(
-            leader_id=_or_unknown(response.leader_id), leader_epoch=response.leader_epoch
-        ),
-        size=response.size_bytes,
-        position=response.position,
-        unaligned_records=response.data,
-    )
-    topic = snapshot_response.TopicSnapshot(name=TOPIC, partitions=(partition,))
-    return snapshot_response.FetchSnapshotResponse(throttle_time=NO_TIME, error_code=ErrorCode.none, topics=(topic,))
-
-
-def _read_snapshot_response(body: Any) -> FetchSnapshotResponse:
-    if body.error_code:
-        return FetchSnapshotResponse(_error(body.error_code), None, 0)
-    partition = _only_partition(body.topics, body.topics and body.topics[0].name == TOPIC)
-    return FetchSnapshotResponse(
-        error=_error(partition.error_code),
-        leader_id=_or_none(partition.current_leader.leader_id),
-        leader_epoch=partition.current_leader.leader_epoch,
-        snapshot=_snapshot_id(partition.snapshot_id),
-        size_bytes=partition.size,
-        position=partition.position,
-        data=partition.unaligned_records or b"",
-    )
-
-
-def _vote_request(request: VoteRequest) -> Entity:
-    partition = vote_request.PartitionData(
-        partition_index=0,
-        replica_epoch=request.epoch,
-        replica_id=request.candidate.id,
-        replica_directory_id=request.candidate.directory,
-        voter_directory_id=request.voter.directory,
-        last_offset_epoch=request.last_epoch,
-        last_offset=request.last_offset,
-        pre_vote=request.pre_vote,
-    )
-    return vote_request.VoteRequest(
-        cluster_id=request.cluster_id,
-        voter_id=request.voter.id,
-        topics=(vote_request.TopicData(topic_name=TOPIC, partitions=(partition,)),),
-    )
-
-
-def _read_vote_request(body: Any) -> VoteRequest:
-    partition = _only_metadata(body)
-    return VoteRequest(
-        cluster_id=body.cluster_id or "",
-        epoch=partition.replica_epoch,
-        candidate=ReplicaKey(partition.replica_id, partition.replica_directory_id),
-        voter=ReplicaKey(body.voter_id, partition.voter_directory_id),
-        last_epoch=partition.last_offset_epoch,
-        last_offset=partition.last_offset,
-        pre_vote=partition.pre_vote,
-    )
-
-
-def _begin_request(request: BeginQuorumEpochRequest, endpoint: Endpoint | None) -> Entity:
-    partition = begin_request.PartitionData(
-        partition_index=0,
-        voter_directory_id=request.voter.directory,
-        leader_id=request.leader_id,
-        leader_epoch=request.epoch,
-    )
-    return begin_request.BeginQuorumEpochRequest(
-        cluster_id=request.cluster_id,
-        voter_id=request.voter.id,
-        topics=(begin_request.TopicData(topic_name=TOPIC, partitions=(partition,)),),
-        leader_endpoints=_endpoints(begin_request, endpoint),
-    )
-
-
-def _read_begin_request(body: Any) -> BeginQuorumEpochRequest:
-    partition = _only_metadata(body)
-    voter = ReplicaKey(body.voter_id, partition.voter_directory_id)
-    return BeginQuorumEpochRequest(body.cluster_id or "", partition.leader_id, partition.leader_epoch, voter)
-
-
-def _end_request(request: EndQuorumEpochRequest, endpoint: Endpoint | None) -> Entity:
-    candidates = tuple(
-        end_request.ReplicaInfo(candidate_id=key.id, candidate_directory_id=key.directory)
-        for key in request.preferred_candidates
-    )
-    partition = end_request.PartitionData(
-        partition_index=0,
-        leader_id=request.leader_id,
-        leader_epoch=request.epoch,
-        preferred_candidates=candidates,
-    )
-    return end_request.EndQuorumEpochRequest(
-        cluster_id=request.cluster_id,
-        topics=(end_request.TopicData(topic_name=TOPIC, partitions=(partition,)),),
-        leader_endpoints=_endpoints(end_request, endpoint),
-    )
-
-
-def _read_end_request(body: Any) -> EndQuorumEpochRequest:
-    partition = _only_metadata(body)
-    candidates = tuple(ReplicaKey(c.candidate_id, c.candidate_directory_id) for c in partition.preferred_candidates)
-    return EndQuorumEpochRequest(body.cluster_id or "", partition.leader_id, partition.leader_epoch, candidates)
-
-
-_ENTITIES: dict[type, type] = {
-    FetchRequest: fetch_request.FetchRequest,
-    FetchSnapshotRequest: snapshot_request.FetchSnapshotRequest,
-    VoteRequest: vote_request.VoteRequest,
-    BeginQuorumEpochRequest: begin_request.BeginQuorumEpochRequest,
-    EndQuorumEpochRequest: end_request.EndQuorumEpochRequest,
-}
-
-_REQUESTS: dict[int, Callable[[Any], RaftRequest]] = {
-    FETCH: _read_fetch_request,
-    FETCH_SNAPSHOT: _read_snapshot_request,
-    VOTE: _read_vote_request,
-    BEGIN_QUORUM_EPOCH: _read_begin_request,
-    END_QUORUM_EPOCH: _read_end_request,
-}
-
-
-class _Answer(NamedTuple):
-    error: Error
-    leader_id: int | None
-    leader_epoch: int
-    partition: Any | None
-
-
-def _partition_response(module: Any, name: str, response: VoteResponse | EpochResponse, **more: Any) -> Entity:
-    """Vote's, Begin's and End's responses differ in their names and in Vote's one extra field."""
-    if response.error in _TOP_LEVEL:
-        return getattr(module, name)(error_code=ErrorCode(response.error), topics=())
-    partition = module.PartitionData(
-        partition_index=0,
-        error_code=ErrorCode(response.error),
-        leader_id=_or_unknown(response.leader_id),
-        leader_epoch=response.leader_epoch,
-        **more,
-    )
-    topic = module.TopicData(topic_name=TOPIC, partitions=(partition,))
-    return getattr(module, name)(error_code=ErrorCode.none, topics=(topic,))
-
-
-def _read_partition_response(body: Any) -> _Answer:
-    if body.error_code:
-        return _Answer(_error(body.error_code), None, 0, None)
-    partition = _only_metadata(body)
-    return _Answer(_error(partition.error_code), _or_none(partition.leader_id), partition.leader_epoch, partition)
-
-
-def _only_metadata(body: Any) -> Any:
-    return _only_partition(body.topics, body.topics and body.topics[0].topic_name == TOPIC)
-
-
-def _only_partition(topics: Any, is_metadata: bool) -> Any:
-    if not is_metadata or len(topics) != 1 or len(topics[0].partitions) != 1:
-        raise MalformedRpc("not about exactly the metadata partition")
-    return topics[0].partitions[0]
 
 
 def _endpoints(module: Any, endpoint: Endpoint | None) -> tuple[Any, ...]:

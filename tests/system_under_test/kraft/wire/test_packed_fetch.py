@@ -91,7 +91,7 @@ def test_a_damaged_response_is_left_to_kio(data: st.DataObject) -> None:
     frame[data.draw(st.integers(9, len(frame) - 1))] = data.draw(st.integers(0, 255))
     read = packed_fetch.read_response(bytes(frame[9:]))
     if read is not None:
-        _, body = frames.decode_response(translate.fetch_request.FetchRequest, bytes(frame[4:]))
+        _, body = frames.decode_response(frames.codec(1, 18).request_type, bytes(frame[4:]))
         partition = body.responses[0].partitions[0]
         assert (partition.current_leader.leader_id, partition.current_leader.leader_epoch) == read[:2]
         assert partition.high_watermark == (-1 if read[2] is None else read[2])
