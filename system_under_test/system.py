@@ -20,20 +20,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from system_under_test import subject
 from system_under_test.client import Client
-from system_under_test.subject import (
-    FAILOVER_S,
-    Bug,
-    Collected,
-    Complaint,
-    Completed,
-    Live,
-    Members,
-    Needs,
-    Node,
-    NodeStatus,
-    ProcessState,
-)
 
 Command = str | Sequence[str]
 """A line for the shell, or the words of a command.  It runs in the node's data directory."""
@@ -62,7 +50,7 @@ class OwnNode:
     python: the words that start the Python which has the wheels of `needs`.
     """
 
-    def __init__(self, node: Node, index: int) -> None:
+    def __init__(self, node: subject.Node, index: int) -> None:
         self.node = node
         self.name = node.name
         self.address = node.address
@@ -76,7 +64,7 @@ class OwnNode:
         self.problem = ""
         """Why the last `ask` or `output` gave nothing, in words; "" if it gave something."""
 
-    async def run(self, command: Command, *, timeout_s: float = 30.0) -> Completed:
+    async def run(self, command: Command, *, timeout_s: float = 30.0) -> subject.Completed:
         """Run a command on the node to its end.  Raises OSError if it takes longer."""
         return await self.node.run(self.words(command), timeout_s=timeout_s)
 
@@ -129,7 +117,7 @@ class OwnNode:
     async def read(self, path: str) -> str:
         return (await self.node.read(self.path(path))).decode(errors="replace")
 
-    async def state(self) -> ProcessState:
+    async def state(self) -> subject.ProcessState:
         return await self.node.state()
 
     async def accepts(self, port: int) -> bool:
@@ -152,7 +140,7 @@ class OwnNode:
         role: str = "",
         high_watermark: int | None = None,
         log_end: int | None = None,
-    ) -> NodeStatus:
+    ) -> subject.NodeStatus:
         """Return a `status`: the node is in this epoch, and `leader` is the name of the node it takes for the leader.
 
         epoch: must be that in which this very leader was elected.  Two nodes that report to lead one epoch violate
@@ -161,7 +149,7 @@ class OwnNode:
         role: by default "leader" or "follower".  high_watermark, log_end: offsets, None where it has no such thing.
         """
         role = role or ("leader" if leader == self.name else "follower")
-        return NodeStatus(self.name, epoch, role, leader, high_watermark, log_end)
+        return subject.NodeStatus(self.name, epoch, role, leader, high_watermark, log_end)
 
     def path(self, path: str) -> str:
         return path if path.startswith("/") else f"{self.data_dir}/{path}"
@@ -255,14 +243,14 @@ class System:
     name: str = ""
     summary: str = ""
     port: int = 0
-    needs: Needs = Needs()
+    needs: subject.Needs = subject.Needs()
     client: ClassVar[type[Client] | None] = None
     client_module: str = ""
     functions: frozenset[str] = frozenset()
     in_process: bool = False
     simulated: str = ""
 
-    failover_s: float = FAILOVER_S
+    failover_s: float = subject.FAILOVER_S
     unavailable_s: float = 0.0
     elections: bool | None = None
     consistency: str = ""
@@ -277,7 +265,7 @@ class System:
     moments: Mapping[str, str] = {}
     never_fsyncs: bool = False
     versions: Sequence[str] = ()
-    members: Members | None = None
+    members: subject.Members | None = None
 
     forwards: bool = False
     logs: Mapping[str, str] = {}
@@ -286,7 +274,7 @@ class System:
     traces: str = ""
     kraft_steps: bool = False
 
-    bugs: Mapping[str, Bug] = {}
+    bugs: Mapping[str, subject.Bug] = {}
     parameters: Mapping[str, str | float] = {}
 
     bug: str | None = None
@@ -314,7 +302,7 @@ class System:
         """
         raise NotImplementedError
 
-    async def status(self, node: OwnNode) -> NodeStatus | None:
+    async def status(self, node: OwnNode) -> subject.NodeStatus | None:
         """Return what the node reports of itself now, by `node.reports`; None if it reports nothing.
 
         Called a few times a second.
@@ -351,15 +339,15 @@ class System:
 
         Raises OSError if it could not."""
 
-    def live(self, node: OwnNode, started_monotonic_ns: int) -> Live:
+    def live(self, node: OwnNode, started_monotonic_ns: int) -> subject.Live:
         """Follow the trace and the log of a node while it runs.  Called only where `kraft_steps` is set."""
         raise NotImplementedError
 
-    def complaints_in(self, folder: Path) -> Sequence[Complaint]:
+    def complaints_in(self, folder: Path) -> Sequence[subject.Complaint]:
         """Return more of what the nodes' own logs say went wrong; `folder` has one folder per node."""
         return ()
 
-    def comparisons(self, run_folder: Path, copies: Sequence[Collected]) -> Iterable[Mapping[str, Any]]:
+    def comparisons(self, run_folder: Path, copies: Sequence[subject.Collected]) -> Iterable[Mapping[str, Any]]:
         """Return rows of `checkers.base.columns.COMPARISONS`, for a system of two implementations."""
         return ()
 

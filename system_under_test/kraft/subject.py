@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from system_under_test import subject
 from system_under_test.kraft.broker.lifecycle import LifeState
 from system_under_test.kraft.client import client as client_decisions
 from system_under_test.kraft.collected.members import Hearsay, KraftMembers
@@ -22,14 +23,6 @@ from system_under_test.kraft.controller import decisions as of_controller
 from system_under_test.kraft.log.meta_properties import derived_uuid, kafka_uuid
 from system_under_test.kraft.node.trace import FILE_NAME
 from system_under_test.kraft.raft import decisions
-from system_under_test.subject import (
-    Bug,
-    Complaint,
-    Live,
-    Node,
-    NodeStatus,
-    NotKnown,
-)
 from system_under_test.system import METADATA, METADATA_FOLDER, OwnNode, System
 
 PORT = 9092
@@ -60,14 +53,14 @@ def _bug(
     witness_kinds: tuple[str, ...],
     shown_by: tuple[str, ...] = ("partition",),
     workloads: tuple[str, ...] = ("register",),
-) -> Bug:
+) -> subject.Bug:
     summary = {**decisions.BUGS, **of_controller.BUGS, **client_decisions.BUGS}[name]
-    return Bug(name, summary, found_by, witness_kinds, shown_by=shown_by, workloads=workloads)
+    return subject.Bug(name, summary, found_by, witness_kinds, shown_by=shown_by, workloads=workloads)
 
 
 def _simulated_bug(
     name: str, found_by: str, witness_kinds: tuple[str, ...], shown_by: tuple[str, ...] = ("partition",)
-) -> Bug:
+) -> subject.Bug:
     """A bug that runs in containers hardly ever show."""
     return replace(_bug(name, found_by, witness_kinds, shown_by), in_containers=False)
 
@@ -267,7 +260,7 @@ class Kraft(System):
     logs: Mapping[str, str] = {METADATA: METADATA_FOLDER}
     traces = FILE_NAME
     kraft_steps = True
-    bugs: Mapping[str, Bug] = {bug.name: bug for bug in _BUGS}
+    bugs: Mapping[str, subject.Bug] = {bug.name: bug for bug in _BUGS}
     functions = frozenset({"create", "read", "write", "add", "members", "append", "entries"})
     notices_damage: Mapping[str, str] = {"flip": NOTICED, "truncate": NOTICED, "wipe": "*"}
     simulated = "system_under_test.kraft.simulated:SimulatedKraft"
@@ -322,7 +315,7 @@ class Kraft(System):
     async def start(self, node: OwnNode, nodes: Sequence[OwnNode]) -> list[str]:
         return _argv(node)
 
-    async def status(self, node: OwnNode) -> NodeStatus | None:
+    async def status(self, node: OwnNode) -> subject.NodeStatus | None:
         """Return what the rows say that the node has added to its trace since the last time."""
         try:
             heard = await self.hear(node)
@@ -330,7 +323,7 @@ class Kraft(System):
             return None  # the agent is gone, and the node with it; or its trace is lost
         if not heard.rows:
             return None
-        return NodeStatus(
+        return subject.NodeStatus(
             node.name,
             heard.epoch,
             heard.role,
@@ -355,14 +348,14 @@ class Kraft(System):
             return f"only {len(nodes)} of {len(self.nodes)} nodes are alive"
         statuses = await asyncio.gather(*(self.status(node) for node in nodes))
         if lost := [node.name for node in nodes if node.name in self._heard and self._heard[node.name].lost]:
-            raise NotKnown(f"the trace of {', '.join(lost)} was cut or removed while the run went on")
+            raise subject.NotKnown(f"the trace of {', '.join(lost)} was cut or removed while the run went on")
         known = [status for status in statuses if status is not None]
         if len(known) < len(nodes):
             silent = {node.name for node in nodes} - {status.node for status in known}
             return f"{', '.join(sorted(silent))}: no answer"
         return _behind(known, max(heard.largest_mark for heard in self._heard.values()))
 
-    def live(self, node: OwnNode, started_monotonic_ns: int) -> Live:
+    def live(self, node: OwnNode, started_monotonic_ns: int) -> subject.Live:
         # Only here, so that listing subjects costs no Arrow.
         from system_under_test.kraft.collected.live import LiveNode
 
@@ -371,12 +364,12 @@ class Kraft(System):
     def client_config(self) -> Mapping[str, Any]:
         return {"bug": self.bug if self.bug in client_decisions.BUGS else None}
 
-    def complaints_in(self, folder: Path) -> Sequence[Complaint]:
+    def complaints_in(self, folder: Path) -> Sequence[subject.Complaint]:
         """Return tracebacks, refusals to start and refusals to go on, in the order in which they were printed."""
         logs = sorted(folder.glob(f"*/{OUTPUT}"))
         return [found for log in logs for found in _complaints(log.parent.name, log.read_text(errors="replace"))]
 
-    async def hear(self, node: OwnNode | Node) -> Hearsay:
+    async def hear(self, node: OwnNode | subject.Node) -> Hearsay:
         """Return what the trace of a node has reported so far.
 
         Raises OSError if the agent does not answer, or if the trace is lost."""
@@ -394,7 +387,7 @@ class KraftBrokers(Kraft):
     name = "kraft-brokers"
     summary = "the bundled KRaft quorum with brokers that register: in-sync sets, elections and fencing, but no data"
     registers_brokers = True
-    bugs: Mapping[str, Bug] = {bug.name: bug for bug in _BROKER_BUGS}
+    bugs: Mapping[str, subject.Bug] = {bug.name: bug for bug in _BROKER_BUGS}
 
     async def ready(self, nodes: Sequence[OwnNode]) -> str | None:
         """Every broker serves, so that the replicas of all topics are spread over all of them."""
@@ -423,7 +416,7 @@ class KraftApart(KraftBrokers):
 
     name = "kraft-apart"
     summary = "the bundled KRaft quorum on three nodes, and brokers that register on nodes of their own"
-    bugs: Mapping[str, Bug] = {}
+    bugs: Mapping[str, subject.Bug] = {}
     voters_max, nodes_min = 3, 4
 
     def settings_of(self, number: int) -> Mapping[str, Any]:
@@ -441,7 +434,7 @@ class KraftWithSnapshots(Kraft):
     summary = "the bundled KRaft quorum, whose nodes take snapshots every few seconds and cut their logs behind them"
     takes_snapshots = True
     logs_copied_every_s = SNAPSHOTS_COPIED_EVERY_S
-    bugs: Mapping[str, Bug] = {}
+    bugs: Mapping[str, subject.Bug] = {}
 
 
 class KraftWithVoters(Kraft):
@@ -449,7 +442,7 @@ class KraftWithVoters(Kraft):
 
     name = "kraft-voters"
     summary = "the bundled KRaft quorum, whose voters can change while it runs"
-    bugs: Mapping[str, Bug] = {bug.name: bug for bug in _VOTER_BUGS}
+    bugs: Mapping[str, subject.Bug] = {bug.name: bug for bug in _VOTER_BUGS}
     cluster_settings: Mapping[str, Any] = {"dynamic": True}
 
     def __init__(self) -> None:
@@ -464,11 +457,11 @@ class KraftWhole(KraftWithVoters, KraftBrokers):
     summary = "the bundled KRaft quorum with brokers that register, voters that change, and frequent snapshots"
     takes_snapshots = True
     logs_copied_every_s = SNAPSHOTS_COPIED_EVERY_S
-    bugs: Mapping[str, Bug] = {}
+    bugs: Mapping[str, subject.Bug] = {}
     cluster_settings: Mapping[str, Any] = {**KraftBrokers.cluster_settings, **KraftWithVoters.cluster_settings}
 
 
-def _behind(known: Sequence[NodeStatus], mark: int) -> str | None:
+def _behind(known: Sequence[subject.NodeStatus], mark: int) -> str | None:
     """Return why these nodes have not all caught up with the mark under one leader; None if they have."""
     epoch = max(status.epoch for status in known)
     leader = next((status for status in known if status.epoch == epoch and status.role == "leader"), None)
@@ -484,24 +477,24 @@ def _behind(known: Sequence[NodeStatus], mark: int) -> str | None:
     return None
 
 
-def _argv(node: OwnNode | Node) -> list[str]:
+def _argv(node: OwnNode | subject.Node) -> list[str]:
     return [*node.python, "-m", _MODULE, "--config", _config_path(node)]
 
 
-def _config_path(node: OwnNode | Node) -> str:
+def _config_path(node: OwnNode | subject.Node) -> str:
     return f"{node.log_dir}/kraft.json"
 
 
-def _trace_path(node: OwnNode | Node) -> str:
+def _trace_path(node: OwnNode | subject.Node) -> str:
     return f"{node.trace_dir}/{FILE_NAME}"
 
 
-def _node(node: OwnNode | Node) -> Node:
+def _node(node: OwnNode | subject.Node) -> subject.Node:
     return node.node if isinstance(node, OwnNode) else node
 
 
-def _complaints(node: str, text: str) -> list[Complaint]:
-    found: list[Complaint] = []
+def _complaints(node: str, text: str) -> list[subject.Complaint]:
+    found: list[subject.Complaint] = []
     end_of_last = 0
     for match in _COMPLAINT.finditer(text):
         if match.start() < end_of_last or len(found) == _COMPLAINTS_MAX:
@@ -515,7 +508,7 @@ def _complaints(node: str, text: str) -> list[Complaint]:
             lines = lines[:1]
             reason = lines[0]
         end_of_last = match.start() + len("\n".join(lines))
-        found.append(Complaint(node, reason[:300], "\n".join(lines), {"pid": None, "lines_before_end": -1}))
+        found.append(subject.Complaint(node, reason[:300], "\n".join(lines), {"pid": None, "lines_before_end": -1}))
     return found
 
 

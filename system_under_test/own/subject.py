@@ -25,45 +25,11 @@ from typing import Any, TypeVar
 
 from checkers.base.cache_folder import cache_folder
 from checkers.record.files import regular
+from system_under_test import subject
 from system_under_test.client import Client
 from system_under_test.functions import FUNCTIONS
+from system_under_test.own import processes_as_one_server, read_own_system
 from system_under_test.own.mistakes import check_declared, mistake_in
-from system_under_test.own.processes_as_one_server import (
-    ANNOUNCED,
-    CONTROL,
-    ENDED,
-    MARK,
-    NO_LIFE,
-    complaints_of,
-    last_lines,
-    last_words,
-)
-from system_under_test.own.read_own_system import (
-    BrokenSystem,
-    CodeMistake,
-    blamed,
-    client_in,
-    files_of,
-    import_path_of,
-    in_words,
-    raised_in,
-    read_files,
-    system_in,
-)
-from system_under_test.subject import (
-    Bug,
-    Collected,
-    Complaint,
-    Declares,
-    Live,
-    LookedAt,
-    Needs,
-    Node,
-    NodeStatus,
-    NotKnown,
-    ServerVersions,
-    StartedOn,
-)
 from system_under_test.system import METADATA, TOPICS, Command, OwnNode, System, named_processes, wrong_commands
 
 T = TypeVar("T")
@@ -112,7 +78,7 @@ class Subject:
         self.name = system.name or (main.stem if main.name != "system.py" else main.resolve().parent.name)
         words = system.summary or type(system).__doc__ or module.__doc__ or self.name
         self.summary = inspect.cleandoc(words).splitlines()[0]
-        self._client = None if system.client_module else client_in(module, main.name, system)
+        self._client = None if system.client_module else read_own_system.client_in(module, main.name, system)
         check_declared(system, self._client, main, kept=_is_kept(main))
         self.client_module = system.client_module or "system_under_test.own.one_client_process"
         self.functions = system.functions or (_functions(self._client) if self._client else frozenset())
@@ -123,7 +89,7 @@ class Subject:
         self._note_needs(system.needs)
         self.notices_damage: Mapping[str, str] = system.notices_damage
         self.processes: Mapping[str, str] = named_processes(system.processes)
-        self.bugs: Mapping[str, Bug] = system.bugs
+        self.bugs: Mapping[str, subject.Bug] = system.bugs
         self.versions = self._versions()
         self.simulated = system.simulated
         self.members, self.moments = system.members, system.moments
@@ -138,8 +104,10 @@ class Subject:
     @classmethod
     def read(cls, main: Path, which: str = "") -> Subject:
         """Read a system of the user's own.  which: the name of its class, "" for the first.  Raises NoSystem."""
-        module = read_files(main)
-        return cls(system_in(module, main.name, which), main, module, files_of(main), which)
+        module = read_own_system.read_files(main)
+        return cls(
+            read_own_system.system_in(module, main.name, which), main, module, read_own_system.files_of(main), which
+        )
 
     @classmethod
     def bundled(cls, kind: type[System]) -> Subject:
@@ -166,18 +134,18 @@ class Subject:
         self.processes = named_processes(self.system.processes)
         self.versions = self._versions()
 
-    def live(self, node: Node, started_monotonic_ns: int) -> Live:
+    def live(self, node: subject.Node, started_monotonic_ns: int) -> subject.Live:
         """Follow a node of a system with `kraft_steps` while it runs."""
         return self.system.live(self._nodes[node.name], started_monotonic_ns)
 
-    def _note_needs(self, needs: Needs) -> None:
+    def _note_needs(self, needs: subject.Needs) -> None:
         """Note what its nodes need.  A program in Go among the files is recognized: no clock of it can be shifted."""
         self.needs = needs
         here = next((name for name in needs.files.values() if _is_go(self.main.parent / name)), None)
         of_files = {} if here is None else {"clock": f"{here}: {_GO_CLOCK}"}
         self.unreachable_by: Mapping[str, str] = {**of_files, **self.system.unreachable_by}
 
-    async def install(self, nodes: Sequence[Node], *, seed: int, bug: str | None) -> None:
+    async def install(self, nodes: Sequence[subject.Node], *, seed: int, bug: str | None) -> None:
         """Raises ValueError for an unknown bug, OSError, and BrokenSystem."""
         if bug is not None and bug not in self.bugs:
             raise ValueError(f"subject {self.name} has no planted bug {bug!r}; it has {', '.join(self.bugs) or 'none'}")
@@ -186,13 +154,13 @@ class Subject:
         await asyncio.gather(*map(self._install, self._nodes.values()))
         await self._called("installed", self.system.installed(self.system.nodes))
 
-    async def start(self, node: Node) -> None:
+    async def start(self, node: subject.Node) -> None:
         own = self._nodes[node.name]
         if self.versions is not None:
             own.version = self.versions.ordered.get(own.name, self.versions.names[0])
         commands = await self._called("start", self.system.start(own, list(self._nodes.values())))
         if wrong := wrong_commands(commands) or self._unnamed(commands):
-            raise BrokenSystem(f"{self.main.name}: start returned {wrong}")
+            raise read_own_system.BrokenSystem(f"{self.main.name}: start returned {wrong}")
         own.starts += 1
         output = f"{node.log_dir}/server.log"
         if self.simulated:  # a program on virtual time gets its own words, and no shell
@@ -200,9 +168,11 @@ class Subject:
         elif isinstance(commands, Mapping):
             named = json.dumps({name: self._as_user(own.words(command)) for name, command in commands.items()})
             together = [*node.python, "-m", "system_under_test.own.processes_as_one_server", named, node.log_dir]
-            await node.start(together, env={CONTROL: f"{node.trace_dir}/processes"}, output=output)
+            await node.start(
+                together, env={processes_as_one_server.CONTROL: f"{node.trace_dir}/processes"}, output=output
+            )
         else:
-            await node.start([*ANNOUNCED, *self._as_user(own.words(commands))], output=output)
+            await node.start([*processes_as_one_server.ANNOUNCED, *self._as_user(own.words(commands))], output=output)
         if self.versions is not None:
             self.versions.started[own.name] = own.version
 
@@ -213,9 +183,9 @@ class Subject:
             return await called
         except Exception as problem:
             own_files = [self.main.parent / name for name in self.files or (self.main.name,)]
-            if isinstance(problem, OSError) and not raised_in(own_files, problem):
+            if isinstance(problem, OSError) and not read_own_system.raised_in(own_files, problem):
                 raise
-            raise BrokenSystem(blamed(self.main, method, problem)) from problem
+            raise read_own_system.BrokenSystem(read_own_system.blamed(self.main, method, problem)) from problem
 
     def _unnamed(self, commands: Command | Mapping[str, Command]) -> str:
         """Return why these commands lack a process that the system names; "" if they lack none."""
@@ -226,7 +196,7 @@ class Subject:
         there = f"the commands of {', '.join(sorted(started))}" if started else "one command without a name"
         return f"{there}, and `processes` names {missing[0]}: return {{{missing[0]!r}: command, …}}"
 
-    def _versions(self) -> ServerVersions | None:
+    def _versions(self) -> subject.ServerVersions | None:
         if len(self.system.versions) < 2:
             return None
 
@@ -236,9 +206,9 @@ class Subject:
         async def raise_levels() -> None:
             await self._called("upgraded", self.system.upgraded(list(self._nodes.values())))
 
-        return ServerVersions(tuple(self.system.versions), ready, raise_levels)
+        return subject.ServerVersions(tuple(self.system.versions), ready, raise_levels)
 
-    async def status(self, node: Node) -> NodeStatus | None:
+    async def status(self, node: subject.Node) -> subject.NodeStatus | None:
         own = self._nodes.get(node.name)
         if own is None or await node.state() != "running":
             return None
@@ -246,7 +216,7 @@ class Subject:
             status = await self.system.status(own)
         except Exception as problem:  # noqa: BLE001 - a server in trouble gives answers that its author did not expect
             self._end_of_mistake("status", problem)
-            self._warn_once(blamed(self.main, "status", problem))
+            self._warn_once(read_own_system.blamed(self.main, "status", problem))
             return None
         if wrong := self._wrong_status(status):
             self._warn_once(f"{self.main.name}: status returned {wrong}; it is taken for no status")
@@ -256,13 +226,13 @@ class Subject:
     def _end_of_mistake(self, method: str, problem: BaseException) -> None:
         """Raises CodeMistake where the author's own code is wrong."""
         if mistake := mistake_in(self.main.parent, problem):
-            raise CodeMistake(f"{mistake} (in {method})") from problem
+            raise read_own_system.CodeMistake(f"{mistake} (in {method})") from problem
 
     def _wrong_status(self, status: object) -> str:
         """Return why this is no status, "" if it is one.  None is one: the node says nothing."""
         if status is None:
             return ""
-        if not isinstance(status, NodeStatus):
+        if not isinstance(status, subject.NodeStatus):
             return f"{status!r:.60}, where node.reports(epoch, leader) or None is expected"
         if not isinstance(status.epoch, int) or isinstance(status.epoch, bool) or status.epoch < 0:
             return f"the epoch {status.epoch!r:.60}, which is no whole number"
@@ -277,7 +247,7 @@ class Subject:
             self._warned.add(words)
             _LOG.warning("%s", words)
 
-    async def ready(self, nodes: Sequence[Node]) -> str | None:
+    async def ready(self, nodes: Sequence[subject.Node]) -> str | None:
         for node in nodes:
             if (state := await node.state()) != "running":
                 return f"the server of {node.name} is {state}{await self._last_words(node)}"
@@ -285,7 +255,7 @@ class Subject:
             missing = await self.system.ready(list(self._nodes.values()))
         except Exception as problem:  # noqa: BLE001 - as in status: it may be the server that is not ready
             self._end_of_mistake("ready", problem)
-            return blamed(self.main, "ready", problem)
+            return read_own_system.blamed(self.main, "ready", problem)
         return self._words(missing, "ready") or await self._without_status()
 
     async def _without_status(self) -> str | None:
@@ -295,29 +265,30 @@ class Subject:
                 status = await self.system.status(own)
             except Exception as problem:  # noqa: BLE001 - as in status
                 self._end_of_mistake("status", problem)
-                return blamed(self.main, "status", problem)
+                return read_own_system.blamed(self.main, "status", problem)
             if wrong := self._wrong_status(status):
-                raise BrokenSystem(f"{self.main.name}: status returned {wrong}")
+                raise read_own_system.BrokenSystem(f"{self.main.name}: status returned {wrong}")
         return None
 
-    async def _last_words(self, node: Node) -> str:
+    async def _last_words(self, node: subject.Node) -> str:
         """Return what a server printed last: most often it says why the server ended."""
         name, lines = "server.log", await _lines(node, "server.log")
-        if lines and (ended := ENDED.fullmatch(lines[-1])):  # one of several processes, which has a log of its own
+        # One of several processes has a log of its own.
+        if lines and (ended := processes_as_one_server.ENDED.fullmatch(lines[-1])):
             name = f"{ended['process']}.log"
             lines = [*await _lines(node, name), lines[-1]]
         if not lines:
             return "; it printed nothing: a command must keep the server in the foreground"
-        return f"; its {name} ends: {' | '.join(last_lines(lines))[-_LAST_CHARACTERS:]}"
+        return f"; its {name} ends: {' | '.join(processes_as_one_server.last_lines(lines))[-_LAST_CHARACTERS:]}"
 
     def _words(self, missing: object, method: str) -> str | None:
         """Return what a method says is missing.  Raises BrokenSystem where that is neither words nor None."""
         if missing is None or (isinstance(missing, str) and missing):
             return missing
         words = "None or what is missing, in words, is expected"
-        raise BrokenSystem(f"{self.main.name}: {method} returned {missing!r:.60}, where {words}")
+        raise read_own_system.BrokenSystem(f"{self.main.name}: {method} returned {missing!r:.60}, where {words}")
 
-    async def caught_up(self, nodes: Sequence[Node], key_count: int) -> str | None:
+    async def caught_up(self, nodes: Sequence[subject.Node], key_count: int) -> str | None:
         states = await asyncio.gather(*(node.state() for node in nodes))
         stopped = [node.name for node, state in zip(nodes, states, strict=True) if state == "stopped"]
         if stopped:
@@ -342,7 +313,7 @@ class Subject:
                     problem = self._nodes[name].problem
                     return f"{name} gives no status{f' ({problem})' if problem else ''}"
                 if wrong := self._wrong_status(status):
-                    raise BrokenSystem(f"{self.main.name}: status returned {wrong}")
+                    raise read_own_system.BrokenSystem(f"{self.main.name}: status returned {wrong}")
             _check_one_leader(statuses)
             for own in live:
                 named = _leader_named(own.name, statuses[own.name])
@@ -350,7 +321,7 @@ class Subject:
         if self._has("ready") and all_live:  # it may demand all servers, so it is not called where one is dead
             missing = self._words(await self._answer("ready", self.system.ready(live)), "ready")
             if missing:  # it may say what only a first start has, so this is no violation
-                raise NotKnown(f"after the heal `ready` says: {missing} (a `caught_up` would decide)")
+                raise subject.NotKnown(f"after the heal `ready` says: {missing} (a `caught_up` would decide)")
             self._looked("ready()", live)
         return None
 
@@ -366,26 +337,26 @@ class Subject:
         """Return what a method of the author returns.  Raises BrokenSystem for what it raises."""
         try:
             return await called
-        except NotKnown:
+        except subject.NotKnown:
             raise
         except Exception as problem:
             self._end_of_mistake(method, problem)
-            raise BrokenSystem(blamed(self.main, method, problem)) from problem
+            raise read_own_system.BrokenSystem(read_own_system.blamed(self.main, method, problem)) from problem
 
     def _caught(self, method: str, call: Callable[[], T]) -> T:
         """Do the same for a method that is not async."""
         try:
             return call()
         except Exception as problem:
-            raise BrokenSystem(blamed(self.main, method, problem)) from problem
+            raise read_own_system.BrokenSystem(read_own_system.blamed(self.main, method, problem)) from problem
 
     async def leader_of(self, key: str) -> str | None:
         """Return None where the system does not know, and warn of what its method raises.  Raises CodeMistake."""
         try:
             leader: str | None = await self._answer("leader_of", self.system.leader_of(key))
-        except CodeMistake:
+        except read_own_system.CodeMistake:
             raise
-        except NotKnown as problem:
+        except subject.NotKnown as problem:
             self._warn_once(str(problem))
             return None
         if leader is not None and leader not in self._nodes:
@@ -398,9 +369,9 @@ class Subject:
         if self._client is None:
             return {**config, **self.system.client_config()}
         main = self.main.name if self.files else self._client.__module__  # a client needs no more of a bundled system
-        return {**config, "files": self.files, "main": main, "client": import_path_of(self._client)}
+        return {**config, "files": self.files, "main": main, "client": read_own_system.import_path_of(self._client)}
 
-    async def copy(self, node: Node, aside: str) -> int:
+    async def copy(self, node: subject.Node, aside: str) -> int:
         """Copy the folders of `logs`, and the files beside them.  Raises OSError.
 
         The data directory is copied whole where they lie right in it."""
@@ -411,7 +382,7 @@ class Subject:
         done = await node.run(argv, timeout_s=_COMMAND_S)
         return int(done.succeeded(f"{node.name}: its logs cannot be copied").stdout or 0)
 
-    def tables(self, run_folder: Path, copies: Sequence[Collected], started_on: StartedOn) -> None:
+    def tables(self, run_folder: Path, copies: Sequence[subject.Collected], started_on: subject.StartedOn) -> None:
         # Only here, so that listing subjects costs no Arrow.
         from system_under_test.kraft.collected.files import write_tables
         from system_under_test.kraft.collected.two_implementations import write_comparisons, write_topics
@@ -424,7 +395,7 @@ class Subject:
             rows = self._caught("comparisons", lambda: list(self.system.comparisons(run_folder, copies)))
             write_comparisons(run_folder, rows)
 
-    async def collect(self, node: Node, folder: Path) -> None:
+    async def collect(self, node: subject.Node, folder: Path) -> None:
         """The node's log folder into `nodes/<n>`, its trace into `trace/<n>.jsonl` of the run."""
         await node.copy_out(node.log_dir, folder)
         if not self.declares.traces:
@@ -440,23 +411,25 @@ class Subject:
             rows = self._caught("trace_of", lambda: list(self.system.trace_of(node.name, folder)))
             trace.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-    def complaints(self, run_folder: Path) -> Sequence[Complaint]:
+    def complaints(self, run_folder: Path) -> Sequence[subject.Complaint]:
         """The complaints of each life of a server, as `complaints_of` gives them."""
-        unplaced = {"pid": NO_LIFE, "lines_before_end": 0}
+        unplaced = {"pid": processes_as_one_server.NO_LIFE, "lines_before_end": 0}
         own = self._caught("complaints_in", lambda: self.system.complaints_in(run_folder / "nodes"))
         found = [replace(complaint, facts={**unplaced, **complaint.facts}) for complaint in own]
         if self.system.complaints:
             pattern = re.compile(self.system.complaints, re.MULTILINE)
             for log in sorted((run_folder / "nodes").glob("*/*.log")):
-                found += complaints_of(log.parent.name, log.read_text(errors="replace"), pattern)
+                found += processes_as_one_server.complaints_of(
+                    log.parent.name, log.read_text(errors="replace"), pattern
+                )
         return found
 
     def last_words(self, node_folder: Path, pid: int) -> str:
-        return last_words(node_folder, pid)
+        return processes_as_one_server.last_words(node_folder, pid)
 
-    def looked_at(self, live: Collection[str]) -> Mapping[str, LookedAt]:
+    def looked_at(self, live: Collection[str]) -> Mapping[str, subject.LookedAt]:
         looked = {name: tuple(self._looked_at.get(name, ())) for name in live}
-        return {name: LookedAt(words, not set(words) <= {NO_LEADER}) for name, words in looked.items()}
+        return {name: subject.LookedAt(words, not set(words) <= {NO_LEADER}) for name, words in looked.items()}
 
     def keep(self, run_folder: Path) -> None:
         """Keep the files of the system with the run, so that it is judged, and run again, with what it was run with.
@@ -520,7 +493,9 @@ class Subject:
             try:
                 data = (self.main.parent / here).read_bytes()
             except OSError as problem:  # it was there when the system was read, or this is the copy of a run
-                raise BrokenSystem(f"{self.main.name}: needs: {here} cannot be read: {in_words(problem)}") from problem
+                raise read_own_system.BrokenSystem(
+                    f"{self.main.name}: needs: {here} cannot be read: {read_own_system.in_words(problem)}"
+                ) from problem
             await node.write(own.path(there), data)
         if wanted:
             await own.run(["chmod", "755", *map(own.path, wanted)])
@@ -567,37 +542,37 @@ def _is_kept(main: Path) -> bool:
         return False
 
 
-async def _lines(node: Node, log: str) -> list[str]:
+async def _lines(node: subject.Node, log: str) -> list[str]:
     """The lines of one of its logs that are not empty; [] if it cannot be read."""
     try:
         text = (await node.read(f"{node.log_dir}/{log}")).decode(errors="replace")
     except OSError:
         return []
-    return [line.rstrip() for line in MARK.sub("", text).splitlines() if line.strip()]
+    return [line.rstrip() for line in processes_as_one_server.MARK.sub("", text).splitlines() if line.strip()]
 
 
-def _leader_named(name: str, status: NodeStatus) -> str | None:
+def _leader_named(name: str, status: subject.NodeStatus) -> str | None:
     """The node that this status takes for the leader, None if it names none."""
     return name if status.role == "leader" else status.leader
 
 
-def _check_one_leader(statuses: Mapping[str, NodeStatus]) -> None:
+def _check_one_leader(statuses: Mapping[str, subject.NodeStatus]) -> None:
     """Raises NotKnown where two nodes name different leaders, or where the one that they name does not lead."""
     named = {name: leader for name, status in statuses.items() if (leader := _leader_named(name, status))}
     if len(set(named.values())) > 1:
         words = ", ".join(f"{name} takes {leader} for the leader" for name, leader in named.items())
-        raise NotKnown(f"the nodes do not agree: {words}")
+        raise subject.NotKnown(f"the nodes do not agree: {words}")
     for name, leader in named.items():
         if leader not in statuses:
-            raise NotKnown(f"{name} takes {leader} for the leader, and the server of {leader} is dead")
+            raise subject.NotKnown(f"{name} takes {leader} for the leader, and the server of {leader} is dead")
         if statuses[leader].role != "leader":
-            raise NotKnown(f"{name} takes {leader} for the leader, and {leader} does not report that it leads")
+            raise subject.NotKnown(f"{name} takes {leader} for the leader, and {leader} does not report that it leads")
 
 
-def _declared(system: System, client: type[Client] | None) -> Declares:
+def _declared(system: System, client: type[Client] | None) -> subject.Declares:
     leads = type(system).status is not System.status
     of_keys = type(system).leader_of is not System.leader_of
-    return Declares(
+    return subject.Declares(
         nodes=not system.in_process,
         logs=METADATA in system.logs,
         traces=bool(system.traces) or type(system).trace_of is not System.trace_of,

@@ -33,21 +33,7 @@ from system_under_test.kraft.controller.partition_rules import (
     with_broker,
     without_broker,
 )
-from system_under_test.kraft.records.metadata import (
-    DIRECTORIES_SINCE,
-    LOST,
-    MIGRATING,
-    RESERVED_DIRECTORIES,
-    UNASSIGNED,
-    BrokerRegistrationChangeRecord,
-    Endpoint,
-    FeatureRange,
-    PartitionChangeRecord,
-    PartitionRecord,
-    Record,
-    RegisterBrokerRecord,
-    UnregisterBrokerRecord,
-)
+from system_under_test.kraft.records import metadata
 
 SESSION_TIMEOUT_S = 9.0
 """Kafka's broker.session.timeout.ms."""
@@ -81,8 +67,8 @@ class Registration:
 
     broker: int
     incarnation: UUID
-    endpoints: tuple[Endpoint, ...]
-    features: tuple[FeatureRange, ...] = ()
+    endpoints: tuple[metadata.Endpoint, ...]
+    features: tuple[metadata.FeatureRange, ...] = ()
     rack: str | None = None
     log_dirs: tuple[UUID, ...] = ()
     previous_epoch: int = UNKNOWN_EPOCH
@@ -162,7 +148,9 @@ class Sessions:
         return min(active, default=2**63 - 1)
 
 
-def register(image: Image, sessions: Sessions, request: Registration, next_offset: int, now_s: float) -> list[Record]:
+def register(
+    image: Image, sessions: Sessions, request: Registration, next_offset: int, now_s: float
+) -> list[metadata.Record]:
     """The records of a registration.  next_offset: the offset of the first of them, which is the broker's epoch.
 
     Raises Refused if another incarnation of the broker is alive, if a directory is another broker's, or if the broker
@@ -180,7 +168,7 @@ def register(image: Image, sessions: Sessions, request: Registration, next_offse
     _require_features(image, request)
     again = known is not None and known.incarnation_id == request.incarnation
     epoch = decisions.epoch_of_registration(next_offset, None if known is None else known.broker_epoch, sessions.bugs)
-    record = RegisterBrokerRecord(
+    record = metadata.RegisterBrokerRecord(
         request.broker,
         incarnation_id=request.incarnation,
         # A repeated request of the same incarnation keeps its epoch: the answer to the first was lost (KAFKA-16952).
@@ -192,7 +180,7 @@ def register(image: Image, sessions: Sessions, request: Registration, next_offse
         in_controlled_shutdown=known.in_controlled_shutdown if again and known is not None else False,
         log_dirs=request.log_dirs if names_directories else (),
     )
-    records: list[Record] = [record]
+    records: list[metadata.Record] = [record]
     # One that was taken out of the cluster may still be an eligible leader.
     unclean = known is None or request.previous_epoch != known.broker_epoch or not image.keeps_elr
     if not again:
@@ -202,23 +190,23 @@ def register(image: Image, sessions: Sessions, request: Registration, next_offse
     return records
 
 
-def epoch_in(records: Iterable[Record]) -> int:
+def epoch_in(records: Iterable[metadata.Record]) -> int:
     """The broker epoch in the records of a registration."""
-    return next(record.broker_epoch for record in records if isinstance(record, RegisterBrokerRecord))
+    return next(record.broker_epoch for record in records if isinstance(record, metadata.RegisterBrokerRecord))
 
 
-def unregister(image: Image, sessions: Sessions, number: int) -> list[Record]:
+def unregister(image: Image, sessions: Sessions, number: int) -> list[metadata.Record]:
     """The records that take a broker out of the cluster.  Raises Refused if it is not registered."""
     broker = image.brokers.get(number)
     if broker is None:
         raise Refused(ErrorCode.broker_id_not_registered, f"Broker {number} is not registered.")
     sessions.forget(number)
-    return [*_leave(image, number, sessions.bugs), UnregisterBrokerRecord(number, broker.broker_epoch)]
+    return [*_leave(image, number, sessions.bugs), metadata.UnregisterBrokerRecord(number, broker.broker_epoch)]
 
 
 def heartbeat(
     image: Image, sessions: Sessions, request: Heartbeat, end_offset: int, now_s: float
-) -> tuple[list[Record], BrokerState]:
+) -> tuple[list[metadata.Record], BrokerState]:
     """The records of a heartbeat, and what the broker shall be.  end_offset: the end of the log that is decided on.
 
     Raises Refused for a broker that is not registered, or with another epoch.
@@ -235,11 +223,13 @@ def heartbeat(
     records += _lose_directories(image, broker, request.lost_dirs, records, sessions.bugs)
     cordoned = request.cordoned_dirs
     if (image.metadata_version or 0) >= CORDONED_SINCE and cordoned is not None and cordoned != broker.cordoned_dirs:
-        records.append(BrokerRegistrationChangeRecord(broker.broker_id, broker.broker_epoch, cordoned_dirs=cordoned))
+        records.append(
+            metadata.BrokerRegistrationChangeRecord(broker.broker_id, broker.broker_epoch, cordoned_dirs=cordoned)
+        )
     return records, after
 
 
-def fence_stale(image: Image, sessions: Sessions, now_s: float) -> list[Record]:
+def fence_stale(image: Image, sessions: Sessions, now_s: float) -> list[metadata.Record]:
     """The records that fence one broker whose session has ended, the first by id.  One at a time, because the
     partitions of the next are decided on the image that these records lead to."""
     for number in sessions.stale(image, now_s):
@@ -252,11 +242,11 @@ def fence_stale(image: Image, sessions: Sessions, now_s: float) -> list[Record]:
 
 def _lose_directories(
     image: Image,
-    broker: RegisterBrokerRecord,
+    broker: metadata.RegisterBrokerRecord,
     lost: Collection[UUID],
-    decided: Collection[Record],
+    decided: Collection[metadata.Record],
     bugs: Collection[str],
-) -> Iterator[Record]:
+) -> Iterator[metadata.Record]:
     """Take a broker out of the partitions whose replicas it has lost, and note the directories that remain.
 
     decided: the other records of the heartbeat, which may have changed the same partitions.  These are changed by the
@@ -264,25 +254,27 @@ def _lose_directories(
     if not directories_are_named(image):
         return
     gone = set(broker.log_dirs) & set(lost)
-    if not gone or any(isinstance(each, PartitionChangeRecord) for each in decided):
+    if not gone or any(isinstance(each, metadata.PartitionChangeRecord) for each in decided):
         return
     number = broker.broker_id
     for topic, partition in _partitions(image):
         if number in partition.isr and directory_held(partition, number) in gone:
             yield from _without(image, topic, partition, number, bugs)
     if remaining := tuple(each for each in broker.log_dirs if each not in gone):
-        yield BrokerRegistrationChangeRecord(number, broker.broker_epoch, log_dirs=remaining)
+        yield metadata.BrokerRegistrationChangeRecord(number, broker.broker_epoch, log_dirs=remaining)
 
 
 def directories_are_named(image: Image) -> bool:
     """Return whether records name the directories of replicas; where `metadata.version` is not in use, they do."""
-    return image.metadata_version is None or image.metadata_version >= DIRECTORIES_SINCE
+    return image.metadata_version is None or image.metadata_version >= metadata.DIRECTORIES_SINCE
 
 
 def _require_own_directories(image: Image, request: Registration) -> None:
     if image.metadata_version is not None and not request.log_dirs:
         raise Refused(ErrorCode.invalid_registration, "A broker names its directories.")
-    if image.metadata_version is not None and any(each.int < RESERVED_DIRECTORIES for each in request.log_dirs):
+    if image.metadata_version is not None and any(
+        each.int < metadata.RESERVED_DIRECTORIES for each in request.log_dirs
+    ):
         raise Refused(ErrorCode.invalid_registration, "A directory has an id that is reserved.")
     if len(set(request.log_dirs)) != len(request.log_dirs):
         raise Refused(ErrorCode.invalid_registration, "A directory is named twice.")
@@ -305,7 +297,7 @@ def _require_features(image: Image, request: Registration) -> None:
             raise Refused(ErrorCode.unsupported_version, words)
 
 
-def require_broker(image: Image, number: int, epoch: int) -> RegisterBrokerRecord:
+def require_broker(image: Image, number: int, epoch: int) -> metadata.RegisterBrokerRecord:
     """The registration of a broker.  Raises Refused if it is not registered, or with another epoch."""
     broker = image.brokers.get(number)
     if broker is None:
@@ -315,7 +307,7 @@ def require_broker(image: Image, number: int, epoch: int) -> RegisterBrokerRecor
     return broker
 
 
-def state_of(broker: RegisterBrokerRecord) -> BrokerState:
+def state_of(broker: metadata.RegisterBrokerRecord) -> BrokerState:
     if broker.fenced:
         return BrokerState.FENCED
     return BrokerState.CONTROLLED_SHUTDOWN if broker.in_controlled_shutdown else BrokerState.UNFENCED
@@ -347,15 +339,15 @@ def directory_of(image: Image, number: int) -> UUID:
     """Return where a broker will put a new replica: its only directory, else one that it has still to choose."""
     broker = image.brokers.get(number)
     if broker is None or len(broker.log_dirs) > 1:
-        return UNASSIGNED
-    return broker.log_dirs[0] if broker.log_dirs else MIGRATING
+        return metadata.UNASSIGNED
+    return broker.log_dirs[0] if broker.log_dirs else metadata.MIGRATING
 
 
 def is_online(image: Image, number: int, directory: UUID) -> bool:
     """Return True if a broker can use a directory.  An unknown or unassigned one counts as usable."""
     broker = image.brokers.get(number)
-    if directory in (UNASSIGNED, MIGRATING) or broker is None or not broker.log_dirs:
-        return directory != LOST
+    if directory in (metadata.UNASSIGNED, metadata.MIGRATING) or broker is None or not broker.log_dirs:
+        return directory != metadata.LOST
     return directory in broker.log_dirs
 
 
@@ -369,7 +361,7 @@ def leads_anything(image: Image, number: int) -> bool:
 
 
 def _next_state(
-    image: Image, sessions: Sessions, broker: RegisterBrokerRecord, request: Heartbeat, session: Session
+    image: Image, sessions: Sessions, broker: metadata.RegisterBrokerRecord, request: Heartbeat, session: Session
 ) -> tuple[BrokerState, BrokerState]:
     before = state_of(broker)
     if before is BrokerState.FENCED:
@@ -390,24 +382,24 @@ def _next_state(
 
 
 def _transition(
-    image: Image, broker: RegisterBrokerRecord, before: BrokerState, after: BrokerState, bugs: Collection[str]
-) -> Iterator[Record]:
+    image: Image, broker: metadata.RegisterBrokerRecord, before: BrokerState, after: BrokerState, bugs: Collection[str]
+) -> Iterator[metadata.Record]:
     if before is after:
         return
     number, epoch = broker.broker_id, broker.broker_epoch
     match after:
         case BrokerState.UNFENCED:
-            yield BrokerRegistrationChangeRecord(number, epoch, fenced=UNFENCE)
+            yield metadata.BrokerRegistrationChangeRecord(number, epoch, fenced=UNFENCE)
             yield from _join(image, number, bugs)
         case BrokerState.CONTROLLED_SHUTDOWN:
-            yield BrokerRegistrationChangeRecord(number, epoch, in_controlled_shutdown=1)
+            yield metadata.BrokerRegistrationChangeRecord(number, epoch, in_controlled_shutdown=1)
             yield from _leave(image, number, bugs)
         case BrokerState.FENCED | BrokerState.SHUTDOWN_NOW if before is not BrokerState.FENCED:
-            yield BrokerRegistrationChangeRecord(number, epoch, fenced=FENCE)
+            yield metadata.BrokerRegistrationChangeRecord(number, epoch, fenced=FENCE)
             yield from _leave(image, number, bugs)
 
 
-def _leave(image: Image, number: int, bugs: Collection[str], *, lost_data: bool = False) -> Iterator[Record]:
+def _leave(image: Image, number: int, bugs: Collection[str], *, lost_data: bool = False) -> Iterator[metadata.Record]:
     """The changes of all partitions when a broker can neither lead nor be in sync any more."""
     for topic, partition in _partitions(image):
         if number in (*partition.isr, *(partition.elr or ()), partition.leader):
@@ -417,19 +409,19 @@ def _leave(image: Image, number: int, bugs: Collection[str], *, lost_data: bool 
 def _without(
     image: Image,
     topic: str,
-    partition: PartitionRecord,
+    partition: metadata.PartitionRecord,
     number: int,
     bugs: Collection[str],
     *,
     lost_data: bool = False,
-) -> Iterator[Record]:
+) -> Iterator[metadata.Record]:
     rules, unclean = rules_of(image, topic, bugs, but=number), elects_unclean(image, topic, bugs)
     record = without_broker(partition, number, rules, unclean=unclean, lost_data=lost_data)
     if record is not None:
         yield record
 
 
-def _join(image: Image, number: int, bugs: Collection[str]) -> Iterator[Record]:
+def _join(image: Image, number: int, bugs: Collection[str]) -> Iterator[metadata.Record]:
     """Return the partition changes that follow when a broker is unfenced."""
     for topic, partition in _partitions(image):
         if number in partition.replicas:
@@ -439,7 +431,7 @@ def _join(image: Image, number: int, bugs: Collection[str]) -> Iterator[Record]:
                 yield record
 
 
-def _partitions(image: Image) -> Iterator[tuple[str, PartitionRecord]]:
+def _partitions(image: Image) -> Iterator[tuple[str, metadata.PartitionRecord]]:
     for topic in image.topics.values():
         for partition in topic.partitions.values():
             yield topic.name, partition

@@ -17,14 +17,7 @@ from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.configs import MIN_INSYNC, effective_config
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.records.metadata import (
-    BROKER_RESOURCE,
-    ConfigRecord,
-    FeatureLevelRecord,
-    FeatureRange,
-    Record,
-    RegisterControllerRecord,
-)
+from system_under_test.kraft.records import metadata
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
@@ -48,9 +41,9 @@ _ELR_NEEDS_LEVEL = 23
 CONTROLLERS_REGISTER_SINCE = 15
 
 
-def supported_ranges() -> tuple[FeatureRange, ...]:
+def supported_ranges() -> tuple[metadata.FeatureRange, ...]:
     """SUPPORTED as a broker reports it when it registers."""
-    return tuple(FeatureRange(name, levels[0], levels[-1]) for name, levels in SUPPORTED.items())
+    return tuple(metadata.FeatureRange(name, levels[0], levels[-1]) for name, levels in SUPPORTED.items())
 
 
 def why_not_served(image: Image) -> str | None:
@@ -86,7 +79,7 @@ def update_features(
     kraft_version: int,
     *,
     controllers: Collection[int] = (),
-) -> tuple[list[Record], list[FeatureResult]]:
+) -> tuple[list[metadata.Record], list[FeatureResult]]:
     """Set feature levels, all of them or none (KIP-584).  Results stand in the order of the request.
 
     controllers: the voters besides this one, which must be registered to be asked for what they support."""
@@ -95,25 +88,25 @@ def update_features(
     if any(problems):
         return [], refused_levels(wanted, problems)
     enables_elr = any(each.feature == ELR_VERSION and each.level > 0 for each in wanted)
-    records: list[Record] = elr_safety(image) if enables_elr else []
+    records: list[metadata.Record] = elr_safety(image) if enables_elr else []
     records += [
-        FeatureLevelRecord(each.feature, each.level)
+        metadata.FeatureLevelRecord(each.feature, each.level)
         for each in wanted
         if each.feature != KRAFT_VERSION and levels.get(each.feature, 0) != each.level
     ]
     return records, [FeatureResult(each.feature) for each in wanted]
 
 
-def elr_safety(image: Image) -> list[Record]:
+def elr_safety(image: Image) -> list[metadata.Record]:
     """Return the configs that must be set before eligible leaders are kept: `min.insync.replicas` is one number for
     the whole cluster then, unless a topic has its own."""
-    records: list[Record] = []
-    if MIN_INSYNC not in image.configs("", BROKER_RESOURCE):
+    records: list[metadata.Record] = []
+    if MIN_INSYNC not in image.configs("", metadata.BROKER_RESOURCE):
         default = effective_config(image, None, MIN_INSYNC)
-        records.append(ConfigRecord(BROKER_RESOURCE, "", MIN_INSYNC, default))
-    for broker in image.configured(BROKER_RESOURCE):
-        if broker and MIN_INSYNC in image.configs(broker, BROKER_RESOURCE):
-            records.append(ConfigRecord(BROKER_RESOURCE, broker, MIN_INSYNC, None))
+        records.append(metadata.ConfigRecord(metadata.BROKER_RESOURCE, "", MIN_INSYNC, default))
+    for broker in image.configured(metadata.BROKER_RESOURCE):
+        if broker and MIN_INSYNC in image.configs(broker, metadata.BROKER_RESOURCE):
+            records.append(metadata.ConfigRecord(metadata.BROKER_RESOURCE, broker, MIN_INSYNC, None))
     return records
 
 
@@ -155,7 +148,7 @@ def _why_impossible(
 
 def _why_unsupported(image: Image, each: LevelWanted, controllers: Collection[int]) -> tuple[ErrorCode, str] | None:
     """Ask every registered node whether it supports the level, as Kafka does."""
-    registered = image.table(RegisterControllerRecord)
+    registered = image.table(metadata.RegisterControllerRecord)
     nodes = [(f"Broker {broker.broker_id}", broker.features) for broker in image.brokers.values()]
     nodes += [(f"Controller {node.controller_id}", node.features) for node in registered.values()]
     for name, features in nodes:
@@ -168,6 +161,6 @@ def _why_unsupported(image: Image, each: LevelWanted, controllers: Collection[in
     return None
 
 
-def levels_of(features: Sequence[FeatureRange]) -> dict[str, range]:
+def levels_of(features: Sequence[metadata.FeatureRange]) -> dict[str, range]:
     """Return the levels that a registered node supports; a feature that it does not name it supports at 0 alone."""
     return {each.name: range(each.level_min, each.level_max + 1) for each in features}

@@ -32,16 +32,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from system_under_test.kraft.controller.brokers import (
-    SESSION_TIMEOUT_S,
-    Sessions,
-    directories_are_named,
-    elects_unclean,
-    fence_stale,
-    is_online,
-    require_broker,
-    rules_of,
-)
+from system_under_test.kraft.controller import brokers
 from system_under_test.kraft.controller.decisions import is_this_incarnation, may_be_in_sync
 from system_under_test.kraft.controller.features import ELR_VERSION, elr_safety
 from system_under_test.kraft.controller.image import Image, Refused, Topic, changed
@@ -109,7 +100,7 @@ def alter_partitions(
 
     Raises Refused if the broker is not registered with this epoch, or if a partition is named twice.
     """
-    require_broker(image, broker, broker_epoch)
+    brokers.require_broker(image, broker, broker_epoch)
     _require_each_once((topic_id, number) for topic_id, number, _ in wanted)
 
     def decide(each: tuple[UUID, int, AlterPartition]) -> _Decided:
@@ -120,7 +111,7 @@ def alter_partitions(
             raise Refused(error, "")
         isr = tuple(member.broker for member in proposal.isr)
         aim = Wanted(isr=isr, recovery_state=proposal.recovery_state)
-        return _changed(partition, change(partition, aim, rules_of(image, topic.name, bugs)), each)
+        return _changed(partition, change(partition, aim, brokers.rules_of(image, topic.name, bugs)), each)
 
     return one_by_one(wanted, decide, _refused)
 
@@ -150,7 +141,7 @@ def elect_leaders(
             if wanted is None:
                 return [], None
             raise Refused(ErrorCode.election_not_needed, "It has this leader.")
-        record = change(partition, Wanted(election=election), rules_of(image, which[0], bugs))
+        record = change(partition, Wanted(election=election), brokers.rules_of(image, which[0], bugs))
         records, answer = _changed(partition, record, which)
         if preferred and answer.now and answer.now.leader != partition.replicas[0]:
             words = "The preferred replica is not in sync, or its broker is not available."
@@ -180,7 +171,7 @@ def reassign_partitions(
         name, number, replicas = each
         partition = _existing(image, name, number)
         _check_target(image, partition, replicas, factor_may_change)
-        return _changed(partition, reassign(partition, replicas, rules_of(image, name, bugs)), each)
+        return _changed(partition, reassign(partition, replicas, brokers.rules_of(image, name, bugs)), each)
 
     return one_by_one(wanted, decide, _refused)
 
@@ -204,19 +195,19 @@ def assign_directories(
     A replica in a directory that the broker has lost leaves the in-sync set.  Raises Refused as `alter_partitions`,
     and where records name no directories.
     """
-    if not directories_are_named(image):
+    if not brokers.directories_are_named(image):
         raise Refused(ErrorCode.unsupported_version, "The level of metadata.version has no directories.")
-    require_broker(image, broker, broker_epoch)
+    brokers.require_broker(image, broker, broker_epoch)
 
     def decide(each: tuple[UUID, int, UUID]) -> _Decided:
         topic_id, number, directory = each
         topic, partition = _by_id(image, topic_id, number)
         if broker not in partition.replicas:
             raise Refused(ErrorCode.not_leader_or_follower, "")
-        lost = not is_online(image, broker, directory)
+        lost = not brokers.is_online(image, broker, directory)
         isr = tuple(replica for replica in partition.isr if not lost or replica != broker)
-        election = Election.UNCLEAN if lost and elects_unclean(image, topic.name, bugs) else Election.ONLINE
-        rules = rules_of(image, topic.name, bugs, but=broker if lost else None)
+        election = Election.UNCLEAN if lost and brokers.elects_unclean(image, topic.name, bugs) else Election.ONLINE
+        rules = brokers.rules_of(image, topic.name, bugs, but=broker if lost else None)
         aim = Wanted(isr=isr, election=election, assigned={broker: directory})
         return _changed(partition, change(partition, aim, rules), each)
 
@@ -229,7 +220,7 @@ def allocate_producer_ids(image: Image, broker: int, broker_epoch: int) -> tuple
     The block is handed out when its record is committed, never before: a successor would hand it out again.
     Raises Refused if the broker is not registered with this epoch, or if no ids are left.
     """
-    require_broker(image, broker, broker_epoch)
+    brokers.require_broker(image, broker, broker_epoch)
     held = list(image.table(ProducerIdsRecord).values())
     first = held[0].next_producer_id if held else 0
     if first > PRODUCER_IDS_END:
@@ -298,7 +289,7 @@ class DutySettings:
     """Kafka's broker.session.timeout.ms, leader.imbalance.check.interval.seconds,
     leader.imbalance.per.broker.percentage and metadata.max.idle.interval.ms; None switches a duty off."""
 
-    session_timeout_s: float = SESSION_TIMEOUT_S
+    session_timeout_s: float = brokers.SESSION_TIMEOUT_S
     features: Mapping[str, int] = field(default_factory=dict)
     """The levels that the first active controller writes: Kafka's bootstrap metadata."""
     balance_interval_s: float | None = 300.0
@@ -314,7 +305,7 @@ class Duties:
     """sessions: of brokers.  bugs: planted ones (`decisions.py`)."""
 
     def __init__(self, image: Image, now_s: float, settings: DutySettings, bugs: Collection[str] = ()) -> None:
-        self.sessions = Sessions(image, now_s, bugs, settings.session_timeout_s)
+        self.sessions = brokers.Sessions(image, now_s, bugs, settings.session_timeout_s)
         self._settings = settings
         self._bugs = bugs
         self._balance_at_s = now_s + (settings.balance_interval_s or math.inf)
@@ -339,7 +330,7 @@ class Duties:
             keeps_elr = levels.get(ELR_VERSION, 0) > 0
             records: list[Record] = [FeatureLevelRecord(name, level) for name, level in levels.items()]
             return [*records, *(elr_safety(image) if keeps_elr else ())]
-        records = fence_stale(image, self.sessions, now_s)
+        records = brokers.fence_stale(image, self.sessions, now_s)
         if not records and now_s >= self._balance_at_s:
             self._balance_at_s = now_s + (self._settings.balance_interval_s or math.inf)
             records = self._balance(image)

@@ -30,15 +30,7 @@ from system_under_test.kraft.controller import configs as configuration
 from system_under_test.kraft.controller.brokers import directories_are_named, directory_of
 from system_under_test.kraft.controller.image import Image, Refused, Topic
 from system_under_test.kraft.controller.one_by_one import one_by_one
-from system_under_test.kraft.records.metadata import (
-    TOPIC_RESOURCE,
-    UNASSIGNED,
-    ConfigRecord,
-    PartitionRecord,
-    Record,
-    RemoveTopicRecord,
-    TopicRecord,
-)
+from system_under_test.kraft.records import metadata
 
 NAME_MAX_CHARACTERS = 249
 RECORDS_MAX = 10_000
@@ -82,12 +74,12 @@ def refused_topic(topic: Any, why: Refused) -> TopicResult:
 
 def create_topics(
     image: Image, wanted: Sequence[NewTopic], brokers: Iterable[PlacementCandidate], new_id: Callable[[], UUID]
-) -> tuple[list[Record], list[TopicResult]]:
+) -> tuple[list[metadata.Record], list[TopicResult]]:
     """new_id: a fresh topic id at each call."""
     candidates = list(brokers)
     numbers = count(len(image.topics))
 
-    def decide(topic: NewTopic) -> tuple[list[Record], TopicResult]:
+    def decide(topic: NewTopic) -> tuple[list[metadata.Record], TopicResult]:
         if topic.repeats is not None:
             raise Refused(ErrorCode.invalid_request, f"The topic's {topic.repeats} is named more than once.")
         _check_name(image, topic.name)
@@ -112,11 +104,11 @@ class MorePartitions:
 
 def create_partitions(
     image: Image, wanted: Sequence[MorePartitions], brokers: Iterable[PlacementCandidate]
-) -> tuple[list[Record], list[TopicResult]]:
+) -> tuple[list[metadata.Record], list[TopicResult]]:
     """Add partitions behind the existing ones."""
     candidates = list(brokers)
 
-    def decide(more: MorePartitions) -> tuple[list[Record], TopicResult]:
+    def decide(more: MorePartitions) -> tuple[list[metadata.Record], TopicResult]:
         known = image.topics.get(more.name)
         if known is None:
             raise Refused(ErrorCode.unknown_topic_or_partition, f"There is no topic '{more.name}'.")
@@ -136,19 +128,19 @@ def refused_deletion(which: str | UUID, why: Refused) -> TopicResult:
     return TopicResult(name, why.error, why.message, topic_id)
 
 
-def delete_topics(image: Image, wanted: Sequence[str | UUID]) -> tuple[list[Record], list[TopicResult]]:
+def delete_topics(image: Image, wanted: Sequence[str | UUID]) -> tuple[list[metadata.Record], list[TopicResult]]:
     """Delete topics by name or by id."""
 
     def found(which: str | UUID) -> Topic | None:
         return image.topics.get(which) if isinstance(which, str) else image.topic_of(which)
 
-    def decide(which: str | UUID) -> tuple[list[Record], TopicResult]:
+    def decide(which: str | UUID) -> tuple[list[metadata.Record], TopicResult]:
         topic = found(which)
         if topic is None and isinstance(which, str):
             raise Refused(ErrorCode.unknown_topic_or_partition, f"There is no topic '{which}'.")
         if topic is None:
             raise Refused(ErrorCode.unknown_topic_id, "There is no topic of this id.")
-        return [RemoveTopicRecord(topic.id)], TopicResult(topic.name, topic_id=topic.id)
+        return [metadata.RemoveTopicRecord(topic.id)], TopicResult(topic.name, topic_id=topic.id)
 
     return one_by_one(
         wanted, decide, refused_deletion, named=lambda which: (topic := found(which)) and topic.id, what="topic"
@@ -254,21 +246,21 @@ def _records(
     overrides: Mapping[str, str],
     placed: Sequence[tuple[int, ...]],
     brokers: Sequence[PlacementCandidate],
-) -> Iterable[Record]:
-    yield TopicRecord(name, topic_id)
+) -> Iterable[metadata.Record]:
+    yield metadata.TopicRecord(name, topic_id)
     for config, value in overrides.items():
-        yield ConfigRecord(TOPIC_RESOURCE, name, config, value)
+        yield metadata.ConfigRecord(metadata.TOPIC_RESOURCE, name, config, value)
     for partition, replicas in enumerate(placed):
         yield _partition(partition, topic_id, replicas, brokers)
 
 
 def _partition(
     number: int, topic_id: UUID, replicas: tuple[int, ...], brokers: Sequence[PlacementCandidate]
-) -> PartitionRecord:
+) -> metadata.PartitionRecord:
     fenced = {broker.id for broker in brokers if not broker.alive}
     directories = {broker.id: broker.directory for broker in brokers if broker.directory is not None}
     isr = tuple(replica for replica in replicas if replica not in fenced)
-    return PartitionRecord(
+    return metadata.PartitionRecord(
         number,
         topic_id,
         replicas=replicas,
@@ -288,7 +280,7 @@ class PlacementCandidate:
     id: int
     rack: str | None = None
     alive: bool = True
-    directory: UUID | None = UNASSIGNED
+    directory: UUID | None = metadata.UNASSIGNED
 
 
 def of_ids(ids: Iterable[int]) -> list[PlacementCandidate]:

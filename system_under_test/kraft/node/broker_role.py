@@ -20,17 +20,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from system_under_test.kraft.broker.lifecycle import (
-    UNKNOWN_EPOCH,
-    Answered,
-    AskToRegister,
-    Beat,
-    InSyncKeeper,
-    Lifecycle,
-    LifeSettings,
-    LifeState,
-    Proposal,
-)
+from system_under_test.kraft.broker import lifecycle
 from system_under_test.kraft.controller.features import supported_ranges
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log import atomic
@@ -58,7 +48,7 @@ class BrokerSettings:
     """
 
     rack: str | None = None
-    life: LifeSettings = field(default_factory=LifeSettings)
+    life: lifecycle.LifeSettings = field(default_factory=lifecycle.LifeSettings)
     lag_s: float = 30.0
     probe_interval_s: float = 0.5
     move_interval_s: float | None = None
@@ -93,16 +83,16 @@ class BrokerRole:
         self._clock = ports.clock
         self._disk = ports.disk
         self._network = ports.network
-        self._keeper = InSyncKeeper(quorum.node_id, settings.lag_s)
-        self._life = Lifecycle(ports.clock.now(), _take_clean_epoch(ports.disk), settings.life)
-        self._answered = Answered(STEADY_INTERVALS * settings.life.heartbeat_interval_s)
+        self._keeper = lifecycle.InSyncKeeper(quorum.node_id, settings.lag_s)
+        self._life = lifecycle.Lifecycle(ports.clock.now(), _take_clean_epoch(ports.disk), settings.life)
+        self._answered = lifecycle.Answered(STEADY_INTERVALS * settings.life.heartbeat_interval_s)
         self._unheard_timer = DeadlineTimer(ports.clock, self._look_whether_heard)
         self._probes: dict[int, Connection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._hurry = asyncio.Event()
 
     @property
-    def state(self) -> LifeState:
+    def state(self) -> lifecycle.LifeState:
         return self._life.state
 
     def start(self) -> None:
@@ -113,7 +103,7 @@ class BrokerRole:
 
     async def leave(self) -> None:
         """A controlled shutdown.  Returns when the controller has told this broker to stop, or did not in time."""
-        if self._life.state in (LifeState.FENCED, LifeState.SERVING):
+        if self._life.state in (lifecycle.LifeState.FENCED, lifecycle.LifeState.SERVING):
             self._report(f"leaving {self._answered.for_ms(self._clock.now())}")
         self._life.leave(self._clock.now())
         self._hurry.set()
@@ -141,7 +131,7 @@ class BrokerRole:
 
     async def _live(self) -> None:
         life = self._life
-        while life.state is not LifeState.STOPPED:
+        while life.state is not lifecycle.LifeState.STOPPED:
             now_s = self._clock.now()
             ask = life.ask(now_s, self._quorum.applied_offset - 1)
             if ask is not None:
@@ -158,17 +148,17 @@ class BrokerRole:
             finally:
                 timer.cancel()
 
-    async def _tell(self, ask: AskToRegister | Beat) -> None:
+    async def _tell(self, ask: lifecycle.AskToRegister | lifecycle.Beat) -> None:
         sent_s = self._clock.now()
         answer = await self._ask(
-            self._registration(ask) if isinstance(ask, AskToRegister) else _heartbeat(self._me, ask)
+            self._registration(ask) if isinstance(ask, lifecycle.AskToRegister) else _heartbeat(self._me, ask)
         )
         now_s, before = self._clock.now(), self._life.state
         if answer is None or answer.error_code != ErrorCode.none:
             if answer is not None and answer.error_code == ErrorCode.duplicate_broker_registration:
                 self._report(f"refused {math.ceil((now_s - sent_s) * 1000)} {self._incarnation.hex}")
             self._life.unanswered(now_s)
-        elif isinstance(ask, AskToRegister):
+        elif isinstance(ask, lifecycle.AskToRegister):
             self._life.registered(now_s, answer.broker_epoch)
             self._report(f"registered {ask.previous_epoch} {self._incarnation.hex}")
         else:
@@ -196,7 +186,7 @@ class BrokerRole:
     def _me(self) -> int:
         return self._quorum.node_id
 
-    def _registration(self, ask: AskToRegister) -> Entity:
+    def _registration(self, ask: lifecycle.AskToRegister) -> Entity:
         types = codec(versions.BROKER_REGISTRATION, 3).requests
         host, port = self._address
         return types.BrokerRegistrationRequest(
@@ -226,15 +216,15 @@ class BrokerRole:
     # In-sync sets
 
     async def _keep_in_sync(self) -> None:
-        while self._life.state is not LifeState.STOPPED:
+        while self._life.state is not lifecycle.LifeState.STOPPED:
             await asyncio.sleep(self._settings.probe_interval_s)
-            if self._life.state is not LifeState.SERVING:
+            if self._life.state is not lifecycle.LifeState.SERVING:
                 continue
             image = self._quorum.committed_image()
             followers = sorted(self._keeper.followers(image))
             await asyncio.gather(*(self._probe(image, broker) for broker in followers))
             proposals = self._keeper.proposals(self._quorum.committed_image(), self._clock.now())
-            if proposals and self._life.state is LifeState.SERVING:
+            if proposals and self._life.state is lifecycle.LifeState.SERVING:
                 await self._ask(self._alteration(proposals))
 
     async def _probe(self, image: Image, number: int) -> None:
@@ -259,11 +249,11 @@ class BrokerRole:
         """Ask, for tests, as an operator does: move a partition that this broker leads, or elect its first replica.
         The controller decides."""
         interval_s = self._settings.move_interval_s
-        while interval_s is not None and self._life.state is not LifeState.STOPPED:
+        while interval_s is not None and self._life.state is not lifecycle.LifeState.STOPPED:
             await asyncio.sleep(interval_s * self._random.uniform(0.5, 1.5))
             image = self._quorum.committed_image()
             led = [(t.name, p) for t in image.topics.values() for p in t.partitions.values() if p.leader == self._me]
-            if not led or self._life.state is not LifeState.SERVING:
+            if not led or self._life.state is not lifecycle.LifeState.SERVING:
                 continue
             topic, partition = self._random.choice(led)
             brokers = sorted(image.brokers)
@@ -274,7 +264,7 @@ class BrokerRole:
             replicas = self._random.sample(brokers, min(factor, len(brokers)))
             await self._ask(_reassignment(topic, partition.partition, replicas))
 
-    def _alteration(self, proposals: list[Proposal]) -> Entity:
+    def _alteration(self, proposals: list[lifecycle.Proposal]) -> Entity:
         types = codec(versions.ALTER_PARTITION, 3).requests
         return types.AlterPartitionRequest(
             broker_id=self._me,
@@ -313,7 +303,7 @@ def _reassignment(topic: str, partition: int, replicas: Sequence[int]) -> Entity
     )
 
 
-def _heartbeat(me: int, ask: Beat) -> Entity:
+def _heartbeat(me: int, ask: lifecycle.Beat) -> Entity:
     types = codec(versions.BROKER_HEARTBEAT, 1).requests
     return types.BrokerHeartbeatRequest(
         broker_id=me,
@@ -343,7 +333,7 @@ def _take_clean_epoch(disk: Disk) -> int:
     """The epoch of an incarnation that left cleanly; the file is removed, so it speaks for one start only."""
     data = atomic.read(disk, CLEAN_SHUTDOWN)
     if data is None:
-        return UNKNOWN_EPOCH
+        return lifecycle.UNKNOWN_EPOCH
     disk.remove(CLEAN_SHUTDOWN)
     disk.fsync_dir("")
     return clean_epoch(data)
@@ -354,4 +344,4 @@ def clean_epoch(data: bytes) -> int:
     try:
         return int(json.loads(data)["brokerEpoch"])
     except (ValueError, KeyError, TypeError):
-        return UNKNOWN_EPOCH  # torn or foreign: as if there were none
+        return lifecycle.UNKNOWN_EPOCH  # torn or foreign: as if there were none

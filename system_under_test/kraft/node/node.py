@@ -43,19 +43,10 @@ from system_under_test.kraft.node.metadata.snapshotting import Replay, Snapshott
 from system_under_test.kraft.node.metadata.state_machine import ControllerDuties, Proposals, StateMachine
 from system_under_test.kraft.node.parts import NodeParts, VotersInLog
 from system_under_test.kraft.node.trace import start_row, vote_row
-from system_under_test.kraft.raft import decisions
+from system_under_test.kraft.raft import decisions, messages
 from system_under_test.kraft.raft import effects as fx
 from system_under_test.kraft.raft.changes import VoterChange
 from system_under_test.kraft.raft.core import Core
-from system_under_test.kraft.raft.messages import (
-    EndQuorumEpochRequest,
-    Error,
-    FetchRequest,
-    FetchResponse,
-    FetchSnapshotResponse,
-    RaftRequest,
-    RaftResponse,
-)
 from system_under_test.kraft.raft.voters import CONFIGURED, VoterEntry, VoterSet, voter_set
 from system_under_test.kraft.records.metadata import CorruptRecord, Record
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, QuorumInfo, VoterState, written
@@ -105,7 +96,7 @@ class QuorumNode:
         self._proposals = Proposals(
             parts, self._machine, tokens, self._propose, lambda records: self._duties.decided(records=records)
         )
-        self._repliers: dict[int, Callable[[RaftResponse], None]] = {}
+        self._repliers: dict[int, Callable[[messages.RaftResponse], None]] = {}
         self._reads: Awaited[None] = Awaited(tokens)
         self._voter_changes: Awaited[tuple[int, str]] = Awaited(tokens)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -135,7 +126,7 @@ class QuorumNode:
     async def stop(self, limit_s: float = 1.0) -> None:
         """An orderly end: resign, announce it to the others (for at most limit_s), and set `ended` to 0."""
         self._drive(self._core.shutdown)
-        telling = {task for task in self._tasks if task.get_name() == EndQuorumEpochRequest.__name__}
+        telling = {task for task in self._tasks if task.get_name() == messages.EndQuorumEpochRequest.__name__}
         if telling:
             await asyncio.wait(telling, timeout=limit_s)
         if not self.ended.done():
@@ -144,11 +135,13 @@ class QuorumNode:
 
     # From other voters
 
-    def take_raft_request(self, connection: int, request: RaftRequest, reply: Callable[[RaftResponse], None]) -> None:
+    def take_raft_request(
+        self, connection: int, request: messages.RaftRequest, reply: Callable[[messages.RaftResponse], None]
+    ) -> None:
         """`reply` is called once with the answer, now or later, or never if this node ends."""
         if self.ended.done():
             return
-        if isinstance(request, FetchRequest):
+        if isinstance(request, messages.FetchRequest):
             self._note_fetch(request)
             if self._lease is not None:
                 self._lease.fetched(request.replica.id, connection)
@@ -156,7 +149,9 @@ class QuorumNode:
         self._repliers[token] = reply if self._lease is None else partial(self._answer_leased, connection, reply)
         self._drive(lambda now: self._core.on_request(now, token, connection, request))
 
-    def _answer_leased(self, connection: int, reply: Callable[[RaftResponse], None], response: RaftResponse) -> None:
+    def _answer_leased(
+        self, connection: int, reply: Callable[[messages.RaftResponse], None], response: messages.RaftResponse
+    ) -> None:
         assert self._lease is not None
         self._lease.answered(connection, self._clock.wall_ms())
         reply(response)
@@ -429,7 +424,7 @@ class QuorumNode:
             calls.call(effect.peer, effect.request, partial(self._answered, effect))
             return
         assert self._parts.transport is not None
-        if isinstance(effect.request, FetchRequest) and self._parts.transport.send_at_once(
+        if isinstance(effect.request, messages.FetchRequest) and self._parts.transport.send_at_once(
             effect.peer, effect.request, partial(self._answered, effect)
         ):
             return
@@ -446,15 +441,17 @@ class QuorumNode:
             return
         self._answered(effect, response)
 
-    def _answered(self, effect: fx.Send, response: RaftResponse | None) -> None:
+    def _answered(self, effect: fx.Send, response: messages.RaftResponse | None) -> None:
         checked = decisions.must_check_batches(self._parts.identity.bugs) and not self.ended.done()
-        if checked and isinstance(response, FetchResponse):
+        if checked and isinstance(response, messages.FetchResponse):
             response = self._received.undamaged(effect.peer, self._log.end_offset, response)
-        if checked and isinstance(response, FetchSnapshotResponse):
+        if checked and isinstance(response, messages.FetchSnapshotResponse):
             response = self._undamaged_snapshot(effect.peer, response)
         self._drive(lambda now: self._core.on_response(now, effect.peer, effect.request, response))
 
-    def _undamaged_snapshot(self, peer: int, response: FetchSnapshotResponse) -> FetchSnapshotResponse:
+    def _undamaged_snapshot(
+        self, peer: int, response: messages.FetchSnapshotResponse
+    ) -> messages.FetchSnapshotResponse:
         """The response, or, if it ends a snapshot that is damaged, one that says that there is none."""
         if response.error or response.position + len(response.data) != response.size_bytes:
             return response
@@ -464,7 +461,7 @@ class QuorumNode:
             self._say(f"refused a damaged snapshot that {self._name(peer)} sent: {problem}")
             end = response.snapshot.end_offset
             self._trace.row("refused", self._epoch, offset=end, peer=self._name(peer), detail=str(problem))
-            return replace(response, error=Error.SNAPSHOT_NOT_FOUND, data=b"")
+            return replace(response, error=messages.Error.SNAPSHOT_NOT_FOUND, data=b"")
         return response
 
     def _report_damage(self, peer: int, offset: int, problem: CorruptBatch) -> None:
@@ -576,7 +573,7 @@ class QuorumNode:
     def _name(self, voter: int) -> str:
         return self._parts.names.get(voter, str(voter))
 
-    def _note_fetch(self, request: FetchRequest) -> None:
+    def _note_fetch(self, request: messages.FetchRequest) -> None:
         """For DescribeQuorum: how far a voter has come, by a Fetch that fits this leader's epoch and log."""
         end, replica = self._log.end_offset, request.replica
         leads = self._epoch_start_offset is not None and request.current_leader_epoch == self._core.epoch

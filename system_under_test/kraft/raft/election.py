@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from system_under_test.kraft.raft import decisions
+from system_under_test.kraft.raft import decisions, states
 from system_under_test.kraft.raft.messages import (
     Batch,
     Error,
@@ -18,18 +18,6 @@ from system_under_test.kraft.raft.messages import (
     ReplicaKey,
     VoteRequest,
     VoteResponse,
-)
-from system_under_test.kraft.raft.states import (
-    Candidate,
-    Follower,
-    FollowerProgress,
-    Leader,
-    Prospective,
-    Reads,
-    Resigned,
-    Role,
-    Unattached,
-    Votes,
 )
 from system_under_test.kraft.raft.voter_memory import Voter
 from system_under_test.kraft.raft.voters import KRaftVersion, is_lost
@@ -40,21 +28,21 @@ from system_under_test.kraft.raft.voters import KRaftVersion, is_lost
 def become_unattached(voter: Voter, now: float, epoch: int) -> None:
     """Into a higher epoch whose leader is unknown, or out of a campaign that was lost."""
     match voter.state:
-        case Follower() | Leader():
+        case states.Follower() | states.Leader():
             deadline = voter.election_timeout(now)
-        case Prospective(votes=votes) if is_lost(len(voter.voters), len(votes.refused)):
+        case states.Prospective(votes=votes) if is_lost(len(voter.voters), len(votes.refused)):
             deadline = voter.election_timeout(now)
-        case Resigned(election_deadline=past) if now >= past:
+        case states.Resigned(election_deadline=past) if now >= past:
             deadline = voter.election_timeout(now)
         case _:  # a voter that was already on the way to an election does not start over
             deadline = voter.state.election_deadline
     file = QuorumState(epoch) if epoch > voter.epoch else voter.persisted
-    voter.enter(Unattached(epoch, deadline), file)
+    voter.enter(states.Unattached(epoch, deadline), file)
 
 
 def become_follower(voter: Voter, now: float, epoch: int, leader_id: int) -> None:
     voted = voter.persisted.voted if epoch == voter.epoch else None
-    follower = Follower(epoch, leader_id, voter.fetch_timeout(now))
+    follower = states.Follower(epoch, leader_id, voter.fetch_timeout(now))
     voter.enter(follower, QuorumState(epoch, leader_id, voted))
     kept = decisions.end_kept_by_new_follower(voter.end_offset, voter.high_watermark, voter.bugs)
     if kept < voter.end_offset:
@@ -62,7 +50,7 @@ def become_follower(voter: Voter, now: float, epoch: int, leader_id: int) -> Non
 
 
 def become_prospective(voter: Voter, now: float) -> None:
-    campaign = Prospective(voter.epoch, voter.election_timeout(now), Votes({voter.me}), voter.leader_id)
+    campaign = states.Prospective(voter.epoch, voter.election_timeout(now), states.Votes({voter.me}), voter.leader_id)
     voter.enter(campaign)
     if voter.alone:
         become_candidate(voter, now)
@@ -71,10 +59,10 @@ def become_prospective(voter: Voter, now: float) -> None:
 def let_others_campaign(voter: Voter, now: float) -> None:
     """This voter seeks no office now: it waits on, but it no longer refuses pre-votes for its silent leader's sake."""
     match voter.state:
-        case Follower() as follower:
+        case states.Follower() as follower:
             follower.has_fetched = False
             follower.fetch_deadline = voter.fetch_timeout(now)
-        case Unattached() as unattached:
+        case states.Unattached() as unattached:
             unattached.election_deadline = voter.election_timeout(now)
 
 
@@ -86,7 +74,7 @@ def become_candidate(voter: Voter, now: float) -> None:
     if decisions.must_flush_before_campaign(voter.bugs):
         voter.flush()
     file = QuorumState(voter.epoch + 1, None, voter.identity.me)
-    candidate = Candidate(file.epoch, voter.election_timeout(now), Votes({voter.me}))
+    candidate = states.Candidate(file.epoch, voter.election_timeout(now), states.Votes({voter.me}))
     voter.enter(candidate, file, voted_now=True)
     if voter.alone:
         become_leader(voter, now)
@@ -97,14 +85,14 @@ def become_leader(voter: Voter, now: float) -> None:
 
     The first leader of a quorum whose voters can change also writes them into the log, as Kafka's does with those of
     the bootstrap snapshot."""
-    granting = voter.state.votes.granted if isinstance(voter.state, Candidate) else set()
+    granting = voter.state.votes.granted if isinstance(voter.state, states.Candidate) else set()
     start, epoch = voter.end_offset, voter.epoch
-    leader = Leader(
+    leader = states.Leader(
         epoch,
         epoch_start_offset=start,
-        followers={other: FollowerProgress(begin_due=now) for other in voter.others},
+        followers={other: states.FollowerProgress(begin_due=now) for other in voter.others},
         quorum_deadline=quorum_deadline(voter, now),
-        reads=Reads(voter.others),
+        reads=states.Reads(voter.others),
     )
     leader.reads.take_voters(voter.others, counts_itself=not voter.observes)
     voter.enter(leader, replace(voter.persisted, leader_id=voter.me))
@@ -118,10 +106,10 @@ def become_leader(voter: Voter, now: float) -> None:
 def resign(voter: Voter, now: float) -> None:
     """Lead no more in this epoch, and announce that; voters with the longest logs are first in line to succeed."""
     leader = voter.state
-    assert isinstance(leader, Leader)
+    assert isinstance(leader, states.Leader)
     by_end = sorted(voter.others, key=lambda other: (-leader.followers[other].end_offset, other))
     preferred = tuple(voter.voter_set.key_of(other) for other in by_end)
-    voter.enter(Resigned(voter.epoch, voter.election_timeout(now), preferred, set(voter.others)))
+    voter.enter(states.Resigned(voter.epoch, voter.election_timeout(now), preferred, set(voter.others)))
 
 
 def quorum_deadline(voter: Voter, now: float) -> float:
@@ -158,7 +146,7 @@ def recognise(voter: Voter, now: float, leader_id: int | None, epoch: int) -> No
 
 def led_by(voter: Voter) -> int | None:
     """Return the leader, present or past, of the voter's epoch, as far as it knows."""
-    return voter.me if voter.role == Role.RESIGNED else voter.leader_id
+    return voter.me if voter.role == states.Role.RESIGNED else voter.leader_id
 
 
 def follows(voter: Voter, leader_id: int, epoch: int) -> bool:
@@ -190,7 +178,7 @@ def on_vote_request(voter: Voter, now: float, request: VoteRequest) -> VoteRespo
         candidate=request.candidate,
         voted=voter.persisted.voted,
         leader_known=voter.leader_id is not None,
-        has_fetched=isinstance(voter.state, Follower) and voter.state.has_fetched,
+        has_fetched=isinstance(voter.state, states.Follower) and voter.state.has_fetched,
         bugs=voter.bugs,
     )
     if granted and not request.pre_vote:
@@ -199,7 +187,7 @@ def on_vote_request(voter: Voter, now: float, request: VoteRequest) -> VoteRespo
 
 
 def _cast(voter: Voter, now: float, candidate: ReplicaKey) -> None:
-    assert isinstance(voter.state, Unattached | Prospective)
+    assert isinstance(voter.state, states.Unattached | states.Prospective)
     voter.persist(replace(voter.persisted, voted=candidate), voted_now=True)
     voter.state.election_deadline = voter.election_timeout(now)
 
@@ -216,7 +204,7 @@ def vote_request(voter: Voter, peer: int) -> VoteRequest:
         voter=voter.voter_set.key_of(peer),
         last_epoch=voter.end_epoch,
         last_offset=voter.end_offset,
-        pre_vote=voter.role == Role.PROSPECTIVE,
+        pre_vote=voter.role == states.Role.PROSPECTIVE,
     )
 
 
@@ -224,13 +212,13 @@ def on_vote_response(voter: Voter, now: float, peer: int, request: VoteRequest, 
     campaign = voter.state
     if request.epoch != voter.epoch:
         return
-    if isinstance(campaign, Prospective) and request.pre_vote:
+    if isinstance(campaign, states.Prospective) and request.pre_vote:
         campaign.votes.record(peer, granted=response.granted)
         if decisions.wins(campaign.votes.granted, voter.voters, voter.me, voter.bugs):
             become_candidate(voter, now)
         elif is_lost(len(voter.voters), len(campaign.votes.refused)):
             give_up(voter, now)
-    elif isinstance(campaign, Candidate) and not request.pre_vote:
+    elif isinstance(campaign, states.Candidate) and not request.pre_vote:
         campaign.votes.record(peer, granted=response.granted)
         if decisions.wins(campaign.votes.granted, voter.voters, voter.me, voter.bugs):
             become_leader(voter, now)

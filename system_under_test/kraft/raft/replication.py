@@ -18,16 +18,9 @@ does under the next leader.  A snapshot stands for committed records only, so th
 
 from __future__ import annotations
 
+from system_under_test.kraft.raft import leadership
 from system_under_test.kraft.raft.decisions import counts_for_commit, divergence, snapshot_instead
 from system_under_test.kraft.raft.effects import WriteSnapshot
-from system_under_test.kraft.raft.leadership import (
-    announced_mark,
-    answer_fetch,
-    answer_parked,
-    answer_proved_reads,
-    commit,
-    heard,
-)
 from system_under_test.kraft.raft.messages import (
     EpochEnd,
     Error,
@@ -55,33 +48,33 @@ def on_fetch_request(voter: Voter, now: float, token: int, connection: int, requ
     if error != Error.NONE or not isinstance(leader, Leader):
         response = FetchResponse(error, voter.leader_id, voter.epoch)
         if isinstance(leader, Leader):
-            answer_fetch(voter, leader, token, connection, response)
+            leadership.answer_fetch(voter, leader, token, connection, response)
         else:
             voter.reply(token, response)
         return
     peer = request.replica.id
     counts = peer in leader.followers and voter.voter_set.holds(request.replica)
     if counts:
-        heard(voter, now, leader, peer)
+        leadership.heard(voter, now, leader, peer)
         leader.reads.fetched(peer, connection)
-        answer_proved_reads(voter, leader)
+        leadership.answer_proved_reads(voter, leader)
     snapshot = snapshot_instead(voter.log, request)
     diverging = None if snapshot else divergence(voter.log, request, voter.bugs)
     if snapshot is not None or diverging is not None:
-        mark = announced_mark(voter, leader)
+        mark = leadership.announced_mark(voter, leader)
         response = FetchResponse(Error.NONE, voter.me, voter.epoch, mark, diverging, snapshot=snapshot)
-        answer_fetch(voter, leader, token, connection, response)
+        leadership.answer_fetch(voter, leader, token, connection, response)
         return
     if counts_for_commit(is_voter=counts, bugs=voter.bugs):
         progress = leader.followers.get(peer)
         if progress is None:
             progress = leader.followers[peer] = FollowerProgress()
         progress.fetched(request.fetch_offset, voter.end_offset, now)
-        commit(voter, leader)
+        leadership.commit(voter, leader)
     else:
         leader.observer(request.replica).fetched(request.fetch_offset, voter.end_offset, now)
     leader.parked.append(Parked(token, connection, request, now + min(request.max_wait_ms / 1000, WAIT_MAX_S)))
-    answer_parked(voter, now, leader)
+    leadership.answer_parked(voter, now, leader)
 
 
 def on_fetch_snapshot_request(voter: Voter, now: float, token: int, request: FetchSnapshotRequest) -> None:
@@ -90,7 +83,7 @@ def on_fetch_snapshot_request(voter: Voter, now: float, token: int, request: Fet
     error = refusal(voter, request)
     if error == Error.NONE and isinstance(leader, Leader):
         if peer in leader.followers and voter.voter_set.holds(request.replica):
-            heard(voter, now, leader, peer)
+            leadership.heard(voter, now, leader, peer)
         voter.reply(token, part(voter, request))
     else:
         voter.reply(token, FetchSnapshotResponse(error, voter.leader_id, voter.epoch))

@@ -14,30 +14,9 @@ from random import Random
 from typing import NoReturn
 
 from system_under_test.kraft.raft import effects as fx
+from system_under_test.kraft.raft import messages, states
 from system_under_test.kraft.raft.decisions import BUGS, end_made_durable, takes_voters_back, voters_in_force
 from system_under_test.kraft.raft.effects import Effect
-from system_under_test.kraft.raft.messages import (
-    Batch,
-    Error,
-    FetchResponse,
-    Identity,
-    LogView,
-    QuorumState,
-    RaftRequest,
-    RaftResponse,
-    ReplicaKey,
-    SnapshotId,
-)
-from system_under_test.kraft.raft.states import (
-    Follower,
-    Leader,
-    Prospective,
-    Role,
-    State,
-    Unattached,
-    check_transition,
-    copy_of,
-)
 from system_under_test.kraft.raft.valid_messages import EPOCH_MAX, EpochAllowance, Trusted
 from system_under_test.kraft.raft.voters import StaticVoters, VoterRecords, VoterSet
 
@@ -57,9 +36,9 @@ class Voter:
 
     def __init__(
         self,
-        identity: Identity,
-        log: LogView,
-        persisted: QuorumState,
+        identity: messages.Identity,
+        log: messages.LogView,
+        persisted: messages.QuorumState,
         random: Random,
         now: float,
         records: VoterRecords | None = None,
@@ -84,7 +63,7 @@ class Voter:
         self.flushing: int | None = None  # a flush goes on, and everything below this will be durable by it
 
         self.persisted = persisted
-        self.state: State = Unattached(persisted.epoch, math.inf)
+        self.state: states.State = states.Unattached(persisted.epoch, math.inf)
         self.high_watermark: int | None = None
 
         self.records: VoterRecords = records or StaticVoters(identity)
@@ -96,15 +75,15 @@ class Voter:
 
         self.named_leaders: dict[int, int] = {}  # voter -> the epoch that it leads by a request; it must confirm that
         self.epochs_by_request = EpochAllowance(now)
-        self.in_flight: set[tuple[int, type[RaftRequest]]] = set()
+        self.in_flight: set[tuple[int, type[messages.RaftRequest]]] = set()
         self.retry_at: dict[int, float] = {}
         self.effects: list[Effect] = []
 
-    def copy(self, log: LogView, records: VoterRecords | None) -> Voter:
+    def copy(self, log: messages.LogView, records: VoterRecords | None) -> Voter:
         """Return a voter with the same memory and no effects.  records: as in `Core`."""
         twin = object.__new__(Voter)
         twin.__dict__.update(self.__dict__)
-        twin.log, twin.effects, twin.state = log, [], copy_of(self.state)
+        twin.log, twin.effects, twin.state = log, [], states.copy_of(self.state)
         twin.named_leaders, twin.in_flight = dict(self.named_leaders), set(self.in_flight)
         twin.retry_at, twin.epochs_by_request = dict(self.retry_at), copy.copy(self.epochs_by_request)
         if records is not None:
@@ -118,16 +97,16 @@ class Voter:
         return self.state.epoch
 
     @property
-    def role(self) -> Role:
+    def role(self) -> states.Role:
         return self.state.role
 
     @property
     def leader_id(self) -> int | None:
         """The leader of this epoch; None if it is unknown or has resigned."""
         match self.state:
-            case Leader():
+            case states.Leader():
                 return self.me
-            case Follower(leader_id=leader_id) | Prospective(leader_id=leader_id):
+            case states.Follower(leader_id=leader_id) | states.Prospective(leader_id=leader_id):
                 return leader_id
             case _:
                 return None
@@ -180,7 +159,7 @@ class Voter:
         self.voters = voters.ids
         self.others = tuple(voter for voter in voters.ids if voter != self.me)
         self.observes = not voters.holds(self.identity.me)
-        if isinstance(self.state, Leader):
+        if isinstance(self.state, states.Leader):
             self.state.take_voters(voters, self.others, counts_itself=not self.observes)
 
     def report_voters(self) -> None:
@@ -189,9 +168,9 @@ class Voter:
 
     # What the voter does
 
-    def enter(self, state: State, file: QuorumState | None = None, *, voted_now: bool = False) -> None:
+    def enter(self, state: states.State, file: messages.QuorumState | None = None, *, voted_now: bool = False) -> None:
         """Go from one epoch state to another; what quorum-state must say of it first."""
-        check_transition(self.state, state)
+        states.check_transition(self.state, state)
         if state.epoch > EPOCH_MAX:
             self.halt(
                 f"epoch {EPOCH_MAX} is the last one that Kafka's protocol can hold: no election is possible any more"
@@ -202,19 +181,19 @@ class Voter:
         old, self.state = self.state, state
         self.retry_at.clear()
         self.announce()
-        if isinstance(old, Leader):
+        if isinstance(old, states.Leader):
             self._abandon(old)
 
     def announce(self) -> None:
-        start = self.state.epoch_start_offset if isinstance(self.state, Leader) else None
+        start = self.state.epoch_start_offset if isinstance(self.state, states.Leader) else None
         self.emit(fx.RoleChanged(self.role, self.epoch, self.leader_id, start))
 
-    def persist(self, state: QuorumState, *, voted_now: bool = False) -> None:
+    def persist(self, state: messages.QuorumState, *, voted_now: bool = False) -> None:
         if state != self.persisted:
             self.persisted = state
             self.emit(fx.Persist(state, voted_now))
 
-    def append(self, batches: Sequence[Batch]) -> None:
+    def append(self, batches: Sequence[messages.Batch]) -> None:
         """Append, and begin to flush: what a power loss could take must not count for a majority."""
         self.end_offset = batches[-1].end_offset
         self.end_epoch = batches[-1].epoch
@@ -275,7 +254,7 @@ class Voter:
                 self.report_voters()
         self.begin_flush()
 
-    def install(self, snapshot: SnapshotId) -> None:
+    def install(self, snapshot: messages.SnapshotId) -> None:
         """All bytes of a fetched snapshot are written: the log begins anew behind it."""
         self.end_offset, self.end_epoch = snapshot
         self._cut_flushed()
@@ -296,14 +275,14 @@ class Voter:
             if self.history.may_change:
                 self._voters_in_force()
 
-    def send(self, peer: int, request: RaftRequest) -> None:
+    def send(self, peer: int, request: messages.RaftRequest) -> None:
         self.in_flight.add((peer, type(request)))
         self.emit(fx.Send(peer, request))
 
     def back_off(self, peer: int, now: float) -> None:
         self.retry_at[peer] = now + self.timing.retry_backoff_s
 
-    def reply(self, token: int, response: RaftResponse) -> None:
+    def reply(self, token: int, response: messages.RaftResponse) -> None:
         self.emit(fx.Reply(token, response))
 
     def emit(self, effect: Effect) -> None:
@@ -314,18 +293,20 @@ class Voter:
 
     # What the voter is
 
-    def names_me(self, key: ReplicaKey) -> bool:
+    def names_me(self, key: messages.ReplicaKey) -> bool:
         mine = self.identity.me
         return key.id == mine.id and (key.directory is None or key.directory == mine.directory)
 
-    def _abandon(self, old: Leader) -> None:
+    def _abandon(self, old: states.Leader) -> None:
         """Refuse what still waits for a leader that no longer is one."""
         for parked in old.parked:
-            self.reply(parked.token, FetchResponse(Error.NOT_LEADER_OR_FOLLOWER, self.leader_id, self.epoch))
+            self.reply(
+                parked.token, messages.FetchResponse(messages.Error.NOT_LEADER_OR_FOLLOWER, self.leader_id, self.epoch)
+            )
         for token in old.reads.unanswered():
             self.emit(fx.NotAccepted(token, NOT_LEADER))
         for pending in old.changes:
-            self.emit(fx.VotersChangeDone(pending.token, Error.NOT_LEADER_OR_FOLLOWER, LOST_OFFICE))
+            self.emit(fx.VotersChangeDone(pending.token, messages.Error.NOT_LEADER_OR_FOLLOWER, LOST_OFFICE))
 
 
 def fatal(halt: Halt) -> fx.Fatal:

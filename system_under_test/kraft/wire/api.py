@@ -33,21 +33,14 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from system_under_test.kraft.controller import configs, features
-from system_under_test.kraft.controller.access import (
-    AclFilter,
-    Component,
-    describe_acls,
-    describe_credentials,
-    describe_quotas,
-)
+from system_under_test.kraft.controller import access, configs, features
 from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.controller.partition_requests import reassignments
 from system_under_test.kraft.ports import Network
 from system_under_test.kraft.raft.changes import RaiseVersion
 from system_under_test.kraft.records.metadata import BROKER_RESOURCE
 from system_under_test.kraft.records.struct import Malformed, read_uvarint
-from system_under_test.kraft.wire import admin, answers, frames, packed_write, versions
+from system_under_test.kraft.wire import admin, answers, frames, packed_write, quorum_service, versions
 from system_under_test.kraft.wire.admin import DECISIONS, Forwarder, is_ours, levels_wanted
 from system_under_test.kraft.wire.brokers import list_reassignments
 from system_under_test.kraft.wire.frames import (
@@ -60,21 +53,8 @@ from system_under_test.kraft.wire.frames import (
     encode_response,
     packed_response,
 )
-from system_under_test.kraft.wire.quorum_service import (
-    DecisionContext,
-    LostLeadership,
-    NotQueued,
-    QuorumInfo,
-    QuorumService,
-    TooLarge,
-    VoterState,
-    validates_only,
-    written,
-)
 from system_under_test.kraft.wire.server import Reply, TimeLimits, WireCall
 from system_under_test.kraft.wire.versions import NOT_QUEUED, OUR_PREFIX, taken
-
-__all__ = ["NOT_QUEUED", "Api", "LostLeadership", "NotQueued", "QuorumInfo", "QuorumService", "VoterState"]
 
 CONTROLLER_APIS = frozenset(
     {
@@ -103,7 +83,7 @@ class Api:
 
     def __init__(
         self,
-        quorum: QuorumService,
+        quorum: quorum_service.QuorumService,
         *,
         new_uuid: Callable[[], UUID],
         timeout_s: float = 30.0,
@@ -111,7 +91,7 @@ class Api:
         log_dir: str = "/",
     ) -> None:
         self._quorum = quorum
-        self._cluster = DecisionContext(quorum, new_uuid)
+        self._cluster = quorum_service.DecisionContext(quorum, new_uuid)
         self._timeout_s = timeout_s
         self._log_dir = log_dir
         self._forwarder = Forwarder(f"node-{quorum.node_id}", network)
@@ -170,7 +150,7 @@ class Api:
         leader = self._quorum.leader_id
         address = None if leader in (None, self._quorum.node_id) else self._leader_address()
         if address is None:
-            raise NotQueued("no controller known")
+            raise quorum_service.NotQueued("no controller known")
         return address
 
     def _leader_address(self) -> tuple[str, int] | None:
@@ -262,19 +242,19 @@ class Api:
         """All levels are checked, then `kraft.version` is set, then the others.  If this node ceases to lead in
         between, `kraft.version` alone is set, and the answer says that the outcome is unknown."""
         decision = DECISIONS[versions.UPDATE_FEATURES]
-        results: list[features.FeatureResult] = await written(
+        results: list[features.FeatureResult] = await quorum_service.written(
             self._quorum, lambda image: ([], decision.decide(body, self._cluster, image)[1])
         )
         if any(each.error != ErrorCode.none for each in results):
             return results
-        change = RaiseVersion(raised.level, validates_only=validates_only(body))
+        change = RaiseVersion(raised.level, validates_only=quorum_service.validates_only(body))
         error, words = await self._quorum.change_voters(change)
         if error == ErrorCode.not_leader_or_follower:
-            raise LostLeadership
+            raise quorum_service.LostLeadership
         if error != ErrorCode.none:
             problem, wanted = (ErrorCode(error), words), levels_wanted(body)
             return features.refused_levels(wanted, [problem if each == raised else None for each in wanted])
-        return await written(self._quorum, partial(decision.run, body, self._cluster))
+        return await quorum_service.written(self._quorum, partial(decision.run, body, self._cluster))
 
     async def _describe_configs(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
         body = call.body
@@ -313,17 +293,21 @@ class Api:
             return (), refused.error, refused.message
 
     async def _describe_acls(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
-        found = await self._found(refusal, lambda image: describe_acls(image, taken(AclFilter, call.body)))
+        found = await self._found(
+            refusal, lambda image: access.describe_acls(image, taken(access.AclFilter, call.body))
+        )
         return answers.describe_acls(types, *found)
 
     async def _describe_quotas(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
-        wanted = [taken(Component, each) for each in call.body.components]
-        found, *why = await self._found(refusal, lambda image: describe_quotas(image, wanted, strict=call.body.strict))
+        wanted = [taken(access.Component, each) for each in call.body.components]
+        found, *why = await self._found(
+            refusal, lambda image: access.describe_quotas(image, wanted, strict=call.body.strict)
+        )
         return answers.describe_client_quotas(types, dict(found), *why)
 
     async def _describe_credentials(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
         users = [user.name for user in call.body.users or ()]
-        found = await self._found(refusal, lambda image: describe_credentials(image, users))
+        found = await self._found(refusal, lambda image: access.describe_credentials(image, users))
         return answers.describe_user_scram_credentials(types, *found)
 
     async def _list_reassignments(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
@@ -409,19 +393,19 @@ def _is_principal(data: bytes) -> bool:
         return False
 
 
-_REFUSALS = (NotQueued, Refused, TooLarge, LostLeadership, TimeoutError)
+_REFUSALS = (quorum_service.NotQueued, Refused, quorum_service.TooLarge, quorum_service.LostLeadership, TimeoutError)
 
 
 def _refusal(problem: Exception) -> Refused:
     """The one refusal that says how a request ended; problem: one of _REFUSALS."""
     match problem:
-        case NotQueued():
+        case quorum_service.NotQueued():
             return Refused(ErrorCode.not_controller, f"{NOT_QUEUED}: {problem.reason}")
         case Refused():
             return problem
-        case TooLarge():
+        case quorum_service.TooLarge():
             return Refused(ErrorCode.policy_violation, str(problem))
-        case LostLeadership():
+        case quorum_service.LostLeadership():
             return Refused(ErrorCode.not_controller, "This node ceased to be the controller; the outcome is unknown.")
         case TimeoutError():
             return Refused(ErrorCode.request_timed_out, "The request was not answered in time; the outcome is unknown.")

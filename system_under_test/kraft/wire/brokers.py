@@ -15,28 +15,13 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller import brokers as life
+from system_under_test.kraft.controller import partition_requests
 from system_under_test.kraft.controller.brokers import BrokerState, Heartbeat, Registration
 from system_under_test.kraft.controller.decisions import knows_its_registration
 from system_under_test.kraft.controller.features import CONTROLLERS_REGISTER_SINCE
 from system_under_test.kraft.controller.image import Image, Refused
-from system_under_test.kraft.controller.partition_requests import (
-    PRODUCER_IDS_OF_A_BLOCK,
-    PartitionAnswer,
-    allocate_producer_ids,
-    alter_partitions,
-    assign_directories,
-    elect_leaders,
-    reassign_partitions,
-)
 from system_under_test.kraft.controller.partition_rules import AlterPartition, Election, IsrMember
-from system_under_test.kraft.records.metadata import (
-    NO_UUID,
-    Endpoint,
-    FeatureRange,
-    PartitionRecord,
-    Record,
-    RegisterControllerRecord,
-)
+from system_under_test.kraft.records import metadata
 from system_under_test.kraft.wire import versions
 from system_under_test.kraft.wire.frames import Entity
 from system_under_test.kraft.wire.quorum_service import Decision, DecisionContext
@@ -52,7 +37,7 @@ class Answer:
     found: Any
 
 
-Decided = tuple[list[Record], Answer]
+Decided = tuple[list[metadata.Record], Answer]
 
 
 def _refused(body: Any, why: Refused) -> Answer:
@@ -73,11 +58,11 @@ def _register(body: Any, cluster: DecisionContext, image: Image) -> Decided:
         raise Refused(ErrorCode.inconsistent_cluster_id, words)
     request = Registration(
         body.broker_id,
-        body.incarnation_id or NO_UUID,
-        tuple(taken(Endpoint, each) for each in body.listeners),
-        tuple(taken(FeatureRange, each) for each in body.features),
+        body.incarnation_id or metadata.NO_UUID,
+        tuple(taken(metadata.Endpoint, each) for each in body.listeners),
+        tuple(taken(metadata.FeatureRange, each) for each in body.features),
         body.rack,
-        tuple(each or NO_UUID for each in getattr(body, "log_dirs", ())),
+        tuple(each or metadata.NO_UUID for each in getattr(body, "log_dirs", ())),
         getattr(body, "previous_broker_epoch", life.UNKNOWN_EPOCH),
         getattr(body, "is_migrating_zk_broker", False),
     )
@@ -98,8 +83,8 @@ def _heartbeat(body: Any, cluster: DecisionContext, image: Image) -> Decided:
         body.current_metadata_offset,
         body.want_fence,
         body.want_shut_down,
-        tuple(each or NO_UUID for each in getattr(body, "offline_log_dirs", ())),
-        None if cordoned is None else tuple(each or NO_UUID for each in cordoned),
+        tuple(each or metadata.NO_UUID for each in getattr(body, "offline_log_dirs", ())),
+        None if cordoned is None else tuple(each or metadata.NO_UUID for each in cordoned),
     )
     quorum = cluster.quorum
     records, state = life.heartbeat(image, quorum.sessions, request, quorum.next_offset, quorum.now_s())
@@ -129,10 +114,10 @@ def _unregistered(types: ModuleType, answer: Answer) -> Entity:
 def _register_controller(body: Any, cluster: DecisionContext, image: Image) -> Decided:
     if (image.metadata_version or 0) < CONTROLLERS_REGISTER_SINCE:
         raise Refused(ErrorCode.unsupported_version, "The level of metadata.version has no such registrations.")
-    endpoints = tuple(taken(Endpoint, each) for each in body.listeners)
-    features = tuple(taken(FeatureRange, each) for each in body.features)
-    incarnation = body.incarnation_id or NO_UUID
-    return [RegisterControllerRecord(body.controller_id, incarnation, False, endpoints, features)], _ok(())
+    endpoints = tuple(taken(metadata.Endpoint, each) for each in body.listeners)
+    features = tuple(taken(metadata.FeatureRange, each) for each in body.features)
+    incarnation = body.incarnation_id or metadata.NO_UUID
+    return [metadata.RegisterControllerRecord(body.controller_id, incarnation, False, endpoints, features)], _ok(())
 
 
 def _controller_registered(types: ModuleType, answer: Answer) -> Entity:
@@ -140,7 +125,7 @@ def _controller_registered(types: ModuleType, answer: Answer) -> Entity:
 
 
 def _allocate(body: Any, cluster: DecisionContext, image: Image) -> Decided:
-    records, first = allocate_producer_ids(image, body.broker_id, body.broker_epoch)
+    records, first = partition_requests.allocate_producer_ids(image, body.broker_id, body.broker_epoch)
     return records, _ok(first)
 
 
@@ -150,7 +135,7 @@ def _allocated(types: ModuleType, answer: Answer) -> Entity:
         types.AllocateProducerIdsResponse,
         answer,
         producer_id_start=-1 if refused else answer.found,
-        producer_id_len=0 if refused else PRODUCER_IDS_OF_A_BLOCK,
+        producer_id_len=0 if refused else partition_requests.PRODUCER_IDS_OF_A_BLOCK,
     )
 
 
@@ -159,12 +144,14 @@ def _allocated(types: ModuleType, answer: Answer) -> Entity:
 
 def _assign(body: Any, cluster: DecisionContext, image: Image) -> Decided:
     wanted = [
-        (topic.topic_id or NO_UUID, partition.partition_index, directory.id_ or NO_UUID)
+        (topic.topic_id or metadata.NO_UUID, partition.partition_index, directory.id_ or metadata.NO_UUID)
         for directory in body.directories
         for topic in directory.topics
         for partition in topic.partitions
     ]
-    records, answers = assign_directories(image, body.broker_id, body.broker_epoch, wanted, cluster.quorum.bugs)
+    records, answers = partition_requests.assign_directories(
+        image, body.broker_id, body.broker_epoch, wanted, cluster.quorum.bugs
+    )
     return records, _ok(list(zip(wanted, answers, strict=True)))
 
 
@@ -188,11 +175,13 @@ def _assigned(types: ModuleType, answer: Answer) -> Entity:
 
 def _alter(body: Any, cluster: DecisionContext, image: Image) -> Decided:
     wanted = [
-        (topic.topic_id or NO_UUID, partition.partition_index, _proposal(body.broker_id, partition))
+        (topic.topic_id or metadata.NO_UUID, partition.partition_index, _proposal(body.broker_id, partition))
         for topic in body.topics
         for partition in topic.partitions
     ]
-    records, answers = alter_partitions(image, body.broker_id, body.broker_epoch, wanted, cluster.quorum.bugs)
+    records, answers = partition_requests.alter_partitions(
+        image, body.broker_id, body.broker_epoch, wanted, cluster.quorum.bugs
+    )
     return records, _ok(answers)
 
 
@@ -216,7 +205,9 @@ def _altered(types: ModuleType, answer: Answer) -> Entity:
     )
 
 
-def _by_topic(answer: Answer, entity: Callable[[PartitionAnswer], Entity]) -> Iterator[tuple[Any, tuple[Entity, ...]]]:
+def _by_topic(
+    answer: Answer, entity: Callable[[partition_requests.PartitionAnswer], Entity]
+) -> Iterator[tuple[Any, tuple[Entity, ...]]]:
     """Yield each topic of an answer with the entities of its partitions, in the order of the request."""
     found: dict[UUID | str, list[Entity]] = {}
     for each in answer.found or ():
@@ -225,8 +216,8 @@ def _by_topic(answer: Answer, entity: Callable[[PartitionAnswer], Entity]) -> It
         yield topic, tuple(some)
 
 
-def _altered_partition(types: ModuleType, answer: PartitionAnswer) -> Entity:
-    now = answer.now or PartitionRecord(answer.partition, NO_UUID, (), ())
+def _altered_partition(types: ModuleType, answer: partition_requests.PartitionAnswer) -> Entity:
+    now = answer.now or metadata.PartitionRecord(answer.partition, metadata.NO_UUID, (), ())
     return types.PartitionData(
         partition_index=answer.partition,
         error_code=answer.error,
@@ -248,7 +239,7 @@ def _elect(body: Any, cluster: DecisionContext, image: Image) -> Decided:
     wanted = None
     if body.topic_partitions is not None:
         wanted = [(topic.topic, number) for topic in body.topic_partitions for number in topic.partitions]
-    records, answers = elect_leaders(image, wanted, election, cluster.quorum.bugs)
+    records, answers = partition_requests.elect_leaders(image, wanted, election, cluster.quorum.bugs)
     return records, _ok(answers)
 
 
@@ -265,7 +256,9 @@ def _reassign(body: Any, cluster: DecisionContext, image: Image) -> Decided:
         for partition in topic.partitions
     ]
     factor_may_change = getattr(body, "allow_replication_factor_change", True)
-    records, answers = reassign_partitions(image, wanted, cluster.quorum.bugs, factor_may_change=factor_may_change)
+    records, answers = partition_requests.reassign_partitions(
+        image, wanted, cluster.quorum.bugs, factor_may_change=factor_may_change
+    )
     return records, _ok(answers)
 
 
@@ -278,7 +271,7 @@ def _reassigned(types: ModuleType, answer: Answer) -> Entity:
 
 
 def list_reassignments(
-    types: ModuleType, found: dict[str, Sequence[PartitionRecord]], error: ErrorCode, message: str | None
+    types: ModuleType, found: dict[str, Sequence[metadata.PartitionRecord]], error: ErrorCode, message: str | None
 ) -> Entity:
     """The answer of ListPartitionReassignments."""
     topics = tuple(

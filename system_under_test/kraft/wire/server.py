@@ -49,18 +49,7 @@ from functools import lru_cache, partial
 from typing import TypeVar, cast
 
 from system_under_test.kraft.ports import Listener, Network
-from system_under_test.kraft.wire.frames import (
-    FRAME_SIZE_MAX_BYTES,
-    Entity,
-    MalformedFrame,
-    RequestHeader,
-    codec,
-    decode_request_body,
-    decode_request_header,
-    decode_response,
-    encode_request,
-    encode_response,
-)
+from system_under_test.kraft.wire import frames
 from system_under_test.kraft.wire.versions import API_VERSIONS, FEATURES_SINCE, SUPPORTED, Finalized, advertise
 
 log = logging.getLogger(__name__)
@@ -90,16 +79,16 @@ class WireCall:
     api_key: int
     version: int
     client_id: str | None
-    body: Entity
+    body: frames.Entity
 
 
-Handler = Callable[[WireCall], Awaitable[Entity | None]]
+Handler = Callable[[WireCall], Awaitable[frames.Entity | None]]
 """Answers a request with kio's response entity of the same API and version; None closes the connection unanswered."""
 
 Reply = Callable[[Callable[[], bytes]], None]
 """Answers a request, once, with what makes the frame of the answer."""
 
-TakeAtOnce = Callable[[int, RequestHeader, bytes, int, Reply], bool]
+TakeAtOnce = Callable[[int, frames.RequestHeader, bytes, int, Reply], bool]
 """Takes a request without a task, or returns False.  It gets the connection's number, the header, the frame, and where
 in it the header up to the client id ends.  Raises MalformedFrame."""
 
@@ -241,7 +230,7 @@ class _Accepted(asyncio.Protocol):
             return
         try:
             frame = self._buffer.take()
-        except MalformedFrame as problem:
+        except frames.MalformedFrame as problem:
             self._drop(problem)
             return
         if frame is not None:
@@ -254,14 +243,14 @@ class _Accepted(asyncio.Protocol):
         """Take a request at once, or begin a task for it."""
         take = self._server.take_at_once
         try:
-            header, at = decode_request_header(frame)
+            header, at = frames.decode_request_header(frame)
             lowest, highest = SUPPORTED.get(header.api_key, (0, -1))
             spoken = lowest <= header.version <= highest
             self._taken = True  # before it is taken: it may be answered before `take` returns
             if not (spoken and take is not None and take(self.number, header, frame, at, self._reply)):
                 self._taken = False
                 self._answering = self._loop.create_task(self._answer(header, frame, at, spoken=spoken))
-        except MalformedFrame as problem:
+        except frames.MalformedFrame as problem:
             self._drop(problem)
         except Exception:  # noqa: BLE001 - the boundary of a connection: no request may end the node
             self._abort_unhandled()
@@ -286,7 +275,7 @@ class _Accepted(asyncio.Protocol):
         log.exception("connection %d closed: its request could not be handled", self.number)
         self._transport.abort()
 
-    async def _answer(self, header: RequestHeader, frame: bytes, at: int, *, spoken: bool) -> None:
+    async def _answer(self, header: frames.RequestHeader, frame: bytes, at: int, *, spoken: bool) -> None:
         assert self._transport is not None
         try:
             response = await self._response(header, frame, at, spoken=spoken)
@@ -294,7 +283,7 @@ class _Accepted(asyncio.Protocol):
                 self._transport.abort()
             elif not self._transport.is_closing():
                 self._transport.write(response)
-        except MalformedFrame as problem:
+        except frames.MalformedFrame as problem:
             self._drop(problem)
         except Exception:  # noqa: BLE001 - the boundary of a connection: no request may end the node
             self._abort_unhandled()
@@ -308,13 +297,13 @@ class _Accepted(asyncio.Protocol):
         if self._at_end and not self.busy:
             self._transport.close()
 
-    async def _response(self, header: RequestHeader, frame: bytes, at: int, *, spoken: bool) -> bytes | None:
+    async def _response(self, header: frames.RequestHeader, frame: bytes, at: int, *, spoken: bool) -> bytes | None:
         """spoken: whether the version of this API is supported."""
         if not spoken:
             if header.api_key == API_VERSIONS:
                 return _without_features(header.correlation_id, 0, error_code=35)
-            raise MalformedFrame(f"API {header.api_key} version {header.version} is not spoken here")
-        body = decode_request_body(header, frame, at)
+            raise frames.MalformedFrame(f"API {header.api_key} version {header.version} is not spoken here")
+        body = frames.decode_request_body(header, frame, at)
         call = WireCall(self.number, header.api_key, header.version, header.client_id, body)
         if header.api_key == API_VERSIONS and header.version < FEATURES_SINCE:
             return _without_features(header.correlation_id, header.version)
@@ -324,10 +313,10 @@ class _Accepted(asyncio.Protocol):
             response = await self._server.handler(call)
         if response is None:
             return None
-        assert type(response) is codec(header.api_key, header.version).response_type, response
-        return encode_response(header.correlation_id, response)
+        assert type(response) is frames.codec(header.api_key, header.version).response_type, response
+        return frames.encode_response(header.correlation_id, response)
 
-    def _drop(self, problem: MalformedFrame) -> None:
+    def _drop(self, problem: frames.MalformedFrame) -> None:
         assert self._transport is not None
         peer = self._transport.get_extra_info("peername")
         log.warning("connection %d from %s closed: %s", self.number, peer, problem)
@@ -350,7 +339,7 @@ def _without_features(correlation_id: int, version: int, error_code: int = 0) ->
 
 @lru_cache(16)
 def _versions_alone(version: int, error_code: int) -> bytes:
-    return encode_response(0, advertise(version, Finalized(), error_code))
+    return frames.encode_response(0, advertise(version, Finalized(), error_code))
 
 
 T = TypeVar("T")
@@ -386,10 +375,10 @@ class Connection:
         self._correlation_id = 0
         self._open: _Conversation | None = None
 
-    async def ask(self, request: Entity) -> Entity:
+    async def ask(self, request: frames.Entity) -> frames.Entity:
         """The answer to a kio entity; see `exchange`."""
         encode = partial(_encode_entity, request)
-        return await self.exchange(encode, partial(decode_response, type(request)))
+        return await self.exchange(encode, partial(frames.decode_response, type(request)))
 
     async def exchange(self, encode: Callable[[int, str], bytes], decode: Callable[[bytes], tuple[int, T]]) -> T:
         """The answer.  encode: correlation id, client id -> frame with its size.
@@ -431,7 +420,7 @@ class Connection:
         """The answer to the last request.  Raises MalformedFrame, or what `decode` raises."""
         correlation_id, answer = decode(frame)
         if correlation_id != self._correlation_id:
-            raise MalformedFrame(f"an answer to request {correlation_id} where {self._correlation_id} was sent")
+            raise frames.MalformedFrame(f"an answer to request {correlation_id} where {self._correlation_id} was sent")
         return answer
 
     def close(self) -> None:
@@ -448,8 +437,8 @@ class Connection:
                 self._open = await self._network.dial(self._host, self._port, _Conversation)
 
 
-def _encode_entity(request: Entity, correlation_id: int, client_id: str) -> bytes:
-    return encode_request(correlation_id, client_id, request)
+def _encode_entity(request: frames.Entity, correlation_id: int, client_id: str) -> bytes:
+    return frames.encode_request(correlation_id, client_id, request)
 
 
 class _Conversation(asyncio.Protocol):
@@ -481,13 +470,13 @@ class _Conversation(asyncio.Protocol):
         self._buffer.feed(data)
         try:
             frame = self._buffer.take()
-        except MalformedFrame as problem:
+        except frames.MalformedFrame as problem:
             self._fail(problem)
             return
         if frame is None:
             return
         if self._answer is None or self._answer.done():
-            self._fail(MalformedFrame("an answer to no request"))
+            self._fail(frames.MalformedFrame("an answer to no request"))
         else:
             self._answer.set_result(frame)
 
@@ -530,7 +519,7 @@ class SocketListener:
 class FrameBuffer:
     """Bytes in, frames without their sizes out."""
 
-    def __init__(self, size_max_bytes: int = FRAME_SIZE_MAX_BYTES) -> None:
+    def __init__(self, size_max_bytes: int = frames.FRAME_SIZE_MAX_BYTES) -> None:
         self._bytes: bytes | bytearray = b""  # a bytearray only while a frame is in parts
         self._size_max_bytes = size_max_bytes
 
@@ -552,7 +541,7 @@ class FrameBuffer:
             return None
         size_bytes = int.from_bytes(self._bytes[:4], "big", signed=True)
         if not 0 < size_bytes <= self._size_max_bytes:
-            raise MalformedFrame(f"a frame of {size_bytes} bytes")
+            raise frames.MalformedFrame(f"a frame of {size_bytes} bytes")
         end = 4 + size_bytes
         if len(self._bytes) < end:
             return None

@@ -19,7 +19,7 @@ from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.judging.pipeline import judge_run
 from checkers.raft.trace_verdicts import COMMITS_OWN_EPOCH, VOTE_ONCE, VOTE_UP_TO_DATE
-from system_under_test.kraft.raft import decisions, election, leadership, replication
+from system_under_test.kraft.raft import decisions, election, leadership
 from system_under_test.kraft.raft.states import Leader
 from system_under_test.kraft.raft.voter_memory import Voter
 
@@ -94,8 +94,7 @@ def test_leaders_that_commit_older_entries_by_counting_are_found(
         ends = [progress.end_offset for progress in leader.followers.values()]
         voter.advance(decisions.committed_end(voter.end_offset, ends, voter.bugs))
 
-    for module in (leadership, replication):
-        monkeypatch.setattr(module, "commit", commit)
+    monkeypatch.setattr(leadership, "commit", commit)
     verdicts = [judged(seed, tmp_path / str(seed))[1]["commit-own-epoch"] for seed in range(40)]
     witnesses = [w for verdict in verdicts for w in verdict.witnesses]
     assert witnesses
