@@ -219,13 +219,9 @@ def metadata(types: ModuleType, quorum: QuorumService, image: Image, body: Any) 
             topic if topic.error_code else replace(topic, topic_authorized_operations=TOPIC_OPERATIONS)
             for topic in topics
         )
-    brokers = tuple(
-        make(types.MetadataResponseBroker, node_id=each.id, host=each.host, port=each.port, rack=each.rack)
-        for each in alive
-    )
     return make(
         types.MetadataResponse,
-        brokers=brokers,
+        brokers=tuple(filled(types.MetadataResponseBroker, each) for each in alive),
         cluster_id=quorum.cluster_id,
         controller_id=_controller_for_clients(quorum, alive),
         topics=topics,
@@ -250,17 +246,6 @@ def describe_cluster(types: ModuleType, quorum: QuorumService, image: Image, bod
         found = brokers_of(quorum, image, fenced=getattr(body, "include_fenced_brokers", False))
         controller = _controller_for_clients(quorum, [each for each in found if not each.fenced])
     known = kind in (BROKERS, CONTROLLERS)
-    brokers = tuple(
-        make(
-            types.DescribeClusterBroker,
-            broker_id=each.id,
-            host=each.host,
-            port=each.port,
-            rack=each.rack,
-            is_fenced=each.fenced,
-        )
-        for each in (found if known else ())
-    )
     return make(
         types.DescribeClusterResponse,
         error_code=ErrorCode.none if known else ErrorCode.unsupported_endpoint_type,
@@ -269,7 +254,7 @@ def describe_cluster(types: ModuleType, quorum: QuorumService, image: Image, bod
         cluster_authorized_operations=_operations_of_cluster(body),
         cluster_id=quorum.cluster_id,
         controller_id=controller,
-        brokers=brokers,
+        brokers=tuple(filled(types.DescribeClusterBroker, each) for each in (found if known else ())),
     )
 
 
@@ -286,7 +271,7 @@ def describe_topic_partitions(
     wanted: none = every topic.  cursor: the first (topic, partition) to answer; None: from the beginning.
     alive: the brokers that are not fenced.
     """
-    begin = cursor or ("", 0)
+    kind, begin = types.DescribeTopicPartitionsResponsePartition, cursor or ("", 0)
     topics: list[Entity] = []
     left = partitions_max
     for name in sorted({name for name in wanted or image.topics if name >= begin[0]}):
@@ -301,7 +286,7 @@ def describe_topic_partitions(
                 name=name,
                 topic_id=None if topic is None else topic.id,
                 is_internal=False,
-                partitions=tuple(_described(types, partition, alive) for partition in partitions[:left]),
+                partitions=tuple(_partition(kind, partition, alive) for partition in partitions[:left]),
                 topic_authorized_operations=NO_OPERATIONS,
             )
         )
@@ -316,30 +301,13 @@ def _topic_partitions(types: ModuleType, topics: Iterable[Entity], cursor: Entit
     return make(types.DescribeTopicPartitionsResponse, topics=tuple(topics), next_cursor=cursor)
 
 
-def _described(types: ModuleType, partition: PartitionRecord, alive: frozenset[int]) -> Entity:
-    return types.DescribeTopicPartitionsResponsePartition(
-        error_code=ErrorCode.none if partition.leader != NO_LEADER else ErrorCode.leader_not_available,
-        partition_index=partition.partition,
-        leader_id=partition.leader,
-        leader_epoch=partition.leader_epoch,
-        replica_nodes=partition.replicas,
-        isr_nodes=partition.isr,
-        eligible_leader_replicas=partition.elr or (),
-        last_known_elr=partition.last_known_elr or (),
-        offline_replicas=tuple(replica for replica in partition.replicas if replica not in alive),
-    )
-
-
 def describe_quorum(types: ModuleType, quorum: QuorumService, wanted: Sequence[Any]) -> Entity:
     """Voters and their progress from the leader; from any other node error 6, and the leader and epoch it knows."""
-    info = quorum.describe()
     topics = tuple(
         types.TopicData(
             topic_name=topic.topic_name,
             partitions=tuple(
-                _quorum_partition(types, quorum.node_id, info, partition.partition_index)
-                if topic.topic_name == METADATA_TOPIC and partition.partition_index == 0
-                else _no_quorum(types, partition.partition_index)
+                _quorum_partition(types, quorum, topic.topic_name, partition.partition_index)
                 for partition in topic.partitions
             ),
         )
@@ -404,94 +372,60 @@ def _config(types: ModuleType, config: Described, with_synonyms: bool) -> Entity
 
 
 def _wanted_topic(types: ModuleType, image: Image, which: Any, alive: frozenset[int]) -> Entity:
-    topic_id = getattr(which, "topic_id", None)
-    if types.MetadataResponse.__version__ < _TOPIC_IDS_SINCE and (topic_id is not None or which.name is None):
-        return make(
-            types.MetadataResponseTopic,
-            error_code=ErrorCode.invalid_request,
-            name=which.name or "",
-            topic_id=topic_id,
-            is_internal=False,
-            partitions=(),
-        )
-    topic = image.topics.get(which.name) if topic_id is None else image.topic_of(topic_id)
+    topic_id, name = getattr(which, "topic_id", None), which.name
+    if types.MetadataResponse.__version__ < _TOPIC_IDS_SINCE and (topic_id is not None or name is None):
+        topic, name, error = None, name or "", ErrorCode.invalid_request
+    elif topic_id is None:
+        topic, error = image.topics.get(name), ErrorCode.unknown_topic_or_partition
+    else:
+        topic, error = image.topic_of(topic_id), ErrorCode.unknown_topic_id
     if topic is not None:
         return _topic(types, topic, alive)
-    error = ErrorCode.unknown_topic_or_partition if topic_id is None else ErrorCode.unknown_topic_id
-    return make(
-        types.MetadataResponseTopic,
-        error_code=error,
-        name=which.name,
-        topic_id=topic_id,
-        is_internal=False,
-        partitions=(),
-    )
+    kind = types.MetadataResponseTopic
+    return make(kind, error_code=error, name=name, topic_id=topic_id, is_internal=False, partitions=())
 
 
 def _topic(types: ModuleType, topic: Topic, alive: frozenset[int]) -> Entity:
+    kind = types.MetadataResponsePartition
     return make(
         types.MetadataResponseTopic,
         error_code=ErrorCode.none,
         name=topic.name,
         topic_id=topic.id,
         is_internal=False,
-        partitions=tuple(_partition(types, topic.partitions[number], alive) for number in sorted(topic.partitions)),
+        partitions=tuple(_partition(kind, topic.partitions[number], alive) for number in sorted(topic.partitions)),
     )
 
 
-def _partition(types: ModuleType, partition: PartitionRecord, alive: frozenset[int]) -> Entity:
-    return make(
-        types.MetadataResponsePartition,
+def _partition(kind: type[Any], partition: PartitionRecord, alive: frozenset[int]) -> Entity:
+    return filled(
+        kind,
+        partition,
         error_code=ErrorCode.none if partition.leader != NO_LEADER else ErrorCode.leader_not_available,
-        partition_index=partition.partition,
-        leader_id=partition.leader,
-        leader_epoch=partition.leader_epoch,
-        replica_nodes=partition.replicas,
-        isr_nodes=partition.isr,
+        eligible_leader_replicas=partition.elr or (),
+        last_known_elr=partition.last_known_elr or (),
         offline_replicas=tuple(replica for replica in partition.replicas if replica not in alive),
     )
 
 
-def _quorum_partition(types: ModuleType, node_id: int, info: QuorumInfo, index: int) -> Entity:
-    leads = info.leader_id == node_id
-    voters, observers = (
-        tuple(
-            make(
-                types.ReplicaState,
-                replica_id=replica.id,
-                replica_directory_id=replica.directory,
-                log_end_offset=replica.log_end_offset,
-                last_fetch_timestamp=replica.last_fetch_ms,
-                last_caught_up_timestamp=replica.last_caught_up_ms,
-            )
-            for replica in replicas
-        )
-        for replicas in (info.voters, info.observers)
-    )
+def _quorum_partition(types: ModuleType, quorum: QuorumService, topic: str, index: int) -> Entity:
+    info, error, message = quorum.describe(), ErrorCode.none, None
+    if topic != METADATA_TOPIC or index != 0:
+        info = QuorumInfo(None, -1, None, ())
+        error, message = ErrorCode.unknown_topic_or_partition, "Only the metadata partition has a quorum."
+    elif info.leader_id != quorum.node_id:
+        info = QuorumInfo(info.leader_id, info.leader_epoch, None, ())
+        error, message = ErrorCode.not_leader_or_follower, "This node does not lead the quorum."
     return make(
         types.PartitionData,
         partition_index=index,
-        error_code=ErrorCode.none if leads else ErrorCode.not_leader_or_follower,
-        error_message=None if leads else "This node does not lead the quorum.",
+        error_code=error,
+        error_message=message,
         leader_id=_or_unknown(info.leader_id),
         leader_epoch=info.leader_epoch,
-        high_watermark=_or_unknown(info.high_watermark if leads else None),
-        current_voters=voters if leads else (),
-        observers=observers if leads else (),
-    )
-
-
-def _no_quorum(types: ModuleType, index: int) -> Entity:
-    return make(
-        types.PartitionData,
-        partition_index=index,
-        error_code=ErrorCode.unknown_topic_or_partition,
-        error_message="Only the metadata partition has a quorum.",
-        leader_id=-1,
-        leader_epoch=-1,
-        high_watermark=-1,
-        current_voters=(),
-        observers=(),
+        high_watermark=_or_unknown(info.high_watermark),
+        current_voters=tuple(filled(types.ReplicaState, each) for each in info.voters),
+        observers=tuple(filled(types.ReplicaState, each) for each in info.observers),
     )
 
 

@@ -169,6 +169,16 @@ _OURS = {
     "resource_name": "name",
     "partition_index": "partition",
     "partition_id": "partition",
+    "broker_id": "id",
+    "node_id": "id",
+    "replica_id": "id",
+    "is_fenced": "fenced",
+    "leader_id": "leader",
+    "replica_nodes": "replicas",
+    "isr_nodes": "isr",
+    "replica_directory_id": "directory",
+    "last_fetch_timestamp": "last_fetch_ms",
+    "last_caught_up_timestamp": "last_caught_up_ms",
 }
 """Kafka's name of a field -> ours, where they differ."""
 
