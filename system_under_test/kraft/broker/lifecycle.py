@@ -66,27 +66,24 @@ class Beat:
 Ask = AskToRegister | Beat
 
 
-@dataclass(frozen=True, slots=True)
-class LifeSettings:
-    """Kafka's broker.heartbeat.interval.ms, and how soon a request without a good answer is sent again."""
-
-    heartbeat_interval_s: float = 2.0
-    retry_s: float = 0.5
-    leave_within_s: float = 10.0
+RETRY_S = 0.5
+"""How soon a request without a good answer is sent again."""
+LEAVE_WITHIN_S = 10.0
 
 
 class Lifecycle:
     """One incarnation.  At most one request is under way: `ask` gives the next, then an answer comes in.
 
     epoch: UNKNOWN_EPOCH until it is registered.  left_cleanly: the controller has told it to stop.
+    heartbeat_interval_s: Kafka's broker.heartbeat.interval.ms.
     """
 
-    def __init__(self, now_s: float, previous_epoch: int, settings: LifeSettings) -> None:
+    def __init__(self, now_s: float, previous_epoch: int, heartbeat_interval_s: float) -> None:
         self.state = LifeState.REGISTERING
         self.epoch = UNKNOWN_EPOCH
         self.left_cleanly = False
         self._previous_epoch = previous_epoch
-        self._settings = settings
+        self._heartbeat_interval_s = heartbeat_interval_s
         self._due_s = now_s
         self._leave_by_s = math.inf
         self._caught_up = False
@@ -119,14 +116,14 @@ class Lifecycle:
         elif self.state in (LifeState.FENCED, LifeState.SERVING):
             self.state = LifeState.FENCED if fenced else LifeState.SERVING
         hurried = self.state in (LifeState.FENCED, LifeState.LEAVING)
-        self._due_s = now_s + (self._settings.retry_s if hurried else self._settings.heartbeat_interval_s)
+        self._due_s = now_s + (RETRY_S if hurried else self._heartbeat_interval_s)
         if caught_up and not self._caught_up:
             self._caught_up = True
             self._due_s = now_s  # now it wants to serve
 
     def unanswered(self, now_s: float) -> None:
         """No answer, or an error: the same is asked again soon, perhaps of another controller."""
-        self._due_s = now_s + self._settings.retry_s
+        self._due_s = now_s + RETRY_S
 
     def leave(self, now_s: float) -> None:
         """Begin a controlled shutdown.  If no controller agrees in time, the broker stops anyway, and not cleanly."""
@@ -137,7 +134,7 @@ class Lifecycle:
             return
         self.state = LifeState.LEAVING
         self._due_s = now_s
-        self._leave_by_s = now_s + self._settings.leave_within_s
+        self._leave_by_s = now_s + LEAVE_WITHIN_S
 
 
 class Answered:

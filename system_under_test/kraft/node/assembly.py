@@ -36,7 +36,6 @@ from kio.schema.controller_registration.v0 import request as registering
 from kio.schema.remove_raft_voter.v0 import request as removing
 from kio.schema.update_raft_voter.v0 import request as updating
 
-from system_under_test.kraft.broker.lifecycle import LifeSettings
 from system_under_test.kraft.controller import decisions as of_controller
 from system_under_test.kraft.controller.features import CONTROLLERS_REGISTER_SINCE, KRAFT_VERSION, supported_ranges
 from system_under_test.kraft.controller.image import Image
@@ -46,7 +45,7 @@ from system_under_test.kraft.log.log import FOLDER, CorruptLog, open_log
 from system_under_test.kraft.log.meta_properties import WrongDirectory, kafka_uuid
 from system_under_test.kraft.log.quorum_state import QuorumStateFile, UnreadableQuorumState
 from system_under_test.kraft.log.snapshot_file import CorruptSnapshot
-from system_under_test.kraft.node.broker_role import BrokerRole, BrokerSettings
+from system_under_test.kraft.node.broker_role import BrokerRole
 from system_under_test.kraft.node.config import BROKER, Config
 from system_under_test.kraft.node.disks.disk import with_bugs
 from system_under_test.kraft.node.node import QuorumNode
@@ -66,7 +65,7 @@ from system_under_test.kraft.wire.channel import Channel
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame, RequestHeader, encode_response
 from system_under_test.kraft.wire.quorum_service import NotQueued
 from system_under_test.kraft.wire.server import Reply, Server, TakeAtOnce
-from system_under_test.kraft.wire.versions import Finalized
+from system_under_test.kraft.wire.versions import Finalized, filled
 
 log = logging.getLogger(__name__)
 
@@ -156,16 +155,9 @@ def _broker_role(config: Config, ports: Ports, quorum: QuorumNode, api: Api) -> 
     """Raises CannotStart if the disk fails."""
     if config.brokers is None or BROKER not in config.brokers.roles:
         return None
-    settings = BrokerSettings(
-        config.brokers.rack,
-        LifeSettings(config.brokers.heartbeat_interval_s),
-        config.brokers.lag_s,
-        config.brokers.probe_interval_s,
-        config.brokers.move_interval_s,
-    )
     incarnation = UUID(int=ports.random(f"incarnation/{quorum.incarnation}").getrandbits(128), version=4)
     try:
-        return BrokerRole(quorum, (config.host, config.port), incarnation, settings, api.ask_controller, ports)
+        return BrokerRole(quorum, (config.host, config.port), incarnation, config.brokers, api.ask_controller, ports)
     except OSError as problem:
         raise CannotStart(f"the disk failed at start: {problem}") from None
 
@@ -452,16 +444,8 @@ def _request(change: AddVoter | RemoveVoter | UpdateVoter | RegisterControllerRe
                 controller_id=change.controller_id,
                 incarnation_id=change.incarnation_id,
                 zk_migration_ready=False,
-                listeners=tuple(
-                    registering.Listener(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-                    for e in change.endpoints
-                ),
-                features=tuple(
-                    registering.Feature(
-                        name=e.name, min_supported_version=e.level_min, max_supported_version=e.level_max
-                    )
-                    for e in change.features
-                ),
+                listeners=tuple(filled(registering.Listener, each) for each in change.endpoints),
+                features=tuple(filled(registering.Feature, each) for each in change.features),
             )
         case AddVoter(entry):
             return adding.AddRaftVoterRequest(

@@ -13,7 +13,6 @@ import asyncio
 import json
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -25,12 +24,14 @@ from system_under_test.kraft.controller.features import supported_ranges
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log import atomic
 from system_under_test.kraft.node.awaited import DeadlineTimer
+from system_under_test.kraft.node.config import Brokers
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.ports import Disk, Ports
 from system_under_test.kraft.wire import versions
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame, codec, encode_request
 from system_under_test.kraft.wire.quorum_service import NotQueued
 from system_under_test.kraft.wire.server import Connection
+from system_under_test.kraft.wire.versions import filled
 
 _LIFE = "life of the broker"
 
@@ -41,19 +42,8 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 """The file that a broker leaves when the controller has let it stop (KIP-966)."""
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerSettings:
-    """rack: None if there are no racks.  lag_s: replica.lag.time.max.ms.  probe_interval_s: between two probes of a
-    replica.  move_interval_s: see `node/config.py`.  request_timeout_s: of a request to the controller, and of a probe.
-    """
-
-    rack: str | None = None
-    life: lifecycle.LifeSettings = field(default_factory=lifecycle.LifeSettings)
-    lag_s: float = 30.0
-    probe_interval_s: float = 0.5
-    move_interval_s: float | None = None
-    request_timeout_s: float = 2.0
-
+REQUEST_TIMEOUT_S = 2.0
+"""Of a request to the controller, and of a probe."""
 
 Send = Callable[[Entity, float], Awaitable[Entity]]
 """Sends a request to the active controller and returns its answer.
@@ -69,7 +59,7 @@ class BrokerRole:
         quorum: QuorumNode,
         address: tuple[str, int],
         incarnation: UUID,
-        settings: BrokerSettings,
+        settings: Brokers,
         send: Send,
         ports: Ports,
     ) -> None:
@@ -84,8 +74,10 @@ class BrokerRole:
         self._disk = ports.disk
         self._network = ports.network
         self._keeper = lifecycle.InSyncKeeper(quorum.node_id, settings.lag_s)
-        self._life = lifecycle.Lifecycle(ports.clock.now(), _take_clean_epoch(ports.disk), settings.life)
-        self._answered = lifecycle.Answered(STEADY_INTERVALS * settings.life.heartbeat_interval_s)
+        self._life = lifecycle.Lifecycle(
+            ports.clock.now(), _take_clean_epoch(ports.disk), settings.heartbeat_interval_s
+        )
+        self._answered = lifecycle.Answered(STEADY_INTERVALS * settings.heartbeat_interval_s)
         self._unheard_timer = DeadlineTimer(ports.clock, self._look_whether_heard)
         self._probes: dict[int, Connection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -194,12 +186,7 @@ class BrokerRole:
             cluster_id=self._quorum.cluster_id,
             incarnation_id=self._incarnation,
             listeners=(types.Listener(name="PLAINTEXT", host=host, port=port, security_protocol=0),),
-            features=tuple(
-                types.Feature(
-                    name=each.name, min_supported_version=each.level_min, max_supported_version=each.level_max
-                )
-                for each in supported_ranges()
-            ),
+            features=tuple(filled(types.Feature, each) for each in supported_ranges()),
             rack=self._settings.rack,
             is_migrating_zk_broker=False,
             log_dirs=() if self._quorum.directory is None else (self._quorum.directory,),
@@ -209,7 +196,7 @@ class BrokerRole:
     async def _ask(self, request: Entity) -> Entity | None:
         """The answer of the active controller, None if there is none."""
         try:
-            return await self._send(request, self._settings.request_timeout_s)
+            return await self._send(request, REQUEST_TIMEOUT_S)
         except (NotQueued, OSError):
             return None
 
@@ -239,7 +226,7 @@ class BrokerRole:
             self._probes[number] = connection
         try:
             # One silent replica must not make the others look late.
-            async with asyncio.timeout(min(self._settings.request_timeout_s, self._settings.lag_s / 4)):
+            async with asyncio.timeout(min(REQUEST_TIMEOUT_S, self._settings.lag_s / 4)):
                 await connection.exchange(_encode_probe, _taken)
         except (OSError, MalformedFrame):
             return  # silence is what the keeper notices

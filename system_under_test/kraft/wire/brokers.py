@@ -48,6 +48,11 @@ def _ok(found: Any) -> Answer:
     return Answer(ErrorCode.none, None, found)
 
 
+def _plain(response: str) -> Callable[[ModuleType, Answer], Entity]:
+    """Return what makes an answer that says nothing but whether the request was refused."""
+    return lambda types, answer: filled(getattr(types, response), answer)
+
+
 # -- The life of a broker
 
 
@@ -107,10 +112,6 @@ def _unregister(body: Any, cluster: DecisionContext, image: Image) -> Decided:
     return life.unregister(image, cluster.quorum.sessions, body.broker_id), _ok(())
 
 
-def _unregistered(types: ModuleType, answer: Answer) -> Entity:
-    return filled(types.UnregisterBrokerResponse, answer)
-
-
 def _register_controller(body: Any, cluster: DecisionContext, image: Image) -> Decided:
     if (image.metadata_version or 0) < CONTROLLERS_REGISTER_SINCE:
         raise Refused(ErrorCode.unsupported_version, "The level of metadata.version has no such registrations.")
@@ -118,10 +119,6 @@ def _register_controller(body: Any, cluster: DecisionContext, image: Image) -> D
     features = tuple(taken(metadata.FeatureRange, each) for each in body.features)
     incarnation = body.incarnation_id or metadata.NO_UUID
     return [metadata.RegisterControllerRecord(body.controller_id, incarnation, False, endpoints, features)], _ok(())
-
-
-def _controller_registered(types: ModuleType, answer: Answer) -> Entity:
-    return filled(types.ControllerRegistrationResponse, answer)
 
 
 def _allocate(body: Any, cluster: DecisionContext, image: Image) -> Decided:
@@ -218,15 +215,7 @@ def _by_topic(
 
 def _altered_partition(types: ModuleType, answer: partition_requests.PartitionAnswer) -> Entity:
     now = answer.now or metadata.PartitionRecord(answer.partition, metadata.NO_UUID, (), ())
-    return types.PartitionData(
-        partition_index=answer.partition,
-        error_code=answer.error,
-        leader_id=now.leader,
-        leader_epoch=now.leader_epoch,
-        isr=now.isr,
-        leader_recovery_state=now.recovery_state,
-        partition_epoch=now.partition_epoch,
-    )
+    return filled(types.PartitionData, now, error_code=answer.error)
 
 
 _ELECTIONS = {0: Election.PREFERRED, 1: Election.UNCLEAN}
@@ -277,15 +266,7 @@ def list_reassignments(
     topics = tuple(
         types.OngoingTopicReassignment(
             name=name,
-            partitions=tuple(
-                filled(
-                    types.OngoingPartitionReassignment,
-                    each,
-                    adding_replicas=each.adding,
-                    removing_replicas=each.removing,
-                )
-                for each in partitions
-            ),
+            partitions=tuple(filled(types.OngoingPartitionReassignment, each) for each in partitions),
         )
         for name, partitions in found.items()
     )
@@ -295,8 +276,10 @@ def list_reassignments(
 DECISIONS: dict[int, Decision] = {
     versions.BROKER_REGISTRATION: Decision(_register, _refused, _registered, at_once=True),
     versions.BROKER_HEARTBEAT: Decision(_heartbeat, _refused, _beaten),
-    versions.UNREGISTER_BROKER: Decision(_unregister, _refused, _unregistered),
-    versions.CONTROLLER_REGISTRATION: Decision(_register_controller, _refused, _controller_registered),
+    versions.UNREGISTER_BROKER: Decision(_unregister, _refused, _plain("UnregisterBrokerResponse")),
+    versions.CONTROLLER_REGISTRATION: Decision(
+        _register_controller, _refused, _plain("ControllerRegistrationResponse")
+    ),
     versions.ASSIGN_REPLICAS_TO_DIRS: Decision(_assign, _refused, _assigned),
     versions.ALLOCATE_PRODUCER_IDS: Decision(_allocate, _refused, _allocated),
     versions.ALTER_PARTITION: Decision(_alter, _refused, _altered),

@@ -179,6 +179,15 @@ _OURS = {
     "replica_directory_id": "directory",
     "last_fetch_timestamp": "last_fetch_ms",
     "last_caught_up_timestamp": "last_caught_up_ms",
+    "adding_replicas": "adding",
+    "removing_replicas": "removing",
+    "leader_recovery_state": "recovery_state",
+    "min_supported_version": "level_min",
+    "max_supported_version": "level_max",
+    "entity_type": "type",
+    "match_type": "how",
+    "resource_pattern_type": "pattern_type",
+    "name": "user",
 }
 """Kafka's name of a field -> ours, where they differ."""
 
@@ -194,22 +203,12 @@ def filled(entity_type: type[Any], source: object, **values: Any) -> Entity:
     return make(entity_type, **values)
 
 
-_THEIRS = {
-    "type": "entity_type",
-    "how": "match_type",
-    "user": "name",
-    "pattern_type": "resource_pattern_type",
-    "level_min": "min_supported_version",
-    "level_max": "max_supported_version",
-}
-"""Our name of a field -> Kafka's in requests, where they differ."""
-
-
 def taken(kind: type[T], entity: Entity) -> T:
     """Make a value of ours from the attributes of an entity that have the names of its fields, or Kafka's."""
     values = {}
     for each in fields(kind):  # type: ignore[arg-type]  # each is a dataclass
-        for name in (each.name, _THEIRS.get(each.name, ""), f"entity_{each.name}", f"{each.name}_filter"):
+        theirs = [name for name, ours in _OURS.items() if ours == each.name]
+        for name in (each.name, *theirs, f"entity_{each.name}", f"{each.name}_filter"):
             if hasattr(entity, name):
                 values[each.name] = getattr(entity, name)
                 break

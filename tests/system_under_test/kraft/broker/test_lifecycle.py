@@ -14,7 +14,6 @@ from system_under_test.kraft.broker.lifecycle import (
     Beat,
     InSyncKeeper,
     Lifecycle,
-    LifeSettings,
     LifeState,
 )
 from system_under_test.kraft.controller.image import Image
@@ -26,11 +25,9 @@ from system_under_test.kraft.records.metadata import (
     encode,
 )
 
-SETTINGS = LifeSettings(heartbeat_interval_s=2.0, retry_s=0.5, leave_within_s=10.0)
-
 
 def started(previous: int = UNKNOWN_EPOCH) -> Lifecycle:
-    return Lifecycle(100.0, previous, SETTINGS)
+    return Lifecycle(100.0, previous, 2.0)
 
 
 def serving() -> Lifecycle:
