@@ -26,8 +26,9 @@ from system_under_test.kraft.log.meta_properties import MetaProperties, kafka_uu
 from system_under_test.kraft.node.assembly import CannotStart, assemble
 from system_under_test.kraft.node.config import BadConfig, Config, format_disk, parse
 from system_under_test.kraft.node.trace import FILE_NAME
-from system_under_test.kraft.ports import Listener, P, Ports, Timer
+from system_under_test.kraft.ports import Ports, Timer
 from system_under_test.kraft.raft.decisions import id_of_new_disk
+from system_under_test.kraft.wire.server import SocketNetwork
 from system_under_test.subject import Completed, SimulatedMachine
 
 CANNOT_START = 1
@@ -82,7 +83,7 @@ async def _change_voters(argv: Sequence[str]) -> Completed:
     """`python -m system_under_test.kraft voters`, after the time that an interpreter needs."""
     await asyncio.sleep(INTERPRETER_S)
     try:
-        listed = await voters_tool.run(argv, LoopNetwork())
+        listed = await voters_tool.run(argv, SocketNetwork())
     except OSError as problem:
         return Completed(CANNOT_START, b"", f"the voters did not change: {problem}".encode())
     return Completed(0, listed.as_json().encode(), b"")
@@ -106,27 +107,6 @@ class MachineClock:
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
         return self._loop.call_at(when, callback)
-
-
-class LoopNetwork:
-    """`ports.Network` of the running loop."""
-
-    async def dial(self, host: str, port: int, protocol: Callable[[], P]) -> P:
-        _, made = await asyncio.get_running_loop().create_connection(protocol, host, port)
-        return made
-
-    async def listen(self, host: str, port: int, protocol: Callable[[], asyncio.Protocol]) -> Listener:
-        server = await asyncio.get_running_loop().create_server(protocol, host, port)
-        return _Listening(server, port)
-
-
-class _Listening:
-    def __init__(self, server: asyncio.Server, port: int) -> None:
-        self._server = server
-        self.port = port
-
-    def close(self) -> None:
-        self._server.close()
 
 
 class MachineTrace:
@@ -157,7 +137,7 @@ def _ports(config: Config, machine: SimulatedMachine) -> Ports:
     return Ports(
         clock=MachineClock(machine),
         disk=machine.disk,
-        network=LoopNetwork(),
+        network=SocketNetwork(),
         trace=MachineTrace(machine, _trace_path(config)),
         random=lambda purpose: Random(f"{config.seed}/{config.node_id}/{purpose}"),
         say=lambda words: print(words, file=sys.stderr),

@@ -69,9 +69,9 @@ from system_under_test.kraft.node.parts import VotersInLog
 from system_under_test.kraft.ports import Ports
 from system_under_test.kraft.raft.voters import VoterHistory, VoterSet
 from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecord, Record, decode
-from system_under_test.kraft.simulated import LoopNetwork
 from system_under_test.kraft.subject import KraftBrokers
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, TooLarge
+from system_under_test.kraft.wire.server import SocketNetwork
 
 CANNOT_START = 1
 APPLY_S_MAX = 1.0
@@ -109,7 +109,7 @@ class NodeVoter(VoterOnMachine):
         ports = Ports(
             clock=DriftingClock(machine, self._rate),
             disk=machine.disk,
-            network=LoopNetwork(),
+            network=SocketNetwork(),
             trace=_NoTrace(),
             random=lambda purpose: Random(f"{self._scenario.seed}/{self.number}/{purpose}"),
             say=lambda words: print(words, file=sys.stderr),

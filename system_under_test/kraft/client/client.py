@@ -197,7 +197,7 @@ HURRY_S = 0.05
 PATIENCE_S = 0.5
 """Seconds that one node may take to answer."""
 
-_QUESTION = describe.DescribeQuorumRequest(
+WHO_LEADS = describe.DescribeQuorumRequest(
     topics=(describe.TopicData(topic_name=TOPIC, partitions=(describe.PartitionData(partition_index=0),)),)
 )
 
@@ -272,7 +272,7 @@ class Finder:
                 hurry = self._hurry
                 try:
                     async with asyncio.timeout(PATIENCE_S):
-                        self._learn(node, await connection.ask(_QUESTION))
+                        self._learn(node, await connection.ask(WHO_LEADS))
                 except (OSError, MalformedFrame):
                     pass  # a node that does not answer says nothing of the controller; the connection is closed
                 try:

@@ -24,16 +24,15 @@ from datetime import timedelta
 from uuid import UUID
 
 from kio.schema.add_raft_voter.v1 import request as adding
-from kio.schema.describe_quorum.v2 import request as describing
 from kio.schema.remove_raft_voter.v0 import request as removing
 from kio.schema.update_features.v1 import request as features
 
+from system_under_test.kraft.client.client import WHO_LEADS
 from system_under_test.kraft.controller.features import KRAFT_VERSION
 from system_under_test.kraft.log.meta_properties import kafka_uuid, parse_uuid
 from system_under_test.kraft.ports import Network
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame
 from system_under_test.kraft.wire.server import Connection
-from system_under_test.kraft.wire.translate import TOPIC
 
 CLIENT_ID = "voters-tool"
 """Client id that does not mark the project's own clients: servers forward its requests."""
@@ -41,10 +40,6 @@ LISTENER = "CONTROLLER"
 PATIENCE_S = 1.0
 CHANGE_S = 5.0
 AGAIN_S = 0.1
-
-_QUESTION = describing.DescribeQuorumRequest(
-    topics=(describing.TopicData(topic_name=TOPIC, partitions=(describing.PartitionData(partition_index=0),)),)
-)
 
 
 class NotAgreed(OSError):
@@ -198,7 +193,7 @@ async def _changed(
 
 
 async def _listed(server: tuple[str, int], network: Network | None) -> Listed:
-    answer = await _ask(server, _QUESTION, PATIENCE_S, network)
+    answer = await _ask(server, WHO_LEADS, PATIENCE_S, network)
     partition = answer.topics[0].partitions[0]
     if partition.error_code != 0:
         raise OSError(f"no leader answered: error {partition.error_code}")

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any, cast
 
 from system_under_test.kraft.ports import Disk, File
 from system_under_test.kraft.raft.decisions import (
@@ -148,7 +149,7 @@ _SNAPSHOT = ".checkpoint.part"
 def with_bugs(disk: Disk, bugs: Collection[str]) -> Disk:
     """Return the disk itself, unless one of these bugs changes a decision on its syncs or errors."""
     honest = must_fsync(bugs) and must_fsync_snapshot(bugs) and must_stop_on(errno.ENOSPC, bugs)
-    return disk if honest else PlantedDisk(disk, bugs)
+    return disk if honest else cast(Disk, PlantedDisk(disk, bugs))
 
 
 class PlantedDisk:
@@ -161,31 +162,13 @@ class PlantedDisk:
     def open(self, path: str) -> File:
         file = self._disk.open(path)
         if path.endswith(_LOG):
-            return PlantedFile(file, self._bugs, syncs=must_fsync(self._bugs))
+            return cast(File, PlantedFile(file, self._bugs, syncs=must_fsync(self._bugs)))
         if path.endswith(_SNAPSHOT):
-            return PlantedFile(file, self._bugs, syncs=must_fsync_snapshot(self._bugs))
+            return cast(File, PlantedFile(file, self._bugs, syncs=must_fsync_snapshot(self._bugs)))
         return file
 
-    def exists(self, path: str) -> bool:
-        return self._disk.exists(path)
-
-    def names(self, folder: str) -> list[str]:
-        return self._disk.names(folder)
-
-    def make_dir(self, folder: str) -> None:
-        self._disk.make_dir(folder)
-
-    def rename(self, source: str, target: str) -> None:
-        self._disk.rename(source, target)
-
-    def remove(self, path: str) -> None:
-        self._disk.remove(path)
-
-    def fsync_dir(self, folder: str) -> None:
-        self._disk.fsync_dir(folder)
-
-    def beside(self, sync: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-        self._disk.beside(sync, done)
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(self._disk, verb)
 
 
 class PlantedFile:
@@ -196,11 +179,8 @@ class PlantedFile:
         self._file = file
         self._bugs = bugs
 
-    def size(self) -> int:
-        return self._file.size()
-
-    def read_at(self, offset: int, size_bytes: int) -> bytes:
-        return self._file.read_at(offset, size_bytes)
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(self._file, verb)
 
     def write_at(self, offset: int, data: bytes) -> None:
         try:
@@ -209,12 +189,6 @@ class PlantedFile:
             if must_stop_on(problem.errno, self._bugs):
                 raise
 
-    def truncate(self, size_bytes: int) -> None:
-        self._file.truncate(size_bytes)
-
     def fsync(self) -> None:
         if self._syncs:
             self._file.fsync()
-
-    def close(self) -> None:
-        self._file.close()
