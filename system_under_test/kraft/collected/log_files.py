@@ -97,16 +97,13 @@ class LogFile:
 
     def behind(self, other: LogFile, count: int) -> LogFile:
         """This log behind the first `count` entries of another one; all else as it is here."""
-        return replace(
-            self,
-            offset=np.concatenate([other.offset[:count], self.offset]),
-            epoch=np.concatenate([other.epoch[:count], self.epoch]),
-            checksum=np.concatenate([other.checksum[:count], self.checksum]),
-            batch_offset=np.concatenate([other.batch_offset[:count], self.batch_offset]),
-            batch_hash=np.concatenate([other.batch_hash[:count], self.batch_hash]),
-            key=pa.concat_arrays([other.key[:count], self.key]),
-            value=pa.concat_arrays([other.value[:count], self.value]),
-        )
+        arrays = {name: np.concatenate([getattr(other, name)[:count], getattr(self, name)]) for name in _ARRAYS}
+        lists = {name: pa.concat_arrays([getattr(other, name)[:count], getattr(self, name)]) for name in _LISTS}
+        return replace(self, **arrays, **lists)
+
+
+_ARRAYS, _LISTS = ("offset", "epoch", "checksum", "batch_offset", "batch_hash"), ("key", "value")
+"""Columns of a `LogFile`: of numpy, and of Arrow."""
 
 
 def log_start(folder: Path) -> int:
@@ -132,10 +129,9 @@ def read_log(folder: Path) -> LogFile:
             break
         prefix = int(hashes[-1]) if len(hashes) else prefix
     if pieces:
-        for column in ("offset", "epoch", "checksum", "batch_offset", "batch_hash"):
-            setattr(whole, column, np.concatenate([getattr(piece, column) for piece in pieces]))
-        whole.key = pa.concat_arrays([piece.key for piece in pieces])
-        whole.value = pa.concat_arrays([piece.value for piece in pieces])
+        for column in (*_ARRAYS, *_LISTS):
+            joined = np.concatenate if column in _ARRAYS else pa.concat_arrays
+            setattr(whole, column, joined([getattr(piece, column) for piece in pieces]))
     whole.log_end = int(whole.offset[-1]) + 1 if len(whole) else whole.start
     return whole
 

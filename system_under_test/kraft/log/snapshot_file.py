@@ -25,12 +25,13 @@ fsync, it can be found empty after a power loss, when the log behind it may be g
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import reduce
 from hashlib import blake2b
 from operator import xor
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from system_under_test.kraft.log import batch, snapshot_file
 from system_under_test.kraft.log import batch as codec
@@ -41,6 +42,7 @@ from system_under_test.kraft.raft.voters import KRaftVersion, VoterSet
 from system_under_test.kraft.records.metadata import canonical
 from system_under_test.kraft.records.struct import Int16, Int64, Malformed, Struct, StructCodec, Tag
 
+T = TypeVar("T")
 HEADER, FOOTER = 3, 4
 """Types of control records."""
 
@@ -241,21 +243,15 @@ class Snapshots:
         return self.ids[-1] if self.ids else None
 
     def size_bytes(self, snapshot: SnapshotId) -> int:
-        file = self._open(snapshot)
-        try:
+        with self._open(snapshot) as file:
             return file.size()
-        finally:
-            file.close()
 
     def read_at(self, snapshot: SnapshotId, position: int, size_bytes: int) -> tuple[bytes, int] | None:
         """(bytes from a position on, size of the whole); None if there is no such snapshot."""
         if snapshot not in self.ids:
             return None
-        file = self._open(snapshot)
-        try:
+        with self._open(snapshot) as file:
             return file.read_at(position, size_bytes), file.size()
-        finally:
-            file.close()
 
     def load(self, snapshot: SnapshotId) -> Content:
         """Raises CorruptSnapshot."""
@@ -264,18 +260,17 @@ class Snapshots:
     def header(self, snapshot: SnapshotId) -> SnapshotHeader:
         """Raises CorruptSnapshot."""
         if snapshot not in self._headers:
-            found = self.read_at(snapshot, 0, BEGINNING_MAX_BYTES)
-            try:
-                self._headers[snapshot] = snapshot_file.read_snapshot_header(found[0] if found else b"")
-            except CorruptSnapshot as problem:
-                raise CorruptSnapshot(f"{file_name(snapshot)}: {problem}") from None
+            self._headers[snapshot] = self._beginning(snapshot, snapshot_file.read_snapshot_header)
         return self._headers[snapshot]
 
     def voters(self, snapshot: SnapshotId) -> VoterSet | None:
         """In force at the end of a snapshot; None if it names none.  Raises CorruptSnapshot."""
+        return self._beginning(snapshot, snapshot_file.read_voters)
+
+    def _beginning(self, snapshot: SnapshotId, read: Callable[[bytes], T]) -> T:
         found = self.read_at(snapshot, 0, BEGINNING_MAX_BYTES)
         try:
-            return snapshot_file.read_voters(found[0] if found else b"")
+            return read(found[0] if found else b"")
         except CorruptSnapshot as problem:
             raise CorruptSnapshot(f"{file_name(snapshot)}: {problem}") from None
 
@@ -283,21 +278,15 @@ class Snapshots:
 
     def write_part(self, snapshot: SnapshotId, position: int, data: bytes) -> None:
         """Write the bytes of an unfinished snapshot; from position 0 on it begins anew."""
-        file = self._open(snapshot, PART)
-        try:
+        with self._open(snapshot, PART) as file:
             if position == 0:
                 file.truncate(0)
             file.write_at(position, data)
-        finally:
-            file.close()
 
     def sync_part(self, snapshot: SnapshotId) -> None:
         """Make what was written so far durable, so that `freeze` has little left to do."""
-        file = self._open(snapshot, PART)
-        try:
+        with self._open(snapshot, PART) as file:
             file.fsync()
-        finally:
-            file.close()
 
     def load_part(self, snapshot: SnapshotId) -> Content:
         """The content of an unfinished snapshot whose last bytes are written.  Raises CorruptSnapshot."""
@@ -305,11 +294,8 @@ class Snapshots:
 
     def check_part(self, snapshot: SnapshotId, position: int, data: bytes) -> None:
         """Raises CorruptSnapshot unless what is written below `position`, and `data` behind it, are a whole one."""
-        file = self._open(snapshot, PART)
-        try:
+        with self._open(snapshot, PART) as file:
             snapshot_file.read(file.read_at(0, position) + data, snapshot)
-        finally:
-            file.close()
 
     def freeze(self, snapshot: SnapshotId) -> None:
         """The unfinished snapshot is complete: give it its final name, durable on return."""
@@ -333,14 +319,12 @@ class Snapshots:
     def _path(self, snapshot: SnapshotId) -> str:
         return f"{self._folder}/{file_name(snapshot)}"
 
-    def _open(self, snapshot: SnapshotId, suffix: str = "") -> File:
-        return self._disk.open(self._path(snapshot) + suffix)
+    def _open(self, snapshot: SnapshotId, suffix: str = "") -> closing[File]:
+        return closing(self._disk.open(self._path(snapshot) + suffix))
 
     def _read(self, snapshot: SnapshotId, suffix: str) -> Content:
-        file = self._open(snapshot, suffix)
         try:
-            return snapshot_file.read(file.read_at(0, file.size()), snapshot)
+            with self._open(snapshot, suffix) as file:
+                return snapshot_file.read(file.read_at(0, file.size()), snapshot)
         except CorruptSnapshot as problem:
             raise CorruptSnapshot(f"{file_name(snapshot)}{suffix}: {problem}") from None
-        finally:
-            file.close()
