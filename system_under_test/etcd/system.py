@@ -12,15 +12,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from system_under_test.etcd.client import (
-    PEER_PORT,
-    RANGE,
-    STATUS_PATH,
-    EtcdClient,
-    MemberStatus,
-    read_status,
-    to_gateway,
-)
+from system_under_test.etcd import client as etcd_client
 from system_under_test.subject import Artefact, Needs, Node, NodeStatus
 from system_under_test.system import Command, OwnNode, System
 
@@ -59,7 +51,7 @@ class Etcd(System):
     summary = "etcd, built from its source in the Go module proxy, through its JSON gateway"
     parameters: Mapping[str, str | float] = {"version": VERSION, "mixed": ""}
     port = CLIENT_PORT
-    client = EtcdClient
+    client = etcd_client.EtcdClient
     forwards = True
     complaints = r'^(?:panic: |fatal error: |\{"level":"(?:fatal|panic|dpanic)").*'
     moments: Mapping[str, str] = {
@@ -246,7 +238,7 @@ class EtcdMembers:
 
 
 def peer_url(node: Node | OwnNode) -> str:
-    return f"http://{node.address}:{PEER_PORT}"
+    return f"http://{node.address}:{etcd_client.PEER_PORT}"
 
 
 async def post(node: Node, path: str, body: str = "{}") -> dict[str, Any]:
@@ -264,13 +256,13 @@ async def post(node: Node, path: str, body: str = "{}") -> dict[str, Any]:
     return answer
 
 
-async def _status(own: OwnNode) -> tuple[MemberStatus, dict[str, Any]] | None:
+async def _status(own: OwnNode) -> tuple[etcd_client.MemberStatus, dict[str, Any]] | None:
     """Return what the member on a node reports of itself; None if it reports nothing, for any reason."""
     try:
         if await own.state() != "running":
             return None
-        status = await post(own.node, STATUS_PATH)
-        return read_status(status), status
+        status = await post(own.node, etcd_client.STATUS_PATH)
+        return etcd_client.read_status(status), status
     except (OSError, ValueError):
         return None
 
@@ -281,7 +273,7 @@ async def _reads_all(own: OwnNode) -> bool:
     The applied index of its status counts entries alone: a member that a snapshot brought up reports an old index until
     it applies the next entry (`applySnapshot` and `setAppliedIndex` of etcd's server.go)."""
     try:
-        return bool(await post(own.node, RANGE, json.dumps({"key": to_gateway("krucible")})))
+        return bool(await post(own.node, etcd_client.RANGE, json.dumps({"key": etcd_client.to_gateway("krucible")})))
     except OSError:
         return False
 

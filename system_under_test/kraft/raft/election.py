@@ -9,16 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from system_under_test.kraft.raft import decisions, states
-from system_under_test.kraft.raft.messages import (
-    Batch,
-    Error,
-    LeaderChange,
-    QuorumState,
-    ReplicaKey,
-    VoteRequest,
-    VoteResponse,
-)
+from system_under_test.kraft.raft import decisions, messages, states
 from system_under_test.kraft.raft.voter_memory import Voter
 from system_under_test.kraft.raft.voters import KRaftVersion, is_lost
 
@@ -36,14 +27,14 @@ def become_unattached(voter: Voter, now: float, epoch: int) -> None:
             deadline = voter.election_timeout(now)
         case _:  # a voter that was already on the way to an election does not start over
             deadline = voter.state.election_deadline
-    file = QuorumState(epoch) if epoch > voter.epoch else voter.persisted
+    file = messages.QuorumState(epoch) if epoch > voter.epoch else voter.persisted
     voter.enter(states.Unattached(epoch, deadline), file)
 
 
 def become_follower(voter: Voter, now: float, epoch: int, leader_id: int) -> None:
     voted = voter.persisted.voted if epoch == voter.epoch else None
     follower = states.Follower(epoch, leader_id, voter.fetch_timeout(now))
-    voter.enter(follower, QuorumState(epoch, leader_id, voted))
+    voter.enter(follower, messages.QuorumState(epoch, leader_id, voted))
     kept = decisions.end_kept_by_new_follower(voter.end_offset, voter.high_watermark, voter.bugs)
     if kept < voter.end_offset:
         voter.truncate(kept)
@@ -73,7 +64,7 @@ def become_candidate(voter: Voter, now: float) -> None:
     in the same epoch collects these votes again."""
     if decisions.must_flush_before_campaign(voter.bugs):
         voter.flush()
-    file = QuorumState(voter.epoch + 1, None, voter.identity.me)
+    file = messages.QuorumState(voter.epoch + 1, None, voter.identity.me)
     candidate = states.Candidate(file.epoch, voter.election_timeout(now), states.Votes({voter.me}))
     voter.enter(candidate, file, voted_now=True)
     if voter.alone:
@@ -96,10 +87,13 @@ def become_leader(voter: Voter, now: float) -> None:
     )
     leader.reads.take_voters(voter.others, counts_itself=not voter.observes)
     voter.enter(leader, replace(voter.persisted, leader_id=voter.me))
-    change = LeaderChange(voter.me, voter.voters, tuple(sorted(granting & set(voter.voters))))
-    opening = [Batch(start, epoch, 1, change)]
+    change = messages.LeaderChange(voter.me, voter.voters, tuple(sorted(granting & set(voter.voters))))
+    opening = [messages.Batch(start, epoch, 1, change)]
     if voter.identity.dynamic and not voter.history.may_change:
-        opening += [Batch(start + 1, epoch, 1, KRaftVersion(1)), Batch(start + 2, epoch, 1, voter.voter_set)]
+        opening += [
+            messages.Batch(start + 1, epoch, 1, KRaftVersion(1)),
+            messages.Batch(start + 2, epoch, 1, voter.voter_set),
+        ]
     voter.append(opening)
 
 
@@ -162,15 +156,15 @@ def contradicts(voter: Voter, leader_id: int, epoch: int) -> bool:
 # Answering vote requests
 
 
-def on_vote_request(voter: Voter, now: float, request: VoteRequest) -> VoteResponse:
-    def answer(error: Error, *, granted: bool = False) -> VoteResponse:
-        return VoteResponse(error, voter.leader_id, voter.epoch, granted, request.pre_vote)
+def on_vote_request(voter: Voter, now: float, request: messages.VoteRequest) -> messages.VoteResponse:
+    def answer(error: messages.Error, *, granted: bool = False) -> messages.VoteResponse:
+        return messages.VoteResponse(error, voter.leader_id, voter.epoch, granted, request.pre_vote)
 
     if request.epoch < voter.epoch:
-        return answer(Error.FENCED_LEADER_EPOCH)
+        return answer(messages.Error.FENCED_LEADER_EPOCH)
     recognise(voter, now, None, request.epoch)
     if not voter.names_me(request.voter):
-        return answer(Error.INVALID_VOTER_KEY)
+        return answer(messages.Error.INVALID_VOTER_KEY)
     granted = decisions.grants_vote(
         voter.role,
         pre_vote=request.pre_vote,
@@ -183,10 +177,10 @@ def on_vote_request(voter: Voter, now: float, request: VoteRequest) -> VoteRespo
     )
     if granted and not request.pre_vote:
         _cast(voter, now, request.candidate)
-    return answer(Error.NONE, granted=granted)
+    return answer(messages.Error.NONE, granted=granted)
 
 
-def _cast(voter: Voter, now: float, candidate: ReplicaKey) -> None:
+def _cast(voter: Voter, now: float, candidate: messages.ReplicaKey) -> None:
     assert isinstance(voter.state, states.Unattached | states.Prospective)
     voter.persist(replace(voter.persisted, voted=candidate), voted_now=True)
     voter.state.election_deadline = voter.election_timeout(now)
@@ -195,9 +189,9 @@ def _cast(voter: Voter, now: float, candidate: ReplicaKey) -> None:
 # Sending vote requests
 
 
-def vote_request(voter: Voter, peer: int) -> VoteRequest:
+def vote_request(voter: Voter, peer: int) -> messages.VoteRequest:
     identity = voter.identity
-    return VoteRequest(
+    return messages.VoteRequest(
         identity.cluster_id,
         voter.epoch,
         candidate=identity.me,
@@ -208,7 +202,9 @@ def vote_request(voter: Voter, peer: int) -> VoteRequest:
     )
 
 
-def on_vote_response(voter: Voter, now: float, peer: int, request: VoteRequest, response: VoteResponse) -> None:
+def on_vote_response(
+    voter: Voter, now: float, peer: int, request: messages.VoteRequest, response: messages.VoteResponse
+) -> None:
     campaign = voter.state
     if request.epoch != voter.epoch:
         return

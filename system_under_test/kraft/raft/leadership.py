@@ -9,18 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 
-from system_under_test.kraft.raft import decisions
+from system_under_test.kraft.raft import decisions, messages
 from system_under_test.kraft.raft.effects import Accepted, NotAccepted, ReadReady
 from system_under_test.kraft.raft.election import become_prospective, contradicts, follows, give_up, quorum_deadline
-from system_under_test.kraft.raft.messages import (
-    Batch,
-    BeginQuorumEpochRequest,
-    EndQuorumEpochRequest,
-    EpochResponse,
-    Error,
-    FetchResponse,
-    ReplicaKey,
-)
 from system_under_test.kraft.raft.states import Follower, Leader, Parked, Prospective, Resigned
 from system_under_test.kraft.raft.voter_memory import NOT_LEADER, Voter
 from system_under_test.kraft.raft.voters import majority
@@ -45,37 +36,37 @@ def announce_epoch(voter: Voter, now: float, leader: Leader) -> float:
         if now < due:
             if due < next_due:
                 next_due = due
-        elif (peer, BeginQuorumEpochRequest) not in voter.in_flight:
+        elif (peer, messages.BeginQuorumEpochRequest) not in voter.in_flight:
             key = voter.voter_set.key_of(peer)
-            voter.send(peer, BeginQuorumEpochRequest(voter.identity.cluster_id, voter.me, voter.epoch, key))
+            voter.send(peer, messages.BeginQuorumEpochRequest(voter.identity.cluster_id, voter.me, voter.epoch, key))
             progress.begin_due = now + again_s
     return next_due
 
 
-def end_request(voter: Voter, resigned: Resigned) -> EndQuorumEpochRequest:
-    return EndQuorumEpochRequest(voter.identity.cluster_id, voter.me, voter.epoch, resigned.preferred)
+def end_request(voter: Voter, resigned: Resigned) -> messages.EndQuorumEpochRequest:
+    return messages.EndQuorumEpochRequest(voter.identity.cluster_id, voter.me, voter.epoch, resigned.preferred)
 
 
-def on_begin_request(voter: Voter, now: float, request: BeginQuorumEpochRequest) -> EpochResponse:
+def on_begin_request(voter: Voter, now: float, request: messages.BeginQuorumEpochRequest) -> messages.EpochResponse:
     if request.epoch < voter.epoch:
-        return epoch_response(voter, Error.FENCED_LEADER_EPOCH)
+        return epoch_response(voter, messages.Error.FENCED_LEADER_EPOCH)
     if contradicts(voter, request.leader_id, request.epoch):
-        return epoch_response(voter, Error.INVALID_REQUEST)
+        return epoch_response(voter, messages.Error.INVALID_REQUEST)
     if not voter.names_me(request.voter):
-        return epoch_response(voter, Error.INVALID_VOTER_KEY)
+        return epoch_response(voter, messages.Error.INVALID_VOTER_KEY)
     if not follows(voter, request.leader_id, request.epoch):
         voter.named_leaders[request.leader_id] = request.epoch
     elif isinstance(voter.state, Prospective):  # its leader is alive after all
         give_up(voter, now)
-    return epoch_response(voter, Error.NONE)
+    return epoch_response(voter, messages.Error.NONE)
 
 
-def on_end_request(voter: Voter, now: float, request: EndQuorumEpochRequest) -> EpochResponse:
+def on_end_request(voter: Voter, now: float, request: messages.EndQuorumEpochRequest) -> messages.EpochResponse:
     """The leader resigns: the first of its preferred successors campaigns at once, the others one after another."""
     if request.epoch < voter.epoch:
-        return epoch_response(voter, Error.FENCED_LEADER_EPOCH)
+        return epoch_response(voter, messages.Error.FENCED_LEADER_EPOCH)
     if contradicts(voter, request.leader_id, request.epoch):
-        return epoch_response(voter, Error.INVALID_REQUEST)
+        return epoch_response(voter, messages.Error.INVALID_REQUEST)
     if not follows(voter, request.leader_id, request.epoch):
         voter.named_leaders[request.leader_id] = request.epoch
     follower = voter.state
@@ -85,10 +76,10 @@ def on_end_request(voter: Voter, now: float, request: EndQuorumEpochRequest) -> 
         follower.fetch_deadline = min(follower.fetch_deadline, now + delay_s)
         if delay_s == 0 and voter.seeks_office and not voter.shutting_down:
             become_prospective(voter, now)
-    return epoch_response(voter, Error.NONE)
+    return epoch_response(voter, messages.Error.NONE)
 
 
-def _succession_delay_s(voter: Voter, preferred: Sequence[ReplicaKey]) -> float:
+def _succession_delay_s(voter: Voter, preferred: Sequence[messages.ReplicaKey]) -> float:
     """0 for the first in line, then t/4, t/2, t for the last three; at random in [t, 2t) for who is not in line."""
     place = next((place for place, key in enumerate(preferred) if voter.names_me(key)), None)
     if place is None:
@@ -98,8 +89,8 @@ def _succession_delay_s(voter: Voter, preferred: Sequence[ReplicaKey]) -> float:
     return voter.timing.election_timeout_s * 2.0 ** (place - len(preferred) + 1)
 
 
-def epoch_response(voter: Voter, error: Error) -> EpochResponse:
-    return EpochResponse(error, voter.leader_id, voter.epoch)
+def epoch_response(voter: Voter, error: messages.Error) -> messages.EpochResponse:
+    return messages.EpochResponse(error, voter.leader_id, voter.epoch)
 
 
 # Appending
@@ -118,7 +109,7 @@ def propose(
     first = end = voter.end_offset
     batches = []
     for body, count in bodies:
-        batches.append(Batch(end, voter.epoch, count, body))
+        batches.append(messages.Batch(end, voter.epoch, count, body))
         end += count
     voter.emit(Accepted(token, voter.epoch, first, end))
     voter.append(batches)
@@ -209,7 +200,7 @@ def answer_proved_reads(voter: Voter, leader: Leader) -> None:
 # Answering fetches
 
 
-def answer_fetch(voter: Voter, leader: Leader, token: int, connection: int, response: FetchResponse) -> None:
+def answer_fetch(voter: Voter, leader: Leader, token: int, connection: int, response: messages.FetchResponse) -> None:
     leader.reads.answered(connection)
     voter.reply(token, response)
 
@@ -246,8 +237,8 @@ def release(voter: Voter, leader: Leader, parked: Parked) -> None:
     request = parked.request
     mark = announced_mark(voter, leader)
     if request.fetch_offset < voter.log.start.end_offset:
-        response = FetchResponse(Error.NONE, voter.me, voter.epoch, mark, snapshot=voter.log.snapshot)
+        response = messages.FetchResponse(messages.Error.NONE, voter.me, voter.epoch, mark, snapshot=voter.log.snapshot)
     else:
         batches = tuple(voter.log.read(request.fetch_offset, min(request.max_size_bytes, FETCH_MAX_BYTES)))
-        response = FetchResponse(Error.NONE, voter.me, voter.epoch, mark, None, batches)
+        response = messages.FetchResponse(messages.Error.NONE, voter.me, voter.epoch, mark, None, batches)
     answer_fetch(voter, leader, parked.token, parked.connection, response)

@@ -43,19 +43,9 @@ from system_under_test.kraft.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from system_under_test.kraft.wire import frames, packed_fetch
+from system_under_test.kraft.wire import frames, packed_fetch, versions
 from system_under_test.kraft.wire.frames import Entity, RequestHeader
 from system_under_test.kraft.wire.packed_fetch import TOPIC_ID
-from system_under_test.kraft.wire.versions import (
-    BEGIN_QUORUM_EPOCH,
-    END_QUORUM_EPOCH,
-    FETCH,
-    FETCH_SNAPSHOT,
-    SUPPORTED,
-    VOTE,
-    filled,
-    make,
-)
 
 TOPIC = "__cluster_metadata"
 
@@ -63,11 +53,11 @@ _METADATA = {"topic_id": TOPIC_ID, "name": TOPIC, "topic_name": TOPIC}
 """Its topic, by the field that names it in one schema or another."""
 
 _API_KEYS: dict[type, int] = {
-    FetchRequest: FETCH,
-    FetchSnapshotRequest: FETCH_SNAPSHOT,
-    VoteRequest: VOTE,
-    BeginQuorumEpochRequest: BEGIN_QUORUM_EPOCH,
-    EndQuorumEpochRequest: END_QUORUM_EPOCH,
+    FetchRequest: versions.FETCH,
+    FetchSnapshotRequest: versions.FETCH_SNAPSHOT,
+    VoteRequest: versions.VOTE,
+    BeginQuorumEpochRequest: versions.BEGIN_QUORUM_EPOCH,
+    EndQuorumEpochRequest: versions.END_QUORUM_EPOCH,
 }
 
 _ANSWERS: dict[type, type[Any]] = {
@@ -113,7 +103,7 @@ def encode_request(
     endpoint: Endpoint | None,
     correlation_id: int,
     client_id: str,
-    fetch_version: int = SUPPORTED[FETCH][1],
+    fetch_version: int = versions.SUPPORTED[versions.FETCH][1],
 ) -> bytes:
     """The frame of a request, with its size.  fetch_version: the highest of Fetch that both sides speak."""
     if isinstance(request, FetchRequest):
@@ -122,13 +112,15 @@ def encode_request(
             return frames.encode_request(correlation_id, client_id, older)
         body = packed_fetch.pack_request(request)
         if body is not None:
-            return frames.packed_request(FETCH, SUPPORTED[FETCH][1], correlation_id, client_id, body)
+            return frames.packed_request(
+                versions.FETCH, versions.SUPPORTED[versions.FETCH][1], correlation_id, client_id, body
+            )
     return frames.encode_request(correlation_id, client_id, request_to_wire(request, endpoint))
 
 
 def decode_request(header: RequestHeader, frame: bytes, at: int) -> RaftRequest:
     """The request of a frame whose header up to the client id ends at `at`.  Raises MalformedFrame and MalformedRpc."""
-    if header.api_key == FETCH and frame[at : at + 1] == _NO_TAGS:
+    if header.api_key == versions.FETCH and frame[at : at + 1] == _NO_TAGS:
         usual = packed_fetch.read_request(frame[at + 1 :])
         if usual is not None:
             return usual
@@ -154,7 +146,7 @@ def encode_response(
     address = None if address_of is None or leader is None else address_of(leader)
     if address is not None and not entity.error_code:
         module = sys.modules[type(entity).__module__]
-        known = make(module.NodeEndpoint, node_id=leader, host=address[0], port=address[1], rack=None)
+        known = versions.make(module.NodeEndpoint, node_id=leader, host=address[0], port=address[1], rack=None)
         entity = replace(entity, node_endpoints=(known,))
     return frames.encode_response(correlation_id, entity)
 
@@ -175,7 +167,7 @@ def decode_response(request: RaftRequest, frame: bytes) -> tuple[int, RaftRespon
 def request_to_wire(request: RaftRequest, endpoint: Endpoint | None = None, version: int | None = None) -> Entity:
     """endpoint: where the sender is reached; Begin- and EndQuorumEpoch carry it.  version: by default the newest."""
     api_key = _API_KEYS[type(request)]
-    types = frames.codec(api_key, version or SUPPORTED[api_key][1]).requests
+    types = frames.codec(api_key, version or versions.SUPPORTED[api_key][1]).requests
     match request:
         case FetchRequest():
             return types.FetchRequest(
@@ -205,7 +197,7 @@ def request_to_wire(request: RaftRequest, endpoint: Endpoint | None = None, vers
                     types.TopicSnapshot,
                     types.PartitionSnapshot,
                     current_leader_epoch=request.current_leader_epoch,
-                    snapshot_id=filled(types.SnapshotId, request.snapshot),
+                    snapshot_id=versions.filled(types.SnapshotId, request.snapshot),
                     position=request.position,
                     replica_directory_id=request.replica.directory,
                 ),
@@ -262,7 +254,7 @@ def request_from_wire(api_key: int, body: Any) -> RaftRequest:
         raise KeyError(api_key)
     partition = _only_partition(body.topics)
     cluster_id = body.cluster_id or ""
-    if api_key == FETCH:
+    if api_key == versions.FETCH:
         # Kafka's own replicas limit the whole answer, and leave the limit of the partition at 0.
         limits = [each for each in (body.max_bytes, partition.partition_max_bytes) if each > 0]
         return FetchRequest(
@@ -275,7 +267,7 @@ def request_from_wire(api_key: int, body: Any) -> RaftRequest:
             max_wait_ms=body.max_wait // timedelta(milliseconds=1),
             max_size_bytes=min(limits, default=0),
         )
-    if api_key == FETCH_SNAPSHOT:
+    if api_key == versions.FETCH_SNAPSHOT:
         return FetchSnapshotRequest(
             cluster_id=cluster_id,
             replica=ReplicaKey(body.replica_id, partition.replica_directory_id),
@@ -284,7 +276,7 @@ def request_from_wire(api_key: int, body: Any) -> RaftRequest:
             position=partition.position,
             max_size_bytes=body.max_bytes,
         )
-    if api_key == VOTE:
+    if api_key == versions.VOTE:
         return VoteRequest(
             cluster_id=cluster_id,
             epoch=partition.replica_epoch,
@@ -295,7 +287,7 @@ def request_from_wire(api_key: int, body: Any) -> RaftRequest:
             pre_vote=partition.pre_vote,
         )
     leader = partition.leader_id, partition.leader_epoch
-    if api_key == BEGIN_QUORUM_EPOCH:
+    if api_key == versions.BEGIN_QUORUM_EPOCH:
         return BeginQuorumEpochRequest(cluster_id, *leader, ReplicaKey(body.voter_id, partition.voter_directory_id))
     candidates = tuple(ReplicaKey(c.candidate_id, c.candidate_directory_id) for c in partition.preferred_candidates)
     return EndQuorumEpochRequest(cluster_id, *leader, candidates)
@@ -320,9 +312,9 @@ def response_to_wire(request: RaftRequest, response: RaftResponse) -> Entity:
                 error_code=code,
                 high_watermark=_or_unknown(response.high_watermark),
                 log_start_offset=0,
-                diverging_epoch=filled(types.EpochEndOffset, response.diverging or unknown),
+                diverging_epoch=versions.filled(types.EpochEndOffset, response.diverging or unknown),
                 current_leader=types.LeaderIdAndEpoch(**leader),
-                snapshot_id=filled(types.SnapshotId, response.snapshot or unknown),
+                snapshot_id=versions.filled(types.SnapshotId, response.snapshot or unknown),
                 aborted_transactions=None,
                 records=b"".join(batch.body for batch in response.batches),  # type: ignore[misc]  # read from a log
             )
@@ -331,7 +323,7 @@ def response_to_wire(request: RaftRequest, response: RaftResponse) -> Entity:
                 types.TopicSnapshot,
                 types.PartitionSnapshot,
                 error_code=code,
-                snapshot_id=filled(types.SnapshotId, response.snapshot),
+                snapshot_id=versions.filled(types.SnapshotId, response.snapshot),
                 current_leader=types.LeaderIdAndEpoch(**leader),
                 size=response.size_bytes,
                 position=response.position,
@@ -340,7 +332,7 @@ def response_to_wire(request: RaftRequest, response: RaftResponse) -> Entity:
         case _:
             granted = isinstance(response, VoteResponse) and response.granted
             topics = _topics(types.TopicData, types.PartitionData, error_code=code, vote_granted=granted, **leader)
-    return make(known.response_type, error_code=ErrorCode.none, topics=topics, responses=topics)
+    return versions.make(known.response_type, error_code=ErrorCode.none, topics=topics, responses=topics)
 
 
 def invalid_request(api_key: int) -> Entity:
@@ -398,16 +390,16 @@ def parse_batches(records: bytes) -> Iterator[Batch]:
 
 
 def _codec(api_key: int) -> frames.Codec:
-    return frames.codec(api_key, SUPPORTED[api_key][1])
+    return frames.codec(api_key, versions.SUPPORTED[api_key][1])
 
 
 def _topics(topic_type: type, partition_type: type, **fields: Any) -> tuple[Entity, ...]:
-    partition = make(partition_type, partition=0, partition_index=0, index=0, **fields)
-    return (make(topic_type, partitions=(partition,), **_METADATA),)
+    partition = versions.make(partition_type, partition=0, partition_index=0, index=0, **fields)
+    return (versions.make(topic_type, partitions=(partition,), **_METADATA),)
 
 
 def _refusal(api_key: int, code: ErrorCode) -> Entity:
-    return make(_codec(api_key).response_type, error_code=code, topics=(), responses=())
+    return versions.make(_codec(api_key).response_type, error_code=code, topics=(), responses=())
 
 
 def _only_partition(topics: Any) -> Any:
