@@ -1,7 +1,6 @@
-"""Prints the files of a node for people: logs, snapshots, indexes, and the small files beside them.
+"""Prints the files of a node for people: logs, snapshots, and the small files beside them.
 
     NNN.log, NNN-EEE.checkpoint[.part]   a line for each batch, and below it a line for each record
-    NNN.index, NNN.timeindex             a line for each entry
     leader-epoch-checkpoint, quorum-state, recovery-point, meta.properties, partition.metadata     what they hold
 
 It reads and never writes, and it may be used on a copy or on the files of a node that runs.  Damage is a line of its
@@ -11,7 +10,6 @@ own that begins with "damaged"; what follows it in that file is not read.
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,7 +37,7 @@ def lines_of(path: Path, *, records: bool = True) -> Iterator[str]:
         return
     reader = _reader(path)
     if reader is None:
-        raise ValueError(f"{path.name} is no file of a node; name a log, a snapshot, an index, or a data directory")
+        raise ValueError(f"{path.name} is no file of a node; name a log, a snapshot, or a data directory")
     yield from reader(path, records)
 
 
@@ -110,26 +108,6 @@ def _control(raw: bytes, type_number: int, value: bytes) -> str:
     return f"control record of type {type_number}, {len(value)} bytes"
 
 
-def _index(path: Path, records: bool) -> Iterator[str]:
-    """An entry says where the batch begins that holds an offset."""
-    base = int(path.name[:20])
-    for offset, position in _entries(path, struct.Struct(">ii")):
-        yield f"offset {base + offset}: byte {position}"
-
-
-def _timeindex(path: Path, records: bool) -> Iterator[str]:
-    base = int(path.name[:20])
-    for time_ms, offset in _entries(path, struct.Struct(">qi")):
-        yield f"{_time(time_ms)}: offset {base + offset}"
-
-
-def _entries(path: Path, entry: struct.Struct) -> Iterator[tuple[int, ...]]:
-    """Kafka makes an index as large as it may grow: the zeros behind the last entry are none."""
-    data = path.read_bytes().rstrip(b"\0")
-    size_bytes = -(-len(data) // entry.size) * entry.size
-    return entry.iter_unpack(data.ljust(size_bytes, b"\0"))
-
-
 def _epochs(path: Path, records: bool) -> Iterator[str]:
     version, _, *entries = path.read_text(errors="replace").splitlines() or ["none"]
     yield f"version {version}"
@@ -171,8 +149,6 @@ _BY_SUFFIX: dict[str, Callable[[Path, bool], Iterator[str]]] = {
     ".log": _batches,
     ".checkpoint": _batches,
     ".checkpoint.part": _batches,
-    ".index": _index,
-    ".timeindex": _timeindex,
 }
 _BY_NAME: dict[str, Callable[[Path, bool], Iterator[str]]] = {
     log.EPOCHS: _epochs,

@@ -27,7 +27,7 @@ from system_under_test.system import METADATA, METADATA_FOLDER, OwnNode, System
 
 PORT = 9092
 OUTPUT = "server.log"
-NOTICED = "*.log *.checkpoint recovery-point leader-epoch-checkpoint *.index *.timeindex"
+NOTICED = "*.log *.checkpoint recovery-point leader-epoch-checkpoint"
 """Files whose damage a node notices, or mends.  Kafka gives quorum-state and meta.properties no checksum."""
 SEGMENT_BYTES, CACHED_BYTES = 1 << 15, 1 << 12
 """A run of a minute writes 0.1 to 1 MB.  With the sizes of a real cluster it would never begin a second segment,

@@ -93,8 +93,6 @@ FILE_KINDS: Mapping[str, FileKind] = {
     "meta.properties": FileKind("meta.properties", True, _outside(_DIRECTORY)),
     "recovery-point": FileKind("recovery-point", False, _anywhere),
     "epochs": FileKind("leader-epoch-checkpoint", False, _anywhere),
-    "index": FileKind("*.index", False, _anywhere),
-    "timeindex": FileKind("*.timeindex", False, _anywhere),
     "partition.metadata": FileKind("partition.metadata", False, _anywhere),
 }
 FLIPS = (*FILE_KINDS, IN_LAST_BATCH, SNAPSHOT, SERVED_SNAPSHOT)

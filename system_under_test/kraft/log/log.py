@@ -34,9 +34,9 @@ it hands damaged batches to its followers.
 Every truncation is made durable before it returns.  Otherwise a later append could survive a power loss that undoes
 the truncation, and the log would join batches of two histories.
 
-The epoch cache (`leader-epoch-checkpoint`) and the indexes follow from the batches and are made anew at start.  For
-every batch one entry of `_Entry` arrays stays in memory, so that a read finds its position by bisection.  The newest
-batches also stay in memory as bytes, so that replication does not read the disk.
+The epoch cache (`leader-epoch-checkpoint`) follows from the batches and is made anew at start.  For every batch one
+entry of `_Batches` stays in memory, so that a read finds its position by bisection.  The newest batches also stay in
+memory as bytes, so that replication does not read the disk.
 
 *Epochs.*  The file leader-epoch-checkpoint: where each epoch begins in the log.
 
@@ -476,7 +476,6 @@ class Log:
                 self._check_torn(segment, end, problem, last)
                 segment.cut(segment.size_bytes)
                 self.recovery = LogRecovery(0, torn, str(problem))
-            segment.write_indexes()
         return holds_start
 
     def _check_snapshots(self) -> None:

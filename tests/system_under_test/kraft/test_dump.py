@@ -70,14 +70,6 @@ def test_a_whole_directory(data_dir: Path) -> None:
     assert not [line for line in lines if line.startswith("damaged")]
 
 
-def test_indexes_point_to_batches(data_dir: Path) -> None:
-    begins = {line.split(":")[0] for line in lines_of(data_dir / FOLDER / f"{0:020d}.log", records=False)}
-    entries = list(lines_of(data_dir / FOLDER / f"{0:020d}.index"))
-    assert entries
-    assert all(entry.split(": ")[1] in begins for entry in entries)
-    assert len(list(lines_of(data_dir / FOLDER / f"{0:020d}.timeindex"))) == len(entries)
-
-
 def test_damage_is_named_and_what_stands_before_it_is_shown(data_dir: Path) -> None:
     path = data_dir / FOLDER / f"{0:020d}.log"
     whole = path.read_bytes()

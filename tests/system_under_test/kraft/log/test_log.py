@@ -21,7 +21,7 @@ from simulation.disk import VolatileDisk
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log.batch import CorruptBatch, read_header
 from system_under_test.kraft.log.log import EPOCHS, FOLDER, Log, LogRefused, load_epochs, open_log
-from system_under_test.kraft.log.segment import INDEX_INTERVAL_BYTES, file_name
+from system_under_test.kraft.log.segment import file_name
 from system_under_test.kraft.node.disks.disk import RealDisk
 from system_under_test.kraft.raft.messages import Batch, EpochEnd, LeaderChange
 
@@ -256,25 +256,18 @@ def test_batches_that_do_not_join_are_refused_and_nothing_is_written() -> None:
         assert (log.end_offset, log._segments[-1].size_bytes) == (1, len(raw))
 
 
-def test_the_indexes_are_made_anew(tmp_path: Path) -> None:
+def test_epochs_are_made_anew(tmp_path: Path) -> None:
     log = open_log(RealDisk(tmp_path))
-    for _ in range(50):
-        log.append([Batch(log.end_offset, 1, 2, (b"x" * 200, b"y" * 200))], NOW_MS)
+    log.append([Batch(0, 1, 1, (b"x",))], NOW_MS)
     log.flush()
     log.close()
-    index, times = (tmp_path / FOLDER / file_name(0, suffix) for suffix in (".index", ".timeindex"))
-    as_written = index.read_bytes(), times.read_bytes()
-    assert len(as_written[0]) // 8 == len(as_written[1]) // 12 == 5
-    index.unlink()
-    times.write_bytes(b"nonsense")
     (tmp_path / FOLDER / EPOCHS).write_text("0\n1\n7 7\n")
     open_log(RealDisk(tmp_path)).close()
-    assert (index.read_bytes(), times.read_bytes()) == as_written
     assert load_epochs(RealDisk(tmp_path), FOLDER) == [(1, 0)]
 
 
 @pytest.mark.parametrize("kept", [0, 1, 7, 20, 21, 49])
-def test_a_cut_leaves_the_indexes_of_a_log_that_was_never_longer(tmp_path: Path, kept: int) -> None:
+def test_a_cut_leaves_a_log_that_was_never_longer(tmp_path: Path, kept: int) -> None:
     for name, count_of in (("cut", 50), ("short", kept)):
         (tmp_path / name).mkdir()
         log = open_log(RealDisk(tmp_path / name))
@@ -284,12 +277,11 @@ def test_a_cut_leaves_the_indexes_of_a_log_that_was_never_longer(tmp_path: Path,
         log.append([Batch(log.end_offset, 1, 1, (b"y" * 5000,)), Batch(log.end_offset + 1, 1, 1, (b"z",))], NOW_MS)
         log.flush()
         log.close()
-    for suffix in (".log", ".index", ".timeindex"):
-        cut, short = (tmp_path / name / FOLDER / file_name(0, suffix) for name in ("cut", "short"))
-        assert cut.read_bytes() == short.read_bytes()
+    cut, short = (tmp_path / name / FOLDER / file_name(0) for name in ("cut", "short"))
+    assert cut.read_bytes() == short.read_bytes()
 
 
-def test_a_cut_reads_no_more_than_the_last_index_interval() -> None:
+def test_a_cut_reads_nothing() -> None:
     """One batch cut off a million blocked the loop for six seconds."""
     log = open_log(VolatileDisk())
     for _ in range(20):
@@ -300,7 +292,7 @@ def test_a_cut_reads_no_more_than_the_last_index_interval() -> None:
     file.read_at = lambda offset, size_bytes: read.append(size_bytes) or read_at(offset, size_bytes)  # type: ignore[method-assign]
     log.truncate(9_999)
     assert log.end_offset == 9_999
-    assert sum(read) < 3 * INDEX_INTERVAL_BYTES
+    assert not read
 
 
 def test_an_old_segment_is_rolled() -> None:
