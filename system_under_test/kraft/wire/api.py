@@ -31,7 +31,9 @@ from types import ModuleType
 from typing import Any, TypeVar
 from uuid import UUID
 
+from kio.schema.default_principal_data.v0 import DefaultPrincipalData
 from kio.schema.errors import ErrorCode
+from kio.serial import entity_reader
 
 from system_under_test.kraft.controller import access, configs, features
 from system_under_test.kraft.controller.image import Image, Refused
@@ -39,7 +41,6 @@ from system_under_test.kraft.controller.partition_requests import reassignments
 from system_under_test.kraft.ports import Network
 from system_under_test.kraft.raft.changes import RaiseVersion
 from system_under_test.kraft.records.metadata import BROKER_RESOURCE
-from system_under_test.kraft.records.struct import Malformed, read_uvarint
 from system_under_test.kraft.wire import admin, answers, frames, packed_write, quorum_service, versions
 from system_under_test.kraft.wire.admin import DECISIONS, Forwarder, is_ours, levels_wanted
 from system_under_test.kraft.wire.brokers import list_reassignments
@@ -316,36 +317,20 @@ class Api:
         found, *why = await self._found(refusal, lambda image: reassignments(image, wanted))
         return list_reassignments(types, dict(found), *why)
 
-    async def _metadata(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
-        return answers.metadata(types, self._quorum, self._quorum.committed_image(), call.body)
+    async def _shown(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
+        """What this node's own image shows, or its quorum."""
+        return _SHOWN[call.api_key](self, types, self._quorum.committed_image(), call.body)
 
-    async def _list_config_resources(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
-        image = self._quorum.committed_image()
-        wanted = call.body.resource_types if call.version > 0 else (configs.CLIENT_METRICS,)
+    def _config_resources(self, types: ModuleType, image: Image, body: Any) -> Entity:
+        wanted = getattr(body, "resource_types", (configs.CLIENT_METRICS,))
         return answers.list_config_resources(types, configs.list_resources(image, wanted, self._brokers(image)))
 
-    async def _describe_log_dirs(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
-        image = self._quorum.committed_image()
-        return admin.describe_log_dirs(types, image, self._quorum.node_id, self._log_dir, call.body)
-
-    async def _alter_replica_log_dirs(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
-        image = self._quorum.committed_image()
-        return admin.alter_replica_log_dirs(types, image, self._quorum.node_id, self._log_dir, call.body)
-
-    async def _describe_cluster(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
-        return answers.describe_cluster(types, self._quorum, self._quorum.committed_image(), call.body)
-
-    async def _describe_topic_partitions(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
-        body = call.body
+    def _topic_partitions(self, types: ModuleType, image: Image, body: Any) -> Entity:
         cursor = None if body.cursor is None else (body.cursor.topic_name, body.cursor.partition_index)
         names = [topic.name for topic in body.topics]
         most = max(1, min(body.response_partition_limit, PARTITIONS_OF_A_RESPONSE_MAX))
-        image = self._quorum.committed_image()
         alive = frozenset(broker.id for broker in answers.brokers_of(self._quorum, image))
         return answers.describe_topic_partitions(types, image, names, cursor, most, alive)
-
-    async def _list_offsets(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
-        return answers.list_offsets(types, self._quorum.node_id, self._quorum.committed_image(), call.body.topics)
 
     async def _change_voters(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
         """A leader that lost its office afterwards answers 6, although the change may yet commit."""
@@ -363,9 +348,6 @@ class Api:
         known = (-1 if leader is None else leader, self._quorum.epoch, host, port)
         return admin.respond(types, call.api_key, outcome.error, outcome.message or None, known)
 
-    async def _describe_quorum(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
-        return answers.describe_quorum(types, self._quorum, call.body.topics)
-
 
 FORWARDABLE = frozenset({*CONTROLLER_APIS, *admin.CHANGES, versions.DESCRIBE_QUORUM}) - {
     versions.ALTER_PARTITION,
@@ -378,18 +360,11 @@ FORWARDABLE = frozenset({*CONTROLLER_APIS, *admin.CHANGES, versions.DESCRIBE_QUO
 
 
 def _is_principal(data: bytes) -> bool:
-    """Return whether bytes are Kafka's DefaultPrincipalData of version 0: type, name, and whether a token authenticated
-    it."""
+    """Return whether bytes are Kafka's DefaultPrincipalData of version 0."""
     try:
-        at = 2
-        for _ in range(2):
-            size, at = read_uvarint(data, at)
-            data[at : at + max(size - 1, 0)].decode()
-            at += max(size - 1, 0)
-            if size == 0 or at > len(data):
-                return False
-        return data[:2] == b"\0\0" and data[at] in (0, 1) and frames.skip_tags(data, at + 1) == len(data)
-    except (IndexError, UnicodeDecodeError, Malformed, frames.MalformedBody):
+        frames.decode(DefaultPrincipalData, entity_reader(DefaultPrincipalData), data, 2)
+        return data[:2] == b"\0\0"
+    except MalformedFrame:
         return False
 
 
@@ -421,22 +396,35 @@ def _encode_results(header: RequestHeader, results: Any, *, packed: bool) -> byt
     return encode_response(header.correlation_id, DECISIONS[header.api_key].respond(types, results))
 
 
+_SHOWN: dict[int, Callable[[Api, ModuleType, Image, Any], Entity]] = {
+    versions.METADATA: lambda api, types, image, body: answers.metadata(types, api._quorum, image, body),
+    versions.DESCRIBE_CLUSTER: lambda api, types, image, body: answers.describe_cluster(
+        types, api._quorum, image, body
+    ),
+    versions.DESCRIBE_QUORUM: lambda api, types, _, body: answers.describe_quorum(types, api._quorum, body.topics),
+    versions.LIST_OFFSETS: lambda api, types, image, body: answers.list_offsets(
+        types, api._quorum.node_id, image, body.topics
+    ),
+    versions.DESCRIBE_LOG_DIRS: lambda api, types, image, body: admin.describe_log_dirs(
+        types, image, api._quorum.node_id, api._log_dir, body
+    ),
+    versions.ALTER_REPLICA_LOG_DIRS: lambda api, types, image, body: admin.alter_replica_log_dirs(
+        types, image, api._quorum.node_id, api._log_dir, body
+    ),
+    versions.DESCRIBE_TOPIC_PARTITIONS: Api._topic_partitions,
+    versions.LIST_CONFIG_RESOURCES: Api._config_resources,
+}
+"""API key -> what a node answers at once."""
+
 _RESPONDERS: dict[int, Callable[[Api, WireCall, ModuleType, Any], Awaitable[Entity]]] = {
     **dict.fromkeys(DECISIONS, Api._decided),
+    **dict.fromkeys(_SHOWN, Api._shown),
     versions.UPDATE_FEATURES: Api._update_features,
     versions.ENVELOPE: Api._unwrap,
-    versions.METADATA: Api._metadata,
-    versions.LIST_OFFSETS: Api._list_offsets,
     versions.DESCRIBE_CONFIGS: Api._describe_configs,
-    versions.DESCRIBE_QUORUM: Api._describe_quorum,
     **dict.fromkeys(admin.CHANGES, Api._change_voters),
-    versions.DESCRIBE_CLUSTER: Api._describe_cluster,
     versions.LIST_PARTITION_REASSIGNMENTS: Api._list_reassignments,
     versions.DESCRIBE_ACLS: Api._describe_acls,
     versions.DESCRIBE_CLIENT_QUOTAS: Api._describe_quotas,
     versions.DESCRIBE_USER_SCRAM_CREDENTIALS: Api._describe_credentials,
-    versions.DESCRIBE_TOPIC_PARTITIONS: Api._describe_topic_partitions,
-    versions.LIST_CONFIG_RESOURCES: Api._list_config_resources,
-    versions.DESCRIBE_LOG_DIRS: Api._describe_log_dirs,
-    versions.ALTER_REPLICA_LOG_DIRS: Api._alter_replica_log_dirs,
 }

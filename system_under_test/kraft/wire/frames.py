@@ -156,7 +156,7 @@ def decode_request_body(header: RequestHeader, frame: bytes, at: int) -> Entity:
     """The body behind a header that ended at `at`.  Raises MalformedFrame; KeyError for a version kio lacks."""
     layout = codec(header.api_key, header.version)
     at = _skip_header_tags(frame, at) if layout.flexible_request_header else at
-    return _decode(layout.request_type, layout.read_request, frame, at)
+    return decode(layout.request_type, layout.read_request, frame, at)
 
 
 def decode_response(request_type: type[Any], frame: bytes) -> tuple[int, Entity]:
@@ -165,11 +165,12 @@ def decode_response(request_type: type[Any], frame: bytes) -> tuple[int, Entity]
     if len(frame) < 4:
         raise MalformedFrame(f"a response of {len(frame)} bytes")
     at = _skip_header_tags(frame, 4) if layout.flexible_response_header else 4
-    body = _decode(layout.response_type, layout.read_response, frame, at)
+    body = decode(layout.response_type, layout.read_response, frame, at)
     return int.from_bytes(frame[:4], "big", signed=True), body
 
 
-def _decode(kind: type[Any], read: Callable[[bytes, int], tuple[Any, int]], frame: bytes, at: int) -> Entity:
+def decode(kind: type[Any], read: Callable[[bytes, int], tuple[Any, int]], frame: bytes, at: int) -> Entity:
+    """Raises MalformedFrame."""
     try:
         frames.check(kind, frame, at)
         entity, _ = read(frame, at)
