@@ -120,10 +120,7 @@ def check_declared(system: System, client: type[Client] | None, main: Path, *, k
         return
     for words in _misspelled(client, Client):
         raise NoSystem(f"{main.name}: {client.__name__}.{words}")
-    refused = client.refused
-    if not isinstance(refused, tuple) or not all(isinstance(each, type) for each in refused):
-        raise NoSystem(_wrong_refused(client, main.name))
-    _check_width(client, main.name)
+    check_refused(client, main.name, of=object)
 
 
 def _wrong(system: System, main: Path, kept: bool) -> Iterator[str]:
@@ -147,29 +144,21 @@ def _wrong(system: System, main: Path, kept: bool) -> Iterator[str]:
     yield from () if kept else _missing(needs, main)
 
 
-def check_refused(client: type[Client], file: str) -> None:
-    """On a client node, where no library is a stand-in: raises NoSystem for what no `except` takes."""
+def check_refused(client: type[Client], file: str, of: type = BaseException) -> None:
+    """Raises NoSystem for what no `except` takes, and for a class of `refused` that also takes exceptions that prove
+    nothing.  of: object where a library can be a stand-in; on a client node none is."""
     refused = client.refused
-    if not isinstance(refused, tuple) or not all(isinstance(e, type) and issubclass(e, BaseException) for e in refused):
-        raise NoSystem(_wrong_refused(client, file))
-    _check_width(client, file)
-
-
-def _check_width(client: type[Client], file: str) -> None:
-    """Raises NoSystem for a class of `refused` that also takes exceptions that prove nothing."""
-    for wide in client.refused:
+    if not isinstance(refused, tuple) or not all(isinstance(each, type) and issubclass(each, of) for each in refused):
+        raise NoSystem(
+            f"{file}: {client.__name__}.refused must be a tuple of classes of exceptions, such as (ReadOnlyError,), "
+            f"not {refused!r:.60}"
+        )
+    for wide in refused:
         for proves_nothing in _PROVES_NOTHING:
             if issubclass(proves_nothing, wide):
                 what = f"{wide.__name__}, which also takes {proves_nothing.__name__}"
                 why = "after it the request may have taken effect. List what proves that it did not"
                 raise NoSystem(f"{file}: {client.__name__}.refused lists {what}: {why}")
-
-
-def _wrong_refused(client: type[Client], file: str) -> str:
-    return (
-        f"{file}: {client.__name__}.refused must be a tuple of classes of exceptions, such as (ReadOnlyError,), "
-        f"not {client.refused!r:.60}"
-    )
 
 
 def _misspelled(kind: type, base: type) -> Iterator[str]:
