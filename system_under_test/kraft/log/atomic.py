@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from system_under_test.kraft.ports import Disk
 
 TEMPORARY = ".tmp"
@@ -14,13 +16,10 @@ def replace(disk: Disk, path: str, data: bytes) -> None:
     """
     folder = path.rpartition("/")[0]
     temporary = path + TEMPORARY
-    file = disk.open(temporary)
-    try:
+    with closing(disk.open(temporary)) as file:
         file.truncate(0)
         file.write_at(0, data)
         file.fsync()
-    finally:
-        file.close()
     disk.rename(temporary, path)
     disk.fsync_dir(folder)
 
@@ -29,8 +28,5 @@ def read(disk: Disk, path: str) -> bytes | None:
     """The content of a file, None if there is none."""
     if not disk.exists(path):
         return None
-    file = disk.open(path)
-    try:
+    with closing(disk.open(path)) as file:
         return file.read_at(0, file.size())
-    finally:
-        file.close()

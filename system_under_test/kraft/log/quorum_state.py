@@ -56,25 +56,18 @@ class QuorumStateFile:
 
 
 def encode(state: QuorumState, cluster_id: str, voters: Sequence[int] | None) -> bytes:
-    fields: dict[str, Any]
-    if voters is None:
-        fields = {
-            "leaderId": -1 if state.leader_id is None else state.leader_id,
-            "leaderEpoch": state.epoch,
-            "votedId": -1 if state.voted is None else state.voted.id,
-            "votedDirectoryId": kafka_uuid((state.voted and state.voted.directory) or UUID(int=0)),
-            "data_version": 1,
-        }
-        return json.dumps(fields, separators=(",", ":")).encode()
-    fields = {
-        "clusterId": cluster_id,
+    fields: dict[str, Any] = {
         "leaderId": -1 if state.leader_id is None else state.leader_id,
         "leaderEpoch": state.epoch,
         "votedId": -1 if state.voted is None else state.voted.id,
-        "appliedOffset": 0,  # Kafka writes it and never reads it
-        "currentVoters": [{"voterId": voter} for voter in voters],
-        "data_version": 0,
     }
+    if voters is None:
+        directory = kafka_uuid((state.voted and state.voted.directory) or UUID(int=0))
+        fields |= {"votedDirectoryId": directory, "data_version": 1}
+    else:
+        listed = [{"voterId": voter} for voter in voters]
+        # Kafka writes appliedOffset and never reads it.
+        fields = {"clusterId": cluster_id, **fields, "appliedOffset": 0, "currentVoters": listed, "data_version": 0}
     return json.dumps(fields, separators=(",", ":")).encode()
 
 

@@ -47,6 +47,7 @@ from system_under_test.kraft.raft.messages import (
     RaftResponse,
     VoteRequest,
     VoteResponse,
+    empty_answer,
 )
 from system_under_test.kraft.raft.states import (
     Candidate,
@@ -303,14 +304,15 @@ def _on_flushed(voter: Voter, now: float, log_end_offset: int) -> None:
 
 def _on_request(voter: Voter, now: float, token: int, connection: int, request: RaftRequest) -> None:
     if request.cluster_id != voter.identity.cluster_id:
-        voter.reply(token, _foreign(voter, request))
+        # Another cluster learns nothing of this epoch, which must not leak into its own.
+        voter.reply(token, empty_answer(request, Error.INCONSISTENT_CLUSTER_ID, None, 0))
         return
     error = valid_messages.request_error(voter.trusted, request)
     if error == Error.NONE and isinstance(request, VoteRequest):
         granted = voter.epochs_by_request.grants(now, request.epoch - voter.epoch)
         error = Error.NONE if granted else Error.INVALID_REQUEST
     if error != Error.NONE:
-        voter.reply(token, _refused(voter, request, error))
+        voter.reply(token, empty_answer(request, error, voter.leader_id, voter.epoch))
         return
     match request:
         case FetchRequest():
@@ -323,28 +325,6 @@ def _on_request(voter: Voter, now: float, token: int, connection: int, request: 
             voter.reply(token, leadership.on_end_request(voter, now, request))
         case FetchSnapshotRequest():
             replication.on_fetch_snapshot_request(voter, now, token, request)
-
-
-def _foreign(voter: Voter, request: RaftRequest) -> RaftResponse:
-    """To a stranger: that this is another cluster, and nothing of its epoch, which must not leak into theirs."""
-    return _empty_answer(request, Error.INCONSISTENT_CLUSTER_ID, None, epoch=0)
-
-
-def _refused(voter: Voter, request: RaftRequest, error: Error) -> RaftResponse:
-    """To a request that no correct replica sends: what this voter knows, and why it did nothing."""
-    return _empty_answer(request, error, voter.leader_id, voter.epoch)
-
-
-def _empty_answer(request: RaftRequest, error: Error, leader_id: int | None, epoch: int) -> RaftResponse:
-    match request:
-        case FetchRequest():
-            return FetchResponse(error, leader_id, epoch)
-        case VoteRequest():
-            return VoteResponse(error, leader_id, epoch, False, request.pre_vote)
-        case FetchSnapshotRequest():
-            return FetchSnapshotResponse(error, leader_id, epoch)
-        case _:
-            return EpochResponse(error, leader_id, epoch)
 
 
 def _on_disconnect(voter: Voter, connection: int) -> None:

@@ -195,6 +195,19 @@ RaftRequest = VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest | Fe
 RaftResponse = VoteResponse | EpochResponse | FetchResponse | FetchSnapshotResponse
 
 
+def empty_answer(request: RaftRequest, error: Error, leader_id: int | None, epoch: int) -> RaftResponse:
+    """The answer that says no more than why nothing was done, and which leader is known."""
+    match request:
+        case FetchRequest():
+            return FetchResponse(error, leader_id, epoch)
+        case VoteRequest():
+            return VoteResponse(error, leader_id, epoch, False, request.pre_vote)
+        case FetchSnapshotRequest():
+            return FetchSnapshotResponse(error, leader_id, epoch)
+        case _:
+            return EpochResponse(error, leader_id, epoch)
+
+
 @dataclass(frozen=True, slots=True)
 class QuorumState:
     """State that must survive a crash besides the log (the quorum-state file)."""

@@ -42,6 +42,7 @@ from system_under_test.kraft.raft.messages import (
     SnapshotId,
     VoteRequest,
     VoteResponse,
+    empty_answer,
 )
 from system_under_test.kraft.wire import frames, packed_fetch, versions
 from system_under_test.kraft.wire.frames import Entity, RequestHeader
@@ -58,14 +59,6 @@ _API_KEYS: dict[type, int] = {
     VoteRequest: versions.VOTE,
     BeginQuorumEpochRequest: versions.BEGIN_QUORUM_EPOCH,
     EndQuorumEpochRequest: versions.END_QUORUM_EPOCH,
-}
-
-_ANSWERS: dict[type, type[Any]] = {
-    FetchRequest: FetchResponse,
-    FetchSnapshotRequest: FetchSnapshotResponse,
-    VoteRequest: VoteResponse,
-    BeginQuorumEpochRequest: EpochResponse,
-    EndQuorumEpochRequest: EpochResponse,
 }
 
 RAFT_APIS = frozenset(_API_KEYS.values())
@@ -295,7 +288,7 @@ def request_from_wire(api_key: int, body: Any) -> RaftRequest:
 
 def response_to_wire(request: RaftRequest, response: RaftResponse) -> Entity:
     """The entity that answers `request`; Begin- and EndQuorumEpoch share one response in the core, not on the wire."""
-    if type(response) is not _ANSWERS[type(request)]:
+    if type(response) is not type(empty_answer(request, response.error, None, 0)):
         raise TypeError(f"{type(response).__name__} does not answer {type(request).__name__}")
     api_key, code = _API_KEYS[type(request)], ErrorCode(response.error)
     if response.error in _TOP_LEVEL:
@@ -343,11 +336,9 @@ def invalid_request(api_key: int) -> Entity:
 def response_from_wire(request: RaftRequest, body: Any) -> RaftResponse:
     """The answer to `request`.  A refusal of the whole request names no leader: (None, epoch 0).
     Raises MalformedRpc."""
-    kind = _ANSWERS[type(request)]
-    pre_vote = {"granted": False, "pre_vote": request.pre_vote} if isinstance(request, VoteRequest) else {}
     if body.error_code:
-        return kind(_error(body.error_code), None, 0, **pre_vote)
-    partition = _only_partition(body.responses if kind is FetchResponse else body.topics)
+        return empty_answer(request, _error(body.error_code), None, 0)
+    partition = _only_partition(body.responses if isinstance(request, FetchRequest) else body.topics)
     leader = getattr(partition, "current_leader", partition)
     common = _error(partition.error_code), _or_none(leader.leader_id), leader.leader_epoch
     match request:
