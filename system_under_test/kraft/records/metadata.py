@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import Annotated, TypeVar, dataclass_transform
 from uuid import UUID
 
 from system_under_test.kraft.records.struct import (
@@ -74,19 +74,23 @@ class UnknownRecord:
     value: bytes
 
 
-R = TypeVar("R", bound=type[Record])
+R = TypeVar("R", bound=Record)
 
 _CODECS: dict[int, tuple[type[Record], StructCodec]] = {}
 _TYPE_OF: dict[type[Record], int] = {}
 
 
-def _record(type_number: int, version_max: int = 0) -> Callable[[R], R]:
-    def enter(cls: R) -> R:
+@dataclass_transform(frozen_default=True)
+def _record(type_number: int, version_max: int = 0) -> Callable[[type[R]], type[R]]:
+    """Make a dataclass, with slots, of a type of records."""
+
+    def enter(cls: type[R]) -> type[R]:
         assert type_number < 0x80 and version_max < 0x80, "each is one byte (`encode`)"
         assert type_number not in _CODECS, f"record type {type_number} is declared twice"
-        _CODECS[type_number] = cls, StructCodec(cls, version_max)
-        _TYPE_OF[cls] = type_number
-        return cls
+        made = dataclass(frozen=True, slots=True)(cls)
+        _CODECS[type_number] = made, StructCodec(made, version_max)
+        _TYPE_OF[made] = type_number
+        return made
 
     return enter
 
@@ -122,7 +126,6 @@ class QuotaEntity(Struct):
 
 
 @_record(0, version_max=4)
-@dataclass(frozen=True, slots=True)
 class RegisterBrokerRecord(Record):
     """cordoned_dirs: take no new replicas (KIP-1066); None until the broker has reported them."""
 
@@ -140,28 +143,24 @@ class RegisterBrokerRecord(Record):
 
 
 @_record(1)
-@dataclass(frozen=True, slots=True)
 class UnregisterBrokerRecord(Record):
     broker_id: Int32
     broker_epoch: Int64
 
 
 @_record(7)
-@dataclass(frozen=True, slots=True)
 class FenceBrokerRecord(Record):
     broker_id: Int32
     broker_epoch: Int64
 
 
 @_record(8)
-@dataclass(frozen=True, slots=True)
 class UnfenceBrokerRecord(Record):
     broker_id: Int32
     broker_epoch: Int64
 
 
 @_record(17, version_max=3)
-@dataclass(frozen=True, slots=True)
 class BrokerRegistrationChangeRecord(Record):
     """fenced: -1 unfences, 1 fences, 0 leaves it.  in_controlled_shutdown: 1 sets it, 0 leaves it."""
 
@@ -174,7 +173,6 @@ class BrokerRegistrationChangeRecord(Record):
 
 
 @_record(27)
-@dataclass(frozen=True, slots=True)
 class RegisterControllerRecord(Record):
     controller_id: Int32
     incarnation_id: UUID
@@ -184,7 +182,6 @@ class RegisterControllerRecord(Record):
 
 
 @_record(29)
-@dataclass(frozen=True, slots=True)
 class UnregisterControllerRecord(Record):
     controller_id: Int32
 
@@ -193,14 +190,12 @@ class UnregisterControllerRecord(Record):
 
 
 @_record(2)
-@dataclass(frozen=True, slots=True)
 class TopicRecord(Record):
     name: str
     topic_id: UUID
 
 
 @_record(3, version_max=2)
-@dataclass(frozen=True, slots=True)
 class PartitionRecord(Record):
     """directories: one for each replica (KIP-858), or () as in version 0.  elr: KIP-966."""
 
@@ -220,7 +215,6 @@ class PartitionRecord(Record):
 
 
 @_record(5, version_max=2)
-@dataclass(frozen=True, slots=True)
 class PartitionChangeRecord(Record):
     """A field that holds its default leaves the partition's value as it is."""
 
@@ -238,13 +232,11 @@ class PartitionChangeRecord(Record):
 
 
 @_record(9)
-@dataclass(frozen=True, slots=True)
 class RemoveTopicRecord(Record):
     topic_id: UUID
 
 
 @_record(28)
-@dataclass(frozen=True, slots=True)
 class ClearElrRecord(Record):
     """Removes the eligible leaders of a topic's partitions (KIP-966).  topic: a name; empty for all topics."""
 
@@ -255,7 +247,6 @@ class ClearElrRecord(Record):
 
 
 @_record(4)
-@dataclass(frozen=True, slots=True)
 class ConfigRecord(Record):
     """value None removes the override."""
 
@@ -266,7 +257,6 @@ class ConfigRecord(Record):
 
 
 @_record(12)
-@dataclass(frozen=True, slots=True)
 class FeatureLevelRecord(Record):
     """level 0 removes the feature."""
 
@@ -275,7 +265,6 @@ class FeatureLevelRecord(Record):
 
 
 @_record(14)
-@dataclass(frozen=True, slots=True)
 class ClientQuotaRecord(Record):
     entity: tuple[QuotaEntity, ...]
     key: str
@@ -284,7 +273,6 @@ class ClientQuotaRecord(Record):
 
 
 @_record(15)
-@dataclass(frozen=True, slots=True)
 class ProducerIdsRecord(Record):
     """next_producer_id: the first id of the block that is handed out next."""
 
@@ -294,13 +282,11 @@ class ProducerIdsRecord(Record):
 
 
 @_record(20)
-@dataclass(frozen=True, slots=True)
 class NoOpRecord(Record):
     pass
 
 
 @_record(21)
-@dataclass(frozen=True, slots=True)
 class ZkMigrationStateRecord(Record):
     state: Int8
 
@@ -309,7 +295,6 @@ class ZkMigrationStateRecord(Record):
 
 
 @_record(10)
-@dataclass(frozen=True, slots=True)
 class DelegationTokenRecord(Record):
     owner: str
     requester: str
@@ -321,13 +306,11 @@ class DelegationTokenRecord(Record):
 
 
 @_record(26)
-@dataclass(frozen=True, slots=True)
 class RemoveDelegationTokenRecord(Record):
     token_id: str
 
 
 @_record(11)
-@dataclass(frozen=True, slots=True)
 class UserScramCredentialRecord(Record):
     """mechanism: 1 SCRAM-SHA-256, 2 SCRAM-SHA-512."""
 
@@ -340,14 +323,12 @@ class UserScramCredentialRecord(Record):
 
 
 @_record(22)
-@dataclass(frozen=True, slots=True)
 class RemoveUserScramCredentialRecord(Record):
     name: str
     mechanism: Int8
 
 
 @_record(18)
-@dataclass(frozen=True, slots=True)
 class AccessControlEntryRecord(Record):
     id: UUID
     resource_type: Int8
@@ -360,7 +341,6 @@ class AccessControlEntryRecord(Record):
 
 
 @_record(19)
-@dataclass(frozen=True, slots=True)
 class RemoveAccessControlEntryRecord(Record):
     id: UUID
 
@@ -369,19 +349,16 @@ class RemoveAccessControlEntryRecord(Record):
 
 
 @_record(23)
-@dataclass(frozen=True, slots=True)
 class BeginTransactionRecord(Record):
     name: Annotated[str | None, Tag(0)] = None
 
 
 @_record(24)
-@dataclass(frozen=True, slots=True)
 class EndTransactionRecord(Record):
     pass
 
 
 @_record(25)
-@dataclass(frozen=True, slots=True)
 class AbortTransactionRecord(Record):
     reason: Annotated[str | None, Tag(0)] = None
 
