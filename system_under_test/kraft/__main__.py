@@ -75,7 +75,7 @@ def _dump(argv: list[str]) -> int:
 
     parser = argparse.ArgumentParser(
         prog="python -m system_under_test.kraft dump",
-        description="Print the files of a node: logs, snapshots, indexes, quorum-state.",
+        description="Print the files of a node: logs, snapshots, quorum-state.",
         epilog="Exit status: 0; 1 if a file is damaged; 3 if a path is no file of a node.",
     )
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="files, or a data directory")
