@@ -30,13 +30,13 @@ def one_by_one(
     named: what an entry is about; of two about the same, both are refused.  None: about nothing that is there.
     what: is named, in words.  records_max: of all entries together.
     """
-    names = [named(each) for each in wanted] if named is not None and len(wanted) > 1 else [None] * len(wanted)
-    times = Counter(name for name in names if name is not None)
+    times = Counter(map(named, wanted)) if named is not None and len(wanted) > 1 else {}
+    repeated = {name for name, count in times.items() if count > 1 and name is not None}
     records: list[Record] = []
     results: list[R] = []
-    for each, name in zip(wanted, names, strict=True):
+    for each in wanted:
         try:
-            if times[name] > 1:
+            if repeated and named is not None and named(each) in repeated:
                 raise Refused(ErrorCode.invalid_request, f"The {what} is named more than once in the request.")
             more, result = decide(each)
             if records_max is not None and len(records) + len(more) > records_max:
