@@ -96,13 +96,10 @@ def describe_acls(types: ModuleType, found: Iterable[Acl], error: ErrorCode, mes
     """found: in the order of their resources."""
     by_resource = groupby(found, key=lambda acl: (acl.resource_type, acl.resource_name, acl.pattern_type))
     resources = tuple(
-        types.DescribeAclsResource(
-            resource_type=resource_type,
-            resource_name=name,
-            pattern_type=pattern_type,
-            acls=tuple(filled(types.AclDescription, acl) for acl in entries),
+        filled(
+            types.DescribeAclsResource, first, acls=tuple(filled(types.AclDescription, acl) for acl in (first, *rest))
         )
-        for (resource_type, name, pattern_type), entries in by_resource
+        for first, *rest in (entries for _, entries in by_resource)
     )
     return make(types.DescribeAclsResponse, error_code=error, error_message=short(message), resources=resources)
 
@@ -358,10 +355,9 @@ def _config(types: ModuleType, config: Described, with_synonyms: bool) -> Entity
         synonyms.append(synonym(config.value, config.source))
     if with_synonyms and config.default is not None:
         synonyms.append(synonym(config.default, ConfigSource.DEFAULT))
-    return make(
+    return filled(
         types.DescribeConfigsResourceResult,
-        name=config.name,
-        value=config.value,
+        config,
         read_only=config.source is ConfigSource.STATIC_BROKER,
         config_source=int(config.source),
         is_sensitive=False,
