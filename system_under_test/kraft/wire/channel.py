@@ -23,7 +23,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -37,14 +36,6 @@ from system_under_test.kraft.wire.server import Connection, TimeLimit, TimeLimit
 from system_under_test.kraft.wire.versions import FETCH, SUPPORTED
 
 log = logging.getLogger(__name__)
-
-
-class ChannelState(Enum):
-    """State of one lane (Kafka keeps the same three per node)."""
-
-    READY = "ready"
-    AWAITING_RESPONSE = "awaiting response"
-    BACKING_OFF = "backing off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +85,6 @@ class Channel:
         because the connection is not open or not free."""
         return self._fetches.send_at_once(request, answered)
 
-    def states(self) -> tuple[ChannelState, ChannelState]:
-        """(of the fetch lane, of the other)."""
-        return self._fetches.state, self._others.state
-
     async def close(self) -> None:
         """Drop both connections; requests in flight get None."""
         self._fetches.close()
@@ -106,7 +93,6 @@ class Channel:
 
 class _Lane:
     def __init__(self, peer: str, connection: Connection, times: ChannelTimes) -> None:
-        self.state = ChannelState.READY
         self._peer = peer
         self._connection = connection
         self._times = times
@@ -146,7 +132,7 @@ class _Lane:
         if frame is None:
             return False
         self._newest += 1
-        self._in_flight, self.state = frame, ChannelState.AWAITING_RESPONSE
+        self._in_flight = frame
         limit = self._limits.begin(self._times.request_s, partial(_fail, frame, TimeoutError()))
         frame.add_done_callback(partial(self._arrived, request, answered, limit))
         return True
@@ -160,7 +146,6 @@ class _Lane:
     ) -> None:
         """A request that was sent at once has its answer, or was given up."""
         limit.end()
-        self.state = ChannelState.READY
         if frame.cancelled():
             self._connection.close()
             answered(None)
@@ -170,7 +155,7 @@ class _Lane:
         except _NO_ANSWER as problem:
             self._connection.close()
             self._report(problem)
-            backing_off = asyncio.ensure_future(self._back_off())
+            backing_off = asyncio.ensure_future(asyncio.sleep(self._times.backoff_s))
             self._in_flight = backing_off
             backing_off.add_done_callback(lambda _: answered(None))
         else:
@@ -184,7 +169,6 @@ class _Lane:
         self._connection.close()
 
     async def _attempt(self, request: RaftRequest, endpoint: translate.Endpoint | None) -> RaftResponse | None:
-        self.state = ChannelState.AWAITING_RESPONSE
         try:
             async with asyncio.timeout(self._times.request_s):
                 if isinstance(request, FetchRequest) and not self._connection.is_open:
@@ -196,9 +180,7 @@ class _Lane:
         except _NO_ANSWER as problem:
             self._connection.close()
             self._report(problem)
-        finally:
-            self.state = ChannelState.READY
-        await self._back_off()
+        await asyncio.sleep(self._times.backoff_s)
         return None
 
     async def _negotiate(self) -> None:
@@ -213,13 +195,6 @@ class _Lane:
             log.debug("%s did not answer: %r", self._peer, problem)
         else:
             log.warning("the answer of %s is malformed: %s", self._peer, problem)
-
-    async def _back_off(self) -> None:
-        self.state = ChannelState.BACKING_OFF
-        try:
-            await asyncio.sleep(self._times.backoff_s)
-        finally:
-            self.state = ChannelState.READY
 
 
 _NO_ANSWER = (MalformedFrame, translate.MalformedRpc, OSError)
