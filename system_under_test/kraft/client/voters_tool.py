@@ -59,47 +59,39 @@ class Listed:
         return json.dumps({"leader": self.leader, "epoch": self.epoch, "voters": shown})
 
 
-async def listed(servers: Sequence[tuple[str, int]], network: Network | None = None) -> Listed:
-    """Return what the leader lists now.  Raises NotAgreed if no server hands the question on to one."""
-    why = "no server"
-    for server in servers:
-        try:
-            return await _listed(server, network)
-        except OSError as problem:
-            why = f"{server[0]}:{server[1]}: {problem or type(problem).__name__}"
-    raise NotAgreed(why)
+def _error(answer: Entity) -> tuple[int, str | None]:
+    return int(answer.error_code), answer.error_message
 
 
-async def remove(
-    servers: Sequence[tuple[str, int]], voter: int, within_s: float, network: Network | None = None
-) -> Listed:
-    """Remove a voter, and wait until the list lacks it.  Raises NotAgreed."""
-
-    def request(now: Listed) -> Entity | None:
-        if voter not in now.voters:
-            return None
-        return removing.RemoveRaftVoterRequest(cluster_id=None, voter_id=voter, voter_directory_id=now.voters[voter])
-
-    return await _changed(servers, request, within_s, network)
+def _removal(now: Listed, voter: int) -> Entity:
+    return removing.RemoveRaftVoterRequest(cluster_id=None, voter_id=voter, voter_directory_id=now.voters[voter])
 
 
-async def add(
-    servers: Sequence[tuple[str, int]],
-    voter: int,
-    directory: UUID,
-    at: tuple[str, int],
-    within_s: float,
-    network: Network | None = None,
-) -> Listed:
-    """Add a voter, and wait until the list has it.  Another directory of it is removed first.  Raises NotAgreed."""
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """servers: any of the nodes.  within_s: how long a change is tried."""
 
-    def request(now: Listed) -> Entity | None:
-        known = now.voters.get(voter)
-        if known == directory:
-            return None
-        if voter in now.voters:
-            return removing.RemoveRaftVoterRequest(cluster_id=None, voter_id=voter, voter_directory_id=known)
-        return adding.AddRaftVoterRequest(
+    servers: Sequence[tuple[str, int]]
+    within_s: float
+    network: Network | None = None
+
+    async def listed(self) -> Listed:
+        """Return what the leader lists now.  Raises NotAgreed if no server hands the question on to one."""
+        why = "no server"
+        for server in self.servers:
+            try:
+                return await self._listed(server)
+            except OSError as problem:
+                why = f"{server[0]}:{server[1]}: {problem or type(problem).__name__}"
+        raise NotAgreed(why)
+
+    async def remove(self, voter: int) -> Listed:
+        """Remove a voter, and wait until the list lacks it.  Raises NotAgreed."""
+        return await self._changed(lambda now: _removal(now, voter) if voter in now.voters else None)
+
+    async def add(self, voter: int, directory: UUID, at: tuple[str, int]) -> Listed:
+        """Add a voter, and wait until the list has it.  Another directory of it is removed first.  Raises NotAgreed."""
+        addition = adding.AddRaftVoterRequest(
             cluster_id=None,
             timeout=timedelta(seconds=CHANGE_S),
             voter_id=voter,
@@ -107,28 +99,68 @@ async def add(
             listeners=(adding.Listener(name=LISTENER, host=at[0], port=at[1]),),
         )
 
-    return await _changed(servers, request, within_s, network)
+        def request(now: Listed) -> Entity | None:
+            if now.voters.get(voter) == directory:
+                return None
+            return _removal(now, voter) if voter in now.voters else addition
 
+        return await self._changed(request)
 
-async def upgrade(servers: Sequence[tuple[str, int]], within_s: float, network: Network | None = None) -> Listed:
-    """Set `kraft.version` to 1, and wait until the leader acknowledges it.  Raises NotAgreed."""
-    wanted = features.UpdateFeaturesRequest(
-        feature_updates=(features.FeatureUpdateKey(feature=KRAFT_VERSION, max_version_level=1),)
-    )
-    acknowledged = False
+    async def upgrade(self) -> Listed:
+        """Set `kraft.version` to 1, and wait until the leader acknowledges it.  Raises NotAgreed."""
+        wanted = features.UpdateFeaturesRequest(
+            feature_updates=(features.FeatureUpdateKey(feature=KRAFT_VERSION, max_version_level=1),)
+        )
+        acknowledged = False
 
-    def request(now: Listed) -> Entity | None:
-        return None if acknowledged else wanted
+        def take(answer: Entity) -> tuple[int, str | None]:
+            nonlocal acknowledged
+            error, words = int(answer.error_code), answer.error_message
+            for each in answer.results:
+                error, words = error or int(each.error_code), words or each.error_message
+            acknowledged = error == 0
+            return error, words
 
-    def take(answer: Entity) -> tuple[int, str | None]:
-        nonlocal acknowledged
-        error, words = int(answer.error_code), answer.error_message
-        for each in answer.results:
-            error, words = error or int(each.error_code), words or each.error_message
-        acknowledged = error == 0
-        return error, words
+        return await self._changed(lambda now: None if acknowledged else wanted, take)
 
-    return await _changed(servers, request, within_s, network, take)
+    async def _changed(
+        self, request: Callable[[Listed], Entity | None], error_in: Callable[[Entity], tuple[int, str | None]] = _error
+    ) -> Listed:
+        """request: what to send while the leader's list is this one; None if it is as wanted.  error_in: the error of
+        an answer, and its words."""
+        loop = asyncio.get_running_loop()
+        until, why = loop.time() + self.within_s, "no time"
+        while loop.time() < until:
+            for server in self.servers:
+                try:
+                    now = await self._listed(server)
+                    wanted = request(now)
+                    if wanted is None:
+                        return now
+                    why = "error {}: {}".format(*error_in(await self._ask(server, wanted, CHANGE_S)))
+                except OSError as problem:
+                    why = f"{server[0]}:{server[1]}: {problem or type(problem).__name__}"
+            await asyncio.sleep(AGAIN_S)
+        raise NotAgreed(f"within {self.within_s:g} s the voters did not change: {why}")
+
+    async def _listed(self, server: tuple[str, int]) -> Listed:
+        answer = await self._ask(server, WHO_LEADS, PATIENCE_S)
+        partition = answer.topics[0].partitions[0]
+        if partition.error_code != 0:
+            raise OSError(f"no leader answered: error {partition.error_code}")
+        voters = {int(each.replica_id): each.replica_directory_id for each in partition.current_voters}
+        return Listed(int(partition.leader_id), int(partition.leader_epoch), voters)
+
+    async def _ask(self, server: tuple[str, int], request: Entity, patience_s: float) -> Entity:
+        """Raises OSError."""
+        connection = Connection(*server, CLIENT_ID, connect_timeout_s=PATIENCE_S, network=self.network)
+        try:
+            async with asyncio.timeout(patience_s):
+                return await connection.ask(request)
+        except MalformedFrame as problem:
+            raise OSError(str(problem)) from None
+        finally:
+            connection.close()
 
 
 async def run(argv: Sequence[str], network: Network | None = None) -> Listed:
@@ -145,69 +177,19 @@ async def run(argv: Sequence[str], network: Network | None = None) -> Listed:
     parser.add_argument("--at", type=_addresses, metavar="HOST:PORT", help="add: where the other voters reach it")
     parser.add_argument("--within", type=float, default=30.0, metavar="SECONDS", help="how long to try")
     given = parser.parse_args(argv)
+    quorum = Quorum(given.servers, given.within, network)
     if given.verb == "list":
-        return await listed(given.servers, network)
+        return await quorum.listed()
     if given.verb == "upgrade":
-        return await upgrade(given.servers, given.within, network)
+        return await quorum.upgrade()
     if given.id is None or (given.verb == "add" and (given.directory is None or given.at is None)):
         parser.error("remove needs --id, and add needs --id, --directory and --at")
     if given.verb == "remove":
-        return await remove(given.servers, given.id, given.within, network)
-    return await add(given.servers, given.id, given.directory, given.at[0], given.within, network)
+        return await quorum.remove(given.id)
+    return await quorum.add(given.id, given.directory, given.at[0])
 
 
 def _addresses(text: str) -> list[tuple[str, int]]:
     """Raises ValueError."""
     found = [address.rpartition(":") for address in text.split(",")]
     return [(host, int(port)) for host, _, port in found]
-
-
-def _error(answer: Entity) -> tuple[int, str | None]:
-    return int(answer.error_code), answer.error_message
-
-
-async def _changed(
-    servers: Sequence[tuple[str, int]],
-    request: Callable[[Listed], Entity | None],
-    within_s: float,
-    network: Network | None,
-    error_in: Callable[[Entity], tuple[int, str | None]] = _error,
-) -> Listed:
-    """request: what to send while the leader's list is this one; None if it is as wanted.  error_in: the error of an
-    answer, and its words."""
-    loop = asyncio.get_running_loop()
-    until, why = loop.time() + within_s, "no time"
-    while loop.time() < until:
-        for server in servers:
-            try:
-                now = await _listed(server, network)
-                wanted = request(now)
-                if wanted is None:
-                    return now
-                answer = await _ask(server, wanted, CHANGE_S, network)
-                why = "error {}: {}".format(*error_in(answer))
-            except OSError as problem:
-                why = f"{server[0]}:{server[1]}: {problem or type(problem).__name__}"
-        await asyncio.sleep(AGAIN_S)
-    raise NotAgreed(f"within {within_s:g} s the voters did not change: {why}")
-
-
-async def _listed(server: tuple[str, int], network: Network | None) -> Listed:
-    answer = await _ask(server, WHO_LEADS, PATIENCE_S, network)
-    partition = answer.topics[0].partitions[0]
-    if partition.error_code != 0:
-        raise OSError(f"no leader answered: error {partition.error_code}")
-    voters = {int(each.replica_id): each.replica_directory_id for each in partition.current_voters}
-    return Listed(int(partition.leader_id), int(partition.leader_epoch), voters)
-
-
-async def _ask(server: tuple[str, int], request: Entity, patience_s: float, network: Network | None) -> Entity:
-    """Raises OSError."""
-    connection = Connection(*server, CLIENT_ID, connect_timeout_s=PATIENCE_S, network=network)
-    try:
-        async with asyncio.timeout(patience_s):
-            return await connection.ask(request)
-    except MalformedFrame as problem:
-        raise OSError(str(problem)) from None
-    finally:
-        connection.close()
