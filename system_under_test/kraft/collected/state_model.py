@@ -82,7 +82,7 @@ class StateModel:
             _ACTS[kind](self, fields)
         if kind in _SETS or kind in _REMOVES:
             entry, *names = _SETS[_REMOVES.get(kind, kind)]
-            gone = kind in _REMOVES or _GONE.get(kind, lambda fields: False)(fields)
+            gone = kind in _REMOVES or (kind in _GONE and _GONE[kind](fields))
             self._set((entry, *(repr(fields[name]) for name in names)), None if gone else value)
 
     def _set(self, key: tuple[Hashable, ...], value: bytes | None) -> None:
