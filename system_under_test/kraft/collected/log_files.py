@@ -97,9 +97,11 @@ class LogFile:
 
     def behind(self, other: LogFile, count: int) -> LogFile:
         """This log behind the first `count` entries of another one; all else as it is here."""
-        arrays = {name: np.concatenate([getattr(other, name)[:count], getattr(self, name)]) for name in _ARRAYS}
-        lists = {name: pa.concat_arrays([getattr(other, name)[:count], getattr(self, name)]) for name in _LISTS}
-        return replace(self, **arrays, **lists)
+        joined: dict[str, Any] = {}
+        for name in (*_ARRAYS, *_LISTS):
+            join = np.concatenate if name in _ARRAYS else pa.concat_arrays
+            joined[name] = join([getattr(other, name)[:count], getattr(self, name)])
+        return replace(self, **joined)
 
 
 _ARRAYS, _LISTS = ("offset", "epoch", "checksum", "batch_offset", "batch_hash"), ("key", "value")
