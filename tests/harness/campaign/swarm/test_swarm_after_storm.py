@@ -24,7 +24,7 @@ from harness.campaign.swarm.scenario import (
 from harness.campaign.swarm.storm_of_seed import draw
 from harness.campaign.swarm.world import StormWorld, play
 from system_under_test.kraft.controller.image import Refused
-from system_under_test.kraft.raft import changes, core, election, leadership, replication
+from system_under_test.kraft.raft import changes, core, election, leadership
 from system_under_test.kraft.raft.messages import BeginQuorumEpochRequest, EpochResponse, Error, RaftRequest
 from system_under_test.kraft.raft.voter_memory import Voter
 
@@ -51,7 +51,7 @@ def found_by(scenario: Scenario) -> dict[str, str]:
 
 @pytest.mark.parametrize("layer", ["core", "node"])
 def test_leaders_that_resign_again_and_again_are_found(layer: Layer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replication, "heard", lambda *_: None)
+    monkeypatch.setattr(leadership, "heard", lambda *_: None)
     found = found_by(Scenario(1, layer, seconds=2.0))
     assert found["no controller stays in office"].startswith(f"{CHANGES_MAX + 1} changes of the controller")
 
