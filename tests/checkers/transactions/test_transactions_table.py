@@ -15,11 +15,10 @@ import pytest
 from toy_transactions import simulate
 
 from bench.simulated.transaction_histories import Tape, at_once, one_after_another
-from checkers.base.checker import Budget, Part
+from checkers.base.checker import BeyondBudget, Budget, Part
 from checkers.base.columns import events_to_table
 from checkers.base.history import CREATE, NEMESIS, Event, MalformedHistory, Type
 from checkers.base.results import as_object
-from checkers.base.run_evidence import BeyondBudget
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity
 from checkers.catalog import BY_MODEL
