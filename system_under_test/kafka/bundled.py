@@ -28,10 +28,18 @@ FOLDER = "controller"
 RELEASE = "4.0"
 FEATURES = {"metadata.version": 25, "group.version": 1, "transaction.version": 2}
 """The levels of RELEASE, which both kinds of controllers write into an empty log."""
-_SHOWN_BY: Mapping[str, tuple[str, ...]] = {
-    of_raft.MINORITY_COMMIT: ("partition",),
-    of_controller.UNCLEAN_BY_DEFAULT: ("partition",),
+_JUDGED: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "kafka-queue": ("kafka-read-to-end", LOST),
+    "kafka-admin": ("linearizability", ("lost write", "stale read", "order cycle")),
 }
+"""Workload -> the checker of what its clients met, and its kinds of violations."""
+_MET: Mapping[str, tuple[str, str]] = {
+    of_raft.MINORITY_COMMIT: ("kafka-queue", "partition"),
+    of_controller.UNCLEAN_BY_DEFAULT: ("kafka-queue", "partition"),
+    of_raft.NO_FSYNC: ("kafka-queue", "power"),
+    of_raft.ACKS_BEFORE_COMMIT: ("kafka-admin", "partition"),
+}
+"""Planted bug of the bundled controllers -> the workload and the fault under which clients of Kafka met it."""
 _FAULTS = r"Encountered [a-z ]+ fault: (?:Error loading metadata|Error generating new metadata|Unable to apply).*"
 """Complaints of Kafka about records that it cannot replay."""
 DUMPED = "read-by-kafka"
@@ -44,10 +52,11 @@ _DUMP_S = 60.0
 _BUNDLED = {**Kraft.bugs, **KraftBrokers.bugs}
 
 
-def _lost(name: str) -> Bug:
+def _met(name: str) -> Bug:
     """Return a planted bug of the bundled controllers, as a client of Kafka meets it."""
-    told = {"found_by": "kafka-read-to-end", "witness_kinds": LOST, "workloads": ("kafka-queue",)}
-    return replace(_BUNDLED[name], **told, shown_by=_SHOWN_BY[name])  # type: ignore[arg-type]
+    workload, fault = _MET[name]
+    checker, kinds = _JUDGED[workload]
+    return replace(_BUNDLED[name], found_by=checker, witness_kinds=kinds, workloads=(workload,), shown_by=(fault,))
 
 
 class KafkaBrokers(Kafka):
@@ -60,7 +69,7 @@ class KafkaBrokers(Kafka):
     summary = "brokers of Apache Kafka on the bundled controllers, asked by librdkafka"
     traces = FILE_NAME
     complaints = rf"{Kafka.complaints}|{_FAULTS}|^(?:cannot start: |Traceback ).*"
-    bugs: Mapping[str, Bug] = {name: _lost(name) for name in _SHOWN_BY}
+    bugs: Mapping[str, Bug] = {name: _met(name) for name in _MET}
     parameters: Mapping[str, str | float] = {
         **{
             name: Kafka.parameters[name]

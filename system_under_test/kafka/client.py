@@ -140,7 +140,7 @@ class KafkaClient(GroupsClient, TopicsClient, OffsetsClient):
 
     @property
     def _limits(self) -> Mapping[str, int]:
-        return LIMITS[self.settings.get("transactions", ONCE)]
+        return LIMITS[str(self.settings.get("transactions", ONCE))]
 
     def _new_producer(self) -> Any:
         """Return a producer that ends what an earlier one of this thread left open."""

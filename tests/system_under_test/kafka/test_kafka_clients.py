@@ -86,7 +86,12 @@ def test_the_library_repeats_requests_only_where_the_setting_says_so(
     client: KafkaClient, monkeypatch: pytest.MonkeyPatch, transactions: str, repeats: bool
 ) -> None:
     made: list[dict[str, Any]] = []
-    monkeypatch.setattr(confluent_kafka, "Producer", lambda settings: made.append(settings) or PlayedProducer(""))
+
+    def producer(settings: dict[str, Any]) -> PlayedProducer:
+        made.append(settings)
+        return PlayedProducer("")
+
+    monkeypatch.setattr(confluent_kafka, "Producer", producer)
     monkeypatch.setattr(KafkaClient, "settings", {"transactions": transactions})
     client.transact_records([["send", "k0", 7]], 0)
     (settings,) = made
