@@ -33,7 +33,11 @@ def test_what_was_seen_and_did_not_rest_is_known() -> None:
 def test_what_comes_again_after_runs_that_passed_is_back() -> None:
     resting = [past(2 + day) for day in range(BACK_AFTER)]
     [one] = standings([past(1, A), *resting], [past(9, A)])
-    assert (one.state, one.first_seen, one.passed_since) == (SymptomStatus.BACK, T0 + timedelta(days=1), BACK_AFTER)
+    assert (one.state, one.shown[0].started, one.passed_since) == (
+        SymptomStatus.BACK,
+        T0 + timedelta(days=1),
+        BACK_AFTER,
+    )
     other = [past(2 + day, test="kill") for day in range(9)]
     assert states([past(1, A), *other], [past(9, A)]) == {A: SymptomStatus.KNOWN}, "runs of another test prove nothing"
 
