@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkers.base.arrays import Int32, Int64
+from checkers.base.arrays import Bools, Int32, Int64
 from checkers.kernels.jit import kernel
 
 NOWHERE = -1
