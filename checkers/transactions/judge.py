@@ -17,7 +17,6 @@ verdict is unknown.  It is unknown, too, if the history could not have shown any
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,6 +32,7 @@ from checkers.kernels.transactions.columns import Edges, Findings, Transactions,
 from checkers.kernels.transactions.dependencies import Groups, build_graph, link_groups
 from checkers.kernels.transactions.order_replay import keeps_sessions
 from checkers.kernels.transactions.order_search import NO_ORDER, ORDER, UNDECIDED
+from checkers.kernels.transactions.sweep import is_serial_in_time
 from checkers.sealing.codes import dense_processes
 from checkers.transactions import anomalies, repeated_values
 from checkers.transactions.complete import Known, OrderDecision, WrongOrder, decide, decided_by, known_of, orders_under
@@ -260,7 +260,7 @@ class _Question:
             return search, decided_by(search.order, txns, self.known, self.consistency)
         begin, timed = self.transcript.begin, self.transcript.timed
         decision = decide(txns, self.known, self.consistency, self.steps_max, begin, timed=timed)
-        if search is None and decision.outcome == ORDER and self._is_strict_serializable(decision):
+        if search is None and decision.outcome == ORDER and self._is_strict_serializable():
             return CycleSearch((), ()), decision
         return search or self._cycles_of_registers(decision.outcome != ORDER), decision
 
@@ -277,19 +277,12 @@ class _Question:
             self.transcript.timed or variant == anomalies.PLAIN or keeps_sessions(process, order, False, process_count)
         )
 
-    def _is_strict_serializable(self, decision: OrderDecision) -> bool:
+    def _is_strict_serializable(self) -> bool:
         """Return whether registers that fit the model certainly show no cycle of a stronger one either."""
         if self.consistency == anomalies.STRICT_SERIALIZABLE:
             return True
-        if decision.snapshots or self.found.times.any():
-            return False
-        serial = anomalies.model_name(
-            "serializable", anomalies.REALTIME if self.transcript.timed else anomalies.PROCESS
-        )
-        with suppress(WrongOrder):
-            decided_by(decision.order, self.transcript.txns, self.known, serial)
-            return True
-        return False
+        txns, events = self.transcript.txns, self.transcript.event_count
+        return not self.found.times.any() and is_serial_in_time(txns, self.known.base, self.known.written, events)
 
     def _names(self) -> list[str]:
         return [name for kind, name in anomalies.KIND_NAMES.items() if self.found.times[kind]]
