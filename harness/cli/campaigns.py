@@ -30,6 +30,9 @@ _DEFAULT = Spec()
 _PARTS = ("canary", "clean", "peer", "bugs")
 
 _run_folder = click.argument("run_folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+_minutes = click.option(
+    "--minutes", type=click.FloatRange(0), default=None, help="No run begins after so many.  [default: no end]"
+)
 
 
 def _console() -> Console:
@@ -141,7 +144,7 @@ def names(_: click.Context) -> list[str]:
     return names_of_runs()
 
 
-@click.command(short_help="Run every test and every planted bug over several seeds.")
+@click.command()
 @click.option("--seeds", default=2, show_default=True, help="Seeds per test and bug.")
 @click.option(
     "--first-seed", type=int, default=None, help="The first seed; the others follow it.  [default: a fresh one]"
@@ -204,7 +207,7 @@ def nightly(
     _end(_night(plan, results, console))
 
 
-@click.command(name="hunt", short_help="Run random tests over one system until something is found.")
+@click.command(name="hunt")
 @spec_option("subject")
 @click.option(
     "--minutes", type=click.FloatRange(0), default=60.0, show_default=True, help="No test begins after so many minutes."
@@ -280,9 +283,7 @@ def hunt_at_random(
     _end(_carry_out(hunt(drawn, seed, minutes, times, keep_on), folder, console))
 
 
-@click.command(
-    name="hunt-bugs", short_help="Run every planted bug over several seeds, and count how often it is found."
-)
+@click.command(name="hunt-bugs")
 @click.option("--bug", "bugs", multiple=True, help="Only this planted bug (may be repeated).  [default: all]")
 @click.option("--seeds", default=3, show_default=True, help="Runs of each bug.")
 @click.option("--first-seed", default=1, show_default=True, help="The first seed; the others follow it.")
@@ -335,7 +336,7 @@ def hunt_bugs(
     _end(code)
 
 
-@click.command(name="findings", short_help="Run every finding, its counterpart and the clean runs, and count.")
+@click.command(name="findings")
 @click.argument("chosen", nargs=-1, type=Name(names), metavar="[NAMES]...")
 @click.option("--times", type=click.IntRange(0), default=3, show_default=True, help="Runs of each; 0: only count.")
 @spec_option("backend")
@@ -367,7 +368,7 @@ def findings(chosen: tuple[str, ...], times: int, backend: str, results: Path) -
     _end(code)
 
 
-@click.command(short_help="Run the test of a stored run again, several times.")
+@click.command()
 @_run_folder
 @click.option("--times", type=click.IntRange(1), default=5, show_default=True, help="How often.")
 @click.option("--as-executed", is_flag=True, help="Repeat the faults on the very nodes that they hit.")
@@ -437,9 +438,7 @@ def replay(run_folder: Path, times: int, as_executed: bool, against: str, result
     "--times", "--repeats", default=3, show_default=True, help="Runs before a smaller schedule counts as passing."
 )
 @click.option("--needed", default=1, show_default=True, help="So many of them must fail before it counts as failing.")
-@click.option(
-    "--minutes", type=click.FloatRange(0), default=None, help="No run begins after so many.  [default: no end]"
-)
+@_minutes
 @trust
 def shrink(run_folder: Path, times: int, needed: int, minutes: float | None, trust: bool) -> None:
     """Find the smallest schedule of faults with which the run in RUN_FOLDER still fails.
@@ -518,13 +517,11 @@ def _shrunk(found: Shrunk, root: Path, folder: Path, wanted: frozenset[tuple[str
     return lines
 
 
-@click.command(short_help="Try out which faults a violation needs.")
-@click.argument("run_folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.command()
+@_run_folder
 @click.option("--times", default=12, show_default=True, help="Runs of each schedule.")
 @click.option("--shift", default=0.5, show_default=True, help="Seconds by which each fault is moved; 0: by none.")
-@click.option(
-    "--minutes", type=click.FloatRange(0), default=None, help="No run begins after so many.  [default: no end]"
-)
+@_minutes
 @trust
 def attribute(run_folder: Path, times: int, shift: float, minutes: float | None, trust: bool) -> None:
     """Run the test in RUN_FOLDER again without each of its faults, and with each one earlier and later.
@@ -556,7 +553,7 @@ def attribute(run_folder: Path, times: int, shift: float, minutes: float | None,
 NOT_FOUND = 2
 
 
-@click.command(short_help="See a known finding in a real system again.")
+@click.command()
 @click.argument("name", type=Name(names))
 @click.option("--clean", is_flag=True, help="Run the counterpart, which keeps the promise.")
 @spec_option("backend")

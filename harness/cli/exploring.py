@@ -48,7 +48,7 @@ def _bounds(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@click.command(short_help="Every order of messages, timeouts, crashes and cuts of three voters, breadth first.")
+@click.command()
 @click.option(
     "--minutes",
     type=click.FloatRange(min=0, min_open=True),
@@ -176,7 +176,7 @@ def _end(code: int) -> NoReturn:
     raise click.exceptions.Exit(code)
 
 
-@click.command(short_help="Storms against the bundled KRaft on virtual time: thousands of seeds, on Spark.")
+@click.command()
 @click.option("--seeds", type=click.IntRange(1), default=1000, show_default=True, help="How many.")
 @click.option("--first-seed", type=click.IntRange(0), default=None, help="The first one.  [default: a fresh one]")
 @click.option(

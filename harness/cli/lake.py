@@ -59,7 +59,7 @@ def _at(name: str, what: str) -> Callable[[Callable[..., Any]], Callable[..., An
     )
 
 
-@click.command(short_help="List the runs of the lake, the newest first.")
+@click.command()
 @click.option("--system", type=Name(subjects), default="", help="Only runs of this system.")
 @click.option("--workload", type=Name(workloads), default="", help="Only runs of this workload.")
 @click.option("--kind", type=Name(nemeses), default="", help="Only runs with this kind of fault.")
@@ -108,7 +108,7 @@ def runs(
         click.echo(line_of(asdict(kept), kept.why_stale))
 
 
-@click.command(short_help="Compare two runs: specs, figures, timelines, first difference.")
+@click.command()
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @in_lake
@@ -136,7 +136,7 @@ def _questions(_: click.Context) -> Iterable[str]:
     return QUESTIONS
 
 
-@click.command(short_help="Ask all runs a question, by name or in SQL.")
+@click.command()
 @click.argument("question", type=Name(_questions), required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each row.")
 @click.option("--show", is_flag=True, help="Print the SQL of a question instead of asking it.")
@@ -219,7 +219,7 @@ def _cell(value: Any) -> str:
 _HELP = "Enter: next   N: N steps   v: to the next violation   f: to the next fault   /TEXT: to a line with it   q: end"
 
 
-@click.command(short_help="Replay a stored run in the terminal, operation by operation.")
+@click.command()
 @click.argument("run_folder", type=RunAddress())
 @click.option("--key", default=None, help="Only operations on this object.")
 @click.option("--from", "from_s", type=float, default=0.0, help="Begin at this second of the test.")
@@ -295,7 +295,7 @@ def _asked() -> tuple[int, str]:
 PORT = 8321
 
 
-@click.command(short_help="Show all runs on a local page: filter, compare, watch.")
+@click.command()
 @click.argument("stores", nargs=-1, metavar="[STORES]...")
 @results_in("results")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; any but loopback wants a token.")

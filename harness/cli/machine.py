@@ -78,7 +78,7 @@ def _swept() -> list[str]:
     return words + [left for one in swept for left in one.left]
 
 
-@click.command(short_help="End a cluster that `run --keep` left up, and remove all of it.")
+@click.command()
 @click.argument("run_folder", metavar="[RUN]", required=False)
 @click.option("--all", "everything", is_flag=True, help="Every kept cluster.")
 def release(run_folder: str | None, everything: bool) -> None:
@@ -158,7 +158,7 @@ if TYPE_CHECKING:
     from workloads.workload import Workload
 
 
-@click.command(name="list", short_help="List workloads, nemeses and their targets, backends, subjects, planted bugs.")
+@click.command(name="list")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
 @click.option(
     "--subject",

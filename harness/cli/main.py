@@ -30,60 +30,45 @@ from checkers.base.verdict import HARNESS_FAILED
 from harness.started import STARTED_AS, as_started
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
-    "run": ("harness.cli.run:run", "Run one test and judge it."),
-    "analyze": ("harness.cli.run:analyze", "Judge a stored run again, also one whose harness was killed."),
-    "mutate": ("harness.cli.run:mutate", "Falsify single rows of a valid run, to prove that its checkers notice."),
-    "replay": ("harness.cli.campaigns:replay", "Run the test of a stored run again, several times."),
+    "run": ("run:run", "Run one test and judge it."),
+    "analyze": ("run:analyze", "Judge a stored run again, also one whose harness was killed."),
+    "mutate": ("run:mutate", "Falsify single rows of a valid run, to prove that its checkers notice."),
+    "replay": ("campaigns:replay", "Run the test of a stored run again, several times."),
     "shrink": (
-        "harness.cli.campaigns:shrink",
+        "campaigns:shrink",
         "Find the smallest schedule of faults with which the run in RUN_FOLDER still fails.",
     ),
-    "attribute": ("harness.cli.campaigns:attribute", "Try out which faults a violation needs."),
-    "check": ("harness.cli.checking:check", "Judge histories of any source, by the name of a model."),
+    "attribute": ("campaigns:attribute", "Try out which faults a violation needs."),
+    "check": ("checking:check", "Judge histories of any source, by the name of a model."),
     "check-logs": (
-        "harness.cli.checking:check_logs",
+        "checking:check_logs",
         "Judge node logs: a run folder, or a folder that holds one Kafka data directory per node.",
     ),
-    "runs": ("harness.cli.lake:runs", "List the runs of the lake, the newest first."),
-    "compare": ("harness.cli.lake:compare", "Compare two runs: specs, figures, timelines, first difference."),
-    "query": ("harness.cli.lake:query", "Ask all runs a question, by name or in SQL."),
-    "serve": ("harness.cli.lake:serve", "Show all runs on a local page: filter, compare, watch."),
-    "step": ("harness.cli.lake:step", "Replay a stored run in the terminal, operation by operation."),
-    "list": (
-        "harness.cli.machine:list_names",
-        "List workloads, nemeses and their targets, backends, subjects, planted bugs.",
-    ),
-    "setup": (
-        "harness.cli.machine:setup",
-        "Prepare this machine: Java, compiled kernels, Spark's class archive, the node image.",
-    ),
-    "release": ("harness.cli.machine:release", "End a cluster that `run --keep` left up, and remove all of it."),
+    "runs": ("lake:runs", "List the runs of the lake, the newest first."),
+    "compare": ("lake:compare", "Compare two runs: specs, figures, timelines, first difference."),
+    "query": ("lake:query", "Ask all runs a question, by name or in SQL."),
+    "serve": ("lake:serve", "Show all runs on a local page: filter, compare, watch."),
+    "step": ("lake:step", "Replay a stored run in the terminal, operation by operation."),
+    "list": ("machine:list_names", "List workloads, nemeses and their targets, backends, subjects, planted bugs."),
+    "setup": ("machine:setup", "Prepare this machine: Java, compiled kernels, Spark's class archive, the node image."),
+    "release": ("machine:release", "End a cluster that `run --keep` left up, and remove all of it."),
     "clean-up": (
-        "harness.cli.machine:clean_up",
+        "machine:clean_up",
         "Remove what runs left behind when they died; runs that are alive, and kept clusters, are not touched.",
     ),
-    "nightly": ("harness.cli.campaigns:nightly", "Run every test and every planted bug over several seeds."),
-    "hunt": ("harness.cli.campaigns:hunt_at_random", "Run random tests over one system until something is found."),
-    "hunt-bugs": (
-        "harness.cli.campaigns:hunt_bugs",
-        "Run every planted bug over several seeds, and count how often it is found.",
-    ),
-    "swarm": (
-        "harness.cli.exploring:swarm",
-        "Storms against the bundled KRaft on virtual time: thousands of seeds, on Spark.",
-    ),
+    "nightly": ("campaigns:nightly", "Run every test and every planted bug over several seeds."),
+    "hunt": ("campaigns:hunt_at_random", "Run random tests over one system until something is found."),
+    "hunt-bugs": ("campaigns:hunt_bugs", "Run every planted bug over several seeds, and count how often it is found."),
+    "swarm": ("exploring:swarm", "Storms against the bundled KRaft on virtual time: thousands of seeds, on Spark."),
     "explore": (
-        "harness.cli.exploring:explore",
+        "exploring:explore",
         "Every order of messages, timeouts, crashes and cuts of three voters, breadth first.",
     ),
-    "find": ("harness.cli.campaigns:find", "See a known finding in a real system again."),
-    "findings": ("harness.cli.campaigns:findings", "Run every finding, its counterpart and the clean runs, and count."),
-    "completion": (
-        "harness.cli.machine:completion",
-        "Print the script that lets a shell complete commands, options and names.",
-    ),
+    "find": ("campaigns:find", "See a known finding in a real system again."),
+    "findings": ("campaigns:findings", "Run every finding, its counterpart and the clean runs, and count."),
+    "completion": ("machine:completion", "Print the script that lets a shell complete commands, options and names."),
 }
-"""Name of a command -> (module:attribute, imported when the command is named; the first sentence of its help)."""
+"""Name of a command -> (module:attribute of this room, imported when it is named; its help in one sentence)."""
 
 
 class _Commands(click.Group):
@@ -96,8 +81,9 @@ class _Commands(click.Group):
         if name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[name][0].partition(":")
-        command = getattr(importlib.import_module(module), attribute)
+        command = getattr(importlib.import_module(f"harness.cli.{module}"), attribute)
         assert isinstance(command, click.Command)
+        command.short_help = COMMANDS[name][1]
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

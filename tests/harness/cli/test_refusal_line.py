@@ -179,7 +179,7 @@ def test_help_teaches_a_first_run_and_the_exit_codes(krucible: Call) -> None:
 def test_help_imports_no_command_and_shows_the_first_sentence_of_each() -> None:
     words = "import harness.cli.main as m, sys; m.cli(['--help'], standalone_mode=False); print(*sys.modules)"
     out = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True).stdout
-    assert not {place.partition(":")[0] for place, _ in COMMANDS.values()} & set(out.split())
+    assert not {f"harness.cli.{place.partition(':')[0]}" for place, _ in COMMANDS.values()} & set(out.split())
     context = click.Context(cli)
     for name, (_, summary) in COMMANDS.items():
         command = cli.get_command(context, name)
