@@ -198,8 +198,7 @@ def blamed_call(witness: Witness) -> int | None:
     """History index of the invoke of the answer that a witness blames, None if it blames none: the culprit that it
     names, else the answer that came last."""
     facts = witness.facts
-    named = {str(letter): number(index, -1) for index, letter in _indices(facts).items()}
-    if (call := named.get(str(facts.get("culprit") or ""))) is not None:
+    if (call := _culprits_call(facts)) is not None:
         return call
     if facts.get("transactions") or facts.get("cycle"):
         return None
@@ -233,8 +232,7 @@ def explains(violation: ReportedViolation) -> int:
 
 def _culprits_answer(events: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The completion of the operation whose letter is the culprit's."""
-    named = {str(letter): number(index, -1) for index, letter in _indices(facts).items()}
-    call = named.get(str(facts.get("culprit") or ""))
+    call = _culprits_call(facts)
     if call is None:
         return None
     process = next((e.get("process") for e in events if e.get("index") == call), None)
@@ -243,8 +241,11 @@ def _culprits_answer(events: Sequence[Mapping[str, Any]], facts: Mapping[str, An
     return None if first is None or first.get("type") in (Type.INVOKE, "invoke") else first
 
 
-def _indices(facts: Mapping[str, Any]) -> dict[int, Any]:
-    return {int(k): v for k, v in mapping(facts.get("letters")).items() if str(k).isdigit()}
+def _culprits_call(facts: Mapping[str, Any]) -> int | None:
+    """History index of the invoke that a witness names as the culprit; None if it names none."""
+    calls = {str(letter): index for index, letter in mapping(facts.get("letters")).items()}
+    index = str(calls.get(str(facts.get("culprit") or "")))
+    return int(index) if index.isdigit() else None
 
 
 def _by_cause(found: Sequence[ReportedViolation]) -> list[ReportedViolation]:
@@ -429,20 +430,15 @@ def shape_of(witness: Witness) -> str:
     """Return what kind of evidence a witness is, whatever its length: the function whose answer is wrong, or functions
     and tables, and of traces the last event with the role and the rule that it broke."""
     events, facts = witness.events, witness.facts
-    letters = {str(letter): index for index, letter in mapping(facts.get("letters")).items()}
-    culprit = number(_integer(letters.get(str(facts.get("culprit") or ""))), -1)
+    culprit = _culprits_call(facts)
     by = next((str(event.get("f")) for event in events if event.get("index") == culprit), "")
-    if by:
+    if by and culprit is not None:
         return by
     functions = {str(event.get("f")) for event in events if number(event.get("process"), 0) >= 0}
     tables = {str(row.get("table")) for row in witness.rows}
     last: Mapping[str, Any] = next((row for row in reversed(witness.rows) if row.get("table") == "trace"), {})
     step = " ".join(str(part) for part in (last.get("event"), last.get("role"), facts.get("rule")) if part)
     return "+".join([*sorted(functions | tables), *([step] if step else [])]) or "words alone"
-
-
-def _integer(text: Any) -> int | None:
-    return int(text) if isinstance(text, str) and text.isdigit() else None
 
 
 def _role(fault: FaultRecord) -> str:

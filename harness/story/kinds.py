@@ -3,8 +3,8 @@
 A violation has causes and effects.  A node votes twice, so two nodes lead; two leaders write two logs, so an entry that
 was committed disappears, and in the end a client reads an old value.  `Stage` numbers these steps.
 
-The kinds are data: `kinds.toml` beside this file has a table for each.  A kind that is not there counts as a violation
-of an answer and has no explanation; a test keeps the tables complete.
+The kinds are data: `kinds.toml` beside this file has a table for each, `stages.toml` one for each stage.  A kind that
+is not there counts as a violation of an answer and has no explanation; a test keeps the tables complete.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
+from typing import Any
 
 
 class Stage(IntEnum):
@@ -30,30 +31,14 @@ class Stage(IntEnum):
     PROCESS = 8
 
 
-MECHANISMS: Mapping[Stage, str] = {
-    Stage.STEP: "Steps of the protocol",
-    Stage.VOTE: "Votes",
-    Stage.LEADER: "Leadership",
-    Stage.LOG: "Logs",
-    Stage.COMMIT: "Commits",
-    Stage.LOSS: "Commits",
-    Stage.STATE: "Applied states",
-    Stage.ANSWER: "Answers to clients",
-    Stage.PROCESS: "Server processes",
-}
-"""The part of the system that broke.  Violations of one mechanism are shown together."""
+def _read(name: str) -> dict[str, dict[str, Any]]:
+    return tomllib.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
-LOOK_AT: Mapping[Stage, str] = {
-    Stage.STEP: "the code that writes this row of the trace: the protocol has no such step here",
-    Stage.VOTE: "the code that stores a vote before it is sent, and compares it with earlier votes of its epoch",
-    Stage.LEADER: "what a candidate counts as a majority, and what a voter compares before it votes",
-    Stage.LOG: "the code that compares epoch and offset before a follower appends, and that truncates its log",
-    Stage.COMMIT: "the code that advances the high watermark: which voters it counts, and what their disks hold",
-    Stage.LOSS: "what is fsynced before it is reported as flushed, and who truncates a log",
-    Stage.STATE: "what is applied in which order, and what a snapshot holds",
-    Stage.ANSWER: "what the system checks between a request and its answer",
-    Stage.PROCESS: "the last lines that the process wrote",
-}
+
+_STAGES = {Stage[name.upper()]: words for name, words in _read("stages.toml").items()}
+MECHANISMS: Mapping[Stage, str] = {stage: words["mechanism"] for stage, words in _STAGES.items()}
+"""The part of the system that broke.  Violations of one mechanism are shown together."""
+LOOK_AT: Mapping[Stage, str] = {stage: words["look_at"] for stage, words in _STAGES.items()}
 """Part of a system's code in which a mistake of this stage lies."""
 LOOK_AT_READS = "the read path: how a leader confirms, before it answers, that a majority still follows it"
 LOOK_AT_LOSSES = (
@@ -80,10 +65,9 @@ class ViolationKind:
         return MECHANISMS[self.stage]
 
 
-_TABLE = tomllib.loads(Path(__file__).with_name("kinds.toml").read_text(encoding="utf-8"))
-
 KINDS: Mapping[str, ViolationKind] = {
-    name: ViolationKind(**{**entry, "stage": Stage[entry["stage"].upper()]}) for name, entry in _TABLE.items()
+    name: ViolationKind(**{**entry, "stage": Stage[entry["stage"].upper()]})
+    for name, entry in _read("kinds.toml").items()
 }
 """Kind of a witness (`checkers.base.verdict.Witness.kind`) -> what it means."""
 
