@@ -52,6 +52,7 @@ from checkers.base.results import NO_RESULTS, RESULTS, Results, read_results
 from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity
 from checkers.record.outcome import RunOutcome
 from checkers.record.reading import RunRecord
+from checkers.record.writing import write_json_whole
 from harness.plain_words import plural, shorten
 from harness.registry import load_subject
 from harness.run.conductor import sigterm_as_ctrl_c
@@ -213,9 +214,7 @@ class CampaignLog:
         found = [group.to_json() for group in self.found()]
         kept = {"format": FORMAT, "identity": self.identity, "found": found}
         kept["runs"] = [one.to_json() for one in self.runs]
-        part = self.folder / f".{LOG}.part"
-        part.write_text(json.dumps(kept, indent=1) + "\n")
-        part.replace(self.folder / LOG)
+        write_json_whole(self.folder / LOG, kept)
 
     @property
     def tests(self) -> list[Ended]:

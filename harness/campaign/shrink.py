@@ -172,16 +172,11 @@ def shrink(original: ShrinkCandidate, run: Run, limits: Limits, log: TrialLog, s
     while log.of(smallest).runs < limits.times and limits.time_left():
         search.run_once(smallest)
     tried, others = log.of(smallest), [log.of(one) for one in smaller(smallest)]
-    chance = min(1.0, sum(_by_luck((tried.failed + 1) / (tried.runs + 2), one) for one in others))
+    share = (tried.failed + 1) / (tried.runs + 2)
+    chance = min(1.0, sum(_at_most(one.failed, one.runs, share) for one in others))
     in_time = all(one.runs >= limits.times - limits.needed + 1 for one in others)
     passed, seldom = sum(one.runs > one.failed == 0 for one in others), sum(one.failed > 0 for one in others)
     return Shrunk(smallest, tried, passed, seldom, in_time, chance)
-
-
-def _by_luck(share: float, tried: TriedSchedule) -> float:
-    """The probability that a schedule fails no more often than this one did, if it fails in this share of runs."""
-    runs = tried.runs
-    return sum(math.comb(runs, n) * share**n * (1 - share) ** (runs - n) for n in range(tried.failed + 1))
 
 
 def smaller(candidate: ShrinkCandidate) -> Iterator[ShrinkCandidate]:

@@ -23,14 +23,14 @@ from checkers.record.header import Header
 from checkers.record.outcome import RunOutcome
 from checkers.record.reading import TEST
 from checkers.record.writing import as_json
-from harness.backends.backend import Backend, ClientHost, ClusterSpec
+from harness.backends.backend import Backend, ClientHost
 from harness.judge.judge_run import checkers_for, demands_of
 from harness.live import Watcher
 from harness.registry import load_backend, load_subject, load_workload
 from harness.run.clock import RunClock
 from harness.run.interpreter import Interpreter
 from harness.run.recorder import Recorder, RunFolder, header_of
-from harness.run.refused_before_start import capabilities_of
+from harness.run.refused_before_start import cluster_of
 from harness.run.watching import Online, RunWatch
 from harness.spec import CLIENT_NODES, Spec
 from harness.terminal.progress import Progress
@@ -138,20 +138,7 @@ def prepare(
 
 
 def _backend(spec: Spec, name: str, run_id: str, subject: Subject) -> Backend:
-    servers = spec.servers if subject.declares.nodes else ()
-    wanted = capabilities_of(spec) if servers else frozenset()
-    offers = subject.needs, subject.notices_damage, subject.members, subject.versions, subject.processes
-    cluster = ClusterSpec(
-        run_id,
-        servers,
-        CLIENT_NODES,
-        spec.seed,
-        wanted,
-        *offers,
-        simulated=subject.simulated,
-        inventory=spec.inventory or "",
-    )
-    backend = load_backend(name, cluster)
+    backend = load_backend(name, cluster_of(spec, run_id, subject))
     backend.restart_with(subject.start)
     return backend
 

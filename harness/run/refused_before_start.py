@@ -211,18 +211,20 @@ def backend_at_hand(spec: Spec, say: Callable[[str], None] = lambda _: None) -> 
 
 def lacking(spec: Spec, backend: str) -> str:
     """Return what a backend lacks for the kinds of fault of this run, in its own words; "" if it lacks nothing."""
-    wanted = capabilities_of(spec)
-    subject = load_subject(spec)
-    offers = subject.needs, subject.notices_damage, subject.members, subject.versions, subject.processes
-    inventory = spec.inventory or ""
-    nodes = ClusterSpec(
-        "choosing", spec.servers, CLIENT_NODES, spec.seed, wanted, *offers, subject.simulated, inventory
-    )
-    cluster = load_backend(backend, nodes)
+    cluster = load_backend(backend, cluster_of(spec, "choosing", load_subject(spec)))
     missing = [*map(cluster.lacks, sorted(needs_of_kinds(spec)))]
     if spec.schedule is None:
         missing += [_no_target(cluster, kind) for kind in kinds_of(spec.nemesis)]
     return "; ".join(dict.fromkeys(filter(None, missing)))
+
+
+def cluster_of(spec: Spec, run_id: str, subject: Subject) -> ClusterSpec:
+    """Return the nodes of a run, and what its system and its faults need of them."""
+    servers = spec.servers if subject.declares.nodes else ()
+    wanted = capabilities_of(spec) if servers else frozenset()
+    offers = subject.needs, subject.notices_damage, subject.members, subject.versions, subject.processes
+    more = (*offers, subject.simulated, spec.inventory or "")
+    return ClusterSpec(run_id, servers, CLIENT_NODES, spec.seed, wanted, *more)
 
 
 def _no_target(cluster: Cluster, kind: Kind) -> str:

@@ -19,6 +19,7 @@ is called again.  Therefore no rule blames a server that stood still, was slow, 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -71,7 +72,7 @@ class CallWatch:
         self._now = now
         self._voters = voters
         self._violated = violated
-        self._servers: dict[str, _Asked] = {}
+        self._servers: defaultdict[str, _Asked] = defaultdict(_Asked)
         self._numbers = 0
 
     # Offices
@@ -80,7 +81,7 @@ class CallWatch:
         self._servers[server.name] = _Asked()
 
     def took_office(self, server: Watched, epoch: int) -> None:
-        known = self._of(server)
+        known = self._servers[server.name]
         known.epoch, known.since_s, known.alone_s = epoch, self._now(), math.inf
         known.fetched_s.clear()
         known.parts_end.clear()
@@ -88,7 +89,7 @@ class CallWatch:
 
     def left_office(self, server: Watched) -> None:
         """Answer what still waits before anything else happens."""
-        known = self._of(server)
+        known = self._servers[server.name]
         known.since_s = None
         for waiting in known.waiting.values():
             waiting.due_s = min(waiting.due_s, self._now())
@@ -96,7 +97,7 @@ class CallWatch:
 
     def voters_changed(self, server: Watched) -> None:
         """Other voters count from now on, and the leader's period begins anew at the latest now."""
-        known = self._of(server)
+        known = self._servers[server.name]
         if known.since_s is not None:
             known.since_s, known.alone_s = self._now(), math.inf
 
@@ -104,7 +105,7 @@ class CallWatch:
 
     def asked(self, server: Watched, connection: int, wait_s: float) -> int:
         """A request has arrived that may wait for so long, by the clock of the server; returns its number."""
-        known = self._of(server)
+        known = self._servers[server.name]
         self._numbers += 1
         waiting = _Waiting(connection, self._now() + wait_s / SLOWEST_CLOCK + MARGIN_S)
         known.waiting[self._numbers] = waiting
@@ -113,13 +114,13 @@ class CallWatch:
 
     def fetched(self, server: Watched, replica: str, epoch: int) -> None:
         """A replica, with its disk, fetches from the leader of this epoch."""
-        known = self._of(server)
+        known = self._servers[server.name]
         if known.since_s is not None and known.epoch == epoch:
             known.fetched_s[replica] = self._now()
 
     def part_asked(self, server: Watched, replica: str, request: FetchSnapshotRequest) -> None:
         """A replica, with its disk, asks for a part of a snapshot."""
-        known, position = self._of(server), request.position
+        known, position = self._servers[server.name], request.position
         if known.since_s is None or known.epoch != request.current_leader_epoch or not position:
             return
         if position not in known.parts_end.get((replica, request.snapshot), ()):
@@ -127,17 +128,17 @@ class CallWatch:
             self._violated("a part of a snapshot is asked for out of turn", server, f"{what}, which follows nothing")
 
     def part_sent(self, server: Watched, replica: str, answer: FetchSnapshotResponse) -> None:
-        known = self._of(server)
+        known = self._servers[server.name]
         if known.epoch == answer.leader_epoch and answer.data:
             ends = known.parts_end.setdefault((replica, answer.snapshot), set())
             ends.add(answer.position + len(answer.data))
 
     def answered(self, server: Watched, number: int) -> None:
-        self._of(server).waiting.pop(number, None)
+        self._servers[server.name].waiting.pop(number, None)
 
     def gone(self, server: Watched, connection: int) -> None:
         """This connection is closed: nobody waits for an answer on it."""
-        known = self._of(server)
+        known = self._servers[server.name]
         for number in [each for each, waiting in known.waiting.items() if waiting.connection == connection]:
             del known.waiting[number]
 
@@ -185,12 +186,6 @@ class CallWatch:
             )
         else:
             known.alone_s, known.look_s = min(known.alone_s, now), now
-
-    def _of(self, server: Watched) -> _Asked:
-        known = self._servers.get(server.name)
-        if known is None:
-            known = self._servers[server.name] = _Asked()
-        return known
 
 
 class Watched(Protocol):
