@@ -60,7 +60,12 @@ Change = tuple[Position, str, int | str | None]
 
 
 class VoterOnMachine(ABC):
-    """Part that a whole node and a core alone share: a machine, its lives, and the lanes to the others."""
+    """Part that a whole node and a core alone share: a machine, its lives, and the lanes to the others.
+
+    lives: how often it was started.  key: names it together with its disk.  flushed, durable_end: up to where its log
+    is durable, as it says and as its disk says.  end: (epoch, offset) of the end of its log.
+    may_stop: its disk fails, or its log is damaged, so it may refuse to go on.  may_forget: its log was damaged and it
+    lost power before it started again, so it may take what it held durably for a torn tail."""
 
     def __init__(
         self, number: int, scenario: Scenario, machine: Machine, network: SimulatedNetwork, watch: Watch
@@ -157,16 +162,17 @@ class VoterOnMachine(ABC):
 
     @property
     def log_start(self) -> int:
-        """Return where its log begins."""
+        """Return where its log begins: all below it is in a snapshot."""
         return 0
 
     @property
     def snapshot_end(self) -> int:
-        """Return where its newest snapshot ends."""
+        """Return where its newest snapshot ends; 0: it has none."""
         return 0
 
     @abstractmethod
-    def prefix(self, offset: int) -> int | None: ...
+    def prefix(self, offset: int) -> int | None:
+        """Identifies all entries below this offset; None if it is not the end of one, or the log begins behind it."""
 
     @abstractmethod
     def changes(self, offset: int, end_offset: int) -> Iterator[Change]:

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from checkers.raft.monitor import Leaders, NodeMonitor
 from checkers.raft.rules import (
@@ -49,8 +49,11 @@ from checkers.raft.rules import (
 )
 from checkers.raft.trace_row import TraceRow
 from harness.campaign.swarm.watch_brokers import BrokerWatch
-from harness.campaign.swarm.watch_calls import OF_A_CORE, CallWatch, Watched
+from harness.campaign.swarm.watch_calls import OF_A_CORE, CallWatch
 from harness.campaign.swarm.watch_voters import VoterSets
+
+if TYPE_CHECKING:
+    from harness.campaign.swarm.voter import VoterOnMachine
 
 FOUND_MAX = 20
 
@@ -89,16 +92,16 @@ class Watch:
     def __init__(
         self,
         now: Callable[[], float],
-        met: Callable[[str, Watched], None],
+        met: Callable[[str, VoterOnMachine], None],
         note: Callable[[str], None],
-        archive: Callable[[Watched, int, int], None] = lambda voter, before, after: None,
+        archive: Callable[[VoterOnMachine, int, int], None] = lambda voter, before, after: None,
     ) -> None:
         self.found: list[BrokenRule] = []
         self.transitions: Counter[tuple[str, str]] = Counter()
         self.rows = 0
         self.committed = 0
         self.roles: dict[str, str] = {}
-        self.voters: Sequence[Watched] = ()
+        self.voters: Sequence[VoterOnMachine] = ()
         self.sets: VoterSets | None = None
         """Sets of voters that change; None: all of `voters` vote."""
         self.brokers: BrokerWatch | None = None
@@ -121,7 +124,7 @@ class Watch:
         self._opens: dict[str, float] = {}  # a leader that has appended nothing yet -> since when
         self.calls = CallWatch(now, self._electors, self.violated_by)
 
-    def _electors(self, voter: Watched) -> frozenset[str]:
+    def _electors(self, voter: VoterOnMachine) -> frozenset[str]:
         if self.sets is not None:
             return self.sets.in_force(voter)
         return frozenset(each.key for each in self.voters)
@@ -130,7 +133,7 @@ class Watch:
         if len(self.found) < FOUND_MAX:
             self.found.append(BrokenRule(round(self._now(), 6), rule, what, role))
 
-    def row(self, voter: Watched, row: WatchedRow) -> None:
+    def row(self, voter: VoterOnMachine, row: WatchedRow) -> None:
         """A voter has written a row of its trace."""
         self.rows += 1
         self._note(f"{self._now():.9f} {voter.name} {' '.join(map(str, row))}\n")
@@ -143,7 +146,7 @@ class Watch:
         if rule is not None:
             rule(self, voter, row)
 
-    def _judge(self, voter: Watched, row: WatchedRow) -> None:
+    def _judge(self, voter: VoterOnMachine, row: WatchedRow) -> None:
         """Hand the row to the monitor of this voter with its disk: it knows the rules that rows alone can break."""
         monitor = self._monitors.get(voter.key)
         if monitor is None:
@@ -152,7 +155,7 @@ class Watch:
             if breach.kind in JUDGED_BY_ROWS:
                 self.violated_by(breach.kind, voter, breach.summary)
 
-    def _later(self, voter: Watched) -> None:
+    def _later(self, voter: VoterOnMachine) -> None:
         """The core of this voter has done something: what had to follow an earlier row at once has followed it."""
         since_s = self._opens.get(voter.name)
         if since_s is not None and since_s < self._now():
@@ -161,17 +164,17 @@ class Watch:
             self.violated_by("an epoch without an opening record", voter, what)
         self.calls.called(voter)
 
-    def leads(self, voter: Watched) -> bool:
+    def leads(self, voter: VoterOnMachine) -> bool:
         return voter.name in self._led_from
 
-    def has_committed(self, voter: Watched) -> bool:
+    def has_committed(self, voter: VoterOnMachine) -> bool:
         """Return whether a leader has committed something of its own epoch."""
         led = self._led_from.get(voter.name)
         return led is not None and led[0] in self._published
 
     # One method per event
 
-    def _appended(self, voter: Watched, row: WatchedRow) -> None:
+    def _appended(self, voter: VoterOnMachine, row: WatchedRow) -> None:
         epoch, offset = row.epoch, row.offset or 0
         self._opens.pop(voter.name, None)
         prefix = voter.prefix(offset)
@@ -188,7 +191,7 @@ class Watch:
             self.brokers.decided(voter, offset, epoch)
         self._met("appended", voter)
 
-    def _flushed(self, voter: Watched, row: WatchedRow) -> None:
+    def _flushed(self, voter: VoterOnMachine, row: WatchedRow) -> None:
         """It reports what it has made durable.  Some of it may be committed already: a voter lags behind, or finds it
         in its log when it starts."""
         offset = row.offset or 0
@@ -201,7 +204,7 @@ class Watch:
             if hash_ is not None and voter.prefix(offset) == hash_:
                 self._holds[voter.key] = offset
 
-    def _truncated(self, voter: Watched, row: WatchedRow) -> None:
+    def _truncated(self, voter: VoterOnMachine, row: WatchedRow) -> None:
         offset = row.offset or 0
         if offset < self._holds.get(voter.key, 0) and not voter.may_forget:
             what = f"{voter.name} cuts its log to {offset}, and held what is committed up to {self._holds[voter.key]}"
@@ -210,7 +213,7 @@ class Watch:
             self.sets.cut(voter)
         self._met("truncated", voter)
 
-    def _high_watermark(self, voter: Watched, row: WatchedRow) -> None:
+    def _high_watermark(self, voter: VoterOnMachine, row: WatchedRow) -> None:
         epoch, offset, hash_ = row.epoch, row.offset or 0, row.hash
         name = voter.name
         self._marks[name] = offset
@@ -221,7 +224,7 @@ class Watch:
         led = self._led_from.get(name)
         if led is not None and led[0] == epoch:
 
-            def holds(v: Watched) -> bool:
+            def holds(v: VoterOnMachine) -> bool:
                 return v.flushed >= offset and (v.log_start > offset or v.prefix(offset) == hash_)
 
             holders = [v for v in self.voters if holds(v)]
@@ -244,18 +247,18 @@ class Watch:
             self._archive(voter, self.committed, offset)
             self.committed = offset
 
-    def _apply(self, voter: Watched, row: WatchedRow) -> None:
+    def _apply(self, voter: VoterOnMachine, row: WatchedRow) -> None:
         offset, hash_ = row.offset or 0, row.hash
         if self._applied.setdefault(offset, hash_) != hash_:
             self.violated_by(STATES_DIFFER, voter, f"{voter.name} at {offset}")
         if self.brokers is not None:
             self.brokers.applied(voter, offset, hash_, self._now())
 
-    def _of_broker(self, voter: Watched, row: WatchedRow) -> None:
+    def _of_broker(self, voter: VoterOnMachine, row: WatchedRow) -> None:
         if self.brokers is not None:
             self.brokers.reported(voter, row.detail or "", self._now(), row.offset or 0)
 
-    def _snapshot(self, voter: Watched, row: WatchedRow) -> None:
+    def _snapshot(self, voter: VoterOnMachine, row: WatchedRow) -> None:
         offset, hash_ = row.offset or 0, row.hash
         if offset > self.committed:
             what = f"{voter.name} up to {offset}; only what lies below {self.committed} is committed"
@@ -266,7 +269,7 @@ class Watch:
             self.sets.snapshot(voter, offset)
         self._met("snapshot", voter)
 
-    def _voters_named(self, voter: Watched, row: WatchedRow) -> None:
+    def _voters_named(self, voter: VoterOnMachine, row: WatchedRow) -> None:
         if self.sets is None:
             return
         self.calls.voters_changed(voter)
@@ -277,18 +280,18 @@ class Watch:
             if voter.key not in self.sets.in_force(voter):
                 self._met("removed", voter)
 
-    def _vote(self, voter: Watched, row: WatchedRow) -> None:
+    def _vote(self, voter: VoterOnMachine, row: WatchedRow) -> None:
         if row.peer in _names(voter) and voter.flushed < voter.end[1]:
             what = f"{voter.name} campaigns with a log up to {voter.end[1]}, and {voter.flushed} of it is durable"
             self.violated_by("a candidate whose log is not durable", voter, what)
         self._file(voter, row)
         self._met("vote", voter)
 
-    def _file(self, voter: Watched, row: WatchedRow) -> None:
+    def _file(self, voter: VoterOnMachine, row: WatchedRow) -> None:
         if row.peer is not None:
             self._votes[voter.key, row.epoch] = row.peer
 
-    def _role(self, voter: Watched, row: WatchedRow) -> None:
+    def _role(self, voter: VoterOnMachine, row: WatchedRow) -> None:
         epoch, offset, role = row.epoch, row.offset or 0, row.role or ""
         name = voter.name
         before = self.roles.get(name, "dead")
@@ -315,14 +318,14 @@ class Watch:
         if moment := _MOMENT_OF.get(role):
             self._met(moment, voter)
 
-    def _follows(self, voter: Watched, epoch: int, peer: str) -> None:
+    def _follows(self, voter: VoterOnMachine, epoch: int, peer: str) -> None:
         """A leader has reported its office before anybody hears of it."""
         name = next(iter(self._leaders.of(epoch)), "")
         if peer not in (name, name.removeprefix("n")):
             what = f"{voter.name} follows {peer} in epoch {epoch}, which {name or 'nobody'} leads"
             self.violated_by("follows who does not lead", voter, what)
 
-    def _elected(self, leader: Watched, epoch: int, start: int) -> None:
+    def _elected(self, leader: VoterOnMachine, epoch: int, start: int) -> None:
         """Each voter has reported its vote before it granted it."""
         names = _names(leader)
         granted = {key for (key, at), peer in self._votes.items() if at == epoch and peer in names}
@@ -335,7 +338,7 @@ class Watch:
             what = f"{leader.name} leads epoch {epoch} by the votes of {count} of {len(voters)}"
             self.violated_by("elected without a majority", leader, what)
 
-    def _start(self, voter: Watched, row: WatchedRow) -> None:
+    def _start(self, voter: VoterOnMachine, row: WatchedRow) -> None:
         offset = row.offset or 0
         if offset < self._holds.get(voter.key, 0) and not voter.may_forget:
             what = f"{voter.name} starts with a log up to {offset}, and held what is committed up to "
@@ -349,24 +352,24 @@ class Watch:
         self.roles[voter.name] = "dead"
         self._met("started", voter)
 
-    def _fatal(self, voter: Watched, row: WatchedRow) -> None:
+    def _fatal(self, voter: VoterOnMachine, row: WatchedRow) -> None:
         detail = row.detail or ""
         if not voter.may_stop:
             self.violated_by("a voter stops", voter, f"{voter.name}: {detail}")
 
-    def violated_by(self, rule: str, voter: Watched, what: str) -> None:
+    def violated_by(self, rule: str, voter: VoterOnMachine, what: str) -> None:
         self.violated(rule, what, self.roles.get(voter.name, ""))
 
     # What clients see
 
-    def answered_read(self, voter: Watched, mark: int, owed: int) -> None:
+    def answered_read(self, voter: VoterOnMachine, mark: int, owed: int) -> None:
         """A read that arrived when `owed` was published is answered from what lies below `mark`."""
         if mark < owed:
             what = f"{voter.name} answers from below {mark}; {owed} was committed when the read arrived"
             self.violated_by("stale read", voter, what)
 
 
-def _names(voter: Watched) -> tuple[str, str]:
+def _names(voter: VoterOnMachine) -> tuple[str, str]:
     """Return what a vote may name it by: some voters know its number alone."""
     return voter.name, voter.name.removeprefix("n")
 
@@ -379,7 +382,7 @@ _MOMENT_OF = {
     "resigned": "resigned",
 }
 
-_RULES: dict[str, Callable[[Watch, Watched, WatchedRow], None]] = {
+_RULES: dict[str, Callable[[Watch, VoterOnMachine, WatchedRow], None]] = {
     "append": Watch._appended,
     "flush": Watch._flushed,
     "truncate": Watch._truncated,

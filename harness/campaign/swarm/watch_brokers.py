@@ -24,18 +24,20 @@ import json
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from checkers.cluster.replay import REFUSED_ITSELF, STAYS_ELIGIBLE, ClusterReplay
 from harness.campaign.swarm.answers import ANSWERED_TWICE, WENT_BACK
-from harness.campaign.swarm.watch_calls import Watched
 from system_under_test.kraft.collected.cluster_files import row_of
 from system_under_test.kraft.collected.state_model import StateModel
 from system_under_test.kraft.controller.brokers import is_online
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.partition_rules import directory_held
 from system_under_test.kraft.records.metadata import NO_LEADER, CorruptRecord, PartitionRecord
+
+if TYPE_CHECKING:
+    from harness.campaign.swarm.voter import VoterOnMachine
 
 CLOCK_RATE_MAX = 1.2
 """Bound above the ratio of the rates of any two clocks of a storm."""
@@ -73,7 +75,7 @@ class BrokerWatch:
 
     def __init__(
         self,
-        violated: Callable[[str, Watched, str], None],
+        violated: Callable[[str, VoterOnMachine, str], None],
         met: Callable[[str, int | None], None],
         left_cleanly: Callable[[int, int], bool] = lambda broker, epoch: True,
         may_vote: Collection[str] = (),
@@ -102,7 +104,7 @@ class BrokerWatch:
         """Return what is committed."""
         return self._image
 
-    def committed(self, server: Watched, batches: Sequence[CommittedBatch]) -> None:
+    def committed(self, server: VoterOnMachine, batches: Sequence[CommittedBatch]) -> None:
         """A server has published a mark, and these batches are committed now."""
         for batch in batches:
             touched: list[str] = []
@@ -122,7 +124,7 @@ class BrokerWatch:
             self._violated(each.kind, server, each.words)
         self._judged = len(found)
 
-    def decided(self, leader: Watched, end: int, epoch: int) -> None:
+    def decided(self, leader: VoterOnMachine, end: int, epoch: int) -> None:
         """A leader has appended up to `end` what it decided on requests that had arrived."""
         self._decided.append(_Decided(end, epoch, dict(self._applied)))
 
@@ -135,7 +137,7 @@ class BrokerWatch:
 
     def _record(
         self,
-        server: Watched,
+        server: VoterOnMachine,
         offset: int,
         batch: CommittedBatch,
         value: bytes,
@@ -216,7 +218,7 @@ class BrokerWatch:
             return None
         return None if former is not None and self._left_cleanly(number, former.broker_epoch) else number
 
-    def _look_at_eligible(self, server: Watched, lost_data: Collection[int], end: int) -> None:
+    def _look_at_eligible(self, server: VoterOnMachine, lost_data: Collection[int], end: int) -> None:
         if not lost_data or not self._replays:
             return
         for topic in self._image.topics.values():
@@ -233,7 +235,7 @@ class BrokerWatch:
         topic = self._image.topic_of(UUID(topic_id))
         return None if topic is None else topic.partitions.get(int(number))
 
-    def _look_at_epochs(self, server: Watched, touched: Collection[str], end: int) -> None:
+    def _look_at_epochs(self, server: VoterOnMachine, touched: Collection[str], end: int) -> None:
         for about in touched:
             held, due = self._partition(about), self._epochs.get(about)
             if held is None or due is None or not self._replays:
@@ -242,7 +244,7 @@ class BrokerWatch:
                 what = f"partition {about} has epochs {held.leader_epoch} and {held.partition_epoch} before {end}, "
                 self._violated("epochs of a partition", server, f"{what}not {due.leader} and {due.partition}")
 
-    def applied(self, server: Watched, offset: int, state_hash: int | None, now_s: float = 0.0) -> None:
+    def applied(self, server: VoterOnMachine, offset: int, state_hash: int | None, now_s: float = 0.0) -> None:
         """A server has applied everything below an offset, and its state has this hash."""
         self._applied[server.name] = max(offset, self._applied.get(server.name, 0))
         if server.name in self._may_vote:
@@ -253,7 +255,7 @@ class BrokerWatch:
         if due is not None and state_hash is not None and due != state_hash:
             self._violated("a state that no replay leads to", server, f"{server.name} at {offset}")
 
-    def reported(self, server: Watched, words: str, now_s: float, epoch: int = 0) -> None:
+    def reported(self, server: VoterOnMachine, words: str, now_s: float, epoch: int = 0) -> None:
         """A server has said this of its broker (`checkers.base.columns`).
 
         epoch: of the broker; -1 if it dropped an answer that came too late."""

@@ -12,8 +12,6 @@ servers, so that a download that goes on under another leader, or at another pla
 A core that is asked, or that writes a row, carries out at once whatever is due.  So what is overdue when it is asked
 may be done in that very call.  A rule is broken only if the same thing is still overdue at a later time when the core
 is called again.  Therefore no rule blames a server that stood still, was slow, or was never called.
-
-*Interfaces.*  Attributes that the watch sees of a voter, and of a server that may become one.
 """
 
 from __future__ import annotations
@@ -22,10 +20,12 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from system_under_test.kraft.raft.messages import FetchSnapshotRequest, FetchSnapshotResponse, SnapshotId, Timing
-from system_under_test.kraft.raft.voters import VoterHistory, VoterSet
+
+if TYPE_CHECKING:
+    from harness.campaign.swarm.voter import VoterOnMachine
 
 SLOWEST_CLOCK = 0.9
 """Seconds that pass on the slowest clock of a storm in one real second."""
@@ -66,8 +66,8 @@ class CallWatch:
     def __init__(
         self,
         now: Callable[[], float],
-        voters: Callable[[Watched], Collection[str]],
-        violated: Callable[[str, Watched, str], None],
+        voters: Callable[[VoterOnMachine], Collection[str]],
+        violated: Callable[[str, VoterOnMachine, str], None],
     ) -> None:
         self._now = now
         self._voters = voters
@@ -77,17 +77,17 @@ class CallWatch:
 
     # Offices
 
-    def started(self, server: Watched) -> None:
+    def started(self, server: VoterOnMachine) -> None:
         self._servers[server.name] = _Asked()
 
-    def took_office(self, server: Watched, epoch: int) -> None:
+    def took_office(self, server: VoterOnMachine, epoch: int) -> None:
         known = self._servers[server.name]
         known.epoch, known.since_s, known.alone_s = epoch, self._now(), math.inf
         known.fetched_s.clear()
         known.parts_end.clear()
         known.look_s = min(known.look_s, self._now())
 
-    def left_office(self, server: Watched) -> None:
+    def left_office(self, server: VoterOnMachine) -> None:
         """Answer what still waits before anything else happens."""
         known = self._servers[server.name]
         known.since_s = None
@@ -95,7 +95,7 @@ class CallWatch:
             waiting.due_s = min(waiting.due_s, self._now())
         known.look_s = self._now() if known.waiting else math.inf
 
-    def voters_changed(self, server: Watched) -> None:
+    def voters_changed(self, server: VoterOnMachine) -> None:
         """Other voters count from now on, and the leader's period begins anew at the latest now."""
         known = self._servers[server.name]
         if known.since_s is not None:
@@ -103,7 +103,7 @@ class CallWatch:
 
     # Calls
 
-    def asked(self, server: Watched, connection: int, wait_s: float) -> int:
+    def asked(self, server: VoterOnMachine, connection: int, wait_s: float) -> int:
         """A request has arrived that may wait for so long, by the clock of the server; returns its number."""
         known = self._servers[server.name]
         self._numbers += 1
@@ -112,13 +112,13 @@ class CallWatch:
         known.look_s = min(known.look_s, waiting.due_s)
         return self._numbers
 
-    def fetched(self, server: Watched, replica: str, epoch: int) -> None:
+    def fetched(self, server: VoterOnMachine, replica: str, epoch: int) -> None:
         """A replica, with its disk, fetches from the leader of this epoch."""
         known = self._servers[server.name]
         if known.since_s is not None and known.epoch == epoch:
             known.fetched_s[replica] = self._now()
 
-    def part_asked(self, server: Watched, replica: str, request: FetchSnapshotRequest) -> None:
+    def part_asked(self, server: VoterOnMachine, replica: str, request: FetchSnapshotRequest) -> None:
         """A replica, with its disk, asks for a part of a snapshot."""
         known, position = self._servers[server.name], request.position
         if known.since_s is None or known.epoch != request.current_leader_epoch or not position:
@@ -127,22 +127,22 @@ class CallWatch:
             what = f"{replica} asks {server.name} in epoch {known.epoch} for byte {position} of {request.snapshot}"
             self._violated("a part of a snapshot is asked for out of turn", server, f"{what}, which follows nothing")
 
-    def part_sent(self, server: Watched, replica: str, answer: FetchSnapshotResponse) -> None:
+    def part_sent(self, server: VoterOnMachine, replica: str, answer: FetchSnapshotResponse) -> None:
         known = self._servers[server.name]
         if known.epoch == answer.leader_epoch and answer.data:
             ends = known.parts_end.setdefault((replica, answer.snapshot), set())
             ends.add(answer.position + len(answer.data))
 
-    def answered(self, server: Watched, number: int) -> None:
+    def answered(self, server: VoterOnMachine, number: int) -> None:
         self._servers[server.name].waiting.pop(number, None)
 
-    def gone(self, server: Watched, connection: int) -> None:
+    def gone(self, server: VoterOnMachine, connection: int) -> None:
         """This connection is closed: nobody waits for an answer on it."""
         known = self._servers[server.name]
         for number in [each for each, waiting in known.waiting.items() if waiting.connection == connection]:
             del known.waiting[number]
 
-    def called(self, server: Watched) -> None:
+    def called(self, server: VoterOnMachine) -> None:
         """The core of this server is called, or has just done something."""
         known = self._servers.get(server.name)
         if known is None or self._now() < known.look_s:
@@ -152,7 +152,7 @@ class CallWatch:
         if known.since_s is not None:
             self._look_at_quorum(server, known, known.since_s)
 
-    def _look_at_waiting(self, server: Watched, known: _Asked) -> None:
+    def _look_at_waiting(self, server: VoterOnMachine, known: _Asked) -> None:
         now = self._now()
         for number, waiting in list(known.waiting.items()):
             if now > waiting.overdue_s:
@@ -165,7 +165,7 @@ class CallWatch:
             else:
                 known.look_s = min(known.look_s, waiting.due_s)
 
-    def _look_at_quorum(self, server: Watched, known: _Asked, since_s: float) -> None:
+    def _look_at_quorum(self, server: VoterOnMachine, known: _Asked, since_s: float) -> None:
         """A majority was heard in the period before the last one at the earliest, if the leader leads rightly."""
         now, voters = self._now(), self._voters(server)
         needed = len(voters) // 2 + 1 - (server.key in voters)
@@ -186,61 +186,3 @@ class CallWatch:
             )
         else:
             known.alone_s, known.look_s = min(known.alone_s, now), now
-
-
-class Watched(Protocol):
-    """A voter, as the watch sees it.  lives: how often it was started.  key: names it together with its disk.
-
-    may_stop: its disk fails, or its log is damaged, so it may refuse to go on.  may_forget: its log was damaged and it
-    lost power before it started again, so it may take what it held durably for a torn tail."""
-
-    name: str
-    lives: int
-    may_stop: bool
-    may_forget: bool
-
-    @property
-    def key(self) -> str: ...
-
-    @property
-    def flushed(self) -> int:
-        """Up to where its log is durable, as it says."""
-        ...
-
-    @property
-    def durable_end(self) -> int:
-        """Up to where its log is durable, as its disk says."""
-        ...
-
-    @property
-    def end(self) -> tuple[int, int]:
-        """(epoch, offset) of the end of its log."""
-        ...
-
-    @property
-    def log_start(self) -> int:
-        """Return where its log begins: all below it is in a snapshot."""
-        ...
-
-    @property
-    def snapshot_end(self) -> int:
-        """Return where its newest snapshot ends; 0: it has none."""
-        ...
-
-    def prefix(self, offset: int) -> int | None:
-        """Identifies all entries below this offset; None if it is not the end of one, or the log begins behind it."""
-        ...
-
-
-class Member(Watched, Protocol):
-    """A server that votes, or may come to."""
-
-    epoch: int
-
-    def voter_history(self) -> VoterHistory:
-        """Return the voters as its log names them."""
-        ...
-
-    def snapshot_voters(self) -> VoterSet | None:
-        """Return the voters that its newest snapshot names."""
-        ...

@@ -24,12 +24,16 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import TYPE_CHECKING
 
 from checkers.raft.rules import EARLY_CHANGE, FAR_SETS, JOINED_EARLY, TWO_CHANGES
-from harness.campaign.swarm.watch_calls import OF_A_CORE, SLOWEST_CLOCK, Member, Watched
+from harness.campaign.swarm.watch_calls import OF_A_CORE, SLOWEST_CLOCK
 from system_under_test.kraft.raft.changes import CAUGHT_UP_WITHIN_S, AddVoter, RemoveVoter, UpdateVoter, VoterChange
 from system_under_test.kraft.raft.messages import ReplicaKey
 from system_under_test.kraft.raft.voters import CONFIGURED, VoterHistory, VoterSet
+
+if TYPE_CHECKING:
+    from harness.campaign.swarm.voter import VoterOnMachine
 
 
 @cache  # replicas are few, and one is named at every Fetch
@@ -60,8 +64,8 @@ class _Known:
 class VoterSets:
     """servers: all that may vote.  violated: as `Watch.violated`, with a server in place of its role."""
 
-    def __init__(self, now: Callable[[], float], violated: Callable[[str, Watched, str], None]) -> None:
-        self.servers: Sequence[Member] = ()
+    def __init__(self, now: Callable[[], float], violated: Callable[[str, VoterOnMachine, str], None]) -> None:
+        self.servers: Sequence[VoterOnMachine] = ()
         self.changes = 0
         self._now = now
         self._violated = violated
@@ -70,15 +74,17 @@ class VoterSets:
         self._agreed: dict[int, VoterSet] = {}  # offset -> the set that is committed there
         self._asked_for: set[tuple[str, str]] = set()
 
-    def disk_is_lost(self, server: Member) -> None:
+    def disk_is_lost(self, server: VoterOnMachine) -> None:
         """Its disk is about to be replaced."""
         self._lost[server.key] = server.flushed
 
-    def in_force(self, server: Watched) -> frozenset[str]:
+    def in_force(self, server: VoterOnMachine) -> frozenset[str]:
         """The voters that the log of a server names last."""
         return keys_of(self._history(server).latest)
 
-    def electorate(self, server: Watched, holds: Callable[[Watched], bool], offset: int) -> tuple[int, int]:
+    def electorate(
+        self, server: VoterOnMachine, holds: Callable[[VoterOnMachine], bool], offset: int
+    ) -> tuple[int, int]:
         """(how many of the voters in force hold its log below an offset, how many of them there are)."""
         voters = self.in_force(server)
         by_key = {each.key: each for each in self.servers}
@@ -88,21 +94,18 @@ class VoterSets:
             count += holds(each) if each is not None else self._lost.get(key, -1) >= offset
         return count, len(voters)
 
-    def _history(self, server: Watched) -> VoterHistory:
+    def _history(self, server: VoterOnMachine) -> VoterHistory:
         known = self._known.setdefault(server.name, _Known())
         if known.history is None:
-            known.history = self._member(server).voter_history()
+            known.history = server.voter_history()
         return known.history
-
-    def _member(self, server: Watched) -> Member:
-        return next(each for each in self.servers if each is server)
 
     # Rows
 
-    def started(self, server: Watched) -> None:
+    def started(self, server: VoterOnMachine) -> None:
         self._known[server.name] = _Known()
 
-    def cut(self, server: Watched) -> None:
+    def cut(self, server: VoterOnMachine) -> None:
         """The end of its log was cut off."""
         before = self._history(server)
         known = self._known[server.name]
@@ -111,7 +114,7 @@ class VoterSets:
             known.untold_s = self._now()
         self._compare(server)
 
-    def _compare(self, server: Watched) -> None:
+    def _compare(self, server: VoterOnMachine) -> None:
         """The voters that it reported last, with those of its log: by their names, which is all that it reports."""
         known, history = self._known[server.name], self._history(server)
         named = {f"n{id}" for id in history.latest.ids}
@@ -120,7 +123,7 @@ class VoterSets:
         }
         known.differs_s = None if same else self._now()
 
-    def snapshot(self, server: Watched, end: int) -> None:
+    def snapshot(self, server: VoterOnMachine, end: int) -> None:
         """It has a snapshot of all below `end`, and its log may begin there."""
         self._known.setdefault(server.name, _Known()).history = None
         offset, voters = self._history(server).before(end)
@@ -132,13 +135,13 @@ class VoterSets:
             self._violated("other voters than committed", server, what)
         if end != server.snapshot_end or offset == CONFIGURED:
             return
-        named = self._member(server).snapshot_voters()
+        named = server.snapshot_voters()
         if named is None or keys_of(named) != keys_of(voters):
             words = "no voters" if named is None else _words(keys_of(named))
             what = f"{server.name}: up to {end} it names {words}, and the log names {_words(keys_of(voters))}"
             self._violated("a snapshot names other voters", server, what)
 
-    def later(self, server: Watched, event: str) -> None:
+    def later(self, server: VoterOnMachine, event: str) -> None:
         """Any row: what had to follow an earlier one at once has followed it."""
         known = self._known.get(server.name)
         if known is None or event in ("disk", "start"):
@@ -154,12 +157,12 @@ class VoterSets:
             known.must_resign_s = None
             self._violated("a removed leader leads on", server, f"{server.name}: its removal is committed")
 
-    def appended(self, server: Watched, end: int) -> None:
+    def appended(self, server: VoterOnMachine, end: int) -> None:
         self._known.setdefault(server.name, _Known()).ends.append((self._now(), end))
 
     def named(
         self,
-        server: Watched,
+        server: VoterOnMachine,
         offset: int,
         office: tuple[int, int] | None,
         marks: tuple[int, int],
@@ -203,7 +206,7 @@ class VoterSets:
                 self._joins(server, each, epoch)
         return True
 
-    def _joins(self, leader: Watched, joining: Member, epoch: int) -> None:
+    def _joins(self, leader: VoterOnMachine, joining: VoterOnMachine, epoch: int) -> None:
         """Its log reached what the leader's was so many seconds ago, or what it was when the leader began to lead."""
         since_s = self._now() - CAUGHT_UP_WITHIN_S / SLOWEST_CLOCK
         ends = self._known[leader.name].ends
@@ -212,7 +215,7 @@ class VoterSets:
             what = f"{joining.name} ends at {joining.end[1]}; {leader.name} ended at {ends[before][1]} long before"
             self._violated(JOINED_EARLY, leader, what)
 
-    def committed(self, leader: Watched, mark: int) -> None:
+    def committed(self, leader: VoterOnMachine, mark: int) -> None:
         """A leader has published a mark."""
         history = self._history(leader)
         offset, voters = history.before(mark)
@@ -225,7 +228,7 @@ class VoterSets:
         ):
             self._known[leader.name].must_resign_s = self._now()
 
-    def took_office(self, server: Watched, start: int) -> None:
+    def took_office(self, server: VoterOnMachine, start: int) -> None:
         """start: where its epoch begins in the log."""
         known = self._known.setdefault(server.name, _Known())
         known.must_resign_s, known.ends = None, [(self._now(), start)]
@@ -249,17 +252,17 @@ class VoterSets:
             case RemoveVoter(key):
                 self._asked_for.add(("remove", key_of(key)))
 
-    def acknowledged(self, server: Watched, change: VoterChange, end: int) -> None:
+    def acknowledged(self, server: VoterOnMachine, change: VoterChange, end: int) -> None:
         """A server acknowledges a change for which it was asked when its log ended at `end`."""
         sets = [voters for offset, voters in self._agreed.items() if offset >= end]
         if not any(_carries_out(voters, change) for voters in sets):
             what = f"{server.name}: {change} was asked for at {end}"
             self._violated("a change of voters is acknowledged and not committed", server, what)
 
-    def left_office(self, server: Watched) -> None:
+    def left_office(self, server: VoterOnMachine) -> None:
         self._known.setdefault(server.name, _Known()).must_resign_s = None
 
-    def words(self, server: Watched) -> str:
+    def words(self, server: VoterOnMachine) -> str:
         return _words(self.in_force(server))
 
 

@@ -39,7 +39,6 @@ from harness.campaign.swarm.scenario import CLIENTS, PROBES, Scenario, StormCard
 from harness.campaign.swarm.voter import Change, Operation, VoterOnMachine
 from harness.campaign.swarm.watch import BrokenRule, Watch
 from harness.campaign.swarm.watch_brokers import BrokerWatch
-from harness.campaign.swarm.watch_calls import Watched
 from harness.campaign.swarm.watch_voters import VoterSets
 from simulation.loop import OWNER, Gate, Killed, Process, SimulatedLoop
 from simulation.machine import Machine, stderr_of_each_process
@@ -368,8 +367,7 @@ class StormWorld:
         if self._storm:
             self._armed.append(_Armed(card.moment, partial(self._strike, card), card.nth, card.delay_s))
 
-    def _met(self, moment: str, voter: Watched) -> None:
-        it = next(each for each in self.servers if each is voter)
+    def _met(self, moment: str, it: VoterOnMachine) -> None:
         if moment == "succeeded":
             if not it.alive:
                 return
@@ -402,7 +400,7 @@ class StormWorld:
         for client in self.probes:
             client.probe(former.name)
 
-    def _committed(self, voter: Watched, before: int, after: int) -> None:
+    def _committed(self, voter: VoterOnMachine, before: int, after: int) -> None:
         """More is published as committed than ever before: keep it, since the logs are cut later on."""
         if not self.scenario.snapshot_bytes and self.watch.brokers is None:
             return
@@ -410,11 +408,10 @@ class StormWorld:
             self.watch.violated(
                 "a mark beyond a gap", f"{voter.name}: its log begins at {voter.log_start}, not {before}"
             )
-        it = next(each for each in self.servers if each is voter)
         if self.scenario.snapshot_bytes:
-            self.archive.extend(it.changes(before, after))
+            self.archive.extend(voter.changes(before, after))
         if self.watch.brokers is not None:
-            self.watch.brokers.committed(voter, it.committed_batches(before, after))
+            self.watch.brokers.committed(voter, voter.committed_batches(before, after))
 
     def _strike(self, card: StormCard, it: VoterOnMachine | None = None) -> None:
         if not self._storm:
