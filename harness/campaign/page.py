@@ -12,11 +12,9 @@ revision; from then on it is a regression test of every night.  One that fails a
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import statistics
-import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -28,11 +26,12 @@ from markupsafe import Markup
 
 from checkers.base.json_file import read_objects
 from checkers.base.verdict import HARNESS_FAILED, Validity
+from checkers.record.writing import write_json_whole
 from harness.campaign.loop import AS_EXPECTED, FOUND, CampaignLog, Ended, Plan, title, what
 from harness.lake.past import BACK_AFTER, PastRun, Standing, SymptomStatus, Test, canary_age, name_of, streaks
 from harness.plain_words import plural
-from harness.report.junit import xml_text
-from harness.report.render import environment, template_text
+from harness.report.environment import environment, template_text
+from harness.report.junit import JunitCase, junit_xml
 from harness.spec import Spec
 from harness.started import program
 
@@ -73,7 +72,7 @@ def groups_of(runs: Iterable[Ended]) -> list[PageGroup]:
 def write_all(plan: Plan, log: CampaignLog) -> Path:
     """Write PAGE, SUMMARY and JUNIT into the folder of the campaign; the path of the page."""
     (log.folder / SUMMARY).write_text(summary(plan, log), encoding="utf-8")
-    (log.folder / JUNIT).write_bytes(junit(plan, log))
+    (log.folder / JUNIT).write_text(junit(plan, log), encoding="utf-8")
     html = environment().get_template("campaign.html.j2").render(
         name=plan.name,
         words=plan.words,
@@ -146,36 +145,28 @@ def _to_see(run: Ended) -> list[str]:
     return lines + ([f"  report: `{run.folder}/report.html`{artifacts}"] if run.folder else [])
 
 
-def junit(plan: Plan, log: CampaignLog) -> bytes:
+def junit(plan: Plan, log: CampaignLog) -> str:
     """One test case for each finding, which failed, and one for each test, which passed or is an error.
 
     A run that could not be made or judged, or that proved nothing, is no finding: it is an error of its test.
     """
-    found, groups = log.found(), groups_of(log.tests)
-    suite = ET.Element("testsuite", name=f"krucible {plan.name}")
-    for one in found:
+    cases = []
+    for one in log.found():
         first = one.runs[0]
-        case = ET.SubElement(suite, "testcase", classname="findings", name=xml_text(one.symptom.words()))
-        failure = ET.SubElement(case, "failure", type=xml_text(one.symptom.kind), message=xml_text(first.words))
-        failure.text = xml_text(f"{one.words()}\nreport: {first.folder}/report.html\nagain: {first.test.spec.rerun()}")
-    errors = 0
-    for group in groups:
-        time_s = f"{sum(run.seconds for run in group.runs):.1f}"
-        case = ET.SubElement(suite, "testcase", classname="tests", name=xml_text(group.name), time=time_s)
+        text = f"{one.words()}\nreport: {first.folder}/report.html\nagain: {first.test.spec.rerun()}"
+        cases.append(
+            JunitCase("findings", one.symptom.words(), "", 0.0, "failure", one.symptom.kind, first.words, text)
+        )
+    for group in groups_of(log.tests):
+        case = JunitCase("tests", group.name, group.words, sum(run.seconds for run in group.runs))
         real = [run for run in group.runs if run.code in (AS_EXPECTED, FOUND)]
         short = [run for run in group.runs if run not in real and (plan.every_run or run.code == HARNESS_FAILED)]
         if short or not real:
-            errors += 1
             worst = max(short or group.runs, key=lambda run: run.code)
             kind = "infrastructure" if worst.code == HARNESS_FAILED else "proved nothing"
-            ET.SubElement(case, "error", type=kind, message=xml_text(worst.words))
-        ET.SubElement(case, "system-out").text = xml_text(group.words)
-    counts = {"tests": len(found) + len(groups), "failures": len(found), "errors": errors}
-    suite.attrib |= {name: str(count) for name, count in counts.items()}
-    root = ET.Element("testsuites")
-    root.append(suite)
-    ET.indent(root)
-    return bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True))
+            case = replace(case, outcome="error", kind=kind, message=worst.words)
+        cases.append(case)
+    return junit_xml(f"krucible {plan.name}", cases)
 
 
 DASHBOARD, BADGE = "dashboard.html", "badge.svg"
@@ -289,16 +280,9 @@ def write_badge(folder: Path, code: int, standing: Sequence[Standing]) -> Path:
     words = {AS_EXPECTED: "as expected", FOUND: f"{new} new" if new else "known findings"}
     words[HARNESS_FAILED] = "infrastructure failed"
     text = words.get(code, "proved nothing")
-    left, right = 58, 14 + 7 * len(text)
-    colour = _COLOURS.get(code, "#9a6700")
     badge = folder / BADGE
-    badge.write_text(
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" '
-        f'aria-label="krucible: {text}"><rect width="{left}" height="20" fill="#444"/>'
-        f'<rect x="{left}" width="{right}" height="20" fill="{colour}"/>'
-        f'<g fill="#fff" font-family="Verdana,sans-serif" font-size="11"><text x="6" y="14">krucible</text>'
-        f'<text x="{left + 7}" y="14">{text}</text></g></svg>\n'
-    )
+    svg = environment().get_template("badge.svg.j2").render(text=text, colour=_COLOURS.get(code, "#9a6700"))
+    badge.write_text(svg + "\n")
     return badge
 
 
@@ -366,9 +350,7 @@ def kept(folder: Path) -> list[Failure]:
 
 def keep(folder: Path, failures: Sequence[Failure]) -> None:
     """The file is old or new, because a campaign may be killed at any moment."""
-    part = folder / f".{FILE}.part"
-    part.write_text(json.dumps([failure.to_json() for failure in failures], indent=1) + "\n")
-    part.replace(folder / FILE)
+    write_json_whole(folder / FILE, [failure.to_json() for failure in failures])
 
 
 def due(failures: Iterable[Failure], revision: str) -> list[Spec]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from markupsafe import Markup
@@ -17,8 +17,8 @@ from checkers.base.verdict import Validity, combine
 from checkers.record.outcome import RunOutcome
 from harness import plain_words as words
 from harness.report import run_data
+from harness.report.environment import STYLES, environment, json_block, script_hash, template_text
 from harness.report.judged_file import JudgedFile
-from harness.report.render import STYLES, environment, json_block, script_hash, template_text
 from harness.report.run_data import ReportData
 from harness.report.witness import violation_views as witness
 from harness.story.findings import violations_by_cause
@@ -45,16 +45,6 @@ _QUESTIONS = {
 _QUESTION = "Is there one order of all operations that respects real time and explains every answer?"
 
 
-@dataclass(frozen=True, slots=True)
-class FileRow:
-    name: str
-    verdict: str
-    mark: str
-    words: str
-    looked_at: str
-    anchors: list[str]
-
-
 def render_check(judged: Sequence[JudgedFile], model: str, out: Path) -> Path:
     """Write the page of these files to `out` and return it.  Raises OSError."""
     found, left_out = _findings(judged)
@@ -68,7 +58,8 @@ def render_check(judged: Sequence[JudgedFile], model: str, out: Path) -> Path:
         model=words.shorten(model, 80),
         what="logs of nodes" if model == LOGS else "histories",
         question=_QUESTIONS.get(model, _QUESTION),
-        files=[_row(j, str(i), found) for i, j in enumerate(judged)],
+        files=judged,
+        mark_of=lambda each: _mark(each.verdict.validity),
         findings=found,
         left_out=left_out,
         has_timeline=False,
@@ -120,21 +111,6 @@ def _head(judged: Sequence[JudgedFile], nouns: tuple[str, str]) -> tuple[str, li
         first = next(j for j in judged if j.verdict.validity is Validity.UNKNOWN)
         return title, [words.sentence(words.shorten(first.verdict.reason)), *below]
     return f"Valid: {total}, and nothing wrong with {'any' if len(judged) > 1 else 'it'}.", below
-
-
-def _row(judged: JudgedFile, place: str, found: Sequence[witness.FindingView]) -> FileRow:
-    verdict = judged.verdict
-    reason = f"error: {judged.error}" if judged.error else verdict.reason
-    if verdict.witnesses:
-        reason = verdict.witnesses[0].summary
-    return FileRow(
-        name=words.shorten(judged.file, 200),
-        verdict=str(verdict.validity),
-        mark=_mark(verdict.validity),
-        words=words.sentence(words.shorten(reason, 400)) if reason else "",
-        looked_at=words.looked_at(verdict.looked_at),
-        anchors=[f.anchor for f in found if f.checker == place],
-    )
 
 
 def _mark(validity: Validity) -> str:

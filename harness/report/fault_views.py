@@ -58,28 +58,6 @@ class LinkCell:
     wrong: bool
     by_other: bool
 
-    @property
-    def words(self) -> str:
-        if self.sent < 0:
-            return "not measured"
-        meant = "cut" if self.ordered_cut else "cut by another fault" if self.by_other else "open"
-        return f"{self.source} to {self.target}: meant to be {meant}, {self.received} of {self.sent} beacons arrived"
-
-    @property
-    def share(self) -> str:
-        """Per cent of the beacons that arrived."""
-        if self.sent < 0:
-            return "–"
-        return "?" if self.sent == 0 else str(round(100 * self.received / self.sent))
-
-
-@dataclass(frozen=True, slots=True)
-class StateRow:
-    node: str
-    after_inject: str
-    after_heal: str
-    hit: bool
-
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -97,7 +75,7 @@ class FaultView:
 
     sides: who could reach a majority while it held, one sentence a side; [] if it cut no link.  alone: the servers that
     could not.  others: links that other faults cut when this one was injected.  held_states: what processes of nodes
-    were while it held.
+    were while it held.  states: of each node's process after the order and after the heal, and whether it was hit.
     """
 
     number: int
@@ -118,7 +96,7 @@ class FaultView:
     cut: frozenset[Link]
     matrix: list[tuple[str, list[LinkCell | None]]]
     names: list[str]
-    states: list[StateRow]
+    states: list[tuple[str, str, str, bool]]
     inject_proof: str
     heal_proof: str
     wrong: list[str]
@@ -278,10 +256,10 @@ def _links(counts: Mapping[str, tuple[int, int]]) -> dict[Link, tuple[int, int]]
     return {(pair[0], pair[1]): both for pair, both in ends.items() if len(pair) == 2}
 
 
-def _states(nodes: Sequence[str], inject: Proof | None, heal: Proof | None) -> list[StateRow]:
+def _states(nodes: Sequence[str], inject: Proof | None, heal: Proof | None) -> list[tuple[str, str, str, bool]]:
     after, healed = (proof.states if proof is not None else {} for proof in (inject, heal))
     return [
-        StateRow(shorten(n, 40), shorten(after.get(n, "–"), 40), shorten(healed.get(n, "–"), 40), n in nodes)
+        (shorten(n, 40), shorten(after.get(n, "–"), 40), shorten(healed.get(n, "–"), 40), n in nodes)
         for n in sorted({*after, *healed}, key=natural)
     ]
 
@@ -350,28 +328,14 @@ def _reached(server: str, can_talk: networkx.Graph, servers: Sequence[str]) -> i
 
 
 @dataclass(frozen=True, slots=True)
-class CoverageRow:
-    """kind, role: the fault and the role of a node that it hit.  looks: in each phase, how many looks met it."""
-
-    kind: str
-    role: str
-    looks: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SituationRow:
-    """words: "met", "never", or that the system does not report it."""
-
-    name: str
-    words: str
-    mark: str
-
-
-@dataclass(frozen=True, slots=True)
 class CoverageView:
+    """rows: kind and role of a node that it hit, and how many looks met that in each phase.
+
+    situations: how many looks met each; None: the system does not report it."""
+
     phases: tuple[str, ...]
-    rows: list[CoverageRow]
-    situations: list[SituationRow]
+    rows: list[tuple[str, str, tuple[int, ...]]]
+    situations: Mapping[str, int | None]
     summary: str
 
 
@@ -392,17 +356,8 @@ def coverage_of(data: ReportData) -> CoverageView | None:
     looks = {(kind, role, phase): count for kind, role, phase, count in coverage.cells}
     kinds = sorted({kind for kind, _, _ in looks})
     rows = [
-        CoverageRow(shorten(kind, 40), role, tuple(looks.get((kind, role, phase), 0) for phase in PHASES))
-        for kind in kinds
-        for role in ROLES
+        (kind, role, tuple(looks.get((kind, role, phase), 0) for phase in PHASES)) for kind in kinds for role in ROLES
     ]
-    met = sum(count > 0 for row in rows for count in row.looks)
-    situations = [_situation(name, count) for name, count in coverage.situations.items()]
+    met = sum(count > 0 for _, _, counts in rows for count in counts)
     summary = f"{met} of {len(rows) * len(PHASES)} combinations were met."
-    return CoverageView(PHASES, rows, situations, summary)
-
-
-def _situation(name: str, count: int | None) -> SituationRow:
-    if count is None:
-        return SituationRow(shorten(name, 120), "not reported by this system", "none")
-    return SituationRow(shorten(name, 120), "met" if count else "never", "valid" if count else "none")
+    return CoverageView(PHASES, rows, coverage.situations, summary)

@@ -7,55 +7,53 @@ nothing was judged.  Such a run has one test case more, which is an error.
 
 from __future__ import annotations
 
-import re
-import xml.etree.ElementTree as ET
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from checkers.base.results import CheckerResult, RunVerdict
 from checkers.base.verdict import Validity
 from harness.plain_words import looked_at
+from harness.report.environment import environment
 from harness.report.run_data import ReportData
 from harness.story.findings import title_of
 from harness.story.headline import verdict_in_words
 
-_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_MOST = 4000
 THE_RUN = "the run itself"
 """Name of the test case that is no checker's."""
+
+
+@dataclass(frozen=True, slots=True)
+class JunitCase:
+    """outcome: failure, error or skipped, with its kind, message and text; "" if it passed."""
+
+    classname: str
+    name: str
+    output: str
+    seconds: float = 0.0
+    outcome: str = ""
+    kind: str = ""
+    message: str = ""
+    text: str = ""
+
+
+def junit_xml(
+    name: str, cases: Sequence[JunitCase], facts: Mapping[str, object] = {}, output: str = "", started: str = ""
+) -> str:
+    """Return one suite as JUnit's XML."""
+    template = environment().get_template("junit.xml.j2")
+    return template.render(name=name, cases=cases, facts=facts, output=output, started=started)
 
 
 def write(data: ReportData, path: Path) -> None:
     """Write junit.xml for one judged run."""
     header = data.header
     test = (header.test if header is not None else "") or data.folder.parent.name
-    checkers = {**data.checkers, **_of_the_run(data)}
-    verdicts = [checker.verdict for checker in checkers.values()]
-    suite = ET.Element(
-        "testsuite",
-        name=xml_text(f"{test} seed {'?' if data.seed is None else data.seed}"),
-        tests=str(len(checkers)),
-        failures=str(verdicts.count(Validity.INVALID)),
-        errors=str(verdicts.count(Validity.UNKNOWN)),
-        skipped=str(verdicts.count(Validity.NOT_APPLICABLE)),
-        time=f"{sum(checker.seconds for checker in checkers.values()):.3f}",
-        timestamp=xml_text(header.started_utc if header is not None else ""),
-    )
-    properties = ET.SubElement(suite, "properties")
-    facts = {
-        "run": data.folder.name,
-        "seed": data.seed,
-        "rerun": header.rerun if header is not None else None,
-        **data.spec,
-    }
-    for name, value in facts.items():
-        ET.SubElement(properties, "property", name=xml_text(str(name)), value=xml_text(str(value)))
-    for name, checker in checkers.items():
-        _case(suite, test, name, checker)
-    ET.SubElement(suite, "system-out").text = xml_text(verdict_in_words(data.results, data.header))
-    root = ET.Element("testsuites")
-    root.append(suite)
-    ET.indent(root)
-    path.write_bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True))
+    facts = {"run": data.folder.name, "seed": data.seed, "rerun": header and header.rerun, **data.spec}
+    cases = [_case(test, name, checker) for name, checker in {**data.checkers, **_of_the_run(data)}.items()]
+    name = f"{test} seed {'?' if data.seed is None else data.seed}"
+    words, started = verdict_in_words(data.results, header), header.started_utc if header is not None else ""
+    path.write_text(junit_xml(name, cases, facts, words, started), encoding="utf-8")
 
 
 def _of_the_run(data: ReportData) -> dict[str, CheckerResult]:
@@ -66,26 +64,15 @@ def _of_the_run(data: ReportData) -> dict[str, CheckerResult]:
     return {THE_RUN: CheckerResult(Validity.UNKNOWN, reason=verdict_in_words(data.results, data.header))}
 
 
-def _case(suite: ET.Element, test: str, name: str, checker: CheckerResult) -> None:
-    case = ET.SubElement(
-        suite, "testcase", classname=xml_text(test), name=xml_text(name), time=f"{checker.seconds:.3f}"
-    )
-    verdict = checker.verdict
-    reason = xml_text(checker.reason)
-    if verdict is Validity.INVALID:
-        summaries = [witness.summary for witness in checker.witness]
-        kind = next((witness.kind for witness in checker.witness), "violation")
-        failure = ET.SubElement(
-            case, "failure", type=xml_text(kind), message=xml_text(summaries[0] if summaries else reason)
-        )
-        failure.text = xml_text("\n".join(summaries))
-    elif verdict is Validity.NOT_APPLICABLE:
-        ET.SubElement(case, "skipped", message=reason)
-    elif verdict is Validity.UNKNOWN:
-        ET.SubElement(case, "error", type="unknown", message=reason or "no verdict")
-    ET.SubElement(case, "system-out").text = xml_text(f"{title_of(name, checker)}: {looked_at(checker.looked_at)}")
-
-
-def xml_text(text: str) -> str:
-    """Text that XML can hold."""
-    return _NOT_XML.sub("�", text[:_MOST])
+def _case(test: str, name: str, checker: CheckerResult) -> JunitCase:
+    about = (test, name, f"{title_of(name, checker)}: {looked_at(checker.looked_at)}", checker.seconds)
+    match checker.verdict:
+        case Validity.INVALID:
+            summaries = [witness.summary for witness in checker.witness]
+            kind = next((witness.kind for witness in checker.witness), "violation")
+            return JunitCase(*about, "failure", kind, (summaries or [checker.reason])[0], "\n".join(summaries))
+        case Validity.NOT_APPLICABLE:
+            return JunitCase(*about, "skipped", message=checker.reason)
+        case Validity.UNKNOWN:
+            return JunitCase(*about, "error", "unknown", checker.reason or "no verdict")
+    return JunitCase(*about)

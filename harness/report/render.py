@@ -1,23 +1,12 @@
-"""Makes `report.html` from a run folder: one self-contained file that never uses the network.
-
-Text of a run is hostile until proven otherwise.  There are three walls.  Jinja escapes every value.  The
-JSON block has `<`, `>` and `&` written as \\u escapes, so that no value can close it.  A content security policy allows
-exactly one script, by its hash, and no request at all.
-"""
+"""Makes `report.html` from a run folder: one self-contained file that never uses the network."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from checkers.base.json_file import sequence
@@ -31,7 +20,8 @@ from harness.lake.past import standing_of_run
 from harness.report import fault_views as faults
 from harness.report import junit, real_test, roles
 from harness.report import timeline_view as timeline
-from harness.report.element_fates import NAMES, ElementFates, fates_of, lost_in_words
+from harness.report.element_fates import NAMES, fates_of, lost_in_words
+from harness.report.environment import STYLES, environment, json_block, script_hash, template_text
 from harness.report.logs_around import around
 from harness.report.run_data import ReportData, load
 from harness.report.witness import divergence
@@ -50,8 +40,6 @@ from harness.story.headline import first_step, headline, how_many, in_all, notes
 from harness.story.kinds import LOOK_AT, LOOK_AT_LOSSES, LOOK_AT_READS, LOOK_AT_TRANSACTIONS, Stage, kind_of
 from harness.story.next_steps import next_steps, shortfalls
 
-TEMPLATES = Path(__file__).parent / "templates"
-STYLES = ("styles/base.css", "styles/report.css")
 SCRIPTS = (
     "scripts/page.js",
     "scripts/core.js",
@@ -103,36 +91,12 @@ _IN_A_FILE = re.compile(r" \([\w./-]+, (?:seq|line) \d+\)")
 AT_THE_END = "stopped by the harness at the end of the run"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckerRow:
-    name: str
-    title: str
-    question: str
-    verdict: str
-    mark: str
-    looked_at: str
-    reason: str
-    seconds: str
-    anchors: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class DeathView:
-    """A node's process that ended.  by: what ended it, as far as there is evidence."""
-
-    time: str
-    node: str
-    by: str
-    status: str
-    reason: str
-    excerpt: str
-    at_the_end: bool
-
-
 def _page(data: ReportData) -> str:
     fault_views = faults.views(data)
     role_segments = roles.segments(data)
     deposed = roles.deposed(data, role_segments)
+    ends = [(death, _ended_by(data, death, fault_views)) for death in data.outcome.known_deaths]
+    died = [each for each in ends if each[1] != AT_THE_END]
     groups = witness.group_views(data, fault_views, role_segments)
     found = witness.in_order(groups)
     judged = data.results.verdict is not RunVerdict.NOT_JUDGED
@@ -151,12 +115,11 @@ def _page(data: ReportData) -> str:
         verdict=verdict,
         head=head,
         planted=planted(data.results, data.header),
-        story=_story(data),
+        story=data.results.finding,
         notes=notes(data.results, data.outcome),
-        facts=_facts(data),
         figures=real_test.figures(data),
-        functions=real_test.functions(data),
-        errors=real_test.errors(data),
+        functions=data.results.statistics.functions,
+        errors=data.results.statistics.errors,
         checkers=_checkers(data, found),
         timeline=lines,
         payload=json_block(lines.data | {"steps": {f.number: f.steps for f in found}}),
@@ -168,85 +131,22 @@ def _page(data: ReportData) -> str:
         seen=seen,
         shortfalls=shortfalls(data.results, data.header, here),
         logs=around(data, fault_views, shown.moment_ns, shown.violation.key, shown.violation) if shown else None,
-        elements=_elements(fates, data),
+        fates=fates,
+        lost=lost_in_words(fates, data) if fates is not None else "",
+        names_of_fates=NAMES,
         faults=fault_views,
         faults_words=faults.summary(fault_views),
         coverage=faults.coverage_of(data),
         attributed=faults.attributed(data),
         deposed=deposed,
-        deaths=(deaths := _deaths(data, fault_views)),
-        stopped=sum(d.at_the_end for d in deaths),
-        recovery=_recovery(data),
+        died=died,
+        stopped=len(ends) - len(died),
         raw_files=[name for name in RAW_FILES if name == "junit.xml" or (data.folder / name).exists()],
         where=f"{data.folder.parent.name}/{data.folder.name}",
         style=Markup("\n".join(template_text(name) for name in STYLES)),
         script=Markup(script),
         script_hash=script_hash(script),
     )  # fmt: skip
-
-
-@cache
-def environment() -> Environment:
-    """The templates' environment: everything escaped, an unknown name is an error."""
-    env = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    env.filters |= {
-        "seconds": words.seconds,
-        "short": words.shorten,
-        "listed": words.listed,
-        "plain": lambda value: words.amount(value) if value is not None else "",
-        "plural": words.plural,
-        "capitalise": words.upper_first,
-        "title_in_a_list": title_in_a_list,
-    }
-    return env
-
-
-def title_in_a_list(title: str) -> str:
-    """The title of a checker within a list: lower case, an article too, unless it begins with an acronym."""
-    return title[0].lower() + title[1:] if title.startswith("A ") else words.lower_first(title)
-
-
-def json_block(value: Any) -> Markup:
-    """JSON that is safe inside a script element of type application/json, for all strings it may hold."""
-    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
-
-
-def script_hash(script: str) -> str:
-    """The source expression that allows exactly this script in a content security policy."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
-
-
-@cache
-def template_text(name: str) -> str:
-    """A style sheet or script of the templates, as it stands."""
-    return (TEMPLATES / name).read_text(encoding="utf-8")
-
-
-def _elements(fates: ElementFates | None, data: ReportData) -> list[str]:
-    """Return how many elements met which fate, and who had acknowledged what was lost; [] for a run without
-    elements."""
-    if fates is None:
-        return []
-    counts = [f"{fates.count(fate):,} {name}" for fate, name in enumerate(NAMES)]
-    lost = lost_in_words(fates, data)
-    return [
-        f"{words.plural(len(fates), 'element')} may have been put in: {words.listed(counts)}.",
-        *([lost] if lost else []),
-    ]
-
-
-def _story(data: ReportData) -> dict[str, str] | None:
-    """Return what a run that `find` made was to show, and what it showed; None for other runs."""
-    story = data.results.finding
-    names = ("system", "configuration", "words", "witness", "published")
-    return {name: words.shorten(getattr(story, name), 1_000) for name in names} if story is not None else None
 
 
 def _head(
@@ -388,72 +288,18 @@ def _hits_of_disk(data: ReportData, nodes: Sequence[Any]) -> str:
     return f"its disk was hit by {words.listed(named)}" if named else ""
 
 
-def _facts(data: ReportData) -> list[tuple[str, str, str]]:
-    """(name, value, small print) of the run."""
-    spec, ops, out = data.spec, data.operations, []
-    if (exit_code := data.results.exit_code) is not None:
-        meaning = {0: "valid", 1: "invalid", 2: "unknown"}.get(exit_code, "")
-        out.append(("Exit code", words.amount(exit_code), meaning))
-    if data.seed is not None:
-        out.append(("Seed", str(data.seed), "draws operations and faults"))
-    judging_s = data.results.judging_s
-    judged = f"judged in {judging_s:.1f} s" if judging_s is not None else ""
-    out.append(("Duration", f"{data.end_ns / 1e9:,.1f} s", judged))
-    counts = {kind: int((ops.type == kind).sum()) for kind in (1, 2, 3)}
-    small = f"{counts[1]:,} ok, {counts[2]:,} fail, {counts[3]:,} info"
-    out.append(("Operations", f"{len(ops):,}", small if len(ops) else ""))
-    if spec:
-        name = words.shorten(str(spec.get("subject", "?")).rpartition("/")[2], 40)
-        nodes = f", {words.plural(len(data.servers), 'node')}" if data.servers else ""
-        parts = [
-            f"{spec['concurrency']} threads of clients" if spec.get("concurrency") else "",
-            f"{spec['keys']} keys" if spec.get("keys") else "",
-            words.shorten(str(spec.get("backend", "")), 40),
-        ]
-        out.append(("System", name + nodes, ", ".join(part for part in parts if part)))
-    if data.header is not None and (started := data.header.started_utc):
-        revision = data.header.git.revision[:7]
-        dirty = ", with uncommitted changes" if data.header.git.dirty else ""
-        small = f"UTC, revision {revision}{dirty}" if revision else "UTC"
-        out.append(("Started", words.shorten(started.replace("T", " ")[:19], 40), small))
-    if (signer := data.results.signer) is not None:
-        out.append(("Signed by", words.shorten(signer.by, 40), words.shorten(signer.key, 15)))
-    return out
-
-
-def _checkers(data: ReportData, found: Sequence[witness.FindingView]) -> list[CheckerRow]:
-    rows = []
-    for name, c in data.checkers.items():
-        rows.append(
-            CheckerRow(
-                name=words.shorten(name, 60),
-                title=title_of(name, c),
-                question=words.shorten(c.question),
-                verdict=str(c.verdict),
-                mark="none" if c.verdict is Validity.NOT_APPLICABLE else str(c.verdict),
-                looked_at=words.looked_at(c.looked_at),
-                reason=words.sentence(words.shorten(c.why, 600)) if c.why else "",
-                seconds=f"{c.seconds:.2f} s",
-                anchors=[f.anchor for f in found if name in (f.checker, *(each.checker for each in f.also))],
-            )
-        )
-    order = {"invalid": 0, "unknown": 1}
-    return sorted(rows, key=lambda r: order.get(r.verdict, 2))
-
-
-def _deaths(data: ReportData, faulty: Sequence[faults.FaultView]) -> list[DeathView]:
-    return [
-        DeathView(
-            time=words.seconds(death.time_ns) if death.time_ns >= 0 else "",
-            node=words.shorten(death.node, 24),
-            by=_ended_by(data, death, faulty),
-            status=str(death.status),
-            reason=words.shorten(death.reason),
-            excerpt=death.excerpt[:4000],
-            at_the_end=_ended_by(data, death, faulty) == AT_THE_END,
-        )
-        for death in data.outcome.known_deaths
+def _checkers(data: ReportData, found: Sequence[witness.FindingView]) -> list[dict[str, Any]]:
+    """Return each checker's title, result and the anchors of its witnesses; what went wrong stands first."""
+    rows = [
+        {
+            "title": title_of(name, result),
+            "result": result,
+            "anchors": [f.anchor for f in found if name in (f.checker, *(other.checker for other, _ in f.also))],
+        }
+        for name, result in data.checkers.items()
     ]
+    order = {Validity.INVALID: 0, Validity.UNKNOWN: 1}
+    return sorted(rows, key=lambda row: order.get(row["result"].verdict, 2))
 
 
 def _ended_by(data: ReportData, death: Death, faulty: Sequence[faults.FaultView]) -> str:
@@ -465,22 +311,3 @@ def _ended_by(data: ReportData, death: Death, faulty: Sequence[faults.FaultView]
         return f"ended by fault {fault.number} ({fault.name})"
     main = data.outcome.phase("main")
     return AT_THE_END if death.time_ns >= (main.end_ns if main is not None else 0) else "stopped by the harness"
-
-
-def _recovery(data: ReportData) -> str:
-    """Return how the cluster came back after the last heal, in one sentence; "" where there was nothing to recover
-    from."""
-    stated = data.outcome.recovery
-    if stated is None or not stated.needed:
-        return ""
-    limit = f" (limit {stated.limit_s:.0f} s)" if stated.limit_s else ""
-    if stated.recovered:
-        after = f" {stated.seconds:.2f} s" if stated.seconds is not None else ""
-        if data.results.verdict_of("recovery") is Validity.UNKNOWN:
-            return (
-                f"{after.strip() or 'Some time'} after the faults were over every process was running{limit}. "
-                "Whether every node had caught up is not known."
-            )
-        return f"When the faults were over, every node that ran had caught up within{after or ' some time'}{limit}."
-    waiting = words.shorten(stated.waiting_for or "something unknown")
-    return f"The cluster did not recover when the faults were over{limit}; it was waiting for: {waiting}."

@@ -115,27 +115,27 @@ class ReportData:
 
     def log_rows(self, node: str, copy: int, offsets: Collection[int]) -> list[dict[str, Any]]:
         """Rows of schema LOG of one node's copy at these offsets; [] where there is no such file."""
-        path = StoredRun(self.folder).log / f"{node}.parquet"
-        if not path.is_file():
-            return []
-        wanted = [("copy", "=", copy), ("offset", "in", sorted(offsets))]
-        try:
-            return list(pq.read_table(path, schema=LOG, filters=wanted).to_pylist())
-        except (pa.ArrowInvalid, OSError):
-            return []
+        filters = [("copy", "=", copy), ("offset", "in", sorted(offsets))]
+        return self._rows_of_log(node, filters, LOG)
 
     def entry_of(self, key: str, written: int) -> tuple[int, int] | None:
         """(offset, epoch) of the entry that writes a value to a key, in the newest copy of any log that holds it."""
         for node in self.servers:
-            path = StoredRun(self.folder).log / f"{node}.parquet"
-            try:
-                rows = pq.read_table(path, filters=[("key", "=", key), ("value", "=", written)]).to_pylist()
-            except (pa.ArrowInvalid, OSError):
-                continue
+            rows = self._rows_of_log(node, [("key", "=", key), ("value", "=", written)])
             if rows:
                 newest = max(rows, key=lambda row: row["copy"])
                 return int(newest["offset"]), int(newest["epoch"])
         return None
+
+    def _rows_of_log(
+        self, node: str, filters: Sequence[tuple[str, str, Any]], schema: pa.Schema | None = None
+    ) -> list[dict[str, Any]]:
+        """[] where there is no such file that can be read."""
+        path = StoredRun(self.folder).log / f"{node}.parquet"
+        try:
+            return list(pq.read_table(path, schema=schema, filters=filters).to_pylist())
+        except (pa.ArrowInvalid, OSError):
+            return []
 
 
 def load(folder: Path) -> ReportData:

@@ -54,7 +54,8 @@ from harness.lake.past import Filter, moment
 from harness.lake.tables import CRITERIA, FAULTS, VIOLATIONS
 from harness.live import read_live
 from harness.plain_words import opening
-from harness.report.render import TEMPLATES as REPORT_TEMPLATES
+from harness.report.environment import TEMPLATES as REPORT_TEMPLATES
+from harness.report.environment import environment
 from harness.serve.sources import Source, choices, grouped, is_expected, listed, release_command, shape_of
 from harness.started import program
 from harness.store import StoreUnavailable
@@ -303,10 +304,7 @@ def zipped(folder: Path) -> Path:
 
 @cache
 def _environment() -> jinja2.Environment:
-    found = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([HERE / "templates", REPORT_TEMPLATES]), autoescape=True,
-        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+    found = environment(HERE / "templates")
     found.filters |= {
         "part": lambda text: quote(str(text), ""),
         "plain": _plain,

@@ -13,13 +13,13 @@ messages stand in a list.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import log2
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -123,7 +123,7 @@ class _Canvas:
 
     diagram: Diagram
     rows: Mapping[str, float]
-    x_of: _Axis
+    x_of: Callable[[int], float]
     first_ns: int
     last_ns: int
 
@@ -285,29 +285,14 @@ def _client_node(data: ReportData, process: int) -> str:
     )
 
 
-class _Axis:
+def _axis(times: Sequence[int]) -> Callable[[int], float]:
     """A time -> its x, between known times in proportion."""
-
-    def __init__(self, times: Sequence[int], xs: Sequence[float]) -> None:
-        self._times, self._xs = times, xs
-
-    def __call__(self, at: int) -> float:
-        place = bisect_right(self._times, at)
-        if place == 0:
-            return self._xs[0]
-        if place == len(self._times):
-            return self._xs[-1]
-        (t1, t2), (x1, x2) = self._times[place - 1 : place + 1], self._xs[place - 1 : place + 1]
-        return x1 + (x2 - x1) * (at - t1) / max(1, t2 - t1)
-
-
-def _axis(times: Sequence[int]) -> _Axis:
     gaps = [6 + 10 * log2(1 + (b - a) / 1e6) for a, b in pairwise(times)]
     scale = (WIDTH - GUTTER - 60) / max(1.0, sum(gaps))
     xs = [GUTTER + 8]
     for gap in gaps:
         xs.append(xs[-1] + gap * scale)
-    return _Axis(times, xs)
+    return lambda at: float(np.interp(at, times, xs))
 
 
 def _frame(canvas: _Canvas, data: ReportData, times: Sequence[int]) -> None:

@@ -44,20 +44,10 @@ MOST_DRAWN = 60
 
 
 @dataclass(frozen=True, slots=True)
-class OtherWitness:
-    """Witness of what another checker shows of the same operation."""
-
-    checker: str
-    checker_title: str
-    kind: str
-    summary: str
-    why: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class FindingView:
     """One violation, ready for the template.  violation: what its witness says; all else is made for the page.
-    moment_ns: -1 if its evidence is a copy of a log, which does not show since when."""
+    moment_ns: -1 if its evidence is a copy of a log, which does not show since when.
+    also: what other checkers show of the same operation, with the reasons that this one does not give."""
 
     number: int
     anchor: str
@@ -84,7 +74,7 @@ class FindingView:
     left_out: str
     folded: bool
     brief: bool
-    also: list[OtherWitness] = field(default_factory=list)
+    also: list[tuple[ReportedViolation, list[str]]] = field(default_factory=list)
     diagram: Diagram | None = None
 
     @property
@@ -157,8 +147,7 @@ def view(
     brief: in words alone, one of many of its kind."""
     data, faults, roles = of.data, of.faults, of.roles
     story = story_of(finding.witness)
-    others = [story_of(other.witness) for other in also]
-    window, known = story.bars.first(MOST_DRAWN), story.reasons
+    window = story.bars.first(MOST_DRAWN)
     log_rows, trace_rows = story.rows_of("log"), story.rows_of("trace")
     copies = [_as_trace_row(row) for row in story.rows_of("copies")]
     cause = cause_behind(finding, data.faults, data.leadership)
@@ -203,10 +192,8 @@ def view(
         brief=brief,
         diagram=message_diagram.draw(data, window, faults, roles, trace_rows) if drawn else None,
         also=[
-            OtherWitness(
-                v.checker, v.title, v.name, sentence(v.summary), tuple(w for w in other.reasons if w not in known)
-            )
-            for v, other in zip(also, others, strict=True)
+            (other, [words for words in story_of(other.witness).reasons if words not in story.reasons])
+            for other in also
         ],
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from report_runs import build
 from checkers.record.outcome import Coverage, Death
 from harness.report import fault_views
 from harness.report import fault_views as faults
+from harness.report.environment import environment
 from harness.report.fault_views import sides
 from harness.report.render import _ended_by
 from harness.report.run_data import ReportData, load
@@ -27,6 +29,13 @@ def apart(*groups: tuple[str, ...]) -> frozenset[tuple[str, str]]:
     """The links between nodes that share no group."""
     everybody = {n for group in groups for n in group}
     return frozenset((a, b) for a, b in permutations(everybody, 2) if not any(a in g and b in g for g in groups))
+
+
+def section(**shown: Any) -> str:
+    """What the page says about faults."""
+    nothing = dict.fromkeys(("faults", "coverage", "attributed", "deposed"), ())
+    page = environment().from_string('{% import "macros.html.j2" as m %}{% include "faults.html.j2" %}')
+    return page.render({"faults_words": "", **nothing, **shown})
 
 
 def words(cut: frozenset[tuple[str, str]]) -> list[str]:
@@ -115,7 +124,8 @@ def test_a_link_that_another_fault_cuts_is_not_framed_as_wrong(data: ReportData)
     seen = view(data, cut=[["n1", "n3"]], measured=measured, inject_proof={"links": links, "verdict": "as ordered"})
     cells = {(c.source, c.target): c for _, row in seen.matrix for c in row if c}
     assert {pair for pair, cell in cells.items() if cell.wrong} == {("n3", "n1")}
-    assert cells["n1", "n2"].words == "n1 to n2: meant to be cut by another fault, 0 of 150 beacons arrived"
+    words = "n1 to n2: meant to be cut by another fault, 0 of 150 beacons arrived"
+    assert f'class=" other" title="{words}">0</td>' in section(faults=[seen])
     assert seen.others == {("n1", "n2")}
 
 
@@ -162,13 +172,14 @@ def test_the_table_of_what_faults_met_says_what_they_never_met(data: ReportData)
     outcome = dataclasses.replace(data.outcome, coverage=coverage)
     shown = fault_views.coverage_of(dataclasses.replace(data, outcome=outcome))
     assert shown is not None
-    assert [(row.role, row.looks) for row in shown.rows] == [
-        ("leader", (0, 7, 0)),
-        ("follower", (3, 0, 0)),
-        ("without a leader", (0, 0, 0)),
+    assert shown.rows == [
+        ("kill", "leader", (0, 7, 0)),
+        ("kill", "follower", (3, 0, 0)),
+        ("kill", "without a leader", (0, 0, 0)),
     ]
     assert shown.summary == "2 of 9 combinations were met."
-    assert [row.words for row in shown.situations] == ["never", "met", "not reported by this system"]
+    text = re.sub("<[^>]*>", "", section(coverage=shown))
+    assert "two terms: never" in text and "one: met" in text and "votes: not reported by this system" in text
 
 
 @pytest.mark.parametrize("kept", [None, Coverage()])

@@ -1,0 +1,80 @@
+"""The templates of all pages, and what may be put into them.
+
+Text of a run is hostile until proven otherwise.  There are three walls.  Jinja escapes every value.  The
+JSON block has `<`, `>` and `&` written as \\u escapes, so that no value can close it.  A content security policy allows
+exactly one script, by its hash, and no request at all.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from harness import plain_words as words
+
+TEMPLATES = Path(__file__).parent / "templates"
+STYLES = ("styles/base.css", "styles/report.css")
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_MOST = 4000
+
+
+@cache
+def environment(own: Path = TEMPLATES) -> Environment:
+    """The templates' environment: everything escaped, an unknown name is an error.
+
+    own: a folder of templates that are found before those of the report."""
+    env = Environment(
+        loader=FileSystemLoader([own, TEMPLATES]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    env.filters |= {
+        "seconds": words.seconds,
+        "short": words.shorten,
+        "listed": words.listed,
+        "sentence": words.sentence,
+        "looked_at": words.looked_at,
+        "plain": lambda value: words.amount(value) if value is not None else "",
+        "plural": words.plural,
+        "capitalise": words.upper_first,
+        "title_in_a_list": title_in_a_list,
+        "xml": xml_text,
+    }
+    return env
+
+
+def title_in_a_list(title: str) -> str:
+    """The title of a checker within a list: lower case, an article too, unless it begins with an acronym."""
+    return title[0].lower() + title[1:] if title.startswith("A ") else words.lower_first(title)
+
+
+def xml_text(value: object) -> Markup:
+    """Text that XML can hold, in an attribute too, where a reader would take a line break for a space."""
+    return Markup(str(escape(_NOT_XML.sub("�", str(value)[:_MOST]))).replace("\n", "&#10;"))
+
+
+def json_block(value: Any) -> Markup:
+    """JSON that is safe inside a script element of type application/json, for all strings it may hold."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+def script_hash(script: str) -> str:
+    """The source expression that allows exactly this script in a content security policy."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
+
+
+@cache
+def template_text(name: str) -> str:
+    """A style sheet or script of the templates, as it stands."""
+    return (TEMPLATES / name).read_text(encoding="utf-8")
