@@ -305,14 +305,15 @@ CREATE TEMP TABLE commits AS
 SELECT node, mark, min(time_ns) OVER (PARTITION BY node ORDER BY mark DESC) AS known_ns FROM marks"""
 """entries: of the node's own final log, where one entry alone sets the value.  known_ns: when this mark, or a larger
 one, was reported first."""
-_ANSWERS = """
+_COLUMNS = ", ".join(f'"{name}"' for name in _SHOWN)
+_ANSWERS = f"""
 CREATE TEMP TABLE answers AS
 SELECT answer.*, known_ns FROM (
-    SELECT events.*, entries."offset" FROM events JOIN entries USING (node, key, value)
+    SELECT {_COLUMNS}, "offset" FROM events JOIN entries USING (node, key, value)
     WHERE type = 1 AND list_contains(?, f)
 ) AS answer ASOF LEFT JOIN commits ON answer.node = commits.node AND answer."offset" < commits.mark"""
 _EARLY = f"""
-SELECT {", ".join(f'"{name}"' for name in _SHOWN)}, "offset" FROM answers WHERE known_ns IS NULL OR known_ns > time_ns
+SELECT {_COLUMNS}, "offset" FROM answers WHERE known_ns IS NULL OR known_ns > time_ns
 ORDER BY time_ns"""
 
 

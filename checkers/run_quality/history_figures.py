@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NOT_KNOWN = -1
 
 _MARKED = r"""
-CREATE VIEW marked AS SELECT "index", time_ns, f, key, node, type = 0 AS invoked, type = 1 AS ok,
+CREATE TEMP TABLE marked AS SELECT "index", time_ns, f, key, node, type = 0 AS invoked, type = 1 AS ok,
     coalesce(reads, false) AS reads,
     coalesce(writes AND NOT (reads AND payload LIKE '[%' AND NOT regexp_matches(payload, getvariable('writing_step'))),
         writes, false) AS writes,

@@ -14,6 +14,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ MEMORY = "2GB"
 _ENDED = "CASE WHEN lead(type) OVER later > 0 THEN lead({}) OVER later END"
 _TABLES = f"""
 CREATE VIEW events AS SELECT * FROM history WHERE process >= 0;
-CREATE VIEW operations AS
+CREATE TABLE operations AS
 SELECT * EXCLUDE (began) FROM (
     SELECT "index", process, f, key, time_ns AS invoked_ns, type = 0 AS began,
         {_ENDED.format("type")} AS type, {_ENDED.format("time_ns")} AS ended_ns,
@@ -43,18 +44,36 @@ SELECT * EXCLUDE (began) FROM (
 
 @contextmanager
 def history_tables(history: Path | pa.Table) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a history as tables.  Raises MalformedHistory if it is not sealed."""
-    if isinstance(history, Path) and not history.exists():
-        raise MalformedHistory(f"{history.parent}: the history is not sealed, there is no {history.name}")
+    """Open a history as tables.  Raises MalformedHistory if it is not sealed.
+
+    Checkers of one run ask one after another, so the tables of the last file are kept."""
+    if isinstance(history, Path):
+        try:
+            state = history.stat()
+        except FileNotFoundError:
+            raise MalformedHistory(f"{history.parent}: the history is not sealed, there is no {history.name}") from None
+        database = _tables_of_file(str(history), (state.st_ino, state.st_size, state.st_mtime_ns))
+    else:
+        database = _database()
+        database.register("history", history)
+        database.execute(_TABLES)
+    with database.cursor() as sql:
+        yield sql
+
+
+@lru_cache(maxsize=1)
+def _tables_of_file(path: str, state: tuple[int, ...]) -> duckdb.DuckDBPyConnection:
+    """state: what changes with the file."""
+    database = _database()
+    give_files(database, "history", [path])
+    database.execute(_TABLES)
+    return database
+
+
+def _database() -> duckdb.DuckDBPyConnection:
     import duckdb  # it takes a quarter of a second, and most commands judge nothing
 
-    with duckdb.connect(":memory:", config={"temp_directory": tempfile.gettempdir(), "memory_limit": MEMORY}) as sql:
-        if isinstance(history, Path):
-            give_files(sql, "history", [str(history)])
-        else:
-            sql.register("history", history)
-        sql.execute(_TABLES)
-        yield sql
+    return duckdb.connect(":memory:", config={"temp_directory": tempfile.gettempdir(), "memory_limit": MEMORY})
 
 
 def give_files(sql: duckdb.DuckDBPyConnection, name: str, paths: Iterable[str]) -> None:
