@@ -99,7 +99,7 @@ explained: it held the value, or a later entry wrote it again and was committed 
 _STALE = "SELECT row, invoke_row, key, held, held_at, since FROM judged WHERE NOT explained ORDER BY row"
 _COMMITS = """
 WITH jumps AS (
-    SELECT mark, min(time_ns) AS time_ns, arg_min(epoch, time_ns) AS epoch
+    SELECT mark, min(time_ns) AS time_ns, first(epoch ORDER BY time_ns, node) AS epoch
     FROM (SELECT *, max(mark) OVER (ORDER BY time_ns) AS most FROM marks) WHERE mark = most GROUP BY mark
 ), once AS (
     SELECT key, value, any_value("offset") AS "offset", any_value(epoch) AS epoch
@@ -314,7 +314,7 @@ SELECT answer.*, known_ns FROM (
 ) AS answer ASOF LEFT JOIN commits ON answer.node = commits.node AND answer."offset" < commits.mark"""
 _EARLY = f"""
 SELECT {_COLUMNS}, "offset" FROM answers WHERE known_ns IS NULL OR known_ns > time_ns
-ORDER BY time_ns"""
+ORDER BY answers."index" """
 
 
 def other_clock(run: StoredRun, strangers: Sequence[str]) -> Verdict | None:

@@ -308,7 +308,7 @@ _IN_FLIGHT = 1
 """Maximum number of rows that a stopped node has stamped and not yet written."""
 
 _ANSWERS = """
-SELECT number, count(*), arg_min(process, invoked_ns), min(invoked_ns) FROM operations JOIN watches
+SELECT number, count(*), arg_min(process, "index"), min(invoked_ns) FROM operations JOIN watches
 ON operations.node = server AND type = 1 AND invoked_ns > from_ns AND ended_ns < to_ns
     AND (client < 0 OR process % $concurrency % $clients = client)
 GROUP BY number ORDER BY number"""
