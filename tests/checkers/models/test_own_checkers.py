@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from journals import write_journal
 
-from checkers.base.checker import Budget, Judged, Task
+from checkers.base.checker import Budget, Judged, Part, Task
 from checkers.base.columns import HISTORY
 from checkers.base.history import Type
 from checkers.base.stored_run import StoredRun
@@ -141,7 +142,8 @@ def test_own_checkers_judge_where_their_code_is(tmp_path: Path) -> None:
             return [Judged(task.judge(task.part, Budget()), "", 0.0) for task in tasks]
 
     run = run_of(tmp_path, *WRONG)
-    checkers = [checker_of(MODEL), CATALOG["statistics"], checker_of(reads_are_even)]
+    in_parts = replace(CATALOG["statistics"], split=lambda run: [Part(())], judge=lambda part, budget: None)
+    checkers = [checker_of(MODEL), in_parts, checker_of(reads_are_even)]
     verdicts = judge_run(run, checkers, Elsewhere())
     assert Elsewhere.given == 1
     assert [verdicts[c.name].validity is Validity.INVALID for c in checkers] == [True, False, True]
