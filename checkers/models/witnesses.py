@@ -608,7 +608,9 @@ def states_at_calls(model: Model, operations: Sequence[Operation]) -> list[tuple
             size_bytes = sum(sys.getsizeof(s) for s in {state for _, states in found for state in states})
         found.append((index, last))
 
-    plain_search(model, operations, BUDGET_OF_THE_PAST, one_of, note)
+    answer = plain_search(model, operations, BUDGET_OF_THE_PAST, one_of, note)
+    if answer.linearizable is False:
+        found += [(operation.call, frozenset[State]()) for operation in operations if operation.call > answer.index]
     return found
 
 
