@@ -11,6 +11,7 @@ end, its witness included.  Memory is what a process held at its peak while it j
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bench.instruments.figures import Sheet, begin, keep_bytecode, least_s, options
+from bench.instruments.figures import Sheet, keep_bytecode, least_s
 from bench.instruments.memory import descendants, forget_peaks, peak_mb, role_of
 from bench.simulated.big_logs import filled
 from checkers.base.arrays import Int8, Int32, Int64
@@ -79,12 +80,14 @@ spark.stop()
 
 
 def main() -> None:
-    parser = options(__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", default=str(TEN_MILLION), help="numbers of events, with commas between them")
     names = [shape.name for shape in SHAPES]
     parser.add_argument("--shape", action="append", choices=names, help="one shape only; may be given again")
+    parser.add_argument("--json", type=Path, help="file to add the figures to, as JSON lines")
     parser.add_argument("--warm-only", action="store_true", help="leave out the cold start")
-    chosen, sheet = begin(parser)
+    chosen = parser.parse_args()
+    sheet = Sheet(chosen.json)
     keep_bytecode()
     with tempfile.TemporaryDirectory(prefix="krucible-bench-") as name:
         if not chosen.warm_only:
@@ -102,6 +105,7 @@ def main() -> None:
                 if shape.name in (chosen.shape or names):
                     measure(Path(name) / f"{shape.name}-{rows}", shape, rows, spark, sheet)
         spark.stop()
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 
 
 def measure(folder: Path, shape: Shape, rows: int, spark: SparkJudge, sheet: Sheet) -> None:

@@ -9,6 +9,7 @@ before the first figure; the load is printed last.
 
 from __future__ import annotations
 
+import argparse
 import json
 import tempfile
 import time
@@ -17,7 +18,7 @@ from random import Random
 
 import pyarrow.parquet as pq
 
-from bench.instruments.figures import Sheet, begin, options
+from bench.instruments.figures import Sheet, load
 from checkers.base.checker import Budget
 from checkers.base.columns import events_to_table
 from checkers.base.history import Event, Type
@@ -32,12 +33,15 @@ AMPLE = Budget(steps=2 * 10**9, size_bytes=10**11)
 
 
 def main() -> None:
-    parser = options(__doc__)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1_000_000])
-    given, sheet = begin(parser)
+    options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    options.add_argument("--sizes", type=int, nargs="+", default=[1_000_000])
+    options.add_argument("--json", type=Path, help="file to add the figures to, as JSON lines")
+    given = options.parse_args()
+    sheet = Sheet(given.json)
     measure(WARM, Sheet(None))
     for size in given.sizes:
         measure(size, sheet)
+    print(f"load {load():.1f}")
 
 
 def measure(size: int, sheet: Sheet) -> None:

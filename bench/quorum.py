@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-from bench.instruments.figures import Sheet, begin, options
+from bench.instruments.figures import Sheet, load
 from bench.instruments.memory import cpu_s_of, resident_mb
 from bench.instruments.quorum_clusters import Bare, EtcdCluster, KRaft, QuorumCluster, etcd_version
 from bench.instruments.writers import VALUE_FIRST, write_for
@@ -68,16 +68,6 @@ START_S, SNAPSHOT_START_S = 5.0, 1.0
 SNAPSHOT_WAIT_S = 300.0
 
 
-FIGURES = (
-    ("rate", "", "1/s"),
-    ("p50_ms", ", latency, median", "ms"),
-    ("p99_ms", ", latency, p99", "ms"),
-    ("leader_ms", ", processor of the leader, a write", "ms"),
-    ("client_ms", ", processor of the client, a write", "ms"),
-)
-"""Field of a round, words behind the name of its figure, and unit."""
-
-
 @dataclass(frozen=True, slots=True)
 class Round:
     """rate: acknowledged writes per second.  leader_ms, client_ms: processor time for one write."""
@@ -90,15 +80,17 @@ class Round:
 
 
 def main() -> None:
-    parser = options(__doc__)
-    parser.add_argument("--nodes", type=int, nargs="+", default=[3, 5])
-    parser.add_argument("--writers", type=int, nargs="+", default=[1, 64])
-    parser.add_argument("--rounds", type=int, default=5, help="of writing, and of failover")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of writing in each round")
-    parser.add_argument("--records", type=int, default=LOG_RECORDS, help="in the log of a start")
-    parser.add_argument("--only", nargs="+", choices=WRITES, default=WRITES)
-    parser.add_argument("--folder", type=Path, help="where the data goes: a disk to measure")
-    (given, sheet), version = begin(parser), etcd_version()
+    options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    options.add_argument("--nodes", type=int, nargs="+", default=[3, 5])
+    options.add_argument("--writers", type=int, nargs="+", default=[1, 64])
+    options.add_argument("--rounds", type=int, default=5, help="of writing, and of failover")
+    options.add_argument("--seconds", type=float, default=3.0, help="of writing in each round")
+    options.add_argument("--records", type=int, default=LOG_RECORDS, help="in the log of a start")
+    options.add_argument("--only", nargs="+", choices=WRITES, default=WRITES)
+    options.add_argument("--folder", type=Path, help="where the data goes: a disk to measure")
+    options.add_argument("--json", type=Path, help="file to add the figures to, as JSON lines")
+    given = options.parse_args()
+    sheet, version = Sheet(given.json), etcd_version()
     print(f"KRaft beside etcd {version}" if version else "etcd is not installed: KRaft alone")
     with tempfile.TemporaryDirectory(prefix="krucible-bench-", dir=given.folder) as name:
         folder = Path(name)
@@ -108,6 +100,7 @@ def main() -> None:
             asyncio.run(measure_start(folder, given.records, sheet))
         if "memory" in given.only:
             asyncio.run(measure_memory(folder, sheet))
+    print(f"load {load():.1f}")
 
 
 # Writes
@@ -176,8 +169,15 @@ async def write_round(cluster: QuorumCluster, count: int, seconds: float) -> Rou
 def report_writes(rounds: dict[str, list[Round]], size: int, count: int, sheet: Sheet) -> None:
     where = f"{count} writer{'s' if count > 1 else ''}"
     for name, found in rounds.items():
-        for field, words, unit in FIGURES:
-            sheet.add(f"{name}, {where}{words}", size, "nodes", _median(found, field), unit)
+        sheet.add(f"{name}, {where}", size, "nodes", _median(found, "rate"), "1/s")
+        sheet.add(f"{name}, {where}, latency, median", size, "nodes", _median(found, "p50_ms"), "ms")
+        sheet.add(f"{name}, {where}, latency, p99", size, "nodes", _median(found, "p99_ms"), "ms")
+        sheet.add(
+            f"{name}, {where}, processor of the leader, a write", size, "nodes", _median(found, "leader_ms"), "ms"
+        )
+        sheet.add(
+            f"{name}, {where}, processor of the client, a write", size, "nodes", _median(found, "client_ms"), "ms"
+        )
     for name in (KRaft.name, Bare.name) if EtcdCluster.name in rounds else ():
         rates = [e.rate / k.rate for e, k in zip(rounds[EtcdCluster.name], rounds[name], strict=True)]
         goal = ETCD_FASTER.get(count) if name == KRaft.name else None

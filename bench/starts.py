@@ -7,19 +7,22 @@ CPU time of the process, the least of RUNS.  Ratios are to a Python that imports
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 from pathlib import Path
 from random import Random
 
-from bench.instruments.figures import NUMPY, begin, keep_bytecode, options, processor_s
+from bench.instruments.figures import NUMPY, Sheet, keep_bytecode, load, processor_s
 
 RUNS = 7
 OPERATIONS = 100
 
 
 def main() -> None:
-    _, sheet = begin(options(__doc__))
+    options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    options.add_argument("--json", type=Path, help="file to add the figures to, as JSON lines")
+    sheet = Sheet(options.parse_args().json)
     keep_bytecode()
     with tempfile.TemporaryDirectory(prefix="krucible-bench-") as folder:
         valid, wrong, lists = (Path(folder, name) for name in ("valid.edn", "wrong.edn", "lists.edn"))
@@ -44,6 +47,7 @@ def main() -> None:
         sheet.add(
             f"the same / Python and NumPy: {name}", OPERATIONS, "operations", seconds / least["Python and NumPy"], ""
         )
+    print(f"load {load():.1f}")
 
 
 def _registers(rng: Random, wrong: bool) -> str:

@@ -16,14 +16,16 @@ a round.
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from random import Random
 
-from bench.instruments.figures import begin, options
+from bench.instruments.figures import Sheet, load
 from checkers.base.history import Event, Type
 from checkers.base.values import forget_decoded
 from checkers.base.verdict import Validity
@@ -35,9 +37,11 @@ RUNS = 5
 
 
 def main() -> None:
-    parser = options(__doc__)
-    parser.add_argument("--histories", type=int, default=10)
-    given, sheet = begin(parser)
+    options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    options.add_argument("--histories", type=int, default=10)
+    options.add_argument("--json", type=Path, help="file to add the figures to, as JSON lines")
+    given = options.parse_args()
+    sheet = Sheet(given.json)
     histories = [string_history(Random(seed), EVENTS // 2) for seed in range(given.histories)]
     steps = [_steps(events) for events in histories]
     valid = _seconds(histories, Validity.VALID)
@@ -46,6 +50,7 @@ def main() -> None:
     sheet.add("kv, 50 clients, ten keys, largest", EVENTS, "events", max(valid), "s", GOAL_S)
     sheet.add("kv, 50 clients, ten keys, most steps", EVENTS, "events", max(steps), "steps")
     sheet.add("kv, one value is missing, with its witness, median", EVENTS, "events", statistics.median(wrong), "s")
+    print(f"load {load():.1f}")
 
 
 def _steps(events: Sequence[Event]) -> int:

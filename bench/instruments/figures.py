@@ -19,8 +19,6 @@ the kernel took REFERENCE_S; here it is worth `factor()` times as many seconds.
 
 from __future__ import annotations
 
-import argparse
-import atexit
 import json
 import os
 import subprocess
@@ -94,34 +92,23 @@ def read(path: Path) -> list[BenchFigure]:
     return list(latest.values())
 
 
-def options(about: str | None) -> argparse.ArgumentParser:
-    """Return the options of a script, with those that all have.  about: its docstring."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="file to add the figures to, as JSON lines")
-    return parser
-
-
-def begin(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, Sheet]:
-    """Return the options that were given, and a sheet for the figures.  At the end of the script the load is printed.
-
-    The load is the number of processes that wanted to run over the last minute: two on two cores means that nothing had
+def load() -> float:
+    """Return the number of processes that wanted to run over the last minute: two on two cores means that nothing had
     to wait."""
-    given = parser.parse_args()
-    atexit.register(lambda: print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"))
-    return given, Sheet(given.json)
+    return os.getloadavg()[0]
 
 
 def _short(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def taken_s(work: Callable[[], object], times: int, clock_s: Callable[[], float] = time.perf_counter) -> list[float]:
+def taken_s(work: Callable[[], object], times: int) -> list[float]:
     """Return the seconds of each run, in order."""
     taken = []
     for _ in range(times):
-        began = clock_s()
+        began = time.perf_counter()
         work()
-        taken.append(clock_s() - began)
+        taken.append(time.perf_counter() - began)
     return taken
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from kio.schema.describe_quorum.v2 import request as describe
-from own_address import HOST, free_ports
 
 from bench.instruments.writers import EtcdWriter, KRaftWriter, WriterConnection
 from system_under_test.client import Request
@@ -35,6 +35,8 @@ LEADER_S = 600.0
 _LOOK_EVERY_S = 0.01
 _ANSWER_S = 0.5
 _ROOT = Path(__file__).parents[2]
+HOST = f"127.{os.getpid() % 250 + 2}.{os.getpid() // 250 % 250}.79"
+"""An address of this process alone, so that nobody else takes a port that was found free."""
 
 
 class QuorumCluster(ABC):
@@ -263,6 +265,15 @@ class Bare(QuorumCluster):
 
     def _writer(self, number: int) -> KRaftWriter:
         return KRaftWriter(f"t{number}")
+
+
+def free_ports(count: int) -> list[int]:
+    """Different ports of HOST that are free."""
+    sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
 
 
 def etcd_version() -> str | None:
