@@ -133,7 +133,7 @@ class Horizon(NamedTuple):
     pointer: Int64
 
 
-class Search(NamedTuple):
+class LevelSearch(NamedTuple):
     """What is searched, for which cycles, and what was reached."""
 
     ground: Ground
@@ -143,7 +143,7 @@ class Search(NamedTuple):
 
 
 @inner_kernel
-def search_by_levels(search: Search, steps_max: int) -> tuple[int, int, int]:
+def search_by_levels(search: LevelSearch, steps_max: int) -> tuple[int, int, int]:
     """Return (place that closes the cycle or NOTHING or OUT_OF_BUDGET, length of the cycle, steps)."""
     ground, question, horizon = search.ground, search.question, search.horizon
     counts = ground.room.counts
@@ -173,7 +173,7 @@ def search_by_levels(search: Search, steps_max: int) -> tuple[int, int, int]:
 
 
 @inner_kernel
-def _visit(search: Search, place: int, way: int, came_from: int, level: int) -> bool:
+def _visit(search: LevelSearch, place: int, way: int, came_from: int, level: int) -> bool:
     """Add a place to a level; returns False if the search has visited it before."""
     room, stamp = search.ground.room, search.errand.stamp
     if room.visited[place] == stamp:
@@ -185,7 +185,7 @@ def _visit(search: Search, place: int, way: int, came_from: int, level: int) -> 
 
 
 @inner_kernel
-def _closes(search: Search, t: int, state: int) -> bool:
+def _closes(search: LevelSearch, t: int, state: int) -> bool:
     """Return whether a path that reaches transaction t in this state is a cycle."""
     errand = search.errand
     marked = search.ground.room.marks[t] == errand.target_stamp
@@ -193,7 +193,7 @@ def _closes(search: Search, t: int, state: int) -> bool:
 
 
 @inner_kernel
-def _leave_level(search: Search, level: int) -> tuple[int, int]:
+def _leave_level(search: LevelSearch, level: int) -> tuple[int, int]:
     """Continue by edges and chains from the places of a level; groups and chains add further places to the same level.
 
     Returns (place that closes the cycle, or NOTHING; steps).
@@ -225,7 +225,7 @@ def _leave_level(search: Search, level: int) -> tuple[int, int]:
 
 
 @inner_kernel
-def _by_edges(search: Search, place: int, level: int) -> tuple[int, int]:
+def _by_edges(search: LevelSearch, place: int, level: int) -> tuple[int, int]:
     """Visit the targets of the edges of a transaction or group.  Returns (closed, edges seen)."""
     ground, question, errand = search.ground, search.question, search.errand
     graph, rank, places = ground.graph, ground.ranking.rank, ground.room.places
@@ -254,7 +254,7 @@ def _by_edges(search: Search, place: int, level: int) -> tuple[int, int]:
 
 
 @inner_kernel
-def _along_chain(search: Search, place: int, level: int) -> tuple[int, int]:
+def _along_chain(search: LevelSearch, place: int, level: int) -> tuple[int, int]:
     """From a node of a chain, visit its transaction and the next node.  Returns the same values as `_by_edges`."""
     places = search.ground.room.places
     state, t = place // places, place % places - (search.ground.graph.first.shape[0] - 1)
@@ -266,7 +266,7 @@ def _along_chain(search: Search, place: int, level: int) -> tuple[int, int]:
 
 
 @inner_kernel
-def _beside_next(search: Search, place: int, t: int, then: int, way: int, level: int) -> None:
+def _beside_next(search: LevelSearch, place: int, t: int, then: int, way: int, level: int) -> None:
     """Visit the chain node beside the next transaction of t's process, in state `then`."""
     ground = search.ground
     following = ground.ranking.next_of_process[t]
@@ -278,7 +278,7 @@ def _beside_next(search: Search, place: int, t: int, then: int, way: int, level:
 
 
 @inner_kernel
-def _jump(search: Search, level: int) -> tuple[int, int]:
+def _jump(search: LevelSearch, level: int) -> tuple[int, int]:
     """Take one step of real time: visit the transactions invoked after the first completion reached so far.
 
     Returns (closed, steps).
@@ -468,7 +468,7 @@ def shortest_cycle(
             2 * i + 1,
         )
         share = (steps_max - steps) // (n - i)
-        closed, length, spent = search_by_levels(Search(ground, question, errand, horizon), share)
+        closed, length, spent = search_by_levels(LevelSearch(ground, question, errand, horizon), share)
         steps += spent
         if closed < 0:
             outcome[i] = NONE if closed == NOTHING else UNFINISHED

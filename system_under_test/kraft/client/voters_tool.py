@@ -68,7 +68,7 @@ def _removal(now: Listed, voter: int) -> Entity:
 
 
 @dataclass(frozen=True, slots=True)
-class Quorum:
+class QuorumOfVoters:
     """servers: any of the nodes.  within_s: how long a change is tried."""
 
     servers: Sequence[tuple[str, int]]
@@ -177,7 +177,7 @@ async def run(argv: Sequence[str], network: Network | None = None) -> Listed:
     parser.add_argument("--at", type=_addresses, metavar="HOST:PORT", help="add: where the other voters reach it")
     parser.add_argument("--within", type=float, default=30.0, metavar="SECONDS", help="how long to try")
     given = parser.parse_args(argv)
-    quorum = Quorum(given.servers, given.within, network)
+    quorum = QuorumOfVoters(given.servers, given.within, network)
     if given.verb == "list":
         return await quorum.listed()
     if given.verb == "upgrade":

@@ -23,7 +23,7 @@ Fields = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class LayoutField:
     """absent: the value of a field that a record does not have."""
 
     name: str
@@ -40,7 +40,7 @@ class Layout:
 
     kind: str
     newest: int
-    fields: tuple[Field, ...]
+    fields: tuple[LayoutField, ...]
 
 
 _INTEGERS = {"int8": 1, "int16": 2, "int32": 4, "int64": 8}
@@ -190,9 +190,9 @@ def _sized(data: bytes | None) -> bytes:
     return b"\0" if data is None else _uvarint(len(data) + 1) + data
 
 
-def _field(name: str, kind: str, since: str | None, tag: str | None) -> Field:
+def _field(name: str, kind: str, since: str | None, tag: str | None) -> LayoutField:
     absent: Any = False if kind == "bool" else [] if kind.endswith("]") else 0 if kind in _INTEGERS else None
-    return Field(name, int(since or 0), None if tag is None else int(tag), absent, *_codec(kind))
+    return LayoutField(name, int(since or 0), None if tag is None else int(tag), absent, *_codec(kind))
 
 
 def _codec(kind: str) -> tuple[Callable[[Cursor], Any], Callable[[Any], bytes]]:
@@ -226,7 +226,7 @@ def _array(
     return read_all, lambda values: _uvarint(len(values) + 1) + b"".join(map(write, values))
 
 
-def _struct(fields: tuple[Field, ...]) -> tuple[Callable[[Cursor], Any], Callable[[Any], bytes]]:
+def _struct(fields: tuple[LayoutField, ...]) -> tuple[Callable[[Cursor], Any], Callable[[Any], bytes]]:
     def read(data: Cursor) -> list[Any]:
         values = [field.read(data) for field in fields]
         for _ in range(data.uvarint()):
@@ -236,7 +236,7 @@ def _struct(fields: tuple[Field, ...]) -> tuple[Callable[[Cursor], Any], Callabl
     return read, lambda values: b"".join([*(f.write(v) for f, v in zip(fields, values, strict=True)), b"\0"])
 
 
-def _fields(text: str) -> tuple[Field, ...]:
+def _fields(text: str) -> tuple[LayoutField, ...]:
     return tuple(_field(*found.groups()) for each in text.split(",") if (found := _FIELD.fullmatch(each.strip())))
 
 

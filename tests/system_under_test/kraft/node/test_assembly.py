@@ -152,12 +152,12 @@ async def test_static_voters_are_upgraded_by_the_operators_tool_and_then_change(
     await leader_of(nodes)
     assert await finalized(network, 1) == {}, "Kafka shows no feature of level 0"
     with pytest.raises(voters_tool.NotAgreed, match="error 35: the voters cannot change"):
-        await voters_tool.Quorum(servers, 1.0, network).add(4, UUID(int=4), ("memory", 4))
-    quorum = voters_tool.Quorum(servers, 10.0, network)
+        await voters_tool.QuorumOfVoters(servers, 1.0, network).add(4, UUID(int=4), ("memory", 4))
+    quorum = voters_tool.QuorumOfVoters(servers, 10.0, network)
     await quorum.upgrade()
     shown = await quorum.remove(3)
     assert shown.voters == {1: UUID(int=1), 2: UUID(int=2)}
-    await voters_tool.Quorum(servers, 1.0, network).upgrade()
+    await voters_tool.QuorumOfVoters(servers, 1.0, network).upgrade()
     leader = await leader_of(nodes)
     assert await finalized(network, leader.quorum.node_id) == {"kraft.version": 1}
     assert [e.endpoints[0].port for e in leader.quorum.voters] == [1, 2], "each voter has reported where it is reached"
