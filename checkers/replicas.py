@@ -114,7 +114,7 @@ def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
         sql.execute(f"CREATE TEMP TABLE final AS {answered}", [final.start_ns, sorted(run.demands.reads)])
         [(reads,)] = sql.execute("SELECT count(*) FROM final").fetchall()
         last = dicts(sql, _LAST)
-        values = sorted({value for row in last for value in values_of(row)})
+        values = sorted({value for row in last for value in values_of(row) if abs(value) < 2**63})  # as columns hold
         written = set(sql.execute(_WRITTEN, [sorted(run.demands.writes), values]).fetchall())
     by_key: dict[str, dict[str, Row]] = {}
     for row in last:

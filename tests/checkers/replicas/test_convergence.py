@@ -109,3 +109,9 @@ def test_small_histories_against_the_definition(tmp_path: Path) -> None:
         verdict = judged(tmp_path, answers, {"k0": [5]})
         assert (verdict.validity is Validity.VALID) == right, answers
         assert (verdict.validity is Validity.INVALID) != right, answers
+
+
+def test_a_number_that_no_column_holds_was_written_by_nobody(tmp_path: Path) -> None:
+    answers = [(node, "k0", [5, 10**40]) for node in ("n1", "n2")]
+    verdict = judged(tmp_path, answers, {"k0": [5]}, "members")
+    assert {witness.kind for witness in verdict.witnesses} == {INVENTED}
