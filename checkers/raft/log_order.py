@@ -149,7 +149,7 @@ def order_clashes(sql: DuckDBPyConnection) -> list[OrderClash]:
     return [
         OrderClash(kind, key, (one, other), tuple(offset for offset in offsets if offset is not None))
         for kind, query in _CLASHES.items()
-        for key, one, other, offsets in sql.execute(query).fetchall()
+        for key, one, other, offsets in sql.execute(f"{query} ORDER BY key").fetchall()
     ]
 
 
