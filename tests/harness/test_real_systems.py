@@ -37,6 +37,7 @@ def test_a_finding_can_be_run(name: str) -> None:
     assert finding.checker in BY_MODEL | CATALOG
     check_spec(spec_of(name, 1, "docker", clean=False))
     assert finding.published
+    assert "{" not in in_words(finding, results_in({"checkers": {finding.checker: {"looked_at": {}}}}))
 
 
 @pytest.mark.parametrize("name", [name for name, finding in FINDINGS.items() if finding.clean is not None])
