@@ -463,7 +463,7 @@ def _due(key: _LiveKey) -> bool:
 
 
 def _tidy(key: _LiveKey, rows: Rows, keep: npt.NDArray[np.bool_], aside: npt.NDArray[np.bool_]) -> None:
-    """Forget what is not kept.  Set aside writes that were given up unseen, unless a kept cas expects their value."""
+    """Drop rows that `keep` does not mark; set aside unseen writes that were given up, unless a cas expects them."""
     for i in np.flatnonzero(aside & (rows["type"] == Type.INVOKE)).tolist():
         value = int(rows["value2" if rows["kind"][i] == CAS else "value"][i])
         key.shelf[value] = rows[aside & (rows["process"] == rows["process"][i])]

@@ -64,7 +64,7 @@ def _file_of(checker: Checker) -> str:
 
 
 def bugs() -> str:
-    rows = [(f"`{bug.name}`", name, bug.summary, bug.found_by, _faults(bug.shown_by)) for name, bug in _planted()]
+    rows = [(f"`{bug.name}`", name, bug.summary, bug.found_by, _shown(bug)) for name, bug in _planted()]
     return table(("planted bug", "subject", "what is wrong", "found by", "shown by"), rows)
 
 
@@ -101,6 +101,10 @@ def _in_swarms(layers: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
         seeds_in_words = f"{seeds:.0f} seed{'' if seeds == 1 else 's'}"
         found.append(f"`{layer}`: {seeds_in_words}, {simulated_s:.0f} s, {cpu_s:.1f} CPU s{of}")
     return "; ".join(found)
+
+
+def _shown(bug: Bug) -> str:
+    return _faults(bug.shown_by) if bug.in_containers else "simulation only"
 
 
 def _faults(shown_by: Iterable[str]) -> str:

@@ -55,7 +55,7 @@ class Krucible:
         if judged.exit_code == 3:
             raise RuntimeError(judged.summary)
         if judged.exit_code == 1 or (judged.exit_code == 2 and not unknown_passes):
-            raise RunFailed(f"{judged}\nhere:   {rerun}")
+            raise RunFailed(f"{judged}\nin pytest: {rerun}")
         return judged
 
 

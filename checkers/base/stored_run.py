@@ -74,7 +74,7 @@ class StoredRun:
 
     @property
     def faults(self) -> Sequence[FaultRecord]:
-        """The record of each fault, in order of the cards as they were played."""
+        """The record of each fault, in the order in which the cards of the schedule were played."""
         return self.record.faults
 
     @property

@@ -268,7 +268,7 @@ class FaultRecord:
         return self.healed_ns if self.healed else otherwise_ns
 
     def in_force(self, from_ns: int, to_ns: int) -> bool:
-        """Return whether it was in force at some moment of this span, both ends included, as far as its orders tell."""
+        """Return whether the fault was in force at some moment of this span, both ends included, by inject and heal."""
         return self.carried_out and self.began_ns <= to_ns and (not self.healed or self.healed_ns >= from_ns)
 
     @property

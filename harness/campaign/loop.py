@@ -349,7 +349,7 @@ def exit_code(plan: Plan, log: CampaignLog) -> int:
 
 
 def tests_of(plan: Plan, log: CampaignLog) -> list[Ended]:
-    """The first runs of this plan's tests; its folder may hold others that it once ran."""
+    """Return the first run of each test of this plan.  The folder may also hold tests of an earlier plan."""
     if not isinstance(plan.tests, Collection):
         return log.tests
     wanted = set(plan.tests)

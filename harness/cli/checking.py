@@ -350,7 +350,7 @@ def _no_such(name: str, names: Sequence[str]) -> str:
 
 
 def _show(judged: Iterator[JudgedFile], as_json: bool, explain: bool, report_to: Path | None, model: str) -> None:
-    """A line for each as soon as it is judged, then the exit code."""
+    """Print one line for each file as soon as it is judged, then end with the exit code."""
     seen: list[Validity] = []
     kept: list[JudgedFile] = []
     broken = False

@@ -396,7 +396,7 @@ def copies_of(record: RunRecord) -> list[Collected]:
 def _below(run_folder: Path, name: str) -> Path:
     """A folder of the run.  Raises BrokenFile for a name that leads out of it."""
     if ".." in Path(name).parts or Path(name).is_absolute():
-        raise BrokenFile(f"{JOURNAL} does not say what was copied ({name} leads out of the run)")
+        raise BrokenFile(f"{JOURNAL} names a folder of copies outside of the run: {name}")
     return run_folder / name
 
 

@@ -203,7 +203,7 @@ def _on_spark(lake: Lake, statement: str, spark: SparkJudge) -> Answer:
     with lake.reading():  # Spark reads the files, and no writer merges them meanwhile
         try:
             plan = session._jsparkSession.sessionState().sqlParser().parsePlan(statement)
-            for table in sorted({*_allowed_plan(plan, frozenset())}):  # each costs a listing of its files
+            for table in sorted({*_allowed_plan(plan, frozenset())}):  # each table costs a listing of its files
                 rows = session.read.schema(columns_of(table)).parquet((lake.folder / table).as_uri())
                 for name, old in OLD_NAMES.items():
                     if old in rows.columns:

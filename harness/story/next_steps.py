@@ -25,7 +25,7 @@ from harness.started import by_make, program
 from harness.story.findings import findings, title_of
 
 _LENGTH_MOST = 600
-_SAME_SEED = "Run the same seed again: the same operations and faults, at other moments."
+_SAME_SEED = "Run the same seed again: the same operations, and faults drawn alike; later ones may differ."
 _SAME_SEED_SAME_RUN = "Run the same seed again: on virtual time the run is byte for byte the same."
 
 Change = Callable[[Spec], Spec]

@@ -1,7 +1,8 @@
 """Versions as faults: servers go on in the next version of the system while the others keep theirs.
 
-version   A server returns at the heal.  That is a rolling upgrade which stops half-way, and is taken back.  Only a
-          minority is changed at a time, because many systems forbid the way back once all servers were upgraded.
+version   A server runs the next version, and returns to its own at the heal.  That is a rolling upgrade which stops
+          half-way, and is taken back.  Only a minority is changed at a time, because many systems forbid the way back
+          once all servers were upgraded.
 upgrade   A server is down for a moment, starts in the next version, and stays in it.  Its figure takes one server after
           another, round by round, until all run the last version; then the system raises what it kept at the old
           level (`System.upgraded`).

@@ -34,8 +34,8 @@ So v comes before w if the required model forbids that class: the opposite order
 holds for transactions of one process if the order of processes counts.
 
 There are quadratically many such pairs, so pairs that follow from others are left out.  A *frontier* holds meetings
-that completed.  A transaction follows the whole frontier at its invoke.  When it completes, it replaces the meetings
-that it follows.
+that completed.  A transaction follows each meeting that is in the frontier when it is invoked.  When it completes, it
+replaces the meetings that it follows.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class _PartialLog:
 
 
 def whole(operations: Sequence[Operation]) -> Model:
-    """The model of the log with all its values, for a search if ranks do not decide."""
+    """Return a model of the whole log, for a search where no answer shows the offset of an append."""
     appends, reads = _split(operations)
     values = [*(a.input for a in appends), *(value for read in reads for value in _shown(read))]
     return replace(seen_through(values), canonical=canonical)

@@ -90,7 +90,7 @@ def unpack_debian(scratch: Path, progress: Callable[[str], None], stop: threadin
             "No registry answers and debootstrap needs root: run `sudo python -m harness.backends.docker build` once."
         )
     _ensure_debootstrap(progress, stop)
-    for left_over in scratch.glob("root-*"):  # of a build that was killed; the caller holds the lock
+    for left_over in scratch.glob("root-*"):  # a killed build left it: no other runs, the caller holds the lock
         shutil.rmtree(left_over, ignore_errors=True)
     root = Path(tempfile.mkdtemp(prefix="root-", dir=scratch))
     try:

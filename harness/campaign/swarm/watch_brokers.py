@@ -91,7 +91,7 @@ class BrokerWatch:
         self._replays = True
         self._left_cleanly = left_cleanly
         self._applied: dict[str, int] = {}
-        self._given: dict[int, tuple[str, str]] = {}  # epoch that a broker was answered -> the broker, its incarnation
+        self._given: dict[int, tuple[str, str]] = {}  # broker epoch in an answer -> who got it, its incarnation
         self._may_vote = may_vote
         self._known_s: dict[int, float] = {}  # offset of a registration -> when all that may vote had applied it
         self._decided: deque[_Decided] = deque()

@@ -481,7 +481,7 @@ class StormWorld:
         return self._impair(card, links, Impairment(0.0, card.size, 0.1))
 
     def _impair(self, card: StormCard, links: Sequence[Link], how: Impairment) -> bool:
-        # What was lost just before the end arrives when it was repeated often enough.
+        # A packet that is lost just before the end is sent again, and may arrive this much later.
         self._act_for(card.for_s + how.delay_s + how.jitter_s + 2 * LOST_AGAIN_S_MAX)
         return self._lay(card, dict.fromkeys(links, how), card.for_s)
 

@@ -96,7 +96,7 @@ class _Lane:
         self._peer = peer
         self._connection = connection
         self._times = times
-        self._in_flight: asyncio.Future[Any] | None = None  # a frame, an attempt, or the pause after a failure
+        self._in_flight: asyncio.Future[Any] | None = None  # what it waits for: a frame, a connection, a pause
         self._limits = TimeLimits()  # of requests that are sent at once
         self._newest = 0
         self._closed = False
