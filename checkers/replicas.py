@@ -114,8 +114,9 @@ def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
         sql.execute(f"CREATE TEMP TABLE final AS {answered}", [final.start_ns, sorted(run.demands.reads)])
         [(reads,)] = sql.execute("SELECT count(*) FROM final").fetchall()
         last = dicts(sql, _LAST)
-        values = sorted({value for row in last for value in values_of(row) if abs(value) < 2**63})  # as columns hold
-        written = set(sql.execute(_WRITTEN, [sorted(run.demands.writes), values]).fetchall())
+        values = sorted({int(v) for row in last for v in values_of(row) if -(2**63) <= v < 2**63})  # as columns hold
+        found = sql.execute(_WRITTEN, [sorted(run.demands.writes), values]).fetchall()
+    written = {(str(key), value) for key, value in found}
     by_key: dict[str, dict[str, Row]] = {}
     for row in last:
         by_key.setdefault(str(row["key"]), {})[str(row["node"])] = row

@@ -63,10 +63,13 @@ class Witness:
         events: Iterable[Mapping[str, Any]] = (),
         **facts: Any,
     ) -> Witness:
-        """Return the witness against some nodes; each is named once.  facts: `nodes` and `expected` are always there.
+        """Return the witness against some nodes.  facts: `nodes` and `expected` are always there.
 
+        Each node is named once, unless `copies` names a copy of the log beside each.
         By default it is of no epoch and of no offset, and its summary is the only sentence of its `why`."""
-        whole = {"epoch": None, "offset": None, "why": [summary], **facts, "nodes": list(dict.fromkeys(facts["nodes"]))}
+        whole = {"epoch": None, "offset": None, "why": [summary], **facts}
+        if len(whole.get("copies") or ()) != len(whole["nodes"]):
+            whole["nodes"] = list(dict.fromkeys(whole["nodes"]))
         return Witness(kind, summary, tuple(events), tuple(rows), whole)
 
     def to_json(self) -> dict[str, Any]:

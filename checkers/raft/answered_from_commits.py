@@ -38,6 +38,7 @@ One join of the history with the final logs and the marks of their nodes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -51,7 +52,7 @@ from checkers.base.clocks import one_clock, one_kernel
 from checkers.base.run_evidence import conclude, gaps, log_groups, log_rows
 from checkers.base.stored_run import StoredRun, by_number, node_files
 from checkers.base.values import span_in_words
-from checkers.base.verdict import DOUBTED, MAX_WITNESSES, Validity, Verdict, Witness
+from checkers.base.verdict import DOUBTED, MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
 from checkers.raft.client_writes import NAMED_WRITES, WRITES
 from checkers.raft.reading import nothing_of
 from checkers.sealing.history_rows import read_rows
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 WRITES_IN_TENTH_MIN = 10
 """Writes in each tenth of a run without which no pace is measured."""
 DRIFT_NS_MIN = 10_000_000
+FROM_THE_PAST = "answer from the past"
 _SHOWN = ("index", "time_ns", "process", "type", "f", "key", "value", "node")
 
 _MARKS = """
@@ -218,7 +220,7 @@ def _witness(
         )
     letters = {str(row["index"]): letter for row, letter in zip([*writer[:1], invoke], "AB"[not writer :], strict=True)}
     return Witness.of(
-        "answer from the past",
+        FROM_THE_PAST,
         f"At {answer['time_ns'] / 1e9:.3f} s {node} {what}, {clause}.",
         entry,
         events=tuple({"table": "history", **event} for event in (*writer, invoke, answer)),
@@ -271,7 +273,10 @@ def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
     if not answers and not unknown:
         return Verdict(Validity.NOT_APPLICABLE, reason="no read or write of a single value was answered")
     unknown += [] if pace else nothing_of(looked_at, "answers")
-    return conclude(witnesses, looked_at, unknown, {DOUBTED: {"times": pace}} if pace else None)
+    details: dict[str, Any] = {DOUBTED: {"times": pace}} if pace else {}
+    if witnesses:
+        details[VIOLATIONS_BY_KIND] = {FROM_THE_PAST: looked_at["violations"]}
+    return conclude(witnesses, looked_at, unknown, details)
 
 
 def _strangers(sql: DuckDBPyConnection) -> list[str]:
@@ -327,6 +332,10 @@ def other_clock(run: StoredRun, strangers: Sequence[str]) -> Verdict | None:
     return None
 
 
+def _kind_of(answer: dict[str, Any]) -> str:
+    return "acknowledged before it was committed" if answer["f"] in WRITES else "read of an uncommitted value"
+
+
 def _early_answer(answer: dict[str, Any]) -> Witness:
     node = answer["node"]
     what = "acknowledged a write of" if answer["f"] in WRITES else "answered a read with"
@@ -335,7 +344,7 @@ def _early_answer(answer: dict[str, Any]) -> Witness:
         "where that value stands, is committed."
     )
     return Witness.of(
-        "acknowledged before it was committed" if answer["f"] in WRITES else "read of an uncommitted value",
+        _kind_of(answer),
         why,
         events=(answer,),
         nodes=[node],
@@ -369,7 +378,9 @@ def _combine_after_commit(run: StoredRun, _: Sequence[Any]) -> Verdict:
     if early:
         looked_at["violations"] = len(early)
     unknown = gaps(run, "logs", "traces") + nothing_of(looked_at, "answers")
-    return conclude([_early_answer({"table": "history", **row}) for row in early[:MAX_WITNESSES]], looked_at, unknown)
+    witnesses = [_early_answer({"table": "history", **row}) for row in early[:MAX_WITNESSES]]
+    by_kind = {VIOLATIONS_BY_KIND: dict(Counter(map(_kind_of, early)))} if early else {}
+    return conclude(witnesses, looked_at, unknown, by_kind)
 
 
 ANSWERED_AFTER_COMMIT = Checker(

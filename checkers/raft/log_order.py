@@ -117,7 +117,7 @@ _CLASHES = {
         QUALIFY row_number() OVER (PARTITION BY key ORDER BY answer.completed) = 1""",
     DISORDER: """
         SELECT key, latest, invoked, [latest_offset, "offset"] FROM (
-            SELECT *, max(invoked) OVER before AS latest, arg_max("offset", invoked) OVER before AS latest_offset
+            SELECT *, max(invoked) OVER before AS latest, arg_max_null("offset", invoked) OVER before AS latest_offset
             FROM (
                 SELECT key, invoked, completed, "offset", coalesce(2 * "offset" + reads::INT, -1) AS place FROM settled
                 WHERE times = 1 OR (reads AND value IS NULL AND NOT EXISTS (FROM entries WHERE value IS NULL))

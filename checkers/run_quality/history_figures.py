@@ -46,12 +46,13 @@ FROM (
     FROM marked WHERE key IS NOT NULL
 ) GROUP BY key"""
 _DEPOSED = """
-WITH highest AS (SELECT time_ns, max(epoch) OVER (ORDER BY time_ns) AS highest FROM terms)
+WITH highest AS (SELECT time_ns, max(epoch) OVER (ORDER BY time_ns) AS highest FROM terms),
+own AS (SELECT node, time_ns, arg_max(epoch, seq) AS epoch FROM terms GROUP BY node, time_ns)
 SELECT count(*), count(*) FILTER (reads) FROM (SELECT * FROM marked WHERE ok) AS answer
-ASOF JOIN terms ON answer.node = terms.node AND answer.time_ns >= terms.time_ns
+ASOF JOIN own ON answer.node = own.node AND answer.time_ns >= own.time_ns
 ASOF JOIN highest ON answer.time_ns >= highest.time_ns
 WHERE epoch >= 0 AND epoch < highest"""
-"""It still led by its own trace, and another node led a higher epoch."""
+"""It still led by its own trace, and another node led a higher epoch.  own: the last of the roles of one moment."""
 
 
 class SpanCounts(NamedTuple):
@@ -121,7 +122,7 @@ class HistoryFigures:
 def figures_of(run: StoredRun) -> HistoryFigures:
     """Count the sealed history of a run."""
     reads, writes = run.demands.reads, run.demands.writes
-    functions = [{"f": f, "reads": f in reads, "writes": f in writes} for f in sorted(reads | writes)]
+    functions = [{"f": f, "reads": f in reads, "writes": f in writes} for f in sorted(reads | writes | {""})]
     final = run.outcome.phase("final reads")
     final_ns = final.start_ns if final is not None else END_OF_TIME
     terms = terms_of_leaders(run) if one_clock(run.header) else None

@@ -108,8 +108,8 @@ def _in_force(fault: FaultRecord) -> tuple[int, int]:
 
 
 def terms_of_leaders(run: StoredRun) -> pa.Table | None:
-    """Return when roles changed, by traces: node, time_ns, and the epoch that it led from then on (_NONE if it led
-    none); None without traces."""
+    """Return when roles changed, by traces: node, seq, time_ns, and the epoch that it led from then on (_NONE if it
+    led none); None without traces."""
     columns = ("node", "epoch", "time_ns", "role")
     tables = [read_trace(path, ("role", "start"), columns) for path in node_files(run.trace).values()]
     if not any(map(len, tables)):
@@ -117,7 +117,7 @@ def terms_of_leaders(run: StoredRun) -> pa.Table | None:
     rows = pa.concat_tables(tables).unify_dictionaries()
     leads = pc.fill_null(pc.equal(rows["role"], "leader"), False)
     epochs = pc.if_else(leads, rows["epoch"], _NONE)
-    return pa.table({"node": rows["node"], "time_ns": rows["time_ns"], "epoch": epochs})
+    return rows.select(["node", "seq", "time_ns"]).append_column("epoch", epochs)
 
 
 TWO_LEADERS = "two leaders of one epoch"

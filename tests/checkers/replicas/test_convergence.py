@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,14 @@ from checkers.judging.pipeline import judge_run
 from checkers.replicas import CONVERGENCE, DIFFER, INVENTED
 
 FINAL_NS = 1_000
-Answer = tuple[str, str, Any]
+Answer = tuple[str, str | None, Any]
 """(node, key, what it answered in the final phase)."""
 
 
-def judged(folder: Path, answers: list[Answer], written: dict[str, list[int]], f: str = "read") -> Verdict:
+def judged(folder: Path, answers: Sequence[Answer], written: Mapping[Any, list[int]], f: str = "read") -> Verdict:
     rows: list[dict[str, Any]] = []
 
-    def add(time_ns: int, type_: Type, f: str, key: str, node: str = "", **answer: Any) -> None:
+    def add(time_ns: int, type_: Type, f: str, key: str | None, node: str = "", **answer: Any) -> None:
         row = {"index": len(rows), "process": 0, "time_ns": time_ns, "type": int(type_), "f": f, "key": key}
         rows.append(dict.fromkeys(HISTORY.names) | row | {"node": node} | answer)
 
@@ -115,3 +116,11 @@ def test_a_number_that_no_column_holds_was_written_by_nobody(tmp_path: Path) -> 
     answers = [(node, "k0", [5, 10**40]) for node in ("n1", "n2")]
     verdict = judged(tmp_path, answers, {"k0": [5]}, "members")
     assert {witness.kind for witness in verdict.witnesses} == {INVENTED}
+
+
+@pytest.mark.parametrize(("key", "value"), [(None, 5), ("k0", -(2**63)), ("k0", 2**63 - 1)])
+def test_what_was_written_is_found_without_a_key_and_at_the_ends_of_64_bits(
+    key: str | None, value: int, tmp_path: Path
+) -> None:
+    verdict = judged(tmp_path, [(node, key, value) for node in ("n1", "n2")], {key: [value]})
+    assert not verdict.witnesses

@@ -59,6 +59,18 @@ def test_answers_of_a_deposed_leader_are_counted_and_not_demanded(tmp_path: Path
     assert "1 reads" in counted["words"]
 
 
+def test_the_last_role_of_one_moment_counts(tmp_path: Path) -> None:
+    """On virtual time a node may campaign and win at once."""
+    at_once = run()
+    for node, rows in at_once.traces.items():
+        leads = [row for row in rows if row["event"] == "role" and row["role"] == "leader"]
+        rows += [row | {"role": "candidate"} for row in leads for _ in range(3)]
+        rows.sort(key=lambda row: (row["seq"], row["role"] == "leader"))
+        at_once.traces[node] = [row | {"seq": seq} for seq, row in enumerate(rows)]
+    counted = figure(judged(at_once, tmp_path), "operations answered by a deposed leader")
+    assert counted["value"] == 1
+
+
 def test_without_a_common_clock_only_what_the_harness_saw_is_counted(tmp_path: Path) -> None:
     """Traces of nodes with clocks of their own: elections count if the harness saw them, deposed leaders do not."""
     remote = run()

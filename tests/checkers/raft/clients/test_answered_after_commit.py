@@ -77,3 +77,13 @@ def test_times_outside_of_the_test_are_unknown_where_there_is_only_one_clock(
     verdict = judged(evidence, tmp_path)
     assert verdict.validity is Validity.UNKNOWN
     assert "the trace of n1 lie outside of the test" in verdict.reason
+
+
+def test_all_early_answers_are_counted_by_their_kind(evidence: Evidence, tmp_path: Path) -> None:
+    invoked = {r["value"]: r["time_ns"] for r in evidence.history if r["type"] == 0 and r["f"] == "write"}
+    early = [r for r in evidence.history if r["type"] == 1 and r["f"] == "write"]
+    for answer in early:
+        answer["time_ns"] = invoked[answer["value"]]
+    verdict = judged(evidence, tmp_path)
+    assert len(early) > len(verdict.witnesses)
+    assert verdict.details["violations_by_kind"] == {"acknowledged before it was committed": len(early)}

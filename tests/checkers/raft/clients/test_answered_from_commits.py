@@ -159,3 +159,13 @@ def test_the_pace_of_the_recorder() -> None:
 
 def test_a_system_that_acknowledges_before_it_commits_is_no_slow_clock() -> None:
     assert at_pace(100, ack_ns=500_000) == ""
+
+
+def test_all_stale_answers_are_counted(evidence: Evidence, tmp_path: Path) -> None:
+    old, new = overwritten(evidence)
+    for number in range(12):
+        after = new["time_ns"] + 2 * number
+        evidence = with_read(evidence, old["value"], old["key"], after + 1, after + 2)
+    verdict = judged(evidence, tmp_path)
+    assert (verdict.looked_at["violations"], len(verdict.witnesses)) == (12, 10)
+    assert verdict.details["violations_by_kind"] == {"answer from the past": 12}

@@ -115,6 +115,16 @@ def test_the_rule_is_the_search_for_many_histories(part: int, night: Random) -> 
     assert disagreements(night.randrange(1 << 40) for _ in range(5000))[0] == []
 
 
+def test_offsets_of_a_clash_are_those_of_its_two_operations() -> None:
+    """A read of nil has no offset.  The write of 1, which stands between it and the write of 2, is not part of it."""
+    rows = [("k", False, 1, 0, None), ("k", False, 2, 1, 2), ("k", True, None, 3, 4)]
+    with history_tables(HISTORY.empty_table()) as sql:
+        sql.register("ops", pa.table(list(zip(*rows, strict=True)), ["key", "reads", "value", "invoked", "completed"]))
+        sql.register("entries", pa.table({"key": ["k", "k"], "value": [1, 2], "offset": [0, 1]}))
+        (clash,) = order_clashes(sql)
+    assert (clash.operations, clash.offsets) == ((3, 1), (1,))
+
+
 # Whole runs.
 
 

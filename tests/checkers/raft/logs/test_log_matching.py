@@ -9,6 +9,7 @@ from injected_violations import final, invalid, only, rehash, rows_of
 from toy_quorum import Evidence
 
 from checkers.base.verdict import Validity
+from checkers.raft.log_matching import fork
 
 
 @pytest.mark.parametrize("copy", [0, 1])
@@ -61,3 +62,8 @@ def test_logs_that_share_no_offset_or_are_empty_are_not_valid(evidence: Evidence
     assert verdict.validity is Validity.UNKNOWN
     assert "no logs of two nodes have an offset in common" in verdict.reason
     assert "no copy of the log of n3 holds an entry" in verdict.reason
+
+
+def test_two_copies_of_one_node_that_differ_are_both_named() -> None:
+    facts = fork(("n1", 0), ("n1", 2), 5, 6, 3).facts
+    assert list(zip(facts["nodes"], facts["copies"], strict=True)) == [("n1", 0), ("n1", 2)]

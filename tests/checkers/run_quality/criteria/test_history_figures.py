@@ -79,6 +79,13 @@ def test_figures_are_those_of_a_plain_loop(tmp_path: Path, monkeypatch: pytest.M
     assert found.deposed == -1
 
 
+def test_a_workload_without_reads_and_writes_is_counted(tmp_path: Path) -> None:
+    pq.write_table(events_to_table(events()), tmp_path / "history.parquet")
+    found = figures_of(StoredRun(tmp_path, Demands(reads=frozenset(), writes=frozenset())))
+    assert found.ok == sum(e.type == Type.OK for e in events() if e.process != NEMESIS)
+    assert found.in_main.reads == 0
+
+
 def peaks(clients: list[Event]) -> dict[str | None, int]:
     open_now: dict[str | None, int] = {}
     peak: dict[str | None, int] = {}
