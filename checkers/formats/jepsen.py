@@ -29,6 +29,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 from checkers.base.arrays import Int64
@@ -64,7 +65,6 @@ _BEFORE_OPERATION = (
 _OPERATION = r"(?P<operation>\S+\s+:\w+\s+:\S+(?:\s.*)?)$"
 _LOG_LINE = re.compile(rf"^{_BEFORE_OPERATION}{_OPERATION}")
 _BARE_LINE = re.compile(rf"^{_OPERATION}")
-_WORDS = re.compile(r"(\S+)\s+(\S+)\s+(\S+)\s*(.*)", re.DOTALL)
 _PLAIN_WORDS = re.compile(r"(\d+|:nemesis)\s+(:[a-z]+)\s+(:[a-z][\w-]*)\s+(nil|-?\d+|:[a-z][\w-]*|\[[-\w ]*\])\s*")
 _LOG_HINT = re.compile(rf"^{_BEFORE_OPERATION}", re.MULTILINE)
 _BARE_HINT = re.compile(r"\s*(?:\d+|:nemesis)\s+:(?:invoke|info)\s+:\S")
@@ -167,29 +167,27 @@ def _edn_of_line(line: str, number: int, looks: re.Pattern[str]) -> str:
             raise MalformedHistory(f"line {number}: an operation is damaged or cut off: {line!r:.60}")
         return ""
     words, error = _without_error(match["operation"])
-    if (plain := _PLAIN_WORDS.fullmatch(words)) is None:
-        words = _checked(words, number, line)
-        plain = _WORDS.fullmatch(words)
-        assert plain is not None, "an operation has three words"
-    process, type_, f, value = plain.groups()
-    stated = f":process {process} :type {type_} :f {f} :value {value or 'nil'}"
+    plain = _PLAIN_WORDS.fullmatch(words)
+    process, type_, f, value = plain.groups() if plain is not None else _forms(words, number, line)
+    stated = f":process {process} :type {type_} :f {f} :value {value}"
     if error is None:
         return f"{{{stated}}}"
     escaped = error.replace("\\", r"\\").replace('"', r"\"")
     return f'{{{stated} :error "{escaped}"}}'
 
 
-def _checked(words: str, number: int, line: str) -> str:
-    """Return the words without what stands behind the last value.  Raises MalformedHistory if they are damaged."""
-    reader, ends = FormReader(words), list[int]()
+def _forms(words: str, number: int, line: str) -> tuple[str, str, str, str]:
+    """Return the texts of process, type, f and value.  Raises MalformedHistory if they are damaged."""
+    reader, bounds = FormReader(words), [0]
     try:
         for _ in reader.items(whole=True):
-            ends.append(reader.at)
+            bounds.append(reader.at)
     except MalformedHistory as damage:
         raise MalformedHistory(f"line {number}: {str(damage).partition(': ')[2]}") from damage
-    if len(ends) not in (3, 4):
-        raise MalformedHistory(f"line {number}: an operation is a process, a type, an f and a value: {line!r:.60}")
-    return words[: ends[-1]]
+    match [words[begin:end] for begin, end in pairwise(bounds)]:
+        case [process, type_, f, *value] if len(value) < 2:
+            return process, type_, f, (value or ["nil"])[0]
+    raise MalformedHistory(f"line {number}: an operation is a process, a type, an f and a value: {line!r:.60}")
 
 
 def _without_error(operation: str) -> tuple[str, str | None]:

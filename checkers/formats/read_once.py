@@ -113,6 +113,9 @@ class _Counted:
         self.size_bytes += len(found)
         return found
 
+    def close(self) -> None:
+        self.closed = True
+
 
 def _unpacked(packed: _Counted, program: str) -> Iterator[bytes]:
     unpacked_bytes = 0

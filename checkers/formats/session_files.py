@@ -222,7 +222,7 @@ def _read_dbcop(content: bytes) -> SessionHistory:
 
 # Plume's text
 
-_PLUME_LINE = re.compile(rb"([rw])\((\d+),(\d+),(\d+),(-?\d+)\)")
+_PLUME_LINE = re.compile(rb"([rw])\(" + b",".join([rb"(-?\d{1,99})"] * 4) + rb"\)")
 
 
 def _read_plume(content: bytes) -> SessionHistory:

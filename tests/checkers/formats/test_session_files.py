@@ -111,6 +111,13 @@ def test_a_number_of_plume_that_needs_more_than_64_bits_is_refused_by_its_line()
         read_session_history(b"w(1,5,0,1)\nw(1,9223372036854775808,0,2)\n")
 
 
+def test_numbers_of_plume_may_be_negative_and_are_no_book() -> None:
+    history = read_session_history(b"w(1,-5,-2,1)\nr(1,-5,0,2)\n")
+    assert (history.key.tolist(), history.value.tolist()) == ([1, 1], [-5, -5])
+    with pytest.raises(MalformedHistory, match=r"line 1: .* is not an operation"):
+        read_session_history(b"w(1," + b"9" * 5000 + b",0,1)\n")
+
+
 def test_a_damaged_name_in_an_operation_of_chronos_is_no_read_of_nothing() -> None:
     content = chronos([["w x 1", "r x 1"]])
     damaged = b'"w": 1'.join(content.rsplit(b'"v": 1', 1))
