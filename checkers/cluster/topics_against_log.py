@@ -165,21 +165,25 @@ def _judge(part: Part, budget: Budget) -> TopicsFinding:
     for name, its in changes.items():
         if any(later.call < earlier.ends for earlier, later in pairwise(its)):
             return TopicsFinding(unknown=(f"changes of {name} overlap, so their order is not known",))
-    logs = {
-        node: states_in(_records(log, cluster, copies[node]))
-        for node, log, cluster in zip(copies, paths[::2], paths[1::2], strict=True)
-    }
+    files = {node: paths[at : at + 2] for node, at in zip(copies, range(0, len(paths), 2), strict=True)}
+    whole = {node: log for node, (log, _) in files.items() if not _log_start(log, copies[node])}
+    logs = {node: states_in(_records(log, files[node][1], copies[node])) for node, log in whole.items()}
     enough = 2 * len(logs) > part.params["voters"]
-    unknown = (
-        () if enough else (f"the final logs of {len(logs)} of {part.params['voters']} controllers are no majority",)
-    )
+    unknown = [f"the log of {node} begins behind a snapshot" for node in files if node not in whole]
+    if not enough:
+        unknown.append(f"{len(logs)} whole logs of {part.params['voters']} controllers are no majority")
     return TopicsFinding(
         tuple(clashes_of(changes, logs, enough=enough)),
         sum(operation.returned for operation in operations),
         len(logs),
         sum(len(states) for each in logs.values() for states in each.values()),
-        unknown,
+        tuple(unknown),
     )
+
+
+def _log_start(log: str, copy: int) -> int:
+    """Return the first offset of a log: a server that takes snapshots cuts its log behind them."""
+    return pc.min(read_entries(log, copy, columns=("offset",))["offset"]).as_py() or 0
 
 
 def _records(log: str, cluster: str, copy: int) -> Iterator[tuple[int, int, str, str, dict[str, Any]]]:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from random import Random
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from checkers.base.checker import Budget, Part
+from checkers.base.columns import CLUSTER, HISTORY, LOG
 from checkers.base.history import Type
 from checkers.cluster.topic_states import ABSENT, MADE_BEFORE, STATES, state_in_words
 from checkers.cluster.topics_against_log import (
     MISSING,
     OTHER,
     States,
+    _judge,
     clashes_of,
     states_in,
 )
@@ -91,6 +99,30 @@ def test_one_log_of_a_majority_suffices_and_others_may_end_early() -> None:
     (lost,) = clashes_of(changes(*WANTED), logs, enough=True)
     assert (lost.kind, lost.events) == (MISSING, (4, 5))
     assert "k0 was acknowledged as removed, and no log shows it" in lost.words
+
+
+def written(path: Path, schema: pa.Schema, rows: Sequence[dict[str, Any]]) -> str:
+    """Write rows whose other columns are null."""
+    nothing = dict.fromkeys(schema.names)
+    nullable = pa.schema([field.with_nullable(True) for field in schema])
+    pq.write_table(pa.Table.from_pylist([nothing | row for row in rows], schema=nullable), path)
+    return str(path)
+
+
+@pytest.mark.parametrize("first", [0, 5])
+def test_a_log_that_begins_behind_a_snapshot_accuses_nobody(tmp_path: Path, first: int) -> None:
+    (operation,) = changes(WANTED[0])["k0"]
+    call = {"time_ns": 1, "process": 0, "f": operation.f, "key": "k0", "value": WANTED[0]}
+    history = [call | {"index": 0, "type": Type.INVOKE}, call | {"index": 1, "time_ns": 2, "type": Type.OK}]
+    made = {"node": "n1", "copy": 0, "offset": first, "batch_offset": first, "kind": "topic", "about": "id9"}
+    paths = [
+        written(tmp_path / "history.parquet", HISTORY, history),
+        written(tmp_path / "log.parquet", LOG, [{"node": "n1", "copy": 0, "offset": first, "batch_offset": first}]),
+        written(tmp_path / "cluster.parquet", CLUSTER, [made | {"fields": json.dumps({"name": "k9"})}]),
+    ]
+    found = _judge(Part(tuple(paths), {"copies": {"n1": 0}, "voters": 1}), Budget())
+    assert [clash.kind for clash in found.clashes] == ([] if first else [MISSING])
+    assert bool(found.unknown) is bool(first)
 
 
 def controlled(seed: int) -> tuple[list[Request], list]:
