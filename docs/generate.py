@@ -113,9 +113,17 @@ def _faults(shown_by: Iterable[str]) -> str:
 
 def findings() -> str:
     from harness.campaign.findings_ledger import read_ledger, rows
+    from harness.real_systems import FINDINGS
 
     head = ("command", "system", "what is found", "published", "seconds", "seen", "clean counterpart")
-    return table(head, rows(read_ledger()))
+    return table(head, rows(read_ledger(), {name: each for name, each in FINDINGS.items() if not each.bug}))
+
+
+def planted_findings() -> str:
+    from harness.campaign.findings_ledger import planted_rows, read_ledger
+
+    head = ("command", "planted bug", "faults", "what a client meets", "seen", "without the bug")
+    return table(head, planted_rows(read_ledger()))
 
 
 def clean_runs() -> str:
@@ -226,6 +234,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "bugs": bugs,
     "bugs-in-swarms": bugs_in_swarms,
     "findings": findings,
+    "planted-findings": planted_findings,
     "clean-runs": clean_runs,
     "hunts": hunts,
     "kinds": kinds,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,7 @@ class KnownFinding(CleanRun):
     says: a text that the summary of the witness must hold, for the same reason.
     complaint: a text in a server's own log that shows the finding too, before any client meets it, and what the server
         has noticed, in words.  ("", ""): there is none.
+    bug: a planted one, where the system's own controllers are bundled; "" for a finding in what others wrote.
     """
 
     checker: str
@@ -95,7 +96,12 @@ class KnownFinding(CleanRun):
     missing: str = ""
     says: str = ""
     complaint: tuple[str, ...] = ("", "")
+    bug: str = ""
     clean: Clean | None = None
+
+    def spec(self, name: str, seed: int, backend: str, clean: bool, other: Clean = Clean()) -> Spec:
+        """Return the run of this name; the counterpart of a planted bug has the same faults and no bug."""
+        return replace(CleanRun.spec(self, name, seed, backend, clean, other), bug=None if clean else self.bug or None)
 
 
 _TABLES = tomllib.loads(Path(__file__).with_name("real_systems.toml").read_text(encoding="utf-8"))

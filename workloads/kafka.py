@@ -288,8 +288,10 @@ class KafkaAdmin(MixedWorkload):
     own_functions: ClassVar[Mapping[str, Function]] = {
         "change_topic": Function("bring a topic into this state", "key value value2"),
         "shown_topic": Function("the state of a topic that a broker shows", "key", "number or nil", observes=True),
+        "change_minimum": Function("change how many replicas must be in sync", "nothing"),
     }
     functions: ClassVar[Mapping[str, str]] = {"read": "shown_topic", "write": "change_topic"}
+    background: ClassVar[Mapping[str, int]] = {"change_minimum": 1}
     reads = frozenset({"read"})
     writes = frozenset({"write"})
     real_test = "Topics are changed during faults, and every topic is read after the last of them."

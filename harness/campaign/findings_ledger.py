@@ -19,7 +19,7 @@ from checkers.base.json_file import read_object
 from checkers.base.results import NO_RESULTS, read_results
 from checkers.record.header import Revision
 from checkers.record.reading import RunRecord
-from harness.real_systems import CLEAN_RUNS, FINDINGS, KnownFinding
+from harness.real_systems import CLEAN_RUNS, FINDINGS, CleanRun, KnownFinding
 
 TRIES = "findings.jsonl"
 LEDGER = Path(__file__).resolve().parents[2] / "docs" / "findings-ledger.json"
@@ -109,6 +109,21 @@ def rows(tries: Sequence[Try], findings: Mapping[str, KnownFinding] = FINDINGS) 
     return table
 
 
+def planted_rows(tries: Sequence[Try]) -> list[tuple[str, ...]]:
+    """The table of the planted bugs of bundled controllers that users of Kafka meet, one row each."""
+    return [
+        (
+            f"`krucible find {name}`",
+            f"`{finding.bug}`",
+            _kinds(finding),
+            finding.summary,
+            *(_count([one for one in tries if one.finding == name and one.clean is clean]) for clean in (False, True)),
+        )
+        for name, finding in FINDINGS.items()
+        if finding.bug
+    ]
+
+
 def clean_rows(tries: Sequence[Try]) -> list[tuple[str, ...]]:
     """The table of the clean runs, one row each."""
     return [
@@ -116,11 +131,15 @@ def clean_rows(tries: Sequence[Try]) -> list[tuple[str, ...]]:
             f"`krucible find {name} --clean`",
             f"{run.system}: {run.configuration}",
             f"`{run.workload}`",
-            ", ".join(f"`{kind}`" for kind in run.nemesis.split(",")),
+            _kinds(run),
             _count([one for one in tries if one.finding == name]),
         )
         for name, run in CLEAN_RUNS.items()
     ]
+
+
+def _kinds(run: CleanRun) -> str:
+    return ", ".join(f"`{kind}`" for kind in run.nemesis.split(","))
 
 
 def _count(tries: Sequence[Try]) -> str:

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from system_under_test.kafka.process import CLUSTER_ID, CONTROLLER_PORT, java
-from system_under_test.kafka.system import LOST, Kafka
+from system_under_test.kafka.system import LOST, OFTEN, SELDOM, Kafka, pairs
 from system_under_test.kraft.controller import decisions as of_controller
 from system_under_test.kraft.node.trace import FILE_NAME
 from system_under_test.kraft.raft import decisions as of_raft
-from system_under_test.kraft.subject import Kraft, KraftBrokers
+from system_under_test.kraft.subject import SNAPSHOTS_OFTEN, Kraft, KraftBrokers
 from system_under_test.subject import Bug, Collected
 from system_under_test.system import METADATA, Command, OwnNode
 
@@ -28,6 +28,9 @@ FOLDER = "controller"
 RELEASE = "4.0"
 FEATURES = {"metadata.version": 25, "group.version": 1, "transaction.version": 2}
 """The levels of RELEASE, which both kinds of controllers write into an empty log."""
+_SNAPSHOTS = {**SNAPSHOTS_OFTEN, "metadata.max.retention.bytes": 1 << 14}
+"""A broker that was away for ten seconds begins with a snapshot: its log of the metadata ends before that of others
+begins."""
 _JUDGED: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "kafka-queue": ("kafka-read-to-end", LOST),
     "kafka-admin": ("linearizability", ("lost write", "stale read", "order cycle")),
@@ -38,10 +41,10 @@ _MET: Mapping[str, tuple[str, str]] = {
     of_controller.UNCLEAN_BY_DEFAULT: ("kafka-queue", "partition"),
     of_raft.NO_FSYNC: ("kafka-queue", "power"),
     of_raft.ACKS_BEFORE_COMMIT: ("kafka-admin", "partition"),
+    of_raft.LONE_VOTE: ("kafka-queue", "partition,kill"),
+    of_controller.ELR_KEEPS_UNCLEAN: ("kafka-queue", "kill:broker,power"),
 }
 """Planted bug of the bundled controllers -> the workload and the fault under which clients of Kafka met it."""
-_FAULTS = r"Encountered [a-z ]+ fault: (?:Error loading metadata|Error generating new metadata|Unable to apply).*"
-"""Complaints of Kafka about records that it cannot replay."""
 DUMPED = "read-by-kafka"
 """Folder of a node's logs: files of a bundled controller, and what Kafka's own tool reads in them."""
 _FILES = f"$(ls -d {{0}}/{DUMPED}/*.log {{0}}/{DUMPED}/*.checkpoint 2>/dev/null | paste -sd,)"
@@ -63,19 +66,31 @@ class KafkaBrokers(Kafka):
     """Settings (`--set`), besides those of `kafka` that say nothing of its controllers:
 
     min_insync: `min.insync.replicas` of the topics.
+    features: levels beside or in place of FEATURES, NAME:LEVEL with spaces between.
+    snapshots: controllers take them "seldom", as Kafka does, or "often", and cut their logs behind them.
     """
 
     name = "kafka-brokers"
     summary = "brokers of Apache Kafka on the bundled controllers, asked by librdkafka"
     traces = FILE_NAME
-    complaints = rf"{Kafka.complaints}|{_FAULTS}|^(?:cannot start: |Traceback ).*"
+    complaints = rf"{Kafka.complaints}|^(?:cannot start: |Traceback ).*"
     bugs: Mapping[str, Bug] = {name: _met(name) for name in _MET}
     parameters: Mapping[str, str | float] = {
         **{
             name: Kafka.parameters[name]
-            for name in ("version", "home", "versions", "properties", "flush", "group_protocol", "transactions")
+            for name in (
+                "version",
+                "home",
+                "versions",
+                "features",
+                "properties",
+                "flush",
+                "group_protocol",
+                "transactions",
+            )
         },
         "min_insync": 1.0,
+        "snapshots": SELDOM,
     }
 
     @property
@@ -99,15 +114,26 @@ class KafkaBrokers(Kafka):
             "seed": self.seed,
             "bug": self.bug,
             "process.roles": "controller",
-            "brokers": {**KraftBrokers.cluster_settings["brokers"], "features": FEATURES},
+            "brokers": {**KraftBrokers.cluster_settings["brokers"], "features": self._levels()},
+            **(_SNAPSHOTS if self._setting("snapshots") == OFTEN else {}),
         }
         file = f"{FOLDER}.json"
         await node.write(file, json.dumps(config, indent=1))
         run = shlex.join([*node.python, "-m", "system_under_test.kraft", "--config", file])
         return f"{{ [ -s {FOLDER}/meta.properties ] || {run} --format --force; }} && exec {run}"
 
-    def _format_options(self) -> Sequence[str]:
-        return ["--release-version", RELEASE]
+    @property
+    def _release(self) -> str:
+        return RELEASE
+
+    def _levels(self) -> Mapping[str, int]:
+        """Return feature -> level that the controllers write into an empty log."""
+        return {**FEATURES, **{name: int(level) for name, level in pairs("features", self._features).items()}}
+
+    def check_settings(self) -> None:
+        super().check_settings()
+        if wrong := [level for level in pairs("features", self._features).values() if not level.isdecimal()]:
+            raise ValueError(f"--set features of {self.name} takes numbers as levels, not {wrong[0]!r:.60}")
 
 
 class KafkaMixed(KafkaBrokers):

@@ -14,6 +14,9 @@ from typing import Any
 from system_under_test.kafka.records import ATTEMPT_MS, TO_END, RecordsClient
 
 COMMIT_FIRST = "commit-before-processing"
+CLASSIC, KIP_848, MIXED = "classic", "consumer", "mixed"
+"""Protocols of a group.  Mixed: the members of every second client node speak KIP-848, the others the classic one.  If
+all of the former are cut off, the group goes back to the classic protocol."""
 POLL_S, RECORDS_MAX = 0.2, 100
 CRASH_EVERY, FIRST_CRASH = 40, 8
 """Period of a consumer's crashes, and its first one, counted in polls that showed records."""
@@ -37,9 +40,11 @@ class GroupsClient(RecordsClient):
         """Make this process a member of the group.  settings: of the library, in place of those here."""
         from confluent_kafka import Consumer
 
-        protocol = self.settings.get("group_protocol", "classic")
+        protocol = self.settings.get("group_protocol", CLASSIC)
+        if protocol == MIXED:
+            protocol = (KIP_848, CLASSIC)[self.who.thread % 2]
         of_protocol = {"group.protocol": protocol}
-        if protocol == "classic":
+        if protocol == CLASSIC:
             of_protocol |= {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500}
             of_protocol["partition.assignment.strategy"] = "roundrobin"
         consumer = Consumer({**self._of_group, **of_protocol, "enable.partition.eof": False, **settings})

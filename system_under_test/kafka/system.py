@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from system_under_test.client import Client
 from system_under_test.kafka.client import LIMITS, OFFSETS_OUTSIDE, ONCE, KafkaClient
-from system_under_test.kafka.groups import COMMIT_FIRST
+from system_under_test.kafka.groups import CLASSIC, COMMIT_FIRST, KIP_848, MIXED
 from system_under_test.kafka.jars import jars_of, jars_of_all
 from system_under_test.kafka.offsets import OFFSETS
 from system_under_test.kafka.process import BROKER_PORT, CONTROLLER_PORT, KafkaProcess, java
@@ -25,13 +25,19 @@ from system_under_test.kafka.wire import BROKERS_APART, node_of, partitions_on
 from system_under_test.subject import Bug, Needs, NodeStatus
 from system_under_test.system import METADATA, METADATA_FOLDER, TOPICS, Command, OwnNode, System
 
-TOGETHER, APART, EACH, NEVER = "together", "apart", "each", "never"
+TOGETHER, APART, EACH, NEVER, SELDOM, OFTEN = "together", "apart", "each", "never", "seldom", "often"
 CHOICES: Mapping[str, Collection[str]] = {
     "controllers": (TOGETHER, APART),
     "flush": (EACH, NEVER),
-    "group_protocol": ("classic", "consumer"),
+    "group_protocol": (CLASSIC, KIP_848, MIXED),
+    "snapshots": (SELDOM, OFTEN),
     "transactions": LIMITS,
 }
+CANNOT_REPLAY = (
+    r"Encountered [a-z ]+ fault: (?:Error loading metadata|Error generating new metadata|Unable to apply).*"
+    r"|Replaying record CoordinatorRecord\(key=\w+"
+)
+"""Lines of Kafka about records, of metadata or of a coordinator, that it cannot replay."""
 LOST = ("lost-write", "unseen", "inconsistent-offsets")
 BUGS = (
     Bug(
@@ -104,7 +110,7 @@ class Kafka(System):
     properties: of all processes, NAME:VALUE with spaces between.
     flush: "each" record is fsynced before it is acknowledged, or "never", as Kafka does by default.  Then a power loss
         of all replicas loses acknowledged records, as Kafka documents.
-    group_protocol: of consumers that subscribe, "classic" or "consumer" (KIP-848).
+    group_protocol: of consumers that subscribe, "classic" or "consumer" (KIP-848), or "mixed" (`groups.MIXED`).
     transactions: of producers that send them, "once" or "repeated" (`client.LIMITS`).
     """
 
@@ -114,7 +120,7 @@ class Kafka(System):
     client: ClassVar[type[Client] | None] = KafkaClient
     failover_s = 6.0
     registers_brokers = True
-    complaints = r"Execution of HighWatermarkUpdate.* failed.*"
+    complaints = rf"Execution of HighWatermarkUpdate.* failed.*|{CANNOT_REPLAY}"
     usual: Mapping[str, float] = {"nodes": 3, "rate_hz": 40.0, "keys": 4}
     bugs: Mapping[str, Bug] = {bug.name: bug for bug in BUGS}
     parameters: Mapping[str, str | float] = {
@@ -126,7 +132,7 @@ class Kafka(System):
         "features": "",
         "properties": "",
         "flush": EACH,
-        "group_protocol": "classic",
+        "group_protocol": CLASSIC,
         "transactions": ONCE,
     }
 
@@ -194,9 +200,17 @@ class Kafka(System):
         )
 
     def _format_options(self) -> Sequence[str]:
-        levels = pairs("features", str(self._setting("features"))).items()
-        release = ["--release-version", str(named)] if (named := self._setting("release")) else []
+        levels = pairs("features", self._features).items()
+        release = ["--release-version", self._release] if self._release else []
         return [*release, *(word for name, level in levels for word in ("--feature", f"{name}={level}"))]
+
+    @property
+    def _release(self) -> str:
+        return str(self._setting("release"))
+
+    @property
+    def _features(self) -> str:
+        return str(self._setting("features"))
 
     async def status(self, node: OwnNode) -> NodeStatus | None:
         """Return what the controller of this node has durably noted of the metadata quorum."""

@@ -10,6 +10,7 @@ until the broker it asks shows this mark, and only then looks: what was acknowle
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from typing import Any
 
 from checkers.cluster.topic_states import MADE_BEFORE, STATES, state_of
@@ -17,11 +18,11 @@ from system_under_test.kafka import wire
 from system_under_test.kafka.records import ATTEMPT_MS, RecordsClient
 
 UNMARKED_READS = "unmarked-reads"
-RETENTION = "retention.ms"
+RETENTION, MINIMUM = "retention.ms", "min.insync.replicas"
 MAKE, ALTER, WIDEN, REMOVE = range(4)
 """Actions on a topic: the second value of a change."""
 _LIMIT_S = ATTEMPT_MS / 1000
-_AGAIN_S = 0.01
+_AGAIN_S, _MINIMUM_EVERY_S = 0.01, 1.0
 _UNKNOWN_TOPIC = 3
 
 
@@ -79,6 +80,16 @@ class TopicsClient(RecordsClient):
             _give_up_after(until_s, f"{topic} cannot be made")
         while _retention(broker, topic) != mark:
             _give_up_after(until_s, f"{self.answered} does not show what the controller has committed")
+
+    def change_minimum(self) -> None:
+        """Change how many replicas must be in sync, for all topics that have no such config of their own.
+
+        A controller then clears the eligible leaders of every topic, those that are made or removed meanwhile too."""
+        server = [*self.servers.values()][self.who.thread % len(self.servers)]
+        lowest = int(time.monotonic() / _MINIMUM_EVERY_S) % 2 + 1
+        with closing(wire.BrokerConnection(server, _LIMIT_S)) as broker:
+            broker.ask(wire.set_config_request("", MINIMUM, str(lowest), wire.BROKER))
+        time.sleep(_MINIMUM_EVERY_S)
 
     @property
     def _admin(self) -> Any:

@@ -20,8 +20,8 @@ from system_under_test.system import OwnNode
 T = TypeVar("T")
 OFFSET_COMMIT, OFFSET_FETCH, METADATA, FIND_COORDINATOR, CREATE_TOPICS = 8, 9, 3, 10, 19
 DESCRIBE_CONFIGS, ALTER_CONFIGS = 32, 44
-_TOPIC = 2
-"""Type of a resource that has configs."""
+TOPIC, BROKER = 2, 4
+"""Types of resources that have configs.  A broker of the name "" stands for all of them."""
 _SET_FOR_TOPIC = 1
 """Source of a config that somebody set for this very topic."""
 BROKERS_APART = 100
@@ -172,9 +172,9 @@ def create_topic_request(name: str, replicas: int, configs: Mapping[str, str]) -
     return frame(CREATE_TOPICS, 4, array([topic]) + struct.pack(">ib", 1500, 0))
 
 
-def set_config_request(topic: str, name: str, value: str) -> bytes:
-    """Set one config of a topic, and leave its others."""
-    row = struct.pack(">b", _TOPIC) + text(topic) + array([text(name) + b"\0" + text(value)])
+def set_config_request(resource: str, name: str, value: str, kind: int = TOPIC) -> bytes:
+    """Set one config of a topic or of brokers, and leave its others."""
+    row = struct.pack(">b", kind) + text(resource) + array([text(name) + b"\0" + text(value)])
     return frame(ALTER_CONFIGS, 0, array([row]) + b"\0")
 
 
@@ -186,7 +186,7 @@ def error_of_set(answer: bytes) -> int:
 
 def config_request(topic: str, name: str) -> bytes:
     """Ask a broker for one config of a topic."""
-    row = struct.pack(">b", _TOPIC) + text(topic) + array([text(name)])
+    row = struct.pack(">b", TOPIC) + text(topic) + array([text(name)])
     return frame(DESCRIBE_CONFIGS, 1, array([row]) + b"\0")
 
 
