@@ -27,7 +27,7 @@ _UNKNOWN_TOPIC = 3
 
 
 class NotShown(Exception):
-    """The broker answered an error, and shows nothing."""
+    """The broker answered an error, and shows or changes nothing."""
 
 
 class TopicsClient(RecordsClient):
@@ -88,7 +88,9 @@ class TopicsClient(RecordsClient):
         server = [*self.servers.values()][self.who.thread % len(self.servers)]
         lowest = int(time.monotonic() / _MINIMUM_EVERY_S) % 2 + 1
         with closing(wire.BrokerConnection(server, _LIMIT_S)) as broker:
-            broker.ask(wire.set_config_request("", MINIMUM, str(lowest), wire.BROKER))
+            answer = broker.ask(wire.set_config_request("", MINIMUM, str(lowest), wire.BROKER))
+        if error := wire.error_of_set(answer):
+            raise NotShown(f"error {error}")
         time.sleep(_MINIMUM_EVERY_S)
 
     @property

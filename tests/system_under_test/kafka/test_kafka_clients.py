@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from contextlib import nullcontext
 from dataclasses import replace
 from random import Random
@@ -244,6 +245,35 @@ def test_a_read_waits_for_what_was_written_before_it(
     broker.configs["k0"] = 9  # committed, and not yet shown
     assert client.shown_topic("k0") == shown
     assert (client.answered, broker.closed) == ("n1", True)
+
+
+def test_the_minimum_of_the_cluster_is_changed_at_any_broker(
+    client: KafkaClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[bytes] = []
+    answers = iter([struct.pack(">iiih", 1, 0, 1, error) + bytes(8) for error in (0, 41)])
+    played = SimpleNamespace(ask=lambda request: sent.append(request) or next(answers), close=lambda: None)
+    monkeypatch.setattr(wire, "BrokerConnection", lambda server, timeout_s: played)
+    monkeypatch.setattr(topics, "_MINIMUM_EVERY_S", 0.001)
+    client.servers = {"n1": Address("n1", "198.18.0.11", 9092)}
+    client.change_minimum()
+    assert b"\x04\0\0\0\0\0\x01\0\x13min.insync.replicas" in sent[0], "of all brokers"
+    with pytest.raises(topics.NotShown, match="error 41"):
+        client.change_minimum()
+
+
+@pytest.mark.parametrize(("protocol", "spoken"), [("classic", "classic"), ("consumer", "consumer"), ("mixed", None)])
+def test_a_group_has_members_of_one_protocol_or_of_both(
+    monkeypatch: pytest.MonkeyPatch, protocol: str, spoken: str | None
+) -> None:
+    made: list[dict[str, Any]] = []
+    member = SimpleNamespace(subscribe=lambda *_, **__: None)
+    monkeypatch.setattr(confluent_kafka, "Consumer", lambda settings: made.append(settings) or member)
+    monkeypatch.setattr(KafkaClient, "made", {})
+    monkeypatch.setattr(KafkaClient, "settings", {"group_protocol": protocol})
+    for thread in range(2):
+        KafkaClient(Placement(thread, "c1", follows=True, reads_only=True), {}).subscribe_topics(["k0"])
+    assert [each["group.protocol"] for each in made] == ([spoken] * 2 if spoken else ["consumer", "classic"])
 
 
 @pytest.mark.parametrize("broker", [0], indirect=True)

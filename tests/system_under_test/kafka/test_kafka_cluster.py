@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -74,6 +75,27 @@ def test_controllers_apart_are_processes_of_their_own() -> None:
 @pytest.mark.parametrize("spec", [("kafka", "controllers=apart"), ("kafka-brokers", ""), ("kafka-mixed", "bundled=1")])
 async def test_a_controller_has_the_number_of_its_node(spec: tuple[str, str]) -> None:
     """A copied data directory names its node by this number, and so does a quorum-state."""
+    written = await written_by(*spec)
+    assert "node.id=102" in written["kafka.properties"].splitlines()
+    assert "node.id=2" in written.get("controller.properties", "") or '"node_id": 2' in written["controller.json"]
+    assert "controller.quorum.voters=1@198.18.0.10:9093,2@198.18.0.11:9093,3@" in written["kafka.properties"]
+
+
+async def test_bundled_controllers_get_levels_and_snapshots() -> None:
+    for settings, elr, cut in (
+        ("", None, False),
+        ("features=eligible.leader.replicas.version:1,snapshots=often", 1, True),
+    ):
+        config = json.loads((await written_by("kafka-brokers", settings))["controller.json"])
+        levels = config["brokers"]["features"]
+        assert (levels["metadata.version"], levels.get("eligible.leader.replicas.version")) == (25, elr)
+        assert ("metadata.max.retention.bytes" in config) is cut
+    with pytest.raises(WrongSpec, match="numbers as levels"):
+        load_subject(Spec(subject="kafka-brokers", set="features=group.version:one"))
+
+
+async def written_by(name: str, settings: str) -> dict[str, str]:
+    """Return the configuration files of the second of three nodes."""
     written: dict[str, str] = {}
 
     async def write(name: str, text: str) -> None:
@@ -83,13 +105,11 @@ async def test_a_controller_has_the_number_of_its_node(spec: tuple[str, str]) ->
     for node in nodes:
         node.data_dir, node.trace_dir, node.path, node.python = "/disk", "/trace", "/disk/{}".format, ["python3"]
         node.write, node.version = write, ""
-    subject = load_subject(Spec(subject=spec[0], set=spec[1]))
+    subject = load_subject(Spec(subject=name, set=settings))
     assert isinstance(subject, Subject)
     commands = await subject.system.start(nodes[1], nodes)  # type: ignore[arg-type]
     assert [*commands] == [*subject.processes] == ["controller", "broker"]
-    assert "node.id=102" in written["kafka.properties"].splitlines()
-    assert "node.id=2" in written.get("controller.properties", "") or '"node_id": 2' in written["controller.json"]
-    assert "controller.quorum.voters=1@198.18.0.10:9093,2@198.18.0.11:9093,3@" in written["kafka.properties"]
+    return written
 
 
 def test_a_printed_command_keeps_what_has_another_default_for_kafka() -> None:

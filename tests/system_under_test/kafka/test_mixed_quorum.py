@@ -12,6 +12,7 @@ import pytest
 from harness.registry import load_subject
 from harness.spec import Spec
 from system_under_test.kafka.bundled import DUMPED, KafkaBrokers, KafkaMixed
+from system_under_test.kafka.system import Kafka
 from system_under_test.kraft.collected.two_implementations import same_bytes
 from system_under_test.own.subject import Subject
 from system_under_test.subject import Collected
@@ -84,8 +85,9 @@ def test_logs_that_hold_other_bytes_are_named_and_a_tail_of_another_epoch_is_not
         ("Encountered metadata loading fault: Unable to apply PARTITION_RECORD record at offset 5", True),
         ("Encountered fatal fault: Unexpected error in raft IO thread", False),  # a disk may have failed
         ("Execution of HighWatermarkUpdate failed due to x", True),
+        ("Replaying record CoordinatorRecord(key=ConsumerGroupMetadataKey(groupId='g'), value=null) failed", True),
     ],
 )
-def test_a_standby_that_cannot_replay_a_record_complains(line: str, complains: bool) -> None:
-    for system in (KafkaBrokers, KafkaMixed):
+def test_a_process_that_cannot_replay_a_record_complains(line: str, complains: bool) -> None:
+    for system in (Kafka, KafkaBrokers, KafkaMixed):
         assert bool(re.search(system.complaints, f"[2026] ERROR {line}", re.MULTILINE)) is complains
