@@ -140,7 +140,9 @@ def judge_answers(sql: DuckDBPyConnection, end: int) -> None:
 def _stale(run: StoredRun, sql: DuckDBPyConnection, log: tuple[str, int]) -> Iterator[Witness]:
     """Yield the witnesses of stale answers."""
     first = "SELECT node, time_ns FROM marks WHERE mark > ? ORDER BY time_ns, node LIMIT 1"
-    wrote = "SELECT row, completed FROM names WHERE key = ? AND value = ? AND times = 1"
+    wrote = """
+        SELECT row, ended_index FROM names JOIN operations ON row = "index"
+        WHERE names.key = ? AND names.value = ? AND times = 1"""
     for row, invoke_row, key, value, offset, since in sql.execute(_STALE).fetchall()[:MAX_WITNESSES]:
         knew = sql.execute(first, [offset]).fetchall() if offset is not None else []
         held = Held(value, -1 if offset is None else offset, since, *(knew[0] if knew else ("", -1)))

@@ -169,3 +169,11 @@ def test_all_stale_answers_are_counted(evidence: Evidence, tmp_path: Path) -> No
     verdict = judged(evidence, tmp_path)
     assert (verdict.looked_at["violations"], len(verdict.witnesses)) == (12, 10)
     assert verdict.details["violations_by_kind"] == {"answer from the past": 12}
+
+
+def test_a_write_without_an_answer_is_shown_to_its_end(evidence: Evidence, tmp_path: Path) -> None:
+    old, new = overwritten(evidence)
+    new["type"] = 3
+    after = new["time_ns"] + 1
+    witness = judged(with_read(evidence, old["value"], old["key"], after, after + 1), tmp_path).witnesses[0]
+    assert [(event["type"], event["value"]) for event in witness.events[:2]] == [(0, new["value"]), (3, new["value"])]
