@@ -25,7 +25,7 @@ from bench.instruments.quorum_clusters import HOST, KRaft
 from bench.instruments.writers import write_for
 from system_under_test.client import Request
 from system_under_test.kraft.client.questions import question
-from system_under_test.kraft.wire.server import Connection
+from system_under_test.kraft.wire.channel import Connection
 from system_under_test.kraft.wire.versions import OUR_PREFIX
 
 SERVERS = 3

@@ -45,8 +45,8 @@ from system_under_test.kafka.bundled import FEATURES, RELEASE
 from system_under_test.kafka.jars import VERSION, jars_of
 from system_under_test.kafka.process import BROKER_PORT, CLUSTER_ID, CONTROLLER_PORT, KafkaProcess
 from system_under_test.kafka.wire import BROKERS_APART
+from system_under_test.kraft.wire.channel import Connection
 from system_under_test.kraft.wire.frames import codec
-from system_under_test.kraft.wire.server import Connection
 from system_under_test.kraft.wire.versions import DESCRIBE_CLUSTER
 from system_under_test.system import OwnNode
 

@@ -39,7 +39,7 @@ from bench.instruments.quorum_clusters import Bare, EtcdCluster, KRaft, QuorumCl
 from bench.instruments.writers import VALUE_FIRST, write_for
 from system_under_test.kraft.client.questions import REGISTER
 from system_under_test.kraft.log.log import FOLDER, open_log
-from system_under_test.kraft.node.disks.disk import RealDisk
+from system_under_test.kraft.node.disk import RealDisk
 from system_under_test.kraft.raft.messages import Batch
 from system_under_test.kraft.records.metadata import (
     TOPIC_RESOURCE,

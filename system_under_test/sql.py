@@ -10,7 +10,7 @@
             return psycopg.connect(host=server.host, autocommit=True)
 
 is a client for `list-append`, `rw-register`, `bank`, `register` and `cas-register`.  A database that is a library has
-no server to connect to: `SqlSystem` makes one of it (`system_under_test.sql_server`), and `connect` has nothing to say.
+no server to connect to: `SqlSystem` makes one of it (below), and `connect` has nothing to say.
 
 * **Paths.**  Mistakes hide in single plans.  So each process finds rows in its own way: by the primary key, by a
   secondary index, through a join, or by a number that another table holds.  `paths` chooses.
@@ -20,14 +20,24 @@ no server to connect to: `SqlSystem` makes one of it (`system_under_test.sql_ser
   `nothing_happened` names it.  Patterns are searched in "SQLSTATE Class: text"; SQLSTATE is empty where a driver has
   none.
 
-Runs on client nodes; needs only the standard library.
+*Server.*  It serves a connection for each client, a statement a line.
+
+    python -m system_under_test.sql HOST PORT DRIVER '{"database": "held.db"}'
+
+A line is [statement, parameters] as JSON; the answer is [error or null, whether there are rows, rows].  A connection of
+the library ends with that of its client, and with it a transaction that is open.
+
+Runs on nodes; needs only the standard library.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import socket
+import socketserver
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
@@ -202,7 +212,7 @@ class SqlSystem(System):
     connect_with: ClassVar[Mapping[str, Any]] = {}
 
     async def start(self, node: OwnNode, nodes: Sequence[OwnNode]) -> Command | Mapping[str, Command]:
-        served = ["-m", "system_under_test.sql_server", node.address, str(self.port), self.driver]
+        served = ["-m", "system_under_test.sql", node.address, str(self.port), self.driver]
         return [*node.python, *served, json.dumps(dict(self.connect_with))]
 
 
@@ -237,3 +247,38 @@ class Remote:
     def close(self) -> None:
         self._lines.close()
         self._socket.close()
+
+
+class _Session(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        driver, given = self.server.library  # type: ignore[attr-defined]
+        connection = driver.connect(**given)
+        cursor = connection.cursor()  # one for all: a cursor of DuckDB is a session, with transactions of its own
+        try:
+            for line in self.rfile:
+                self.wfile.write(json.dumps(_answer(cursor, *json.loads(line)), default=str).encode() + b"\n")
+        finally:
+            connection.close()
+
+
+def _answer(cursor: Any, statement: str, parameters: list[Any]) -> list[Any]:
+    try:
+        cursor.execute(statement, parameters)
+        return [None, bool(cursor.description), [list(row) for row in cursor.fetchall()] if cursor.description else []]
+    except Exception as problem:  # noqa: BLE001 - whatever a library raises is its answer
+        return [f"{type(problem).__name__}: {problem}", False, []]
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = daemon_threads = True
+    request_queue_size = 100
+
+
+def main(host: str, port: str, driver: str, given: str) -> None:
+    with _Server((host, int(port)), _Session) as server:
+        server.library = importlib.import_module(driver), json.loads(given)  # type: ignore[attr-defined]
+        server.serve_forever()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from system_under_test.kraft.node.disks.disk import RealDisk, RealFile
+from system_under_test.kraft.node.disk import RealDisk, RealFile
 
 _FETCH = b"\0\x01"
 _FETCH_FRAME = (120).to_bytes(4, "big") + _FETCH + b"\0" * 118

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from system_under_test.kraft.__main__ import main as run_node
-from system_under_test.kraft.node.awaited import DeadlineTimer
 from system_under_test.kraft.node.node import QuorumNode
-from system_under_test.kraft.wire import server
+from system_under_test.kraft.node.parts import DeadlineTimer
+from system_under_test.kraft.wire import channel, frames
 from system_under_test.kraft.wire.frames import decode_request_header
 
 OTHER, ANSWER = "other", "answer"
@@ -60,12 +60,12 @@ def _instrument() -> None:
             _begins(_CLIENT_REQUESTS[header.api_key])
         return header, at
 
-    setattr(server, "decode_request_header", decode)  # noqa: B010 - the name that the server looks up
+    setattr(frames, "decode_request_header", decode)  # noqa: B010 - the name that the server looks up
     _kind_of(QuorumNode, "take_raft_request", lambda node, number, request, reply: type(request).__name__)
     _kind_of(QuorumNode, "_answered", lambda node, effect, answer: type(answer).__name__)
     _kind_of(QuorumNode, "_flushed", lambda *_: "fsync")
     _kind_of(DeadlineTimer, "_rings", lambda *_: "timer")
-    _kind_of(server._Conversation, "data_received", lambda *_: ANSWER)
+    _kind_of(channel._Conversation, "data_received", lambda *_: ANSWER)
 
 
 def _kind_of(owner: type, name: str, kind: Callable[..., str]) -> None:

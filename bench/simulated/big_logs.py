@@ -25,8 +25,9 @@ from checkers.base.columns import COPIES, LOG, TRACE
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.kafka_files import chain as chain_batches
 from checkers.record.faults import Copy
-from system_under_test.kraft.log.batch import encode_leader_change, encode_values, read_header
-from system_under_test.kraft.raft.messages import LeaderChange
+from system_under_test.kraft.log import batch as codec
+from system_under_test.kraft.log.batch import encode_values, read_header
+from system_under_test.kraft.raft.messages import Batch, LeaderChange
 from system_under_test.kraft.records.metadata import (
     TOPIC_RESOURCE,
     ConfigRecord,
@@ -251,7 +252,7 @@ class RawLogs:
             for seq, row in enumerate(rows):
                 self._traces[node].write(json.dumps({"seq": seq, "inc": 0, "t": seq, **row}) + "\n")
             self._seq[node] = len(rows)
-        opening = encode_leader_change(0, _EPOCH, LeaderChange(1, _VOTERS, _VOTERS), 0)
+        opening = codec.encode(Batch(0, _EPOCH, 1, LeaderChange(1, _VOTERS, _VOTERS)), 0)
         self._batches([opening], [1], np.array([self._seq[LEADER]]), committed=True)
         return self
 

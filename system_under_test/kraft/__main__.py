@@ -11,7 +11,7 @@ import logging
 import sys
 from pathlib import Path
 
-from system_under_test.kraft.log.meta_properties import kafka_uuid
+from system_under_test.kraft.log.small_files import kafka_uuid
 from system_under_test.kraft.node.config import BadConfig, Config, format_directory, load
 
 CANNOT_START = 1

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from system_under_test.kraft.log import batch as codec
-from system_under_test.kraft.log import log, meta_properties, quorum_state, snapshot_file
+from system_under_test.kraft.log import small_files, snapshot_file
 from system_under_test.kraft.log.batch import BatchHeader, CorruptBatch
 from system_under_test.kraft.records.metadata import CorruptRecord, UnknownRecord, decode
 
@@ -118,8 +118,8 @@ def _epochs(path: Path, records: bool) -> Iterator[str]:
 
 def _quorum_state(path: Path, records: bool) -> Iterator[str]:
     try:
-        state = quorum_state.decode(path.read_bytes())
-    except quorum_state.UnreadableQuorumState as problem:
+        state = small_files.decode_state(path.read_bytes())
+    except small_files.UnreadableQuorumState as problem:
         yield f"{DAMAGED}: {problem}"
         return
     voted = "nobody" if state.voted is None else f"{state.voted.id}"
@@ -130,7 +130,7 @@ def _quorum_state(path: Path, records: bool) -> Iterator[str]:
 
 
 def _recovery_point(path: Path, records: bool) -> Iterator[str]:
-    offset = log.read_recovery_point(path.read_bytes())
+    offset = small_files.read_recovery_point(path.read_bytes())
     yield f"everything below offset {offset} was fsynced" if offset >= 0 else "promises nothing"
 
 
@@ -151,9 +151,9 @@ _BY_SUFFIX: dict[str, Callable[[Path, bool], Iterator[str]]] = {
     ".checkpoint.part": _batches,
 }
 _BY_NAME: dict[str, Callable[[Path, bool], Iterator[str]]] = {
-    log.EPOCHS: _epochs,
-    quorum_state.NAME: _quorum_state,
-    log.RECOVERY_POINT: _recovery_point,
-    meta_properties.NAME: _text,
+    small_files.EPOCHS: _epochs,
+    small_files.QUORUM_STATE: _quorum_state,
+    small_files.RECOVERY_POINT: _recovery_point,
+    small_files.META_PROPERTIES: _text,
     "partition.metadata": _text,
 }

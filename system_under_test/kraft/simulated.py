@@ -21,14 +21,14 @@ from typing import Any
 from uuid import UUID
 
 from system_under_test.kraft.client import voters_tool
-from system_under_test.kraft.log import meta_properties
-from system_under_test.kraft.log.meta_properties import MetaProperties, kafka_uuid
+from system_under_test.kraft.log import small_files
+from system_under_test.kraft.log.small_files import MetaProperties, kafka_uuid
 from system_under_test.kraft.node.assembly import CannotStart, assemble
 from system_under_test.kraft.node.config import BadConfig, Config, format_disk, parse
 from system_under_test.kraft.node.trace import FILE_NAME
 from system_under_test.kraft.ports import Ports, Timer
 from system_under_test.kraft.raft.decisions import id_of_new_disk
-from system_under_test.kraft.wire.server import SocketNetwork
+from system_under_test.kraft.wire.channel import SocketNetwork
 from system_under_test.subject import Completed, SimulatedMachine
 
 CANNOT_START = 1
@@ -50,7 +50,7 @@ class SimulatedKraft:
         config = _config(argv, machine)
         replaced, purpose = None, "directory"
         if "--replace-disk" in argv:
-            replaced = meta_properties.read(machine.disk, config.cluster_id, config.node_id).directory_id
+            replaced = small_files.read_properties(machine.disk, config.cluster_id, config.node_id).directory_id
             purpose = f"directory/{len(machine.files[_trace_path(config)])}"
         else:
             machine.files.pop(_trace_path(config), None)

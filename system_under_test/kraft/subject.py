@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from system_under_test import subject
-from system_under_test.kraft.broker.lifecycle import LifeState
 from system_under_test.kraft.client import client as client_decisions
 from system_under_test.kraft.collected.members import Hearsay, KraftMembers
 from system_under_test.kraft.controller import decisions as of_controller
-from system_under_test.kraft.log.meta_properties import derived_uuid, kafka_uuid
+from system_under_test.kraft.log.small_files import derived_uuid, kafka_uuid
+from system_under_test.kraft.node.broker_life import LifeState
 from system_under_test.kraft.node.trace import FILE_NAME
 from system_under_test.kraft.raft import decisions
 from system_under_test.system import METADATA, METADATA_FOLDER, OwnNode, System
@@ -382,7 +382,7 @@ class Kraft(System):
 
 
 class KraftBrokers(Kraft):
-    """Every node is a broker, too: it registers, lives by heartbeats, and reports who is in sync (`broker/`)."""
+    """Every node is a broker, too: it registers, lives by heartbeats, and reports who is in sync."""
 
     name = "kraft-brokers"
     summary = "the bundled KRaft quorum with brokers that register: in-sync sets, elections and fencing, but no data"

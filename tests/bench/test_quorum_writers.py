@@ -15,7 +15,7 @@ from bench.instruments.writers import KRaftWriter, WriteRefused, write_for
 from system_under_test.client import Request
 from system_under_test.etcd.client import Gateway
 from system_under_test.kraft.client.questions import question
-from system_under_test.kraft.wire.server import Connection
+from system_under_test.kraft.wire.channel import Connection
 
 
 def _with(cluster: QuorumCluster, test: Callable[[int], Awaitable[None]]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from system_under_test.kraft.wire.server import Handler, Server, SocketNetwork
+from system_under_test.kraft.wire.channel import SocketNetwork
+from system_under_test.kraft.wire.server import Handler, Server
 
 
 async def serve(host: str, port: int, handler: Handler, *args: Any, **options: Any) -> Server:

@@ -27,7 +27,7 @@ def served(driver: str, given: dict[str, object]) -> Iterator[Address]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    words = [sys.executable, "-m", "system_under_test.sql_server", "127.0.0.1", str(port), driver, json.dumps(given)]
+    words = [sys.executable, "-m", "system_under_test.sql", "127.0.0.1", str(port), driver, json.dumps(given)]
     with subprocess.Popen(words) as process:
         for _ in range(2000):
             try:

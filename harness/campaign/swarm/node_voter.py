@@ -47,11 +47,11 @@ from system_under_test.kraft.controller.configs import (
 )
 from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.controller.topics import NewTopic, TopicResult, create_topics, of_ids, registered
-from system_under_test.kraft.log import atomic, meta_properties
 from system_under_test.kraft.log import batch as codec
+from system_under_test.kraft.log import small_files
 from system_under_test.kraft.log.log import FOLDER
-from system_under_test.kraft.log.meta_properties import MetaProperties, derived_uuid, kafka_uuid
 from system_under_test.kraft.log.segment import file_name
+from system_under_test.kraft.log.small_files import MetaProperties, derived_uuid, kafka_uuid
 from system_under_test.kraft.node.assembly import CannotStart, assemble, assemble_quorum
 from system_under_test.kraft.node.broker_role import CLEAN_SHUTDOWN, clean_epoch
 from system_under_test.kraft.node.config import (
@@ -70,8 +70,8 @@ from system_under_test.kraft.ports import Ports
 from system_under_test.kraft.raft.voters import VoterHistory, VoterSet
 from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecord, Record, decode
 from system_under_test.kraft.subject import KraftBrokers
+from system_under_test.kraft.wire.channel import SocketNetwork
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, TooLarge
-from system_under_test.kraft.wire.server import SocketNetwork
 
 CANNOT_START = 1
 APPLY_S_MAX = 1.0
@@ -103,7 +103,7 @@ class NodeVoter(VoterOnMachine):
     def _format(self) -> None:
         self.quorum = None
         properties = MetaProperties(self._config.cluster_id, self.number, self.directory)
-        meta_properties.write(self.machine.disk, properties)
+        small_files.write_properties(self.machine.disk, properties)
 
     async def _serve(self, machine: Machine) -> int:
         ports = Ports(
@@ -136,7 +136,7 @@ class NodeVoter(VoterOnMachine):
     async def _serve_brokers(self, machine: Machine, ports: Ports) -> int:
         """Serve the same with the part that brokers and their controller need.  Raises CannotStart."""
         with machine.disk.for_observer():
-            left = atomic.read(machine.disk, CLEAN_SHUTDOWN)
+            left = small_files.read(machine.disk, CLEAN_SHUTDOWN)
         if left is not None:
             self.left_cleanly.add(clean_epoch(left))
         node = assemble(self._config, ports, calls=self._lanes(), trace=WatchedTrace(self))

@@ -29,7 +29,7 @@ from harness.campaign.swarm.watch_voters import key_of
 from simulation.calls import Lane, LaneTimes, NoAnswer
 from simulation.machine import Machine
 from simulation.network import SimulatedNetwork
-from system_under_test.kraft.log.meta_properties import derived_uuid
+from system_under_test.kraft.log.small_files import derived_uuid
 from system_under_test.kraft.node.trace import Trace
 from system_under_test.kraft.ports import Timer
 from system_under_test.kraft.raft.changes import VoterChange

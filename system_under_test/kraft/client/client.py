@@ -1,7 +1,7 @@
 """The client of the bundled KRaft, and the finder of its active controller.
 
-One attempt per request, over one connection per process.  `questions.py` says what is sent for a function, and
-`outcomes.py` what an answer proves.
+One attempt per request, over one connection per process.  `questions.py` says what is sent for a function, and what an
+answer proves.
 
 The target.  A process that follows goes to the controller of the highest epoch its client node has seen.  If a later
 one turns up while the process still waits for a former one, it gives that request up (no answer: INFO, reads FAIL) and
@@ -32,10 +32,9 @@ from kio.schema.errors import ErrorCode
 
 from checkers.base.history import Type
 from system_under_test.client import Outcome, Placement, ProcessClient, Request
-from system_under_test.kraft.client import outcomes
-from system_under_test.kraft.client.questions import question
+from system_under_test.kraft.client.questions import error_of, of_answer, question, unknown
+from system_under_test.kraft.wire.channel import Connection
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame
-from system_under_test.kraft.wire.server import Connection
 from system_under_test.kraft.wire.translate import TOPIC
 from system_under_test.kraft.wire.versions import OUR_PREFIX
 
@@ -117,9 +116,9 @@ class KraftClient:
         finally:
             self._limit = None
         node = self._node
-        if outcomes.error_of(answer) == ErrorCode.not_controller:
+        if error_of(answer) == ErrorCode.not_controller:
             self._refused()
-        return outcomes.of_answer(call, answer, node)
+        return of_answer(call, answer, node)
 
     async def close(self) -> None:
         self._leave()
@@ -159,7 +158,7 @@ class KraftClient:
             error = self._why_late("timed out")
         else:
             error = "malformed answer" if isinstance(problem, MalformedFrame) else "connection reset"
-        return Outcome(outcomes.unknown(call), call.value, error=error, node=node)
+        return Outcome(unknown(call), call.value, error=error, node=node)
 
     def _why_late(self, otherwise: str) -> str:
         return "gave up: a later epoch has another leader" if self._superseded else otherwise

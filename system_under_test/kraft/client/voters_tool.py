@@ -29,10 +29,10 @@ from kio.schema.update_features.v1 import request as features
 
 from system_under_test.kraft.client.client import WHO_LEADS
 from system_under_test.kraft.controller.features import KRAFT_VERSION
-from system_under_test.kraft.log.meta_properties import kafka_uuid, parse_uuid
+from system_under_test.kraft.log.small_files import kafka_uuid, parse_uuid
 from system_under_test.kraft.ports import Network
+from system_under_test.kraft.wire.channel import Connection
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame
-from system_under_test.kraft.wire.server import Connection
 
 CLIENT_ID = "voters-tool"
 """Client id that does not mark the project's own clients: servers forward its requests."""

@@ -15,8 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from system_under_test.kraft.log.meta_properties import NAME as META_PROPERTIES
-from system_under_test.kraft.log.meta_properties import kafka_uuid, parse_properties
+from system_under_test.kraft.log.small_files import META_PROPERTIES, kafka_uuid, parse_properties
 from system_under_test.subject import Node
 
 

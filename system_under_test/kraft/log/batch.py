@@ -16,7 +16,7 @@ Layout (big endian), as the Kafka protocol guide defines it:
 
 A metadata record has no key and no headers.  A control batch holds one record whose key is (int16 version, int16
 type) and whose value is a flexible Kafka message: LeaderChange (2), the header (3) and footer (4) of a snapshot,
-KRaftVersion (5) or Voters (6) (KIP-853), all of version 0.
+KRaftVersion (5) or Voters (6) (KIP-853).  All are written in version 0.
 
 The *prefix hash* is one number for everything that a log holds up to an offset.  This definition suffices to compute
 it from the files.  Take the record batches of the log in order, from the log's start.  Begin with h = 0.  For every
@@ -37,16 +37,17 @@ for the records; base offset and epoch are added because Kafka's CRC covers neit
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Annotated, Any
 from uuid import UUID
 
 from crc32c import crc32c
 
 from system_under_test.kraft.raft.messages import Batch, LeaderChange, ReplicaKey
 from system_under_test.kraft.raft.voters import KRaftVersion, VoterEndpoint, VoterEntry, VoterSet, voter_set
-from system_under_test.kraft.records.struct import Int16, Int32, Malformed, Struct, StructCodec, UInt16
+from system_under_test.kraft.records.struct import Int16, Int32, Malformed, Since, Struct, StructCodec, UInt16, uvarint
 
 HEADER_SIZE_BYTES = 61
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -59,7 +60,6 @@ _CONTROL = 1 << 5
 _COMPRESSION = 0b111
 _LENGTH_FROM = 12  # `length` counts from here
 _CONTROL_KEY = struct.Struct(">hh")
-_LEADER_CHANGE = 2
 
 MAX_SIZE_BYTES = 64 << 20
 """No batch is larger; a length beyond it is garbage, not a reason to allocate."""
@@ -100,14 +100,9 @@ def encode(batch: Batch, timestamp_ms: int, *, checked: bool = True) -> bytes:
         if checked:
             check(batch)
         return body
-    if isinstance(body, LeaderChange):
-        return encode_leader_change(batch.base_offset, batch.epoch, body, timestamp_ms)
-    if isinstance(body, VoterSet):
-        value = encode_voters(body)
-        return encode_control(batch.base_offset, batch.epoch, VOTERS, value, timestamp_ms)
-    if isinstance(body, KRaftVersion):
-        value = encode_kraft_version(body)
-        return encode_control(batch.base_offset, batch.epoch, KRAFT_VERSION, value, timestamp_ms)
+    if type(body) in _CONTROL_VALUES:
+        type_number, value_of = _CONTROL_VALUES[type(body)]
+        return encode_control(batch.base_offset, batch.epoch, type_number, value_of(body), timestamp_ms)
     if isinstance(body, tuple) and len(body) == batch.count:
         return encode_values(batch.base_offset, batch.epoch, body, timestamp_ms)
     raise TypeError(f"cannot encode a body of {type(body).__name__} as {batch.count} records")
@@ -119,19 +114,6 @@ def encode_values(base_offset: int, epoch: int, values: Sequence[bytes], timesta
         raise ValueError("a batch holds at least one record")
     records = b"".join([_record(delta, b"\x01", value) for delta, value in enumerate(values)])
     return _batch(base_offset, epoch, 0, len(values), records, timestamp_ms)
-
-
-def encode_leader_change(base_offset: int, epoch: int, change: LeaderChange, timestamp_ms: int) -> bytes:
-    """The control batch a new leader writes first."""
-    value = b"".join(
-        (
-            struct.pack(">hi", 0, change.leader_id),
-            _voters(change.voters),
-            _voters(change.granting_voters),
-            b"\x00",
-        )
-    )
-    return encode_control(base_offset, epoch, _LEADER_CHANGE, value, timestamp_ms)
 
 
 def encode_control(base_offset: int, epoch: int, type_number: int, value: bytes, timestamp_ms: int) -> bytes:
@@ -277,12 +259,14 @@ def controls(raw: bytes) -> list[tuple[int, bytes]]:
 def leader_change(raw: bytes) -> LeaderChange:
     """The LeaderChange that begins a control batch.  Raises CorruptBatch if another record does."""
     type_number, value = controls(raw)[0]
-    if type_number != _LEADER_CHANGE:
+    if type_number != LEADER_CHANGE:
         raise CorruptBatch(f"a control record of type {type_number} is no LeaderChange")
-    (leader_id,) = struct.unpack_from(">i", value, 2)
-    voters, position = _read_voters(value, 6)
-    granting, _ = _read_voters(value, position)
-    return LeaderChange(leader_id, voters, granting)
+    try:
+        record, _ = _LEADER_CODEC.read(value, 0, int.from_bytes(value[:2], "big"))
+    except Malformed as problem:
+        raise CorruptBatch(str(problem)) from None
+    voters, granting = (tuple(each.id for each in listed) for listed in (record.voters, record.granting_voters))
+    return LeaderChange(record.leader_id, voters, granting)
 
 
 def voters(raw: bytes) -> VoterSet | None:
@@ -311,32 +295,8 @@ def _record(delta: int, key: bytes, value: bytes) -> bytes:
     return _zigzag(len(content)) + content
 
 
-def _voters(ids: Sequence[int]) -> bytes:
-    """A compact array of structs with one int32 and no tagged fields."""
-    return _uvarint(len(ids) + 1) + b"".join([struct.pack(">ib", voter, 0) for voter in ids])
-
-
-def _read_voters(value: bytes, position: int) -> tuple[tuple[int, ...], int]:
-    length = value[position] - 1
-    if not 0 <= length < 127:
-        raise CorruptBatch(f"an array of {length} voters")
-    ids = tuple(struct.unpack_from(">i", value, position + 1 + 5 * i)[0] for i in range(length))
-    return ids, position + 1 + 5 * length
-
-
 def _zigzag(number: int) -> bytes:
-    return _uvarint(number << 1 if number >= 0 else (-number << 1) - 1)
-
-
-def _uvarint(number: int) -> bytes:
-    if number < 0x80:
-        return bytes((number,))
-    out = bytearray()
-    while number >= 0x80:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
+    return uvarint(number << 1 if number >= 0 else (-number << 1) - 1)
 
 
 def _read_uvarint(data: bytes, position: int) -> tuple[int, int]:
@@ -367,7 +327,7 @@ def extend(prefix: int, base_offset: int, epoch: int, crc: int) -> int:
     return hashed
 
 
-KRAFT_VERSION, VOTERS = 5, 6
+LEADER_CHANGE, KRAFT_VERSION, VOTERS = 2, 5, 6
 """Types of control records."""
 
 _NO_DIRECTORY = UUID(int=0)
@@ -406,23 +366,39 @@ class _KRaftVersion(Struct):
     kraft_version: Int16
 
 
-_VOTERS_CODEC, _VERSION_CODEC = StructCodec(_Voters, 0), StructCodec(_KRaftVersion, 0)
+@dataclass(frozen=True, slots=True)
+class _LeadersVoter(Struct):
+    id: Int32
+    directory: Annotated[UUID, Since(1)] = _NO_DIRECTORY
+
+
+@dataclass(frozen=True, slots=True)
+class _LeaderChange(Struct):
+    version: Int16
+    leader_id: Int32
+    voters: tuple[_LeadersVoter, ...]
+    granting_voters: tuple[_LeadersVoter, ...]
+
+
+_VOTERS_CODEC, _VERSION_CODEC, _LEADER_CODEC = (
+    StructCodec(_Voters),
+    StructCodec(_KRaftVersion),
+    StructCodec(_LeaderChange, 1),
+)
 
 
 def encode_voters(voters: VoterSet) -> bytes:
     """The value of a Voters record."""
-    out = bytearray()
     rows = tuple(
         _Voter(
-            id=entry.key.id,
-            directory=entry.key.directory or _NO_DIRECTORY,
-            endpoints=tuple(_Endpoint(name=e.listener, host=e.host, port=e.port) for e in entry.endpoints),
-            kraft_versions=_Versions(min=entry.kraft_versions[0], max=entry.kraft_versions[1]),
+            entry.key.id,
+            entry.key.directory or _NO_DIRECTORY,
+            tuple(_Endpoint(*endpoint) for endpoint in entry.endpoints),
+            _Versions(*entry.kraft_versions),
         )
         for entry in voters
     )
-    _VOTERS_CODEC.write(out, _Voters(version=0, voters=rows), 0)
-    return bytes(out)
+    return _VOTERS_CODEC.encode(_Voters(0, rows))
 
 
 def decode_voters(value: bytes) -> VoterSet:
@@ -443,6 +419,17 @@ def decode_voters(value: bytes) -> VoterSet:
 
 def encode_kraft_version(version: KRaftVersion) -> bytes:
     """The value of a KRaftVersion record."""
-    out = bytearray()
-    _VERSION_CODEC.write(out, _KRaftVersion(version=0, kraft_version=version.version), 0)
-    return bytes(out)
+    return _VERSION_CODEC.encode(_KRaftVersion(0, version.version))
+
+
+def _encode_leader_change(change: LeaderChange) -> bytes:
+    voters, granting = (tuple(map(_LeadersVoter, ids)) for ids in (change.voters, change.granting_voters))
+    return _LEADER_CODEC.encode(_LeaderChange(0, change.leader_id, voters, granting))
+
+
+_CONTROL_VALUES: Mapping[type, tuple[int, Callable[[Any], bytes]]] = {
+    LeaderChange: (LEADER_CHANGE, _encode_leader_change),
+    VoterSet: (VOTERS, encode_voters),
+    KRaftVersion: (KRAFT_VERSION, encode_kraft_version),
+}
+"""Body of a batch of the quorum's own -> the type and the value of its one control record."""

@@ -37,39 +37,21 @@ the truncation, and the log would join batches of two histories.
 The epoch cache (`leader-epoch-checkpoint`) follows from the batches and is made anew at start.  For every batch one
 entry of `_Batches` stays in memory, so that a read finds its position by bisection.  The newest batches also stay in
 memory as bytes, so that replication does not read the disk.
-
-*Epochs.*  The file leader-epoch-checkpoint: where each epoch begins in the log.
-
-Kafka's text format: a line with the version (0), a line with the number of entries, and one line "epoch offset" per
-entry.  It follows from the batch headers, so one that is missing, torn or behind is made anew at start.
-
-*Recovery point.*  How far the log is known to be durable: one offset in a small file, which recovery compares with what
-it finds.
-
-    recovery-point    int64 offset, big endian | uint32 CRC-32C of these eight bytes
-
-The file is written after each fsync of the log, and it is not fsynced itself.  So it may be old, but it never promises
-too much: everything below the value that survives a crash was fsynced before.  A killed process leaves it exact.
-Before the log is truncated the point is lowered, and that is fsynced.  A missing or torn file promises nothing.
-
-Without it a flipped bit in the last batch of a clean log looks like an append that a power loss tore.
 """
 
 from __future__ import annotations
 
-import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from crc32c import crc32c
-
-from system_under_test.kraft.log import atomic
 from system_under_test.kraft.log import batch as codec
+from system_under_test.kraft.log import small_files
 from system_under_test.kraft.log.batch import BatchHeader, CorruptBatch
 from system_under_test.kraft.log.segment import SEGMENT_MAX_BYTES, Segment
+from system_under_test.kraft.log.small_files import RecoveryPoint, load_epochs, store_epochs
 from system_under_test.kraft.log.snapshot_file import Content, CorruptSnapshot, Snapshots, file_name
 from system_under_test.kraft.ports import Disk
 from system_under_test.kraft.raft.messages import BEGINNING, Batch, EpochEnd, NewStart, SnapshotId
@@ -521,7 +503,7 @@ def open_log(
     """
     disk.make_dir(folder)
     if not disk.exists(f"{folder}/partition.metadata"):
-        atomic.replace(disk, f"{folder}/partition.metadata", f"version: 0\ntopic_id: {TOPIC_ID}\n".encode())
+        small_files.replace(disk, f"{folder}/partition.metadata", f"version: 0\ntopic_id: {TOPIC_ID}\n".encode())
     log = Log(disk, folder, segment_max_bytes, cache_max_bytes, checks_batches)
     log._recover()
     return log
@@ -586,65 +568,3 @@ class _Cache:
     def forget_from(self, number: int) -> None:
         for stale in [n for n in self._raws if n >= number]:
             self._size_bytes -= len(self._raws.pop(stale))
-
-
-EPOCHS = "leader-epoch-checkpoint"
-
-Entry = tuple[int, int]  # epoch, start offset
-
-
-def store_epochs(disk: Disk, folder: str, entries: Sequence[Entry]) -> None:
-    lines = ["0", str(len(entries)), *(f"{epoch} {offset}" for epoch, offset in entries)]
-    atomic.replace(disk, f"{folder}/{EPOCHS}", ("\n".join(lines) + "\n").encode())
-
-
-def load_epochs(disk: Disk, folder: str) -> list[Entry] | None:
-    """The entries; None if there is no such file, or none that makes sense."""
-    data = atomic.read(disk, f"{folder}/{EPOCHS}")
-    if data is None:
-        return None
-    try:
-        version, count, *lines = data.decode().splitlines()
-        entries = [(int(epoch), int(offset)) for epoch, offset in (line.split() for line in lines)]
-    except ValueError:
-        return None
-    return entries if version == "0" and count == str(len(entries)) else None
-
-
-RECOVERY_POINT = "recovery-point"
-_RECOVERY_LINES = struct.Struct(">qI")
-_RECOVERY_OFFSET = struct.Struct(">q")
-
-
-class RecoveryPoint:
-    """offset: everything below it was fsynced; -1 where that is not known."""
-
-    def __init__(self, disk: Disk, folder: str) -> None:
-        self._file = disk.open(f"{folder}/{RECOVERY_POINT}")
-        self.offset = read_recovery_point(self._file.read_at(0, _RECOVERY_LINES.size))
-
-    def raise_to(self, offset: int) -> None:
-        """Call it after the fsync that made everything below `offset` durable."""
-        if offset != self.offset:
-            self._write(offset)
-
-    def lower_to(self, offset: int) -> None:
-        """Call it before the log is cut to `offset`.  Durable on return."""
-        if offset < self.offset:
-            self._write(offset)
-            self._file.fsync()
-
-    def close(self) -> None:
-        self._file.close()
-
-    def _write(self, offset: int) -> None:
-        self._file.write_at(0, _RECOVERY_LINES.pack(offset, crc32c(_RECOVERY_OFFSET.pack(offset))))
-        self.offset = offset
-
-
-def read_recovery_point(content: bytes) -> int:
-    """Return what the file promises; -1 for nothing."""
-    if len(content) < _RECOVERY_LINES.size:
-        return -1
-    offset, crc = _RECOVERY_LINES.unpack(content)
-    return offset if offset >= 0 and crc == crc32c(_RECOVERY_OFFSET.pack(offset)) else -1

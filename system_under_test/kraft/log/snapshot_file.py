@@ -31,11 +31,10 @@ from dataclasses import dataclass
 from functools import reduce
 from hashlib import blake2b
 from operator import xor
-from typing import Annotated, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
-from system_under_test.kraft.log import batch, snapshot_file
 from system_under_test.kraft.log import batch as codec
-from system_under_test.kraft.log.batch import KRAFT_VERSION, VOTERS, CorruptBatch
+from system_under_test.kraft.log.batch import KRAFT_VERSION, VOTERS, BatchHeader, CorruptBatch
 from system_under_test.kraft.ports import Disk, File
 from system_under_test.kraft.raft.messages import Batch, SnapshotId
 from system_under_test.kraft.raft.voters import KRaftVersion, VoterSet
@@ -59,7 +58,7 @@ class SnapshotHeader(Struct):
 
     version: Int16
     last_timestamp_ms: Int64
-    prefix_hash: Annotated[Int64, Tag(10_000)] = batch.EMPTY
+    prefix_hash: Annotated[Int64, Tag(10_000)] = codec.EMPTY
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ class Content:
         return reduce(xor, (value_hash(canonical(value)) for value in self.values), 0)
 
 
-_HEADER_CODEC, _FOOTER_CODEC = StructCodec(SnapshotHeader, 0), StructCodec(Footer, 0)
+_HEADER_CODEC, _FOOTER_CODEC = StructCodec(SnapshotHeader), StructCodec(Footer)
 
 
 class SnapshotWriter:
@@ -110,9 +109,7 @@ class SnapshotWriter:
 
     def __iter__(self) -> Iterator[bytes]:
         time_ms, offset = self._header.last_timestamp_ms, 1
-        out = bytearray()
-        _HEADER_CODEC.write(out, self._header, 0)
-        yield codec.encode_control(0, self._epoch, HEADER, bytes(out), time_ms)
+        yield codec.encode_control(0, self._epoch, HEADER, _HEADER_CODEC.encode(self._header), time_ms)
         for body in () if self._voters is None else (KRaftVersion(1), self._voters):
             yield codec.encode(Batch(offset, self._epoch, 1, body), time_ms)
             offset += 1
@@ -129,60 +126,71 @@ class SnapshotWriter:
         if waiting:
             yield codec.encode_values(offset, self._epoch, waiting, time_ms)
             offset += len(waiting)
-        out = bytearray()
-        _FOOTER_CODEC.write(out, Footer(version=0), 0)
-        yield codec.encode_control(offset, self._epoch, FOOTER, bytes(out), time_ms)
+        yield codec.encode_control(offset, self._epoch, FOOTER, _FOOTER_CODEC.encode(Footer(version=0)), time_ms)
 
 
 def value_hash(value: bytes) -> int:
     return int.from_bytes(blake2b(value, digest_size=8).digest(), "big", signed=True)
 
 
+class _Found(NamedTuple):
+    """A batch of a snapshot.  controls: (type, value) of its records, if they are the quorum's own."""
+
+    position: int
+    header: BatchHeader
+    raw: bytes
+    controls: list[tuple[int, bytes]]
+
+
+def _batches(data: bytes) -> Iterator[_Found]:
+    """Raises CorruptSnapshot where the next bytes are no whole batch, or the first ones no header."""
+    position = 0
+    while position < len(data) or not position:
+        try:
+            header = codec.read_header(data, position)
+            raw = data[position : position + header.size_bytes]
+            codec.check_crc(raw)
+            controls = codec.controls(raw) if header.control else []
+            if not position and (not controls or controls[0][0] != HEADER):
+                raise CorruptBatch("another record where the header must stand")
+        except CorruptBatch as problem:
+            where = f"byte {position}" if position else "it has no header"
+            raise CorruptSnapshot(f"{where}: {problem}") from None
+        yield _Found(position, header, raw, controls)
+        position += header.size_bytes
+
+
 def read(data: bytes, snapshot: SnapshotId) -> Content:
     """The content of a complete snapshot.  Raises CorruptSnapshot."""
-    header, values, voters, ended = None, [], None, False
-    position, offset = 0, 0
-    view = memoryview(data)
-    while position < len(data):
+    values: list[bytes] = []
+    voters, ended, offset = None, False, 0
+    for position, header, raw, controls in _batches(data):
         try:
-            found = codec.read_header(view, position)
-            raw = data[position : position + found.size_bytes]
-            codec.check_crc(raw)
-            if (found.base_offset, found.epoch) != (offset, snapshot.epoch) or ended:
-                raise CorruptBatch(f"a batch at offset {found.base_offset} of epoch {found.epoch} stands at {offset}")
-            if found.control:
-                voters = codec.voters(raw) or voters
-            else:
+            if (header.base_offset, header.epoch) != (offset, snapshot.epoch) or ended:
+                raise CorruptBatch(f"a batch at offset {header.base_offset} of epoch {header.epoch} stands at {offset}")
+            if not header.control:
                 values += codec.values(raw)
-            for place, (kind, value) in enumerate(codec.controls(raw) if found.control else (), offset):
-                if place == 0 and kind == HEADER:
-                    header = _HEADER_CODEC.read(value, 0, 0)[0]
-                elif place and kind == FOOTER and not ended:
+            voters = codec.voters(raw) or voters
+            for place, (kind, value) in enumerate(controls, offset):
+                if place and kind == FOOTER and not ended:
                     _FOOTER_CODEC.read(value, 0, 0)
                     ended = True
-                elif not place or ended or kind not in (KRAFT_VERSION, VOTERS):
+                elif place and (ended or kind not in (KRAFT_VERSION, VOTERS)):
                     raise CorruptBatch(f"a control record of type {kind} stands at offset {place}")
-            if header is None:
-                raise CorruptBatch("a data batch where the header must stand")
         except (CorruptBatch, Malformed) as problem:
             raise CorruptSnapshot(f"byte {position}: {problem}") from None
-        position += found.size_bytes
-        offset += found.count
-    if header is None or not ended:
-        raise CorruptSnapshot(f"it ends after {position} bytes without its {'footer' if header else 'header'}")
-    return Content(header, tuple(values), voters)
+        offset += header.count
+    if not ended:
+        raise CorruptSnapshot(f"it ends after {len(data)} bytes without its footer")
+    return Content(read_snapshot_header(data), tuple(values), voters)
 
 
 def read_snapshot_header(data: bytes) -> SnapshotHeader:
     """The header alone, of the first bytes of a snapshot.  Raises CorruptSnapshot."""
     try:
-        found = codec.read_header(data)
-        codec.check_crc(data[: found.size_bytes])
-        if not found.control or (first := codec.controls(data[: found.size_bytes])[0])[0] != HEADER:
-            raise CorruptBatch("another record where the header must stand")
-        header: SnapshotHeader = _HEADER_CODEC.read(first[1], 0, 0)[0]
+        header: SnapshotHeader = _HEADER_CODEC.read(next(_batches(data)).controls[0][1], 0, 0)[0]
         return header
-    except (CorruptBatch, Malformed) as problem:
+    except Malformed as problem:
         raise CorruptSnapshot(f"it has no header: {problem}") from None
 
 
@@ -192,20 +200,19 @@ BEGINNING_MAX_BYTES = 1 << 16
 
 def read_voters(data: bytes) -> VoterSet | None:
     """The voters alone, of the first bytes of a snapshot; None if it names none.  Raises CorruptSnapshot."""
-    position = 0
-    try:
-        for _ in range(3):
-            found = codec.read_header(data, position)
-            raw = data[position : position + found.size_bytes]
-            codec.check_crc(raw)
-            if (voters := codec.voters(raw)) is not None:
-                return voters
-            if not found.control:
-                return None
-            position += found.size_bytes
-    except CorruptBatch as problem:
-        if position == 0:
-            raise CorruptSnapshot(f"it has no header: {problem}") from None
+    batches = _batches(data)
+    found: _Found | None = next(batches)
+    while found is not None and found.header.control:
+        try:
+            voters = codec.voters(found.raw)
+        except CorruptBatch as problem:
+            raise CorruptSnapshot(f"byte {found.position}: {problem}") from None
+        if voters is not None:
+            return voters
+        try:
+            found = next(batches, None)
+        except CorruptSnapshot:
+            return None  # the bytes may end within a batch
     return None
 
 
@@ -260,12 +267,12 @@ class Snapshots:
     def header(self, snapshot: SnapshotId) -> SnapshotHeader:
         """Raises CorruptSnapshot."""
         if snapshot not in self._headers:
-            self._headers[snapshot] = self._beginning(snapshot, snapshot_file.read_snapshot_header)
+            self._headers[snapshot] = self._beginning(snapshot, read_snapshot_header)
         return self._headers[snapshot]
 
     def voters(self, snapshot: SnapshotId) -> VoterSet | None:
         """In force at the end of a snapshot; None if it names none.  Raises CorruptSnapshot."""
-        return self._beginning(snapshot, snapshot_file.read_voters)
+        return self._beginning(snapshot, read_voters)
 
     def _beginning(self, snapshot: SnapshotId, read: Callable[[bytes], T]) -> T:
         found = self.read_at(snapshot, 0, BEGINNING_MAX_BYTES)
@@ -295,7 +302,7 @@ class Snapshots:
     def check_part(self, snapshot: SnapshotId, position: int, data: bytes) -> None:
         """Raises CorruptSnapshot unless what is written below `position`, and `data` behind it, are a whole one."""
         with self._open(snapshot, PART) as file:
-            snapshot_file.read(file.read_at(0, position) + data, snapshot)
+            read(file.read_at(0, position) + data, snapshot)
 
     def freeze(self, snapshot: SnapshotId) -> None:
         """The unfinished snapshot is complete: give it its final name, durable on return."""
@@ -325,6 +332,6 @@ class Snapshots:
     def _read(self, snapshot: SnapshotId, suffix: str) -> Content:
         try:
             with self._open(snapshot, suffix) as file:
-                return snapshot_file.read(file.read_at(0, file.size()), snapshot)
+                return read(file.read_at(0, file.size()), snapshot)
         except CorruptSnapshot as problem:
             raise CorruptSnapshot(f"{file_name(snapshot)}{suffix}: {problem}") from None

@@ -40,14 +40,13 @@ from system_under_test.kraft.controller import decisions as of_controller
 from system_under_test.kraft.controller.features import CONTROLLERS_REGISTER_SINCE, KRAFT_VERSION, supported_ranges
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.partition_requests import DutySettings
-from system_under_test.kraft.log import meta_properties
+from system_under_test.kraft.log import small_files
 from system_under_test.kraft.log.log import FOLDER, CorruptLog, open_log
-from system_under_test.kraft.log.meta_properties import WrongDirectory, kafka_uuid
-from system_under_test.kraft.log.quorum_state import QuorumStateFile, UnreadableQuorumState
+from system_under_test.kraft.log.small_files import QuorumStateFile, UnreadableQuorumState, WrongDirectory, kafka_uuid
 from system_under_test.kraft.log.snapshot_file import CorruptSnapshot
 from system_under_test.kraft.node.broker_role import BrokerRole
 from system_under_test.kraft.node.config import BROKER, Config
-from system_under_test.kraft.node.disks.disk import with_bugs
+from system_under_test.kraft.node.disk import with_bugs
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.parts import NodeParts
 from system_under_test.kraft.node.trace import Trace, UnreadableTrace, continue_trace
@@ -195,7 +194,7 @@ def assemble_quorum(
     calls: in place of a transport.  trace: in place of the one in `ports`."""
     bugs = frozenset() if config.bug is None else frozenset({config.bug})
     try:
-        properties = meta_properties.read(ports.disk, config.cluster_id, config.node_id)
+        properties = small_files.read_properties(ports.disk, config.cluster_id, config.node_id)
         disk = with_bugs(ports.disk, bugs)
         records = open_log(
             disk,

@@ -1,4 +1,4 @@
-"""A node as a broker: carries out what `broker/` decides, and asks the active controller over the wire.
+"""A node as a broker: carries out what `broker_life.py` decides, and asks the active controller over the wire.
 
     loop:  ask what is due -> request to the active controller -> answer -> ask again
     loop:  probe the replicas of the partitions that this broker leads -> AlterPartition if a set should change
@@ -19,18 +19,18 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from system_under_test.kraft.broker import lifecycle
 from system_under_test.kraft.controller.features import supported_ranges
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.log import atomic
-from system_under_test.kraft.node.awaited import DeadlineTimer
+from system_under_test.kraft.log import small_files
+from system_under_test.kraft.node import broker_life
 from system_under_test.kraft.node.config import Brokers
 from system_under_test.kraft.node.node import QuorumNode
+from system_under_test.kraft.node.parts import DeadlineTimer
 from system_under_test.kraft.ports import Disk, Ports
 from system_under_test.kraft.wire import versions
+from system_under_test.kraft.wire.channel import Connection
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame, codec, encode_request
 from system_under_test.kraft.wire.quorum_service import NotQueued
-from system_under_test.kraft.wire.server import Connection
 from system_under_test.kraft.wire.versions import filled
 
 _LIFE = "life of the broker"
@@ -73,18 +73,18 @@ class BrokerRole:
         self._clock = ports.clock
         self._disk = ports.disk
         self._network = ports.network
-        self._keeper = lifecycle.InSyncKeeper(quorum.node_id, settings.lag_s)
-        self._life = lifecycle.Lifecycle(
+        self._keeper = broker_life.InSyncKeeper(quorum.node_id, settings.lag_s)
+        self._life = broker_life.Lifecycle(
             ports.clock.now(), _take_clean_epoch(ports.disk), settings.heartbeat_interval_s
         )
-        self._answered = lifecycle.Answered(STEADY_INTERVALS * settings.heartbeat_interval_s)
+        self._answered = broker_life.Answered(STEADY_INTERVALS * settings.heartbeat_interval_s)
         self._unheard_timer = DeadlineTimer(ports.clock, self._look_whether_heard)
         self._probes: dict[int, Connection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._hurry = asyncio.Event()
 
     @property
-    def state(self) -> lifecycle.LifeState:
+    def state(self) -> broker_life.LifeState:
         return self._life.state
 
     def start(self) -> None:
@@ -95,7 +95,7 @@ class BrokerRole:
 
     async def leave(self) -> None:
         """A controlled shutdown.  Returns when the controller has told this broker to stop, or did not in time."""
-        if self._life.state in (lifecycle.LifeState.FENCED, lifecycle.LifeState.SERVING):
+        if self._life.state in (broker_life.LifeState.FENCED, broker_life.LifeState.SERVING):
             self._report(f"leaving {self._answered.for_ms(self._clock.now())}")
         self._life.leave(self._clock.now())
         self._hurry.set()
@@ -104,7 +104,7 @@ class BrokerRole:
             ends: set[asyncio.Future[Any]] = {*living, self._quorum.ended}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if self._life.left_cleanly:
-            atomic.replace(self._disk, CLEAN_SHUTDOWN, _clean(self._life.epoch))
+            small_files.replace(self._disk, CLEAN_SHUTDOWN, _clean(self._life.epoch))
             self._report("left")
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ class BrokerRole:
 
     async def _live(self) -> None:
         life = self._life
-        while life.state is not lifecycle.LifeState.STOPPED:
+        while life.state is not broker_life.LifeState.STOPPED:
             now_s = self._clock.now()
             ask = life.ask(now_s, self._quorum.applied_offset - 1)
             if ask is not None:
@@ -140,17 +140,17 @@ class BrokerRole:
             finally:
                 timer.cancel()
 
-    async def _tell(self, ask: lifecycle.AskToRegister | lifecycle.Beat) -> None:
+    async def _tell(self, ask: broker_life.AskToRegister | broker_life.Beat) -> None:
         sent_s = self._clock.now()
         answer = await self._ask(
-            self._registration(ask) if isinstance(ask, lifecycle.AskToRegister) else _heartbeat(self._me, ask)
+            self._registration(ask) if isinstance(ask, broker_life.AskToRegister) else _heartbeat(self._me, ask)
         )
         now_s, before = self._clock.now(), self._life.state
         if answer is None or answer.error_code != ErrorCode.none:
             if answer is not None and answer.error_code == ErrorCode.duplicate_broker_registration:
                 self._report(f"refused {math.ceil((now_s - sent_s) * 1000)} {self._incarnation.hex}")
             self._life.unanswered(now_s)
-        elif isinstance(ask, lifecycle.AskToRegister):
+        elif isinstance(ask, broker_life.AskToRegister):
             self._life.registered(now_s, answer.broker_epoch)
             self._report(f"registered {ask.previous_epoch} {self._incarnation.hex}")
         else:
@@ -178,7 +178,7 @@ class BrokerRole:
     def _me(self) -> int:
         return self._quorum.node_id
 
-    def _registration(self, ask: lifecycle.AskToRegister) -> Entity:
+    def _registration(self, ask: broker_life.AskToRegister) -> Entity:
         types = codec(versions.BROKER_REGISTRATION, 3).requests
         host, port = self._address
         return types.BrokerRegistrationRequest(
@@ -203,15 +203,15 @@ class BrokerRole:
     # In-sync sets
 
     async def _keep_in_sync(self) -> None:
-        while self._life.state is not lifecycle.LifeState.STOPPED:
+        while self._life.state is not broker_life.LifeState.STOPPED:
             await asyncio.sleep(self._settings.probe_interval_s)
-            if self._life.state is not lifecycle.LifeState.SERVING:
+            if self._life.state is not broker_life.LifeState.SERVING:
                 continue
             image = self._quorum.committed_image()
             followers = sorted(self._keeper.followers(image))
             await asyncio.gather(*(self._probe(image, broker) for broker in followers))
             proposals = self._keeper.proposals(self._quorum.committed_image(), self._clock.now())
-            if proposals and self._life.state is lifecycle.LifeState.SERVING:
+            if proposals and self._life.state is broker_life.LifeState.SERVING:
                 await self._ask(self._alteration(proposals))
 
     async def _probe(self, image: Image, number: int) -> None:
@@ -236,11 +236,11 @@ class BrokerRole:
         """Ask, for tests, as an operator does: move a partition that this broker leads, or elect its first replica.
         The controller decides."""
         interval_s = self._settings.move_interval_s
-        while interval_s is not None and self._life.state is not lifecycle.LifeState.STOPPED:
+        while interval_s is not None and self._life.state is not broker_life.LifeState.STOPPED:
             await asyncio.sleep(interval_s * self._random.uniform(0.5, 1.5))
             image = self._quorum.committed_image()
             led = [(t.name, p) for t in image.topics.values() for p in t.partitions.values() if p.leader == self._me]
-            if not led or self._life.state is not lifecycle.LifeState.SERVING:
+            if not led or self._life.state is not broker_life.LifeState.SERVING:
                 continue
             topic, partition = self._random.choice(led)
             brokers = sorted(image.brokers)
@@ -251,7 +251,7 @@ class BrokerRole:
             replicas = self._random.sample(brokers, min(factor, len(brokers)))
             await self._ask(_reassignment(topic, partition.partition, replicas))
 
-    def _alteration(self, proposals: list[lifecycle.Proposal]) -> Entity:
+    def _alteration(self, proposals: list[broker_life.Proposal]) -> Entity:
         types = codec(versions.ALTER_PARTITION, 3).requests
         return types.AlterPartitionRequest(
             broker_id=self._me,
@@ -290,7 +290,7 @@ def _reassignment(topic: str, partition: int, replicas: Sequence[int]) -> Entity
     )
 
 
-def _heartbeat(me: int, ask: lifecycle.Beat) -> Entity:
+def _heartbeat(me: int, ask: broker_life.Beat) -> Entity:
     types = codec(versions.BROKER_HEARTBEAT, 1).requests
     return types.BrokerHeartbeatRequest(
         broker_id=me,
@@ -318,9 +318,9 @@ def _clean(epoch: int) -> bytes:
 
 def _take_clean_epoch(disk: Disk) -> int:
     """The epoch of an incarnation that left cleanly; the file is removed, so it speaks for one start only."""
-    data = atomic.read(disk, CLEAN_SHUTDOWN)
+    data = small_files.read(disk, CLEAN_SHUTDOWN)
     if data is None:
-        return lifecycle.UNKNOWN_EPOCH
+        return broker_life.UNKNOWN_EPOCH
     disk.remove(CLEAN_SHUTDOWN)
     disk.fsync_dir("")
     return clean_epoch(data)
@@ -331,4 +331,4 @@ def clean_epoch(data: bytes) -> int:
     try:
         return int(json.loads(data)["brokerEpoch"])
     except (ValueError, KeyError, TypeError):
-        return lifecycle.UNKNOWN_EPOCH  # torn or foreign: as if there were none
+        return broker_life.UNKNOWN_EPOCH  # torn or foreign: as if there were none

@@ -15,12 +15,12 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from system_under_test.kraft.controller import decisions as of_controller
-from system_under_test.kraft.log import meta_properties
+from system_under_test.kraft.log import small_files
 from system_under_test.kraft.log.log import CACHE_MAX_BYTES, FOLDER
-from system_under_test.kraft.log.meta_properties import MetaProperties, parse_uuid
 from system_under_test.kraft.log.segment import SEGMENT_MAX_BYTES, Segment
+from system_under_test.kraft.log.small_files import MetaProperties, parse_uuid
 from system_under_test.kraft.log.snapshot_file import BATCH_MAX_BYTES
-from system_under_test.kraft.node.disks.disk import RealDisk
+from system_under_test.kraft.node.disk import RealDisk
 from system_under_test.kraft.node.trace import FILE_NAME
 from system_under_test.kraft.ports import Disk
 from system_under_test.kraft.raft import decisions as of_raft
@@ -262,18 +262,18 @@ def format_disk(disk: Disk, properties: MetaProperties) -> None:
     """
     disk.make_dir(FOLDER)
     Segment.create(disk, FOLDER, 0).close()
-    meta_properties.write(disk, properties)
+    small_files.write_properties(disk, properties)
 
 
 def _directory_id(folder: Path) -> UUID | None:
     """Return the id of a directory that is formatted."""
     try:
-        return meta_properties.parse_properties((folder / meta_properties.NAME).read_bytes()).directory_id
-    except (FileNotFoundError, meta_properties.WrongDirectory):
+        return small_files.parse_properties((folder / small_files.META_PROPERTIES).read_bytes()).directory_id
+    except (FileNotFoundError, small_files.WrongDirectory):
         return None
 
 
 def _first_of_a_node(folder: Path) -> str | None:
     """The name of a file or folder that a node made here; None if there is none."""
     names = sorted(path.name for path in folder.iterdir())
-    return next((name for name in names if name.startswith((meta_properties.NAME, "__cluster_metadata"))), None)
+    return next((name for name in names if name.startswith((small_files.META_PROPERTIES, "__cluster_metadata"))), None)

@@ -37,11 +37,10 @@ from system_under_test.kraft.controller.partition_requests import NO_DUTIES
 from system_under_test.kraft.log.batch import CorruptBatch
 from system_under_test.kraft.log.log import DamagedLog, Log, LogRefused
 from system_under_test.kraft.log.snapshot_file import CorruptSnapshot
-from system_under_test.kraft.node.awaited import Awaited, DeadlineTimer
 from system_under_test.kraft.node.fetch_progress import FetchProgress, Lease, ReceivedBatches
-from system_under_test.kraft.node.metadata.snapshotting import Replay, Snapshotting
-from system_under_test.kraft.node.metadata.state_machine import ControllerDuties, Proposals, StateMachine
-from system_under_test.kraft.node.parts import NodeParts, VotersInLog
+from system_under_test.kraft.node.parts import Awaited, DeadlineTimer, NodeParts, VotersInLog
+from system_under_test.kraft.node.snapshotting import Replay, Snapshotting
+from system_under_test.kraft.node.state_machine import ControllerDuties, Proposals, StateMachine
 from system_under_test.kraft.node.trace import start_row, vote_row
 from system_under_test.kraft.raft import decisions, messages
 from system_under_test.kraft.raft import effects as fx

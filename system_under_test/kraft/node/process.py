@@ -18,12 +18,12 @@ from typing import Any
 
 from system_under_test.kraft.node.assembly import CannotStart, assemble
 from system_under_test.kraft.node.config import Config
-from system_under_test.kraft.node.disks.disk import RealDisk
+from system_under_test.kraft.node.disk import RealDisk
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.parts import to_stderr
 from system_under_test.kraft.node.trace import FILE_NAME, TraceOnDisk
 from system_under_test.kraft.ports import Ports, Timer
-from system_under_test.kraft.wire.server import SocketNetwork
+from system_under_test.kraft.wire.channel import SocketNetwork
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from uuid import UUID
 
 from system_under_test.kraft.log.log import Log
-from system_under_test.kraft.log.meta_properties import kafka_uuid
+from system_under_test.kraft.log.small_files import kafka_uuid
 from system_under_test.kraft.ports import TraceFile
 from system_under_test.kraft.raft.messages import QuorumState
 

@@ -93,11 +93,15 @@ def read_uvarint(data: bytes, at: int) -> tuple[int, int]:
             raise Malformed("a uvarint of more than five bytes")
 
 
-def write_uvarint(out: bytearray, number: int) -> None:
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
+def uvarint(number: int) -> bytes:
+    if number <= _SHORT_MAX:
+        return bytes((number,))
+    out = bytearray()
+    while number > _SHORT_MAX:
+        out.append(number & _SHORT_MAX | 0x80)
         number >>= 7
     out.append(number)
+    return bytes(out)
 
 
 def _take(data: bytes, at: int, size_bytes: int) -> tuple[bytes, int]:
@@ -132,10 +136,7 @@ def _read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _write_bytes(out: bytearray, value: bytes) -> None:
-    if len(value) < _SHORT_MAX:
-        out.append(len(value) + 1)
-    else:
-        write_uvarint(out, len(value) + 1)
+    out += uvarint(len(value) + 1)
     out += value
 
 
@@ -181,7 +182,7 @@ def _array(wire: WireType) -> WireType:
         return tuple(found), at
 
     def write(out: bytearray, value: Any) -> None:
-        write_uvarint(out, len(value) + 1)
+        out += uvarint(len(value) + 1)
         if form:
             out.extend(struct.pack(f">{len(value)}{form}", *value))
             return
@@ -300,11 +301,9 @@ def _struct(cls: type[Struct], wanted: list[_Field]) -> WireType:
                 content = bytearray()
                 each.wire.write(content, held)
                 contents.append((number, bytes(content)))
-        write_uvarint(out, len(contents))
+        out += uvarint(len(contents))
         for number, content in sorted(contents):
-            write_uvarint(out, number)
-            write_uvarint(out, len(content))
-            out.extend(content)
+            out += uvarint(number) + uvarint(len(content)) + content
 
     size_min_bytes = 1 + sum(each.wire.size_min_bytes for each in plain)
     return WireType(_straight_reader(cls, plain, read), write, size_min_bytes)
@@ -359,7 +358,7 @@ S = TypeVar("S", bound=Struct)
 class StructCodec:
     """Reads and writes one struct in each of its versions, 0 to `version_max`."""
 
-    def __init__(self, cls: type[Struct], version_max: int) -> None:
+    def __init__(self, cls: type[Struct], version_max: int = 0) -> None:
         self.version_max = version_max
         self._cls = cls
         self._by_version: dict[int, WireType] = {}
@@ -391,6 +390,12 @@ class StructCodec:
             return self.reader(version)(data, at)
         except (struct.error, IndexError, UnicodeDecodeError) as problem:
             raise Malformed(str(problem)) from problem
+
+    def encode(self, value: Struct) -> bytes:
+        """Return the bytes of a struct in version 0.  Raises as `write`."""
+        out = bytearray()
+        self.write(out, value, 0)
+        return bytes(out)
 
     def write(self, out: bytearray, value: Struct, version: int) -> None:
         """Raises ValueError if the version lacks a field that is not its default, or if a number is out of range."""

@@ -49,9 +49,9 @@ from system_under_test.kraft.raft.messages import ReplicaKey
 from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry
 from system_under_test.kraft.records.metadata import QuotaEntity, Record
 from system_under_test.kraft.wire import answers, brokers, versions
+from system_under_test.kraft.wire.channel import Connection
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame
 from system_under_test.kraft.wire.quorum_service import Decision, DecisionContext, NotQueued, QuorumService
-from system_under_test.kraft.wire.server import Connection
 from system_under_test.kraft.wire.versions import OUR_PREFIX, make, taken
 
 

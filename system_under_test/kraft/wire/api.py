@@ -41,7 +41,7 @@ from system_under_test.kraft.controller.partition_requests import reassignments
 from system_under_test.kraft.ports import Network
 from system_under_test.kraft.raft.changes import RaiseVersion
 from system_under_test.kraft.records.metadata import BROKER_RESOURCE
-from system_under_test.kraft.wire import admin, answers, frames, packed_write, quorum_service, versions
+from system_under_test.kraft.wire import admin, answers, frames, packed, quorum_service, versions
 from system_under_test.kraft.wire.admin import DECISIONS, Forwarder, is_ours, levels_wanted
 from system_under_test.kraft.wire.brokers import list_reassignments
 from system_under_test.kraft.wire.frames import (
@@ -54,7 +54,7 @@ from system_under_test.kraft.wire.frames import (
     encode_response,
     packed_response,
 )
-from system_under_test.kraft.wire.server import Reply, TimeLimits, WireCall
+from system_under_test.kraft.wire.server import Reply, WireCall
 from system_under_test.kraft.wire.versions import NOT_QUEUED, OUR_PREFIX, taken
 
 CONTROLLER_APIS = frozenset(
@@ -96,12 +96,14 @@ class Api:
         self._timeout_s = timeout_s
         self._log_dir = log_dir
         self._forwarder = Forwarder(f"node-{quorum.node_id}", network)
-        self._limits = TimeLimits()
+        self._waiting: dict[asyncio.TimerHandle, None] = {}  # limits of the requests without an answer
 
     def close(self) -> None:
         """Drop the connections over which requests were handed on; what still waits gets no answer."""
         self._forwarder.close()
-        self._limits.close()
+        for limit in self._waiting:
+            limit.cancel()
+        self._waiting.clear()
 
     def take_at_once(self, connection: int, header: RequestHeader, frame: bytes, at: int, reply: Reply) -> bool:
         """A `server.TakeAtOnce` for what the active controller decides."""
@@ -109,7 +111,7 @@ class Api:
             return False
         if not is_ours(header.client_id) and not self._quorum.is_active():
             return False
-        usual = packed_write.read_request(header, frame, at)
+        usual = packed.read_write_request(header, frame, at)
         body = decode_request_body(header, frame, at) if usual is None else usual
 
         def answer(results: Any) -> None:
@@ -187,11 +189,17 @@ class Api:
             timeout_s = min(timeout_s, max(body.timeout.total_seconds(), 0.0))
 
         def settled(results: Any, problem: Exception | None) -> None:
-            if limit.end():  # else it was answered already: its time was up
+            if limit in self._waiting:  # else it was answered already: its time was up
+                del self._waiting[limit]
+                limit.cancel()
                 answer(results if problem is None else decision.refused(body, _refusal(problem)))
 
-        late = TimeoutError()
-        limit = self._limits.begin(timeout_s, lambda: answer(decision.refused(body, _refusal(late))))
+        def late() -> None:
+            del self._waiting[limit]
+            answer(decision.refused(body, _refusal(TimeoutError())))
+
+        limit = asyncio.get_running_loop().call_later(timeout_s, late)
+        self._waiting[limit] = None
         try:
             self._quorum.submit(partial(decision.run, body, self._cluster), settled, at_once=decision.at_once)
         except _REFUSALS as problem:
@@ -389,7 +397,7 @@ def _refusal(problem: Exception) -> Refused:
 
 def _encode_results(header: RequestHeader, results: Any, *, packed: bool) -> bytes:
     """The frame of an answer of an API of DECISIONS.  packed: the request had the usual form."""
-    body = packed_write.pack_response(results) if packed else None
+    body = packed.pack_write_response(results) if packed else None
     if body is not None:
         return packed_response(header.correlation_id, body)
     types = codec(header.api_key, header.version).responses

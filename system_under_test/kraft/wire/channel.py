@@ -1,15 +1,25 @@
-"""A voter's own connections to one peer: one for fetches, one for everything else.
+"""Connections of a node, and of clients, to other nodes.
+
+*Connections.*  `Connection` carries one request at a time, makes one attempt for each, and takes no late answer.
+
+    closed --ask--> connecting --> asking --> open --ask--> asking --> ...
+                        any failure, and being cancelled, leads back to closed
+
+A request without an answer always costs the connection, so that a late answer has nowhere to arrive and can never
+answer the next request.  `sent` distinguishes two failures: nothing left this machine, or the outcome is unknown.
+
+*Channel.*  A voter has two connections to each peer: one for fetches, one for everything else.
 
 Why two lanes: a fetch may stay parked at the leader for half a second, and a connection is answered in order.  A vote
-behind it would be late for its election.  Each lane is one TCP connection and carries one request at a time:
+behind it would be late for its election.
 
     READY --(ApiVersions) request--> AWAITING_RESPONSE --answer--> READY
       ^                        | refused, reset, timeout, another correlation id, malformed
       +----retry backoff---- BACKING_OFF          (the connection is closed; the caller gets None)
 
-A request without an answer always costs the connection, so a late answer has nowhere to arrive.  A newer request on a
-busy lane waits `patience_s` for the one in flight, then gives that one up.  After a heal a vote must not queue behind
-a request that will never be answered.  Of several that wait only the newest is sent; the others get None.
+A newer request on a busy lane waits `patience_s` for the one in flight, then gives that one up.  After a heal a vote
+must not queue behind a request that will never be answered.  Of several that wait only the newest is sent; the others
+get None.
 
 The first request of a connection for fetches asks which versions of Fetch the peer speaks: a Kafka of 4.0 speaks 17.
 
@@ -24,18 +34,188 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from kio.schema.api_versions.v0.request import ApiVersionsRequest
 
-from system_under_test.kraft.ports import Network
+from system_under_test.kraft.ports import Listener, Network
 from system_under_test.kraft.raft.messages import FetchRequest, FetchSnapshotRequest, RaftRequest, RaftResponse
-from system_under_test.kraft.wire import translate
+from system_under_test.kraft.wire import frames, translate
 from system_under_test.kraft.wire.frames import MalformedFrame
-from system_under_test.kraft.wire.server import Connection, TimeLimit, TimeLimits
 from system_under_test.kraft.wire.versions import FETCH, SUPPORTED
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+P = TypeVar("P", bound=asyncio.Protocol)
+
+
+class Hung(ConnectionError):
+    """The peer closed the connection instead of answering."""
+
+
+class Connection:
+    """Connects with the first request, and again after a failure.
+
+    sent: of the last request, whether a byte of it may have left.  connect_timeout_s: None = as long as the caller
+    lets it take; a short one tries a healed link again before the kernel's slow retries of a lost SYN do.
+    network: None = sockets.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        client_id: str,
+        *,
+        connect_timeout_s: float | None = None,
+        network: Network | None = None,
+    ) -> None:
+        self.sent = False
+        self._host = host
+        self._port = port
+        self._client_id = client_id
+        self._connect_timeout_s = connect_timeout_s
+        self._network = network or SocketNetwork()
+        self._correlation_id = 0
+        self._open: _Conversation | None = None
+
+    async def ask(self, request: frames.Entity) -> frames.Entity:
+        """The answer to a kio entity; see `exchange`."""
+        encode = partial(_encode_entity, request)
+        return await self.exchange(encode, partial(frames.decode_response, type(request)))
+
+    async def exchange(self, encode: Callable[[int, str], bytes], decode: Callable[[bytes], tuple[int, T]]) -> T:
+        """The answer.  encode: correlation id, client id -> frame with its size.
+        decode: frame -> correlation id, answer.
+
+        Raises OSError (refused, reset, timed out while connecting; Hung among them), MalformedFrame, or what `decode`
+        raises; the connection is then closed, as it is when the caller gives up."""
+        self.sent = False
+        answered = False
+        try:
+            await self._connect()
+            sending = self.send(encode)
+            if sending is None:
+                raise Hung("closed before the request")
+            answer = self.take(await sending, decode)
+            answered = True
+            return answer
+        finally:
+            if not answered:
+                self.close()
+
+    @property
+    def is_open(self) -> bool:
+        return self._open is not None and not self._open.over
+
+    def send(self, encode: Callable[[int, str], bytes]) -> asyncio.Future[bytes] | None:
+        """Send a request over the open connection, without a task: the future of the frame that answers it, or None if
+        no connection is open.  It fails as `exchange` does.  The caller hands the frame to `take`, and closes this
+        connection if it gets none."""
+        conversation = self._open
+        if conversation is None or conversation.over:
+            return None
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        frame = encode(self._correlation_id, self._client_id)
+        self.sent = True
+        return conversation.send(frame)
+
+    def take(self, frame: bytes, decode: Callable[[bytes], tuple[int, T]]) -> T:
+        """The answer to the last request.  Raises MalformedFrame, or what `decode` raises."""
+        correlation_id, answer = decode(frame)
+        if correlation_id != self._correlation_id:
+            raise frames.MalformedFrame(f"an answer to request {correlation_id} where {self._correlation_id} was sent")
+        return answer
+
+    def close(self) -> None:
+        """At once; what was not yet sent is lost."""
+        if self._open is not None:
+            self._open.abort()
+            self._open = None
+
+    async def _connect(self) -> None:
+        if self._open is not None and self._open.over:
+            self.close()  # the peer left between two requests
+        if self._open is None:
+            async with asyncio.timeout(self._connect_timeout_s):
+                self._open = await self._network.dial(self._host, self._port, _Conversation)
+
+
+def _encode_entity(request: frames.Entity, correlation_id: int, client_id: str) -> bytes:
+    return frames.encode_request(correlation_id, client_id, request)
+
+
+class _Conversation(asyncio.Protocol):
+    """One open connection; at most one request waits for its answer."""
+
+    def __init__(self) -> None:
+        self.over = False
+        self._buffer = frames.FrameBuffer()
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[bytes] | None = None
+
+    def send(self, frame: bytes) -> asyncio.Future[bytes]:
+        assert self._transport is not None
+        self._answer = asyncio.get_running_loop().create_future()
+        self._transport.write(frame)
+        return self._answer
+
+    def abort(self) -> None:
+        self.over = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]  # a stream's transport
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer.feed(data)
+        try:
+            frame = self._buffer.take()
+        except frames.MalformedFrame as problem:
+            self._fail(problem)
+            return
+        if frame is None:
+            return
+        if self._answer is None or self._answer.done():
+            self._fail(frames.MalformedFrame("an answer to no request"))
+        else:
+            self._answer.set_result(frame)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        within = "within an answer" if len(self._buffer) else "without an answer"
+        self._fail(exc if isinstance(exc, OSError) else Hung(f"closed {within}"))
+
+    def _fail(self, problem: Exception) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(problem)
+        self.abort()
+
+
+class SocketNetwork:
+    """`ports.Network` on TCP sockets."""
+
+    async def dial(self, host: str, port: int, protocol: Callable[[], P]) -> P:
+        _, made = await asyncio.get_running_loop().create_connection(protocol, host, port)
+        return made
+
+    async def listen(self, host: str, port: int, protocol: Callable[[], asyncio.Protocol]) -> Listener:
+        return SocketListener(await asyncio.get_running_loop().create_server(protocol, host, port))
+
+
+class SocketListener:
+    def __init__(self, server: asyncio.Server) -> None:
+        self._server = server
+
+    @property
+    def port(self) -> int:
+        return cast(int, self._server.sockets[0].getsockname()[1])
+
+    def close(self) -> None:
+        self._server.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +277,6 @@ class _Lane:
         self._connection = connection
         self._times = times
         self._in_flight: asyncio.Future[Any] | None = None  # what it waits for: a frame, a connection, a pause
-        self._limits = TimeLimits()  # of requests that are sent at once
         self._newest = 0
         self._closed = False
         self._fetch_version = SUPPORTED[FETCH][1]
@@ -133,7 +312,7 @@ class _Lane:
             return False
         self._newest += 1
         self._in_flight = frame
-        limit = self._limits.begin(self._times.request_s, partial(_fail, frame, TimeoutError()))
+        limit = asyncio.get_running_loop().call_later(self._times.request_s, _fail, frame, TimeoutError())
         frame.add_done_callback(partial(self._arrived, request, answered, limit))
         return True
 
@@ -141,11 +320,11 @@ class _Lane:
         self,
         request: RaftRequest,
         answered: Callable[[RaftResponse | None], None],
-        limit: TimeLimit,
+        limit: asyncio.TimerHandle,
         frame: asyncio.Future[bytes],
     ) -> None:
         """A request that was sent at once has its answer, or was given up."""
-        limit.end()
+        limit.cancel()
         if frame.cancelled():
             self._connection.close()
             answered(None)
@@ -163,7 +342,6 @@ class _Lane:
 
     def close(self) -> None:
         self._closed = True
-        self._limits.close()
         if self._in_flight is not None:
             self._in_flight.cancel()
         self._connection.close()

@@ -14,7 +14,7 @@ kio's native parser reserves memory for as many elements as an array *says* it h
 first walked here, by a walker compiled once per entity type.  It constructs nothing; it only proves that each length
 fits into what follows it.
 
-    walk(body, at) -> position behind the entity;   MalformedBody if a length is too large
+    walk(body, at) -> position behind the entity;   Malformed if a length is too large
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 from kio.static.constants import EntityType
 
-from system_under_test.kraft.wire import frames
+from system_under_test.kraft.records.struct import Malformed, read_uvarint
 
 FRAME_SIZE_MAX_BYTES = 16 << 20
 
@@ -172,7 +172,7 @@ def decode_response(request_type: type[Any], frame: bytes) -> tuple[int, Entity]
 def decode(kind: type[Any], read: Callable[[bytes, int], tuple[Any, int]], frame: bytes, at: int) -> Entity:
     """Raises MalformedFrame."""
     try:
-        frames.check(kind, frame, at)
+        check(kind, frame, at)
         entity, _ = read(frame, at)
     except _UNREADABLE as problem:
         raise MalformedFrame(f"{kind.__name__} version {kind.__version__}: {problem}") from problem
@@ -181,9 +181,43 @@ def decode(kind: type[Any], read: Callable[[bytes, int], tuple[Any, int]], frame
 
 def _skip_header_tags(frame: bytes, at: int) -> int:
     try:
-        return frames.skip_tags(frame, at)
-    except (IndexError, frames.MalformedBody) as problem:
+        return skip_tags(frame, at)
+    except (IndexError, Malformed) as problem:
         raise MalformedFrame(f"no header tags: {problem}") from problem
+
+
+class FrameBuffer:
+    """Bytes in, frames without their sizes out."""
+
+    def __init__(self, size_max_bytes: int = FRAME_SIZE_MAX_BYTES) -> None:
+        self._bytes: bytes | bytearray = b""  # a bytearray only while a frame is in parts
+        self._size_max_bytes = size_max_bytes
+
+    def __len__(self) -> int:
+        """Bytes that are not taken yet."""
+        return len(self._bytes)
+
+    def feed(self, data: bytes) -> None:
+        if not self._bytes:
+            self._bytes = data
+            return
+        if isinstance(self._bytes, bytes):
+            self._bytes = bytearray(self._bytes)
+        self._bytes += data
+
+    def take(self) -> bytes | None:
+        """The next whole frame; None if it has not arrived yet.  Raises MalformedFrame for an impossible size."""
+        if len(self._bytes) < 4:
+            return None
+        size_bytes = int.from_bytes(self._bytes[:4], "big", signed=True)
+        if not 0 < size_bytes <= self._size_max_bytes:
+            raise MalformedFrame(f"a frame of {size_bytes} bytes")
+        end = 4 + size_bytes
+        if len(self._bytes) < end:
+            return None
+        frame = bytes(self._bytes[4:end])
+        self._bytes = self._bytes[end:]
+        return frame
 
 
 def _sized(out: io.BytesIO) -> bytes:
@@ -199,10 +233,6 @@ _FIXED_BYTES = {
     "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "error_code": 2, "int32": 4, "uint32": 4,
     "timedelta_i32": 4, "int64": 8, "uint64": 8, "float64": 8, "timedelta_i64": 8, "datetime_i64": 8, "uuid": 16,
 }  # fmt: skip
-
-
-class MalformedBody(ValueError):
-    """A length inside a body reaches beyond it."""
 
 
 @cache
@@ -229,20 +259,20 @@ def walker(entity_type: Any) -> Walk:
 
 
 def check(entity_type: Any, body: bytes, at: int) -> None:
-    """Raises MalformedBody unless an entity of this type fits into `body` from `at` on.
+    """Raises Malformed unless an entity of this type fits into `body` from `at` on.
 
     Bytes behind it are ignored, as Kafka does: librdkafka's Metadata request for all topics has three of them.
     """
     try:
         end = walker(entity_type)(body, at)
     except IndexError as problem:
-        raise MalformedBody(f"{entity_type.__name__}: ends within a field") from problem
+        raise Malformed(f"{entity_type.__name__}: ends within a field") from problem
     if end > len(body):
-        raise MalformedBody(f"{entity_type.__name__}: {end - at} bytes were announced, {len(body) - at} came")
+        raise Malformed(f"{entity_type.__name__}: {end - at} bytes were announced, {len(body) - at} came")
 
 
 def skip_tags(frame: bytes, at: int) -> int:
-    """The position behind a section of unknown tagged fields.  Raises IndexError or MalformedBody."""
+    """The position behind a section of unknown tagged fields.  Raises IndexError or Malformed."""
     return _walk_tags(frame, at, {})
 
 
@@ -290,12 +320,12 @@ def _of_size(name: str, flexible: bool) -> Walk:
 def _array(element: int | Walk, flexible: bool) -> Walk:
     def walk(body: bytes, at: int) -> int:
         if flexible:
-            count, at = _uvarint(body, at)
+            count, at = read_uvarint(body, at)
             count -= 1
         else:
             count, at = int.from_bytes(body[at : at + 4], "big", signed=True), at + 4
         if count > len(body) - at:  # no element is shorter than a byte
-            raise MalformedBody(f"an array of {count} elements in {len(body) - at} bytes")
+            raise Malformed(f"an array of {count} elements in {len(body) - at} bytes")
         if type(element) is int:
             return at + max(count, 0) * element
         for _ in range(count):
@@ -306,7 +336,7 @@ def _array(element: int | Walk, flexible: bool) -> Walk:
 
 
 def _walk_compact(body: bytes, at: int) -> int:
-    size_bytes, at = _uvarint(body, at)
+    size_bytes, at = read_uvarint(body, at)
     return at + max(size_bytes - 1, 0)
 
 
@@ -319,27 +349,12 @@ def _walk_long_bytes(body: bytes, at: int) -> int:
 
 
 def _walk_tags(body: bytes, at: int, tagged: dict[int, Walk]) -> int:
-    count, at = _uvarint(body, at)
+    count, at = read_uvarint(body, at)
     for _ in range(count):
-        tag, at = _uvarint(body, at)
-        size_bytes, at = _uvarint(body, at)
+        tag, at = read_uvarint(body, at)
+        size_bytes, at = read_uvarint(body, at)
         end = at + size_bytes
         if tag in tagged and tagged[tag](body, at) != end:
-            raise MalformedBody(f"tagged field {tag} does not fill its {size_bytes} bytes")
+            raise Malformed(f"tagged field {tag} does not fill its {size_bytes} bytes")
         at = end
     return at
-
-
-def _uvarint(body: bytes, at: int) -> tuple[int, int]:
-    byte = body[at]
-    if byte < 0x80:
-        return byte, at + 1
-    number, shift = byte & 0x7F, 7
-    while shift < 35:
-        at += 1
-        byte = body[at]
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, at + 1
-        shift += 7
-    raise MalformedBody("a uvarint of more than five bytes")

@@ -1,6 +1,4 @@
-"""Connections of a node: its server, its own requests, the network port on asyncio's sockets, and time limits.
-
-*Server.*  The listening side of a node: connections, each answered in order, one request at a time.
+"""The listening side of a node: connections, each answered in order, one request at a time.
 
     bytes -> frame -> header -> version known? -> body -> handler -> response -> next frame
 
@@ -17,23 +15,6 @@ Requests of voters, and writes of clients, are taken at once, without a task for
 A malformed frame, an unknown API or version, or a handler that fails, closes that connection with one line in the log
 and harms no other.  ApiVersions in an unknown version is answered with error 35 in version 0, so that newer
 clients can find a version we share (KIP-35).
-
-*Connections.*  `Connection` is the requesting side: one request at a time, one attempt each, and never a late answer.
-
-    closed --ask--> connecting --> asking --> open --ask--> asking --> ...
-                        any failure, and being cancelled, leads back to closed
-
-A request without an answer always costs the connection, so that a late answer has nowhere to arrive and
-can never answer the next request.  `sent` distinguishes two failures: nothing left this machine, or the outcome is
-unknown.
-
-*Network port.*  On asyncio's own sockets; it turns a stream of bytes into frames.
-
-*Time limits.*  A timing wheel, as nearly all requests are answered long before their limits.
-
-A timer of the loop for each request costs as much as half of a request's other bookkeeping.  Here the limits that end
-within the same TICK_S share one timer; to begin and to end a limit costs one entry in a dictionary each.  A limit rings
-up to TICK_S late, and never early.
 """
 
 from __future__ import annotations
@@ -41,12 +22,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import math
 import resource
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import TypeVar, cast
+from functools import lru_cache
 
 from system_under_test.kraft.ports import Listener, Network
 from system_under_test.kraft.wire import frames
@@ -160,7 +139,7 @@ class _Accepted(asyncio.Protocol):
         self.used_at = 0.0
         self._server = server
         self._loop = asyncio.get_running_loop()
-        self._buffer = FrameBuffer()
+        self._buffer = frames.FrameBuffer()
         self._transport: asyncio.Transport | None = None
         self._answering: asyncio.Task[None] | None = None
         self._taken = False  # a request without a task is being answered
@@ -340,262 +319,3 @@ def _without_features(correlation_id: int, version: int, error_code: int = 0) ->
 @lru_cache(16)
 def _versions_alone(version: int, error_code: int) -> bytes:
     return frames.encode_response(0, advertise(version, Finalized(), error_code))
-
-
-T = TypeVar("T")
-
-
-class Hung(ConnectionError):
-    """The peer closed the connection instead of answering."""
-
-
-class Connection:
-    """Connects with the first request, and again after a failure.
-
-    sent: of the last request, whether a byte of it may have left.  connect_timeout_s: None = as long as the caller
-    lets it take; a short one tries a healed link again before the kernel's slow retries of a lost SYN do.
-    network: None = sockets.
-    """
-
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        client_id: str,
-        *,
-        connect_timeout_s: float | None = None,
-        network: Network | None = None,
-    ) -> None:
-        self.sent = False
-        self._host = host
-        self._port = port
-        self._client_id = client_id
-        self._connect_timeout_s = connect_timeout_s
-        self._network = network or SocketNetwork()
-        self._correlation_id = 0
-        self._open: _Conversation | None = None
-
-    async def ask(self, request: frames.Entity) -> frames.Entity:
-        """The answer to a kio entity; see `exchange`."""
-        encode = partial(_encode_entity, request)
-        return await self.exchange(encode, partial(frames.decode_response, type(request)))
-
-    async def exchange(self, encode: Callable[[int, str], bytes], decode: Callable[[bytes], tuple[int, T]]) -> T:
-        """The answer.  encode: correlation id, client id -> frame with its size.
-        decode: frame -> correlation id, answer.
-
-        Raises OSError (refused, reset, timed out while connecting; Hung among them), MalformedFrame, or what `decode`
-        raises; the connection is then closed, as it is when the caller gives up."""
-        self.sent = False
-        answered = False
-        try:
-            await self._connect()
-            sending = self.send(encode)
-            if sending is None:
-                raise Hung("closed before the request")
-            answer = self.take(await sending, decode)
-            answered = True
-            return answer
-        finally:
-            if not answered:
-                self.close()
-
-    @property
-    def is_open(self) -> bool:
-        return self._open is not None and not self._open.over
-
-    def send(self, encode: Callable[[int, str], bytes]) -> asyncio.Future[bytes] | None:
-        """Send a request over the open connection, without a task: the future of the frame that answers it, or None if
-        no connection is open.  It fails as `exchange` does.  The caller hands the frame to `take`, and closes this
-        connection if it gets none."""
-        conversation = self._open
-        if conversation is None or conversation.over:
-            return None
-        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        frame = encode(self._correlation_id, self._client_id)
-        self.sent = True
-        return conversation.send(frame)
-
-    def take(self, frame: bytes, decode: Callable[[bytes], tuple[int, T]]) -> T:
-        """The answer to the last request.  Raises MalformedFrame, or what `decode` raises."""
-        correlation_id, answer = decode(frame)
-        if correlation_id != self._correlation_id:
-            raise frames.MalformedFrame(f"an answer to request {correlation_id} where {self._correlation_id} was sent")
-        return answer
-
-    def close(self) -> None:
-        """At once; what was not yet sent is lost."""
-        if self._open is not None:
-            self._open.abort()
-            self._open = None
-
-    async def _connect(self) -> None:
-        if self._open is not None and self._open.over:
-            self.close()  # the peer left between two requests
-        if self._open is None:
-            async with asyncio.timeout(self._connect_timeout_s):
-                self._open = await self._network.dial(self._host, self._port, _Conversation)
-
-
-def _encode_entity(request: frames.Entity, correlation_id: int, client_id: str) -> bytes:
-    return frames.encode_request(correlation_id, client_id, request)
-
-
-class _Conversation(asyncio.Protocol):
-    """One open connection; at most one request waits for its answer."""
-
-    def __init__(self) -> None:
-        self.over = False
-        self._buffer = FrameBuffer()
-        self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[bytes] | None = None
-
-    def send(self, frame: bytes) -> asyncio.Future[bytes]:
-        assert self._transport is not None
-        self._answer = asyncio.get_running_loop().create_future()
-        self._transport.write(frame)
-        return self._answer
-
-    def abort(self) -> None:
-        self.over = True
-        if self._transport is not None:
-            self._transport.abort()
-
-    # asyncio.Protocol
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]  # a stream's transport
-
-    def data_received(self, data: bytes) -> None:
-        self._buffer.feed(data)
-        try:
-            frame = self._buffer.take()
-        except frames.MalformedFrame as problem:
-            self._fail(problem)
-            return
-        if frame is None:
-            return
-        if self._answer is None or self._answer.done():
-            self._fail(frames.MalformedFrame("an answer to no request"))
-        else:
-            self._answer.set_result(frame)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        within = "within an answer" if len(self._buffer) else "without an answer"
-        self._fail(exc if isinstance(exc, OSError) else Hung(f"closed {within}"))
-
-    def _fail(self, problem: Exception) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(problem)
-        self.abort()
-
-
-P = TypeVar("P", bound=asyncio.Protocol)
-
-
-class SocketNetwork:
-    """`ports.Network` on TCP sockets."""
-
-    async def dial(self, host: str, port: int, protocol: Callable[[], P]) -> P:
-        _, made = await asyncio.get_running_loop().create_connection(protocol, host, port)
-        return made
-
-    async def listen(self, host: str, port: int, protocol: Callable[[], asyncio.Protocol]) -> Listener:
-        return SocketListener(await asyncio.get_running_loop().create_server(protocol, host, port))
-
-
-class SocketListener:
-    def __init__(self, server: asyncio.Server) -> None:
-        self._server = server
-
-    @property
-    def port(self) -> int:
-        return cast(int, self._server.sockets[0].getsockname()[1])
-
-    def close(self) -> None:
-        self._server.close()
-
-
-class FrameBuffer:
-    """Bytes in, frames without their sizes out."""
-
-    def __init__(self, size_max_bytes: int = frames.FRAME_SIZE_MAX_BYTES) -> None:
-        self._bytes: bytes | bytearray = b""  # a bytearray only while a frame is in parts
-        self._size_max_bytes = size_max_bytes
-
-    def __len__(self) -> int:
-        """Bytes that are not taken yet."""
-        return len(self._bytes)
-
-    def feed(self, data: bytes) -> None:
-        if not self._bytes:
-            self._bytes = data
-            return
-        if isinstance(self._bytes, bytes):
-            self._bytes = bytearray(self._bytes)
-        self._bytes += data
-
-    def take(self) -> bytes | None:
-        """The next whole frame; None if it has not arrived yet.  Raises MalformedFrame for an impossible size."""
-        if len(self._bytes) < 4:
-            return None
-        size_bytes = int.from_bytes(self._bytes[:4], "big", signed=True)
-        if not 0 < size_bytes <= self._size_max_bytes:
-            raise frames.MalformedFrame(f"a frame of {size_bytes} bytes")
-        end = 4 + size_bytes
-        if len(self._bytes) < end:
-            return None
-        frame = bytes(self._bytes[4:end])
-        self._bytes = self._bytes[end:]
-        return frame
-
-
-TICK_S = 0.05
-
-_Ring = Callable[[], None]
-
-
-class TimeLimit:
-    """One limit that runs; made by `TimeLimits.begin`."""
-
-    __slots__ = ("_ring", "_running")
-
-    def __init__(self, running: dict[TimeLimit, None], ring: _Ring) -> None:
-        self._running = running
-        self._ring = ring
-        running[self] = None
-
-    def end(self) -> bool:
-        """End the limit.  False if it was over already: it has rung, or was ended before."""
-        return self._running.pop(self, self) is None
-
-    def expire(self) -> None:
-        """Ring, unless the limit is over."""
-        if self.end():
-            self._ring()
-
-
-class TimeLimits:
-    """By the clock of the loop that runs."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._wheel: dict[int, dict[TimeLimit, None]] = {}
-
-    def begin(self, limit_s: float, ring: _Ring) -> TimeLimit:
-        """`ring` is called once, after limit_s, unless the limit is ended before.  limit_s: not negative."""
-        tick = math.ceil((self._loop.time() + limit_s) / TICK_S)
-        running = self._wheel.get(tick)
-        if running is None:
-            running = self._wheel[tick] = {}
-            self._loop.call_at(tick * TICK_S, self._turn, tick)
-        return TimeLimit(running, ring)
-
-    def close(self) -> None:
-        """End all limits."""
-        for running in self._wheel.values():
-            running.clear()
-
-    def _turn(self, tick: int) -> None:
-        for limit in list(self._wheel.pop(tick)):
-            limit.expire()

@@ -11,7 +11,7 @@ Fetched records travel as the bytes of the log.  Only the batch headers are look
 
 so the CRC, and all else the log wants to know of a batch, is the log's business.
 
-The usual Fetch has no entity: its bytes are packed and read directly (`packed_fetch.py`).
+The usual Fetch has no entity: its bytes are packed and read directly (`packed.py`).
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from system_under_test.kraft.raft.messages import (
     VoteResponse,
     empty_answer,
 )
-from system_under_test.kraft.wire import frames, packed_fetch, versions
+from system_under_test.kraft.wire import frames, packed, versions
 from system_under_test.kraft.wire.frames import Entity, RequestHeader
-from system_under_test.kraft.wire.packed_fetch import TOPIC_ID
+from system_under_test.kraft.wire.packed import TOPIC_ID
 
 TOPIC = "__cluster_metadata"
 
@@ -103,7 +103,7 @@ def encode_request(
         if fetch_version < MARK_SINCE:
             older = request_to_wire(request, version=MARK_SINCE - 1)
             return frames.encode_request(correlation_id, client_id, older)
-        body = packed_fetch.pack_request(request)
+        body = packed.pack_fetch_request(request)
         if body is not None:
             return frames.packed_request(
                 versions.FETCH, versions.SUPPORTED[versions.FETCH][1], correlation_id, client_id, body
@@ -114,7 +114,7 @@ def encode_request(
 def decode_request(header: RequestHeader, frame: bytes, at: int) -> RaftRequest:
     """The request of a frame whose header up to the client id ends at `at`.  Raises MalformedFrame and MalformedRpc."""
     if header.api_key == versions.FETCH and frame[at : at + 1] == _NO_TAGS:
-        usual = packed_fetch.read_request(frame[at + 1 :])
+        usual = packed.read_fetch_request(frame[at + 1 :])
         if usual is not None:
             return usual
     return request_from_wire(header.api_key, frames.decode_request_body(header, frame, at))
@@ -133,7 +133,7 @@ def encode_response(
         error, leader_id, epoch, mark, diverging, batches, snapshot = response
         if error == Error.NONE and leader_id is not None and diverging is None and snapshot is None:
             records = b"".join([batch.body for batch in batches])  # type: ignore[misc]  # bytes when read from a log
-            return frames.packed_response(correlation_id, packed_fetch.pack_response(leader_id, epoch, mark, records))
+            return frames.packed_response(correlation_id, packed.pack_fetch_response(leader_id, epoch, mark, records))
     entity = response_to_wire(request, response)
     leader = response.leader_id
     address = None if address_of is None or leader is None else address_of(leader)
@@ -148,7 +148,7 @@ def decode_response(request: RaftRequest, frame: bytes) -> tuple[int, RaftRespon
     """(correlation id, response).  Raises MalformedFrame and MalformedRpc."""
     usual = None
     if isinstance(request, FetchRequest) and frame[4:5] == _NO_TAGS:
-        usual = packed_fetch.read_response(frame[5:])
+        usual = packed.read_fetch_response(frame[5:])
     if usual is not None:
         leader_id, epoch, mark, records = usual
         response = FetchResponse(Error.NONE, leader_id, epoch, mark, None, tuple(parse_batches(records)))

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from system_under_test.kraft.collected.cluster_files import row_of
+from system_under_test.kraft.collected.files import row_of
 from system_under_test.kraft.controller import brokers as life
 from system_under_test.kraft.controller.brokers import SESSION_TIMEOUT_S, Heartbeat, Registration, Sessions
 from system_under_test.kraft.controller.features import ELR_VERSION, METADATA_VERSION, supported_ranges

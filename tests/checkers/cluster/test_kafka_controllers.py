@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from checkers.cluster.replay import DEAD_LEADER, DEAD_STAYS, ReplayedMetadata, replay
-from system_under_test.kraft.collected.cluster_files import read_cluster
+from system_under_test.kraft.collected.files import read_cluster
 
 LOGS = Path(__file__).parent / "kafka-controllers.tar.xz"
 

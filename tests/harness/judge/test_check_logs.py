@@ -15,8 +15,8 @@ from recorded_runs import unpacked
 from harness.cli.main import cli
 from system_under_test.kraft.collected.files import LOG_FOLDER, QUORUM_STATE
 from system_under_test.kraft.log import batch as codec
-from system_under_test.kraft.log.quorum_state import encode as encode_quorum_state
-from system_under_test.kraft.raft.messages import LeaderChange, QuorumState
+from system_under_test.kraft.log.small_files import encode_state as encode_quorum_state
+from system_under_test.kraft.raft.messages import Batch, LeaderChange, QuorumState
 from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecord, encode
 
 
@@ -28,7 +28,7 @@ def check_logs(*arguments: object) -> Result:
 
 def log_of(*writes: tuple[int, int]) -> list[bytes]:
     """A leader's own record, then one write each: (epoch, value)."""
-    batches = [codec.encode_leader_change(0, 1, LeaderChange(1, (1, 2, 3), (1, 2)), 1000)]
+    batches = [codec.encode(Batch(0, 1, 1, LeaderChange(1, (1, 2, 3), (1, 2))), 1000)]
     for offset, (epoch, value) in enumerate(writes, 1):
         record = encode(ConfigRecord(TOPIC_RESOURCE, "k0", "retention.ms", str(value)))
         batches.append(codec.encode_values(offset, epoch, [record], 1000 + offset))

@@ -10,12 +10,11 @@ from uuid import UUID
 import pytest
 
 from system_under_test.kraft.dump import lines_of
-from system_under_test.kraft.log import meta_properties
+from system_under_test.kraft.log import small_files
 from system_under_test.kraft.log.log import FOLDER, open_log
-from system_under_test.kraft.log.meta_properties import MetaProperties
-from system_under_test.kraft.log.quorum_state import QuorumStateFile
+from system_under_test.kraft.log.small_files import MetaProperties, QuorumStateFile
 from system_under_test.kraft.log.snapshot_file import SnapshotHeader, SnapshotWriter
-from system_under_test.kraft.node.disks.disk import RealDisk
+from system_under_test.kraft.node.disk import RealDisk
 from system_under_test.kraft.raft.messages import Batch, LeaderChange, QuorumState, ReplicaKey
 from system_under_test.kraft.records.metadata import ConfigRecord, TopicRecord, encode
 
@@ -26,7 +25,7 @@ NOW_MS = 1_750_000_000_000
 def data_dir(tmp_path: Path) -> Path:
     """A log of three batches, two indexed segments' worth, and a snapshot of the first two."""
     disk = RealDisk(tmp_path)
-    meta_properties.write(disk, MetaProperties("cluster", 1, UUID(int=5, version=4)))
+    small_files.write_properties(disk, MetaProperties("cluster", 1, UUID(int=5, version=4)))
     log = open_log(disk)
     log.append([Batch(0, 2, 1, LeaderChange(1, (1, 2, 3), (1, 2)))], NOW_MS)
     values = (encode(TopicRecord("t", UUID(int=7))), encode(ConfigRecord(2, "t", "retention.ms", "5")))

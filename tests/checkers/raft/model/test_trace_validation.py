@@ -17,7 +17,7 @@ from checkers.base.verdict import Validity
 from checkers.raft import elections
 from checkers.raft.trace_row import TraceRow
 from checkers.raft.trace_validation import Replayed, replay
-from system_under_test.kraft.node.metadata.snapshotting import SLICE_RECORDS, SPARSE_RECORDS
+from system_under_test.kraft.node.snapshotting import SLICE_RECORDS, SPARSE_RECORDS
 
 DATA = Path(__file__).parents[3] / "data"
 Traces = dict[str, list[TraceRow]]

@@ -28,7 +28,7 @@ from harness.campaign.swarm.world import StormWorld, play
 from simulation.network import Link, SimulatedNetwork
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.partition_requests import allocate_producer_ids
-from system_under_test.kraft.node.metadata.snapshotting import Replay
+from system_under_test.kraft.node.snapshotting import Replay
 from system_under_test.kraft.records.metadata import Record
 
 

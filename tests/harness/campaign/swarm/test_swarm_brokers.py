@@ -24,12 +24,12 @@ from harness.campaign.swarm.scenario import BROKER_MOMENTS, Scenario, StormCard
 from harness.campaign.swarm.storm_of_seed import draw
 from harness.campaign.swarm.watch_brokers import BrokerWatch, CommittedBatch
 from harness.campaign.swarm.world import play
-from system_under_test.kraft.broker.lifecycle import InSyncKeeper, Proposal
 from system_under_test.kraft.client.questions import LIST, REGISTER
 from system_under_test.kraft.controller import brokers, partition_requests, partition_rules
 from system_under_test.kraft.controller.brokers import UNCLEAN_ELECTION, Registration, Session, Sessions
 from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.controller.partition_rules import AlterPartition
+from system_under_test.kraft.node.broker_life import InSyncKeeper, Proposal
 from system_under_test.kraft.records.metadata import (
     NO_LEADER,
     TOPIC_RESOURCE,

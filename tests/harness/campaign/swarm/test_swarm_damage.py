@@ -25,8 +25,8 @@ from harness.campaign.swarm.scenario import Scenario, StormCard
 from harness.campaign.swarm.storm_of_seed import draw
 from harness.campaign.swarm.world import StormWorld, play
 from system_under_test.kraft.log import batch as codec
-from system_under_test.kraft.log import quorum_state, snapshot_file
-from system_under_test.kraft.log.log import RecoveryPoint
+from system_under_test.kraft.log import small_files, snapshot_file
+from system_under_test.kraft.log.small_files import RecoveryPoint
 from system_under_test.kraft.raft.messages import QuorumState, ReplicaKey
 
 
@@ -120,10 +120,10 @@ def test_a_node_that_believes_a_damaged_snapshot_is_found(how: str, monkeypatch:
 
 def test_a_bit_flips_in_quorum_state_only_where_a_reader_can_notice_it() -> None:
     state = QuorumState(7, 2, ReplicaKey(3, UUID(int=5)))
-    for data in (quorum_state.encode(state, "c", [1, 2, 3]), quorum_state.encode(state, "c", None)):
+    for data in (small_files.encode_state(state, "c", [1, 2, 3]), small_files.encode_state(state, "c", None)):
         for place in FILE_KINDS["quorum-state"].places(data):
             for bit in range(8):
                 flipped = bytearray(data)
                 flipped[place] ^= 1 << bit
-                with suppress(quorum_state.UnreadableQuorumState):
-                    assert quorum_state.decode(bytes(flipped)) == quorum_state.decode(data)
+                with suppress(small_files.UnreadableQuorumState):
+                    assert small_files.decode_state(bytes(flipped)) == small_files.decode_state(data)

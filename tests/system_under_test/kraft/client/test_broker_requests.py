@@ -21,8 +21,8 @@ from system_under_test.kraft.records.metadata import (
     TopicRecord,
 )
 from system_under_test.kraft.wire import versions as api
+from system_under_test.kraft.wire.channel import Connection
 from system_under_test.kraft.wire.frames import codec, decode_response, encode_request
-from system_under_test.kraft.wire.server import Connection
 
 PATIENCE = timedelta(seconds=30)
 

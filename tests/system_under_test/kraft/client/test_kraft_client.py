@@ -19,8 +19,15 @@ from kraft_server import read_frame
 from checkers.base.history import Type
 from system_under_test.client import Outcome, Placement, Request
 from system_under_test.kraft.client.client import KraftClient, connect
-from system_under_test.kraft.client.outcomes import PROVE_NO_RECORD, of_error
-from system_under_test.kraft.client.questions import FUNCTIONS, LIST, REGISTER, question, value_of
+from system_under_test.kraft.client.questions import (
+    FUNCTIONS,
+    LIST,
+    PROVE_NO_RECORD,
+    REGISTER,
+    of_error,
+    question,
+    value_of,
+)
 from system_under_test.kraft.subject import Kraft
 from system_under_test.kraft.wire.frames import codec, encode_response
 from system_under_test.kraft.wire.versions import NOT_QUEUED

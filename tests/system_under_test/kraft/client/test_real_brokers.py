@@ -14,8 +14,8 @@ from loopback_cluster import LoopbackCluster
 from waiting import PATIENCE_S
 
 from system_under_test.kraft.node.broker_role import CLEAN_SHUTDOWN
+from system_under_test.kraft.wire.channel import Connection
 from system_under_test.kraft.wire.frames import codec
-from system_under_test.kraft.wire.server import Connection
 from system_under_test.kraft.wire.versions import API_VERSIONS
 
 BROKERS = {

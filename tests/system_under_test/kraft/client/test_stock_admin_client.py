@@ -39,8 +39,8 @@ from waiting import PATIENCE_S
 
 from system_under_test.client import Outcome, Placement, ProcessClient, Request
 from system_under_test.kraft.client.client import connect
+from system_under_test.kraft.wire.channel import Connection
 from system_under_test.kraft.wire.frames import codec
-from system_under_test.kraft.wire.server import Connection
 from system_under_test.kraft.wire.versions import DESCRIBE_QUORUM, METADATA
 
 

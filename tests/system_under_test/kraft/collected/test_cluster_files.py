@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from simulation.disk import VolatileDisk
-from system_under_test.kraft.collected.cluster_files import UNDECODABLE, read_cluster, row_of
+from system_under_test.kraft.collected.files import UNDECODABLE, read_cluster, row_of
 from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.raft.messages import Batch
 from system_under_test.kraft.records.metadata import (

@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 from checkers.kernels import kafka_files
 from system_under_test.kraft.client import questions
 from system_under_test.kraft.client.questions import LIST
-from system_under_test.kraft.collected import cluster_files, files, log_files, record_layouts, state_model, trace_files
+from system_under_test.kraft.collected import files, log_files, record_layouts, state_model, trace_files
 from system_under_test.kraft.collected.log_files import read_snapshot, read_snapshots
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log.batch import extend
-from system_under_test.kraft.log.quorum_state import encode as encode_quorum_state
+from system_under_test.kraft.log.small_files import encode_state as encode_quorum_state
 from system_under_test.kraft.log.snapshot_file import SnapshotHeader, SnapshotWriter, file_name
 from system_under_test.kraft.raft.messages import QuorumState, ReplicaKey, SnapshotId
 from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecord, encode
@@ -298,13 +298,12 @@ def test_a_quorum_state_with_a_number_beyond_32_bits_cannot_be_read(tmp_path: Pa
 
 OWN = {
     files: {
-        "kraft.collected.cluster_files",
         "kraft.collected.log_files",
+        "kraft.collected.record_layouts",
         "kraft.collected.state_model",
         "kraft.collected.trace_files",
         "subject",
     },
-    cluster_files: {"kraft.collected.log_files", "kraft.collected.record_layouts"},
     log_files: {"kraft.collected.record_layouts", "kraft.collected.state_model"},
     state_model: {"kraft.collected.record_layouts"},
     record_layouts: set[str](),

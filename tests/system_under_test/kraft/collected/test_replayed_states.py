@@ -11,8 +11,8 @@ from checkers.base.columns import REPLAYED
 from system_under_test.kraft.collected import files
 from system_under_test.kraft.collected.files import replayed, write_replayed
 from system_under_test.kraft.log.log import FOLDER, Log, open_log
-from system_under_test.kraft.node.disks.disk import RealDisk
-from system_under_test.kraft.node.metadata.state_machine import StateMachine
+from system_under_test.kraft.node.disk import RealDisk
+from system_under_test.kraft.node.state_machine import StateMachine
 from system_under_test.kraft.raft.messages import Batch
 from system_under_test.kraft.records.metadata import ConfigRecord, RemoveTopicRecord, TopicRecord, encode
 

@@ -11,7 +11,7 @@ from collected_logs import a_log, written
 
 from checkers.base.columns import COPIES, LOG, TRACE
 from system_under_test.kraft.collected import files, trace_files
-from system_under_test.kraft.log.quorum_state import encode as encode_quorum_state
+from system_under_test.kraft.log.small_files import encode_state as encode_quorum_state
 from system_under_test.kraft.raft.messages import QuorumState, ReplicaKey
 from system_under_test.subject import Collected
 

@@ -20,9 +20,10 @@ from power_loss import PowerLoss
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log.batch import CorruptBatch, read_header
-from system_under_test.kraft.log.log import EPOCHS, FOLDER, Log, LogRefused, load_epochs, open_log
+from system_under_test.kraft.log.log import FOLDER, Log, LogRefused, open_log
 from system_under_test.kraft.log.segment import file_name
-from system_under_test.kraft.node.disks.disk import RealDisk
+from system_under_test.kraft.log.small_files import EPOCHS, load_epochs
+from system_under_test.kraft.node.disk import RealDisk
 from system_under_test.kraft.raft.messages import Batch, EpochEnd, LeaderChange
 
 NOW_MS = 1_750_000_000_000

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from system_under_test.kraft.log.log import FOLDER, RECOVERY_POINT, CorruptLog, DamagedLog, open_log
+from system_under_test.kraft.log.log import FOLDER, CorruptLog, DamagedLog, open_log
 from system_under_test.kraft.log.segment import file_name
-from system_under_test.kraft.node.disks.disk import RealDisk
+from system_under_test.kraft.log.small_files import RECOVERY_POINT
+from system_under_test.kraft.node.disk import RealDisk
 from system_under_test.kraft.ports import Disk
 from system_under_test.kraft.raft.messages import Batch
 

@@ -15,9 +15,9 @@ from simulation.disk import VolatileDisk
 from system_under_test.kraft.controller import decisions as of_controller
 from system_under_test.kraft.controller.partition_requests import DutySettings
 from system_under_test.kraft.log.log import FOLDER, open_log
-from system_under_test.kraft.log.quorum_state import QuorumStateFile
+from system_under_test.kraft.log.small_files import QuorumStateFile
 from system_under_test.kraft.node.config import KAFKA_LIMITS, SnapshotLimits
-from system_under_test.kraft.node.disks.disk import with_bugs
+from system_under_test.kraft.node.disk import with_bugs
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.parts import NodeParts
 from system_under_test.kraft.node.process import LoopClock

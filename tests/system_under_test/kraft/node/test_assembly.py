@@ -18,14 +18,14 @@ from node_cluster import QUICK, create
 import system_under_test.kraft
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.client import voters_tool
-from system_under_test.kraft.log import meta_properties
-from system_under_test.kraft.log.meta_properties import kafka_uuid
+from system_under_test.kraft.log import small_files
+from system_under_test.kraft.log.small_files import kafka_uuid
 from system_under_test.kraft.node import assembly, config
 from system_under_test.kraft.node.assembly import KraftNode, assemble
 from system_under_test.kraft.node.process import LoopClock
 from system_under_test.kraft.ports import Ports
+from system_under_test.kraft.wire.channel import Connection
 from system_under_test.kraft.wire.frames import codec
-from system_under_test.kraft.wire.server import Connection
 from system_under_test.kraft.wire.versions import API_VERSIONS
 
 
@@ -116,7 +116,7 @@ async def test_a_controller_beyond_the_first_voter_joins_by_itself(monkeypatch: 
     network, nodes = MemoryNetwork(), {}
     for number in (1, 2):
         disk = VolatileDisk()
-        meta_properties.write(disk, meta_properties.MetaProperties("c", number, UUID(int=number)))
+        small_files.write_properties(disk, small_files.MetaProperties("c", number, UUID(int=number)))
         fields = {"node_id": number, "name": f"n{number}", "cluster_id": "c", "listen": f"memory:{number}", "seed": 7}
         fields |= {"peers": {"n1": [1, "memory", 1]}, "directories": {"n1": kafka_uuid(UUID(int=1))}, "dynamic": True}
         fields |= {"observer": number != 1, config.AUTO_JOIN: number != 1, "data_dir": "none", "trace_dir": "none"}
@@ -146,7 +146,7 @@ async def test_static_voters_are_upgraded_by_the_operators_tool_and_then_change(
     network, said = MemoryNetwork(), []
     disks, traces = {n: VolatileDisk() for n in (1, 2, 3)}, {n: Lines() for n in (1, 2, 3)}
     for number, disk in disks.items():
-        meta_properties.write(disk, meta_properties.MetaProperties("c", number, UUID(int=number)))
+        small_files.write_properties(disk, small_files.MetaProperties("c", number, UUID(int=number)))
     nodes = {n: await booted(n, network, disks[n], traces[n], said) for n in (1, 2, 3)}
     servers = [("memory", number) for number in nodes]
     await leader_of(nodes)
@@ -190,8 +190,8 @@ async def test_three_nodes_elect_write_and_restart_over_ports_alone() -> None:
     network, said = MemoryNetwork(), []
     disks, traces = {n: VolatileDisk() for n in (1, 2, 3)}, {n: Lines() for n in (1, 2, 3)}
     for number, disk in disks.items():
-        mine = meta_properties.MetaProperties("c", number, meta_properties.derived_uuid("d", number))
-        meta_properties.write(disk, mine)
+        mine = small_files.MetaProperties("c", number, small_files.derived_uuid("d", number))
+        small_files.write_properties(disk, mine)
     for name in ("first", "second"):
         nodes = {n: await booted(n, network, disks[n], traces[n], said) for n in (1, 2, 3)}
         leader = await leader_of(nodes)
@@ -208,8 +208,7 @@ async def test_three_nodes_elect_write_and_restart_over_ports_alone() -> None:
 
 AT_THE_RIM = {
     "node/process.py": "the process: real ports",
-    "node/clock.py": "the real clock",
-    "node/disks/disk.py": "the real disk",
+    "node/disk.py": "the real disk",
     "node/trace.py": "the real trace file",
     "wire/server.py": "the real sockets, and the limit of open files",
 }

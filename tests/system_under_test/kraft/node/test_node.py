@@ -14,8 +14,8 @@ from node_cluster import QUICK, VOTERS, Cluster, answer_of, create, set_retentio
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log.log import FOLDER, open_log
-from system_under_test.kraft.node.metadata.state_machine import LOST_BEFORE_APPEND
 from system_under_test.kraft.node.node import QuorumNode
+from system_under_test.kraft.node.state_machine import LOST_BEFORE_APPEND
 from system_under_test.kraft.raft.messages import (
     RaftRequest,
     RaftResponse,

@@ -15,9 +15,9 @@ from power_loss import PowerLoss
 
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.collected import log_files
-from system_under_test.kraft.log import meta_properties, quorum_state
+from system_under_test.kraft.log import small_files
 from system_under_test.kraft.log.log import FOLDER
-from system_under_test.kraft.log.quorum_state import QuorumStateFile, UnreadableQuorumState
+from system_under_test.kraft.log.small_files import QuorumStateFile, UnreadableQuorumState
 from system_under_test.kraft.node import config
 from system_under_test.kraft.node.assembly import CannotStart, assemble
 from system_under_test.kraft.node.config import AlreadyFormatted, format_directory
@@ -31,8 +31,8 @@ states = st.builds(QuorumState, st.integers(0, 2**31 - 1), ids, st.none() | st.b
 
 @given(states)
 def test_quorum_state_is_one_line_of_kafkas_json(state: QuorumState) -> None:
-    data = quorum_state.encode(state, "cluster", (1, 2))
-    assert quorum_state.decode(data) == state
+    data = small_files.encode_state(state, "cluster", (1, 2))
+    assert small_files.decode_state(data) == state
     fields = json.loads(data)
     assert fields.keys() == {
         "clusterId",
@@ -90,32 +90,32 @@ def test_a_state_that_names_no_voter_is_refused(state: QuorumState) -> None:
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"leaderEpoch":1}', b"null"])
 def test_a_state_that_cannot_be_read_is_refused(content: bytes) -> None:
     with pytest.raises(UnreadableQuorumState, match="quorum-state holds"):
-        quorum_state.decode(content)
+        small_files.decode_state(content)
 
 
 def test_a_state_of_another_version_is_refused() -> None:
-    data = quorum_state.encode(QuorumState(), "c", (1,)).replace(b'"data_version":0', b'"data_version":2')
+    data = small_files.encode_state(QuorumState(), "c", (1,)).replace(b'"data_version":0', b'"data_version":2')
     with pytest.raises(UnreadableQuorumState, match="data_version 2"):
-        quorum_state.decode(data)
+        small_files.decode_state(data)
 
 
 def test_meta_properties_belong_to_one_node_of_one_cluster() -> None:
     disk = VolatileDisk()
-    mine = meta_properties.MetaProperties("cluster", 3, meta_properties.derived_uuid("d", 3))
-    with pytest.raises(meta_properties.WrongDirectory, match="format it first"):
-        meta_properties.read(disk, "cluster", 3)
-    meta_properties.write(disk, mine)
-    assert meta_properties.read(disk, "cluster", 3) == mine
+    mine = small_files.MetaProperties("cluster", 3, small_files.derived_uuid("d", 3))
+    with pytest.raises(small_files.WrongDirectory, match="format it first"):
+        small_files.read_properties(disk, "cluster", 3)
+    small_files.write_properties(disk, mine)
+    assert small_files.read_properties(disk, "cluster", 3) == mine
     for cluster, node in (("other", 3), ("cluster", 4)):
-        with pytest.raises(meta_properties.WrongDirectory, match="belongs to node 3 of cluster cluster"):
-            meta_properties.read(disk, cluster, node)
+        with pytest.raises(small_files.WrongDirectory, match="belongs to node 3 of cluster cluster"):
+            small_files.read_properties(disk, cluster, node)
 
 
 @given(st.uuids())
 def test_uuids_are_written_as_kafka_does(value: object) -> None:
-    text = meta_properties.kafka_uuid(value)  # type: ignore[arg-type]
+    text = small_files.kafka_uuid(value)  # type: ignore[arg-type]
     assert len(text) == 22
-    assert meta_properties.parse_uuid(text) == value
+    assert small_files.parse_uuid(text) == value
 
 
 def test_a_trace_goes_on_across_restarts_and_torn_rows(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_formatted_directory_is_not_erased_by_chance(tmp_path: Path) -> None:
     log.write_bytes(b"another file of value")
     with pytest.raises(AlreadyFormatted, match="--force erases it"):
         format_directory(settings)
-    (settings.data_dir / meta_properties.NAME).unlink()
+    (settings.data_dir / small_files.META_PROPERTIES).unlink()
     with pytest.raises(AlreadyFormatted, match="it holds __cluster_metadata-0"):
         format_directory(settings)
     assert log.exists()
@@ -222,7 +222,7 @@ def test_a_disk_that_was_just_formatted_holds_an_empty_log(tmp_path: Path) -> No
 async def test_where_voters_can_change_a_new_disk_starts_as_another_replica(tmp_path: Path) -> None:
     before = format_directory(formatted(tmp_path))
     format_directory(formatted(tmp_path), force=True)
-    names = {"directories": {"n1": meta_properties.kafka_uuid(before)}, "listen": "192.0.2.1:1", "dynamic": True}
+    names = {"directories": {"n1": small_files.kafka_uuid(before)}, "listen": "192.0.2.1:1", "dynamic": True}
     where = {"data_dir": str(tmp_path / "data"), "trace_dir": str(tmp_path / "trace")}
     with pytest.raises(CannotStart, match="cannot listen on"):
         await run(config.parse({**GOOD, **names, **where}))
@@ -232,7 +232,7 @@ async def test_a_node_whose_disk_was_formatted_anew_does_not_start(tmp_path: Pat
     before = format_directory(formatted(tmp_path))
     now = format_directory(formatted(tmp_path), force=True)
     for known, expected in ((before, "was formatted anew"), (now, "cannot listen on")):
-        names = {"directories": {"n1": meta_properties.kafka_uuid(known)}, "listen": "192.0.2.1:1"}
+        names = {"directories": {"n1": small_files.kafka_uuid(known)}, "listen": "192.0.2.1:1"}
         where = {"data_dir": str(tmp_path / "data"), "trace_dir": str(tmp_path / "trace")}
         with pytest.raises(CannotStart, match=expected):
             await run(config.parse({**GOOD, **names, **where}))

@@ -20,7 +20,7 @@ from kraft_server import read_frame, serve
 
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.log.log import FOLDER, open_log
-from system_under_test.kraft.log.quorum_state import QuorumStateFile
+from system_under_test.kraft.log.small_files import QuorumStateFile
 from system_under_test.kraft.node.assembly import taking_raft_requests
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.parts import NodeParts

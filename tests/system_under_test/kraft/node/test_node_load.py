@@ -12,9 +12,9 @@ from node_cluster import QUICK, VOTERS, Cluster, create, set_retention
 from waiting import eventually
 
 from system_under_test.kraft.controller.topics import RECORDS_MAX, NewTopic, create_topics, of_ids
-from system_under_test.kraft.node.metadata import snapshotting
-from system_under_test.kraft.node.metadata.snapshotting import Replay
-from system_under_test.kraft.node.metadata.state_machine import WRITE_MAX_BYTES
+from system_under_test.kraft.node import snapshotting
+from system_under_test.kraft.node.snapshotting import Replay
+from system_under_test.kraft.node.state_machine import WRITE_MAX_BYTES
 from system_under_test.kraft.records.metadata import ConfigRecord
 from system_under_test.kraft.wire.quorum_service import TooLarge
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from kio.schema.api_versions.v0 import request as api_versions
 
 from system_under_test.kraft.node.process import _unhandled
-from system_under_test.kraft.wire.server import Connection
+from system_under_test.kraft.wire.channel import Connection
 
 FILES_MAX = 128
 CONNECTIONS = 300

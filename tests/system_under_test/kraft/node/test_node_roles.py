@@ -17,15 +17,15 @@ from test_assembly import Lines, MemoryNetwork
 from waiting import eventually
 
 from simulation.disk import VolatileDisk
-from system_under_test.kraft.log import meta_properties
+from system_under_test.kraft.log import small_files
 from system_under_test.kraft.node import config
 from system_under_test.kraft.node.assembly import KraftNode, assemble
 from system_under_test.kraft.node.broker_role import CLEAN_SHUTDOWN
 from system_under_test.kraft.node.config import AUTO_JOIN, BadConfig
 from system_under_test.kraft.node.process import LoopClock
 from system_under_test.kraft.ports import Ports
+from system_under_test.kraft.wire.channel import Connection
 from system_under_test.kraft.wire.frames import Entity
-from system_under_test.kraft.wire.server import Connection
 from system_under_test.kraft.wire.translate import TOPIC
 
 CONTROLLERS, BROKERS = (1, 2, 3), (4, 5)
@@ -59,7 +59,7 @@ class Cluster:
         self.nodes: dict[int, KraftNode] = {}
         self.starts = 0
         for number, disk in self.disks.items():
-            meta_properties.write(disk, meta_properties.MetaProperties("c", number, UUID(int=number)))
+            small_files.write_properties(disk, small_files.MetaProperties("c", number, UUID(int=number)))
 
     async def start(self, *numbers: int) -> None:
         for number in numbers:

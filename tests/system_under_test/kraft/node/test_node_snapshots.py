@@ -15,7 +15,7 @@ from simulation.disk import VolatileDisk
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log.log import FOLDER, CorruptLog, open_log
 from system_under_test.kraft.node.config import SnapshotLimits
-from system_under_test.kraft.node.metadata.state_machine import StateMachine
+from system_under_test.kraft.node.state_machine import StateMachine
 from system_under_test.kraft.raft import replication
 from system_under_test.kraft.raft.decisions import (
     APPLIES_DELTA_AFTER_SNAPSHOT,

@@ -13,13 +13,7 @@ from kio.schema.errors import ErrorCode
 from kraft_server import read_frame, serve
 
 from system_under_test.kraft.wire.frames import Entity, decode_response, encode_request
-from system_under_test.kraft.wire.server import (
-    CONNECTIONS_MAX,
-    FILES_RESERVED,
-    Server,
-    WireCall,
-    connections_limit,
-)
+from system_under_test.kraft.wire.server import CONNECTIONS_MAX, FILES_RESERVED, Server, WireCall, connections_limit
 
 pytestmark = pytest.mark.virtual_time
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from system_under_test.kraft.wire import frames
 from system_under_test.kraft.wire.frames import (
+    FrameBuffer,
     MalformedFrame,
     RequestHeader,
     codec,
@@ -19,7 +20,6 @@ from system_under_test.kraft.wire.frames import (
     encode_request,
     encode_response,
 )
-from system_under_test.kraft.wire.server import FrameBuffer
 from system_under_test.kraft.wire.versions import SUPPORTED, Finalized, advertise
 
 ALL_VERSIONS = [

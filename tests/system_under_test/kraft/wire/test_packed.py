@@ -21,7 +21,7 @@ from system_under_test.kraft.raft.messages import (
     ReplicaKey,
     SnapshotId,
 )
-from system_under_test.kraft.wire import answers, frames, packed_fetch, packed_write, translate
+from system_under_test.kraft.wire import answers, frames, packed, translate
 from system_under_test.kraft.wire.versions import INCREMENTAL_ALTER_CONFIGS
 
 INT32, INT64 = st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1)
@@ -60,7 +60,7 @@ def test_a_packed_request_has_kios_bytes_and_is_read_again(request: FetchRequest
     frame = translate.encode_request(request, None, 7, "client")
     assert frame == _as_kio(request)
     header, at = frames.decode_request_header(frame[4:])
-    assert packed_fetch.read_request(frame[4 + at + 1 :]) == request
+    assert packed.read_fetch_request(frame[4 + at + 1 :]) == request
     assert translate.decode_request(header, frame[4:], at) == request
 
 
@@ -68,7 +68,7 @@ def test_a_packed_request_has_kios_bytes_and_is_read_again(request: FetchRequest
 def test_a_packed_response_has_kios_bytes_and_is_read_again(response: FetchResponse) -> None:
     frame = translate.encode_response(REQUEST, 7, response)
     assert frame == frames.encode_response(7, translate.response_to_wire(REQUEST, response))
-    assert packed_fetch.read_response(frame[9:]) is not None
+    assert packed.read_fetch_response(frame[9:]) is not None
     assert translate.decode_response(REQUEST, frame[4:]) == (7, response)
 
 
@@ -79,7 +79,7 @@ def test_bytes_of_another_form_are_left_to_kio(data: st.DataObject) -> None:
     frame = bytearray(_as_kio(request))
     frame[data.draw(st.integers(4 + 17, len(frame) - 1))] = data.draw(st.integers(0, 255))
     header, at = frames.decode_request_header(bytes(frame[4:]))
-    read = packed_fetch.read_request(bytes(frame[4 + at + 1 :]))
+    read = packed.read_fetch_request(bytes(frame[4 + at + 1 :]))
     if read is not None:
         body = frames.decode_request_body(header, bytes(frame[4:]), at)
         assert translate.request_from_wire(1, body) == read
@@ -89,7 +89,7 @@ def test_bytes_of_another_form_are_left_to_kio(data: st.DataObject) -> None:
 def test_a_damaged_response_is_left_to_kio(data: st.DataObject) -> None:
     frame = bytearray(translate.encode_response(REQUEST, 7, data.draw(RESPONSES)))
     frame[data.draw(st.integers(9, len(frame) - 1))] = data.draw(st.integers(0, 255))
-    read = packed_fetch.read_response(bytes(frame[9:]))
+    read = packed.read_fetch_response(bytes(frame[9:]))
     if read is not None:
         _, body = frames.decode_response(frames.codec(1, 18).request_type, bytes(frame[4:]))
         partition = body.responses[0].partitions[0]
@@ -100,13 +100,13 @@ def test_a_damaged_response_is_left_to_kio(data: st.DataObject) -> None:
 
 @given(st.binary(max_size=200))
 def test_random_bytes_are_no_fetch(data: bytes) -> None:
-    assert packed_fetch.read_request(data) is None
-    assert packed_fetch.read_response(data) is None
+    assert packed.read_fetch_request(data) is None
+    assert packed.read_fetch_response(data) is None
 
 
 def test_what_is_unusual_travels_all_the_same() -> None:
     long = REQUEST._replace(cluster_id="x" * 200)
-    assert packed_fetch.pack_request(long) is None
+    assert packed.pack_fetch_request(long) is None
     assert translate.encode_request(long, None, 7, "client") == _as_kio(long)
     for response in (
         FetchResponse(Error.NOT_LEADER_OR_FOLLOWER, 1, 3),
@@ -115,7 +115,7 @@ def test_what_is_unusual_travels_all_the_same() -> None:
         FetchResponse(Error.NONE, None, 3),
     ):
         frame = translate.encode_response(REQUEST, 7, response)
-        assert packed_fetch.read_response(frame[9:]) is None
+        assert packed.read_fetch_response(frame[9:]) is None
         assert translate.decode_response(REQUEST, frame[4:]) == (7, response)
 
 
@@ -136,9 +136,9 @@ ALTERATION = _alteration("retention.ms", 0, "7")
 FRAME = frames.encode_request(7, "client", _request(2, "t1", ALTERATION))[4:]
 
 
-def _read(frame: bytes) -> packed_write.UsualWrite | None:
+def _read(frame: bytes) -> packed.UsualWrite | None:
     header, at = frames.decode_request_header(frame)
-    return packed_write.read_request(header, frame, at)
+    return packed.read_write_request(header, frame, at)
 
 
 @given(INT8, SHORT, SHORT, INT8, st.none() | SHORT)
@@ -147,7 +147,7 @@ def test_a_usual_write_is_read_as_kio_reads_it(kind: int, resource: str, name: s
     frame = frames.encode_request(7, "client", _request(kind, resource, _alteration(name, op, value)))[4:]
     header, at = frames.decode_request_header(frame)
     expected = frames.decode_request_body(header, frame, at)
-    found = packed_write.read_request(header, frame, at)
+    found = packed.read_write_request(header, frame, at)
     assert found is not None and found.validate_only == expected.validate_only
     [one], [same] = found.resources, expected.resources
     assert (one.resource_type, one.resource_name) == (same.resource_type, same.resource_name)
@@ -175,7 +175,7 @@ def test_what_is_read_from_a_damaged_frame_is_what_kio_reads(at: int, change: in
     damaged = bytes((*FRAME[:at], FRAME[at] ^ change, *FRAME[at + 1 :]))
     try:
         header, begins = frames.decode_request_header(damaged)
-        found = packed_write.read_request(header, damaged, begins)
+        found = packed.read_write_request(header, damaged, begins)
     except frames.MalformedFrame:
         return
     if found is not None:
@@ -187,20 +187,20 @@ def test_what_is_read_from_a_damaged_frame_is_what_kio_reads(at: int, change: in
 @given(st.integers(0, len(FRAME) - 1))
 def test_a_frame_that_ends_early_or_late_is_no_usual_write(size: int) -> None:
     header, at = frames.decode_request_header(FRAME)
-    assert packed_write.read_request(header, FRAME[: max(size, at)], at) is None
-    assert packed_write.read_request(header, FRAME + b"\0", at) is None
+    assert packed.read_write_request(header, FRAME[: max(size, at)], at) is None
+    assert packed.read_write_request(header, FRAME + b"\0", at) is None
 
 
 @given(INT8, SHORT)
 def test_a_packed_response_has_kios_bytes(kind: int, name: str) -> None:
     results = [ResourceResult(kind, name)]
-    packed = packed_write.pack_response(results)
+    body = packed.pack_write_response(results)
     types = frames.codec(INCREMENTAL_ALTER_CONFIGS, 1).responses
     entity = answers.incremental_alter_configs(types, results)
-    assert packed is not None and frames.packed_response(7, packed) == frames.encode_response(7, entity)
+    assert body is not None and frames.packed_response(7, body) == frames.encode_response(7, entity)
 
 
 def test_an_error_several_results_and_a_long_name_are_left_to_kio() -> None:
     refused = ResourceResult(2, "t1", ErrorCode.invalid_config, "no")
     for results in ([refused], [ResourceResult(2, "t1")] * 2, [ResourceResult(2, "t" * 127)], []):
-        assert packed_write.pack_response(results) is None
+        assert packed.pack_write_response(results) is None

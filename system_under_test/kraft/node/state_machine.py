@@ -32,8 +32,7 @@ from system_under_test.kraft.controller.features import why_not_served
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.partition_requests import Duties, DutySettings
 from system_under_test.kraft.log import batch as codec
-from system_under_test.kraft.node.awaited import DeadlineTimer
-from system_under_test.kraft.node.parts import NodeParts
+from system_under_test.kraft.node.parts import DeadlineTimer, NodeParts
 from system_under_test.kraft.ports import Clock, Timer
 from system_under_test.kraft.raft.decisions import drops_what_it_decided, is_answered
 from system_under_test.kraft.raft.messages import Batch

@@ -7,7 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from system_under_test.kraft.broker.lifecycle import (
+from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.node.broker_life import (
     UNKNOWN_EPOCH,
     Answered,
     AskToRegister,
@@ -16,7 +17,6 @@ from system_under_test.kraft.broker.lifecycle import (
     Lifecycle,
     LifeState,
 )
-from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.records.metadata import (
     PartitionChangeRecord,
     PartitionRecord,

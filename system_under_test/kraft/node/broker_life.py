@@ -1,4 +1,4 @@
-"""The life of a broker as it sees it itself, and the in-sync replicas of the partitions that it leads.
+"""The life of a broker as it sees it itself, and the in-sync replicas of the partitions that it leads.  Pure.
 
 *Life.*  A broker's life (KIP-631) is a state machine in which time and answers come in.
 
@@ -14,7 +14,8 @@ A broker that is STOPPED because the controller told it so has left cleanly: nob
 notes its epoch on the disk.  The next incarnation shows this epoch when it registers; without it the controller takes
 its replicas for incomplete (KIP-966).
 
-*In-sync replicas.*  Those that answer; a replica silent for long is out.
+*In-sync replicas.*  Those that answer; a replica silent for long is out.  Brokers keep no data of topics.  So what
+happens to in-sync sets and leaders is caused by real faults, only the data is not there.
 
     keeper.heard(broker, epoch, now_s)        a replica answered
     keeper.proposals(image, now_s)            what to report with AlterPartition

@@ -20,8 +20,8 @@ from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log import snapshot_file
 from system_under_test.kraft.log.log import Log
 from system_under_test.kraft.log.snapshot_file import SnapshotWriter
-from system_under_test.kraft.node.metadata.state_machine import StateMachine
 from system_under_test.kraft.node.parts import NodeParts
+from system_under_test.kraft.node.state_machine import StateMachine
 from system_under_test.kraft.ports import Timer
 from system_under_test.kraft.raft import decisions
 from system_under_test.kraft.raft.messages import SnapshotId

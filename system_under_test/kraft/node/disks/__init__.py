@@ -1,1 +1,0 @@
-"""The disk of a node, under one port: the real one, and one with a planted bug."""
