@@ -35,13 +35,12 @@ Every truncation is made durable before it returns.  Otherwise a later append co
 the truncation, and the log would join batches of two histories.
 
 The epoch cache (`leader-epoch-checkpoint`) follows from the batches and is made anew at start.  For every batch one
-entry of `_Batches` stays in memory, so that a read finds its position by bisection.  The newest batches also stay in
+entry of `BatchTable` stays in memory, so that a read finds its position by bisection.  The newest batches also stay in
 memory as bytes, so that replication does not read the disk.
 """
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -50,7 +49,7 @@ from functools import partial
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log import small_files
 from system_under_test.kraft.log.batch import BatchHeader, CorruptBatch
-from system_under_test.kraft.log.segment import SEGMENT_MAX_BYTES, Segment
+from system_under_test.kraft.log.segment import SEGMENT_MAX_BYTES, BatchTable, NewestBytes, Segment
 from system_under_test.kraft.log.small_files import RecoveryPoint, load_epochs, store_epochs
 from system_under_test.kraft.log.snapshot_file import Content, CorruptSnapshot, Snapshots, file_name
 from system_under_test.kraft.ports import Disk
@@ -84,22 +83,24 @@ class LogRecovery:
 
 
 class Log:
-    """Made by `open_log`.  Every change raises OSError if the disk does; the node must then stop."""
+    """Made by `open_log`.  start: see `LogView`.
+
+    Every change raises OSError if the disk does; the node must then stop."""
 
     def __init__(
         self, disk: Disk, folder: str, segment_max_bytes: int, cache_max_bytes: int, checks_batches: bool
     ) -> None:
         self.recovery = LogRecovery(0, 0)
         self.snapshots = Snapshots(disk, folder)
-        self._start = BEGINNING
+        self.start = BEGINNING
         self._start_hash = codec.EMPTY
         self._cut_to = 0
         self._disk = disk
         self._folder = folder
         self._segment_max_bytes = segment_max_bytes
         self._segments: list[Segment] = []
-        self._batches = _Batches()
-        self._cache = _Cache(cache_max_bytes)
+        self._batches = BatchTable()
+        self._cache = NewestBytes(cache_max_bytes)
         self._epochs: list[tuple[int, int]] = []  # (epoch, its start offset), both rising
         self._control_offsets: list[int] = []  # where the control batches begin, rising
         self._flushed = 0
@@ -108,13 +109,8 @@ class Log:
         self._recovery_point = RecoveryPoint(disk, folder)
 
     @property
-    def start(self) -> SnapshotId:
-        """See `LogView`."""
-        return self._start
-
-    @property
     def start_offset(self) -> int:
-        return self._start.end_offset
+        return self.start.end_offset
 
     @property
     def snapshot(self) -> SnapshotId | None:
@@ -132,7 +128,7 @@ class Log:
 
     @property
     def last_epoch(self) -> int:
-        return self._epochs[-1][0] if self._epochs else self._start.epoch
+        return self._epochs[-1][0] if self._epochs else self.start.epoch
 
     @property
     def prefix_hash(self) -> int:
@@ -150,7 +146,7 @@ class Log:
         """Return what a snapshot of everything below `offset` is called; None inside a batch, below the start or beyond
         the end."""
         if offset == self.start_offset:
-            return self._start
+            return self.start
         found = self._batch_ending_at(offset)
         return None if found is None else SnapshotId(offset, self._batches.epochs[found])
 
@@ -163,7 +159,7 @@ class Log:
         """See `LogView`."""
         found = bisect_right(self._epochs, epoch, key=lambda entry: entry[0]) - 1
         if found < 0:
-            return EpochEnd(self._start.epoch, self.start_offset)
+            return EpochEnd(self.start.epoch, self.start_offset)
         end = self._epochs[found + 1][1] if found + 1 < len(self._epochs) else self.end_offset
         return EpochEnd(self._epochs[found][0], end)
 
@@ -206,11 +202,8 @@ class Log:
         headers = [codec.read_header(raw) for raw in raws]
         end, epoch = self.end_offset, self.last_epoch
         for header in headers:
-            if header.base_offset != end or header.epoch < epoch:
-                raise LogRefused(
-                    f"a batch at {header.base_offset} of epoch {header.epoch} does not join a log that ends at {end} "
-                    f"in epoch {epoch}"
-                )
+            if why := _why_apart(header, end, epoch):
+                raise LogRefused(why)
             end, epoch = header.end_offset, header.epoch
         if not headers:
             return
@@ -223,7 +216,7 @@ class Log:
             self._take(len(self._segments) - 1, position, header)
             position += len(raw)
         if len(self._epochs) != known_epochs:
-            self._store_epochs()
+            store_epochs(self._disk, self._folder, self._epochs)
 
     def flush(self) -> None:
         """Make everything appended so far durable."""
@@ -280,7 +273,7 @@ class Log:
         self._note_cut()
         self._epochs = [entry for entry in self._epochs if entry[1] < self.end_offset]
         self._control_offsets = [offset for offset in self._control_offsets if offset < self.end_offset]
-        self._store_epochs()
+        store_epochs(self._disk, self._folder, self._epochs)
 
     def clean(
         self, retention_bytes: int, oldest_ms: int, next_start: Callable[[Sequence[SnapshotId]], NewStart | None]
@@ -314,7 +307,7 @@ class Log:
         """Raise the start, then delete what lies below it: segments, oldest first, and older snapshots."""
         keep = bisect_right(self._batches.ends, offset)
         self._start_hash = self._batches.hashes[keep - 1] if keep else self._start_hash
-        self._start, self._cut_to = SnapshotId(offset, snapshot.epoch), offset
+        self.start, self._cut_to = SnapshotId(offset, snapshot.epoch), offset
         gone = bisect_right([segment.base_offset for segment in self._segments], offset) - 1
         self._batches.drop_first(keep, gone)
         self._cache.drop_first(keep)
@@ -322,7 +315,7 @@ class Log:
         later = [entry for entry in self._epochs if entry[1] > offset]
         self._epochs = [(at_start[-1], offset), *later] if at_start and len(self._batches) else later
         self._control_offsets = [each for each in self._control_offsets if each >= offset]
-        self._store_epochs()
+        store_epochs(self._disk, self._folder, self._epochs)
         for segment in self._segments[:gone]:
             segment.remove()
         del self._segments[:gone]
@@ -337,10 +330,10 @@ class Log:
         while self._segments:  # last first: a crash leaves no hole
             self._segments.pop().remove()
         self._segments.append(Segment.create(self._disk, self._folder, snapshot.end_offset))
-        self._start, self._start_hash = snapshot, self.snapshots.header(snapshot).prefix_hash
+        self.start, self._start_hash = snapshot, self.snapshots.header(snapshot).prefix_hash
         self._epochs = []
         self._control_offsets = []
-        self._store_epochs()
+        store_epochs(self._disk, self._folder, self._epochs)
         self._note_cut()
         self._note_flushed(snapshot.end_offset)
         for older in [each for each in self.snapshots.ids if each != snapshot]:
@@ -382,9 +375,6 @@ class Log:
             self._control_offsets.append(header.base_offset)
         self._batches.add(header, segment_number, position, prefix)
 
-    def _store_epochs(self) -> None:
-        store_epochs(self._disk, self._folder, self._epochs)
-
     def _batch_ending_at(self, offset: int) -> int | None:
         found = bisect_left(self._batches.ends, offset)
         return found if found < len(self._batches) and self._batches.ends[found] == offset else None
@@ -396,8 +386,8 @@ class Log:
             Segment.create(self._disk, self._folder, bases[0]).close()
         self._segments += [Segment(self._disk, self._folder, base) for base in bases]
         try:
-            self._start = self._find_start(bases[0])
-            self._start_hash = self.snapshots.header(self._start).prefix_hash if self.start_offset else 0
+            self.start = self._find_start(bases[0])
+            self._start_hash = self.snapshots.header(self.start).prefix_hash if self.start_offset else 0
             holds_start = self._read_segments()
             newest = self.snapshots.newest
             if newest is not None and (not holds_start or self.prefix_at(newest.end_offset) != newest):
@@ -413,7 +403,7 @@ class Log:
         self._recovery_point.raise_to(self._flushed)
         self.recovery = LogRecovery(len(self._batches), self.recovery.torn_bytes, self.recovery.torn_because)
         if load_epochs(self._disk, self._folder) != self._epochs:
-            self._store_epochs()
+            store_epochs(self._disk, self._folder, self._epochs)
 
     def _check_recovery_point(self, end_offset: int) -> None:
         """Raises CorruptLog."""
@@ -438,7 +428,7 @@ class Log:
     def _read_segments(self) -> bool:
         """Read all batches, and take those from the start on.  Returns whether the log holds the end of the snapshot
         where it begins.  Raises CorruptLog."""
-        start = self._start
+        start = self.start
         end = self._segments[0].base_offset
         holds_start = end == start.end_offset
         epoch = start.epoch if holds_start else 0
@@ -448,7 +438,8 @@ class Log:
                 raise CorruptLog(f"segment {segment.base_offset} does not join: the log before it ends at {end}")
             try:
                 for position, header in segment.scan(checked=self._checks_batches):
-                    _check_joins(header, end, epoch)
+                    if why := _why_apart(header, end, epoch):
+                        raise CorruptBatch(why)
                     end, epoch = header.end_offset, header.epoch
                     if holds_start:
                         self._take(number, position, header)
@@ -463,7 +454,7 @@ class Log:
     def _check_snapshots(self) -> None:
         """Every snapshot from the start on is one of this log.  Older ones, which a crash left, are deleted."""
         for each in list(self.snapshots.ids):
-            if each < self._start:
+            if each < self.start:
                 self.snapshots.remove(each)
             elif self.prefix_at(each.end_offset) != each:
                 raise CorruptLog(f"{file_name(each)} is no snapshot of this log, which ends at {self.end_offset}")
@@ -482,11 +473,11 @@ class Log:
             raise CorruptLog(f"{place}; {durable}") from None
 
 
-def _check_joins(header: BatchHeader, end: int, epoch: int) -> None:
-    if header.base_offset != end or header.epoch < epoch:
-        raise CorruptBatch(
-            f"a batch at {header.base_offset} of epoch {header.epoch} behind a log that ends at {end} in epoch {epoch}"
-        )
+def _why_apart(header: BatchHeader, end: int, epoch: int) -> str:
+    """Return why a batch does not join a log that ends here; "" if it does."""
+    if header.base_offset == end and header.epoch >= epoch:
+        return ""
+    return f"a batch at {header.base_offset} of epoch {header.epoch} behind a log that ends at {end} in epoch {epoch}"
 
 
 def open_log(
@@ -507,64 +498,3 @@ def open_log(
     log = Log(disk, folder, segment_max_bytes, cache_max_bytes, checks_batches)
     log._recover()
     return log
-
-
-class _Batches:
-    """One row per batch, in columns: 40 bytes a batch."""
-
-    def __init__(self) -> None:
-        self.bases, self.ends, self.hashes = array("q"), array("q"), array("q")
-        self.epochs, self.segments, self.positions, self.sizes = array("i"), array("i"), array("i"), array("i")
-
-    def __len__(self) -> int:
-        return len(self.ends)
-
-    def add(self, header: BatchHeader, segment: int, position: int, prefix: int) -> None:
-        self.bases.append(header.base_offset)
-        self.ends.append(header.end_offset)
-        self.hashes.append(prefix)
-        self.epochs.append(header.epoch)
-        self.segments.append(segment)
-        self.positions.append(position)
-        self.sizes.append(header.size_bytes)
-
-    def keep(self, count: int) -> None:
-        for column in self._columns():
-            del column[count:]
-
-    def drop_first(self, count: int, segments: int) -> None:
-        """The first so many batches are gone, and so many segments."""
-        for column in self._columns():
-            del column[:count]
-        self.segments = array("i", [number - segments for number in self.segments])
-
-    def _columns(self) -> tuple[array[int], ...]:
-        return self.bases, self.ends, self.hashes, self.epochs, self.segments, self.positions, self.sizes
-
-
-class _Cache:
-    """The bytes of the newest batches, oldest first."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._size_bytes = 0
-        self._raws: dict[int, bytes] = {}
-
-    def get(self, number: int) -> bytes | None:
-        return self._raws.get(number)
-
-    def add(self, number: int, raw: bytes) -> None:
-        self._raws[number] = raw
-        self._size_bytes += len(raw)
-        while self._size_bytes > self._max_bytes and len(self._raws) > 1:
-            self._size_bytes -= len(self._raws.pop(next(iter(self._raws))))
-
-    def drop_first(self, count: int) -> None:
-        """The first so many batches are gone, and all others have lower numbers."""
-        kept = {number - count: raw for number, raw in self._raws.items() if number >= count}
-        self._size_bytes = sum(map(len, kept.values()))
-        self._raws = kept
-
-    def forget_from(self, number: int) -> None:
-        for stale in [n for n in self._raws if n >= number]:
-            self._size_bytes -= len(self._raws.pop(stale))

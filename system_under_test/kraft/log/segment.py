@@ -1,4 +1,4 @@
-"""One segment: a `.log` file of record batches.
+"""One segment: a `.log` file of record batches; and the table of all batches, with the bytes of the newest.
 
 Kafka has two sparse indexes beside it, and makes them anew where they are missing.  A node finds a batch by the table
 that it keeps in memory (`log.py`), so it writes none.
@@ -6,6 +6,7 @@ that it keeps in memory (`log.py`), so it writes none.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -154,3 +155,64 @@ class Segment:
         if self.first_timestamp_ms is None:
             self.first_timestamp_ms = header.max_timestamp_ms
         self.size_bytes = position + header.size_bytes
+
+
+class BatchTable:
+    """One row per batch, in columns: 40 bytes a batch."""
+
+    def __init__(self) -> None:
+        self.bases, self.ends, self.hashes = array("q"), array("q"), array("q")
+        self.epochs, self.segments, self.positions, self.sizes = array("i"), array("i"), array("i"), array("i")
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def add(self, header: BatchHeader, segment: int, position: int, prefix: int) -> None:
+        self.bases.append(header.base_offset)
+        self.ends.append(header.end_offset)
+        self.hashes.append(prefix)
+        self.epochs.append(header.epoch)
+        self.segments.append(segment)
+        self.positions.append(position)
+        self.sizes.append(header.size_bytes)
+
+    def keep(self, count: int) -> None:
+        for column in self._columns():
+            del column[count:]
+
+    def drop_first(self, count: int, segments: int) -> None:
+        """The first so many batches are gone, and so many segments."""
+        for column in self._columns():
+            del column[:count]
+        self.segments = array("i", [number - segments for number in self.segments])
+
+    def _columns(self) -> tuple[array[int], ...]:
+        return self.bases, self.ends, self.hashes, self.epochs, self.segments, self.positions, self.sizes
+
+
+class NewestBytes:
+    """The bytes of the newest batches, oldest first."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._size_bytes = 0
+        self._raws: dict[int, bytes] = {}
+
+    def get(self, number: int) -> bytes | None:
+        return self._raws.get(number)
+
+    def add(self, number: int, raw: bytes) -> None:
+        self._raws[number] = raw
+        self._size_bytes += len(raw)
+        while self._size_bytes > self._max_bytes and len(self._raws) > 1:
+            self._size_bytes -= len(self._raws.pop(next(iter(self._raws))))
+
+    def drop_first(self, count: int) -> None:
+        """The first so many batches are gone, and all others have lower numbers."""
+        kept = {number - count: raw for number, raw in self._raws.items() if number >= count}
+        self._size_bytes = sum(map(len, kept.values()))
+        self._raws = kept
+
+    def forget_from(self, number: int) -> None:
+        for stale in [n for n in self._raws if n >= number]:
+            self._size_bytes -= len(self._raws.pop(stale))
