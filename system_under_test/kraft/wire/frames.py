@@ -277,7 +277,7 @@ def skip_tags(frame: bytes, at: int) -> int:
 
 
 def _field_step(field: Field[Any], flexible: bool) -> int | Walk:
-    kind, is_array, is_nullable = _shape(field.type)
+    kind, is_array, is_nullable = shape_of(field.type)
     if is_dataclass(kind):
         element: int | Walk = walker(kind)  # type: ignore[arg-type]
         if is_nullable and not is_array and "tag" not in field.metadata:
@@ -288,14 +288,14 @@ def _field_step(field: Field[Any], flexible: bool) -> int | Walk:
     return _array(element, flexible) if is_array else element
 
 
-def _shape(field_type: Any) -> tuple[Any, bool, bool]:
+def shape_of(field_type: Any) -> tuple[Any, bool, bool]:
     """(element type, is an array, may be null) of a field's annotation."""
     nullable = False
     if get_origin(field_type) in (UnionType, Union):
         nullable = True
         field_type = next(t for t in get_args(field_type) if t is not NoneType)
     if get_origin(field_type) is tuple:
-        return _shape(get_args(field_type)[0])[0], True, nullable
+        return shape_of(get_args(field_type)[0])[0], True, nullable
     return field_type, False, nullable
 
 

@@ -160,85 +160,46 @@ def decode_response(request: RaftRequest, frame: bytes) -> tuple[int, RaftRespon
 def request_to_wire(request: RaftRequest, endpoint: Endpoint | None = None, version: int | None = None) -> Entity:
     """endpoint: where the sender is reached; Begin- and EndQuorumEpoch carry it.  version: by default the newest."""
     api_key = _API_KEYS[type(request)]
-    types = frames.codec(api_key, version or versions.SUPPORTED[api_key][1]).requests
+    known = frames.codec(api_key, version or versions.SUPPORTED[api_key][1])
+    types = known.requests
+    values: dict[str, Any]  # what is called otherwise on the wire
     match request:
         case FetchRequest():
-            return types.FetchRequest(
-                cluster_id=request.cluster_id,
-                replica_state=types.ReplicaState(replica_id=request.replica.id),
-                max_wait=timedelta(milliseconds=request.max_wait_ms),
-                min_bytes=0,
-                max_bytes=request.max_size_bytes,
-                topics=_topics(
-                    types.FetchTopic,
-                    types.FetchPartition,
-                    current_leader_epoch=request.current_leader_epoch,
-                    fetch_offset=request.fetch_offset,
-                    last_fetched_epoch=request.last_fetched_epoch,
-                    partition_max_bytes=request.max_size_bytes,
-                    replica_directory_id=request.replica.directory,
-                    high_watermark=_or_unknown(request.high_watermark),
-                ),
-                forgotten_topics_data=(),
-            )
+            values = {
+                "replica_state": types.ReplicaState(replica_id=request.replica.id),
+                "replica_directory_id": request.replica.directory,
+                "max_wait": timedelta(milliseconds=request.max_wait_ms),
+                "min_bytes": 0,
+                "max_bytes": request.max_size_bytes,
+                "partition_max_bytes": request.max_size_bytes,
+                "high_watermark": _or_unknown(request.high_watermark),
+                "forgotten_topics_data": (),
+            }
         case FetchSnapshotRequest():
-            return types.FetchSnapshotRequest(
-                cluster_id=request.cluster_id,
-                replica_id=request.replica.id,
-                max_bytes=request.max_size_bytes,
-                topics=_topics(
-                    types.TopicSnapshot,
-                    types.PartitionSnapshot,
-                    current_leader_epoch=request.current_leader_epoch,
-                    snapshot_id=versions.filled(types.SnapshotId, request.snapshot),
-                    position=request.position,
-                    replica_directory_id=request.replica.directory,
-                ),
-            )
+            values = {
+                "replica_id": request.replica.id,
+                "replica_directory_id": request.replica.directory,
+                "max_bytes": request.max_size_bytes,
+                "snapshot_id": versions.filled(types.SnapshotId, request.snapshot),
+            }
         case VoteRequest():
-            return types.VoteRequest(
-                cluster_id=request.cluster_id,
-                voter_id=request.voter.id,
-                topics=_topics(
-                    types.TopicData,
-                    types.PartitionData,
-                    replica_epoch=request.epoch,
-                    replica_id=request.candidate.id,
-                    replica_directory_id=request.candidate.directory,
-                    voter_directory_id=request.voter.directory,
-                    last_offset_epoch=request.last_epoch,
-                    last_offset=request.last_offset,
-                    pre_vote=request.pre_vote,
-                ),
-            )
+            values = {
+                "voter_id": request.voter.id,
+                "voter_directory_id": request.voter.directory,
+                "replica_epoch": request.epoch,
+                "replica_id": request.candidate.id,
+                "replica_directory_id": request.candidate.directory,
+                "last_offset_epoch": request.last_epoch,
+            }
         case BeginQuorumEpochRequest():
-            return types.BeginQuorumEpochRequest(
-                cluster_id=request.cluster_id,
-                voter_id=request.voter.id,
-                topics=_topics(
-                    types.TopicData,
-                    types.PartitionData,
-                    voter_directory_id=request.voter.directory,
-                    leader_id=request.leader_id,
-                    leader_epoch=request.epoch,
-                ),
-                leader_endpoints=_endpoints(types, endpoint),
-            )
+            values = {"voter_id": request.voter.id, "voter_directory_id": request.voter.directory}
         case EndQuorumEpochRequest():
-            return types.EndQuorumEpochRequest(
-                cluster_id=request.cluster_id,
-                topics=_topics(
-                    types.TopicData,
-                    types.PartitionData,
-                    leader_id=request.leader_id,
-                    leader_epoch=request.epoch,
-                    preferred_candidates=tuple(
-                        types.ReplicaInfo(candidate_id=key.id, candidate_directory_id=key.directory)
-                        for key in request.preferred_candidates
-                    ),
-                ),
-                leader_endpoints=_endpoints(types, endpoint),
-            )
+            preferred = ((key.id, key.directory) for key in request.preferred_candidates)
+            candidates = (types.ReplicaInfo(candidate_id=i, candidate_directory_id=disk) for i, disk in preferred)
+            values = {"preferred_candidates": tuple(candidates)}
+    if isinstance(request, BeginQuorumEpochRequest | EndQuorumEpochRequest):
+        values |= {"leader_epoch": request.epoch, "leader_endpoints": _endpoints(types, endpoint)}
+    return _about_metadata(known.request_type, request, **values)
 
 
 def request_from_wire(api_key: int, body: Any) -> RaftRequest:
@@ -295,37 +256,29 @@ def response_to_wire(request: RaftRequest, response: RaftResponse) -> Entity:
         return _refusal(api_key, code)
     known = _codec(api_key)
     types = known.responses
-    leader: dict[str, Any] = {"leader_id": _or_unknown(response.leader_id), "leader_epoch": response.leader_epoch}
+    values: dict[str, Any] = {"leader_id": _or_unknown(response.leader_id), "leader_epoch": response.leader_epoch}
     match response:
         case FetchResponse():
             unknown = EpochEnd(-1, -1)
-            topics = _topics(
-                types.FetchableTopicResponse,
-                types.PartitionData,
-                error_code=code,
-                high_watermark=_or_unknown(response.high_watermark),
-                log_start_offset=0,
-                diverging_epoch=versions.filled(types.EpochEndOffset, response.diverging or unknown),
-                current_leader=types.LeaderIdAndEpoch(**leader),
-                snapshot_id=versions.filled(types.SnapshotId, response.snapshot or unknown),
-                aborted_transactions=None,
-                records=b"".join(batch.body for batch in response.batches),  # type: ignore[misc]  # read from a log
-            )
+            values = {
+                "current_leader": types.LeaderIdAndEpoch(**values),
+                "high_watermark": _or_unknown(response.high_watermark),
+                "log_start_offset": 0,
+                "diverging_epoch": versions.filled(types.EpochEndOffset, response.diverging or unknown),
+                "snapshot_id": versions.filled(types.SnapshotId, response.snapshot or unknown),
+                "aborted_transactions": None,
+                "records": b"".join(batch.body for batch in response.batches),  # type: ignore[misc]  # read from a log
+            }
         case FetchSnapshotResponse():
-            topics = _topics(
-                types.TopicSnapshot,
-                types.PartitionSnapshot,
-                error_code=code,
-                snapshot_id=versions.filled(types.SnapshotId, response.snapshot),
-                current_leader=types.LeaderIdAndEpoch(**leader),
-                size=response.size_bytes,
-                position=response.position,
-                unaligned_records=response.data,
-            )
-        case _:
-            granted = isinstance(response, VoteResponse) and response.granted
-            topics = _topics(types.TopicData, types.PartitionData, error_code=code, vote_granted=granted, **leader)
-    return versions.make(known.response_type, error_code=ErrorCode.none, topics=topics, responses=topics)
+            values = {
+                "current_leader": types.LeaderIdAndEpoch(**values),
+                "snapshot_id": versions.filled(types.SnapshotId, response.snapshot),
+                "size": response.size_bytes,
+                "unaligned_records": response.data,
+            }
+        case VoteResponse():
+            values["vote_granted"] = response.granted
+    return _about_metadata(known.response_type, response, ErrorCode.none, error_code=code, **values)
 
 
 def invalid_request(api_key: int) -> Entity:
@@ -384,9 +337,18 @@ def _codec(api_key: int) -> frames.Codec:
     return frames.codec(api_key, versions.SUPPORTED[api_key][1])
 
 
-def _topics(topic_type: type, partition_type: type, **fields: Any) -> tuple[Entity, ...]:
-    partition = versions.make(partition_type, partition=0, partition_index=0, index=0, **fields)
-    return (versions.make(topic_type, partitions=(partition,), **_METADATA),)
+def _about_metadata(
+    kind: type[Any], source: RaftRequest | RaftResponse, error_of_all: ErrorCode | None = None, **values: Any
+) -> Entity:
+    """Return a request or response about the metadata partition alone.
+
+    values: of its fields and of those of the partition; the others have the names of the source's."""
+    field = "responses" if "responses" in kind.__dataclass_fields__ else "topics"
+    topic_type = frames.shape_of(kind.__dataclass_fields__[field].type)[0]
+    partition_type = frames.shape_of(topic_type.__dataclass_fields__["partitions"].type)[0]
+    partition = versions.filled(partition_type, source, partition=0, partition_index=0, index=0, **values)
+    topic = versions.make(topic_type, partitions=(partition,), **_METADATA)
+    return versions.filled(kind, source, **{**values, field: (topic,), "error_code": error_of_all})
 
 
 def _refusal(api_key: int, code: ErrorCode) -> Entity:
