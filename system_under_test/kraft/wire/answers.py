@@ -111,7 +111,7 @@ def alter_client_quotas(types: ModuleType, results: Iterable[QuotaResult]) -> En
 
 def describe_client_quotas(
     types: ModuleType,
-    found: Mapping[tuple[QuotaEntity, ...], Mapping[str, float]],
+    found: Mapping[tuple[QuotaEntity, ...], Mapping[str, float]] | tuple[()],
     error: ErrorCode,
     message: str | None,
 ) -> Entity:
@@ -120,7 +120,7 @@ def describe_client_quotas(
             entity=_quota_entity(types, entity),
             values=tuple(types.ValueData(key=key, value=value) for key, value in values.items()),
         )
-        for entity, values in found.items()
+        for entity, values in dict(found).items()
     )
     found_entries = None if error else entries
     return make(

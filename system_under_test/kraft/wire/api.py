@@ -25,7 +25,7 @@ deposed or not, answers for itself; requests of stock clients are handed on (`ad
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sized
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from types import ModuleType
 from typing import Any, TypeVar
@@ -40,7 +40,7 @@ from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.controller.partition_requests import reassignments
 from system_under_test.kraft.ports import Network
 from system_under_test.kraft.raft.changes import RaiseVersion
-from system_under_test.kraft.records.metadata import BROKER_RESOURCE
+from system_under_test.kraft.records.metadata import BROKER_RESOURCE, PartitionRecord, QuotaEntity
 from system_under_test.kraft.wire import admin, answers, frames, packed, quorum_service, versions
 from system_under_test.kraft.wire.admin import DECISIONS, Forwarder, is_ours, levels_wanted
 from system_under_test.kraft.wire.brokers import list_reassignments
@@ -57,16 +57,33 @@ from system_under_test.kraft.wire.frames import (
 from system_under_test.kraft.wire.server import Reply, WireCall
 from system_under_test.kraft.wire.versions import NOT_QUEUED, OUR_PREFIX, taken
 
-CONTROLLER_APIS = frozenset(
-    {
-        *DECISIONS,
-        versions.DESCRIBE_CONFIGS,
-        versions.DESCRIBE_ACLS,
-        versions.DESCRIBE_CLIENT_QUOTAS,
-        versions.DESCRIBE_USER_SCRAM_CREDENTIALS,
-        versions.LIST_PARTITION_REASSIGNMENTS,
-    }
-)
+
+def _find_reassignments(image: Image, body: Any) -> Mapping[str, Sequence[PartitionRecord]]:
+    named = body.topics
+    return reassignments(image, None if named is None else {topic.name: topic.partition_indexes for topic in named})
+
+
+def _find_quotas(image: Image, body: Any) -> Mapping[tuple[QuotaEntity, ...], Mapping[str, float]]:
+    wanted = [taken(access.Component, each) for each in body.components]
+    return access.describe_quotas(image, wanted, strict=body.strict)
+
+
+_FOUND: dict[int, tuple[Callable[[Image, Any], Any], Callable[..., Entity]]] = {
+    versions.DESCRIBE_ACLS: (
+        lambda image, body: access.describe_acls(image, taken(access.AclFilter, body)),
+        answers.describe_acls,
+    ),
+    versions.DESCRIBE_CLIENT_QUOTAS: (_find_quotas, answers.describe_client_quotas),
+    versions.DESCRIBE_USER_SCRAM_CREDENTIALS: (
+        lambda image, body: access.describe_credentials(image, [user.name for user in body.users or ()]),
+        answers.describe_user_scram_credentials,
+    ),
+    versions.LIST_PARTITION_REASSIGNMENTS: (_find_reassignments, list_reassignments),
+}
+"""API key -> what a linearizable read finds, raising Refused, and how it is answered; it finds () where it is
+refused."""
+
+CONTROLLER_APIS = frozenset({*DECISIONS, *_FOUND, versions.DESCRIBE_CONFIGS})
 """Requests that only the active controller can answer."""
 
 PARTITIONS_OF_A_RESPONSE_MAX = 2000
@@ -288,42 +305,16 @@ class Api:
         found = answers.brokers_of(self._quorum, image, fenced=True)
         return {str(each.id): configs.OfBroker(each.id, each.host, each.port, each.rack) for each in found}
 
-    async def _found(
-        self, refusal: Refused | None, describe: Callable[[Image], Sized]
-    ) -> tuple[Any, ErrorCode, str | None]:
-        """Return what a linearizable read finds, and the error and message if it finds nothing because it was
-        refused."""
+    async def _found(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
+        """What a linearizable read finds, or the error of the whole request."""
+        find, respond = _FOUND[call.api_key]
         image = await self._settle(self._quorum.read(), self._timeout_s) if refusal is None else refusal
         try:
             if isinstance(image, Refused):
                 raise image
-            return describe(image), ErrorCode.none, None
+            return respond(types, find(image, call.body), ErrorCode.none, None)
         except Refused as refused:
-            return (), refused.error, refused.message
-
-    async def _describe_acls(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
-        found = await self._found(
-            refusal, lambda image: access.describe_acls(image, taken(access.AclFilter, call.body))
-        )
-        return answers.describe_acls(types, *found)
-
-    async def _describe_quotas(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
-        wanted = [taken(access.Component, each) for each in call.body.components]
-        found, *why = await self._found(
-            refusal, lambda image: access.describe_quotas(image, wanted, strict=call.body.strict)
-        )
-        return answers.describe_client_quotas(types, dict(found), *why)
-
-    async def _describe_credentials(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
-        users = [user.name for user in call.body.users or ()]
-        found = await self._found(refusal, lambda image: access.describe_credentials(image, users))
-        return answers.describe_user_scram_credentials(types, *found)
-
-    async def _list_reassignments(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
-        named = call.body.topics
-        wanted = None if named is None else {topic.name: topic.partition_indexes for topic in named}
-        found, *why = await self._found(refusal, lambda image: reassignments(image, wanted))
-        return list_reassignments(types, dict(found), *why)
+            return respond(types, (), refused.error, refused.message)
 
     async def _shown(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
         """What this node's own image shows, or its quorum."""
@@ -431,8 +422,5 @@ _RESPONDERS: dict[int, Callable[[Api, WireCall, ModuleType, Any], Awaitable[Enti
     versions.ENVELOPE: Api._unwrap,
     versions.DESCRIBE_CONFIGS: Api._describe_configs,
     **dict.fromkeys(admin.CHANGES, Api._change_voters),
-    versions.LIST_PARTITION_REASSIGNMENTS: Api._list_reassignments,
-    versions.DESCRIBE_ACLS: Api._describe_acls,
-    versions.DESCRIBE_CLIENT_QUOTAS: Api._describe_quotas,
-    versions.DESCRIBE_USER_SCRAM_CREDENTIALS: Api._describe_credentials,
+    **dict.fromkeys(_FOUND, Api._found),
 }

@@ -6,7 +6,7 @@ decided if there is none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -260,7 +260,10 @@ def _reassigned(types: ModuleType, answer: Answer) -> Entity:
 
 
 def list_reassignments(
-    types: ModuleType, found: dict[str, Sequence[metadata.PartitionRecord]], error: ErrorCode, message: str | None
+    types: ModuleType,
+    found: Mapping[str, Sequence[metadata.PartitionRecord]] | tuple[()],
+    error: ErrorCode,
+    message: str | None,
 ) -> Entity:
     """The answer of ListPartitionReassignments."""
     topics = tuple(
@@ -268,7 +271,7 @@ def list_reassignments(
             name=name,
             partitions=tuple(filled(types.OngoingPartitionReassignment, each) for each in partitions),
         )
-        for name, partitions in found.items()
+        for name, partitions in dict(found).items()
     )
     return make(types.ListPartitionReassignmentsResponse, error_code=error, error_message=message, topics=topics)
 
