@@ -226,10 +226,9 @@ class EtcdCluster(QuorumCluster):
 
     async def _status(self, server: int) -> dict[str, Any]:
         """Empty if there is no answer."""
-        gateway = Gateway(f"{HOST}:{self.port(server)}")
+        gateway = Gateway(f"{HOST}:{self.port(server)}", _ANSWER_S)
         try:
-            async with asyncio.timeout(_ANSWER_S):
-                answer = await gateway.post("/v3/maintenance/status", {})
+            answer = await asyncio.to_thread(gateway.post, "/v3/maintenance/status", {})
         except (NotSent, NoUsableAnswer, Rejected, TimeoutError):
             return {}
         finally:

@@ -25,11 +25,14 @@ Runs on client nodes; needs only the standard library.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
+import select
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPResponse
+from socket import socket
 from typing import Any
 
 from system_under_test.client import Address, Client
@@ -44,7 +47,7 @@ TRIES = 5
 
 STATUS_PATH = "/v3/maintenance/status"
 PATIENCE_S = 0.5
-"""Seconds that a member may take to report its status."""
+"""Seconds that a member may take to accept a connection, and again to report its status."""
 _ACCOUNT = "account/"
 
 Json = dict[str, Any]
@@ -62,13 +65,17 @@ class EtcdClient(Client):
 
     harmless = True
 
-    async def leader(self) -> str | None:
+    def leader(self) -> str | None:
         """Return the leader of the highest term that a member reports; while none leads, the last one that did.
 
         A member answers its status from its own memory.  A deposed leader that has not noticed goes on claiming to
         lead, and a client that is cut off from the new leader rightly keeps the old one.
         """
-        statuses = await asyncio.gather(*map(self._status, self.servers))
+        pool = ThreadPoolExecutor(len(self.servers))
+        try:
+            statuses = list(pool.map(self._status, self.servers))
+        finally:
+            pool.shutdown(wait=False)
         named = [(s.term, s.leader_id) for s in statuses if s is not None and s.leader_id]
         names = {s.member_id: name for name, s in zip(self.servers, statuses, strict=True) if s is not None}
         self._names = {**self._names, **names}
@@ -76,105 +83,104 @@ class EtcdClient(Client):
         EtcdClient._led = max(led)[1] if led else self._led
         return self._led
 
-    async def deposed(self) -> bool:
-        status = await self._status(self._member)
+    def deposed(self) -> bool:
+        status = self._status(self._member)
         return status is not None and status.leader_id not in ("", status.member_id)
 
     _led: str | None = None
     _names: Mapping[str, str] = {}
     """Member id -> name."""
 
-    async def open(self, server: Address) -> Gateway:
+    def open(self, server: Address) -> Gateway:
         self._member = server.node
         gateway = Gateway(f"{server.host}:{server.port}")
-        await gateway.connect()
+        gateway.connect()
         return gateway
 
-    async def _status(self, name: str) -> MemberStatus | None:
+    def _status(self, name: str) -> MemberStatus | None:
         server = self.servers[name]
-        gateway = Gateway(f"{server.host}:{server.port}")
+        gateway = Gateway(f"{server.host}:{server.port}", PATIENCE_S)
         try:
-            async with asyncio.timeout(PATIENCE_S):
-                return read_status(await gateway.post(STATUS_PATH, {}))
+            return read_status(gateway.post(STATUS_PATH, {}))
         except (TimeoutError, ConnectionError, Rejected, ValueError):
             return None
         finally:
             gateway.close()
 
-    async def _ask(self, path: str, body: Json, *, changes: bool = False) -> Json:
+    def _ask(self, path: str, body: Json, *, changes: bool = False) -> Json:
         """Raises what `Gateway.post` raises, and BadAnswer for what is no answer of etcd."""
-        await self.connection.connect()
+        self.connection.connect()
         self.harmless = self.harmless and not changes
-        answer: Json = await self.connection.post(path, body)
+        answer: Json = self.connection.post(path, body)
         if "header" not in answer:
             raise BadAnswer("an answer without etcd's header")
         return answer
 
-    async def create(self, key: str | None = None) -> None:
+    def create(self, key: str | None = None) -> None:
         """Return once the cluster answers: there is nothing to make."""
-        await self._ask(RANGE, {"key": to_gateway(key or "krucible")})
+        self._ask(RANGE, {"key": to_gateway(key or "krucible")})
 
     # ---- registers -----------------------------------------------------------------------------------------------
 
-    async def read(self, key: str) -> int | None:
-        found = (await self._ask(RANGE, {"key": to_gateway(key)})).get("kvs") or []
+    def read(self, key: str) -> int | None:
+        found = (self._ask(RANGE, {"key": to_gateway(key)})).get("kvs") or []
         return _number(found[0]) if found else None
 
-    async def write(self, key: str, value: int) -> None:
-        await self._ask(PUT, _put(key, str(value)), changes=True)
+    def write(self, key: str, value: int) -> None:
+        self._ask(PUT, _put(key, str(value)), changes=True)
 
-    async def cas(self, key: str, expected: int | None, new: int) -> bool:
+    def cas(self, key: str, expected: int | None, new: int) -> bool:
         holds = {"key": to_gateway(key), "target": "VALUE", "result": "EQUAL", "value": to_gateway(str(expected))}
         compare = holds if expected is not None else _unchanged(key, None)
         body = {"compare": [compare], "success": [{"request_put": _put(key, str(new))}]}
-        return bool((await self._ask(TXN, body, changes=True)).get("succeeded", False))
+        return bool((self._ask(TXN, body, changes=True)).get("succeeded", False))
 
     # ---- sets, counters, logs ------------------------------------------------------------------------------------
 
-    async def add(self, key: str, value: int) -> None:
-        await self._ask(PUT, _put(f"{key}/{value}", str(value)), changes=True)
+    def add(self, key: str, value: int) -> None:
+        self._ask(PUT, _put(f"{key}/{value}", str(value)), changes=True)
 
-    async def members(self, key: str) -> list[int]:
+    def members(self, key: str) -> list[int]:
         body = {"key": to_gateway(f"{key}/"), "range_end": to_gateway(f"{key}0")}  # "0" follows "/"
-        return [_number(found) for found in (await self._ask(RANGE, body)).get("kvs") or []]
+        return [_number(found) for found in (self._ask(RANGE, body)).get("kvs") or []]
 
-    async def increment(self, key: str, amount: int) -> None:
-        await self._guarded([key], lambda held: {key: (held[key] or 0) + amount})
+    def increment(self, key: str, amount: int) -> None:
+        self._guarded([key], lambda held: {key: (held[key] or 0) + amount})
 
-    async def total(self, key: str) -> int:
-        return await self.read(key) or 0
+    def total(self, key: str) -> int:
+        return self.read(key) or 0
 
-    async def append(self, key: str, value: int) -> int:
-        held = await self._guarded([key], lambda held: {key: [*(held[key] or []), value]})
+    def append(self, key: str, value: int) -> int:
+        held = self._guarded([key], lambda held: {key: [*(held[key] or []), value]})
         return len(held[key] or [])
 
-    async def entries(self, key: str) -> list[int]:
-        return (await self._held([key]))[0][key] or []
+    def entries(self, key: str) -> list[int]:
+        return (self._held([key]))[0][key] or []
 
     # ---- queues, strings, ids -------------------------------------------------------------------------------------
 
-    async def enqueue(self, key: str, value: int) -> None:
-        await self.append(key, value)
+    def enqueue(self, key: str, value: int) -> None:
+        self.append(key, value)
 
-    async def dequeue(self, key: str) -> int | None:
-        held = await self._guarded([key], lambda held: {key: held[key][1:]} if held[key] else {})
+    def dequeue(self, key: str) -> int | None:
+        held = self._guarded([key], lambda held: {key: held[key][1:]} if held[key] else {})
         return held[key][0] if held[key] else None
 
-    async def drain(self, key: str) -> list[int]:
-        held = await self._guarded([key], lambda held: {key: []} if held[key] else {})
+    def drain(self, key: str) -> list[int]:
+        held = self._guarded([key], lambda held: {key: []} if held[key] else {})
         return held[key] or []
 
-    async def put(self, key: str, text: str) -> None:
-        await self._ask(PUT, _put(key, json.dumps(text)), changes=True)
+    def put(self, key: str, text: str) -> None:
+        self._ask(PUT, _put(key, json.dumps(text)), changes=True)
 
-    async def append_text(self, key: str, text: str) -> None:
-        await self._guarded([key], lambda held: {key: (held[key] or "") + text})
+    def append_text(self, key: str, text: str) -> None:
+        self._guarded([key], lambda held: {key: (held[key] or "") + text})
 
-    async def get(self, key: str) -> str:
-        return (await self._held([key]))[0][key] or ""
+    def get(self, key: str) -> str:
+        return (self._held([key]))[0][key] or ""
 
-    async def generate(self, key: str) -> int:
-        return self._shown(await self._ask(PUT, _put(key, ""), changes=True))
+    def generate(self, key: str) -> int:
+        return self._shown(self._ask(PUT, _put(key, ""), changes=True))
 
     # ---- the order that etcd shows -------------------------------------------------------------------------------
 
@@ -187,23 +193,23 @@ class EtcdClient(Client):
             raise BadAnswer("an answer without a revision") from problem
         return self._revision
 
-    async def write_shown(self, key: str, value: int) -> int:
-        return self._shown(await self._ask(PUT, _put(key, str(value)), changes=True))
+    def write_shown(self, key: str, value: int) -> int:
+        return self._shown(self._ask(PUT, _put(key, str(value)), changes=True))
 
-    async def read_shown(self, key: str) -> tuple[int | None, int]:
-        answer = await self._ask(RANGE, {"key": to_gateway(key)})
+    def read_shown(self, key: str) -> tuple[int | None, int]:
+        answer = self._ask(RANGE, {"key": to_gateway(key)})
         found = answer.get("kvs") or []
         return _number(found[0]) if found else None, self._shown(answer)
 
-    async def digest(self) -> tuple[int, str]:
+    def digest(self) -> tuple[int, str]:
         """Ask this member for the hash of all that it holds at a revision which others are asked for, too."""
         position = self._revision - self._revision % DIGEST_EVERY
         if not position:
-            await self.read_shown("krucible")
+            self.read_shown("krucible")
             position = max(self._revision - self._revision % DIGEST_EVERY, 1)
         member = Gateway(f"{self.servers[self._member].host}:{PEER_PORT}")
         try:
-            answer = await member.post(HASH, {"revision": position}, method="GET")
+            answer = member.post(HASH, {"revision": position}, method="GET")
         finally:
             member.close()
         if not isinstance(answer.get("hash"), int) or answer.get("hash_revision", position) != position:
@@ -212,13 +218,13 @@ class EtcdClient(Client):
 
     # ---- transactions --------------------------------------------------------------------------------------------
 
-    async def transact_lists(self, steps: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        return await self._transact(steps, lambda held, value: [*(held or []), value])
+    def transact_lists(self, steps: Sequence[Sequence[Any]]) -> list[list[Any]]:
+        return self._transact(steps, lambda held, value: [*(held or []), value])
 
-    async def transact_registers(self, steps: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        return await self._transact(steps, lambda held, value: value)
+    def transact_registers(self, steps: Sequence[Sequence[Any]]) -> list[list[Any]]:
+        return self._transact(steps, lambda held, value: value)
 
-    async def _transact(self, steps: Sequence[Sequence[Any]], written: Callable[[Any, Any], Any]) -> list[list[Any]]:
+    def _transact(self, steps: Sequence[Sequence[Any]], written: Callable[[Any, Any], Any]) -> list[list[Any]]:
         done: list[list[Any]] = []
 
         def play(held: Mapping[str, Any]) -> dict[str, Any]:
@@ -232,39 +238,37 @@ class EtcdClient(Client):
                     done.append([f, key, value])
             return changed
 
-        await self._guarded(list(dict.fromkeys(key for _, key, _ in steps)), play)
+        self._guarded(list(dict.fromkeys(key for _, key, _ in steps)), play)
         return done
 
     # ---- accounts ------------------------------------------------------------------------------------------------
 
-    async def open_account(self, account: str, balance: int) -> None:
+    def open_account(self, account: str, balance: int) -> None:
         key = _ACCOUNT + account
-        await self._guarded([key], lambda held: {key: balance} if held[key] is None else {})
+        self._guarded([key], lambda held: {key: balance} if held[key] is None else {})
 
-    async def transfer(self, source: str, target: str, amount: int) -> bool:
+    def transfer(self, source: str, target: str, amount: int) -> bool:
         one, other = _ACCOUNT + source, _ACCOUNT + target
 
         def play(held: Mapping[str, Any]) -> dict[str, Any]:
             return {one: held[one] - amount, other: held[other] + amount} if held[one] >= amount else {}
 
-        return bool((await self._guarded([one, other], play))[one] >= amount)
+        return bool((self._guarded([one, other], play))[one] >= amount)
 
-    async def balances(self) -> dict[str, int]:
+    def balances(self) -> dict[str, int]:
         body = {"key": to_gateway(_ACCOUNT), "range_end": to_gateway("account0")}  # "0" follows "/"
-        found = (await self._ask(RANGE, body)).get("kvs") or []
+        found = (self._ask(RANGE, body)).get("kvs") or []
         return {from_gateway(each["key"]).removeprefix(_ACCOUNT): _number(each) for each in found}
 
     # ---- keys as JSON, read and written under guard ------------------------------------------------------------
 
-    async def _guarded(
-        self, keys: Sequence[str], play: Callable[[Mapping[str, Any]], Mapping[str, Any]]
-    ) -> dict[str, Any]:
+    def _guarded(self, keys: Sequence[str], play: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> dict[str, Any]:
         """Read all keys at one moment and write what `play` makes of them, if no key has changed since.
 
         Returns what was read.  Nothing is written where `play` changes nothing.  Raises Beaten.
         """
         for _ in range(TRIES):
-            held, revisions = await self._held(keys)
+            held, revisions = self._held(keys)
             changed = play(held)
             if not changed:
                 return held
@@ -272,15 +276,15 @@ class EtcdClient(Client):
                 "compare": [_unchanged(key, revisions.get(key)) for key in keys],
                 "success": [{"request_put": _put(key, json.dumps(value))} for key, value in changed.items()],
             }
-            if (await self._ask(TXN, body, changes=True)).get("succeeded", False):
+            if (self._ask(TXN, body, changes=True)).get("succeeded", False):
                 return held
             self.harmless = True
         raise Beaten(f"other clients were faster {TRIES} times")
 
-    async def _held(self, keys: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    def _held(self, keys: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
         """(the value of each key, None where it holds nothing; the revision of each that holds something)."""
         body = {"success": [{"request_range": {"key": to_gateway(key)}} for key in keys]}
-        responses = (await self._ask(TXN, body)).get("responses") or []
+        responses = (self._ask(TXN, body)).get("responses") or []
         held: dict[str, Any] = dict.fromkeys(keys)
         revisions: dict[str, str] = {}
         try:
@@ -335,7 +339,6 @@ def read_status(answer: Mapping[str, object]) -> MemberStatus:
 
 ANSWER_BYTES_MAX = 1 << 24
 """A set of 100,000 elements; no answer that this client expects is longer."""
-_HEADERS_MAX = 64
 
 
 class NotSent(ConnectionError):
@@ -357,56 +360,56 @@ class BadAnswer(ValueError):
 class Gateway:
     """One HTTP/1.1 connection: one request at a time, one attempt each.
 
-    Cancelling `post` (a timeout) leaves a connection on which an answer may still come: call `close` then.
     A connection that is found closed before sending is opened anew.  This is no retry: no request was sent on it.
+    timeout_s: limit of connecting and of each read; None where the caller interrupts them.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, timeout_s: float | None = None) -> None:
         host, _, port = address.rpartition(":")
-        self._host, self._port = host, int(port)
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._connection = HTTPConnection(host, int(port), timeout=timeout_s)
 
-    async def post(self, path: str, body: Mapping[str, Any], *, method: str = "POST") -> dict[str, Any]:
-        """Return the answer of one request.  Raises NotSent, NoUsableAnswer, or Rejected with etcd's own words."""
-        reader, writer = await self._open()
-        packed = json.dumps(body, separators=(",", ":")).encode()
-        head = f"{method} {path} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\nContent-Length: {len(packed)}\r\n\r\n"
+    def post(self, path: str, body: Mapping[str, Any], *, method: str = "POST") -> dict[str, Any]:
+        """Return the answer of one request.  Raises NotSent, NoUsableAnswer, Rejected with etcd's own words, or
+        TimeoutError."""
+        self.connect()
+        answered = False
         try:
-            writer.write(head.encode() + packed)
-            await writer.drain()
-            status, answer = await _read_answer(reader)
-        except (OSError, EOFError, ValueError) as problem:
-            self.close()
+            self._connection.request(method, path, json.dumps(body, separators=(",", ":")).encode())
+            response = self._connection.getresponse()
+            answer = _read_answer(response)
+            answered = response.status == 200
+        except TimeoutError:
+            raise
+        except (OSError, HTTPException, ValueError) as problem:
             raise NoUsableAnswer(_said(problem)) from problem
-        if status != 200:
-            self.close()
-            raise Rejected(str(answer.get("error") or answer.get("message") or f"HTTP status {status}"))
+        finally:
+            if not answered:  # an answer may still come on this connection
+                self.close()
+        if not answered:
+            raise Rejected(str(answer.get("error") or answer.get("message") or f"HTTP status {response.status}"))
         return answer
 
     def close(self) -> None:
         """Close at once: an answer that comes later is dropped."""
-        if self._streams is not None:
-            self._streams[1].transport.abort()
-            self._streams = None
+        self._connection.close()
 
-    async def connect(self) -> None:
-        """Open the connection, or open it anew if it was closed.  Raises NotSent.
-
-        The loop of a client runs only during its calls, so it needs two turns to notice that a connection was closed.
-        """
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        await self._open()
-
-    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if self._streams is not None and (self._streams[0].at_eof() or self._streams[1].is_closing()):
+    def connect(self) -> None:
+        """Open the connection, or open it anew if it was closed.  Raises NotSent, or TimeoutError."""
+        if self._connection.sock is not None and _is_readable(self._connection.sock):  # the end, or an answer to nobody
             self.close()
-        if self._streams is None:
+        if self._connection.sock is None:
             try:
-                self._streams = await asyncio.open_connection(self._host, self._port, limit=ANSWER_BYTES_MAX)
+                self._connection.connect()
+            except TimeoutError:
+                raise
             except OSError as problem:
                 raise NotSent(_said(problem)) from problem
-        return self._streams
+
+
+def _is_readable(connection: socket) -> bool:
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def to_gateway(text: str) -> str:
@@ -419,58 +422,22 @@ def from_gateway(encoded: str) -> str:
     return base64.b64decode(encoded, validate=True).decode()
 
 
-async def _read_answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, Any]]:
-    """Status and JSON body.  Raises EOFError if the connection ends within it, ValueError if it is no such answer."""
-    version, status, *_ = (await _line(reader)).split(" ", 2)
-    if not version.startswith("HTTP/1."):
-        raise BadAnswer("not an HTTP answer")
-    length, chunked = None, False
-    for _ in range(_HEADERS_MAX):
-        line = await _line(reader)
-        if not line:
-            break
-        name, _, value = line.partition(":")
-        if name.lower() == "content-length":
-            length = int(value)
-        elif name.lower() == "transfer-encoding":
-            chunked = "chunked" in value
-    else:
-        raise BadAnswer("too many headers")
-    if chunked:
-        body = await _read_chunks(reader)
-    elif length is not None and 0 <= length <= ANSWER_BYTES_MAX:
-        body = await reader.readexactly(length)
-    else:
+def _read_answer(response: HTTPResponse) -> dict[str, Any]:
+    """Raises OSError or HTTPException if the connection ends within the answer, ValueError if it is no such answer."""
+    if not response.chunked and (response.length is None or response.length > ANSWER_BYTES_MAX):
         raise BadAnswer("an answer without a usable length")
-    answer = json.loads(body)
+    answer = json.loads(response.read(ANSWER_BYTES_MAX) if response.chunked else response.read())
     if not isinstance(answer, dict):
         raise BadAnswer("not a JSON object")
-    return int(status), answer
+    return answer
 
 
-async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
-    body = bytearray()
-    while size := int((await _line(reader)).partition(";")[0], 16):
-        if size < 0 or len(body) + size > ANSWER_BYTES_MAX:
-            raise BadAnswer("too long an answer")
-        body += await reader.readexactly(size)
-        await _line(reader)
-    while await _line(reader):
-        continue  # trailers
-    return bytes(body)
-
-
-async def _line(reader: asyncio.StreamReader) -> str:
-    line = await reader.readline()
-    if not line.endswith(b"\n"):
-        raise EOFError("the connection was closed within an answer")
-    return line.strip().decode("latin-1")
-
-
-def _said(problem: BaseException) -> str:
+def _said(problem: Exception) -> str:
     """Few different words: they become a column of the history."""
     if isinstance(problem, OSError) and problem.strerror:
         return problem.strerror.partition(" (")[0].lower()
-    if isinstance(problem, EOFError | OSError):
+    if isinstance(problem, BadStatusLine) and not isinstance(problem, OSError):
+        return "not an HTTP answer"
+    if isinstance(problem, OSError | HTTPException):
         return "the connection was closed"
     return str(problem) if isinstance(problem, BadAnswer) else "an answer that makes no sense"

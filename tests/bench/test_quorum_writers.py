@@ -84,7 +84,7 @@ def test_acknowledged_writes_are_revisions_of_etcd(tmp_path: Path) -> None:
     async def test(leader: int) -> None:
         written, _ = await _write(cluster, leader)
         gateway = Gateway(f"{HOST}:{cluster.port(leader)}")
-        answer = await gateway.post("/v3/kv/range", {"key": base64.b64encode(b"t1").decode()})
+        answer = gateway.post("/v3/kv/range", {"key": base64.b64encode(b"t1").decode()})
         gateway.close()
         assert written >= 3
         assert int(answer["header"]["revision"]) - 1 >= written

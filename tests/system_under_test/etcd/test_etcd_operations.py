@@ -19,13 +19,13 @@ class MemoryEtcd:
         self.revision = 1
         self.race = lambda: None
 
-    async def connect(self) -> None: ...
+    def connect(self) -> None: ...
 
     def put(self, key: str, value: str) -> None:
         self.revision += 1
         self.held[key] = (value, self.revision)
 
-    async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         if path.endswith("/range"):
             return {"header": {}, **self._range(body)}
         if path.endswith("/put"):
@@ -67,60 +67,58 @@ def client_of(etcd: MemoryEtcd) -> EtcdClient:
     return client
 
 
-async def ask(etcd: MemoryEtcd, f: str, *given: Any) -> Any:
-    return await getattr(client_of(etcd), f)(*given)
+def ask(etcd: MemoryEtcd, f: str, *given: Any) -> Any:
+    return getattr(client_of(etcd), f)(*given)
 
 
-async def test_sets_counters_and_logs(etcd: MemoryEtcd) -> None:
+def test_sets_counters_and_logs(etcd: MemoryEtcd) -> None:
     for element in (5, 12, 3):
-        await ask(etcd, "add", "s1", element)
-    await ask(etcd, "add", "s10", 99)  # another set whose name begins alike
-    assert sorted(await ask(etcd, "members", "s1")) == [3, 5, 12]
-    assert await ask(etcd, "total", "c") == 0
-    await ask(etcd, "increment", "c", 4)
-    await ask(etcd, "increment", "c", -1)
-    assert await ask(etcd, "total", "c") == 3
-    assert await ask(etcd, "entries", "l") == []
-    assert [await ask(etcd, "append", "l", v) for v in (7, 8)] == [0, 1]
-    assert await ask(etcd, "entries", "l") == [7, 8]
+        ask(etcd, "add", "s1", element)
+    ask(etcd, "add", "s10", 99)  # another set whose name begins alike
+    assert sorted(ask(etcd, "members", "s1")) == [3, 5, 12]
+    assert ask(etcd, "total", "c") == 0
+    ask(etcd, "increment", "c", 4)
+    ask(etcd, "increment", "c", -1)
+    assert ask(etcd, "total", "c") == 3
+    assert ask(etcd, "entries", "l") == []
+    assert [ask(etcd, "append", "l", v) for v in (7, 8)] == [0, 1]
+    assert ask(etcd, "entries", "l") == [7, 8]
 
 
-async def test_queues_strings_and_ids(etcd: MemoryEtcd) -> None:
-    assert await ask(etcd, "dequeue", "q") is None and await ask(etcd, "drain", "q") == []
+def test_queues_strings_and_ids(etcd: MemoryEtcd) -> None:
+    assert ask(etcd, "dequeue", "q") is None and ask(etcd, "drain", "q") == []
     for value in (7, 0, 8):
-        await ask(etcd, "enqueue", "q", value)
-    assert [await ask(etcd, "dequeue", "q") for _ in range(2)] == [7, 0]
-    await ask(etcd, "enqueue", "q", 9)
-    assert await ask(etcd, "drain", "q") == [8, 9]
-    assert await ask(etcd, "dequeue", "q") is None
-    assert await ask(etcd, "get", "t") == ""
-    await ask(etcd, "append_text", "t", "é ")
-    await ask(etcd, "append_text", "t", "b")
-    assert await ask(etcd, "get", "t") == "é b"
-    await ask(etcd, "put", "t", "c")
-    assert await ask(etcd, "get", "t") == "c"
-    first, second = [await ask(etcd, "generate", "i") for _ in range(2)]
+        ask(etcd, "enqueue", "q", value)
+    assert [ask(etcd, "dequeue", "q") for _ in range(2)] == [7, 0]
+    ask(etcd, "enqueue", "q", 9)
+    assert ask(etcd, "drain", "q") == [8, 9]
+    assert ask(etcd, "dequeue", "q") is None
+    assert ask(etcd, "get", "t") == ""
+    ask(etcd, "append_text", "t", "é ")
+    ask(etcd, "append_text", "t", "b")
+    assert ask(etcd, "get", "t") == "é b"
+    ask(etcd, "put", "t", "c")
+    assert ask(etcd, "get", "t") == "c"
+    first, second = [ask(etcd, "generate", "i") for _ in range(2)]
     assert first < second
 
 
-async def test_a_dequeue_that_another_was_faster_than_takes_the_next(etcd: MemoryEtcd) -> None:
+def test_a_dequeue_that_another_was_faster_than_takes_the_next(etcd: MemoryEtcd) -> None:
     for value in (1, 2):
-        await ask(etcd, "enqueue", "q", value)
+        ask(etcd, "enqueue", "q", value)
     faster = [lambda: etcd.put(*_list("q", [2]))]
     etcd.race = lambda: faster.pop()() if faster else None
-    assert await ask(etcd, "dequeue", "q") == 2
-    assert await ask(etcd, "drain", "q") == []
+    assert ask(etcd, "dequeue", "q") == 2
+    assert ask(etcd, "drain", "q") == []
 
 
-async def test_transactions_read_what_they_wrote_and_all_keys_at_one_moment(etcd: MemoryEtcd) -> None:
+def test_transactions_read_what_they_wrote_and_all_keys_at_one_moment(etcd: MemoryEtcd) -> None:
     steps = [["r", "x", None], ["append", "x", 1], ["append", "y", 2], ["append", "x", 3], ["r", "x", None]]
     expected = [["r", "x", None], ["append", "x", 1], ["append", "y", 2], ["append", "x", 3], ["r", "x", [1, 3]]]
-    assert await ask(etcd, "transact_lists", steps) == expected
-    assert await ask(etcd, "transact_lists", [["r", "y", None]]) == [["r", "y", [2]]]
-    await ask(etcd, "transact_registers", [["w", "a", 1], ["w", "b", 2]])
-    assert await ask(
-        etcd, "transact_registers", [["r", "b", None], ["w", "b", 3], ["r", "b", None], ["r", "a", None]]
-    ) == [
+    assert ask(etcd, "transact_lists", steps) == expected
+    assert ask(etcd, "transact_lists", [["r", "y", None]]) == [["r", "y", [2]]]
+    ask(etcd, "transact_registers", [["w", "a", 1], ["w", "b", 2]])
+    assert ask(etcd, "transact_registers", [["r", "b", None], ["w", "b", 3], ["r", "b", None], ["r", "a", None]]) == [
         ["r", "b", 2],
         ["w", "b", 3],
         ["r", "b", 3],
@@ -128,15 +126,15 @@ async def test_transactions_read_what_they_wrote_and_all_keys_at_one_moment(etcd
     ]
 
 
-async def test_a_faster_client_makes_it_begin_anew_and_nothing_is_lost(etcd: MemoryEtcd) -> None:
-    await ask(etcd, "append", "l", 1)
+def test_a_faster_client_makes_it_begin_anew_and_nothing_is_lost(etcd: MemoryEtcd) -> None:
+    ask(etcd, "append", "l", 1)
     faster = [lambda: etcd.put(*_list("l", [1, 2]))]
     etcd.race = lambda: faster.pop()() if faster else None
-    assert await ask(etcd, "append", "l", 3) == 2
-    assert await ask(etcd, "entries", "l") == [1, 2, 3]
+    assert ask(etcd, "append", "l", 3) == 2
+    assert ask(etcd, "entries", "l") == [1, 2, 3]
 
 
-async def test_an_operation_that_is_always_beaten_did_not_happen(etcd: MemoryEtcd) -> None:
+def test_an_operation_that_is_always_beaten_did_not_happen(etcd: MemoryEtcd) -> None:
     beaten = []
 
     def race() -> None:
@@ -146,27 +144,27 @@ async def test_an_operation_that_is_always_beaten_did_not_happen(etcd: MemoryEtc
     etcd.race = race
     client = client_of(etcd)
     with pytest.raises(Beaten):
-        await client.append("l", 100)
+        client.append("l", 100)
     assert len(beaten) == TRIES
     assert client.harmless
     etcd.race = lambda: None
-    assert 100 not in await ask(etcd, "entries", "l")
+    assert 100 not in ask(etcd, "entries", "l")
 
 
-async def test_what_only_reads_never_counts_as_a_change(etcd: MemoryEtcd) -> None:
+def test_what_only_reads_never_counts_as_a_change(etcd: MemoryEtcd) -> None:
     for f, given in (("members", "s"), ("total", "c"), ("entries", "l"), ("transact_lists", [["r", "x", None]])):
         client = client_of(etcd)
-        await getattr(client, f)(given)
+        getattr(client, f)(given)
         assert client.harmless, f
     client = client_of(etcd)
-    await client.transact_lists([["append", "x", 1]])
+    client.transact_lists([["append", "x", 1]])
     assert not client.harmless
 
 
-async def test_a_value_that_is_not_ours_is_no_answer(etcd: MemoryEtcd) -> None:
+def test_a_value_that_is_not_ours_is_no_answer(etcd: MemoryEtcd) -> None:
     etcd.put(_list("l", [])[0], "bm90IEpTT04=")
     with pytest.raises(BadAnswer):
-        await ask(etcd, "entries", "l")
+        ask(etcd, "entries", "l")
 
 
 def _list(key: str, values: list[int]) -> tuple[str, str]:
