@@ -71,7 +71,8 @@ from harness.run.phases import (
 )
 from harness.started import program
 from harness.terminal.progress import Progress
-from system_under_test.own.subject import Subject, sha256_of
+from system_under_test.own.files_handed_over import files_under, sha256_of
+from system_under_test.own.subject import Subject
 from system_under_test.subject import Complaint, Node
 
 
@@ -89,7 +90,7 @@ async def build_programs(run: RunContext) -> None:
         stop.set()
         await asyncio.wait([building])
         raise
-    files = subject.files_under(subject.programs)
+    files = files_under(subject.main.parent, subject.programs)
     run.note(programs={there: sha256_of(subject.main.parent / here) for there, here in files.items()})
 
 

@@ -65,6 +65,20 @@ def _simulated_bug(
     return replace(_bug(name, found_by, witness_kinds, shown_by), in_containers=False)
 
 
+_SNAPSHOT_BUGS = (
+    _bug(decisions.SNAPSHOT_FORGETS_TAIL, "snapshot-equals-prefix", ("snapshot differs from its prefix",)),
+    _bug(
+        decisions.SNAPSHOT_OF_UNCOMMITTED,
+        "snapshot-equals-prefix",
+        ("snapshot beyond the high watermark", "snapshot differs from its prefix"),
+    ),
+    _bug(decisions.SNAPSHOT_ID_INCLUSIVE, "snapshot-equals-prefix", ("snapshot differs from its prefix",)),
+    _bug(decisions.RENAME_BEFORE_FSYNC, "nodes-stay-up", ("node died",), shown_by=("power",)),
+    _bug(decisions.CLEANS_PAST_SNAPSHOT, "snapshot-equals-prefix", ("log begins behind its snapshot",)),
+    _simulated_bug(decisions.APPLIES_DELTA_AFTER_SNAPSHOT, "state-machine-safety", ("applied states differ",)),
+)
+"""They need snapshots to show."""
+
 _BUGS = (
     _bug(decisions.STALE_READ, "linearizability", ("stale read",)),
     _bug(
@@ -106,16 +120,7 @@ _BUGS = (
     ),
     _bug(decisions.ACKS_BEFORE_COMMIT, "answers-after-commit", ("acknowledged before it was committed",)),
     _bug(decisions.RENOUNCE_KEEPS_SPECULATIVE, "state-machine-safety", ("applied states differ",)),
-    _bug(decisions.SNAPSHOT_FORGETS_TAIL, "snapshot-equals-prefix", ("snapshot differs from its prefix",)),
-    _bug(
-        decisions.SNAPSHOT_OF_UNCOMMITTED,
-        "snapshot-equals-prefix",
-        ("snapshot beyond the high watermark", "snapshot differs from its prefix"),
-    ),
-    _bug(decisions.SNAPSHOT_ID_INCLUSIVE, "snapshot-equals-prefix", ("snapshot differs from its prefix",)),
-    _bug(decisions.RENAME_BEFORE_FSYNC, "nodes-stay-up", ("node died",), shown_by=("power",)),
-    _bug(decisions.CLEANS_PAST_SNAPSHOT, "snapshot-equals-prefix", ("log begins behind its snapshot",)),
-    _simulated_bug(decisions.APPLIES_DELTA_AFTER_SNAPSHOT, "state-machine-safety", ("applied states differ",)),
+    *_SNAPSHOT_BUGS,
     _simulated_bug(decisions.OBSERVER_COUNTS, "high-watermark-majority", ("high watermark without a majority",)),
     _simulated_bug(decisions.COUNTS_UNFLUSHED_SELF, "majority-before-mark", ("high watermark before its majority",)),
     _simulated_bug(decisions.FETCH_ACKS_UNFLUSHED, "majority-before-mark", ("high watermark before its majority",)),
@@ -236,18 +241,6 @@ _BROKER_BUGS = (
     ),
 )
 
-_OF_SNAPSHOTS = frozenset(
-    {
-        decisions.SNAPSHOT_FORGETS_TAIL,
-        decisions.SNAPSHOT_OF_UNCOMMITTED,
-        decisions.SNAPSHOT_ID_INCLUSIVE,
-        decisions.RENAME_BEFORE_FSYNC,
-        decisions.CLEANS_PAST_SNAPSHOT,
-        decisions.APPLIES_DELTA_AFTER_SNAPSHOT,
-    }
-)
-"""Bugs that need snapshots to show."""
-
 
 class Kraft(System):
     """takes_snapshots: every few seconds; otherwise as seldom as Kafka, and so never within a run."""
@@ -302,7 +295,7 @@ class Kraft(System):
             "segment_bytes": SEGMENT_BYTES,
             "cached_bytes": CACHED_BYTES,
             **self.cluster_settings,
-            **(SNAPSHOTS_OFTEN if self.takes_snapshots or self.bug in _OF_SNAPSHOTS else {}),
+            **(SNAPSHOTS_OFTEN if self.takes_snapshots or self.bug in {bug.name for bug in _SNAPSHOT_BUGS} else {}),
             **self.settings_of(node.index + 1),
             **more,
         }
@@ -323,17 +316,7 @@ class Kraft(System):
             return None  # the agent is gone, and the node with it; or its trace is lost
         if not heard.rows:
             return None
-        return subject.NodeStatus(
-            node.name,
-            heard.epoch,
-            heard.role,
-            heard.leader,
-            heard.high_watermark,
-            heard.log_end,
-            heard.take_campaigned(),
-            heard.voted_epoch,
-            heard.disk,
-        )
+        return heard.status(node.name)
 
     async def ready(self, nodes: Sequence[OwnNode]) -> str | None:
         """Clients may come at once: a leader is waited for apart."""

@@ -1,48 +1,32 @@
-"""A `System` as a subject: the defaults, and the seam between what its author wrote and the harness.
-
-The files of a system are kept with its runs.  Runs that hold the same large file share it, by hard links to one file in
-the cache.
-"""
+"""A `System` as a subject: the defaults, and the seam between what its author wrote and the harness."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import inspect
 import json
 import logging
-import mmap
-import os
 import re
-import shutil
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from checkers.base.cache_folder import cache_folder
-from checkers.record.files import regular
 from system_under_test import subject
 from system_under_test.client import Client
 from system_under_test.functions import FUNCTIONS
-from system_under_test.own import processes_as_one_server, read_own_system
+from system_under_test.own import files_handed_over, processes_as_one_server, read_own_system
 from system_under_test.own.mistakes import check_declared, mistake_in
 from system_under_test.system import METADATA, TOPICS, Command, OwnNode, System, named_processes, wrong_commands
 
 T = TypeVar("T")
 _LOG = logging.getLogger("krucible")
-FOLDER = "subject"
-"""Folder of a run folder that keeps the files of the system."""
-_MAIN = "main.json"
 _COMMAND_S = 10.0
 _LAST_CHARACTERS = 300
 NO_LEADER = "status: epoch, no leader"
 """Words of a look of recovery that proves nothing: a server that is out of its cluster can say this much."""
-_GO = b"\xff Go buildinf:"
-"""Go's linker writes it near the beginning of the data of each program."""
 _GO_CLOCK = "it is written in Go, which reads the clock without the C library, so no clock of it can be shifted"
 _COPY = """
 cd "$1" && aside="$2" && trace="$3" && shift 3 && mkdir -p "$aside" && shopt -s nullglob || exit 1
@@ -60,8 +44,6 @@ find "$aside" -name '*index' -size +1M -delete
 A folder that two patterns match is copied once: Kafka's snapshots are read-only, so a second copy would fail.
 Kafka preallocates the indexes of its logs: those of 10 MiB, which no checker reads, are left out.
 """
-LINKED_FROM_BYTES = 1 << 20
-"""A smaller file is copied: somebody may want to edit the copy of a run."""
 
 
 class Subject:
@@ -69,6 +51,7 @@ class Subject:
 
     main: the file that defines it.  files: its Python files, which clients and runs need; {} for a bundled system.
     which: the name of its class as the user gave it, "" for the first of the file.
+    client: the class of its clients; None where a module of its own makes them.
     """
 
     def __init__(
@@ -78,22 +61,22 @@ class Subject:
         self.name = system.name or (main.stem if main.name != "system.py" else main.resolve().parent.name)
         words = system.summary or type(system).__doc__ or module.__doc__ or self.name
         self.summary = inspect.cleandoc(words).splitlines()[0]
-        self._client = None if system.client_module else read_own_system.client_in(module, main.name, system)
-        check_declared(system, self._client, main, kept=_is_kept(main))
+        self.client: type[Client] | None = (
+            None if system.client_module else read_own_system.client_in(module, main.name, system)
+        )
+        check_declared(system, self.client, main, kept=files_handed_over.is_kept(main))
         self.client_module = system.client_module or "system_under_test.own.one_client_process"
-        self.functions = system.functions or (_functions(self._client) if self._client else frozenset())
-        self.keeps_to_one_server = self._client is not None or system.in_process
+        self.functions = system.functions or (_functions(self.client) if self.client else frozenset())
+        self.keeps_to_one_server = self.client is not None or system.in_process
         self.parameters: Mapping[str, str | float] = system.parameters
         self.port = system.port
         self.usual: Mapping[str, float] = system.usual
-        self._note_needs(system.needs)
+        self._note_what_settings_decide()
         self.notices_damage: Mapping[str, str] = system.notices_damage
-        self.processes: Mapping[str, str] = named_processes(system.processes)
         self.bugs: Mapping[str, subject.Bug] = system.bugs
-        self.versions = self._versions()
         self.simulated = system.simulated
         self.members, self.moments = system.members, system.moments
-        self.declares = _declared(system, self._client)
+        self.declares = _declared(system, self.client)
         self._nodes: dict[str, OwnNode] = {}
         self._warned: set[str] = set()
         self.programs: Mapping[str, Path] = {}
@@ -113,11 +96,6 @@ class Subject:
     def bundled(cls, kind: type[System]) -> Subject:
         return cls(kind(), Path(inspect.getfile(kind)), sys.modules[kind.__module__], {})
 
-    @property
-    def client(self) -> type[Client] | None:
-        """The class of its clients; None where a module of its own makes them."""
-        return self._client
-
     def set(self, settings: Mapping[str, str]) -> None:
         """Give the system these values of its parameters.  Raises ValueError, in one sentence, for a wrong one."""
         given: dict[str, str | float] = {}
@@ -130,20 +108,22 @@ class Subject:
                 raise ValueError(words) from None
         self.system.settings = {**self.parameters, **given}
         self.system.check_settings()
-        self._note_needs(self.system.needs)
-        self.processes = named_processes(self.system.processes)
-        self.versions = self._versions()
+        self._note_what_settings_decide()
 
     def live(self, node: subject.Node, started_monotonic_ns: int) -> subject.Live:
         """Follow a node of a system with `kraft_steps` while it runs."""
         return self.system.live(self._nodes[node.name], started_monotonic_ns)
 
-    def _note_needs(self, needs: subject.Needs) -> None:
-        """Note what its nodes need.  A program in Go among the files is recognized: no clock of it can be shifted."""
-        self.needs = needs
-        here = next((name for name in needs.files.values() if _is_go(self.main.parent / name)), None)
+    def _note_what_settings_decide(self) -> None:
+        """Note what its nodes need and run.  A program in Go among the files is recognized: no clock of it can be
+        shifted."""
+        self.needs = self.system.needs
+        beside = self.main.parent
+        here = next((name for name in self.needs.files.values() if files_handed_over.is_go(beside / name)), None)
         of_files = {} if here is None else {"clock": f"{here}: {_GO_CLOCK}"}
         self.unreachable_by: Mapping[str, str] = {**of_files, **self.system.unreachable_by}
+        self.processes: Mapping[str, str] = named_processes(self.system.processes)
+        self.versions = self._versions()
 
     async def install(self, nodes: Sequence[subject.Node], *, seed: int, bug: str | None) -> None:
         """Raises ValueError for an unknown bug, OSError, and BrokenSystem."""
@@ -366,10 +346,10 @@ class Subject:
 
     def client_config(self, *, seed: int, bug: str | None) -> dict[str, Any]:
         config = {"seed": seed, "bug": bug, "settings": dict(self.system.settings or self.parameters)}
-        if self._client is None:
+        if self.client is None:
             return {**config, **self.system.client_config()}
-        main = self.main.name if self.files else self._client.__module__  # a client needs no more of a bundled system
-        return {**config, "files": self.files, "main": main, "client": read_own_system.import_path_of(self._client)}
+        main = self.main.name if self.files else self.client.__module__  # a client needs no more of a bundled system
+        return {**config, "files": self.files, "main": main, "client": read_own_system.import_path_of(self.client)}
 
     async def copy(self, node: subject.Node, aside: str) -> int:
         """Copy the folders of `logs`, and the files beside them.  Raises OSError.
@@ -432,48 +412,8 @@ class Subject:
         return {name: subject.LookedAt(words, not set(words) <= {NO_LEADER}) for name, words in looked.items()}
 
     def keep(self, run_folder: Path) -> None:
-        """Keep the files of the system with the run, so that it is judged, and run again, with what it was run with.
-
-        A file that nodes need from outside its folder is not kept.
-        """
-        if not self.files:
-            return
-        for name, text in self.files.items():
-            path = run_folder / FOLDER / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        for here in self._beside():
-            path = run_folder / FOLDER / here
-            path.parent.mkdir(parents=True, exist_ok=True)
-            link_or_copy(self.main.parent / here, path)
-        (run_folder / FOLDER / _MAIN).write_text(json.dumps({"main": self.main.name, "which": self.which}))
-
-    def _beside(self) -> list[str]:
-        """The files for nodes that stand in the folder of the main file and are not its own Python files, in order."""
-        names = {os.path.normpath(here) for here in (*self._files_for_nodes().values(), *self._sources())}
-        within = {name for name in names if not Path(name).is_absolute() and ".." not in Path(name).parts}
-        return sorted(within - {*self.files})
-
-    def _files_for_nodes(self) -> dict[str, str]:
-        """Path on the node -> file here, with the files of the folders that the system needs."""
-        return self.files_under(self.needs.files)
-
-    def files_under(self, wanted: Mapping[str, str | Path]) -> dict[str, str]:
-        """Return path on the node -> file, with each folder replaced by the files in it."""
-        found: dict[str, str] = {}
-        for there, here in wanted.items():
-            folder = self.main.parent / here
-            inside = [path for path in sorted(folder.rglob("*")) if path.is_file()] if folder.is_dir() else []
-            found |= {f"{there}/{path.relative_to(folder)}": f"{here}/{path.relative_to(folder)}" for path in inside}
-            if not folder.is_dir():
-                found[there] = str(here)
-        return found
-
-    def _sources(self) -> list[str]:
-        """The files of the crates, of which cargo makes their programs again."""
-        beside = self.main.parent
-        found = [path for crate in self.needs.crates.values() for path in (beside / crate.folder).rglob("*")]
-        return [str(path.relative_to(beside)) for path in found if path.is_file() and "target" not in path.parts]
+        """Keep the files of the system with a run."""
+        files_handed_over.keep(run_folder, self.main, self.which, self.files, self.needs)
 
     async def _install(self, own: OwnNode) -> None:
         """Make a fresh data directory with the files that the system needs.  Raises OSError, and BrokenSystem.
@@ -488,10 +428,11 @@ class Subject:
             script += ' && { [ "$(id -u)" != 0 ] || chown -R "$3" "$1" "$2"; }'
         done = await node.run(["sh", "-c", script, "sh", node.data_dir, node.log_dir, user], timeout_s=_COMMAND_S)
         done.succeeded(f"{node.name}: its data directory cannot be made")
-        wanted = {**self._files_for_nodes(), **self.files_under(self.programs)}
+        folder = self.main.parent
+        wanted = files_handed_over.files_under(folder, {**self.needs.files, **self.programs})
         for there, here in wanted.items():
             try:
-                data = (self.main.parent / here).read_bytes()
+                data = (folder / here).read_bytes()
             except OSError as problem:  # it was there when the system was read, or this is the copy of a run
                 raise read_own_system.BrokenSystem(
                     f"{self.main.name}: needs: {here} cannot be read: {read_own_system.in_words(problem)}"
@@ -508,38 +449,6 @@ class Subject:
             return argv
         change = f'[ "$(id -un)" = {user} ] && exec "$@"; exec setpriv --reuid={user} --regid={user} --init-groups "$@"'
         return ["sh", "-c", change, "sh", *argv]
-
-
-def kept(run_folder: Path) -> str | None:
-    """The name of the system whose files were kept with a stored run, None where none were kept.
-
-    Raises ValueError for an index that does not name them.
-    """
-    index = run_folder / FOLDER / _MAIN
-    if not index.is_file():
-        return None
-    try:
-        main, which = _named_by(index)
-    except (ValueError, KeyError, TypeError, AttributeError) as problem:
-        raise ValueError(f"{FOLDER}/{_MAIN} does not name the system of the run") from problem
-    return str(index.parent / main) + (f":{which}" if which else "")
-
-
-def _named_by(index: Path) -> tuple[str, str]:
-    """The main file and the class that an index names.  Raises ValueError, KeyError, TypeError or AttributeError."""
-    stored = json.loads(regular(index).read_text())
-    return stored["main"], stored.get("which", "")
-
-
-def _is_kept(main: Path) -> bool:
-    """Return whether this main file is the copy that a run kept.
-
-    What nodes need from outside its folder is not kept.
-    """
-    try:
-        return main.parent.name == FOLDER and _named_by(main.with_name(_MAIN))[0] == main.name
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return False
 
 
 async def _lines(node: subject.Node, log: str) -> list[str]:
@@ -596,53 +505,7 @@ def _declared(system: System, client: type[Client] | None) -> subject.Declares:
     )
 
 
-def _is_go(program: Path) -> bool:
-    """Return whether a file is a program that Go's linker has written."""
-    if not program.is_file():
-        return False
-    with program.open("rb") as file:
-        if file.read(4) != b"\x7fELF":
-            return False
-        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as whole:
-            return whole.find(_GO) >= 0
-
-
 def _functions(kind: type[Client]) -> frozenset[str]:
     """The functions that a client has: those of the table, and its other methods, which an own workload may name."""
     own = {name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name))}
     return frozenset(name for name in FUNCTIONS if hasattr(kind, name)) | (own - set(dir(Client)))
-
-
-def sha256_of(path: Path) -> str:
-    """In hexadecimal digits.  Raises OSError."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def link_or_copy(source: Path, target: Path) -> None:
-    """Give `target` the content of `source`.  Raises OSError.
-
-    The file in the cache is read-only, and it is made again where its content is no longer that of its name.  Where
-    the cache lies on another file system, the target is a copy.
-    """
-    if source.stat().st_size < LINKED_FROM_BYTES:
-        shutil.copy(source, target)
-        return
-    folder = cache_folder() / "files"
-    folder.mkdir(exist_ok=True)
-    shared = folder / sha256_of(source)
-    if not shared.is_file() or sha256_of(shared) != shared.name:
-        _put(source, shared)
-    try:
-        os.link(shared, target)
-    except OSError:
-        shutil.copy(source, target)
-
-
-def _put(source: Path, shared: Path) -> None:
-    """In one step, because another run may place the same file."""
-    with tempfile.NamedTemporaryFile(dir=shared.parent, delete=False) as unfinished:
-        with source.open("rb") as file:
-            shutil.copyfileobj(file, unfinished)
-        os.fchmod(unfinished.fileno(), 0o555 if os.access(source, os.X_OK) else 0o444)
-    Path(unfinished.name).replace(shared)

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from system_under_test.kraft.log.small_files import META_PROPERTIES, kafka_uuid, parse_properties
-from system_under_test.subject import Node
+from system_under_test.subject import Node, NodeStatus
 
 
 @dataclass(slots=True)
 class Hearsay:
     """State that a node's trace has reported so far.  largest_mark: over all its incarnations.  unread: rows that a
     follower of this node has not taken yet; None while it has no follower.  campaigned: it has sought votes since
-    `take_campaigned` was called last.  voted_epoch: of its last vote, -1 before the first.  voters: the names that its
+    the last `status`.  voted_epoch: of its last vote, -1 before the first.  voters: the names that its
     log names last, empty if it names none.  disk: its id, "" if no row names it.
     lost: the trace no longer goes on where it was read last, so what it reported before may not hold any more."""
 
@@ -71,9 +71,20 @@ class Hearsay:
         for line in data[:whole].splitlines():
             self._row(json.loads(line))
 
-    def take_campaigned(self) -> bool:
+    def status(self, node: str) -> NodeStatus:
+        """Return what the trace of this node has reported; it has campaigned if it did so since the last status."""
         campaigned, self.campaigned = self.campaigned, False
-        return campaigned
+        return NodeStatus(
+            node,
+            self.epoch,
+            self.role,
+            self.leader,
+            self.high_watermark,
+            self.log_end,
+            campaigned,
+            self.voted_epoch,
+            self.disk,
+        )
 
     def _row(self, row: Mapping[str, Any]) -> None:
         self.rows += 1

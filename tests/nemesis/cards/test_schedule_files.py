@@ -18,7 +18,8 @@ from nemesis.deck import (
     parse_schedule,
     schedule_json,
 )
-from nemesis.resolve import PlayOptions, by_role
+from nemesis.kind import by_role
+from nemesis.resolve import PlayOptions
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")
 ROW = {"number": 1, "kind": "partition", "name": "halves", "at_s": 2, "heal_s": 9}

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from system_under_test.own.files_handed_over import LINKED_FROM_BYTES, link_or_copy
 from system_under_test.own.read_own_system import NoSystem, read_files
-from system_under_test.own.subject import LINKED_FROM_BYTES, link_or_copy
 
 IMPORTS = """
 import no_such_library

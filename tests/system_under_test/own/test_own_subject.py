@@ -26,8 +26,9 @@ from harness.judge.judge_run import judge, spec_of
 from harness.registry import check_names, load_subject, offered_workloads
 from harness.run.exceptions_for_users import sentences
 from harness.spec import Spec, WrongSpec
+from system_under_test.own.files_handed_over import kept
 from system_under_test.own.read_own_system import BrokenSystem
-from system_under_test.own.subject import Subject, kept
+from system_under_test.own.subject import Subject
 from system_under_test.subject import Completed
 
 HERE = Path(__file__).parent
