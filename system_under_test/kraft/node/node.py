@@ -1,112 +1,29 @@
-"""Carries out what the core wants, through the ports; serves the quorum to clients' requests.
-
-Everything happens on one thread, one call of the core at a time.  A call returns its effects, and all of them are
-carried out, in order, each finished before the next, before the core is called again:
-
-    event -> core -> effects -> disk, then trace, then messages -> (the core's own deadline passed?  tick) -> timer
-
-The one thing that goes on beside it is the fsync of the log (`effects.BeginFlush`); its end is an event like any other.
-
-That order is what the traces are judged by: a row is written after its effect is durable and before any message that
-depends on it leaves.  Answers and requests leave only as later effects of the same list; an answer reaches its
-socket at once.
-
-Ends.  `ended` becomes the process' exit status:
-
-    0   `stop` was called
-    1   the node refuses to go on: a Fatal of the core, a disk that fails, a log that does not join
-    70  an unexpected error (EX_SOFTWARE), with its traceback on stderr
-
-After the end nothing is answered and nothing is sent any more.
-"""
+"""One voter, controller and metadata-serving broker: it serves the quorum to clients' requests, and to other voters."""
 
 from __future__ import annotations
 
 import asyncio
-import traceback
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection
 from functools import partial
-from itertools import count
-from typing import Any, TypeVar
 from uuid import UUID
 
 from system_under_test.kraft.controller.brokers import Sessions
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.partition_requests import NO_DUTIES
-from system_under_test.kraft.log.batch import CorruptBatch
-from system_under_test.kraft.log.log import DamagedLog, Log, LogRefused
-from system_under_test.kraft.log.snapshot_file import CorruptSnapshot
-from system_under_test.kraft.node.fetch_progress import FetchProgress, Lease, ReceivedBatches
-from system_under_test.kraft.node.parts import Awaited, DeadlineTimer, NodeParts, VotersInLog
-from system_under_test.kraft.node.snapshotting import Replay, Snapshotting
-from system_under_test.kraft.node.state_machine import ControllerDuties, Proposals, StateMachine
+from system_under_test.kraft.log.log import Log
+from system_under_test.kraft.node.executor import Executor
 from system_under_test.kraft.node.trace import start_row, vote_row
-from system_under_test.kraft.raft import decisions, messages
-from system_under_test.kraft.raft import effects as fx
+from system_under_test.kraft.raft import messages
 from system_under_test.kraft.raft.changes import VoterChange
-from system_under_test.kraft.raft.core import Core
-from system_under_test.kraft.raft.voters import CONFIGURED, VoterEntry, VoterSet, voter_set
-from system_under_test.kraft.records.metadata import CorruptRecord, Record
-from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, QuorumInfo, VoterState, written
-
-T = TypeVar("T")
-
-_TICKS_MAX = 16
-"""Ticks in a row before the loop gets its turn again."""
+from system_under_test.kraft.raft.voters import VoterSet
+from system_under_test.kraft.wire.quorum_service import NotQueued, QuorumInfo, VoterState
 
 
-class QuorumNode:
+class QuorumNode(Executor):
     """One voter, controller and metadata-serving broker.  Implements `wire.quorum_service.QuorumService`.
 
     Made on a running loop, with the state of the newest snapshot.  Call `start` once, then hand it what arrives.
     Raises CorruptSnapshot and CorruptRecord.
     """
-
-    def __init__(self, parts: NodeParts) -> None:
-        self.node_id = parts.identity.me.id
-        self.cluster_id = parts.identity.cluster_id
-        self.brokers = parts.brokers
-        self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._parts = parts
-        self._log = parts.log
-        self._clock = parts.clock
-        self._trace = parts.trace
-        state = parts.state_file.load()
-        self._core = Core(parts.identity, parts.log, state, parts.random, parts.clock.now(), _voters_in_log(parts))
-        self._machine = StateMachine(parts.log.start_offset, parts.identity.bugs | parts.controller_bugs, self.node_id)
-        if parts.log.snapshot is not None:
-            content = parts.log.snapshots.load(parts.log.snapshot)
-            self._machine.load(parts.log.snapshot.end_offset, content.values)
-            self._loaded_hash = content.state_hash
-        self._replay = Replay(parts.log, self._machine, self._report_applied, self._say)
-        self._snapshotting = Snapshotting(
-            parts,
-            self._machine,
-            report=self._report_snapshot,
-            guarded=self._guarded,
-            high_watermark=lambda: self._core.high_watermark,
-            voters_before=self._voters_before,
-        )
-        # As carried out so far: in the middle of a list of effects the core is already at its end.
-        self._epoch = max(state.epoch, parts.log.last_epoch)
-        self._epoch_start_offset: int | None = None  # not None while this node leads
-        tokens = self._tokens = count(1)
-        self._proposals = Proposals(
-            parts, self._machine, tokens, self._propose, lambda records: self._duties.decided(records=records)
-        )
-        self._repliers: dict[int, Callable[[messages.RaftResponse], None]] = {}
-        self._reads: Awaited[None] = Awaited(tokens)
-        self._voter_changes: Awaited[tuple[int, str]] = Awaited(tokens)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._applies_later = False
-        self._progress = FetchProgress()
-        self._received = ReceivedBatches(self._report_damage)
-        self._timer = DeadlineTimer(parts.clock, lambda: self._drive(lambda now: []))
-        self._lease = Lease(parts.identity) if decisions.keeps_lease(parts.identity.bugs) else None
-        self._duties = ControllerDuties(
-            self._machine, parts.clock, parts.duties or NO_DUTIES, parts.controller_bugs, self.write, self._say
-        )
 
     def start(self) -> None:
         """Take up what was found on the disk, and take part in the quorum."""
@@ -238,66 +155,6 @@ class QuorumNode:
     def now_s(self) -> float:
         return self._clock.now()
 
-    def submit(
-        self,
-        decide: Callable[[Image], tuple[list[Record], T]],
-        settled: Callable[[T, Exception | None], None],
-        *,
-        at_once: bool = False,
-    ) -> None:
-        """See `wire.quorum_service.QuorumService`."""
-        if self.ended.done():
-            raise NotQueued("this node has ended")
-        try:
-            write = self._machine.decide(decide, settled)
-        except CorruptRecord as problem:
-            self.collapse(problem)
-            raise
-        if not write.records and decisions.must_confirm_no_op(self._parts.identity.bugs):
-            # Nothing of its own will be committed, which would prove that this node still leads.
-            write.done = partial(self._confirm_office, write.done)
-        if at_once:
-            self._proposals.now()
-        else:
-            self._proposals.soon(self._core.high_watermark or 0)
-
-    async def write(self, decide: Callable[[Image], tuple[list[Record], T]], *, at_once: bool = False) -> T:
-        """Act like `submit`, for callers that can wait; raises what `settled` would get."""
-        return await written(self, decide, at_once=at_once)
-
-    def _confirm_office(self, done: Callable[[Exception | None], None], problem: Exception | None) -> None:
-        """A write without records is done: first a read proves that this node leads."""
-        if problem is not None or self.ended.done():
-            done(problem)
-            return
-        task = asyncio.get_running_loop().create_task(self._confirm(done))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _confirm(self, done: Callable[[Exception | None], None]) -> None:
-        try:
-            await self.read()
-        except (NotQueued, LostLeadership) as problem:
-            done(problem)
-        else:
-            done(None)
-
-    async def read(self) -> Image:
-        """See `wire.quorum_service.QuorumService`."""
-        if self.ended.done():
-            raise NotQueued("this node has ended")
-        if self._machine.not_served is not None:
-            raise NotQueued(self._machine.not_served)
-        leased = self._lease is not None and self._lease.answers(self._clock.wall_ms(), self._core.voters)
-        if leased and self._machine.active:
-            return self._machine.committed
-        with self._reads.expect() as (token, ready):
-            self._drive(lambda now: self._core.read(now, token))
-            await ready
-        if self._machine.not_served is not None:
-            raise NotQueued(self._machine.not_served)
-        return self._machine.committed
-
     async def change_voters(self, change: VoterChange) -> tuple[int, str]:
         """See `wire.quorum_service.QuorumService`."""
         if self.ended.done():
@@ -306,10 +163,6 @@ class QuorumNode:
         with self._voter_changes.expect() as (token, done):
             self._drive(lambda now: self._core.change_voters(now, token, change))
             return await done
-
-    def _voters_before(self, end_offset: int) -> VoterSet | None:
-        offset, voters = self._core.voter_history.before(end_offset)
-        return None if offset == CONFIGURED else voters
 
     def describe(self) -> QuorumInfo:
         in_force = self._core.voter_history.latest
@@ -322,320 +175,9 @@ class QuorumNode:
         observers = self._progress.others(in_force.holds, self._clock.wall_ms())
         return QuorumInfo(self._core.leader_id, self._core.epoch, self._core.high_watermark, tuple(voters), observers)
 
-    # Carrying out
-
-    def _drive(self, event: Callable[[float], list[fx.Effect]]) -> None:
-        """Hand the event to the core, carry out all that follows, and set the timer."""
-        if self.ended.done():
-            return
-        try:
-            now = self._clock.now()
-            self._carry_out(event(now))
-            deadline = self._core.deadline()
-            for _ in range(_TICKS_MAX):
-                if deadline > now or self.ended.done():
-                    break
-                self._carry_out(self._core.tick(now))
-                deadline = self._core.deadline()
-            if not self.ended.done():
-                self._timer.set(deadline)
-        except Exception as problem:  # noqa: BLE001 - the boundary: any error is this node's end
-            self._end_by(problem)
-
-    def _guarded(self, action: Callable[[], None]) -> None:
-        """Do it, unless this node has ended."""
-        if self.ended.done():
-            return
-        try:
-            action()
-        except Exception as problem:  # noqa: BLE001 - the boundary: any error is this node's end
-            self._end_by(problem)
-
-    def _end_by(self, problem: Exception) -> None:
-        """End this node, with the reason for what went wrong."""
-        match problem:
-            case OSError():
-                self._refuse(f"the disk failed: {problem}")
-            case DamagedLog():
-                self._refuse(f"the log on the disk is damaged: {problem}")
-            case CorruptBatch() | LogRefused():
-                self._refuse(f"the log cannot take what was fetched: {problem}")
-            case _:
-                self.collapse(problem)
-
-    def _carry_out(self, effects: list[fx.Effect]) -> None:
-        for effect in effects:
-            _CARRY_OUT[type(effect)](self, effect)
-            if self.ended.done():
-                return
-
-    def _persist(self, effect: fx.Persist) -> None:
-        stored = decisions.durable_state(effect.state, self._parts.identity.bugs)
-        self._parts.state_file.store(stored, voters_in_log=self._core.voter_history.may_change)
-        self._epoch = effect.state.epoch
-        event, state = ("vote", effect.state) if effect.voted_now else ("quorum-state", stored)
-        vote_row(self._trace, event, state, self._parts.names)
-
-    def _append(self, effect: fx.Append) -> None:
-        self._log.append(effect.batches, self._clock.wall_ms())
-        self._trace.row("append", self._log.last_epoch, offset=self._log.end_offset)
-
-    def _begin_flush(self, effect: fx.BeginFlush) -> None:
-        self._log.begin_flush(self._flushed)
-
-    def _flushed(self, log_end_offset: int, problem: Exception | None) -> None:
-        def flushed(now: float) -> list[fx.Effect]:
-            if problem is not None:
-                raise problem
-            self._trace.row("flush", self._epoch, offset=self._log.flushed_offset)
-            return self._core.on_flushed(now, log_end_offset)
-
-        self._drive(flushed)
-
-    def _flush(self, effect: fx.Flush) -> None:
-        self._log.flush()
-        self._trace.row("flush", self._epoch, offset=self._log.flushed_offset)
-
-    def _truncate(self, effect: fx.Truncate) -> None:
-        self._log.truncate(effect.end_offset)
-        self._trace.row("truncate", self._epoch, offset=self._log.end_offset)
-
-    def _write_snapshot(self, effect: fx.WriteSnapshot) -> None:
-        self._log.snapshots.write_part(effect.snapshot, effect.position, effect.data)
-
-    def _install_snapshot(self, effect: fx.InstallSnapshot) -> None:
-        machine, end_offset = self._machine, effect.snapshot.end_offset
-        self._snapshotting.abort()
-        content = self._log.install(effect.snapshot)
-        onto = machine.committed if decisions.keeps_state_under_snapshot(self._parts.identity.bugs) else None
-        machine.load(end_offset, content.values, onto=onto)
-        leader = self._core.leader_id
-        assert leader is not None, "a snapshot comes from a leader"
-        self._report_snapshot(end_offset, content.state_hash, self._name(leader))
-        self._report_applied(end_offset, machine.committed.state_hash)
-
-    def _report_snapshot(self, end_offset: int, state_hash: int, peer: str | None = None) -> None:
-        """peer: who sent it; this node itself for one that was found at the start."""
-        self._trace.row("snapshot", self._epoch, offset=end_offset, hash=state_hash, peer=peer)
-
-    def _send(self, effect: fx.Send) -> None:
-        if (calls := self._parts.calls) is not None:
-            calls.call(effect.peer, effect.request, partial(self._answered, effect))
-            return
-        assert self._parts.transport is not None
-        if isinstance(effect.request, messages.FetchRequest) and self._parts.transport.send_at_once(
-            effect.peer, effect.request, partial(self._answered, effect)
-        ):
-            return
-        task = asyncio.get_running_loop().create_task(self._ask(effect), name=type(effect.request).__name__)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _ask(self, effect: fx.Send) -> None:
-        assert self._parts.transport is not None
-        try:
-            response = await self._parts.transport.request(effect.peer, effect.request)
-        except Exception as problem:  # noqa: BLE001 - a transport must not raise; the core would wait for ever
-            self.collapse(problem)
-            return
-        self._answered(effect, response)
-
-    def _answered(self, effect: fx.Send, response: messages.RaftResponse | None) -> None:
-        checked = decisions.must_check_batches(self._parts.identity.bugs) and not self.ended.done()
-        if checked and isinstance(response, messages.FetchResponse):
-            response = self._received.undamaged(effect.peer, self._log.end_offset, response)
-        if checked and isinstance(response, messages.FetchSnapshotResponse):
-            response = self._undamaged_snapshot(effect.peer, response)
-        self._drive(lambda now: self._core.on_response(now, effect.peer, effect.request, response))
-
-    def _undamaged_snapshot(
-        self, peer: int, response: messages.FetchSnapshotResponse
-    ) -> messages.FetchSnapshotResponse:
-        """The response, or, if it ends a snapshot that is damaged, one that says that there is none."""
-        if response.error or response.position + len(response.data) != response.size_bytes:
-            return response
-        try:
-            self._log.snapshots.check_part(response.snapshot, response.position, response.data)
-        except CorruptSnapshot as problem:
-            self._say(f"refused a damaged snapshot that {self._name(peer)} sent: {problem}")
-            end = response.snapshot.end_offset
-            self._trace.row("refused", self._epoch, offset=end, peer=self._name(peer), detail=str(problem))
-            return replace(response, error=messages.Error.SNAPSHOT_NOT_FOUND, data=b"")
-        return response
-
-    def _report_damage(self, peer: int, offset: int, problem: CorruptBatch) -> None:
-        self._say(f"refused a damaged batch that {self._name(peer)} sent for offset {offset}: {problem}")
-        self._trace.row("refused", self._epoch, offset=offset, peer=self._name(peer), detail=str(problem))
-
-    def _voters_changed(self, effect: fx.VotersChanged) -> None:
-        names = " ".join(self._name(voter) for voter in effect.voters.ids)
-        offset = None if effect.offset == CONFIGURED else effect.offset
-        self._trace.row("voters", self._epoch, offset=offset, detail=names)
-        if self._parts.transport is not None:
-            for entry in effect.voters:
-                for endpoint in entry.endpoints[:1]:
-                    self._parts.transport.reach(entry.key.id, endpoint.host, endpoint.port)
-
-    def _voters_change_done(self, effect: fx.VotersChangeDone) -> None:
-        self._voter_changes.answer(effect.token, (int(effect.error), effect.reason))
-
-    def _reply(self, effect: fx.Reply) -> None:
-        self._repliers.pop(effect.token)(effect.response)
-
-    def _role_changed(self, effect: fx.RoleChanged) -> None:
-        self._epoch = effect.epoch
-        self._epoch_start_offset = effect.epoch_start_offset
-        peer = None if effect.leader_id is None else self._name(effect.leader_id)
-        self._trace.row("role", effect.epoch, role=str(effect.role), peer=peer, offset=effect.epoch_start_offset)
-        self._progress.forget()
-        if self._lease is not None:
-            self._lease.forget()
-        self._duties.end()
-        self._machine.renounce()
-
-    def _high_watermark(self, effect: fx.HighWatermark) -> None:
-        self._trace.row(
-            "high-watermark", self._epoch, offset=effect.offset, hash=self._log.prefix_hash_at(effect.offset)
-        )
-        self._replay.end_offset = effect.offset
-        if not self._replay.goes_on:
-            self._apply_in_time()
-
-    def _apply_in_time(self) -> None:
-        """Apply at once, or once that has taken its virtual time."""
-        if self._applies_later:
-            return
-        if wait_s := self._parts.apply_s(self._replay.end_offset - self._machine.applied_offset):
-            self._applies_later = True
-            self._clock.call_at(self._clock.now() + wait_s, lambda: self._guarded(self._apply_later))
-        else:
-            self._apply_committed()
-
-    def _apply_later(self) -> None:
-        self._applies_later = False
-        self._apply_committed()
-
-    def _apply_committed(self) -> None:
-        """Apply a slice of what is committed, and all that follows from it; then go on once the loop had its turn."""
-        machine, replay = self._machine, self._replay
-        went_on = replay.goes_on
-        replay.apply_slice()
-        machine.settle()
-        self._answer_ready_reads()
-        leads = self._epoch_start_offset is not None
-        if leads and not machine.active and machine.applied_offset > (self._epoch_start_offset or 0):
-            machine.activate()
-            self._duties.begin()
-            self._report_sessions()
-            self._report_applied(machine.applied_offset, machine.speculative_hash)
-        if replay.goes_on != went_on:
-            self._core.seek_office(not replay.goes_on)
-        if replay.goes_on:
-            self._clock.call_at(self._clock.now(), lambda: self._guarded(self._apply_in_time))
-        self._snapshotting.applied()
-
-    def report_broker(self, broker_epoch: int, change: str) -> None:
-        """Report something of this node's broker: see TRACE_EVENTS."""
-        self._guarded(lambda: self._trace.row("broker", self._epoch, offset=broker_epoch, detail=change))
-
-    def _report_sessions(self) -> None:
-        if self._parts.duties is not None:
-            timeout_ms = round(self._parts.duties.session_timeout_s * 1000)
-            self._trace.row("sessions", self._epoch, offset=self._machine.applied_offset, detail=f"{timeout_ms}")
-
-    def _report_applied(self, offset: int, state_hash: int) -> None:
-        self._trace.row("applied", self._epoch, offset=offset, hash=state_hash)
-
-    def _accepted(self, effect: fx.Accepted) -> None:
-        self._proposals.accepted(effect.token, effect.first_offset, effect.end_offset)
-
-    def _refused(self, effect: fx.NotAccepted) -> None:
-        self._proposals.refused(effect.token, effect.reason)
-        self._reads.refuse(effect.token, NotQueued(effect.reason))
-
-    def _read_ready(self, effect: fx.ReadReady) -> None:
-        self._replay.wait_for(effect.high_watermark, effect.token)
-        self._answer_ready_reads()
-
-    def _answer_ready_reads(self) -> None:
-        for token in self._replay.take_ready():
-            self._reads.answer(token, None)
-
-    def _fatal(self, effect: fx.Fatal) -> None:
-        self._refuse(effect.reason)
-
-    def _propose(self, token: int, bodies: Sequence[tuple[Any, int]]) -> None:
-        self._drive(lambda now: self._core.propose(now, token, bodies, expected_epoch=self._epoch))
-
-    # Names and ends
-
-    def _name(self, voter: int) -> str:
-        return self._parts.names.get(voter, str(voter))
-
     def _note_fetch(self, request: messages.FetchRequest) -> None:
         """For DescribeQuorum: how far a voter has come, by a Fetch that fits this leader's epoch and log."""
         end, replica = self._log.end_offset, request.replica
         leads = self._epoch_start_offset is not None and request.current_leader_epoch == self._core.epoch
         if leads and 0 <= request.fetch_offset <= end:
             self._progress.fetched(replica, request.fetch_offset, end, self._clock.wall_ms())
-
-    def _say(self, line: str) -> None:
-        self._parts.say(f"{self._name(self.node_id)}: {line}")
-
-    def _refuse(self, reason: str) -> None:
-        """The node refuses to go on, and says so."""
-        self._say(f"FATAL: {reason}")
-        self._trace.row("fatal", self._epoch, detail=reason)
-        self._end(1)
-
-    def collapse(self, problem: BaseException) -> None:
-        """End because of an unexpected error."""
-        if self.ended.done():
-            return
-        self._say("FATAL: unexpected error\n" + "".join(traceback.format_exception(problem)).rstrip())
-        self._trace.row("fatal", self._epoch, detail=f"unexpected error: {problem!r}")
-        self._end(70)
-
-    def _end(self, status: int) -> None:
-        if self.ended.done():
-            return
-        self.ended.set_result(status)
-        self._timer.cancel()
-        self._proposals.cancel()
-        self._duties.end()
-        self._snapshotting.stop()
-        for task in self._tasks:
-            task.cancel()
-        self._repliers.clear()
-        self._reads.cancel_all()
-        self._voter_changes.cancel_all()
-        self._machine.renounce()
-
-
-def _voters_in_log(parts: NodeParts) -> VotersInLog:
-    identity = parts.identity
-    return VotersInLog(
-        parts.log,
-        voter_set(VoterEntry(identity.key_of(v), parts.endpoints.get(v, ())) for v in identity.voters),
-    )
-
-
-_CARRY_OUT: dict[type, Callable[[QuorumNode, Any], None]] = {
-    fx.Persist: QuorumNode._persist,
-    fx.Append: QuorumNode._append,
-    fx.BeginFlush: QuorumNode._begin_flush,
-    fx.Flush: QuorumNode._flush,
-    fx.Truncate: QuorumNode._truncate,
-    fx.WriteSnapshot: QuorumNode._write_snapshot,
-    fx.InstallSnapshot: QuorumNode._install_snapshot,
-    fx.Send: QuorumNode._send,
-    fx.Reply: QuorumNode._reply,
-    fx.RoleChanged: QuorumNode._role_changed,
-    fx.HighWatermark: QuorumNode._high_watermark,
-    fx.Accepted: QuorumNode._accepted,
-    fx.NotAccepted: QuorumNode._refused,
-    fx.ReadReady: QuorumNode._read_ready,
-    fx.VotersChanged: QuorumNode._voters_changed,
-    fx.VotersChangeDone: QuorumNode._voters_change_done,
-    fx.Fatal: QuorumNode._fatal,
-}
