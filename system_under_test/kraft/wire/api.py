@@ -132,7 +132,7 @@ class Api:
         body = decode_request_body(header, frame, at) if usual is None else usual
 
         def answer(results: Any) -> None:
-            reply(partial(_encode_results, header, results, packed=usual is not None))
+            reply(partial(_encode_results, header, results, usual=usual is not None))
 
         self._decide(header.api_key, body, answer)
         return True
@@ -386,9 +386,9 @@ def _refusal(problem: Exception) -> Refused:
     raise problem
 
 
-def _encode_results(header: RequestHeader, results: Any, *, packed: bool) -> bytes:
-    """The frame of an answer of an API of DECISIONS.  packed: the request had the usual form."""
-    body = packed.pack_write_response(results) if packed else None
+def _encode_results(header: RequestHeader, results: Any, *, usual: bool) -> bytes:
+    """The frame of an answer of an API of DECISIONS.  usual: the request had the usual form."""
+    body = packed.pack_write_response(results) if usual else None
     if body is not None:
         return packed_response(header.correlation_id, body)
     types = codec(header.api_key, header.version).responses
