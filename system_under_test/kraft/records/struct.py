@@ -136,7 +136,10 @@ def _read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _write_bytes(out: bytearray, value: bytes) -> None:
-    out += uvarint(len(value) + 1)
+    if len(value) < _SHORT_MAX:  # nearly all are, and a record holds several
+        out.append(len(value) + 1)
+    else:
+        out += uvarint(len(value) + 1)
     out += value
 
 

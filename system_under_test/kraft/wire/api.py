@@ -27,6 +27,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from itertools import count
 from types import ModuleType
 from typing import Any, TypeVar
 from uuid import UUID
@@ -113,14 +114,15 @@ class Api:
         self._timeout_s = timeout_s
         self._log_dir = log_dir
         self._forwarder = Forwarder(f"node-{quorum.node_id}", network)
-        self._waiting: dict[asyncio.TimerHandle, None] = {}  # limits of the requests without an answer
+        self._limits: dict[int, asyncio.TimerHandle] = {}  # of the requests without an answer, by number
+        self._numbers = count()
 
     def close(self) -> None:
         """Drop the connections over which requests were handed on; what still waits gets no answer."""
         self._forwarder.close()
-        for limit in self._waiting:
+        for limit in self._limits.values():
             limit.cancel()
-        self._waiting.clear()
+        self._limits.clear()
 
     def take_at_once(self, connection: int, header: RequestHeader, frame: bytes, at: int, reply: Reply) -> bool:
         """A `server.TakeAtOnce` for what the active controller decides."""
@@ -206,17 +208,16 @@ class Api:
             timeout_s = min(timeout_s, max(body.timeout.total_seconds(), 0.0))
 
         def settled(results: Any, problem: Exception | None) -> None:
-            if limit in self._waiting:  # else it was answered already: its time was up
-                del self._waiting[limit]
+            if (limit := self._limits.pop(number, None)) is not None:  # else it was answered: its time was up
                 limit.cancel()
                 answer(results if problem is None else decision.refused(body, _refusal(problem)))
 
         def late() -> None:
-            del self._waiting[limit]
+            del self._limits[number]
             answer(decision.refused(body, _refusal(TimeoutError())))
 
-        limit = asyncio.get_running_loop().call_later(timeout_s, late)
-        self._waiting[limit] = None
+        number = next(self._numbers)
+        self._limits[number] = asyncio.get_running_loop().call_later(timeout_s, late)
         try:
             self._quorum.submit(partial(decision.run, body, self._cluster), settled, at_once=decision.at_once)
         except _REFUSALS as problem:
