@@ -3,7 +3,7 @@
 Promised in its documentation: a batch is atomic, and with `PersistMode::SyncAll` durable once it is committed.
 """
 
-from json_lines import JsonLines
+from json_lines import Elements
 
 from krucible import Crate, Needs, System
 
@@ -12,6 +12,7 @@ NODE = "crates/fjall_node"
 
 class Fjall(System):
     port = 7000
+    client = Elements
     elections = False
     needs = Needs(crates={"fjall_node": Crate(NODE)})
     complaints = "panicked at"
@@ -24,11 +25,3 @@ class Mended(Fjall):
     """A batch that could not be written poisons the database, as in fjall 3.1.9."""
 
     needs = Needs(crates={"fjall_node": Crate(NODE, {"fjall": "mends/fjall.patch"})})
-
-
-class Elements(JsonLines):
-    def add(self, key, value):
-        self.ask("add", key, value)
-
-    def members(self, key):
-        return self.ask("members", key)

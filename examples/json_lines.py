@@ -47,3 +47,20 @@ class JsonLines(Client):
                 yield term, leader
         if not found:
             raise LookupError("no node knows a leader")
+
+
+class Elements(JsonLines):
+    """Sets whose elements are keys of a store."""
+
+    def add(self, key, value):
+        self.ask("add", key, value)
+
+    def members(self, key):
+        return [int(each) for each in self.ask("members", key)]
+
+
+class Transactions(Elements):
+    """Sets, and lists that a transaction reads and writes."""
+
+    def transact_lists(self, steps):
+        return self.ask("transact", steps)
