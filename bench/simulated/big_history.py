@@ -40,6 +40,7 @@ from checkers.base.columns import HISTORY
 from checkers.base.demands import Demands
 from checkers.base.history import Type
 from checkers.record.faults import Achieved, Card, FaultRecord, Measurement, Proof
+from checkers.record.files import as_json
 from checkers.record.header import Header
 from checkers.record.journal import (
     BEGAN,
@@ -59,7 +60,6 @@ from checkers.record.journal import (
     line_of,
 )
 from checkers.record.outcome import Recovery, RunOutcome, SeenLeader
-from checkers.record.writing import as_json
 from checkers.sealing.manifest import write_manifest
 from harness.judge.judge_run import demands_of
 from harness.spec import LIMITS, Spec

@@ -16,8 +16,6 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from checkers.base.history import Event, Type
-
 
 @dataclass(frozen=True, slots=True)
 class RegisterOperation:
@@ -119,35 +117,6 @@ def longest_order(
 
 def _returned_at(operation: RegisterOperation) -> float:
     return float("inf") if operation.ret is None else operation.ret
-
-
-def operations_of(events: Iterable[Event]) -> list[RegisterOperation]:
-    """The operations of one key of a register history, in order of call.
-
-    It pairs invokes and completions itself, and shares nothing with `history.paired`: this search checks the checkers.
-    Two sorts of operations cannot matter and are left out: reads without an answer, and operations that failed (they
-    did not happen).
-    """
-    open_of: dict[int, Event] = {}
-    completed: list[tuple[Event, Event | None]] = []
-    for event in events:
-        if event.type is Type.INVOKE:
-            open_of[event.process] = event
-        else:
-            completed.append((open_of.pop(event.process), event))
-    completed += [(invoked, None) for invoked in open_of.values()]
-    operations = []
-    for invoked, completion in completed:
-        answered = completion if completion is not None and completion.type is Type.OK else None
-        if completion is not None and completion.type is Type.FAIL:
-            continue
-        if invoked.f == "read":
-            if answered is not None:
-                operations.append(RegisterOperation("read", answered.value, None, invoked.index, answered.index))
-        else:
-            ret = answered.index if answered is not None else None
-            operations.append(RegisterOperation(invoked.f, invoked.value, invoked.value2, invoked.index, ret))
-    return sorted(operations, key=lambda operation: operation.call)
 
 
 def _explore(

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from checkers.base.verdict import EXIT_CODES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
+from checkers.record.files import as_json, write_text_whole
 from checkers.record.reading import decoded, read_json
-from checkers.record.writing import as_json, write_text_whole
 
 RESULTS = "results.json"
 ATTRIBUTION = "attribution.json"

@@ -138,25 +138,6 @@ def log_groups(metadata: pq.FileMetaData, copy: int | None = None) -> list[LogGr
     return groups
 
 
-def read_entries(
-    path: str, copy: int, first: int = 0, columns: Sequence[str] | None = None, end: int | None = None
-) -> pa.Table:
-    """The rows of one copy of a log with offsets from `first` on and below `end`; None: to the end of the log.
-
-    Opens one row group after another, and only groups that may hold such rows.  The table has at least `columns`.
-    """
-    file = pq.ParquetFile(path)
-    read = None if columns is None else list(dict.fromkeys(["copy", "offset", *columns]))
-    pieces = []
-    for group in log_groups(file.metadata, copy):
-        if group.last < first or (end is not None and group.first >= end):
-            continue
-        table = file.read_row_group(group.number, read, use_threads=False)
-        mine = pc.and_(pc.equal(table["copy"], copy), pc.greater_equal(table["offset"], first))
-        pieces.append(table.filter(mine if end is None else pc.and_(mine, pc.less(table["offset"], end))))
-    return pa.concat_tables(pieces) if pieces else file.read_row_groups([], read)
-
-
 def read_trace(
     path: str, events: Iterable[str], columns: Sequence[str] | None = None, groups: Sequence[int] | None = None
 ) -> pa.Table:

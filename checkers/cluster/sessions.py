@@ -65,7 +65,7 @@ from checkers.base.run_evidence import (
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.cluster.replay import NO_LEADER, REFUSED_ITSELF, STAYS_ELIGIBLE
-from checkers.record.held_windows import cut_links, silent_processes
+from checkers.record.faults import cut_links, silent_processes
 
 FENCED_THOUGH_HEARD = "broker is fenced although it was heard"
 NEVER_FENCED = "silent broker is never fenced"

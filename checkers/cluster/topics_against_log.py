@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.columns import HISTORY
 from checkers.base.history import Event
-from checkers.base.run_evidence import conclude, gaps, log_rows, read_entries
+from checkers.base.run_evidence import conclude, gaps, log_rows, read_table
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
 from checkers.cluster.topic_states import MADE_BEFORE, state_in_words, state_of
@@ -187,7 +187,7 @@ def _log_start(log: str, copy: int) -> int:
 
 
 def _records(log: str, cluster: str, copy: int) -> Iterator[tuple[int, int, str, str, dict[str, Any]]]:
-    entries = read_entries(log, copy, columns=("batch_offset", "key", "value"))
+    entries = read_table(log, ("batch_offset", "offset", "key", "value"), copy)
     entries = entries.filter(pc.is_valid(entries["key"])).to_pylist()
     rows = [(e["batch_offset"], e["offset"], "retention", str(e["key"]), {"value": e["value"]}) for e in entries]
     table = pq.read_table(cluster, partitioning=None)

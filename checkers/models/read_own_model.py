@@ -61,38 +61,40 @@ def model_of(source: str, file: str) -> Model:
     observers = found.get("observers", ())
     if not isinstance(observers, set | frozenset | list | tuple) or not all(isinstance(f, str) for f in observers):
         raise BadModel(f'{file}: observers must be a set of names, like {{"read"}}, not {observers!r:.40}')
+    optional = {name: found[name] for name in ("partition", "describe", "show", "canonical") if found.get(name)}
     model = Model(
-        name=Path(file).stem,
-        init=_states(found["init"], file, "init", _nothing),
-        step=_states(found["step"], file, "step", forgets_to_refuse(found["step"], found["init"])),
-        observers=frozenset(observers),
+        Path(file).stem,
+        found["init"],
+        found["step"],
+        frozenset(observers),
         process_matters=bool(found.get("process_matters", False)),
-        partition=_named(found["partition"], file, "partition") if found.get("partition") else by_key,
-        describe=_words(found["describe"], file, "describe") if found.get("describe") else described,
-        show=_words(found["show"], file, "show") if found.get("show") else plain,
-        canonical=_canonical(found["canonical"], file) if found.get("canonical") else None,
+        **optional,
     )
+    model = checked(model, file)
     model.init()
     return model
 
 
-def checked(model: Model) -> Model:
-    """The model of a user's own file, whose functions raise BadModel with file and line where they fail."""
+def checked(model: Model, source: str = "") -> Model:
+    """The same model, whose functions raise BadModel with file and line where they fail.
+
+    source: the file of all of its functions; "": each one's own."""
 
     def file(function: Callable[..., Any]) -> str:
         code = getattr(function, "__code__", None)
-        return code.co_filename if code is not None else model.name
+        return source or (code.co_filename if code is not None else model.name)
 
-    def named(function: Callable[[Any], Any], default: object, name: str) -> Any:
-        return function if function is default else _named(function, file(function), name)
+    def shown(function: Callable[[Any], str], default: object, name: str) -> Callable[[Any], str]:
+        return function if function is default else _words(function, file(function), name)
 
+    own = model.partition is not by_key
     return replace(
         model,
         init=_states(model.init, file(model.init), "init", _nothing),
         step=_states(model.step, file(model.step), "step", forgets_to_refuse(model.step, model.init)),
-        partition=named(model.partition, by_key, "partition"),
-        describe=named(model.describe, described, "describe"),
-        show=named(model.show, plain, "show"),
+        partition=_named(model.partition, file(model.partition), "partition") if own else by_key,
+        describe=shown(model.describe, described, "describe"),
+        show=shown(model.show, plain, "show"),
         canonical=model.canonical and _canonical(model.canonical, file(model.canonical)),
     )
 

@@ -53,8 +53,7 @@ from checkers.base.run_evidence import conclude, gaps, log_groups, log_rows
 from checkers.base.stored_run import StoredRun, by_number, node_files
 from checkers.base.values import span_in_words
 from checkers.base.verdict import DOUBTED, MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
-from checkers.raft.client_writes import NAMED_WRITES, WRITES
-from checkers.raft.reading import nothing_of
+from checkers.raft.reading import NAMED_WRITES, WRITES, nothing_of
 from checkers.sealing.history_rows import read_rows
 from checkers.sealing.tables import dicts, give_files, history_tables
 

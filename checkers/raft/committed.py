@@ -51,20 +51,18 @@ from checkers.base.run_evidence import (
     log_rows,
     numbers,
     present,
-    read_entries,
     read_trace,
     trace_row,
 )
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness, one_of_each_first
 from checkers.kernels.raft import NOWHERE, disagreements, lowest
-from checkers.raft.client_writes import NAMED_WRITES, invoke_of, offset_ranges, operations
 from checkers.raft.monitor import AtCopy, NodeMonitor, NodeReport, two_rows
-from checkers.raft.reading import Condensed, nothing_of
+from checkers.raft.reading import NAMED_WRITES, Condensed, invoke_of, nothing_of, operations
 from checkers.raft.rules import ENTRY_LOST, LACKING_LEADER, PREFIXES_DIFFER
 from checkers.raft.trace_checkers import first_pairs
 from checkers.raft.trace_row import Row, TraceRow, in_trace, of_row
-from checkers.sealing.tables import dicts, give_files, history_tables
+from checkers.sealing.tables import dicts, give_files, history_tables, new_database
 
 MARK_SIZE_BYTES = 100
 """The memory of one mark while it is joined with others."""
@@ -568,25 +566,20 @@ def holder_of(run: StoredRun, offset: int, prefix_hash: int | None) -> tuple[str
     return (max(found)[1], max(found)[0]) if found else None
 
 
-def parting(run: StoredRun, holder: tuple[str, int], loser: tuple[str, int]) -> tuple[int, list[Row]]:
-    """Return the first offset where the loser's log lacks or changes an entry of the holder's, and the rows there.
+_PARTING = """
+SELECT coalesce(min("offset") FILTER (NOT alike), max("offset"), -1) FROM (
+    SELECT "offset", coalesce(held.epoch = other.epoch AND held.checksum = other.checksum, false) AS alike
+    FROM (FROM holder WHERE copy = $held) AS held LEFT JOIN (FROM loser WHERE copy = $other) AS other USING ("offset")
+)"""
 
-    Reads both logs, one range of offsets at a time.
-    """
+
+def parting(run: StoredRun, holder: tuple[str, int], loser: tuple[str, int]) -> tuple[int, list[Row]]:
+    """Return the first offset where the loser's log lacks or changes an entry of the holder's, and the rows there."""
     files = node_files(run.log)
-    columns = ("epoch", "checksum")
-    at = -1
-    for first, end in offset_ranges([files[holder[0]]]):
-        have, lack = (read_entries(files[node], copy, first, columns, end) for node, copy in (holder, loser))
-        size = min(len(have), len(lack))
-        same = np.ones(size, np.bool_)
-        for column in ("offset", *columns):
-            same &= numbers(have, column)[:size] == numbers(lack, column)[:size]
-        position = size if same.all() else int(np.argmin(same))
-        if position < len(have):
-            at = int(numbers(have, "offset")[position])
-            break
-        at = int(numbers(have, "offset")[-1]) if len(have) else at
+    with new_database() as sql:
+        give_files(sql, "holder", [files[holder[0]]])
+        give_files(sql, "loser", [files[loser[0]]])
+        [(at,)] = sql.execute(_PARTING, {"held": holder[1], "other": loser[1]}).fetchall()
     return at, log_rows(files[holder[0]], holder[1], [at]) + log_rows(files[loser[0]], loser[1], [at])
 
 
@@ -595,8 +588,8 @@ def _events(run: StoredRun, rows: list[Row]) -> list[Row]:
     wanted = [(r["key"], r["value"]) for r in rows if r["key"] is not None and r["value"] is not None]
     if not wanted or not run.history.exists():
         return []
-    call = invoke_of(str(run.history), *wanted[0])
-    return [] if call is None else operations(str(run.history), [call])
+    call = invoke_of(run.history, *wanted[0])
+    return [] if call is None else operations(run.history, [call])
 
 
 # Leaders

@@ -32,9 +32,8 @@ from checkers.base.history import Type
 from checkers.base.run_evidence import conclude, gaps, log_rows, numbers, present, read_trace
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness, one_of_each_first
-from checkers.raft.client_writes import NAMED_WRITES, operations
 from checkers.raft.committed import CopiedLog, Marks, holds, read_log
-from checkers.raft.reading import nothing_of
+from checkers.raft.reading import NAMED_WRITES, nothing_of, operations
 from checkers.sealing.tables import give_files, history_tables
 
 if TYPE_CHECKING:
@@ -169,7 +168,7 @@ def _one_per_write(clashes: list[Clash]) -> list[Clash]:
 
 
 def _witness(run: StoredRun, clash: Clash) -> Witness:
-    events = operations(str(run.history), clash.writes) if clash.writes else []
+    events = operations(run.history, clash.writes) if clash.writes else []
     path = node_files(run.log)[clash.node]
     rows = log_rows(path, clash.copy, clash.offsets) if clash.offsets else []
     log = f"the log of {clash.node} (copy {clash.copy})"

@@ -40,10 +40,9 @@ from checkers.base.history import CREATE, Type
 from checkers.base.run_evidence import conclude, gaps, log_rows
 from checkers.base.stored_run import FINAL_COPY, StoredRun, node_files
 from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, Witness
-from checkers.raft.client_writes import operations
 from checkers.raft.committed import holds
 from checkers.raft.history_against_log import final_logs
-from checkers.raft.reading import nothing_of
+from checkers.raft.reading import nothing_of, operations
 from checkers.sealing.tables import dicts, give_files, history_tables
 
 if TYPE_CHECKING:
@@ -200,7 +199,7 @@ class _LoggedOperation(NamedTuple):
 
 
 def _operation(events: Sequence[dict[str, Any]], called: int) -> _LoggedOperation:
-    """events: as `client_writes.operations` returns them.  called: history index of the invoke."""
+    """events: as `reading.operations` returns them.  called: history index of the invoke."""
     call = next(event for event in events if event["index"] == called)
     own = [event for event in events if event["process"] == call["process"] and event["index"] > called]
     answer = own[0] if own else None
@@ -215,7 +214,7 @@ def _operation(events: Sequence[dict[str, Any]], called: int) -> _LoggedOperatio
 
 
 def _witness(run: StoredRun, committed: CommittedLog, clash: OrderClash) -> Witness:
-    events = operations(str(run.history), clash.operations)
+    events = operations(run.history, clash.operations)
     rows = log_rows(node_files(run.log)[committed.node], committed.copy, clash.offsets) if clash.offsets else []
     one, other = (_operation(events, index) for index in clash.operations)
     log = f"the log of {committed.node}"

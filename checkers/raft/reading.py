@@ -1,4 +1,4 @@
-"""Reads traces and logs for the checkers of Raft.
+"""Reads traces and logs for the checkers of Raft, and finds what clients wrote.
 
 `condensed` hands a trace to the monitor without the rows that cannot matter.  Appends, flushes, high watermarks and
 applied offsets come in long runs in which every value rises.  Of such a run only the first and the last row of each
@@ -6,6 +6,9 @@ event can change what the monitor finds: it keeps extremes, and a rising run has
 does not rise, or that a rule about single rows could object to, ends a run and is handed over itself.  Each applied
 offset that is handed over has its mark before it, each mark its flush, and each flush its append, so that it meets the
 state that it met on the node.
+
+A workload writes every value at most once per key, so that a stale answer differs from a repeated one.  So (key, value)
+names a write, in the history and in a log alike.
 
 Cost: linear in the rows of a trace, one row group in memory at a time.
 """
@@ -16,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +29,8 @@ from checkers.base.arrays import Bools, Int64
 from checkers.base.run_evidence import coded, numbers
 from checkers.raft.rules import CURRENT_EPOCH_EVENTS
 from checkers.raft.trace_row import Row, TraceRow
+from checkers.sealing import history_rows
+from checkers.sealing.tables import history_tables
 
 _APPEND, _FLUSH, _MARK, _APPLIED, _APPEND_AT_MARK, _ROLE, _START, _OTHER = range(8)
 _STEADY = (_APPEND, _FLUSH, _MARK, _APPLIED, _APPEND_AT_MARK)
@@ -167,6 +173,42 @@ def disks_by_row(rows: pa.Table) -> DisksByRow:
     replaced[reports[1:]] = [after != before for before, after in pairwise(named)]
     ids = [name for at, name in enumerate(named) if at == 0 or name != named[at - 1]]
     return DisksByRow(np.cumsum(replaced), is_report, tuple(ids) or ("",))
+
+
+# Writes of clients
+
+
+WRITES = ("write", "add", "append")
+"""The functions that put one value into a log: into a register, a set or a log of a client."""
+
+NAMED_WRITES = f"""
+CREATE TEMP TABLE writes AS
+SELECT "index" AS row, key, value, type, CASE WHEN type < 3 THEN ended_index END AS completed
+FROM operations WHERE f IN {WRITES} AND key IS NOT NULL AND value IS NOT NULL;
+CREATE TEMP TABLE names AS
+SELECT key, value, count(*) AS times, any_value(row) AS row, any_value(type) AS type, any_value(completed) AS completed
+FROM writes GROUP BY key, value"""
+"""Tables of a history (`sealing/tables.py`).  writes: completed is the row of an answer that decides the outcome.
+
+names: of all writes; times: how many bear the name; row, type and completed: of one of them."""
+
+
+def operations(history: Path, invoked: Sequence[int]) -> list[Row]:
+    """Return the invoke and completion of some operations, in index order, in the form of a witness.
+
+    invoked: rows of invokes."""
+    ended = 'SELECT ended_index FROM operations WHERE list_contains(?, "index") AND ended_index IS NOT NULL'
+    with history_tables(history) as sql:
+        rows = {*invoked, *(row for (row,) in sql.execute(ended, [list(invoked)]).fetchall())}
+    return history_rows.read_rows(history, sorted(rows))
+
+
+def invoke_of(history: Path, key: str, value: int) -> int | None:
+    """Return the row of the invoke of the first write of a value to a key; None if no client wrote it."""
+    with history_tables(history) as sql:
+        first = f'SELECT min("index") FROM operations WHERE f IN {WRITES} AND key = ? AND value = ?'
+        [(row,)] = sql.execute(first, [key, value]).fetchall()
+    return None if row is None else int(row)
 
 
 # Findings

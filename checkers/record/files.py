@@ -3,14 +3,20 @@
 A run folder may come from a stranger.  A pipe in the place of a file hangs its reader, a device may never end, a
 link may lead anywhere, and a file with holes may claim more bytes than the machine has.  So a file is looked at before
 it is opened (`regular`), and a whole folder before anything in it is read (`demand_plain`).
+
+The small files of a run have one writer, which leaves no file half written.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 JSON_SIZE_BYTES_MAX = 128_000_000
 """Limit of a small file.  A run of a day with a fault always in force writes about 100 MB of measurements."""
@@ -85,3 +91,26 @@ def _unsized(found: os.stat_result, size_bytes_max: int) -> str:
     if found.st_size >= _HOLES_FROM_BYTES and found.st_blocks * 512 * _HOLES_SHARE < found.st_size:
         return f"claims {found.st_size} bytes, and {found.st_blocks * 512} are on disk: it is made of holes"
     return ""
+
+
+def as_json(value: object) -> Any:
+    """A value of the record as JSON holds it: objects, arrays, text, numbers and null."""
+    return msgspec.to_builtins(value)
+
+
+def write_json_whole(path: Path, content: object) -> None:
+    """Write a JSON file and flush it to disk.  A kill leaves the old file or the whole new file, and no half of it.
+
+    Text that is no Unicode, such as a node's broken log line, is written with question marks.
+    """
+    write_text_whole(path, json.dumps(as_json(content), indent=1, ensure_ascii=False) + "\n")
+
+
+def write_text_whole(path: Path, text: str) -> None:
+    """Write a text file as `write_json_whole` does."""
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("wb") as file:
+        file.write(text.encode("utf-8", "replace"))
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)

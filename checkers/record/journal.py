@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkers.record.faults import Copy, FaultRecord
+from checkers.record.files import as_json
 from checkers.record.outcome import RunOutcome
-from checkers.record.writing import as_json
 
 JOURNAL = "journal.jsonl"
 

@@ -203,10 +203,6 @@ class RunOutcome:
     online: OnlineChecks | None = None
     coverage: Coverage | None = None
 
-    @property
-    def known_deaths(self) -> tuple[Death, ...]:
-        return self.deaths
-
     def phase(self, name: str) -> Phase | None:
         """The phase of this name; None if the run did not come to it."""
         return next((phase for phase in self.phases if phase.name == name), None)

@@ -468,7 +468,7 @@ def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
     demands, outcome, (main, *_) = run.demands, run.outcome, main_phase(run)
     found = _answering(run, main)
     answered = ServerAnswers(outcome.reports or (), found.answered)
-    struck = struck_by(run.faults, outcome.known_deaths, main[0], demands.recovery_limit_s, answered)
+    struck = struck_by(run.faults, outcome.deaths, main[0], demands.recovery_limit_s, answered)
     voters = demands.voters or demands.servers
     size = len(voters) // 2 + 1 if demands.elections else len(voters)
     whole = stretches(whole_majorities(voters, demands.client_nodes, size, struck, main), main[0])

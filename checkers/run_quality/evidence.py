@@ -20,7 +20,7 @@ an agent, of a client or of a system that reports something else than it did.
   all: the client connects elsewhere than it states, its library fails over or repeats requests by itself, or the client
   answers from a cache or swallows errors.  What a run shows of single servers, such as "every server answered", is then
   worth nothing.  Both times are those of the harness, so the clocks of nodes do not matter.
-* No row of a trace has a time within such a stretch (`held_windows.py`).  This needs one clock, so it does not judge
+* No row of a trace has a time within such a stretch (`HeldWindow`).  This needs one clock, so it does not judge
   nodes on other machines.  It cannot judge partitions: a node that is cut off goes on writing rows.
 * Within one life of a process no row of its trace is earlier than the row before it.  Where nodes and harness share
   one clock, no row lies outside of the run, and a copy has about the time of the rows that its node wrote then.  A copy
@@ -66,9 +66,8 @@ from checkers.base.verdict import DOUBTED, Verdict
 from checkers.kernels.raft import APPEND, FLUSH, OTHER, START, TRUNCATE
 from checkers.raft.reading import DisksByRow, disks_by_row
 from checkers.raft.rules import CURRENT_EPOCH_EVENTS
-from checkers.record.faults import FaultRecord
+from checkers.record.faults import FaultRecord, HeldWindow, cut_links, silent_processes
 from checkers.record.files import BrokenFile
-from checkers.record.held_windows import HeldWindow, cut_links, silent_processes
 from checkers.record.journal import FINAL_READS, FORMAT, JOURNAL, MAIN, PHASES, Begun
 from checkers.record.outcome import Death, RunOutcome
 from checkers.record.reading import TEST
@@ -134,7 +133,7 @@ def combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
     doubted: dict[str, str] = {}
     for compare in COMPARISONS:
         try:
-            clauses = compare(run, kept)
+            clauses = compare.differences(run, kept)
             questions += _few(clauses)
             if clauses and compare.ground:
                 doubted.setdefault(compare.ground, clauses[0])
@@ -167,7 +166,7 @@ def _journal(run: StoredRun, kept: HistoryFinding) -> list[str]:
     return clauses
 
 
-def _phases_ran(run: StoredRun) -> list[str]:
+def _phases_ran(run: StoredRun, _: HistoryFinding) -> list[str]:
     """Check that every phase began and ended, in order."""
     ran = [phase.name for phase in run.outcome.phases if phase.end_ns >= 0 and not phase.broken_off]
     if ran == list(PHASES):
@@ -181,7 +180,7 @@ def _cut_short(outcome: RunOutcome) -> bool:
     return any(phase.broken_off for phase in outcome.phases) or outcome.stopped is not None or outcome.interrupted
 
 
-def _faults(run: StoredRun) -> list[str]:
+def _faults(run: StoredRun, _: HistoryFinding) -> list[str]:
     """Check that every card that was dealt left a record, if only that it was skipped."""
     header, outcome = run.record.header, run.outcome
     if header is None or _cut_short(outcome):
@@ -204,7 +203,7 @@ def _answering_nodes(run: StoredRun, kept: HistoryFinding) -> list[str]:
     ]
 
 
-def _deaths(run: StoredRun) -> list[str]:
+def _deaths(run: StoredRun, _: HistoryFinding) -> list[str]:
     """Verify that every death that faults or traces show is listed, and that an order explains each ordered one."""
     return not_listed(run) + without_order(run) if run.demands.nodes else []
 
@@ -213,7 +212,7 @@ HELD_S_MIN = 3.5
 """A fault that was to hold for so long must have a copy before its heal.  The harness copies from a second less on."""
 
 
-def _copies(run: StoredRun) -> list[str]:
+def _copies(run: StoredRun, _: HistoryFinding) -> list[str]:
     """Check that every copy covers every server, and that none was left out before a heal.
 
     Final copies that are not there are missed by `vacuity`, files of a copy by all checkers of logs."""
@@ -266,7 +265,7 @@ def _final_reads(run: StoredRun, kept: HistoryFinding) -> list[str]:
     return [f"the harness calls {len(stated)} final reads ok, the history shows {len(ok)}"]
 
 
-def _clocks(run: StoredRun) -> list[str]:
+def _clocks(run: StoredRun, _: HistoryFinding) -> list[str]:
     """Check that test.json says how far the clock of every server is ahead that does not share the harness' own."""
     header = run.record.header
     if one_clock(header) or header is None:
@@ -279,21 +278,14 @@ def _clocks(run: StoredRun) -> list[str]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class EvidenceComparison:
-    """One comparison of what different hands recorded: a sentence for each difference.
+class EvidenceComparison(NamedTuple):
+    """One comparison of what different hands recorded.
 
-    name: of what is compared.  of_run: needs the files of the run; of_rows: needs the rows of the history, too.
-    ground: what is doubted where it fails."""
+    name: of what is compared.  differences: returns a sentence for each.  ground: what is doubted where it fails."""
 
     name: str
-    of_run: Callable[[StoredRun], list[str]] | None = None
-    of_rows: Callable[[StoredRun, HistoryFinding], list[str]] | None = None
+    differences: Callable[[StoredRun, HistoryFinding], list[str]]
     ground: Ground | None = None
-
-    def __call__(self, run: StoredRun, kept: HistoryFinding) -> list[str]:
-        clauses = self.of_run(run) if self.of_run is not None else []
-        return clauses + (self.of_rows(run, kept) if self.of_rows is not None else [])
 
 
 def _few(clauses: Sequence[str]) -> list[str]:
@@ -590,24 +582,24 @@ def at_another_length(run: StoredRun) -> list[str]:
     return clauses
 
 
-BONDS = EvidenceComparison("the manifest", lambda run: broken_bonds(run.root))
+BONDS = EvidenceComparison("the manifest", lambda run, _: broken_bonds(run.root))
 
 COMPARISONS = (
-    EvidenceComparison("the journal", of_rows=_journal),
+    EvidenceComparison("the journal", _journal),
     EvidenceComparison("the order of phases", _phases_ran),
     BONDS,
-    EvidenceComparison("the set-up", of_rows=_set_up),
+    EvidenceComparison("the set-up", _set_up),
     EvidenceComparison("the records of faults", _faults),
-    EvidenceComparison("a measured state", rows_while_held, ground="times"),
-    EvidenceComparison("the times of traces", times_fall, ground="times"),
-    EvidenceComparison("a measured state or link", answers_while_held, ground="answerers"),
-    EvidenceComparison("a node that answered", of_rows=_answering_nodes, ground="answerers"),
+    EvidenceComparison("a measured state", lambda run, _: rows_while_held(run), "times"),
+    EvidenceComparison("the times of traces", lambda run, _: times_fall(run), "times"),
+    EvidenceComparison("a measured state or link", lambda run, _: answers_while_held(run), "answerers"),
+    EvidenceComparison("a node that answered", _answering_nodes, "answerers"),
     EvidenceComparison("the deaths of servers", _deaths),
     EvidenceComparison("the copies", _copies),
-    EvidenceComparison("the traces at the copies", at_another_length, ground="times"),
-    EvidenceComparison("the logs at the copies", behind_trace),
-    EvidenceComparison("the times of the history", of_rows=_resolution, ground="times"),
-    EvidenceComparison("the final reads", of_rows=_final_reads),
+    EvidenceComparison("the traces at the copies", lambda run, _: at_another_length(run), "times"),
+    EvidenceComparison("the logs at the copies", lambda run, _: behind_trace(run)),
+    EvidenceComparison("the times of the history", _resolution, "times"),
+    EvidenceComparison("the final reads", _final_reads),
     EvidenceComparison("the clocks of test.json", _clocks),
 )
 

@@ -296,7 +296,7 @@ def _combine_deaths(run: StoredRun, _: Sequence[Any]) -> Verdict:
         unknown += gaps(run, "traces")
     looked_at = {
         "nodes": len(run.servers),
-        "processes that ended": len(run.outcome.known_deaths),
+        "processes that ended": len(run.outcome.deaths),
         "of them unexpected": len(deaths),
         "excused by a fault": len(unordered) - len(found.unexcused) - len(found.not_known),
     }
@@ -315,11 +315,11 @@ def _excuse(run: StoredRun) -> Excuse:
 
 
 def _unordered(run: StoredRun) -> list[Death]:
-    return [death for death in run.outcome.known_deaths if not death.ordered]
+    return [death for death in run.outcome.deaths if not death.ordered]
 
 
 def _ordered(run: StoredRun) -> list[Death]:
-    return [death for death in run.outcome.known_deaths if death.ordered]
+    return [death for death in run.outcome.deaths if death.ordered]
 
 
 def _died(node: str, deaths: Sequence[Death], fatal: Sequence[Row]) -> Witness:
@@ -600,7 +600,7 @@ def _last_heal_ns(run: StoredRun) -> int:
 def _last_end_ns(run: StoredRun, node: str) -> int:
     """Return the time of the last end of the server's process before recovery was over, 0 if it never ended."""
     over_ns = _recovery_ns(run)[1]
-    ends = (death.time_ns for death in run.outcome.known_deaths if death.node == node)
+    ends = (death.time_ns for death in run.outcome.deaths if death.node == node)
     return max((at_ns for at_ns in ends if at_ns <= over_ns), default=0)
 
 

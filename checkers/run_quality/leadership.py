@@ -235,7 +235,7 @@ def _back(before: Report, after: Report) -> Witness:
 
 def _started_between(run: StoredRun, before: Report, after: Report) -> bool:
     """Return whether the server of the node ended since the report before, or may have."""
-    ends = (death.time_ns for death in run.outcome.known_deaths if death.node == after.node)
+    ends = (death.time_ns for death in run.outcome.deaths if death.node == after.node)
     return any(before.time_ns <= end <= after.time_ns for end in ends)
 
 

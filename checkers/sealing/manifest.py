@@ -54,11 +54,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from checkers.base.cache_folder import cache_folder
-from checkers.base.json_file import read_object
-from checkers.record.files import BrokenFile
+from checkers.record.files import BrokenFile, write_json_whole
 from checkers.record.journal import JOURNAL
-from checkers.record.reading import TEST
-from checkers.record.writing import write_json_whole
+from checkers.record.reading import TEST, read_object
 
 MANIFEST = "manifest.json"
 STREAM, SEALED = "history.arrows", "history.parquet"

@@ -205,17 +205,11 @@ def seal(run_folder: Path) -> None:
         stream.unlink(missing_ok=True)
 
 
-def verify(history: pa.Table, named: str = "history") -> None:
-    """Raises MalformedHistory, which names the first row that breaks the grammar.  named: the name in messages."""
-    walk = Walk(named)
-    for chunk in chunks_of(history.to_batches()):
-        walk.verify(chunk)
-
-
 def write_buckets(history: pa.Table, folder: Path, count: int | None = None) -> None:
     """Write the buckets of a history.  Its indices may have gaps: only the order of the rows matters.
 
-    count: the largest number of buckets; None: the size of the history decides.  Raises MalformedHistory as `verify`.
+    count: the largest number of buckets; None: the size of the history decides.
+    Raises MalformedHistory, which names the first row that breaks the grammar.
     """
     walk, buckets = Walk("history"), BucketWriter(folder)
     for chunk in chunks_of(history.to_batches()):

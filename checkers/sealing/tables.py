@@ -54,7 +54,7 @@ def history_tables(history: Path | pa.Table) -> Iterator[duckdb.DuckDBPyConnecti
             raise MalformedHistory(f"{history.parent}: the history is not sealed, there is no {history.name}") from None
         database = _tables_of_file(str(history), (state.st_ino, state.st_size, state.st_mtime_ns))
     else:
-        database = _database()
+        database = new_database()
         database.register("history", history)
         database.execute(_TABLES)
     with database.cursor() as sql:
@@ -64,13 +64,14 @@ def history_tables(history: Path | pa.Table) -> Iterator[duckdb.DuckDBPyConnecti
 @lru_cache(maxsize=1)
 def _tables_of_file(path: str, state: tuple[int, ...]) -> duckdb.DuckDBPyConnection:
     """state: what changes with the file."""
-    database = _database()
+    database = new_database()
     give_files(database, "history", [path])
     database.execute(_TABLES)
     return database
 
 
-def _database() -> duckdb.DuckDBPyConnection:
+def new_database() -> duckdb.DuckDBPyConnection:
+    """Open a database in memory without any table."""
     import duckdb  # it takes a quarter of a second, and most commands judge nothing
 
     return duckdb.connect(":memory:", config={"temp_directory": tempfile.gettempdir(), "memory_limit": MEMORY})

@@ -5,11 +5,16 @@ virtual machine.  A whole run is one job of a few dozen tasks.  The default, `lo
 and judges a task again up to three times if its worker dies.  The driver sends a cluster the code and the machine code
 (`bundle`).  It also sends the bytes of files if nodes cannot read the run folder (`shipping`).  The verdicts are the
 same everywhere, bit for bit.
+
+While the virtual machine starts, pyspark keeps a folder under a name that does not show whose it is.  If the harness
+were killed then, the folder would stay for ever.  So it is made in the cache folder, and this process holds its lock.
+The next start removes the folders whose processes have ended.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import shutil
@@ -20,15 +25,17 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any, TypeVar
 
+from checkers.base.cache_folder import cache_folder
 from checkers.base.checker import Judged, Task, judge_task, named
-from checkers.spark import boot, gateway, node, shipping
+from checkers.spark import boot, node, shipping
 from checkers.spark.java import Java, SparkUnavailable, find_java
 from checkers.spark.job import JobFailed, executors, run_job, stopped
 from checkers.spark.node import WorkerHost
@@ -283,7 +290,7 @@ class SparkJudge:
         self._log = tempfile.TemporaryFile(prefix="krucible-spark-")  # noqa: SIM115 - closed by `stop`
         self._files.enter_context(self._log)
         fixed = SparkConf(loadDefaults=False).setAll(sorted(settings.fixed.items()))
-        self._gateway = gateway.launch(fixed, {"stdout": self._log, "stderr": self._log})
+        self._gateway = launch_gateway(fixed, {"stdout": self._log, "stderr": self._log})
         conf = SparkConf(_jvm=self._gateway.jvm)  # it includes the user's spark-defaults.conf
         for name, value in settings.defaults.items():
             conf.setIfMissing(name, value)
@@ -404,3 +411,59 @@ def _end_gateway(opened: Any, seconds_max: float) -> None:
     with SparkContext._lock:
         SparkContext._gateway = None
         SparkContext._jvm = None
+
+
+_ONE_AT_A_TIME = threading.Lock()
+
+
+def launch_gateway(conf: Any, popen_options: Mapping[str, Any]) -> Any:
+    """Start a virtual machine with a SparkConf.  Returns pyspark's gateway to it.
+
+    Raises what pyspark raises if the virtual machine does not start.
+    """
+    from pyspark import java_gateway
+
+    with _ONE_AT_A_TIME, _folder_of_this_start() as folder:
+        temporary_files = java_gateway.tempfile
+        java_gateway.tempfile = SimpleNamespace(
+            mkdtemp=lambda: tempfile.mkdtemp(dir=folder), mkstemp=temporary_files.mkstemp
+        )
+        try:
+            return java_gateway.launch_gateway(conf, dict(popen_options))
+        finally:
+            java_gateway.tempfile = temporary_files
+
+
+@contextlib.contextmanager
+def _folder_of_this_start() -> Iterator[Path]:
+    starts = cache_folder() / "spark-starts"
+    starts.mkdir(exist_ok=True)
+    with contextlib.ExitStack() as held:
+        with _locked(starts):
+            _remove_those_of_ended_processes(starts)
+            folder = Path(tempfile.mkdtemp(dir=starts))
+            held.enter_context(_locked(folder))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder)
+
+
+def _remove_those_of_ended_processes(starts: Path) -> None:
+    for folder in starts.iterdir():
+        with contextlib.suppress(BlockingIOError), _locked(folder, fcntl.LOCK_NB):
+            shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, options: int = 0) -> Iterator[None]:
+    """Hold the lock of a folder; the kernel frees it when this process ends.
+
+    Raises BlockingIOError if another process holds it and `options` is LOCK_NB.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | options)
+        yield
+    finally:
+        os.close(descriptor)

@@ -15,10 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from checkers.base.json_file import read_object
 from checkers.base.results import NO_RESULTS, read_results
 from checkers.record.header import Revision
-from checkers.record.reading import RunRecord
+from checkers.record.reading import RunRecord, read_object
 from harness.real_systems import CLEAN_RUNS, FINDINGS, CleanRun, KnownFinding
 
 TRIES = "findings.jsonl"

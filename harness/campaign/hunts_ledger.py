@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from checkers.base.json_file import mapping, read_object, real, sequence
+from checkers.record.reading import mapping, read_object, real, sequence
 from harness.campaign.loop import LOG
 from harness.real_systems import EXAMPLES
 from nemesis.catalog import KINDS

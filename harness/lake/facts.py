@@ -15,14 +15,13 @@ import pyarrow as pa
 
 from checkers.base.columns import HISTORY, read_history
 from checkers.base.history import CREATE, MalformedHistory
-from checkers.base.json_file import number, real
 from checkers.base.results import NO_RESULTS, RESULTS, VACUITY, Results, read_results
 from checkers.base.verdict import Validity
 from checkers.record.faults import Achieved, FaultRecord
 from checkers.record.files import BrokenFile
 from checkers.record.header import Header
 from checkers.record.outcome import RunOutcome, SeenLeader
-from checkers.record.reading import TEST, RunRecord
+from checkers.record.reading import TEST, RunRecord, number, real
 from checkers.sealing.tables import dicts, history_tables
 from harness.lake import tables
 from harness.story.causes import Leadership, leadership_of
@@ -214,7 +213,7 @@ def _preceding(moment_ns: int, faults: Sequence[FaultRecord], outcome: RunOutcom
     happened = [(fault.injected_ns, f"{fault.card.kind} injected") for fault in faults if fault.carried_out]
     happened += [(fault.healed_ns, f"{fault.card.kind} healed") for fault in faults if fault.healed]
     happened += [(leader.time_ns, "election") for leader in outcome.leaders]
-    happened += [(death.time_ns, "death of a server") for death in outcome.known_deaths if death.time_ns >= 0]
+    happened += [(death.time_ns, "death of a server") for death in outcome.deaths if death.time_ns >= 0]
     return max((each for each in happened if each[0] <= moment_ns), default=(0, "nothing"))[1]
 
 

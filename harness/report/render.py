@@ -9,12 +9,12 @@ from typing import Any
 
 from markupsafe import Markup
 
-from checkers.base.json_file import sequence
 from checkers.base.results import RunVerdict
 from checkers.base.verdict import Validity
 from checkers.catalog import OF_CLIENTS
 from checkers.record.journal import JOURNAL
 from checkers.record.outcome import Death
+from checkers.record.reading import sequence
 from harness import plain_words as words
 from harness.lake.past import standing_of_run
 from harness.report import fault_views as faults
@@ -95,7 +95,7 @@ def _page(data: ReportData) -> str:
     fault_views = faults.views(data)
     role_segments = roles.segments(data)
     deposed = roles.deposed(data, role_segments)
-    ends = [(death, _ended_by(data, death, fault_views)) for death in data.outcome.known_deaths]
+    ends = [(death, _ended_by(data, death, fault_views)) for death in data.outcome.deaths]
     died = [each for each in ends if each[1] != AT_THE_END]
     groups = witness.group_views(data, fault_views, role_segments)
     found = witness.in_order(groups)

@@ -182,7 +182,7 @@ def _of_trace(data: ReportData, node: str) -> list[RoleSegment]:
 
 def _died_ns(data: ReportData, node: str, from_ns: int, to_ns: int, default_ns: int) -> int:
     """Return the end of the server of a node in this span, else the default."""
-    ends = (death.time_ns for death in data.outcome.known_deaths if death.node == node)
+    ends = (death.time_ns for death in data.outcome.deaths if death.node == node)
     return min((end for end in ends if from_ns < end <= to_ns), default=default_ns)
 
 

@@ -23,7 +23,6 @@ import pyarrow.parquet as pq
 
 from checkers.base.columns import HISTORY_SIZE_BYTES_MAX, LOG, events_to_table, read_history
 from checkers.base.history import MalformedHistory, Type
-from checkers.base.json_file import sequence
 from checkers.base.results import NO_RESULTS, RESULTS, CheckerResult, Results, read_results
 from checkers.base.stored_run import StoredRun
 from checkers.base.values import decode
@@ -32,7 +31,7 @@ from checkers.record.files import BrokenFile, regular
 from checkers.record.header import Header
 from checkers.record.journal import JOURNAL
 from checkers.record.outcome import RunOutcome
-from checkers.record.reading import TEST, RunRecord
+from checkers.record.reading import TEST, RunRecord, sequence
 from checkers.sealing.history_rows import paired_rows
 from harness.plain_words import natural
 from harness.story.causes import Leadership, leadership_of

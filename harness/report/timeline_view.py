@@ -295,7 +295,7 @@ def _events(
         words = f"{d.node} still believes it leads epoch {d.epoch}, for {lasted}; it answers {answered}"
         rows.append(EventRow(d.start_ns, "leader deposed", words))
     rows += [EventRow(s.start_ns, "node down", f"{s.node} is not running") for s in roles if s.role == DEAD]
-    for death in data.outcome.known_deaths:
+    for death in data.outcome.deaths:
         if not death.ordered and death.time_ns >= 0:
             words = f"{death.node}: {shorten(death.reason or 'no reason given')}"
             rows.append(EventRow(death.time_ns, "node died unexpectedly", words))

@@ -19,10 +19,10 @@ from typing import Any
 import pyarrow as pa
 
 from checkers.record.faults import Copy, FaultRecord
+from checkers.record.files import as_json
 from checkers.record.header import Header
 from checkers.record.outcome import RunOutcome
 from checkers.record.reading import TEST
-from checkers.record.writing import as_json
 from harness.backends.backend import Backend, ClientHost
 from harness.judge.judge_run import checkers_for, demands_of
 from harness.live import Watcher

@@ -32,10 +32,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkers.base.history import Type
-from checkers.base.json_file import mapping, number, sequence
 from checkers.base.results import CheckerResult, Results
 from checkers.base.verdict import Witness
 from checkers.record.faults import FaultRecord
+from checkers.record.reading import mapping, number, sequence
 from harness.plain_words import shorten
 from harness.story.causes import Leadership, LossCause, cause_of_loss, faults_behind
 from harness.story.kinds import MECHANISMS, Stage, kind_of, name_in_words

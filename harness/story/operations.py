@@ -14,8 +14,8 @@ from typing import Any, cast
 
 from checkers.base import independent_search as search
 from checkers.base.history import Type, paired
-from checkers.base.json_file import mapping, number, sequence
 from checkers.base.values import decode, frozen, letter
+from checkers.record.reading import mapping, number, sequence
 from harness.plain_words import either, shorten
 
 FOREVER = 1 << 62

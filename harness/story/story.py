@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from checkers.base.json_file import mapping, number, sequence
 from checkers.base.verdict import Witness
 from checkers.by_hand.judge_registers import ONLY_OBJECT
+from checkers.record.reading import mapping, number, sequence
 from harness.plain_words import amount, label, listed, sentence, shorten
 from harness.story.kinds import name_in_words
 from harness.story.operations import DrawnWindow, WindowOp, sentences_of_bars, value, window_of

@@ -19,7 +19,7 @@ from itertools import groupby, takewhile
 from operator import itemgetter
 from typing import Any
 
-from checkers.base.json_file import mapping, number, sequence
+from checkers.record.reading import mapping, number, sequence
 from harness.plain_words import sentence, shorten
 from harness.story.operations import TRANSACTIONS, DrawnWindow, micro_operation, value
 

@@ -42,8 +42,8 @@ from rich.table import Table
 from rich.text import Text
 
 from checkers.base.history import Type
-from checkers.base.json_file import number
 from checkers.base.verdict import Witness
+from checkers.record.reading import number
 from harness.plain_words import checksum_words, natural, shorten
 from harness.story.operations import FOREVER, DrawnWindow, Order, WindowOp, say, value
 from harness.story.story import RowTable, Story, message_tables, odd_entries, row_tables, story_of

@@ -12,7 +12,7 @@ from fake_nemesis_cluster import FakeCluster, card, now_ns, played, timeless
 from virtual_time import run as in_no_time
 
 from checkers.record.faults import Achieved
-from checkers.record.writing import as_json
+from checkers.record.files import as_json
 from nemesis.measure import Hooks
 from nemesis.play import play
 from nemesis.resolve import MainPhase

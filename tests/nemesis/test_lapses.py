@@ -9,7 +9,7 @@ from fake_nemesis_cluster import FakeCluster, card, played
 from virtual_time import run as in_no_time
 
 from checkers.record.faults import Achieved
-from checkers.record.writing import as_json
+from checkers.record.files import as_json
 from nemesis.cluster import PROCESSES
 
 

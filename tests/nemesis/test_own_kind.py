@@ -14,7 +14,7 @@ from fault_records import fault_of
 from virtual_time import run as in_no_time
 
 from checkers.record.faults import Achieved
-from checkers.record.writing import as_json
+from checkers.record.files import as_json
 from checkers.run_quality.faults_installed import achieved
 from harness.cli.machine import known_names
 from harness.registry import check_names

@@ -11,6 +11,7 @@ from typing import Any
 from fault_records import fault_of
 
 from checkers.record.faults import Copy, FaultRecord
+from checkers.record.files import as_json
 from checkers.record.header import Header
 from checkers.record.journal import (
     BEGAN,
@@ -31,7 +32,6 @@ from checkers.record.journal import (
 )
 from checkers.record.outcome import RunOutcome
 from checkers.record.reading import TEST, RunRecord, decoded
-from checkers.record.writing import as_json
 
 
 def write_journal(

@@ -15,8 +15,8 @@ from typing import Any
 from rich.console import Console
 
 from checkers.base.history import Type
-from checkers.base.json_file import number
 from checkers.record.header import Revision
+from checkers.record.reading import number
 from harness.plain_words import plural, seconds, sentence, shorten
 from harness.report.fault_views import FaultView
 from harness.report.roles import RoleSegment, elections

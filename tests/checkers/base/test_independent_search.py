@@ -13,10 +13,10 @@ from checkers.base.independent_search import (
     RegisterOperation,
     SearchExhausted,
     linearizable,
-    operations_of,
     reachable_states,
     register,
 )
+from tests.support.register_operations import operations_of
 
 
 def by_all_permutations(operations: list[RegisterOperation]) -> bool:

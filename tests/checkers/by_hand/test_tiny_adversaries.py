@@ -10,10 +10,11 @@ from tiny_adversaries import ASK, nonsense
 
 from checkers.base.checker import Budget
 from checkers.base.history import MalformedHistory
-from checkers.base.independent_search import linearizable, operations_of
+from checkers.base.independent_search import linearizable
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
 from checkers.by_hand.judge_file import Ask, judge_as
+from tests.support.register_operations import operations_of
 
 pytestmark = pytest.mark.timeout(1200, method="thread")  # also where a compiled kernel hangs
 

@@ -17,7 +17,6 @@ from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity
 from checkers.catalog import select
 from checkers.judging.pipeline import judge_run
-from checkers.raft import client_writes
 from checkers.sealing import history_rows, walk
 from checkers.sealing import seal as sealing
 from checkers.sealing.seal import seal
@@ -35,7 +34,6 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walk, "ROWS_PER_CHUNK", 4 * ROWS_PER_GROUP)
     monkeypatch.setattr(sealing, "ROWS_PER_CHUNK", 4 * ROWS_PER_GROUP)
     monkeypatch.setattr(history_rows, "GROUPS_PER_CHUNK", 4)
-    monkeypatch.setattr(client_writes, "OFFSETS_PER_RANGE", 700)
 
 
 @pytest.fixture

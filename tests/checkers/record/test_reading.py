@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 from journals import write_header, write_journal
 
 from checkers.record.faults import AT_TIMES, Achieved, Card, Copy, FaultRecord, Measurement, Proof
-from checkers.record.files import BrokenFile
+from checkers.record.files import BrokenFile, as_json, write_json_whole
 from checkers.record.header import Header
 from checkers.record.journal import EVENTS, FORMAT, JOURNAL
 from checkers.record.outcome import Death, Phase, RunOutcome
 from checkers.record.reading import TEST, RunRecord, decoded, read_json
-from checkers.record.writing import as_json, write_json_whole
 
 DATA = Path(__file__).parents[2] / "data"
 FAULT = FaultRecord(

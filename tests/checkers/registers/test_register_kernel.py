@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkers.base.history import Event, Type
-from checkers.base.independent_search import linearizable, operations_of
+from checkers.base.independent_search import linearizable
 from checkers.kernels.registers import unique_values as register
+from tests.support.register_operations import operations_of
 
 
 def test_it_agrees_with_the_search_on_thousands_of_tiny_histories() -> None:

@@ -14,7 +14,7 @@ from histories import by_construction, judged_alone
 
 from checkers.base.arrays import Int8, Int64
 from checkers.base.history import Type
-from checkers.base.independent_search import linearizable, operations_of
+from checkers.base.independent_search import linearizable
 from checkers.kernels.jit import kernel
 from checkers.kernels.operations import CAS, NIL, READ, WRITE, Operations
 from checkers.kernels.registers.unique_values import (
@@ -25,6 +25,7 @@ from checkers.kernels.registers.unique_values import (
     judge_keys,
     key_of,
 )
+from tests.support.register_operations import operations_of
 
 STEPS_MAX = 10**9
 NOWHERE_VALUE = 99

@@ -10,10 +10,11 @@ import pytest
 from histories import Script, as_operations, by_construction, tiny, verdict_of, witness_of
 
 from checkers.base.history import Event, Type
-from checkers.base.independent_search import linearizable, operations_of
+from checkers.base.independent_search import linearizable
 from checkers.base.verdict import Validity, Witness
 from checkers.kernels.registers import unique_values as register
 from checkers.registers.shrink_witness_unique_values import Window, smallest_window
+from tests.support.register_operations import operations_of
 
 
 def indices(witness: Witness) -> list[int]:

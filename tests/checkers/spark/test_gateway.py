@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark import java_gateway
 
-from checkers.spark import gateway
+from checkers.spark import session
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_the_folder_of_a_start_lies_in_the_cache_and_goes_with_it(
         return conf, options
 
     monkeypatch.setattr(java_gateway, "launch_gateway", launch)
-    assert gateway.launch("conf", {"stdout": 1}) == ("conf", {"stdout": 1})
+    assert session.launch_gateway("conf", {"stdout": 1}) == ("conf", {"stdout": 1})
     assert seen[0].parent.parent == starts
     assert list(starts.iterdir()) == []
     assert java_gateway.tempfile.__name__ == "tempfile"
@@ -43,7 +43,7 @@ def test_a_start_that_fails_leaves_nothing(starts: Path, monkeypatch: pytest.Mon
     (no_spark / "bin" / "spark-submit").chmod(0o755)
     monkeypatch.setenv("SPARK_HOME", str(no_spark))
     with pytest.raises(Exception, match="JAVA_GATEWAY_EXITED"):
-        gateway.launch(None, {})
+        session.launch_gateway(None, {})
     assert list(starts.iterdir()) == []
 
 
@@ -60,8 +60,8 @@ def test_a_start_removes_the_folders_of_processes_that_have_ended(
     with subprocess.Popen(holder, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as living:
         assert living.stdout is not None
         living.stdout.readline()
-        gateway.launch(None, {})
+        session.launch_gateway(None, {})
         assert [folder.name for folder in starts.iterdir()] == ["living"]
         living.kill()
-    gateway.launch(None, {})
+    session.launch_gateway(None, {})
     assert list(starts.iterdir()) == []

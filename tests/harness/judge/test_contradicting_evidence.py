@@ -16,8 +16,8 @@ from altered_runs import Row, alter, edit
 
 from checkers.base.history import MalformedHistory, Type
 from checkers.base.results import as_object
+from checkers.record.faults import silent_processes
 from checkers.record.files import BrokenFile
-from checkers.record.held_windows import silent_processes
 from checkers.record.journal import FINAL_READS, JOURNAL
 from checkers.record.reading import RunRecord
 from harness.judge.judge_run import judge

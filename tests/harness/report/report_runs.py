@@ -15,7 +15,7 @@ from report_verdicts import verdicts
 from report_world import NS, SERVERS, World, kill, play, written
 
 from checkers.base.columns import COPIES, LOG, TRACE, events_to_table
-from checkers.record.writing import as_json
+from checkers.record.files import as_json
 
 
 def build(

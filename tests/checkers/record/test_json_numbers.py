@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from checkers.base.json_file import number, real
+from checkers.record.reading import number, real
 
 
 @pytest.mark.parametrize(
