@@ -83,9 +83,9 @@ from checkers.raft.log_matching import (
     fork,
     wrong_alone,
 )
-from checkers.raft.monitor import Monitor, TimedMonitor
+from checkers.raft.monitor import Monitor
 from checkers.raft.reading import rows_of_table
-from checkers.raft.trace_checkers import in_time
+from checkers.raft.trace_checkers import TimedMonitor, in_time
 from checkers.raft.trace_row import TraceRow
 from checkers.record.outcome import OnlineViolation
 from checkers.registers.checker import LINEARIZABILITY

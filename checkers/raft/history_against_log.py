@@ -32,8 +32,7 @@ from checkers.base.history import Type
 from checkers.base.run_evidence import conclude, gaps, log_rows, numbers, present, read_trace
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness, one_of_each_first
-from checkers.raft.committed import CopiedLog, Marks, holds, read_log
-from checkers.raft.reading import NAMED_WRITES, nothing_of, operations
+from checkers.raft.reading import NAMED_WRITES, CopiedLog, Marks, holds, nothing_of, operations, read_log
 from checkers.sealing.tables import give_files, history_tables
 
 if TYPE_CHECKING:

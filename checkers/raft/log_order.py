@@ -40,9 +40,8 @@ from checkers.base.history import CREATE, Type
 from checkers.base.run_evidence import conclude, gaps, log_rows
 from checkers.base.stored_run import FINAL_COPY, StoredRun, node_files
 from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, Witness
-from checkers.raft.committed import holds
 from checkers.raft.history_against_log import final_logs
-from checkers.raft.reading import nothing_of, operations
+from checkers.raft.reading import holds, nothing_of, operations
 from checkers.sealing.tables import dicts, give_files, history_tables
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@
     Leaders        who led each epoch, by the claims of all nodes, in any order
     FirstHashes    the first hash that was reported at each offset, in any order
     Monitor        all of these for rows that come while a quorum runs: each node's in order, nodes in any order
-    TimedMonitor   two rules that need the rows of all nodes in the order of one clock
 
 A judged run takes its traces apart: one `NodeMonitor` a node, side by side, and one comparison over all of them.  The
 online checks, the swarm and tests hand over rows as they come.  Facts are only ever added, so that the order between
@@ -15,18 +14,16 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from checkers.base.verdict import Witness
 from checkers.raft.rules import (
-    BEFORE_MAJORITY,
     BY_EVENT,
     DISK_REPLACED,
     FAR_SETS,
-    JOINED_EARLY,
     LEADER_AGAIN,
     PREFIXES_DIFFER,
     STATES_DIFFER,
@@ -39,9 +36,6 @@ from checkers.raft.rules import (
     rule_of,
 )
 from checkers.raft.trace_row import WITNESSES_PER_PART, Row, TraceRow
-
-CAUGHT_UP_WITHIN_S = 5.0
-"""Lag that the bundled KRaft allows a replica that joins (`raft.changes`)."""
 
 Explains = Callable[[int, int], bool]
 """Returns True if a fault explains that a disk was gone at one time and another one there at a later time (ns)."""
@@ -501,127 +495,3 @@ def _two_sets(kind: str, before: TraceRow, after: TraceRow) -> Witness:
     }
     summary = f"The voters {words[0]} (offset {before.offset}) were followed by {words[1]} (offset {after.offset})."
     return Witness(kind=kind, summary=summary, facts=facts)
-
-
-@dataclass(slots=True)
-class _Voter:
-    """reach: epoch of the last batch -> durable end.  recovered: found by a restart, of any epoch.
-
-    office: (epoch, its start) while it leads.  members: the voters that its log names last.  latest: (offset, names) in
-    this life.  written: (time, end) of its log.  durable: its end that is durable now."""
-
-    last_epoch: int | None = None
-    reach: dict[int, int] = field(default_factory=dict)
-    recovered: int = 0
-    office: tuple[int, int] | None = None
-    members: frozenset[str] | None = None
-    latest: tuple[int, frozenset[str]] | None = None
-    written: deque[tuple[int, int]] = field(default_factory=deque)
-    durable: int = 0
-
-    def held(self, epoch: int) -> int:
-        """Return the durable end of its log while that may have ended with an entry of this epoch."""
-        return max(self.recovered, self.reach.get(epoch, 0))
-
-    def wrote(self, time_ns: int, end: int) -> None:
-        self.written.append((time_ns, end))
-        self.end_before(time_ns)
-
-    def end_before(self, time_ns: int) -> int:
-        """Return the end of its log CAUGHT_UP_WITHIN_S before this time, and forget the ends before that."""
-        before_ns = time_ns - round(CAUGHT_UP_WITHIN_S * 1e9)
-        while len(self.written) > 1 and self.written[1][0] <= before_ns:
-            self.written.popleft()
-        return self.written[0][1] if self.written and self.written[0][0] <= before_ns else 0
-
-
-class TimedMonitor:
-    """Takes the rows of all nodes in the order of one clock; at equal times, marks and voters come last.
-
-    A voter stamps its `flush` row before it writes the row, and writes it before its next Fetch leaves.  The leader
-    stamps its mark, or the voters it adds, after that Fetch arrived.  So at the time of a mark a majority has reported
-    that it durably holds everything below, as entries of the leader's epoch; and a replica that joins has reported the
-    first entry of the epoch, and everything that the leader's log held CAUGHT_UP_WITHIN_S before.
-
-    A node of which nothing is known counts as one that holds everything, and so does what a restart recovered.
-
-    voters: of the configuration.  known: those with a trace, empty or not.  until: node -> the last seq to judge.
-    marks, joined: number judged so far.
-    """
-
-    EVENTS = ("start", "append", "flush", "truncate", "snapshot", "role", "high-watermark", "voters")
-    LAST = frozenset({"high-watermark", "voters"})
-
-    def __init__(
-        self, voters: Collection[str], known: Iterable[str] = (), until: Mapping[str, int] | None = None
-    ) -> None:
-        self.marks = self.joined = 0
-        self._all = frozenset(voters)
-        self._voters = {name: _Voter() for name in known}
-        self._until = until
-
-    def take(self, row: TraceRow) -> list[RuleBreach]:
-        voter, offset = self._voters.get(row.node), _at(row)
-        if voter is None:
-            voter = self._voters[row.node] = _Voter()
-        match row.event:
-            case "append":
-                voter.last_epoch = row.epoch
-                voter.wrote(row.time_ns, offset)
-            case "flush":
-                voter.durable = offset
-                if voter.last_epoch is not None:
-                    voter.reach[voter.last_epoch] = max(offset, voter.reach.get(voter.last_epoch, 0))
-            case "high-watermark":
-                return self._mark(voter, row, offset)
-            case "voters":
-                return self._voters_named(voter, row)
-            case "role":
-                leads = row.role == "leader" and row.offset is not None
-                voter.office = (row.epoch, offset) if leads else None
-            case "start":
-                voter.recovered = max(voter.recovered, offset)
-                voter.office = voter.latest = None
-        if row.event in ("start", "truncate") or (row.event == "snapshot" and row.peer is not None):
-            voter.durable = offset
-            voter.wrote(row.time_ns, offset)
-        return []
-
-    def _mark(self, leader: _Voter, row: TraceRow, mark: int) -> list[RuleBreach]:
-        if leader.office is None or row.epoch != leader.office[0] or mark <= leader.office[1]:
-            return []
-        if self._until is not None and row.seq > self._until.get(row.node, -1):
-            return []
-        self.marks += 1
-        members = leader.members or self._all
-        known = {name: voter for name in members if (voter := self._voters.get(name)) is not None}
-        without = [name for name, voter in sorted(known.items()) if voter.held(row.epoch) < mark]
-        if 2 * (len(members) - len(without)) > len(members):
-            return []
-        holders = sorted(known.keys() - set(without))
-        held = f"only {', '.join(holders)} of {len(members)} voters" if holders else f"none of {len(members)} voters"
-        lacked = " ".join(
-            f"{name} durably held entries of that epoch only up to {known[name].held(row.epoch)}." for name in without
-        )
-        words = {"held": held, "lacked": lacked, "without": " ".join(without)}
-        facts = {"offset": mark - 1, "committed_below": mark, "may_have_held": holders}
-        return [RuleBreach(rule_of(BEFORE_MAJORITY), RuleEvidence((row,), words, facts))]
-
-    def _voters_named(self, leader: _Voter, row: TraceRow) -> list[RuleBreach]:
-        names, latest = named_by(row), leader.latest
-        leader.members = names
-        leader.latest = None if row.offset is None else (row.offset, names)
-        if leader.office is None or latest is None or row.offset is None or row.offset <= latest[0]:
-            return []
-        start = leader.office[1]
-        needed, found = max(start + 1, leader.end_before(row.time_ns)), list[RuleBreach]()
-        for name in sorted(names - latest[1]):
-            replica = self._voters.get(name)
-            if replica is None:
-                continue
-            self.joined += 1
-            if replica.durable < needed:
-                words = {"voter": name, "reached": replica.durable, "needed": needed, "start": start}
-                words["within"] = CAUGHT_UP_WITHIN_S
-                found.append(RuleBreach(rule_of(JOINED_EARLY), RuleEvidence((row,), words)))
-        return found

@@ -15,18 +15,24 @@ Cost: linear in the rows of a trace, one row group in memory at a time.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checkers.base.arrays import Bools, Int64
-from checkers.base.run_evidence import coded, numbers
+from checkers.base.checker import Budget
+from checkers.base.run_evidence import coded, log_groups, numbers, present, read_trace, trace_row
+from checkers.kernels.raft import NOWHERE, lowest
 from checkers.raft.rules import CURRENT_EPOCH_EVENTS
 from checkers.raft.trace_row import Row, TraceRow
 from checkers.sealing import history_rows
@@ -173,6 +179,183 @@ def disks_by_row(rows: pa.Table) -> DisksByRow:
     replaced[reports[1:]] = [after != before for before, after in pairwise(named)]
     ids = [name for at, name in enumerate(named) if at == 0 or name != named[at - 1]]
     return DisksByRow(np.cumsum(replaced), is_report, tuple(ids) or ("",))
+
+
+# Marks, and what copied logs hold of them
+
+
+MARK_SIZE_BYTES = 100
+"""The memory of one mark while it is joined with others."""
+
+BATCH_SIZE_BYTES = 16
+
+
+class CopiedLog(NamedTuple):
+    """One log as its batches.
+
+    ends: int64[n], ascending, exclusive.  hashes: prefix hashes at those ends.  end: the log end offset.
+    last_epoch: the epoch of the last entry, ABSENT if the log is empty.  start: the first offset; a snapshot covers
+    everything below.
+    """
+
+    ends: Int64
+    hashes: Int64
+    end: int
+    last_epoch: int
+    start: int = 0
+
+
+class Marks(NamedTuple):
+    """Committed prefixes: everything below `offset`, with this prefix hash, was committed in `epoch` or earlier.
+
+    known: False if the hash is unknown, because the mark lies inside a batch.
+    """
+
+    offset: Int64
+    hash: Int64
+    known: Bools
+    epoch: Int64
+
+
+def holds(log: CopiedLog, marks: Marks) -> tuple[Bools, Bools]:
+    """Return, per mark, (whether the log holds exactly this prefix, whether it certainly does not hold it).
+
+    Both are False if the log reaches the mark but the hash there is unknown.  No hash is known for a log that begins
+    above 0, because a prefix hash starts at offset 0.
+    """
+    reaches = marks.offset <= log.end
+    if log.start > 0:
+        return np.zeros(len(marks.offset), np.bool_), ~reaches
+    if len(log.ends) == 0:
+        at_batch_end = np.zeros(len(marks.offset), np.bool_)
+        equal = at_batch_end
+    else:
+        place = np.minimum(np.searchsorted(log.ends, marks.offset), len(log.ends) - 1)
+        at_batch_end = log.ends[place] == marks.offset
+        equal = at_batch_end & (log.hashes[place] == marks.hash)
+    return marks.known & equal, ~reaches | (marks.known & ~equal)
+
+
+def must_hold(log: CopiedLog, marks: Marks) -> Bools:
+    """Return, per mark, whether every correct log with this end and this last epoch holds it.
+
+    A leader of a later epoch holds everything committed before (leader completeness).  A log with an entry of that
+    epoch holds what the leader held up to there (log matching).  Within the epoch of the mark itself, a log is a prefix
+    of the leader's log.  So it must hold the mark if it is long enough.
+    """
+    later = marks.epoch < log.last_epoch
+    as_long = (marks.epoch == log.last_epoch) & (marks.offset <= log.end)
+    return np.asarray(later | as_long, np.bool_)
+
+
+_COLUMNS = ("epoch", "offset", "hash")
+_OF_LOG = ("offset", "epoch", "batch_offset", "batch_hash")
+
+Columns = tuple[npt.NDArray[Any], ...]
+"""Offset, hash, known, epoch, seq, source."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedMarks:
+    """Distinct marks in ascending order of offset.  source, seq: the row that reported each; source counts `paths`."""
+
+    marks: Marks
+    paths: tuple[str, ...]
+    source: Int64
+    seq: Int64
+
+    def __len__(self) -> int:
+        return len(self.seq)
+
+    def row(self, position: int) -> Row:
+        """Return the trace row that reported a mark."""
+        return trace_row(self.paths[int(self.source[position])], int(self.seq[position]))
+
+
+def reported_marks(paths: Sequence[str], budget: Budget) -> ReportedMarks:
+    """Return every distinct (offset, hash) in any of these traces, with the lowest epoch in which it was reported.
+
+    Parts of one run need the same marks one after another, so the last result is cached.  Raises BeyondBudget.
+    """
+    stamps = tuple((stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in map(os.stat, paths))
+    return _reported_marks(tuple(paths), stamps, budget)
+
+
+@lru_cache(maxsize=1)
+def _reported_marks(paths: tuple[str, ...], stamps: tuple[tuple[int, int, int], ...], budget: Budget) -> ReportedMarks:
+    """Read the marks.  stamps: they distinguish files of the same name."""
+    joined = _of_trace(0, paths[0]) if paths else _NOTHING
+    for number, path in enumerate(paths[1:], 1):
+        more = _of_trace(number, path)
+        count = len(joined[0]) + len(more[0])
+        budget.demand(count * MARK_SIZE_BYTES, f"{count} marks")
+        joined = _distinct(tuple(np.concatenate(pair) for pair in zip(joined, more, strict=True)))
+    offset, hashes, known, epoch, seq, source = _distinct(joined)
+    return ReportedMarks(Marks(offset, hashes, known, epoch), paths, source, seq)
+
+
+_NOTHING: Columns = tuple(np.empty(0, kind) for kind in (np.int64, np.int64, np.bool_, np.int64, np.int64, np.int64))
+
+
+def _of_trace(number: int, path: str) -> Columns:
+    rows = read_trace(path, ("high-watermark",), _COLUMNS)
+    offset, epoch, seq = numbers(rows, "offset"), numbers(rows, "epoch"), numbers(rows, "seq")
+    columns = (offset, numbers(rows, "hash", 0), present(rows, "hash"), epoch, seq, np.full(len(seq), number, np.int64))
+    real = offset > 0
+    return columns if real.all() else tuple(column[real] for column in columns)
+
+
+def _distinct(columns: Columns) -> Columns:
+    """Keep one row per (offset, hash, known): the first row of the lowest epoch."""
+    offset, hashes, known, epoch, _, _ = columns
+    if len(offset) == 0:
+        return columns
+    order = np.argsort(offset, kind="stable")
+    one_offset = np.diff(offset[order]) == 0
+    if np.any(one_offset & (_steps(hashes[order]) | _steps(known[order]))):
+        order = np.lexsort((hashes, known, offset))  # several prefixes up to one offset: rare, and slower
+    fresh = _steps(offset[order]) | _steps(hashes[order]) | _steps(known[order])
+    begins = np.concatenate(([0], np.flatnonzero(fresh) + 1))
+    kept = order[lowest(begins, epoch[order])]
+    return tuple(column[kept] for column in columns)
+
+
+def _steps(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    return np.asarray(values[1:] != values[:-1], np.bool_)
+
+
+def read_log(path: str, copy: int, budget: Budget, snapshot: int = 0) -> CopiedLog:
+    """Read one copy of a node's log as batches, row group by row group.  snapshot: where its newest snapshot ends.
+
+    Raises BeyondBudget, and ValueError if its offsets do not ascend.
+    """
+    file = pq.ParquetFile(path)
+    groups = log_groups(file.metadata, copy)
+    rows = sum(file.metadata.row_group(group.number).num_rows for group in groups)
+    budget.demand(rows * BATCH_SIZE_BYTES, f"{path}: {rows} entries")
+    pieces: list[tuple[Int64, Int64, Int64]] = []
+    last_epoch, first, reached = NOWHERE, NOWHERE, NOWHERE
+    for group in groups:
+        columns = _OF_LOG if group.copy >= 0 else (*_OF_LOG, "copy")
+        table = file.read_row_group(group.number, columns, use_threads=False)
+        if group.copy < 0:
+            table = table.filter(numbers(table, "copy") == copy)
+        if len(table) == 0:
+            continue
+        offset, batch, hashes = (numbers(table, name) for name in ("offset", "batch_offset", "batch_hash"))
+        if offset[0] < reached or np.any(offset[1:] < offset[:-1]):
+            raise ValueError(f"{path}: the offsets of copy {copy} do not ascend")
+        first = int(offset[0]) if first == NOWHERE else first
+        reached, last_epoch = int(offset[-1]), int(table["epoch"][-1].as_py())
+        last = np.concatenate((np.flatnonzero(_steps(batch)), [len(batch) - 1]))
+        if pieces and pieces[-1][0][-1] == batch[0]:  # its batch begins in the group before
+            before = pieces.pop()
+            if len(before[0]) > 1:
+                pieces.append((before[0][:-1], before[1][:-1], before[2][:-1]))
+        pieces.append((batch[last], offset[last] + 1, hashes[last]))
+    ends, hashes = (np.concatenate([p[i] for p in pieces] or [np.empty(0, np.int64)]) for i in (1, 2))
+    start = snapshot if first == NOWHERE else first
+    return CopiedLog(ends, hashes, max(reached + 1, start), last_epoch, start)
 
 
 # Writes of clients

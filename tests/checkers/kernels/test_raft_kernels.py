@@ -24,7 +24,7 @@ from checkers.kernels.raft import (
     slice_of,
 )
 from checkers.raft import log_matching as raft_logs
-from checkers.raft.committed import CopiedLog, Marks, holds, must_hold
+from checkers.raft.reading import CopiedLog, Marks, holds, must_hold
 
 Entries = dict[int, tuple[int, int]]
 entries = st.dictionaries(st.integers(0, 7), st.tuples(st.integers(0, 2), st.integers(0, 1)), max_size=8)

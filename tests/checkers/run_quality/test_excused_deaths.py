@@ -9,7 +9,7 @@ from test_health import death, evidence, failing_disk, up
 from toy_quorum import Evidence, Row
 
 from checkers.base.verdict import Validity
-from checkers.run_quality.health import LAST_LINES
+from checkers.run_quality.faults_installed import LAST_LINES
 
 __all__ = ["evidence"]
 

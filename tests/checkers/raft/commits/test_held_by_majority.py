@@ -15,8 +15,8 @@ from trace_rows import followed, trace_rows
 from checkers.base.checker import BeyondBudget, Budget
 from checkers.base.verdict import Validity, Verdict
 from checkers.catalog import CATALOG
-from checkers.raft.monitor import Reach, TimedMonitor
-from checkers.raft.trace_checkers import ROW_SIZE_BYTES
+from checkers.raft.monitor import Reach
+from checkers.raft.trace_checkers import ROW_SIZE_BYTES, TimedMonitor
 
 NAME = "high-watermark-majority"
 IN_TIME = "majority-before-mark"

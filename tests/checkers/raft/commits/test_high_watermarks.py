@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from checkers.base.checker import BeyondBudget, Budget
 from checkers.base.columns import LOG, TRACE
 from checkers.base.run_evidence import coded, log_rows, read_table, read_trace, trace_row
-from checkers.raft.committed import read_log, reported_marks
+from checkers.raft.reading import read_log, reported_marks
 
 marks = st.tuples(st.integers(0, 4), st.one_of(st.none(), st.integers(0, 2)), st.integers(0, 3))
 EVENTS = ["high-watermark", "flush", "role"]

@@ -11,8 +11,7 @@ from toy_quorum import Quorum
 from trace_rows import trace_rows
 
 from checkers.base.verdict import Validity, Witness
-from checkers.raft.monitor import CAUGHT_UP_WITHIN_S, TimedMonitor
-from checkers.raft.trace_checkers import in_time
+from checkers.raft.trace_checkers import CAUGHT_UP_WITHIN_S, TimedMonitor, in_time
 from checkers.raft.trace_row import TraceRow
 
 Row = tuple[float, str, int | None]

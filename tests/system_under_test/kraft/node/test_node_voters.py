@@ -12,9 +12,9 @@ from node_cluster import OFTEN, REPLICAS, Cluster, create, set_retention, unexpl
 from waiting import eventually
 
 from checkers.base.run_evidence import of_events
-from checkers.raft.monitor import NodeMonitor, TimedMonitor
+from checkers.raft.monitor import NodeMonitor
 from checkers.raft.reading import read_rows, rows_of_table
-from checkers.raft.trace_checkers import in_time
+from checkers.raft.trace_checkers import TimedMonitor, in_time
 from checkers.raft.trace_row import TraceRow
 from system_under_test.kraft.collected.trace_files import table_of, write_trace
 from system_under_test.kraft.node.node import QuorumNode
