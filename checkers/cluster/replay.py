@@ -39,12 +39,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from checkers.base.checker import Budget, Checker, Part
+from checkers.base.checker import Budget, Checker, Need, Part
 from checkers.base.run_evidence import conclude, gaps, log_groups, log_rows
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
@@ -85,26 +85,7 @@ TOO_EARLY = "directories are named below the level that has them"
 EARLY_END = "reassignment ended before its replicas were in sync"
 
 OF_BROKERS = (EPOCH_NOT_NEW, UNFENCED_AT_ONCE, OTHER_EPOCH, IDS_AGAIN)
-OF_PARTITIONS = (
-    NOT_IN_SYNC,
-    NOT_A_REPLICA,
-    BOTH,
-    TWICE,
-    NEVER_MADE,
-    DEAD_LEADER,
-    DEAD_JOINS,
-    DEAD_STAYS,
-    UNCLEAN,
-    NOT_ELIGIBLE,
-    STILL_ELIGIBLE,
-    NOT_KEPT,
-    BELOW_LEVEL,
-    NOT_ALONE,
-    DROPPED,
-    EARLY_END,
-    DIRECTORIES,
-    TOO_EARLY,
-)
+"""The other kinds that a replay finds are of partitions."""
 
 Record = tuple[int, int, str, str, str]
 """Offset, base offset of the batch, kind, about what, fields as JSON: columns of schema CLUSTER."""
@@ -542,10 +523,13 @@ def replay(records: Iterable[Record], *, whole: bool) -> ReplayedMetadata:
 RECORD_SIZE_BYTES = 1000
 """Generous bound of a row in memory."""
 
-_EXPECTED = {
-    OF_BROKERS: "one incarnation of a broker at a time, each with an epoch greater than the one before",
-    OF_PARTITIONS: "a leader that is alive and in sync, chosen from those that hold everything",
-}
+
+class _Half(NamedTuple):
+    """What one of the two checkers reports.  subject: the kind of record that must be there."""
+
+    of_brokers: bool
+    subject: str
+    expected: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -594,7 +578,8 @@ def _records(table: pa.Table, copy: int) -> Sequence[tuple[int, int, str, str, s
     return list(zip(*columns, strict=True))
 
 
-def _combine(kinds: tuple[str, ...], subject: str, run: StoredRun, findings: Sequence[ClusterFinding]) -> Verdict:
+def _combine(half: _Half, run: StoredRun, findings: Sequence[ClusterFinding]) -> Verdict:
+    subject = half.subject
     counts: Counter[str] = Counter()
     for finding in findings:
         counts.update(finding.counts)
@@ -607,48 +592,44 @@ def _combine(kinds: tuple[str, ...], subject: str, run: StoredRun, findings: Seq
     # The same record lies in many copies of many nodes; the first node that shows it is named.
     latest: dict[tuple[str, int], tuple[str, int, Contradiction]] = {}
     for finding in findings:
-        for copy, found in (each for each in finding.found if each[1].kind in kinds):
+        for copy, found in (each for each in finding.found if (each[1].kind in OF_BROKERS) == half.of_brokers):
             latest.setdefault((found.kind, found.offset), (finding.node, copy, found))
     witnesses = [
-        _witness(run, kinds, *which) for _, which in sorted(latest.items(), key=lambda item: item[1][2].offset)
+        _witness(run, half.expected, *which) for _, which in sorted(latest.items(), key=lambda item: item[1][2].offset)
     ]
     return conclude(witnesses, looked_at, unknown)
 
 
-def _witness(run: StoredRun, kinds: tuple[str, ...], node: str, copy: int, found: Contradiction) -> Witness:
+def _witness(run: StoredRun, expected: str, node: str, copy: int, found: Contradiction) -> Witness:
     rows = log_rows(node_files(run.log)[node], copy, sorted({found.since, found.offset}))
-    facts = {
-        "nodes": [node],
-        "copies": [copy],
-        "epoch": rows[-1]["epoch"] if rows else -1,
-        "offset": found.offset,
-        "why": [found.words],
-        "expected": _EXPECTED[kinds],
-    }
-    return Witness(kind=found.kind, summary=found.words, rows=tuple(rows), facts=facts)
-
-
-def _checker(name: str, title: str, question: str, kinds: tuple[str, ...], subject: str) -> Checker:
-    """kinds: of contradictions that it reports.  subject: the kind of record that must be there.
-
-    Both checkers share their parts, so each log is replayed once."""
-    return Checker(
-        name, title, question, _split, _judge, partial(_combine, kinds, subject), frozenset({"logs", "kraft-records"})
+    return Witness.of(
+        found.kind,
+        found.words,
+        rows,
+        nodes=[node],
+        copies=[copy],
+        epoch=rows[-1]["epoch"] if rows else -1,
+        offset=found.offset,
+        expected=expected,
     )
+
+
+def _checker(name: str, title: str, question: str, half: _Half) -> Checker:
+    """Both checkers share their parts, so each log is replayed once."""
+    needs: frozenset[Need] = frozenset({"logs", "kraft-records"})
+    return Checker(name, title, question, _split, _judge, partial(_combine, half), needs)
 
 
 BROKER_INCARNATIONS = _checker(
     "broker-incarnations",
     "One incarnation of each broker",
     "Is at most one incarnation of each broker unfenced at each offset, and do broker epochs rise?",
-    OF_BROKERS,
-    "register broker",
+    _Half(True, "register broker", "one incarnation of a broker at a time, each with an epoch above the one before"),
 )
 
 PARTITION_CHAIN = _checker(
     "partition-chain",
     "Partitions change one step after the other",
     "Does each record of a partition follow from the one before, with a leader that is alive and in sync?",
-    OF_PARTITIONS,
-    "partition",
+    _Half(False, "partition", "a leader that is alive and in sync, chosen from those that hold everything"),
 )

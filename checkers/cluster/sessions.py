@@ -265,14 +265,17 @@ class _Judge:
             return
         in_log = log_rows(self._log, self._copy, [record.offset])
         in_traces = [row if "table" in row else {"table": "trace", **row} for row in rows]
-        facts = {
-            "nodes": sorted({row["node"] for row in in_traces}),
-            "epoch": record.epoch,
-            "offset": record.offset,
-            "why": [summary],
-            "expected": expected,
-        }
-        self.witnesses.append(Witness(kind=kind, summary=summary, rows=(*in_log, *in_traces), facts=facts))
+        self.witnesses.append(
+            Witness.of(
+                kind,
+                summary,
+                (*in_log, *in_traces),
+                nodes=sorted({row["node"] for row in in_traces}),
+                epoch=record.epoch,
+                offset=record.offset,
+                expected=expected,
+            )
+        )
 
 
 def _split(run: StoredRun) -> list[Part]:

@@ -215,19 +215,15 @@ def _witness(run: StoredRun, clash: TopicClash) -> Witness:
     copies = {node: copy["copy"] for node, copy in run.final_copies.items()}
     if clash.node:
         rows = log_rows(node_files(run.log)[clash.node], copies[clash.node], clash.offsets)
-    facts = {
-        "nodes": [clash.node] if clash.node else sorted(copies),
-        "epoch": rows[0]["epoch"] if rows else -1,
-        "offset": clash.offsets[0] if clash.offsets else None,
-        "why": [clash.words],
-        "expected": "the acknowledged changes of a topic, in their order",
-    }
-    return Witness(
-        kind=clash.kind,
-        summary=clash.words,
-        rows=tuple(rows),
-        events=tuple(read_rows(run.history, clash.events)),
-        facts=facts,
+    return Witness.of(
+        clash.kind,
+        clash.words,
+        rows,
+        read_rows(run.history, clash.events),
+        nodes=[clash.node] if clash.node else sorted(copies),
+        epoch=rows[0]["epoch"] if rows else -1,
+        offset=clash.offsets[0] if clash.offsets else None,
+        expected="the acknowledged changes of a topic, in their order",
     )
 
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from checkers.base.verdict import Witness
 from checkers.raft.rules import (
@@ -370,15 +370,9 @@ def elected(epoch: int, claims: Iterable[TraceRow], votes: Iterable[TraceRow]) -
     voters: dict[str, list[str]] = {}
     for row in given:
         voters.setdefault(str(row.peer), []).append(row.node)
-    facts: dict[str, Any] = {
-        "nodes": names,
-        "epoch": epoch,
-        "offset": None,
-        "votes": voters,
-        "why": why + [f"Voted for {who} in epoch {epoch}: {', '.join(gave)}." for who, gave in voters.items()],
-        "expected": expected,
-    }
-    return Witness(kind, summary, rows=tuple(row.as_row() for row in (*shown, *given)), facts=facts)
+    why += [f"Voted for {who} in epoch {epoch}: {', '.join(gave)}." for who, gave in voters.items()]
+    rows = [row.as_row() for row in (*shown, *given)]
+    return Witness.of(kind, summary, rows, nodes=names, epoch=epoch, votes=voters, why=why, expected=expected)
 
 
 def _claimed(row: TraceRow) -> str:
@@ -483,15 +477,14 @@ def named_by(row: TraceRow) -> frozenset[str]:
 
 def _two_sets(kind: str, before: TraceRow, after: TraceRow) -> Witness:
     words = [", ".join(sorted(named_by(row))) for row in (before, after)]
-    facts: Mapping[str, object] = {
-        "nodes": sorted(named_by(before) ^ named_by(after)),
-        "epoch": None,
-        "offset": after.offset,
-        "why": [
+    return Witness.of(
+        kind,
+        f"The voters {words[0]} (offset {before.offset}) were followed by {words[1]} (offset {after.offset}).",
+        nodes=sorted(named_by(before) ^ named_by(after)),
+        offset=after.offset,
+        why=[
             f"The record at offset {before.offset} names {words[0]} as voters.",
             f"The record at offset {after.offset} names {words[1]}.",
         ],
-        "expected": "two committed sets in a row differ by at most one voter, and every log names the same ones",
-    }
-    summary = f"The voters {words[0]} (offset {before.offset}) were followed by {words[1]} (offset {after.offset})."
-    return Witness(kind=kind, summary=summary, facts=facts)
+        expected="two committed sets in a row differ by at most one voter, and every log names the same ones",
+    )

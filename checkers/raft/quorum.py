@@ -423,11 +423,6 @@ def voters(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     return None
 
 
-def refused(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """A node takes nothing of what another one sent damaged."""
-    return None
-
-
-def of_brokers(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """Ignore what a node reports of brokers: it is no step of the quorum."""
+def no_step(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
+    """Ignore what a node reports of brokers, or of damaged bytes that it took nothing of."""
     return None

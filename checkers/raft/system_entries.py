@@ -159,8 +159,7 @@ def _latest_of_each_kind(witnesses: Sequence[Witness]) -> list[Witness]:
 def _unopened(run: StoredRun, copy: CopyOfLog) -> Witness:
     [row] = log_rows(node_files(run.log)[copy.node], copy.copy, [copy.wrong])
     summary = f"In the log of {copy.node} epoch {row['epoch']} begins at offset {copy.wrong} with a client's write."
-    facts = _facts(copy, row, [summary], "a leader opens its epoch with one LeaderChange")
-    return Witness(kind=NO_OPENING, summary=summary, rows=(row,), facts=facts)
+    return _against(NO_OPENING, copy, row, [summary], "a leader opens its epoch with one LeaderChange")
 
 
 def _without_cause(run: StoredRun, copy: CopyOfLog, creates: int) -> Witness:
@@ -173,13 +172,14 @@ def _without_cause(run: StoredRun, copy: CopyOfLog, creates: int) -> Witness:
     )
     last = f"The last {len(beyond)} of these batches begin at offset {', '.join(map(str, beyond[:8]))}."
     expected = "each entry has exactly one cause: a client's operation, set-up, or the start of an epoch"
-    facts = _facts(copy, row, [summary, last], expected)
-    return Witness(kind=NO_CAUSE, summary=summary, rows=(row,), facts=facts)
+    return _against(NO_CAUSE, copy, row, [summary, last], expected)
 
 
-def _facts(copy: CopyOfLog, row: dict[str, Any], why: list[str], expected: str) -> dict[str, Any]:
-    where = {"nodes": [copy.node], "copies": [copy.copy], "epoch": row["epoch"], "offset": row["offset"]}
-    return where | {"why": why, "expected": expected}
+def _against(kind: str, copy: CopyOfLog, row: dict[str, Any], why: list[str], expected: str) -> Witness:
+    of_row = {name: row[name] for name in ("epoch", "offset")}
+    return Witness.of(
+        kind, why[0], (row,), (), nodes=[copy.node], copies=[copy.copy], why=why, expected=expected, **of_row
+    )
 
 
 SYSTEM_ENTRIES = Checker(

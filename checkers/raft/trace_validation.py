@@ -35,7 +35,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow.parquet as pq
 
@@ -53,6 +52,7 @@ from checkers.raft.quorum import (
     Unexplained,
 )
 from checkers.raft.reading import nothing_of, read_rows
+from checkers.raft.rules import LACKING_LEADER
 from checkers.raft.trace_row import TraceRow, in_trace
 
 
@@ -99,9 +99,9 @@ _STEPS: dict[str, Callable[[Quorum, ModelVoter, TraceRow], Answer]] = {
     "applied": elections.applied,
     "snapshot": elections.snapshot,
     "voters": quorum.voters,
-    "refused": quorum.refused,
-    "sessions": quorum.of_brokers,
-    "broker": quorum.of_brokers,
+    "refused": quorum.no_step,
+    "sessions": quorum.no_step,
+    "broker": quorum.no_step,
     "fatal": quorum.end_of_process,
     "stop": quorum.end_of_process,
 }
@@ -288,15 +288,16 @@ def _words(stop: Stop) -> str:
 
 
 def _lost(epoch: int, mark: int, later: int, leader: str) -> Witness:
-    summary = f"Everything below offset {mark} was committed in epoch {epoch}, but {leader}, leader of epoch {later}, "
-    facts: dict[str, Any] = {
-        "nodes": [leader],
-        "epoch": later,
-        "offset": mark - 1,
-        "why": [f"The log of {leader} in epoch {later} does not begin with what was committed in epoch {epoch}."],
-        "expected": "a leader holds every entry committed in an earlier epoch",
-    }
-    return Witness(kind="leader without a committed entry", summary=f"{summary}did not hold it.", facts=facts)
+    return Witness.of(
+        LACKING_LEADER,
+        f"Everything below offset {mark} was committed in epoch {epoch}, but {leader}, leader of epoch {later}, did "
+        "not hold it.",
+        nodes=[leader],
+        epoch=later,
+        offset=mark - 1,
+        why=[f"The log of {leader} in epoch {later} does not begin with what was committed in epoch {epoch}."],
+        expected="a leader holds every entry committed in an earlier epoch",
+    )
 
 
 def _combine(run: StoredRun, findings: Sequence[ReplayFinding]) -> Verdict:

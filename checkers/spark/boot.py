@@ -38,9 +38,9 @@ def unpack(bundle: Path, into: Path) -> Path:
     return folder
 
 
-def forget_unused(into: Path, unused_s_max: float = UNUSED_S_MAX) -> None:
-    """Remove bundles, and folders unpacked from bundles, that were not used for so long."""
-    for folder in into.glob("krucible-*"):
+def forget_unused(into: Path, unused_s_max: float = UNUSED_S_MAX, pattern: str = "krucible-*") -> None:
+    """Remove files and folders, such as bundles and what was unpacked from them, that were not used for so long."""
+    for folder in into.glob(pattern):
         with contextlib.suppress(FileNotFoundError):  # another process does the same
             if time.time() - folder.stat().st_mtime < unused_s_max:
                 continue

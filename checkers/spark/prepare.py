@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import shutil
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from pathlib import Path
 
 from checkers.base.checker import Budget, Part, Task
 from checkers.kernels.machine_code import kernels_folder
+from checkers.spark.boot import forget_unused
 from checkers.spark.java import find_java
 from checkers.warm_up import GROUPS, compile_group
 
@@ -49,7 +48,7 @@ def prepare(everything: bool = True) -> None:
                 # Spark's workers load the first kernels, and would compile them a second time.
                 if everything and name == first:
                     running[pool.submit(record_archive)] = ARCHIVE
-    _forget_unused()
+    forget_unused(kernels_folder(), UNUSED_S_MAX, "*")  # mostly of old sources; what is needed is compiled again
     archive = f", {ARCHIVE}" if everything else ""
     print(f"prepared: kernels in {kernels_folder()}{archive} ({time.monotonic() - began:.1f} s)", flush=True)
 
@@ -76,7 +75,7 @@ def record_archive() -> float:
         judge.stop()
     if partial.exists():
         partial.replace(archive)
-        _forget_older(archive)
+        forget_unused(archive.parent, 7 * 86_400, "classes-*.jsa")  # those of other versions are large
     return time.monotonic() - began
 
 
@@ -87,17 +86,3 @@ def _report(name: str, future: Future[float]) -> None:
 
 def _nothing(part: Part, budget: Budget) -> None:
     """Judges nothing: Spark runs this task while the archive is recorded."""
-
-
-def _forget_older(archive: Path) -> None:
-    """Remove archives of other versions: they are large, and of no use once this one exists."""
-    for other in archive.parent.glob("classes-*.jsa"):
-        if other != archive and time.time() - other.stat().st_mtime > 7 * 86_400:
-            other.unlink(missing_ok=True)
-
-
-def _forget_unused() -> None:
-    """Remove old machine code, which is mostly of old sources.  A kernel that is still used is compiled again."""
-    for folder in kernels_folder().iterdir():
-        if time.time() - folder.stat().st_mtime > UNUSED_S_MAX:
-            shutil.rmtree(folder, ignore_errors=True)
