@@ -32,8 +32,9 @@ from checkers.models.model import Operation, Rows, WrongOperation, operations_of
 from checkers.models.objects.bank import BANK, BANK_OVERDRAFT
 from checkers.models.objects.bank import judge as judge_bank
 from checkers.models.objects.semaphore import PERMITS_MAX, semaphore_object
+from checkers.models.past import Patience
 from checkers.models.search import steps_first
-from checkers.models.witnesses import Decided, NoOrder, Patience, explain
+from checkers.models.witnesses import Decided, NoOrder, explain
 
 FROM_NOWHERE = "value from nowhere"
 NOTHING_ANSWERED = "no operation of a client got an answer, so there was nothing to judge"

@@ -23,8 +23,9 @@ from checkers.base.values import MapValue, SetValue
 from checkers.models.answers import same_or_placed
 from checkers.models.known_object import SHOWS, KnownObject, ObjectFinding, ObjectFunction, by_search
 from checkers.models.model import REFUSED, Model, Operation, State, text_of
+from checkers.models.past import impossible
 from checkers.models.search import Ranked, out_of_order
-from checkers.models.witnesses import Decided, impossible, real_time
+from checkers.models.witnesses import Decided, real_time
 
 
 class NotRanked(ValueError):

@@ -72,7 +72,8 @@ from checkers.models.objects.conservation import (
     step_of,
     told_apart,
 )
-from checkers.models.witnesses import NO_ORDER, SEARCHED_MAX, Decided, NoOrder, real_time
+from checkers.models.past import SEARCHED_MAX
+from checkers.models.witnesses import NO_ORDER, Decided, NoOrder, real_time
 
 PUT, TAKE, DRAIN = "enqueue", "dequeue", "drain"
 NAMES = Names("queue", PUT, TAKE, DRAIN)

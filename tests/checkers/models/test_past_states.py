@@ -18,11 +18,7 @@ from checkers.models.model import REFUSED, Model, Operation, operations_of
 from checkers.models.objects.counter import COUNTER
 from checkers.models.objects.queue import QUEUE
 from checkers.models.objects.registers import CAS_REGISTER
-from checkers.models.witnesses import (
-    RestOfHistory,
-    shortest_rest,
-    states_at_calls,
-)
+from checkers.models.past import RestOfHistory, shortest_rest, states_at_calls
 
 
 def queue_do(state: tuple, f: str, value: Any) -> tuple[tuple, Any]:

@@ -14,7 +14,7 @@ from checkers.base.history import Event, Type
 from checkers.base.verdict import VIOLATIONS_BY_KIND, Validity
 from checkers.by_hand.judge_events import judge_events
 from checkers.models import each_object
-from checkers.models.witnesses import STEPS_IN_ALL, Patience
+from checkers.models.past import STEPS_IN_ALL, Patience
 
 STORE = Simulated(
     "",

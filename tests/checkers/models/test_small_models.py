@@ -16,8 +16,8 @@ from checkers.base.independent_search import SearchExhausted
 from checkers.base.values import SHORT, frozen
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
+from checkers.models import past as model_past
 from checkers.models import search as model_search
-from checkers.models import witnesses as model_past
 from checkers.models.each_object import KNOWN
 from checkers.models.model import REFUSED, Model, Operation, operations_of, value_of
 from checkers.models.objects.counter import COUNTER

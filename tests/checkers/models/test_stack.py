@@ -25,8 +25,8 @@ from checkers.models.objects.stack import (
     StackOrder,
     decide,
 )
+from checkers.models.past import impossible
 from checkers.models.search import demand_explanation
-from checkers.models.witnesses import impossible
 
 
 def stack_of_unique_values(pops: float) -> Simulated:

@@ -1,0 +1,316 @@
+"""Reads from traces what brokers and controllers knew: when a broker was heard, who was the active controller,
+when records were appended, how much a node knew to be committed, and how brokers registered.  All times are ns since
+the test began.
+
+Two rules follow from how a broker registered, by its own trace and by the committed records:
+
+    eligible   A broker that registers without the epoch that the log has of its former incarnation did not leave in
+               order, and may have lost data (KIP-966).  While it is fenced after that, it is no eligible leader: the
+               records of its registration take it out, and only a broker that was in sync becomes one.
+    refused    An incarnation is registered, and each controller of the run knew that before it was asked once more.
+               So it may not be refused because of another incarnation (KAFKA-16952).
+
+Only what a broker reported is judged.  Where its row or the record of its former registration is missing, nothing is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from checkers.base.arrays import Int64
+from checkers.base.run_evidence import coded, numbers, read_trace, words
+
+AWAKE_NS = 1_000_000_000
+"""A process that writes a row so much later has had its turn in between, and would have reported a missing answer."""
+
+START, APPEND, MARK, APPLIED, SNAPSHOT, ROLE, SESSIONS, BROKER = range(8)
+EVENTS = {
+    "start": START,
+    "append": APPEND,
+    "high-watermark": MARK,
+    "applied": APPLIED,
+    "snapshot": SNAPSHOT,
+    "role": ROLE,
+    "sessions": SESSIONS,
+    "broker": BROKER,
+}
+_OF_REGISTRATIONS = ("registered", "refused")
+"""The first words of reports that say nothing of heartbeats."""
+_COLUMNS = ("epoch", "offset", "time_ns", "incarnation", "role", "detail")
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedRecord:
+    offset: int
+    epoch: int
+    kind: str
+    about: str
+    fields: dict[str, Any]
+
+    @property
+    def broker(self) -> int:
+        return int(self.about.rpartition(" ")[2])
+
+    @property
+    def fences(self) -> bool:
+        return self.kind == "fence broker" or (self.kind == "change broker" and self.fields.get("fenced") == 1)
+
+    @property
+    def unfences(self) -> bool:
+        return self.kind == "unfence broker" or (self.kind == "change broker" and self.fields.get("fenced") == -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """From `from_ns` to `to_ns`, this incarnation's last answered heartbeat was sent less than `within_ns` ago.
+
+    seq: of the row that says so."""
+
+    broker_epoch: int
+    from_ns: int
+    to_ns: int
+    within_ns: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The answer to a broker: its incarnation has `broker_epoch`.  previous_epoch: of the incarnation before, as the
+    file said that it leaves when it leaves; -1 without such a file.  seq: of the row that says so."""
+
+    broker_epoch: int
+    previous_epoch: int
+    incarnation: str
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRegistration:
+    """At `at_ns` a broker heard that its request of `sent_ns`, or a little before, is refused because of another
+    incarnation."""
+
+    incarnation: str
+    sent_ns: int
+    at_ns: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Office:
+    """A node as the active controller: sessions last `session_ns` from `began_ns` on.  rows: of its trace."""
+
+    node: str
+    epoch: int
+    began_ns: int
+    session_ns: int
+    seq: int
+    rows: tuple[int, int]
+
+
+class NodeTrace:
+    """The rows of one node, as columns."""
+
+    def __init__(self, node: str, path: str) -> None:
+        rows = read_trace(path, EVENTS, _COLUMNS)
+        self.node, self.path = node, path
+        self.event = coded(rows, "event", EVENTS)
+        self.epoch, self.offset, self.time_ns, self.incarnation, self.seq = (
+            numbers(rows, name) for name in ("epoch", "offset", "time_ns", "incarnation", "seq")
+        )
+        self.leads = coded(rows, "role", {"leader": 1}) == 1
+        reported = np.flatnonzero((self.event == SESSIONS) | (self.event == BROKER))
+        self.detail = dict(zip(reported.tolist(), words(rows.take(reported), "detail"), strict=True))
+        knows = np.flatnonzero((self.event == MARK) | (self.event == APPLIED) | (self.event == SNAPSHOT))
+        self._knew_ns, self._knew = self.time_ns[knows], np.maximum.accumulate(self.offset[knows])
+
+    def knew(self, time_ns: int) -> int:
+        """The largest offset below which this node ever knew everything to be committed, by this time."""
+        at = int(np.searchsorted(self._knew_ns, time_ns, "right"))
+        return int(self._knew[at - 1]) if at else 0
+
+    @property
+    def largest_mark(self) -> int:
+        return int(self.offset[self.event == MARK].max(initial=0))
+
+    def heard(self) -> Iterator[Heard]:
+        """Each stretch of time in which the broker was heard, as far as later rows prove it."""
+        reports = np.flatnonzero((self.event == BROKER) | (self.event == START)).tolist()
+        reports = [report for report in reports if self._word(report) not in _OF_REGISTRATIONS]
+        for place, report in enumerate(reports):
+            word, _, value = (self.detail.get(report) or "").partition(" ")
+            if self.event[report] != BROKER or word != "heard":
+                continue
+            within_ns = int(value) * 1_000_000
+            following = reports[place + 1] if place + 1 < len(reports) else len(self.event)
+            to_ns = self._proven_until(report, following, within_ns)
+            yield Heard(int(self.offset[report]), int(self.time_ns[report]), to_ns, within_ns, int(self.seq[report]))
+
+    def registrations(self) -> Iterator[Registered]:
+        for report, previous, incarnation in self._of_registrations("registered"):
+            yield Registered(int(self.offset[report]), previous, incarnation, int(self.seq[report]))
+
+    def refusals(self) -> Iterator[RefusedRegistration]:
+        for report, ago_ms, incarnation in self._of_registrations("refused"):
+            at_ns = int(self.time_ns[report])
+            yield RefusedRegistration(incarnation, at_ns - ago_ms * 1_000_000, at_ns, int(self.seq[report]))
+
+    def _of_registrations(self, word: str) -> Iterator[tuple[int, int, str]]:
+        """(row, number, incarnation) of each report of this kind."""
+        for report in np.flatnonzero(self.event == BROKER).tolist():
+            if self._word(report) == word:
+                _, number, incarnation = (self.detail[report] or "").split(" ")
+                yield report, int(number), incarnation
+
+    def _word(self, report: int) -> str:
+        return (self.detail.get(report) or "").partition(" ")[0]
+
+    def _proven_until(self, report: int, following: int, within_ns: int) -> int:
+        """following: the next row about the broker, or of the next start, or behind the last row."""
+        if following < len(self.event) and self.event[following] == BROKER:
+            _, _, value = (self.detail[following] or "").partition(" ")
+            if value and int(value) >= 0:  # it may have been asleep until now
+                last_sent_ns = int(self.time_ns[following]) - int(value) * 1_000_000
+                return min(int(self.time_ns[following]), last_sent_ns + within_ns)
+        times = self.time_ns[report:following]
+        awake = times[times <= times[-1] - AWAKE_NS]
+        return int(awake[-1]) if len(awake) else int(times[0])
+
+    def brokers(self) -> set[int]:
+        """The epochs that this node's broker had."""
+        return set(self.offset[(self.event == BROKER) & (self.offset >= 0)].tolist())
+
+    def offices(self) -> Iterator[Office]:
+        ends = np.flatnonzero((self.event == ROLE) | (self.event == START))
+        for begin in np.flatnonzero(self.event == SESSIONS).tolist():
+            later = ends[ends > begin]
+            rows = (begin, int(later[0]) if len(later) else len(self.event))
+            session_ns = int(self.detail[begin] or 0) * 1_000_000
+            yield Office(
+                self.node, int(self.epoch[begin]), int(self.time_ns[begin]), session_ns, int(self.seq[begin]), rows
+            )
+
+    def worked_until(self, office: Office, deadline_ns: int, limit_ns: int) -> tuple[int, int] | None:
+        """(time, mark): the controller had committed, in office and by that time, all that it had appended by a moment
+        after the deadline and one loop turn.  None if it did not show that within the limit."""
+        rows = np.arange(*office.rows)
+        after = rows[(self.time_ns[rows] >= deadline_ns) & (self.event[rows] == MARK)]
+        if not len(after):
+            return None
+        before = np.arange(0, int(after[0]))
+        appended = self.offset[before[self.event[before] == APPEND]]
+        end = int(appended[-1]) if len(appended) else 0
+        done = after[(self.offset[after] >= end) & (self.time_ns[after] <= limit_ns)]
+        return (int(self.time_ns[done[0]]), int(self.offset[done[0]])) if len(done) else None
+
+
+class AppendTimes:
+    """Times at which the leader of each epoch appended its records."""
+
+    def __init__(self, traces: Mapping[str, NodeTrace]) -> None:
+        self._of: dict[int, list[tuple[NodeTrace, Int64, Int64, Int64]]] = {}
+        for trace in traces.values():
+            for epoch in np.unique(trace.epoch[trace.leads]).tolist():
+                rows = np.flatnonzero((trace.event == APPEND) & (trace.epoch == epoch))
+                self._of.setdefault(epoch, []).append((trace, trace.offset[rows], trace.time_ns[rows], trace.seq[rows]))
+
+    def of(self, record: CommittedRecord) -> tuple[NodeTrace, int, int] | None:
+        """(trace of the leader, time, seq of its row); None where that is not known."""
+        leaders = self._of.get(record.epoch, [])
+        if len(leaders) != 1:
+            return None
+        trace, ends, times, seqs = leaders[0]
+        at = int(np.searchsorted(ends, record.offset, "right"))
+        return (trace, int(times[at]), int(seqs[at])) if at < len(ends) else None
+
+
+UNKNOWN_EPOCH = -1
+
+
+class CameBack(NamedTuple):
+    """A broker came back uncleanly.  record: of its registration.  partitions: of which it stays an eligible leader."""
+
+    record: CommittedRecord
+    trace: NodeTrace
+    answer: Registered
+    partitions: Sequence[str]
+
+
+class Registrations:
+    """Takes committed records in the order of their offsets.  came_back: how many registrations were unclean."""
+
+    def __init__(self, traces: Mapping[str, NodeTrace]) -> None:
+        self._answers = {
+            (answer.broker_epoch, answer.incarnation): (trace, answer)
+            for trace in traces.values()
+            for answer in trace.registrations()
+        }
+        self._epochs: dict[int, int] = {}  # of the brokers that are registered
+        self._incarnations: dict[int, str] = {}
+        self._lost: dict[int, CameBack] = {}  # came back uncleanly, and is fenced since then
+        self._eligible: dict[str, frozenset[int]] = {}
+        self.came_back = 0
+
+    def record(self, record: CommittedRecord) -> CameBack | None:
+        """The broker that is unfenced by this record, if it must not be eligible and is."""
+        match record.kind:
+            case "register broker":
+                self._register(record)
+            case "unregister broker":
+                self._epochs.pop(record.broker, None)
+                self._lost.pop(record.broker, None)
+            case "partition" | "change partition":
+                if "elr" in record.fields:
+                    self._eligible[record.about] = frozenset(record.fields["elr"] or ())
+            case "remove topic":
+                for partition in [each for each in self._eligible if each.startswith(f"{record.about}/")]:
+                    del self._eligible[partition]
+        lost = self._lost.pop(record.broker, None) if record.unfences else None
+        if lost is None:
+            return None
+        stays = sorted(about for about, eligible in self._eligible.items() if record.broker in eligible)
+        return lost._replace(partitions=stays) if stays else None
+
+    def _register(self, record: CommittedRecord) -> None:
+        broker, epoch, incarnation = record.broker, record.fields["epoch"], record.fields["incarnation"]
+        former, same = self._epochs.get(broker), self._incarnations.get(broker) == incarnation
+        self._epochs[broker], self._incarnations[broker] = epoch, incarnation
+        if same:
+            return
+        self._lost.pop(broker, None)
+        trace, answer = self._answers.get((epoch, incarnation), (None, None))
+        if trace is None or answer is None or epoch != record.offset:
+            return
+        if answer.previous_epoch == UNKNOWN_EPOCH or (former is not None and answer.previous_epoch != former):
+            self.came_back += 1
+            self._lost[broker] = CameBack(record, trace, answer, ())
+
+
+def refused_themselves(
+    records: Sequence[CommittedRecord], traces: Mapping[str, NodeTrace], appended: AppendTimes
+) -> Iterator[tuple[CommittedRecord, NodeTrace, RefusedRegistration]]:
+    """Registrations of incarnations that were refused later, though every controller knew of them."""
+    about = [each for each in records if each.kind in ("register broker", "unregister broker")]
+    controllers = [trace for trace in traces.values() if any(trace.offices())]
+    for trace in traces.values():
+        for refusal in trace.refusals():
+            mine = next((each for each in about if each.fields.get("incarnation") == refusal.incarnation), None)
+            if mine is None or not controllers:
+                continue
+            known = all(each.knew(refusal.sent_ns) > mine.offset for each in controllers)
+            if known and not _replaced(mine, about, appended, refusal.at_ns):
+                yield mine, trace, refusal
+
+
+def _replaced(mine: CommittedRecord, about: Sequence[CommittedRecord], appended: AppendTimes, at_ns: int) -> bool:
+    """Return whether a later record about this broker may have been there at that time."""
+    for later in about:
+        other = later.offset > mine.offset and later.broker == mine.broker
+        if other and later.fields.get("incarnation") != mine.fields["incarnation"]:
+            found = appended.of(later)
+            if found is None or found[1] <= at_ns:
+                return True
+    return False
