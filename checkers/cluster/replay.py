@@ -525,7 +525,7 @@ RECORD_SIZE_BYTES = 1000
 
 
 class _Half(NamedTuple):
-    """What one of the two checkers reports.  subject: the kind of record that must be there."""
+    """The findings that one of the two checkers reports.  subject: the kind of record that must be there."""
 
     of_brokers: bool
     subject: str
