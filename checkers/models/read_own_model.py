@@ -76,7 +76,7 @@ def model_of(source: str, file: str) -> Model:
 
 
 def checked(model: Model, source: str = "") -> Model:
-    """The same model, whose functions raise BadModel with file and line where they fail.
+    """Return the model with functions that raise BadModel, with file and line, where they fail.
 
     source: the file of all of its functions; "": each one's own."""
 
