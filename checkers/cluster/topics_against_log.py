@@ -183,7 +183,7 @@ def _judge(part: Part, budget: Budget) -> TopicsFinding:
 
 def _log_start(log: str, copy: int) -> int:
     """Return the first offset of a log: a server that takes snapshots cuts its log behind them."""
-    return pc.min(read_entries(log, copy, columns=("offset",))["offset"]).as_py() or 0
+    return pc.min(read_table(log, ("offset",), copy)["offset"]).as_py() or 0
 
 
 def _records(log: str, cluster: str, copy: int) -> Iterator[tuple[int, int, str, str, dict[str, Any]]]:
