@@ -1,7 +1,7 @@
 """Counts from the history how much was tested.
 
 Every figure that depends on time is a count over *spans*: each fault in force, all of them together, the main phase,
-what of it lies outside faults, and the stretches in which the system must answer (`minimums.py`).  One query counts
+what of it lies outside faults, and the stretches in which the system must answer (`minimums.py`).  One pass counts
 them all.
 """
 
@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import add
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from checkers.base.clocks import one_clock
 from checkers.base.stored_run import StoredRun
-from checkers.run_quality.leadership import terms_of_leaders
+from checkers.run_quality.leadership import deposed_leaders
 from checkers.run_quality.minimums import END_OF_TIME, calm_spans, main_phase, stretches_of, windows
 from checkers.sealing.tables import give_spans, history_tables, merged
 
@@ -35,24 +37,27 @@ FROM events LEFT JOIN functions USING (f)"""
 """writes: of a function that reads, too, whether a step of the transaction writes."""
 _WRITING_STEP = r'\[\s*"(?:[^r"]|r[^"])'
 """In the payload of a transaction: a step that is no read, such as ["append", "x", 1]."""
-_BY_SPAN = """
-SELECT name, count(*) FILTER (invoked), count(*) FILTER (ok), count(*) FILTER (ok AND writes),
-    count(*) FILTER (invoked AND reads), count(*) FILTER (ok AND reads), count(*) FILTER (timed_out)
-FROM marked JOIN spans ON time_ns >= begin_ns AND time_ns < end_ns GROUP BY name"""
+_FOR_SPANS = """
+SELECT time_ns, invoked, ok, ok AND writes, invoked AND reads, ok AND reads, timed_out FROM marked"""
+"""Columns of `SpanCounts`, of each event."""
 _BY_KEY = """
-SELECT key, count(*) FILTER (ok AND writes), max(open), count(*) FILTER (ok AND reads AND time_ns >= ?)
-FROM (
-    SELECT *, sum(CASE WHEN invoked THEN 1 ELSE -1 END) OVER (PARTITION BY key ORDER BY "index") AS open
-    FROM marked WHERE key IS NOT NULL
-) GROUP BY key"""
+SELECT key, count(*) FILTER (ok AND writes), key IN (FROM concurrent),
+    count(*) FILTER (ok AND reads AND time_ns >= ?)
+FROM marked WHERE key IS NOT NULL GROUP BY key"""
+_CONCURRENT = """
+INSERT INTO concurrent SELECT DISTINCT key FROM (
+    SELECT key, invoked AND lag(invoked) OVER (PARTITION BY key ORDER BY "index") AS meets FROM marked
+    WHERE key IS NOT NULL AND {}
+) WHERE meets"""
+"""Keys with two operations open at once.  An info ends its operation.
+
+When that first happens on a key, nothing lies between the invokes of the two.  Most keys show it early in a run, and a
+look there spares the sort of the whole history."""
+_EARLY_ROWS = 1 << 16
+_ROWS_AT_ONCE = 1 << 20
 _DEPOSED = """
-WITH highest AS (SELECT time_ns, max(epoch) OVER (ORDER BY time_ns) AS highest FROM terms),
-own AS (SELECT node, time_ns, arg_max(epoch, seq) AS epoch FROM terms GROUP BY node, time_ns)
-SELECT count(*), count(*) FILTER (reads) FROM (SELECT * FROM marked WHERE ok) AS answer
-ASOF JOIN own ON answer.node = own.node AND answer.time_ns >= own.time_ns
-ASOF JOIN highest ON answer.time_ns >= highest.time_ns
-WHERE epoch >= 0 AND epoch < highest"""
-"""It still led by its own trace, and another node led a higher epoch.  own: the last of the roles of one moment."""
+SELECT count(*), count(*) FILTER (reads)
+FROM (FROM marked WHERE ok) JOIN deposed ON node = name AND time_ns >= begin_ns AND time_ns < end_ns"""
 
 
 class SpanCounts(NamedTuple):
@@ -71,11 +76,10 @@ _NOTHING = SpanCounts()
 
 
 class KeyCounts(NamedTuple):
-    """Counts of one key: acknowledged writes, operations that were open at once, and ok final reads.  An info ends its
-    operation."""
+    """Counts of one key: acknowledged writes, and ok final reads.  concurrent: two operations were open at once."""
 
     ok_writes: int
-    peak: int
+    concurrent: bool
     final_reads: int
 
 
@@ -108,7 +112,7 @@ class HistoryFigures:
     @property
     def concurrent_keys(self) -> int:
         """The number of keys with two operations open at once."""
-        return sum(key.peak > 1 for key in self.keys.values())
+        return sum(key.concurrent for key in self.keys.values())
 
     @property
     def keys_read_at_end(self) -> int:
@@ -125,19 +129,21 @@ def figures_of(run: StoredRun) -> HistoryFigures:
     functions = [{"f": f, "reads": f in reads, "writes": f in writes} for f in sorted(reads | writes | {""})]
     final = run.outcome.phase("final reads")
     final_ns = final.start_ns if final is not None else END_OF_TIME
-    terms = terms_of_leaders(run) if one_clock(run.header) else None
+    deposed_spans = deposed_leaders(run) if one_clock(run.header) else None
     with history_tables(run.history) as sql:
         sql.register("functions", pa.Table.from_pylist(functions))
         sql.execute("SET VARIABLE writing_step = ?", [_WRITING_STEP])
         sql.execute(_MARKED)
-        give_spans(sql, "spans", _spans(run))
-        spans = {name: SpanCounts(*counts) for name, *counts in sql.execute(_BY_SPAN).fetchall()}
+        spans = _by_span(sql, [*_spans(run)])
+        sql.execute("CREATE TEMP TABLE concurrent (key VARCHAR)")
+        for chosen in (f'"index" < {_EARLY_ROWS}', "key NOT IN (FROM concurrent)"):
+            sql.execute(_CONCURRENT.format(chosen))
         by_key = {key: KeyCounts(*counts) for key, *counts in sql.execute(_BY_KEY, [final_ns]).fetchall()}
         by_function = sql.execute("SELECT f, count(*) FILTER (invoked), count(*) FILTER (ok) FROM marked GROUP BY f")
         counted = by_function.fetchall()
         deposed = NOT_KNOWN, NOT_KNOWN
-        if terms is not None:
-            sql.register("terms", terms)
+        if deposed_spans is not None:
+            give_spans(sql, "deposed", deposed_spans)
             [deposed] = sql.execute(_DEPOSED).fetchall()
         answering, read_at_end = _answers_of_nodes(sql, final_ns)
     return HistoryFigures(
@@ -167,6 +173,22 @@ def _spans(run: StoredRun) -> Iterator[tuple[str, int, int]]:
     yield from ((f"fault {i}", *span) for i, span in enumerate(held))
     yield from ((f"stretch {i}", each.begin_ns, each.end_ns) for i, each in enumerate(stretches))
     yield from ((f"early {i}", each.begin_ns, each.early_ns) for i, each in enumerate(stretches))
+
+
+def _by_span(sql: DuckDBPyConnection, spans: Sequence[tuple[str, int, int]]) -> dict[str, SpanCounts]:
+    """Count between the bounds of all spans, and add up what lies within each name's spans."""
+    bounds = np.unique(np.array([at for _, *span in spans for at in span], np.int64))
+    between = np.zeros((len(SpanCounts._fields), len(bounds) + 1), np.int64)
+    for rows in sql.sql(_FOR_SPANS).to_arrow_reader(_ROWS_AT_ONCE):
+        time_ns, *kinds = (column.to_numpy(zero_copy_only=False) for column in rows.columns)
+        place = np.searchsorted(bounds, time_ns, "right")
+        between += [np.bincount(place[kind], minlength=len(bounds) + 1) for kind in kinds]
+    found: dict[str, SpanCounts] = {}
+    for name, *span in spans:
+        first, end = np.searchsorted(bounds, span, "right")
+        counts = between[:, first:end].sum(axis=1).tolist()
+        found[name] = SpanCounts(*map(add, found.get(name, _NOTHING), counts))
+    return found
 
 
 def _answers_of_nodes(sql: DuckDBPyConnection, final_ns: int) -> tuple[frozenset[str], dict[str, frozenset[str]]]:

@@ -21,12 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from checkers.base.checker import checker_of_run
 from checkers.base.clocks import one_clock
@@ -36,7 +34,7 @@ from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.record.faults import FaultRecord
 from checkers.record.outcome import Report
 from checkers.run_quality.faults_installed import INSTALLED, achieved
-from checkers.run_quality.minimums import with_majority
+from checkers.run_quality.minimums import END_OF_TIME, with_majority
 
 Leader = tuple[int, str, int]
 """(time in ns since the test began, node, epoch)."""
@@ -107,17 +105,27 @@ def _in_force(fault: FaultRecord) -> tuple[int, int]:
     return fault.began_ns, fault.heal_ordered_ns if fault.heal_ordered_ns >= 0 else int(np.iinfo(np.int64).max)
 
 
-def terms_of_leaders(run: StoredRun) -> pa.Table | None:
-    """Return when roles changed, by traces: node, seq, time_ns, and the epoch that it led from then on (_NONE if it
-    led none); None without traces."""
+def deposed_leaders(run: StoredRun) -> list[tuple[str, int, int]] | None:
+    """Return when a node led by its own trace while another one led a higher epoch: (node, begin_ns, end_ns).
+
+    None without traces."""
     columns = ("node", "epoch", "time_ns", "role")
     tables = [read_trace(path, ("role", "start"), columns) for path in node_files(run.trace).values()]
-    if not any(map(len, tables)):
+    changes = [row for table in tables for row in table.to_pylist()]
+    if not changes:
         return None
-    rows = pa.concat_tables(tables).unify_dictionaries()
-    leads = pc.fill_null(pc.equal(rows["role"], "leader"), False)
-    epochs = pc.if_else(leads, rows["epoch"], _NONE)
-    return rows.select(["node", "seq", "time_ns"]).append_column("epoch", epochs)
+    changes.sort(key=lambda row: (row["time_ns"], row["seq"]))
+    led: dict[str, int] = {}
+    since: dict[str, int] = {}
+    found, highest = list[tuple[str, int, int]](), _NONE
+    for time_ns, together in groupby(changes, lambda row: row["time_ns"]):
+        for row in together:
+            led[row["node"]] = row["epoch"] if row["role"] == "leader" else _NONE
+            highest = max(highest, led[row["node"]])
+        deposed = {node for node, epoch in led.items() if _NONE < epoch < highest}
+        found += [(node, since.pop(node), time_ns) for node in since.keys() - deposed]
+        since.update(dict.fromkeys(deposed - since.keys(), time_ns))
+    return found + [(node, begin_ns, END_OF_TIME) for node, begin_ns in since.items()]
 
 
 TWO_LEADERS = "two leaders of one epoch"

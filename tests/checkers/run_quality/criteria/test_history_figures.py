@@ -9,6 +9,7 @@ from random import Random
 import pyarrow.parquet as pq
 import pytest
 from histories import by_construction
+from trace_rows import write_trace
 
 from checkers.base.columns import events_to_table
 from checkers.base.demands import Demands
@@ -37,13 +38,24 @@ def events() -> list[Event]:
     return [replace(e, process=NEMESIS, key=None) if e.process == 2 else e for e in some]
 
 
-def counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> HistoryFigures:
+ROLES = {
+    "n1": [(0, 1, "leader"), (2_000_000, 2, "follower"), (9_000_000, 3, "leader")],
+    "n2": [(0, 0, "follower"), (1_000_000, 2, "leader"), (12_000_000, 0, None)],
+}
+DEPOSED = [("n1", 1_000_000, 2_000_000), ("n2", 9_000_000, 12_000_000)]
+
+
+def counted(folder: Path, monkeypatch: pytest.MonkeyPatch, traces: bool = False) -> HistoryFigures:
     pq.write_table(events_to_table(events()), folder / "history.parquet", row_group_size=100)
     spans = {"windows": WINDOWS, "main_phase": MAIN, "calm_spans": CALM, "stretches_of": STRETCHES}
     for name, given in spans.items():
         monkeypatch.setattr(history_figures, name, lambda _, given=given: given)
     run = StoredRun(folder, Demands())
     run.outcome = RunOutcome(phases=(Phase("final reads", FINAL_NS),))
+    for node, changes in ROLES.items() if traces else ():
+        names = ("time_ns", "epoch", "role")
+        write_trace(run, node, [dict(zip(names, change, strict=True)) for change in changes])
+    monkeypatch.setattr(history_figures, "one_clock", lambda _: True)
     return figures_of(run)
 
 
@@ -84,6 +96,17 @@ def test_a_workload_without_reads_and_writes_is_counted(tmp_path: Path) -> None:
     found = figures_of(StoredRun(tmp_path, Demands(reads=frozenset(), writes=frozenset())))
     assert found.ok == sum(e.type == Type.OK for e in events() if e.process != NEMESIS)
     assert found.in_main.reads == 0
+
+
+def test_answers_of_leaders_that_another_one_has_deposed_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = counted(tmp_path, monkeypatch, traces=True)
+    answers = [e for e in events() if e.type == Type.OK and e.process != NEMESIS]
+    late = [e for e in answers if any(e.node == node and begin <= e.time_ns < end for node, begin, end in DEPOSED)]
+    reads = sum(e.f == "read" for e in late)
+    assert (found.deposed, found.deposed_reads) == (len(late), reads)
+    assert 0 < reads < len(late)
 
 
 def peaks(clients: list[Event]) -> dict[str | None, int]:
