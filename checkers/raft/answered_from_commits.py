@@ -304,23 +304,19 @@ _SLACK_NS = 120_000_000_000
 """The longest time between the last row of the history and the collection of traces."""
 
 _ENTRIES_AND_COMMITS = """
-CREATE TEMP TABLE entries AS
-SELECT node, key, value, any_value("offset") AS "offset" FROM logs SEMI JOIN final USING (node, copy)
-WHERE key IS NOT NULL AND value IS NOT NULL GROUP BY node, key, value HAVING count(*) = 1;
 CREATE TEMP TABLE commits AS
-SELECT node, mark, min(time_ns) OVER (PARTITION BY node ORDER BY mark DESC) AS known_ns FROM marks"""
+SELECT node, mark, min(time_ns) OVER (PARTITION BY node ORDER BY mark DESC) AS known_ns FROM marks;
+CREATE TEMP TABLE entries AS
+SELECT entry.*, known_ns FROM (
+    SELECT node, key, value, any_value("offset") AS "offset" FROM logs SEMI JOIN final USING (node, copy)
+    WHERE key IS NOT NULL AND value IS NOT NULL GROUP BY node, key, value HAVING count(*) = 1
+) AS entry ASOF LEFT JOIN commits ON entry.node = commits.node AND entry."offset" < commits.mark"""
 """entries: of the node's own final log, where one entry alone sets the value.  known_ns: when this mark, or a larger
 one, was reported first."""
-_COLUMNS = ", ".join(f'"{name}"' for name in _SHOWN)
-_ANSWERS = f"""
-CREATE TEMP TABLE answers AS
-SELECT answer.*, known_ns FROM (
-    SELECT {_COLUMNS}, "offset" FROM events JOIN entries USING (node, key, value)
-    WHERE type = 1 AND list_contains(?, f)
-) AS answer ASOF LEFT JOIN commits ON answer.node = commits.node AND answer."offset" < commits.mark"""
-_EARLY = f"""
-SELECT {_COLUMNS}, "offset" FROM answers WHERE known_ns IS NULL OR known_ns > time_ns
-ORDER BY answers."index" """
+_ANSWERS = """
+SELECT {} FROM events JOIN entries USING (node, key, value) WHERE type = 1 AND list_contains(?, f)"""
+_EARLY = "(known_ns IS NULL OR known_ns > time_ns)"
+_COLUMNS = ", ".join(f'"{name}"' for name in (*_SHOWN, "offset"))
 
 
 def other_clock(run: StoredRun, strangers: Sequence[str]) -> Verdict | None:
@@ -359,7 +355,7 @@ def _early_answer(answer: dict[str, Any]) -> Witness:
 def _combine_after_commit(run: StoredRun, _: Sequence[Any]) -> Verdict:
     traces, logs = node_files(run.trace), node_files(run.log)
     copies = [{"node": n, "copy": c["copy"]} for n, c in run.final_copies.items() if n in logs and n in traces]
-    nodes = [copy["node"] for copy in copies]
+    nodes, functions = [copy["node"] for copy in copies], ["read", *WRITES]
     if not one_clock(run.header) or not nodes:
         answers, early, verdict = 0, [], other_clock(run, ())
     else:
@@ -370,9 +366,10 @@ def _combine_after_commit(run: StoredRun, _: Sequence[Any]) -> Verdict:
             verdict = other_clock(run, _strangers(sql))
             sql.register("final", pa.Table.from_pylist(copies))
             sql.execute(_ENTRIES_AND_COMMITS)
-            sql.execute(_ANSWERS, [["read", *WRITES]])
-            [(answers,)] = sql.execute("SELECT count(*) FROM answers").fetchall()
-            early = dicts(sql, _EARLY)
+            counts = _ANSWERS.format(f"count(*), count(*) FILTER ({_EARLY})")
+            [(answers, violations)] = sql.execute(counts, [functions]).fetchall()
+            shown = f'{_ANSWERS.format(_COLUMNS)} AND {_EARLY} ORDER BY "index"'
+            early = dicts(sql, shown, [functions]) if violations else []
     if verdict is not None:
         return verdict
     looked_at = {"nodes": len(nodes), "answers": answers}

@@ -50,14 +50,17 @@ SELECT node, copy, "offset", logs.key, logs.value, times, row, type, completed
 FROM logs JOIN copies USING (node, copy) LEFT JOIN names ON logs.key = names.key AND logs.value = names.value
 WHERE logs.key IS NOT NULL"""
 """Entries that touch a client's object, beside the writes of their name."""
+_PLACES = """
+CREATE TEMP TABLE places AS
+SELECT node, copy, row, count(*) AS held, min("offset") AS "offset", any_value(completed) AS completed
+FROM entries WHERE times = 1 GROUP BY node, copy, row"""
+"""How often a log holds a write, and where first."""
 _CLASHES: Mapping[str, str] = {
     MISSING: """
         SELECT node, copy, count(*), [min(row)], [] FROM copies, writes
         WHERE caught_up AND type = 1
             AND row NOT IN (SELECT writes.row FROM writes JOIN entries USING (key, value) WHERE times > 1)
-            AND NOT EXISTS (
-                FROM entries WHERE node = copies.node AND copy = copies.copy AND times = 1 AND row = writes.row
-            )
+            AND NOT EXISTS (FROM places WHERE node = copies.node AND copy = copies.copy AND row = writes.row)
         GROUP BY node, copy""",
     FAILED: """
         SELECT node, copy, count(*), [arg_min(row, "offset")], [min("offset")] FROM entries
@@ -65,17 +68,16 @@ _CLASHES: Mapping[str, str] = {
     TWICE: """
         SELECT node, copy, count(*), [min(row)], arg_min(offsets, row) FROM (
             SELECT node, copy, row, list("offset" ORDER BY "offset") AS offsets
-            FROM entries WHERE times = 1 GROUP BY node, copy, row HAVING count(*) > 1
+            FROM entries SEMI JOIN (FROM places WHERE held > 1) USING (node, copy, row) GROUP BY node, copy, row
         ) GROUP BY node, copy""",
     DISORDER: """
-        SELECT node, copy, 1, [latest, row], [latest_offset, "offset"] FROM (
-            SELECT *, max(row) OVER before AS latest, arg_max("offset", row) OVER before AS latest_offset FROM (
-                SELECT node, copy, row, min("offset") AS "offset", any_value(completed) AS completed
-                FROM entries WHERE times = 1 GROUP BY node, copy, row
-            ) WINDOW before AS (
+        SELECT node, copy, 1, [latest, row], [earlier."offset", late."offset"] FROM (
+            SELECT *, max(row) OVER (
                 PARTITION BY node, copy ORDER BY "offset" ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-            )
-        ) WHERE completed < latest QUALIFY row_number() OVER (PARTITION BY node, copy ORDER BY "offset") = 1""",
+            ) AS latest FROM places
+        ) AS late JOIN (SELECT node, copy, row AS latest, "offset" FROM places) AS earlier USING (node, copy, latest)
+        WHERE completed < latest
+        QUALIFY row_number() OVER (PARTITION BY node, copy ORDER BY late."offset") = 1""",
     ORPHAN: """
         SELECT node, copy, count(*), [], [min("offset")] FROM entries WHERE times IS NULL GROUP BY node, copy""",
 }
@@ -118,6 +120,7 @@ def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
         sql.register("copies", pa.Table.from_pylist(copies, _COPIES))
         sql.execute(NAMED_WRITES)
         sql.execute(_ENTRIES)
+        sql.execute(_PLACES)
         clashes = [clash for kind, query in _CLASHES.items() for clash in _clashes(sql, kind, query)]
         [(acknowledged,)] = sql.execute("SELECT count(*) FROM writes WHERE type = 1").fetchall()
         [(repeated,)] = sql.execute(_SHARED).fetchall()

@@ -114,13 +114,15 @@ _CLASHES = {
         WHERE answer.reads AND maker.unknown AND maker.times IS NULL
         QUALIFY row_number() OVER (PARTITION BY key ORDER BY answer.completed) = 1""",
     DISORDER: """
-        SELECT key, latest, invoked, [latest_offset, "offset"] FROM (
-            SELECT *, max(invoked) OVER before AS latest, arg_max_null("offset", invoked) OVER before AS latest_offset
-            FROM (
-                SELECT key, invoked, completed, "offset", coalesce(2 * "offset" + reads::INT, -1) AS place FROM settled
+        SELECT key, latest, invoked, [p // 2 FOR p IN [latest_place, place] IF p >= 0] FROM (
+            SELECT *, max(last) OVER before AS latest, arg_max(place, last) OVER before AS latest_place FROM (
+                SELECT key, coalesce(2 * "offset" + reads::INT, -1) AS place, max(invoked) AS last,
+                    min(completed) AS completed, arg_min(invoked, completed) AS invoked
+                FROM settled
                 WHERE times = 1 OR (reads AND value IS NULL AND NOT EXISTS (FROM entries WHERE value IS NULL))
+                GROUP BY ALL
             ) WINDOW before AS (
-                PARTITION BY key ORDER BY place, invoked ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+                PARTITION BY key ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
             )
         ) WHERE completed < latest QUALIFY row_number() OVER (PARTITION BY key ORDER BY completed) = 1""",
 }
@@ -128,7 +130,8 @@ _CLASHES = {
 entries that they wrote or read.
 
 An operation has a place: twice the offset of a write, one more for a read of it, and -1 for a read of nil where no
-entry removes a key.  Reads of one entry may stand in any order, so they are compared as they were invoked."""
+entry removes a key.  Operations at one place may stand in any order.  Of each place the one that was invoked last and
+the one that returned first decide, so places are compared and not operations."""
 
 
 class OrderClash(NamedTuple):

@@ -12,7 +12,7 @@ memory.  So the length of a history does not matter, and counting needs no parts
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from glob import escape
@@ -82,9 +82,9 @@ def give_files(sql: duckdb.DuckDBPyConnection, name: str, paths: Iterable[str]) 
     sql.read_parquet([escape(path) for path in paths], hive_partitioning=False).create_view(name)
 
 
-def dicts(sql: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, Any]]:
-    """Return the answer to a query, each row as {column: value}."""
-    answer = sql.execute(query)
+def dicts(sql: duckdb.DuckDBPyConnection, query: str, values: Sequence[object] = ()) -> list[dict[str, Any]]:
+    """Return the answer to a query, each row as {column: value}.  values: of its question marks."""
+    answer = sql.execute(query, values)
     columns = [each[0] for each in answer.description]
     return [dict(zip(columns, row, strict=True)) for row in answer.fetchall()]
 
