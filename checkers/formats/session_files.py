@@ -222,27 +222,27 @@ def _read_dbcop(content: bytes) -> SessionHistory:
 
 # Plume's text
 
-_PLUME_LINE = re.compile(rb"([rw])\(" + b",".join([rb"(-?\d{1,99})"] * 4) + rb"\)")
+_PLUME_LINE = re.compile(rb"([rw])\(" + b",".join([rb"(-?\d{1,99})"] * 4) + rb"\)\n?")
 
 
 def _read_plume(content: bytes) -> SessionHistory:
     text = content.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").strip(b"\n")
     rows, lost, sessions = _Rows(), list[_Write](), dict[int, int]()
     transactions: dict[int, tuple[int, list[tuple[int, int, int]]]] = {}
-    for number, ended in enumerate(io.BytesIO(text), 1):
-        line = ended.rstrip(b"\n")
+    for number, line in enumerate(io.BytesIO(text), 1):
         match = _PLUME_LINE.fullmatch(line)
         if match is None:
-            shown = line[:60].decode("utf-8", "replace")
+            shown = line.rstrip(b"\n")[:60].decode("utf-8", "replace")
             words = "is not an operation r(key,value,session,transaction) of Plume"
             raise MalformedHistory(f"line {number}: {shown!r} {words}")
-        key, value, named, txn = map(int, match.groups()[1:])
-        if any(each not in _INT64 for each in (key, value, named, txn)):
-            raise MalformedHistory(f"line {number}: {line[:60].decode()!r} has a number of more than 64 bits")
+        f, *texts = match.groups()
+        key, value, named, txn = numbers = [*map(int, texts)]
+        if max(numbers) not in _INT64 or min(numbers) not in _INT64:
+            raise MalformedHistory(f"line {number}: {line.rstrip()[:60].decode()!r} has a number of more than 64 bits")
         if txn < -1:
             words = "a number from 0 on, or -1 of an aborted transaction"
             raise MalformedHistory(f"line {number}: transaction {txn}: {words}")
-        session, is_write = sessions.setdefault(named, len(sessions)), match[1] == b"w"
+        session, is_write = sessions.setdefault(named, len(sessions)), f == b"w"
         if txn == -1:
             lost += [(session, key, value)] * is_write
             continue
