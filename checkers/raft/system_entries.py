@@ -129,8 +129,9 @@ def _read(run: StoredRun, copies: Sequence[Mapping[str, object]]) -> tuple[int, 
 
 
 def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
-    readable = [{"node": c["node"], "copy": c["copy"]} for c in run.copies if not c["error"]]
-    creates, copies = _read(run, [copy for copy in readable if copy["node"] in node_files(run.log)])
+    logs = node_files(run.log)
+    readable = [{"node": c["node"], "copy": c["copy"]} for c in run.copies if not c["error"] and c["node"] in logs]
+    creates, copies = _read(run, readable)
     looked_at = {
         "logs": len(readable),
         "entries": sum(copy.entries for copy in copies),
