@@ -72,6 +72,8 @@ class Store:
         """Raises StoreUnavailable for an address that names no store."""
         with _reached(f"{address.partition('?')[0]} is no store"):
             files, prefix = fs.FileSystem.from_uri(address)
+        if isinstance(files, fs.S3FileSystem) and not prefix.strip("/"):
+            raise StoreUnavailable(f"{address.partition('?')[0]} names no bucket: write s3://bucket/prefix")
         return Store(address.partition("?")[0].rstrip("/"), files, prefix.rstrip("/"), address)
 
     def check(self) -> None:

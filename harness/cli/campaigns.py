@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from checkers.base.verdict import HARNESS_FAILED
-from harness.cli.parameters import Name, beside, nemeses, note_folder, results_in, spec_option, trust, workloads
+from harness.cli.parameters import Amount, Name, beside, nemeses, note_folder, results_in, spec_option, trust, workloads
 from harness.spec import Spec, WrongSpec, unknown_name
 from harness.started import program
 
@@ -31,7 +31,7 @@ _PARTS = ("canary", "clean", "peer", "bugs")
 
 _run_folder = click.argument("run_folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 _minutes = click.option(
-    "--minutes", type=click.FloatRange(0), default=None, help="No run begins after so many.  [default: no end]"
+    "--minutes", type=Amount(0), default=None, help="No run begins after so many.  [default: no end]"
 )
 
 
@@ -210,7 +210,7 @@ def nightly(
 @click.command(name="hunt")
 @spec_option("subject")
 @click.option(
-    "--minutes", type=click.FloatRange(0), default=60.0, show_default=True, help="No test begins after so many minutes."
+    "--minutes", type=Amount(0), default=60.0, show_default=True, help="No test begins after so many minutes."
 )
 @click.option("--times", type=click.IntRange(0), default=5, show_default=True, help="Replays of each finding.")
 @click.option("--keep-on", is_flag=True, help="Go on for the whole time, even if something was found.")

@@ -18,6 +18,7 @@ import click
 
 from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity, combine
 from checkers.formats.read_once import cobra_logs, jepsen_history
+from harness.cli.parameters import Amount
 from harness.plain_words import shorten
 from harness.terminal.check_progress import FilesProgress, ReadingProgress
 
@@ -121,7 +122,7 @@ _REPORT = click.option(
 )
 @click.option("--steps", type=click.IntRange(min=1), default=None, help="Budget of steps for each file.")
 @click.option("--size-bytes", type=click.IntRange(min=1), default=None, help="Budget of memory for each file.")
-@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=None, help="Time limit for each file.")
+@click.option("--seconds", type=Amount(min=0, min_open=True), default=None, help="Time limit for each file.")
 @click.option(
     "--spark-master",
     metavar="MASTER|local",

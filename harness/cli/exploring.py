@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 from click.core import ParameterSource
 
-from harness.cli.parameters import spark_master
+from harness.cli.parameters import Amount, spark_master
 from harness.spec import WrongSpec, unknown_name
 from harness.started import program
 
@@ -51,7 +51,7 @@ def _bounds(command: Callable[..., None]) -> Callable[..., None]:
 @click.command()
 @click.option(
     "--minutes",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Amount(min=0, min_open=True),
     default=1.0,
     show_default=True,
     help="CPU time of a worker.",
@@ -188,13 +188,13 @@ def _end(code: int) -> NoReturn:
 @click.option(
     "--whole", type=click.IntRange(0), default=0, show_default=True, help="Whole runs besides, with all bytes."
 )
-@click.option("--seconds", type=click.FloatRange(5), default=60.0, show_default=True, help="Simulated, of each storm.")
-@click.option("--rate", type=click.FloatRange(1), default=50.0, show_default=True, help="Operations per second.")
+@click.option("--seconds", type=Amount(5), default=60.0, show_default=True, help="Simulated, of each storm.")
+@click.option("--rate", type=Amount(1), default=50.0, show_default=True, help="Operations per second.")
 @click.option("--nodes", type=click.IntRange(0, 9), default=0, help="Servers.  [default: 3 or 5, as the seed draws]")
 @click.option("--bug", default="", help="Plant this bug, to see how soon it is found.")
 @click.option("--unguided", is_flag=True, help="Aim no wave at what the waves before it met seldom.")
 @click.option("--until-found", is_flag=True, help="End after the first wave in which something was found.")
-@click.option("--minutes", type=click.FloatRange(0), default=float("inf"), help="No wave begins after so many.")
+@click.option("--minutes", type=Amount(0), default=float("inf"), help="No wave begins after so many.")
 @click.option("--each", type=click.IntRange(1), default=50, show_default=True, help="Seeds of one task of Spark.")
 @click.option("--replay", type=click.Path(path_type=Path), default=None, help="Only play this schedule again.")
 @click.option(

@@ -22,6 +22,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -327,9 +328,13 @@ def demand(bug: Bug | None, results: Results) -> Results:
 
 
 def demands_of(spec: Spec) -> Demands:
-    """Raises WrongSpec where the spec names a subject or workload that does not exist."""
+    """Raises WrongSpec where the spec names a subject, workload or nemesis that does not exist."""
     subject, workload = load_subject(spec), load_workload(spec)
     declares = subject.declares
+    try:
+        nemesis = dealt_by(spec.nemesis) if spec.schedule is None else "schedule"
+    except ValueError as problem:
+        raise WrongSpec(str(problem)) from problem
     return Demands(
         servers=spec.servers if declares.nodes else (),
         voters=tuple(declares.voters(spec.servers)) if declares.nodes and declares.voters_max else (),
@@ -346,7 +351,7 @@ def demands_of(spec: Spec) -> Demands:
         elections=declares.elections,
         registers_brokers=declares.registers_brokers,
         faults=declares.faults,
-        nemesis=(dealt_by(spec.nemesis) if spec.schedule is None else "schedule") if declares.faults else "",
+        nemesis=nemesis if declares.faults else "",
         rate_hz=spec.rate_hz * workload.invoked_share,
         invoked_share=workload.invoked_share,
         ok_share=workload.ok_share,
@@ -379,6 +384,9 @@ def copies_of(record: RunRecord) -> list[Collected]:
     """The copies a run took, as the journal lists them; none if it took none.  Raises BrokenFile."""
     if wrong := [row.copy for row in record.copies if not 0 <= row.copy < _COPIES_MAX]:
         raise BrokenFile(f"{JOURNAL}: {wrong[0]} is no number of a copy")
+    times = Counter((row.copy, row.node) for row in record.copies)
+    if twice := [name for name, count in times.items() if count > 1]:
+        raise BrokenFile(f"{JOURNAL} lists copy {twice[0][0]} of {twice[0][1]} twice")
     return [
         Collected(
             copy=row.copy,

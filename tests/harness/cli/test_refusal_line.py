@@ -76,6 +76,8 @@ REFUSALS = [
     (["find", "redis", "--clean"], "finding redis has no clean counterpart"),
     (["findings", "mariabd", "--times", "0"], "unknown finding 'mariabd'; did you mean 'mariadb'?"),
     (["check", "--model", "register", "--consistency", "serializable", "x.edn"], "are judged at a level, not register"),
+    (["check", "--model", "register", "--seconds", "nan", "x.edn"], "'--seconds': 'nan' is no number"),
+    (["run", "--store", "s3://"], "s3:// names no bucket"),
     (["flounder"], "No such command 'flounder'"),
     (["analize"], "No such command 'analize'; did you mean 'analyze'?"),
 ]

@@ -94,6 +94,10 @@ STRANGE: dict[str, tuple[Callable[[Path], None], str]] = {
         lambda run: with_test(run, lambda test: test["spec"].update(bug="lies")),
         "bug of kraft",
     ),
+    "a nemesis that there is not": (
+        lambda run: with_test(run, lambda test: test["spec"].update(nemesis="lies")),
+        "there is no nemesis 'lies'",
+    ),
 }
 
 

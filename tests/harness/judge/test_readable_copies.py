@@ -65,3 +65,11 @@ def test_a_number_that_no_copy_has_is_refused(number: int, tmp_path: Path) -> No
     write_journal(tmp_path, copies=[row])
     with pytest.raises(BrokenFile, match=f"{number} is no number of a copy"):
         copies_of(RunRecord(tmp_path))
+
+
+def test_a_copy_that_is_listed_twice_is_refused(tmp_path: Path) -> None:
+    """Else each of its entries would stand in the table of the log twice."""
+    row = {"copy": 0, "when": "final", "node": "n1", "state": "dead", "folder": "nodes/n1/copies/0"}
+    write_journal(tmp_path, copies=[row, row])
+    with pytest.raises(BrokenFile, match="copy 0 of n1 twice"):
+        copies_of(RunRecord(tmp_path))
