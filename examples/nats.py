@@ -91,3 +91,9 @@ class Buckets(Nats):
     """NATS with JetStream: buckets of keys and values."""
 
     client = BucketClient
+
+
+class DamagedMessages(SyncAlways):
+    """NATS with sync_interval: always, and files of messages that are damaged: each message has a checksum."""
+
+    notices_damage = {"flip": "*.blk"}
