@@ -5,17 +5,16 @@
 Theory.  Each port is a packet socket on the switch's end of a veth pair.  A frame that comes in at a port is looked up
 in *that port's* table of paths (destination MAC -> port) and sent out there, untouched.  A cut of the directed link a
 -> b removes the path to b from a's table.  New tables are built aside and put in place between two frames, so all links
-change at once.  A frame without a path goes nowhere.  That holds for unknown addresses and broadcasts as well; no node
-needs them, because all have each other as permanent neighbours.  If this process dies, everything is cut.
+change at once.  A frame without a path goes nowhere.  If this process dies, everything is cut.
+
+A broadcast or a multicast goes out on every path of its port, so a cut loses it as well, of every protocol.
 
 Frames travel with their virtio header.  So the kernel at the far end computes the checksums
 and segments that are not computed yet, and a TCP segment of 64 KiB passes here as one frame.
 
 Nodes that do not know each other's hardware addresses ask with ARP.  The switch answers such a request itself, for the
-addresses of its ports.  So a cut of one direction never loses the answers that the other direction needs.
-
-A switch that does not carry (`carries` false) stands beside a bridge that carries, and cuts.  It only answers TCP on
-rejected links with a reset, and it listens only while a link of a port is rejected.
+addresses of its ports.  Neighbour discovery of IPv6 passes cut links.  So a cut of one direction never loses the
+answers that the other direction needs.
 
 Control is a stream of JSON lines (`python -m harness.agent.frame_switch` says how it begins).  Each is answered by
 {"forwarded": n, "overflowed": n}, the frames carried so far and those that a full queue lost, or by {"refused": "why"}.
@@ -46,8 +45,8 @@ until they are due.
     python -m harness.agent.frame_switch <control fd> '{"ports": [["n1", "port0", "02:...", "198.18.0.11"], ...], ...}'
 
 A port is a node, the interface at the switch's end (a name, or the number of an interface), and the node's hardware and
-IPv4 addresses.  The last is "" where all nodes know each other.  "carries" is false for a switch beside a bridge.
-"release" is true where a bridge has the interfaces and must let them go.  The first line on the control stream is
+IPv4 addresses.  The last is "" where all nodes know each other.  "release" is true where a bridge has the interfaces
+and must let them go.  The first line on the control stream is
 {"ready": true}, or {"error": "why"}.
 
 *Reset.*  A link that rejects answers with a TCP reset to the sender of each segment, as firewalls send it.
@@ -68,7 +67,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from socket import AF_PACKET, SO_RCVBUF, SOCK_RAW, SOL_SOCKET, if_indextoname, socket
@@ -79,9 +78,6 @@ _PACKET_VNET_HDR = 15
 _PACKET_QDISC_BYPASS = 20
 _PACKET_IGNORE_OUTGOING = 23
 _ETH_P_ALL = 3
-_ETH_P_UNUSED = 0x88B5
-"""For local experiments (IEEE 802): a packet socket bound to it receives no frame of nodes.  The kernel takes 0, which
-means none, only before the first bind."""
 _SO_RCVBUFFORCE = 33
 _QUEUE_BYTES = 4 << 20
 
@@ -98,14 +94,14 @@ _WAITING_BYTES_MAX = 256 << 20
 class Port:
     """One node's end of the switch.  paths: destination MAC -> the socket it is reached by.  lanes: destination MAC ->
     what happens to frames on the way there, for impaired links only.  rejected: destination MACs of cut links that
-    answer TCP with a reset.  address: the node's IPv4 address; only resets need it, b"" without them.
-    listen: switches the reception of frames on or off."""
+    answer TCP with a reset.  others: `paths` without any cut.  address: the node's IPv4 address, b"" where nodes ask
+    for no hardware address."""
 
     node: str
     mac: bytes
     end: socket
     address: bytes = b""
-    listen: Callable[[bool], None] = lambda on: None
+    others: dict[bytes, socket] = field(default_factory=dict)
     paths: dict[bytes, socket] = field(default_factory=dict)
     lanes: dict[bytes, ImpairedLink] = field(default_factory=dict)
     rejected: frozenset[bytes] = frozenset()
@@ -118,11 +114,8 @@ def paths(ports: Iterable[Port], cut: Collection[tuple[str, str]]) -> dict[str, 
 
 
 class Switch:
-    """carries: whether frames reach other nodes through this switch, or through a bridge beside it."""
-
-    def __init__(self, ports: Iterable[Port], control: socket, carries: bool = True) -> None:
+    def __init__(self, ports: Iterable[Port], control: socket) -> None:
         self._ports = {port.end.fileno(): port for port in ports}
-        self._carries = carries
         self._macs_by_address = {port.address: port.mac for port in self._ports.values() if port.address}
         self._control = control
         self._said = bytearray()
@@ -136,12 +129,11 @@ class Switch:
 
     def cut(self, links: Collection[tuple[str, str]], reject: Collection[tuple[str, str]] = ()) -> None:
         """Exactly these links are cut from now on.  reject: those that answer TCP with a reset."""
-        tables = paths(self._ports.values(), links)
+        tables, every = paths(self._ports.values(), links), paths(self._ports.values(), ())
         macs = {port.node: port.mac for port in self._ports.values()}
         for port in self._ports.values():
-            port.paths = tables[port.node] if self._carries else {}
+            port.paths, port.others = tables[port.node], every[port.node]
             port.rejected = frozenset(macs[to] for source, to in reject if source == port.node)
-            port.listen(self._carries or bool(port.rejected))
 
     def impair(self, links: Iterable[tuple[str, str, FrameImpairment]], seed: int) -> None:
         """Exactly these links are impaired from now on.  Frames under way arrive as decided before."""
@@ -180,24 +172,31 @@ class Switch:
                 return
             except OSError:
                 return  # ENETDOWN: the node's namespace is going; the next poll says more
-            out = port.paths.get(bytes(frame[_DESTINATION]))
-            if out is None:
-                self._answer(port, bytes(frame[:size]))
-                continue
-            if port.lanes and (lane := port.lanes.get(bytes(frame[_DESTINATION]))) is not None:
-                self._delay(lane, out, bytes(frame[:size]))
+            destination = bytes(frame[_DESTINATION])
+            out = port.paths.get(destination)
+            if out is not None:
+                self._forward(port, destination, out, frame[:size])
             else:
-                self._send(out, frame[:size])
+                self._without_path(port, destination, bytes(frame[:size]))
 
-    def _answer(self, port: Port, frame: bytes) -> None:
-        """Return what the switch itself sends back for a frame that it does not carry, if anything."""
-        answer = None
-        if frame[_DESTINATION] in port.rejected:
-            answer = reset_for(frame)
-        elif self._carries:
-            answer = reply_for(frame, self._macs_by_address)
+    def _forward(self, port: Port, mac: bytes, out: socket, frame: memoryview | bytes) -> None:
+        if port.lanes and (lane := port.lanes.get(mac)) is not None:
+            self._delay(lane, out, bytes(frame))
+        else:
+            self._send(out, frame)
+
+    def _without_path(self, port: Port, destination: bytes, frame: bytes) -> None:
+        """Reset, answer or spread a frame that is not for one reachable node; all others are lost."""
+        answer = reset_for(frame) if destination in port.rejected else reply_for(frame, self._macs_by_address)
+        to_all = destination[0] & _GROUP_BIT and frame[_TYPE] != _ARP
         if answer is not None:
             self._send(port.end, answer)
+        elif discovers_neighbours(frame):
+            for out in port.others.values() if to_all else filter(None, [port.others.get(destination)]):
+                self._send(out, frame)
+        elif to_all:
+            for mac, out in port.paths.items():
+                self._forward(port, mac, out, frame)
 
     def _send(self, out: socket, frame: memoryview | bytes) -> None:
         try:
@@ -266,20 +265,15 @@ def open_port(node: str, interface: str, mac: str, address: bytes = b"") -> Port
         with contextlib.suppress(PermissionError):  # forcing needs root outside; then the machine's limit holds
             end.setsockopt(SOL_SOCKET, direction, _QUEUE_BYTES)
             break
-    listening = False
-
-    def listen(on: bool) -> None:
-        nonlocal listening
-        if on != listening:
-            end.bind((interface, _ETH_P_ALL if on else _ETH_P_UNUSED))
-            listening = on
-
-    end.bind((interface, _ETH_P_UNUSED))
+    end.bind((interface, _ETH_P_ALL))
     end.setblocking(False)
-    return Port(node, bytes.fromhex(mac.replace(":", "")), end, address, listen)
+    return Port(node, bytes.fromhex(mac.replace(":", "")), end, address)
 
 
-_ARP = b"\x08\x06"
+_TYPE = slice(_VNET_BYTES + 12, _VNET_BYTES + 14)
+_ARP, _IPV6 = b"\x08\x06", b"\x86\xdd"
+_GROUP_BIT = 1
+_ICMPV6, _DISCOVERY = 58, (135, 136)
 _PACKET = struct.Struct("!HHBBH6s4s6s4s")
 _ETHERNET, _IPV4, _REQUEST, _REPLY = 1, 0x0800, 1, 2
 
@@ -298,6 +292,12 @@ def reply_for(frame: bytes, macs: Mapping[bytes, bytes]) -> bytes | None:
         return None
     answer = _PACKET.pack(_ETHERNET, _IPV4, 6, 4, _REPLY, mac, wanted, sender_mac, sender)
     return bytes(_VNET_BYTES) + ethernet[6:12] + mac + _ARP + answer
+
+
+def discovers_neighbours(frame: bytes) -> bool:
+    """Return whether it is a neighbour solicitation or advertisement of IPv6 (RFC 4861), which have no extensions."""
+    packet = frame[_VNET_BYTES + 14 :]
+    return frame[_TYPE] == _IPV6 and len(packet) > 40 and packet[6] == _ICMPV6 and packet[40] in _DISCOVERY
 
 
 QUEUE_S_MAX = 1.0
@@ -423,7 +423,7 @@ def main() -> None:
     try:
         interfaces = [_name(port[1]) for port in plan["ports"]]
         ports = [_opened(port, name) for port, name in zip(plan["ports"], interfaces, strict=True)]
-        switch = Switch(ports, control, plan.get("carries", True))
+        switch = Switch(ports, control)
         if plan.get("release"):  # only now: the switch has the frames that the bridge no longer gets
             ip("".join(f"link set dev {interface} nomaster\n" for interface in interfaces))
     except OSError as problem:

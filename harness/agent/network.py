@@ -46,7 +46,7 @@ from harness.agent.children import Children, run
 from harness.agent.frames import limit
 
 Table = tuple[str, str]
-"""Family and name, e.g. ("bridge", "krucible_x")."""
+"""Family and name, e.g. ("ip", "krucible_x")."""
 
 
 class FirewallTables:
@@ -286,12 +286,12 @@ class SwitchVerbs:
         self._writer: asyncio.StreamWriter | None = None
 
     @limit(60.0)
-    async def start(self, ports: Sequence[Sequence[Any]], carries: bool, release: bool) -> None:
+    async def start(self, ports: Sequence[Sequence[Any]], release: bool) -> None:
         """See `harness.agent.frame_switch`.  Raises OSError if there is one, or if it cannot be started."""
         if self._writer is not None:
             raise OSError(errno.EEXIST, "a switch runs already")
         ours, theirs = socket.socketpair()
-        plan = json.dumps({"ports": ports, "carries": carries, "release": release})
+        plan = json.dumps({"ports": ports, "release": release})
         argv = [sys.executable, "-m", "harness.agent.frame_switch", str(theirs.fileno()), plan]
         with theirs:
             self._children.start(argv, _ended, pass_fds=(theirs.fileno(),))

@@ -435,33 +435,39 @@ async def all_of(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
         raise failed.exceptions[0] from failed
 
 
-class HostSwitch:
-    """The userspace switch between nodes, which the agent of a helper runs beside the ends of their links."""
+class SwitchedCluster(AgentCluster):
+    """Nodes whose frames a switch in userspace carries, which the agent of a helper runs."""
 
-    def __init__(self, helper: AgentLink, nodes: Collection[str]) -> None:
-        self._helper = helper
-        self._nodes = frozenset(nodes)
-        self.running = False
+    def __init__(self, spec: ClusterSpec) -> None:
+        super().__init__(spec)
+        self._address_of: Mapping[str, str] = {}
+        self._helper: AgentLink | None = None
 
-    async def start(self, ports: Sequence[Sequence[Any]], *, carries: bool = True, release: bool = False) -> None:
+    async def start_switch(self, helper: AgentLink, ports: Sequence[Sequence[Any]], *, release: bool = False) -> None:
         """See `harness.agent.frame_switch`.  Raises OSError if the kernel or the engine denies it."""
-        await self._helper.ask(SwitchVerbs.start, ports, carries, release)
-        self.running = True
+        await helper.ask(SwitchVerbs.start, ports, release)
+        self._helper = helper
+
+    def lacks(self, capability: str) -> str:
+        """See Cluster.lacks."""
+        return "" if capability in (REJECT, PACKETS) else super().lacks(capability)
 
     async def cut(self, links: Collection[Link], reject: Collection[Link] = ()) -> None:
-        """See Cluster.cut.  Raises KeyError for an unknown node, OSError if the switch refuses or is dead."""
-        self._demand_known(links)
-        await self._helper.ask(SwitchVerbs.order, {"cut": sorted(links), "reject": sorted(reject)})
+        """See Cluster.cut.  Raises KeyError for an unknown node, OSError if the switch refuses or is dead: all links
+        are cut then."""
+        await self._order(links, {"cut": sorted(links), "reject": sorted(reject)})
 
     async def impair(self, links: Mapping[Link, Mapping[str, float]], seed: int) -> None:
         """See Cluster.impair.  Raises as `cut`."""
-        self._demand_known(links)
         rows = [[*link, dict(impairment)] for link, impairment in sorted(links.items(), key=lambda item: item[0])]
-        await self._helper.ask(SwitchVerbs.order, {"impair": rows, "seed": seed})
+        await self._order(links, {"impair": rows, "seed": seed})
 
-    def _demand_known(self, links: Collection[Link]) -> None:
-        if unknown := {node for link in links for node in link} - self._nodes:
+    async def _order(self, links: Collection[Link], order: Mapping[str, Any]) -> None:
+        if self._helper is None:
+            raise NodeGone("the switch: there is none (yet)")
+        if unknown := {node for link in links for node in link} - self._address_of.keys():
             raise KeyError(unknown.pop())
+        await self._helper.ask(SwitchVerbs.order, order)
 
 
 async def _answers(calls: Mapping[str, Coroutine[Any, Any, T]]) -> dict[str, T]:

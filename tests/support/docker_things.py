@@ -21,17 +21,16 @@ needs_docker = [
 
 
 def left_of(run_id: str) -> list[str]:
-    """Containers, networks and volumes that carry the run's label or name, and its rules; in words."""
+    """Containers, networks and volumes that carry the run's label or name; in words."""
     found = []
     for kind, listing in {
         "container": ["docker", "ps", "-a", "--format", "{{.Names}}"],
         "network": ["docker", "network", "ls", "--format", "{{.Name}}"],
-        "rules": ["nft", "list", "tables"],
     }.items():
         lines = subprocess.run(
             listing, capture_output=True, text=True, check=False, timeout=ENGINE_S
         ).stdout.splitlines()
-        found += [f"{kind} {line}" for line in lines if run_id in line or run_id.replace("-", "_") in line]
+        found += [f"{kind} {line}" for line in lines if run_id in line]
     for kind, every in (("container", ["-a"]), ("volume", []), ("network", [])):
         ours = ["docker", kind, "ls", "-q", *every, "--filter", f"label=krucible.run={run_id}"]
         lines = subprocess.run(ours, capture_output=True, text=True, check=False, timeout=ENGINE_S).stdout.splitlines()

@@ -11,9 +11,8 @@ from waiting import PATIENCE_S
 from nemesis.cluster import Link
 from system_under_test.subject import Node
 
-SORTS = frozenset({"broadcast", "multicast-6", "unicast-6"})
-"""What nodes in one /24 hear of each other.  They also send "multicast" of IPv4.  Docker's own rules for internal
-networks drop that where the kernel shows bridged packets to iptables (br_netfilter)."""
+SORTS = frozenset({"broadcast", "multicast", "multicast-6", "unicast-6"})
+"""What nodes in one /24 hear of each other."""
 
 _TALKER = """
 import contextlib, os, socket, sys, threading, time

@@ -1,22 +1,15 @@
-"""The docker backend: a container per node on a bridge of the run's own, and a helper that keeps the rules.
+"""The docker backend: a container per node, and a helper whose switch carries every frame between them.
 
     harness ── attached stdin ──► agent (PID 1) in krucible-<run>-<node>      one per server and client node
-            ── attached stdin ──► agent in krucible-<run>-helper              host's network, NET_ADMIN
+            ── attached stdin ──► agent in krucible-<run>-helper              host's network, NET_ADMIN, NET_RAW
             ── pipe ────────────► reaper
 
-The harness itself needs no root: rules go through the helper, always.  Everything carries the run's labels from its
-very creation on.
+The harness itself needs no root: the helper does what needs rights.  Everything carries the run's labels from its very
+creation on.
 
-*Switch.*  In the helper container it impairs packets and resets rejected connections.
-
-Kernels may lack netem, and bridges cannot reject with a reset everywhere.  So both are done by the userspace switch,
-which needs neither.  It listens at the host's ends of the containers' veth pairs, in one of two ways.
-
-    beside the bridge    the bridge carries and cuts; the switch only sends resets, while links are rejected
-    instead of it        the switch takes the veth pairs over when the nodes are made, and carries every frame
-
-The second way costs CPU time for every frame, so a run gets it only if its faults impair packets.  If the switch dies,
-everything is cut.  In both ways the engine removes a container's veth pair together with the container.
+*Switch.*  Kernels may lack netem and rules for bridges.  So the userspace switch does without: it takes the host's ends
+of the containers' veth pairs over from the bridge when the nodes are made, and carries every frame.  If it dies,
+everything is cut.  The engine removes a container's veth pair together with the container.
 """
 
 from __future__ import annotations
@@ -26,7 +19,7 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -34,15 +27,13 @@ from typing import Any, TypeVar
 from docker.errors import ImageNotFound
 
 from checkers.base.clocks import NodesClock
-from harness.agent.children import Commands
-from harness.agent.network import FirewallTables, Table, without
 from harness.agent.process import NodeVerbs
-from harness.backends.agent_cluster import AgentCluster, HostSwitch, addresses, all_of
+from harness.backends.agent_cluster import SwitchedCluster, addresses, all_of
 from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.docker import engine, image
-from harness.backends.leftovers import Reaper, current_owner, is_dead
-from nemesis.cluster import DISK, PACKETS, REJECT, CannotInject, Link
+from harness.backends.leftovers import Reaper, current_owner
+from nemesis.cluster import DISK
 from system_under_test.subject import NodeGone
 
 HELPER = "helper"
@@ -56,7 +47,7 @@ _LINGER_APART_S = 0.5
 T = TypeVar("T")
 
 
-class DockerBackend(AgentCluster):
+class DockerBackend(SwitchedCluster):
     """See `harness.backends.backend.Backend`.  Raises ValueError for a run id that cannot be part of a name."""
 
     name = "docker"
@@ -66,23 +57,10 @@ class DockerBackend(AgentCluster):
         super().__init__(spec)
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", spec.run_id):
             raise ValueError(f"run id {spec.run_id!r} cannot stand in a container's name")
-        self._carried = PACKETS in spec.wanted
-        """True if a switch in userspace carries the frames, instead of the bridge."""
-        self.notes: Sequence[str] = (
-            "containers whose frames a switch in userspace carries, because packets are impaired"
-            if self._carried
-            else "containers on one bridge; links are cut by one nft set on its forward hook",
-        )
+        self.notes: Sequence[str] = ("containers; links are cut by a switch in userspace, no kernel bridge",)
         self._labels = engine.labels(spec.run_id, current_owner())
-        self._table: Table = engine.table_of(spec.run_id)
-        self._address_of: dict[str, str] = {}
-        self._port_of: dict[str, int] = {}
         self._client: Any = None
-        self._helper: AgentLink | None = None
-        self._switch: HostSwitch | None = None
-        self._no_switch = "" if self._carried else "the run was made without a switch that impairs packets"
-        self._rejected: frozenset[Link] = frozenset()
-        self._cutting = asyncio.Lock()
+        self._of_helper: AgentLink | None = None
         self._reaper: Reaper | None = None
         self._pool = ThreadPoolExecutor(10, thread_name_prefix="docker")
         self._under_way: set[asyncio.Future[Any]] = set()
@@ -97,43 +75,6 @@ class DockerBackend(AgentCluster):
             words = engine.engine_words(error)
             raise BackendUnavailable(f"Docker could not bring the nodes up: {words}") from error
 
-    def lacks(self, capability: str) -> str:
-        """See Cluster.lacks."""
-        if capability == REJECT:
-            return ""
-        return self._no_switch if capability == PACKETS else super().lacks(capability)
-
-    async def cut(self, links: Collection[Link], reject: Collection[Link] = ()) -> None:
-        """See Cluster.cut.  Raises KeyError for an unknown node, OSError if nft or the switch refuses, NodeGone without
-        a helper."""
-        if self._helper is None or self._switch is None:
-            raise NodeGone(f"{HELPER}: there is no such node (yet)")
-        text = engine.replace_cut(self._table, links, self._port_of)
-        async with self._cutting:
-            if self._carried and not self._no_switch:
-                await self._switch.cut(links, reject)
-                return
-            await self._answer_with_resets(self._rejected & frozenset(reject))  # no reset on a link made whole
-            await self._helper.ask(FirewallTables.apply, text, [self._table])
-            await self._answer_with_resets(reject)
-            self._rejected = frozenset(reject)
-
-    async def _answer_with_resets(self, links: Collection[Link]) -> None:
-        """Answer TCP on exactly these links with a reset, by a switch beside the bridge, which cuts them."""
-        assert self._switch is not None
-        if links and not self._switch.running:
-            await self._switch.start(await self._ports(), carries=False)
-        if self._switch.running:
-            await self._switch.cut((), links)
-
-    async def impair(self, links: Mapping[Link, Mapping[str, float]], seed: int) -> None:
-        """See Cluster.impair.  Raises KeyError for an unknown node, OSError if the switch refuses."""
-        if self._no_switch or self._switch is None:
-            if links:
-                raise CannotInject(self._no_switch or "there are no nodes yet")
-            return
-        await self._switch.impair(links, seed)
-
     def command_on(self, name: str, words: Sequence[str]) -> str:
         return shlex.join(["docker", "exec", "-it", f"krucible-{self.spec.run_id}-{name}", *words])
 
@@ -141,13 +82,14 @@ class DockerBackend(AgentCluster):
         self._stop.set()
         if self._under_way:  # what the engine is still making must not appear after the last look
             await asyncio.wait(self._under_way, timeout=_ENGINE_S)
-        await self._delete_table()
         left = ""
         if self._client is not None:
             left = await self._in_thread(engine.remove_run, self._client, self.spec.run_id)
             self._client.close()
             self._client = None
         await self.close_links()
+        if self._of_helper is not None:
+            await self._of_helper.close()
         if left:
             self.leftovers.append(left)
         if self._reaper is not None:
@@ -196,30 +138,17 @@ class DockerBackend(AgentCluster):
         await all_of((self._start_helper(tag), *nodes))
 
     async def _start_switch(self) -> None:
-        """Without it the run goes on over the bridge; faults of packets are then refused for the reason noted here."""
-        assert self._helper is not None
-        self._switch = HostSwitch(self._helper, self._address_of)
+        assert self._of_helper is not None
         try:
-            ports = await self._ports()
+            ports = await asyncio.gather(*(_port(name, node) for name, node in self._nodes.items()))
+            await self.start_switch(self._of_helper, ports, release=True)
         except NodeGone:
             raise
         except OSError as problem:
-            raise BackendUnavailable(f"The ports of the containers' bridge are not known: {problem}.") from problem
-        self._port_of = {name: number for name, number, *_ in ports}
-        if self._carried:
-            try:
-                await self._switch.start(ports, release=True)
-            except NodeGone:
-                raise
-            except OSError as problem:
-                self._no_switch = (
-                    f"no switch can carry the containers' frames here ({problem.strerror or problem}): the engine must "
-                    "grant CAP_NET_ADMIN and CAP_NET_RAW in the host's network"
-                )
-
-    async def _ports(self) -> list[list[Any]]:
-        """Return what the switch must know of each node.  Raises OSError."""
-        return await asyncio.gather(*(_port(name, node) for name, node in self._nodes.items()))
+            raise BackendUnavailable(
+                f"No switch can carry the containers' frames here ({problem.strerror or problem}): the engine must "
+                "grant CAP_NET_ADMIN and CAP_NET_RAW in the host's network, or choose --backend namespaces."
+            ) from problem
 
     async def _start_node(self, tag: str, name: str) -> None:
         is_server = name in self.servers
@@ -250,18 +179,7 @@ class DockerBackend(AgentCluster):
             capabilities=("NET_ADMIN", "NET_RAW"),
             with_volume=False,
         )
-        self._tag = tag
-        helper = self._helper = await self._start(plan, HELPER)
-        try:
-            text = engine.make_table(self._table, current_owner())
-            await helper.ask(FirewallTables.apply, text, [self._table])
-        except NodeGone:
-            raise
-        except OSError as error:
-            raise BackendUnavailable(
-                f"This kernel cannot filter on bridges ({error.strerror}): choose --backend namespaces."
-            ) from error
-        await self._delete_dead_tables(helper)
+        self._of_helper = await self._start(plan, HELPER)
 
     async def _start(self, plan: engine.ContainerPlan, name: str) -> AgentLink:
         container = await self._in_thread(engine.create, self._client, plan)
@@ -270,31 +188,6 @@ class DockerBackend(AgentCluster):
         await self._in_thread(self._client.api.start, container)
         await link.ask(NodeVerbs.hello)
         return link
-
-    # ---- removing ----------------------------------------------------------------------------------------------
-
-    async def _delete_dead_tables(self, helper: AgentLink) -> None:
-        """A table outlives its helper only if that was killed alone; it names its owner itself."""
-        for family, name in engine.tables_in(await _output(helper, "list", "tables", "bridge")):
-            owner = engine.owner_in(await _output(helper, "list", "table", family, name))
-            if owner and is_dead(owner):
-                try:
-                    await helper.ask(FirewallTables.apply, without((family, name)), [])
-                except OSError as refusal:
-                    self.leftovers.append(f"the rules {family} {name} of a dead run could not be deleted: {refusal}")
-
-    async def _delete_table(self) -> None:
-        if self._helper is None:
-            return
-        try:
-            if self._helper.gone:  # it was killed, and another one does what it would have done
-                await self._start_helper(self._tag)
-            await self._helper.ask(FirewallTables.apply, without(self._table), [])
-        except (*engine.ENGINE_FAILURES, BackendUnavailable) as problem:
-            words = f"may be left ({engine.engine_words(problem)}): the next run deletes them"
-            self.leftovers.append(f"the rules {' '.join(self._table)} {words}")
-        await self._helper.close()
-        self._helper = None
 
     # ---- helpers -----------------------------------------------------------------------------------------------
 
@@ -308,12 +201,6 @@ class DockerBackend(AgentCluster):
         self._under_way.add(future)
         future.add_done_callback(self._under_way.discard)
         return asyncio.shield(future)
-
-
-async def _output(helper: AgentLink, *words: str) -> str:
-    """Return what nft prints; "" if it fails (a table may go while it is being listed)."""
-    (status, size), output = await helper.ask(Commands.run, ["nft", *words], 5.0)
-    return output[:size].decode() if status == 0 else ""
 
 
 _END = "/sys/class/net/eth0"

@@ -19,21 +19,14 @@ Docker 23 for ever: one holds the lock of the network and waits for that of all 
 
 The agent is PID 1 and lives as long as its stdin: StdinOnce makes the engine close it when our connection closes, for
 any reason, so that a killed harness takes its containers along.  Nodes get no capabilities.  Only if their disks
-are to fail they get SYS_ADMIN, which mounting needs, and rights over any file.  The helper gets NET_ADMIN for the rules
-on the host's bridge, and NET_RAW for the switch at the ends of the containers' links.
+are to fail they get SYS_ADMIN, which mounting needs, and rights over any file.  The helper gets NET_ADMIN and
+NET_RAW for the switch at the ends of the containers' links.
 
 A container runs as the user that the system needs.  Docker gives capabilities to root alone: so where disks are to
 fail, the agent runs as root, and the system starts its processes as that user (`setpriv`).
 
-*Network.*  One table of rules cuts the links of a run's data network.
-
-Nodes sit on a bridge of their own, a free /24 of 198.18.0.0/15 (the benchmarking range, which is not routed), without
-a way out.  A cut is an element (source, destination) of one nft set on the bridge's forward hook; every change replaces
-the whole set in one transaction, 5 ms, all links at once.
-
-Source and destination are the bridge's ports, and no addresses.  So a cut link loses unicast, multicast and broadcast,
-of IPv4, of IPv6 and of every other protocol.  Only address resolution is let through: ARP, and neighbour discovery of
-IPv6.  Dropping its answers in one direction would in the end cut the other direction too.
+*Network.*  Nodes get addresses of a free /24 of 198.18.0.0/15 (the benchmarking range, which is not routed), without a
+way out.
 """
 
 from __future__ import annotations
@@ -43,12 +36,11 @@ import contextlib
 import ipaddress
 import os
 import random
-import re
 import ssl
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -59,11 +51,9 @@ import requests
 from docker.errors import APIError, DockerException
 from docker.types import IPAMConfig, IPAMPool, LogConfig, Mount, Ulimit
 
-from harness.agent.network import Table, replace_set
 from harness.agent.process import LINGER
 from harness.backends.backend import BackendUnavailable
 from harness.backends.leftovers import Reaper, Swept, current_owner, sweep
-from nemesis.cluster import Link
 from system_under_test.subject import Needs
 
 RUN_LABEL = "krucible.run"
@@ -459,42 +449,3 @@ def create_network(client: Any, name: str, labels: Mapping[str, str]) -> ipaddre
         else:
             return subnet
     raise BackendUnavailable(f"Every subnet of {RANGE} is taken: remove unused networks with `docker network prune`.")
-
-
-def table_of(run_id: str) -> Table:
-    return "bridge", "krucible_" + re.sub(r"[^A-Za-z0-9]", "_", run_id)
-
-
-def make_table(table: Table, owner: str) -> str:
-    """nft text: the table with nothing cut.  The owner stands in it, because a table has no labels."""
-    family, name = table
-    return f"""\
-table {family} {name} {{
-  comment "{owner}"
-  set cut {{ type iface_index . iface_index; }}
-  chain forward {{
-    type filter hook forward priority -200; policy accept;
-    ether type arp accept
-    icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert }} accept
-    meta iif . meta oif @cut drop
-  }}
-}}
-"""
-
-
-def replace_cut(table: Table, links: Collection[Link], port_of: Mapping[str, int]) -> str:
-    """nft text: from now on exactly these links are cut.  Raises KeyError for a node that is not in the cluster.
-
-    port_of: node -> the index of its port of the bridge, in the network of the host."""
-    return replace_set(table, "cut", [f"{port_of[source]} . {port_of[to]}" for source, to in links])
-
-
-def tables_in(listing: str) -> Iterator[Table]:
-    """The tables of ours in what `nft list tables` prints."""
-    yield from re.findall(r"^table (\w+) (krucible_\w+)$", listing, flags=re.MULTILINE)
-
-
-def owner_in(listing: str) -> str:
-    """The owner in what `nft list table` prints of one of our tables; "" if it names none."""
-    found = re.search(r'^\s*comment "([^"]*)"$', listing, flags=re.MULTILINE)
-    return found[1] if found else ""

@@ -36,18 +36,17 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from checkers.base.clocks import NodesClock
 from harness.agent.process import NodeVerbs
-from harness.backends.agent_cluster import AgentCluster, HostSwitch, addresses
+from harness.backends.agent_cluster import SwitchedCluster, addresses
 from harness.backends.agent_link import AgentLink
 from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.builds import digest, fetch_jars, fetch_wheels, run_watched
 from harness.backends.leftovers import Swept, current_owner, sweep
 from harness.backends.namespaces.warden import SUBNET, PlannedNode, WardenPlan, mac_of
-from nemesis.cluster import PACKETS, REJECT, Link
 from system_under_test.subject import Jars, Needs, NodeGone
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -57,7 +56,7 @@ _READY_S = 60.0
 _END_S = 10.0
 
 
-class NamespacesBackend(AgentCluster):
+class NamespacesBackend(SwitchedCluster):
     """See `harness.backends.backend.Backend`."""
 
     name = "namespaces"
@@ -75,7 +74,6 @@ class NamespacesBackend(AgentCluster):
         self._stop = threading.Event()
         self._process: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
-        self._switch: HostSwitch | None = None
         self._agents: list[AgentLink] = []
         """All that were ever spoken to; those of `_links` have answered."""
 
@@ -98,23 +96,6 @@ class NamespacesBackend(AgentCluster):
         except (NodeGone, TimeoutError) as problem:
             raise BackendUnavailable(f"The nodes did not come up: {problem or 'no answer in time'}.") from problem
         progress(f"{len(self._address_of)} nodes answer after {time.monotonic() - began:.1f} s")
-
-    def lacks(self, capability: str) -> str:
-        return "" if capability in (REJECT, PACKETS) else super().lacks(capability)
-
-    async def cut(self, links: Collection[Link], reject: Collection[Link] = ()) -> None:
-        """See Cluster.cut.  Raises KeyError for an unknown node, OSError if the switch is dead (all links are then
-        cut)."""
-        await self._between().cut(links, reject)
-
-    async def impair(self, links: Mapping[Link, Mapping[str, float]], seed: int) -> None:
-        """See Cluster.impair.  Raises as `cut`."""
-        await self._between().impair(links, seed)
-
-    def _between(self) -> HostSwitch:
-        if self._switch is None:
-            raise NodeGone("the switch: there is none (yet)")
-        return self._switch
 
     def command_on(self, name: str, words: Sequence[str]) -> str:
         """Run a command as root, or as the user of this process, by way of the agent that lives in all namespaces of
@@ -187,9 +168,8 @@ class NamespacesBackend(AgentCluster):
             raise BackendUnavailable(f"The nodes did not come up: the warden: {words}.")
         helper, *agents = self._agents
         await asyncio.gather(*(self._greet(node, link) for node, link in zip(plan.nodes, agents, strict=True)))
-        self._switch = HostSwitch(helper, self._address_of)
         try:
-            await self._switch.start([(node.name, node.port, node.mac, "") for node in plan.nodes])
+            await self.start_switch(helper, [(node.name, node.port, node.mac, "") for node in plan.nodes])
         except OSError as problem:
             raise BackendUnavailable(f"The nodes did not come up: {problem.strerror or problem}.") from problem
 

@@ -84,8 +84,31 @@ def test_frames_pass_untouched_until_a_directed_link_is_cut_and_again_after_the_
     assert all(wired.hears(a, b) for a in NODES for b in NODES if a != b)
 
 
-def test_frames_to_an_unknown_node_to_all_or_to_oneself_are_dropped(wired):
-    assert wired.is_deaf("n1", "n2", mac=b"\xff" * 6)
+@pytest.mark.parametrize("mac", [b"\xff" * 6, bytes.fromhex("01005e010203"), bytes.fromhex("333300000001")])
+def test_a_frame_to_all_reaches_every_node_but_over_a_cut_link(wired, mac: bytes):
+    frame = bytes(10) + mac + MACS["n1"] + b"\x88\xb5" + b"to all"
+    for hearing in (("n2", "n3"), ("n3",)):
+        wired.cut(*(("n1", node) for node in ("n2", "n3") if node not in hearing))
+        wired.far["n1"].send(frame)
+        for node in hearing:
+            wired.far[node].settimeout(PATIENCE_S)
+            assert wired.far[node].recv(1000) == frame
+    assert wired.is_deaf("n1", "n2")
+
+
+@pytest.mark.parametrize(("kind", "passes"), [(135, True), (136, True), (128, False)])
+def test_neighbour_discovery_of_ipv6_passes_a_cut_link(wired, kind: int, passes: bool):
+    packet = b"\x60" + bytes(5) + bytes([58, 255]) + bytes(32) + bytes([kind]) + bytes(23)
+    wired.cut(("n1", "n2"))
+    frame = bytes(10) + MACS["n2"] + MACS["n1"] + b"\x86\xdd" + packet
+    wired.far["n1"].send(frame)
+    if passes:
+        wired.far["n2"].settimeout(PATIENCE_S)
+        assert wired.far["n2"].recv(1000) == frame
+    assert wired.is_deaf("n1", "n2")
+
+
+def test_frames_to_an_unknown_node_or_to_oneself_are_dropped(wired):
     assert wired.is_deaf("n1", "n2", mac=b"\x02\x00\x00\x00\x00\x63")
     assert wired.is_deaf("n1", "n1")
 
@@ -97,20 +120,6 @@ def test_two_orders_in_one_piece_and_one_in_two_pieces_are_all_obeyed(wired):
     wired.control.sendall(b'"n2"]]}\n')
     assert b"forwarded" in wired.control.recv(1000)
     assert wired.is_deaf("n1", "n2")
-
-
-def test_a_switch_beside_a_bridge_carries_nothing_and_listens_only_while_a_link_is_rejected():
-    heard: dict[str, list[bool]] = {name: [] for name in NODES}
-    pairs = {name: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for name in NODES}
-    ports = [Port(name, MACS[name], near, listen=heard[name].append) for name, (near, _) in pairs.items()]
-    control, theirs = socket.socketpair()
-    switch = Switch(ports, theirs, carries=False)
-    assert all(port.paths == {} for port in ports)
-    switch.cut((), {("n1", "n2")})
-    switch.cut(())
-    assert heard == {"n1": [False, True, False], "n2": [False, False, False], "n3": [False, False, False]}
-    for end in (control, theirs, *(end for pair in pairs.values() for end in pair)):
-        end.close()
 
 
 def test_a_plan_gives_every_node_an_address_of_the_benchmarking_range_and_knows_all_neighbours():

@@ -15,7 +15,7 @@ from docker_things import forget_neighbours, left_of, needs_docker
 
 from harness.backends.backend import ClusterSpec
 from harness.backends.docker.backend import DockerBackend
-from nemesis.cluster import PACKETS, REJECT, CannotInject, Link
+from nemesis.cluster import PACKETS, REJECT, Link
 
 pytestmark = [*needs_docker, pytest.mark.asyncio(loop_scope="module")]
 
@@ -24,8 +24,8 @@ BURST = 200
 
 
 @asynccontextmanager
-async def a_cluster(run_id: str, *wanted: str) -> AsyncIterator[DockerBackend]:
-    backend = DockerBackend(ClusterSpec(run_id, SERVERS, CLIENTS, seed=1, wanted=frozenset(wanted)))
+async def a_cluster(run_id: str) -> AsyncIterator[DockerBackend]:
+    backend = DockerBackend(ClusterSpec(run_id, SERVERS, CLIENTS, seed=1))
     try:
         await backend.create(print)
         yield backend
@@ -35,14 +35,8 @@ async def a_cluster(run_id: str, *wanted: str) -> AsyncIterator[DockerBackend]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def bridged() -> AsyncIterator[DockerBackend]:
-    async with a_cluster(f"bridged-{os.getpid()}") as cluster:
-        yield cluster
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def switched() -> AsyncIterator[DockerBackend]:
-    async with a_cluster(f"switched-{os.getpid()}", PACKETS) as cluster:
+    async with a_cluster(f"switched-{os.getpid()}") as cluster:
         yield cluster
 
 
@@ -106,18 +100,8 @@ async def test_an_unknown_node_or_an_impossible_impairment_is_refused(switched: 
     assert await silent_links(switched) == set()
 
 
-async def test_without_the_switch_impairments_are_refused_in_words(bridged: DockerBackend) -> None:
-    assert bridged.lacks(PACKETS) == "the run was made without a switch that impairs packets"
-    with pytest.raises(CannotInject, match="without a switch"):
-        await bridged.impair({("n1", "n2"): {"loss": 0.1}}, 1)
-    await bridged.mend()
-
-
-@pytest.mark.parametrize("way", ["bridged", "switched"])
-async def test_a_rejected_link_resets_tcp_and_a_cut_one_does_not(
-    way: str, bridged: DockerBackend, switched: DockerBackend
-) -> None:
-    cluster = bridged if way == "bridged" else switched
+async def test_a_rejected_link_resets_tcp_and_a_cut_one_does_not(switched: DockerBackend) -> None:
+    cluster = switched
     n1, n2 = cluster.node("n1"), cluster.node("n2")
     output = f"{n1.log_dir}/talker.log"
 
@@ -157,7 +141,7 @@ async def test_a_rejected_link_resets_tcp_and_a_cut_one_does_not(
 
 async def test_a_dead_helper_leaves_everything_cut() -> None:
     """The switch ends with it, and fails closed."""
-    async with a_cluster(f"closed-{os.getpid()}", PACKETS) as cluster:
+    async with a_cluster(f"closed-{os.getpid()}") as cluster:
         kill = ["docker", "kill", f"krucible-{cluster.spec.run_id}-helper"]
         await asyncio.to_thread(subprocess.run, kill, check=True, capture_output=True, timeout=120)
         assert await silent_links(cluster) == set(directed_links([*SERVERS, *CLIENTS]))

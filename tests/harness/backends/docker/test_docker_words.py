@@ -1,4 +1,4 @@
-"""What the docker backend says to nft and to the user; no engine needed."""
+"""What the docker backend says to the user; no engine needed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 from docker_things import seconds_until
-from hypothesis import given
-from hypothesis import strategies as st
 
 from harness.backends.agent_cluster import addresses
 from harness.backends.backend import BackendUnavailable
@@ -26,31 +24,6 @@ from harness.backends.docker.engine import connect, why_unavailable
 from harness.backends.docker.image import unpack_debian
 
 ADDRESS_OF = {"n1": "198.18.0.11", "n2": "198.18.0.12", "c1": "198.18.0.101"}
-PORT_OF = {"n1": 12, "n2": 14, "c1": 21}
-
-
-def test_a_cut_replaces_the_whole_set_in_one_transaction() -> None:
-    text = engine.replace_cut(("bridge", "krucible_x"), {("n1", "c1"), ("n2", "n1")}, PORT_OF)
-    assert text.splitlines() == [
-        "flush set bridge krucible_x cut",
-        "add element bridge krucible_x cut { 12 . 21, 14 . 12 }",
-    ]
-
-
-def test_healing_everything_only_flushes() -> None:
-    assert engine.replace_cut(("bridge", "krucible_x"), (), PORT_OF) == "flush set bridge krucible_x cut\n"
-
-
-@given(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,20}", fullmatch=True))
-def test_every_run_id_gives_a_table_that_the_sweep_finds_with_its_owner(run_id: str) -> None:
-    table = engine.table_of(run_id)
-    listing = "table ip nat\n" + f"table {table[0]} {table[1]}\n" + "table bridge somebody_elses\n"
-    assert list(engine.tables_in(listing)) == [table]
-    assert engine.owner_in(engine.make_table(table, "1:2:boot:3:host")) == "1:2:boot:3:host"
-
-
-def test_a_table_without_an_owner_belongs_to_no_run() -> None:
-    assert engine.owner_in("table bridge krucible_x {\n}\n") == ""
 
 
 def test_addresses_are_fixed_by_place() -> None:
