@@ -24,8 +24,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.instruments.figures import NUMPY, Sheet, keep_bytecode, processor_s
-from bench.instruments.memory import ProcessWatch
+from bench.instruments.figures import NUMPY, ProcessWatch, Sheet, keep_bytecode, processor_s
 from bench.simulated.big_history import write_run
 from checkers.base.checker import Need
 from checkers.base.demands import Demands

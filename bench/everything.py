@@ -9,6 +9,9 @@ A figure is a measurement of the machine as it is.  Goals and the figures of the
 (`bench/last_figures.jsonl`), are scaled to its speed.  A table at the end lists every figure that misses its goal or
 takes more than TWICE the last time, and every ratio (`… / …`) that has grown by a tenth; then the exit code is 1.
 --keep replaces the kept figures by those of today.
+
+*Plot.*  One line per figure that was measured at two sizes or more, both axes logarithmic; along the dotted line cost
+is in proportion.  A cross is a goal.  A figure that belongs to no panel is in the file and not in the picture.
 """
 
 from __future__ import annotations
@@ -18,9 +21,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from bench.instruments.figures import BenchFigure, factor, read
 
@@ -90,10 +95,8 @@ def main() -> int:
     if broken:
         print(f"{', '.join(broken)} ended with an error; see above", file=sys.stderr)
         return 3
-    subprocess.run(
-        [sys.executable, "-m", "bench.instruments.plot", str(file), str(chosen.into / "cost.png")], cwd=ROOT, check=True
-    )
     measured = read(file)
+    plot(measured, chosen.into / "cost.png")
     words = missed(measured, read(KEPT) if KEPT.exists() else [], factor())
     print(f"\n{len(measured)} figures in {file}, {len(words)} missed" + (":" if words else ""))
     for line in words:
@@ -133,6 +136,75 @@ def keep(measured: Sequence[BenchFigure], slower: float) -> None:
         value = one.value / slower if one.unit == "s" else one.value
         known[one.figure, one.size, one.unit] = replace(one, value=round(value, 4), goal=None)
     KEPT.write_text("".join(json.dumps(asdict(one)) + "\n" for one in known.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """begin: how the names of its figures begin.  units: what one of each unit is on its axis."""
+
+    title: str
+    begin: tuple[str, ...]
+    units: Mapping[str, float]
+
+
+_S = {"s": 1.0}
+_MB = {"MB": 1.0, "GB": 1000.0}
+PANELS = (
+    Panel("linearizability on Spark: events, s", ("linearizability on Spark", "one late stale read"), _S),
+    Panel(
+        "transactions, operations on Kafka's logs, s",
+        ("list-append, valid", "list-append, worst", "rw-register, valid", "rw-register, worst", "Kafka's logs, valid"),
+        _S,
+    ),
+    Panel(
+        "logs and traces: rows of each of five nodes, s",
+        (
+            *("log-matching", "committed", "election", "high-watermark", "history-against", "leader-comp"),
+            *("monotonicity", "state-machine"),
+        ),
+        _S,
+    ),
+    Panel("peak memory, MB", ("peak memory of a worker", "committed", "history-against", "list-append, peak"), _MB),
+)
+
+
+def plot(figures: Sequence[BenchFigure], image: Path) -> None:
+    """Draw what judging costs against how much is judged."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    picture, all_axes = pyplot.subplots(2, 2, figsize=(13, 9.5), layout="constrained")
+    for axes, panel in zip(all_axes.flat, PANELS, strict=True):
+        draw(axes, panel, [f for f in figures if f.figure.startswith(panel.begin) and f.unit in panel.units])
+    picture.savefig(image, dpi=90)
+
+
+def draw(axes: Any, panel: Panel, figures: Sequence[BenchFigure]) -> None:
+    """All figures of one panel, by name."""
+    by_name: dict[str, list[BenchFigure]] = defaultdict(list)
+    for figure in figures:
+        by_name[figure.figure].append(figure)
+    for name, points in sorted(by_name.items()):
+        if len({point.size for point in points}) < 2:
+            continue
+        points.sort(key=lambda point: point.size)
+        values = [point.value * panel.units[point.unit] for point in points]
+        [line] = axes.plot([point.size for point in points], values, marker="o", ms=3, label=name)
+        for point in points:
+            if point.goal is not None:
+                goal = point.goal * panel.units[point.unit]
+                axes.plot(point.size, goal, marker="x", ms=8, color=line.get_color())
+    axes.set(xscale="log", yscale="log", title=panel.title)
+    low, high = axes.get_ylim()
+    left, right = axes.get_xlim()
+    middle = (low * high) ** 0.5 / (left * right) ** 0.5
+    axes.plot([left, right], [left * middle, right * middle], color="grey", ls=":", lw=1)
+    axes.set(xlim=(left, right), ylim=(low, high))
+    axes.grid(alpha=0.25)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=7)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,14 @@
 
 Three servers are processes on loopback with real sockets and fsyncs.  Writers write to the leader, and readers read;
 then the leader is stopped a few times, so that there are votes.  Every callback of a server's loop is measured by the
-processor time of its thread, and counts for what it handles (`instruments/measured_node.py`).  The cost of a kind is
-the mean over all servers.  The bytes of an answer are decoded before its type is known; that time is shared among all
+processor time of its thread, and counts for what it handles (`run_measured`).  The cost of a kind is the mean over
+all servers.  The bytes of an answer are decoded before its type is known; that time is shared among all
 answers.  A rare kind (fewer than RARE) is left out: too few say little.
+
+*Measured node.*  It runs as `python -m system_under_test.kraft` does, and at its end writes a file of figures: JSON,
+kind -> [how often, processor seconds].  A kind is the name of what arrived: the type of a request or answer of another
+voter, `read` or `write` of a client, `fsync` for the end of one that went on beside the loop, `timer`.  A context
+variable carries the kind into the tasks and callbacks that the handler leaves behind, so their time counts as well.
 """
 
 from __future__ import annotations
@@ -15,19 +20,29 @@ import asyncio
 import json
 import sys
 import tempfile
+import time
 from collections import Counter
+from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 import click
 
-from bench.instruments.measured_node import ANSWER
 from bench.instruments.quorum_clusters import HOST, KRaft
 from bench.instruments.writers import write_for
 from system_under_test.client import Request
+from system_under_test.kraft.__main__ import main as run_node
 from system_under_test.kraft.client.questions import question
+from system_under_test.kraft.node.node import QuorumNode
+from system_under_test.kraft.node.parts import DeadlineTimer
+from system_under_test.kraft.wire import channel, frames
 from system_under_test.kraft.wire.channel import Connection
+from system_under_test.kraft.wire.frames import decode_request_header
 from system_under_test.kraft.wire.versions import OUR_PREFIX
 
+MEASURED_NODE = "measured-node"
+"""First argument of a process that runs a node."""
 SERVERS = 3
 ELECTIONS = 4
 RARE = 3
@@ -41,8 +56,8 @@ class MeasuredKRaft(KRaft):
     def _command(self, server: int) -> list[str]:
         number = len(list(self.folder.glob("figures-*"))) + 1
         figures = self.folder / f"figures-{server}-{number}.json"
-        arguments = [str(figures), "--config", str(self._config(server))]
-        return [sys.executable, "-m", "bench.instruments.measured_node", *arguments]
+        arguments = [MEASURED_NODE, str(figures), "--config", str(self._config(server))]
+        return [sys.executable, "-m", "bench.handler_costs", *arguments]
 
     def figures(self) -> tuple[Counter[str], Counter[str]]:
         """Return how often each kind was handled, and the processor seconds of it."""
@@ -109,5 +124,67 @@ async def _read(cluster: MeasuredKRaft, leader: int) -> None:
         await asyncio.sleep(0.005)
 
 
+OTHER, ANSWER = "other", "answer"
+_CLIENT_REQUESTS = {32: "read", 44: "write"}
+"""Kafka's API keys: DescribeConfigs and IncrementalAlterConfigs, which clients read and write registers with."""
+_KIND: ContextVar[str] = ContextVar("kind", default=OTHER)
+
+_count: Counter[str] = Counter()
+_cpu_ns: Counter[str] = Counter()
+
+
+def run_measured() -> int:
+    """Run a node as `python -m system_under_test.kraft` does, and write its figures at its end."""
+    figures = Path(sys.argv.pop(1))
+    _instrument()
+    status = run_node()
+    figures.write_text(json.dumps({kind: [_count[kind], _cpu_ns[kind] / 1e9] for kind in _cpu_ns}))
+    return status
+
+
+def _instrument() -> None:
+    plain_run = asyncio.Handle._run
+
+    def run(handle: Any) -> None:
+        began_ns = time.thread_time_ns()
+        plain_run(handle)
+        _cpu_ns[handle._context.get(_KIND, OTHER)] += time.thread_time_ns() - began_ns
+
+    setattr(asyncio.Handle, "_run", run)  # noqa: B010 - for mypy it is a method
+    plain_decode = decode_request_header
+
+    def decode(frame: bytes) -> Any:
+        header, at = plain_decode(frame)
+        if header.api_key in _CLIENT_REQUESTS:
+            _begins(_CLIENT_REQUESTS[header.api_key])
+        return header, at
+
+    setattr(frames, "decode_request_header", decode)  # noqa: B010 - the name that the server looks up
+    _kind_of(QuorumNode, "take_raft_request", lambda node, number, request, reply: type(request).__name__)
+    _kind_of(QuorumNode, "_answered", lambda node, effect, answer: type(answer).__name__)
+    _kind_of(QuorumNode, "_flushed", lambda *_: "fsync")
+    _kind_of(DeadlineTimer, "_rings", lambda *_: "timer")
+    _kind_of(channel._Conversation, "data_received", lambda *_: ANSWER)
+
+
+def _kind_of(owner: type, name: str, kind: Callable[..., str]) -> None:
+    """From the call of this method on, what runs is of this kind."""
+    plain = getattr(owner, name)
+
+    def begins(*arguments: Any) -> Any:
+        _begins(kind(*arguments))
+        return plain(*arguments)
+
+    setattr(owner, name, begins)
+
+
+def _begins(kind: str) -> None:
+    _count[kind] += 1
+    _KIND.set(kind)
+
+
 if __name__ == "__main__":
+    if sys.argv[1:2] == [MEASURED_NODE]:
+        sys.argv.pop(1)
+        sys.exit(run_measured())
     main()

@@ -2,7 +2,7 @@
 
     python -m bench.isolation [--large] [--only TEXT] [--json FILE]
 
-Histories of a serial database and of one with snapshots (`simulated/isolation_histories.py`), judged at the level that
+Histories of a serial database and of one with snapshots, judged at the level that
 they keep, and at its session form where only sessions are known.  CPU seconds of this process, compiled before.  With
 --large also a million transactions.  `docs/isolation.md` holds the table.
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.instruments.figures import BenchFigure, Sheet, goal_here, load
-from bench.simulated.isolation_histories import by_session, shuffled, simulate
+from bench.simulated.transaction_histories import by_session, shuffled, simulate_sessions
 from checkers.base.checker import Budget
 from checkers.transactions.judge import judge_transcript
 from checkers.transactions.read import Transcript
@@ -46,7 +46,7 @@ class Case:
         return f"{database}, {self.size} operations, {self.keys} keys{share}, {self.known}: {self.level}"
 
     def transcript(self) -> Transcript:
-        history, begin, end = simulate(
+        history, begin, end = simulate_sessions(
             self.count, self.size, self.keys, read_share=self.read_share, snapshots=self.snapshots
         )
         if self.known == TIMED:

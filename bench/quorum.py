@@ -33,8 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-from bench.instruments.figures import Sheet, load
-from bench.instruments.memory import cpu_s_of, resident_mb
+from bench.instruments.figures import Sheet, cpu_s_of, load, resident_mb
 from bench.instruments.quorum_clusters import Bare, EtcdCluster, KRaft, QuorumCluster, etcd_version
 from bench.instruments.writers import VALUE_FIRST, write_for
 from system_under_test.kraft.client.questions import REGISTER

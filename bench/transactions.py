@@ -24,8 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.instruments.figures import BenchFigure, Sheet, goal_here, load, reference_s
-from bench.instruments.memory import forget_peaks, peak_mb
+from bench.instruments.figures import BenchFigure, Sheet, forget_peaks, goal_here, load, peak_mb, reference_s
 from bench.simulated.big_logs import filled
 from bench.simulated.transaction_histories import LISTS, REGISTERS, simulate, spliced, strewn, with_stale_reads
 from checkers.base.columns import HISTORY

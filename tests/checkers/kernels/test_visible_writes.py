@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from bench.simulated.isolation_histories import by_session, simulate
+from bench.simulated.transaction_histories import by_session, simulate_sessions
 from checkers.base.arrays import Int32, Int64
 from checkers.kernels.transactions import order_problem as problems
 from checkers.kernels.transactions import visible_writes as visible
@@ -23,7 +23,7 @@ from checkers.sealing.codes import dense_processes
 def test_causal_pairs_order_exactly_the_visible_writers_before_the_one_that_was_read(
     keys: int, snapshots: bool, sessions: bool
 ) -> None:
-    txns = by_session(simulate(150, 4, keys, snapshots=snapshots, seed=keys)[0]).txns
+    txns = by_session(simulate_sessions(150, 4, keys, snapshots=snapshots, seed=keys)[0]).txns
     base, found = element_bases(txns, int(txns.key.max()) + 1), new_findings()
     written = read_registers(txns, base, found)
     process, count = dense_processes(txns.process)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_domain import Op, brute_force, correct, judged, key_of, nonsense, searched
 
-from bench.simulated.hard_histories import VIOLATIONS, another_answer, correct_key
+from bench.registers import VIOLATIONS, another_answer, correct_key
 from checkers.base.independent_search import SearchExhausted
 from checkers.kernels.operations import NIL
 from checkers.kernels.registers import antichain

@@ -12,7 +12,7 @@ import pytest
 from adversarial_histories import adversarial
 from test_transactions_adversaries import compare
 
-from bench.simulated.isolation_histories import shuffled, simulate
+from bench.simulated.transaction_histories import shuffled, simulate_sessions
 from checkers.base.checker import Budget
 from checkers.base.verdict import Validity
 from checkers.kernels.transactions.columns import OK, READ, Transactions, element_bases, new_findings
@@ -85,14 +85,14 @@ def test_verdicts_are_those_of_every_execution(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_history_of_which_reads_alone_show_the_order_is_decided() -> None:
     """Without what is forced, 20 million steps decided nothing."""
-    history = shuffled(simulate(3000, 8, 3000)[0])
+    history = shuffled(simulate_sessions(3000, 8, 3000)[0])
     verdict = judge_transcript(history, Budget(steps=20_000_000), consistency="serializable")
     assert verdict.validity is Validity.VALID
     assert verdict.details["search"]["forced"] > 20_000
 
 
 def test_a_read_of_another_version_in_such_a_history_is_found() -> None:
-    history = shuffled(simulate(1000, 8, 1000)[0])
+    history = shuffled(simulate_sessions(1000, 8, 1000)[0])
     txns = history.txns
     value = txns.value.copy()
     for key in range(40):

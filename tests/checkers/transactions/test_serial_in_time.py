@@ -10,8 +10,8 @@ import pytest
 from test_transactions_every_level import tiny_history
 from toy_transactions import ISOLATIONS, simulate
 
-from bench.simulated.isolation_histories import by_session
-from bench.simulated.isolation_histories import simulate as simulate_registers
+from bench.simulated.transaction_histories import by_session
+from bench.simulated.transaction_histories import simulate_sessions as simulate_registers
 from checkers.base.history import Event
 from checkers.base.verdict import Validity
 from checkers.kernels.transactions import rw_register

@@ -14,7 +14,7 @@ from test_transactions_repeated_values import serial_history
 from toy_transactions import ISOLATIONS, simulate
 from weak_databases import KEEPS, simulate_weak
 
-from bench.simulated import isolation_histories
+from bench.simulated import transaction_histories
 from bench.simulated.transaction_histories import LISTS, REGISTERS, history
 from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
@@ -126,24 +126,24 @@ STEPS_PER_TRANSACTION = {
 def test_the_steps_of_a_decision_grow_with_the_history_and_no_faster(case: tuple[str, str]) -> None:
     database, level = case
     for count in (1_000, 4_000, 16_000):
-        transcript, _, _ = isolation_histories.simulate(count, 8, count, snapshots=database == "snapshots")
+        transcript, _, _ = transaction_histories.simulate_sessions(count, 8, count, snapshots=database == "snapshots")
         verdict = judge_transcript(transcript, consistency=level)
         assert verdict.validity is Validity.VALID
         assert verdict.details["search"]["steps"] <= STEPS_PER_TRANSACTION[case] * count
 
 
 def test_time_stamps_of_the_system_need_no_step_back() -> None:
-    history, begin, end = isolation_histories.simulate(4_000, 8, 400, snapshots=True)
-    stamped = isolation_histories.by_session(history, (begin, end))
+    history, begin, end = transaction_histories.simulate_sessions(4_000, 8, 400, snapshots=True)
+    stamped = transaction_histories.by_session(history, (begin, end))
     verdict = judge_transcript(stamped, consistency="strong-session-snapshot-isolation")
     assert verdict.validity is Validity.VALID and verdict.details["search"]["taken back"] == 0
 
 
 def test_an_order_that_keeps_sessions_answers_for_the_weaker_level() -> None:
     """Without the order of sessions the same history takes more than a thousand times as many steps."""
-    history, _, _ = isolation_histories.simulate(2_000, 8, 2_000)
+    history, _, _ = transaction_histories.simulate_sessions(2_000, 8, 2_000)
     verdict = judge_transcript(
-        isolation_histories.by_session(history), Budget(steps=2_000_000), consistency="serializable"
+        transaction_histories.by_session(history), Budget(steps=2_000_000), consistency="serializable"
     )
     assert verdict.validity is Validity.VALID
 
