@@ -4,7 +4,7 @@
 
 A run (`simulated/big_history.py`) is sealed and then judged by every checker that applies to a quorum of five with
 registers, on Spark.  Each step is a process of its own, and its memory is that of the process, of the virtual machine
-and of Spark's workers together (`instruments/memory.py`).  Each size is measured twice.  A clean run must be valid.
+and of Spark's workers together (`instruments/figures.py`).  Each size is measured twice.  A clean run must be valid.
 The other run has a stale read and a lost write near its end: linearizability and history-against-log must find one
 each, and no other checker may find any violation.  A run of a hundred million events needs 16 GB of disk, which are
 free again afterwards.

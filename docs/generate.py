@@ -112,31 +112,31 @@ def _faults(shown_by: Iterable[str]) -> str:
 
 
 def findings() -> str:
-    from harness.campaign.findings_ledger import read_ledger, rows
+    from harness.campaign.ledgers import finding_rows, read_findings
     from harness.real_systems import FINDINGS
 
     head = ("command", "system", "what is found", "published", "seconds", "seen", "clean counterpart")
-    return table(head, rows(read_ledger(), {name: each for name, each in FINDINGS.items() if not each.bug}))
+    return table(head, finding_rows(read_findings(), {name: each for name, each in FINDINGS.items() if not each.bug}))
 
 
 def planted_findings() -> str:
-    from harness.campaign.findings_ledger import planted_rows, read_ledger
+    from harness.campaign.ledgers import planted_rows, read_findings
 
     head = ("command", "planted bug", "faults", "what a client meets", "seen", "without the bug")
-    return table(head, planted_rows(read_ledger()))
+    return table(head, planted_rows(read_findings()))
 
 
 def clean_runs() -> str:
-    from harness.campaign.findings_ledger import clean_rows, read_ledger
+    from harness.campaign.ledgers import clean_rows, read_findings
 
-    return table(("command", "system", "workload", "faults", "valid"), clean_rows(read_ledger()))
+    return table(("command", "system", "workload", "faults", "valid"), clean_rows(read_findings()))
 
 
 def hunts() -> str:
-    from harness.campaign.hunts_ledger import read_ledger, rows
+    from harness.campaign.ledgers import hunt_rows, read_hunts
 
     head = ("system", "what it promises", "minutes", "tests", "workloads", "faults in force", "found", "seeds")
-    return table(head, rows(read_ledger()))
+    return table(head, hunt_rows(read_hunts()))
 
 
 def kinds() -> str:

@@ -4,18 +4,22 @@ A hunt draws tests at random over one system: workload, kinds of fault, number o
 hunt follows from the hunt's seed and i alone.  So a hunt that was broken off goes on with the tests that it would have
 run.  Workloads and kinds of fault are dealt like decks of cards, without replacement: after as many tests as there are
 names, each name has had its turn.  Everything else is drawn independently.
+
+*Two sides.*  One test runs in turn as it was and with other settings.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from harness.campaign.loop import Plan
-from harness.plain_words import listed
+from checkers.base.results import read_results
+from harness.campaign.loop import Ended, Plan
+from harness.plain_words import listed, plural
 from harness.real_systems import CLEAN_RUNS, FINDINGS, spec_of
 from harness.registry import load_subject, offered_workloads
 from harness.run.refused_before_start import check_spec, why_not, with_every_kind
@@ -239,3 +243,70 @@ def _fits(base: Spec, workload: str) -> bool:
     """Return whether this workload may go with the planted bug of this hunt; without one every workload may."""
     bug = load_subject(base.subject).bugs.get(base.bug or "")
     return bug is None or workload in bug.workloads
+
+
+WHOLE_RUN = "the run"
+
+
+@dataclass(frozen=True, slots=True)
+class TwoSides:
+    """One test as it was, and with other settings.  Both get the same seed, and so the same faults.
+
+    one, other: their specs, which differ in `set` alone."""
+
+    one: Spec
+    other: Spec
+
+    @staticmethod
+    def of(spec: Spec, settings: str) -> TwoSides:
+        """Return a spec beside itself with some settings changed.
+
+        settings: NAME=VALUE, with commas between, as in `--set`.  Raises WrongSpec if they change nothing."""
+        plain = replace(spec, finding=None, clean=False)  # what is known of it holds for one side alone
+        merged = {**plain.settings, **replace(plain, set=settings).settings}
+        if merged == plain.settings:
+            raise WrongSpec(f"--against {settings!r:.60} changes nothing: name a setting that the run did not have")
+        return TwoSides(plain, replace(plain, set=",".join(f"{name}={value}" for name, value in merged.items())))
+
+    def in_turn(self, times: int) -> list[Spec]:
+        """Return the tests in order: what the machine does meanwhile meets both sides alike."""
+        return [self.one, self.other] * times
+
+    def differs(self) -> str:
+        """Return in one line which settings differ."""
+        one, other = self.one.settings, self.other.settings
+        named = sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
+        words = [f"{name} {one.get(name, 'as usual')} | {other.get(name, 'as usual')}" for name in named]
+        return f"differs: {', '.join(words)}; all else is equal, seed {self.one.seed} too"
+
+    def table(self, runs: Sequence[Ended], folder: Path) -> list[str]:
+        """Return the verdicts of both sides as lines: of the whole run, and of each checker that is not always valid.
+
+        runs: all of both sides.  folder: of their campaign."""
+        counts = [_counts([run for run in runs if run.test.spec == side], folder) for side in (self.one, self.other)]
+        names = [name for name in dict.fromkeys(name for each in counts for name in each) if _tells(counts, name)]
+        rows = [("", "A", "B"), *((name, *(_in_words(each.get(name, Counter())) for each in counts)) for name in names)]
+        widths = [max(len(row[column]) for row in rows) for column in range(3)]
+        return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _counts(runs: Sequence[Ended], folder: Path) -> dict[str, Counter[str]]:
+    """Return how often each verdict was given: by WHOLE_RUN and by each checker."""
+    counts = {WHOLE_RUN: Counter(run.verdict for run in runs)}
+    for checker, verdict in (pair for run in runs for pair in _verdicts(run, folder)):
+        counts.setdefault(checker, Counter())[verdict] += 1
+    return counts
+
+
+def _verdicts(run: Ended, folder: Path) -> Iterator[tuple[str, str]]:
+    results = read_results(folder / run.folder) if run.folder else None
+    for name, checker in (results.checkers if results is not None else {}).items():
+        yield name, checker.verdict
+
+
+def _tells(counts: Sequence[dict[str, Counter[str]]], name: str) -> bool:
+    return name == WHOLE_RUN or any(set(each.get(name, ())) - {"valid", "not applicable"} for each in counts)
+
+
+def _in_words(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()) or plural(0, "run")

@@ -351,7 +351,7 @@ def findings(chosen: tuple[str, ...], times: int, backend: str, results: Path) -
       2  a finding was not seen, or a run proved nothing
       3  a run could not be made or judged
     """
-    from harness.campaign.findings_ledger import take_over
+    from harness.campaign.ledgers import take_over_tries
     from harness.campaign.loop import RUNS
     from harness.campaign.plans import findings as plan_of
     from harness.real_systems import names_of_runs
@@ -363,7 +363,7 @@ def findings(chosen: tuple[str, ...], times: int, backend: str, results: Path) -
     seeds = [secrets.randbelow(1_000_000) for _ in range(times)]
     console = _console()
     code = _carry_out(plan_of(chosen or known, seeds, backend), results, console) if times else 0
-    tries = len(take_over(results / RUNS if (results / RUNS).exists() else results))
+    tries = len(take_over_tries(results / RUNS if (results / RUNS).exists() else results))
     console.print(f"{tries} tries are in docs/findings-ledger.json; `make docs` renews docs/findings.md")
     _end(code)
 
@@ -398,9 +398,8 @@ def replay(run_folder: Path, times: int, as_executed: bool, against: str, result
       3  three runs in a row could not be made, or the command was called wrongly
     """
     from checkers.base.results import NO_RESULTS, read_results
-    from harness.campaign.against import TwoSides
     from harness.campaign.loop import CampaignLog, seen_again, violations_in
-    from harness.campaign.plans import replays
+    from harness.campaign.plans import TwoSides, replays
     from harness.judge.judge_run import spec_of
     from harness.plain_words import plural
     from harness.registry import check_names
@@ -574,7 +573,7 @@ def find(name: str, clean: bool, backend: str, seed: int | None, results: Path, 
 
     check_spec(spec)
 
-    from harness.campaign.findings_ledger import note
+    from harness.campaign.ledgers import note
     from harness.plain_words import as_typed
     from harness.run.session import Aside, run_and_judge
     from harness.terminal.progress import LastingConsole

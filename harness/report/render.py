@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
-from checkers.base.results import RunVerdict
+from checkers.base.results import Criterion, RunVerdict
 from checkers.base.verdict import Validity
 from checkers.catalog import OF_CLIENTS
 from checkers.record.journal import JOURNAL
@@ -17,8 +18,9 @@ from checkers.record.outcome import Death
 from checkers.record.reading import sequence
 from harness import plain_words as words
 from harness.lake.past import standing_of_run
+from harness.plain_words import shorten
 from harness.report import fault_views as faults
-from harness.report import junit, real_test, roles
+from harness.report import junit, roles
 from harness.report import timeline_view as timeline
 from harness.report.element_fates import NAMES, fates_of, lost_in_words
 from harness.report.environment import STYLES, environment, json_block, script_hash, template_text
@@ -38,7 +40,7 @@ from harness.story.findings import (
 )
 from harness.story.headline import first_step, headline, how_many, in_all, notes, planted
 from harness.story.kinds import LOOK_AT, LOOK_AT_LOSSES, LOOK_AT_READS, LOOK_AT_TRANSACTIONS, Stage, kind_of
-from harness.story.next_steps import next_steps, shortfalls
+from harness.story.next_steps import YES_OR_NO, figure, next_steps, shortfalls
 
 SCRIPTS = (
     "scripts/page.js",
@@ -117,7 +119,7 @@ def _page(data: ReportData) -> str:
         planted=planted(data.results, data.header),
         story=data.results.finding,
         notes=notes(data.results, data.outcome),
-        figures=real_test.figures(data),
+        figures=figures(data),
         functions=data.results.statistics.functions,
         errors=data.results.statistics.errors,
         checkers=_checkers(data, found),
@@ -311,3 +313,45 @@ def _ended_by(data: ReportData, death: Death, faulty: Sequence[faults.FaultView]
         return f"ended by fault {fault.number} ({fault.name})"
     main = data.outcome.phase("main")
     return AT_THE_END if death.time_ns >= (main.end_ns if main is not None else 0) else "stopped by the harness"
+
+
+RAN_TO_ITS_END = "ran to its end"
+_WORDS_MOST = 10_000
+"""Characters of a criterion's words: whole, unless somebody changed the results."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFigure:
+    """enough: None where nothing is demanded.  least: what counts, in words, "" where nothing is demanded."""
+
+    value: str
+    name: str
+    least: str
+    words: str
+    enough: bool | None
+
+
+def figures(data: ReportData) -> list[RunFigure]:
+    """Every criterion in the checker's order, what was demanded and missed first; [] for a run not judged by it."""
+    found = [_figure(criterion, bool(data.outcome.stopped)) for criterion in data.results.vacuity.criteria]
+    return sorted(found, key=lambda f: {False: 0, True: 1, None: 2}[f.enough])
+
+
+def _figure(criterion: Criterion, stopped: bool) -> RunFigure:
+    """stopped: a violation ended the run early, so it did not run to its end although nothing is wrong with that."""
+    name, value, least = shorten(criterion.name or "?", 80), criterion.value, criterion.least
+    demanded, met = criterion.demanded, criterion.met
+    yes_or_no = name in YES_OR_NO
+    plain = ("yes" if value else "no") if yes_or_no else figure(name, value)
+    if stopped and name == RAN_TO_ITS_END:
+        plain = "no, stopped early"
+    wanted = "" if yes_or_no or not least else f"at least {figure(name, least)}"
+    if not demanded:
+        wanted = f"should be {wanted}" if wanted else ""
+    return RunFigure(
+        plain,
+        name,
+        wanted,
+        shorten(criterion.words, _WORDS_MOST),
+        met if demanded or not met else None,
+    )

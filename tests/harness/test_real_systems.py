@@ -14,7 +14,7 @@ from checkers.base.results import FindingStory
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
 from checkers.catalog import BY_MODEL, CATALOG
-from harness.campaign.findings_ledger import Try, clean_rows
+from harness.campaign.ledgers import Try, clean_rows
 from harness.real_systems import (
     CLEAN_RUNS,
     FINDINGS,

@@ -23,12 +23,29 @@ Two others write there, too: the agent itself, and the commands that the harness
 configurations.  Each command has `COMMAND` in its environment, and all processes that it starts inherit it.  A
 server never has this mark.  Every other writer counts as the server, even if the kernel hides its environment.  If a
 write of a real server were missed, that server would be spared its faults.
+
+*Daemon.*  The daemon behind one mounted folder.
+
+    python -m harness.agent.disk.file_system MOUNT_POINT ROOT
+
+Orders come as JSON lines on stdin, and answers go out as JSON lines on stdout, one for each, in order.  An order is a
+method of `FileSystem` with its arguments:
+
+    {"order": "behave", "rules": [...], "seed": 1}          {"to": "behave", "answer": null}
+    {"order": "arm", "operation": "fsync", "nth": 3}        {"to": "arm", "answer": null}
+    {"order": "think"}                                      {"to": "think", "refused": "..."}
+
+`{"to": "mount", "answer": null}` comes first.  After a loss, and when stdin ends, the daemon ends; the folder is then
+unmounted.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import stat
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +58,7 @@ import mfusepy
 
 from harness.agent.children import COMMAND, has_mark, stat_of
 from harness.agent.disk.changes import KEPT, OPERATIONS, SPACE_ERRORS, Behaviour, Changes, Kept, Rule, failing
-from harness.agent.disk.verbs import PROBE
+from harness.agent.disk.verbs import PROBE, unmount
 
 _STAT = ("st_mode", "st_ino", "st_nlink", "st_uid", "st_gid", "st_size", "st_blocks")
 _HIDDEN = ".fuse_hidden"
@@ -403,3 +420,44 @@ def _identity(thread: int) -> tuple[int, int, int]:
     if not (fields := stat_of(f"/proc/{thread}")):
         raise ProcessLookupError(thread)
     return int(status["Tgid"]), int(status["PPid"]), int(fields[19])
+
+
+class _Mounted(FileSystem):
+    def init(self, path: str) -> None:
+        _say({"to": "mount", "answer": None})
+
+
+def main() -> None:
+    mount_point, root = (Path(argument) for argument in sys.argv[1:3])
+    os.umask(0)  # the kernel has applied the umask of the process that makes a file
+    with tempfile.TemporaryDirectory(prefix=".krucible-aside-", dir=root.parent) as aside:
+        system = _Mounted(root, Changes(Path(aside)))
+        threading.Thread(target=_serve, args=(system, mount_point), daemon=True).start()
+        options = {"foreground": True, "fsname": "krucible", "default_permissions": True, "allow_other": True}
+        mfusepy.FUSE(system, str(mount_point), **options)
+
+
+def _serve(system: FileSystem, mount_point: Path) -> None:
+    """Carry orders out until stdin ends or the power is lost, then end the process."""
+    try:
+        for line in sys.stdin:
+            order: dict[str, Any] = json.loads(line)
+            name = order.pop("order")
+            try:
+                _say({"to": name, "answer": getattr(system, name)(**order)})
+            except (OSError, ValueError, AttributeError, TypeError) as problem:
+                _say({"to": name, "refused": f"{type(problem).__name__}: {problem}"})
+            else:
+                if name == "lose":
+                    break
+    finally:
+        unmount(mount_point)
+        os._exit(0)
+
+
+def _say(words: Mapping[str, Any]) -> None:
+    print(json.dumps(words), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -13,9 +13,9 @@ from random import Random
 from typing import Any
 
 from checkers.base.history import Type
-from harness.campaign.swarm.answers import EPOCH, OFFSET, NumberAnswered
 from harness.campaign.swarm.scenario import CLIENTS, Scenario
 from harness.campaign.swarm.voter import CALLS_PORT, OK, REFUSED, Operation, Value, VoterOnMachine
+from harness.campaign.swarm.watch_calls import EPOCH, OFFSET, NumberAnswered
 from simulation.calls import Lane, LaneTimes, NoAnswer
 from simulation.loop import Process, SimulatedLoop
 from simulation.network import SimulatedNetwork

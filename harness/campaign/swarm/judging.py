@@ -21,11 +21,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from checkers.base.history import Type
-from harness.campaign.swarm.answers import wrong_numbers
 from harness.campaign.swarm.clients import Asked, History
 from harness.campaign.swarm.scenario import Scenario
 from harness.campaign.swarm.voter import Change, Position, Value, VoterOnMachine, elements
 from harness.campaign.swarm.watch import Watch
+from harness.campaign.swarm.watch_calls import wrong_numbers
 from system_under_test.kraft.log.log import DamagedLog
 from system_under_test.kraft.records.metadata import CorruptRecord
 

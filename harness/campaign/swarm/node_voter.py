@@ -16,7 +16,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from harness.campaign.swarm.damage import damage_file
+from harness.campaign.swarm.acts import damage_file
 from harness.campaign.swarm.operators import READ_SETTINGS, new_topic, settings_in
 from harness.campaign.swarm.scenario import SNAPSHOT_INTERVAL_S, Scenario
 from harness.campaign.swarm.voter import (

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
-from harness.campaign.swarm.damage import FLIPS, MENDED, SERVED_SNAPSHOT
+from harness.campaign.swarm.acts import FLIPS, MENDED, SERVED_SNAPSHOT
 from harness.campaign.swarm.operators import CHANGE_SETTINGS, ELIGIBLE, PRODUCER_IDS, UNREGISTER
 from harness.campaign.swarm.scenario import (
     ANOTHER_CLUSTER,

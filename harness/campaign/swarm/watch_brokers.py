@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from checkers.cluster.replay import REFUSED_ITSELF, STAYS_ELIGIBLE, ClusterReplay
-from harness.campaign.swarm.answers import ANSWERED_TWICE, WENT_BACK
+from harness.campaign.swarm.watch_calls import ANSWERED_TWICE, WENT_BACK
 from system_under_test.kraft.collected.files import row_of
 from system_under_test.kraft.collected.state_model import StateModel
 from system_under_test.kraft.controller.brokers import is_online

@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import errno
 import gc
 import hashlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -28,10 +27,10 @@ from random import Random
 from typing import Any
 
 from checkers.base.history import Type
+from harness.campaign.swarm.acts import DO, OF_THE_LIVING, ArmedCard, mend
 from harness.campaign.swarm.after_storm import CALM_S, LOOK_S, AfterStorm
 from harness.campaign.swarm.clients import Asked, History, Outside, StormClient
 from harness.campaign.swarm.core_voter import CoreVoter
-from harness.campaign.swarm.damage import MENDED, SERVED_SNAPSHOT
 from harness.campaign.swarm.judging import judge
 from harness.campaign.swarm.node_voter import NodeVoter
 from harness.campaign.swarm.operators import Administrators, Operators, Strangers
@@ -42,11 +41,9 @@ from harness.campaign.swarm.watch_brokers import BrokerWatch
 from harness.campaign.swarm.watch_voters import VoterSets
 from simulation.loop import OWNER, Gate, Killed, Process, SimulatedLoop
 from simulation.machine import Machine, stderr_of_each_process
-from simulation.network import LOST_AGAIN_S_MAX, Impairment, Link, SimulatedNetwork
+from simulation.network import SimulatedNetwork
 
 SET_UP_S = 30.0
-STOP_S, STOP_OF_BROKER_S = 1.5, 8.0
-"""Seconds that a server, and one that is a broker, may take for an orderly stop."""
 
 
 @dataclass(slots=True)
@@ -128,17 +125,6 @@ def _quiet() -> Iterator[None]:
             gc.enable()
 
 
-@dataclass(slots=True)
-class _Armed:
-    """Actions that wait for the nth time that a moment is met, and how often it was met since then."""
-
-    moment: str
-    act: Callable[[VoterOnMachine], object]
-    nth: int = 1
-    delay_s: float = 0.0
-    met: int = 0
-
-
 class StormWorld:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -197,9 +183,9 @@ class StormWorld:
         self.acts_until_s = 0.0
         """Second until which cards go on to act."""
         self._nobody = contextvars.Context()
-        self._armed: list[_Armed] = []
-        self._lost_power: dict[str, str] = {}
-        self._damaged: set[str] = set()
+        self.armed: list[ArmedCard] = []
+        self.lost_power: dict[str, str] = {}
+        self.damaged: set[str] = set()
         self._storm = False
         self._numbers = 0
 
@@ -240,7 +226,7 @@ class StormWorld:
             client.run(until_s)
         await asyncio.sleep(until_s - self.loop.time())
         self._storm = False
-        self._armed.clear()
+        self.armed.clear()
         if self.operators is not None:
             self.operators.stop()
         while not all(client.done for client in self.clients):  # noqa: ASYNC110 - a look costs nothing here
@@ -278,7 +264,7 @@ class StormWorld:
         return ""
 
     def _agree(self) -> bool:
-        need = [voter for voter in self.voters if voter.name not in self._damaged]
+        need = [voter for voter in self.voters if voter.name not in self.damaged]
         caught_up = [voter.alive and voter.mark >= self.watch.committed for voter in need]
         return all(caught_up) and len(caught_up) > self.scenario.nodes // 2
 
@@ -323,7 +309,7 @@ class StormWorld:
         leaders = [voter for voter in self.voters if voter.role == "leader"]
         return max(leaders, key=lambda voter: voter.epoch, default=None)
 
-    def _who(self, role: str, it: VoterOnMachine | None) -> VoterOnMachine | None:
+    def who(self, role: str, it: VoterOnMachine | None) -> VoterOnMachine | None:
         name, _, number = role.partition(":")
         if name == "it":
             return it
@@ -356,16 +342,16 @@ class StormWorld:
         self.loop.call_at(when_s, action, *arguments, context=self._nobody)
 
     def later(self, seconds: float, action: Callable[..., object], *arguments: Any) -> None:
-        self._act_for(seconds)
+        self.act_for(seconds)
         self._at(self.loop.time() + seconds, action, *arguments)
 
-    def _act_for(self, seconds: float) -> None:
+    def act_for(self, seconds: float) -> None:
         if seconds > 0:
             self.acts_until_s = max(self.acts_until_s, self.loop.time() + seconds)
 
     def _arm(self, card: StormCard) -> None:
         if self._storm:
-            self._armed.append(_Armed(card.moment, partial(self._strike, card), card.nth, card.delay_s))
+            self.armed.append(ArmedCard(card.moment, partial(self._strike, card), card.nth, card.delay_s))
 
     def _met(self, moment: str, it: VoterOnMachine) -> None:
         if moment == "succeeded":
@@ -374,10 +360,10 @@ class StormWorld:
             if self._storm:
                 self.later(0.0, self._probe, it)
         self.moments[moment] += 1
-        for armed in [each for each in self._armed if each.moment == moment]:
+        for armed in [each for each in self.armed if each.moment == moment]:
             armed.met += 1
             if armed.met == armed.nth:
-                self._armed.remove(armed)
+                self.armed.remove(armed)
                 if armed.delay_s:
                     self.later(armed.delay_s, armed.act, it)
                 else:
@@ -416,113 +402,27 @@ class StormWorld:
     def _strike(self, card: StormCard, it: VoterOnMachine | None = None) -> None:
         if not self._storm:
             return
-        victim = self._who(card.who, it)
+        victim = self.who(card.who, it)
         if victim is None:
             return
         phase, role = self._phase(), victim.role
-        if (card.fault not in _OF_THE_LIVING or victim.alive) and _DO[card.fault](self, card, victim) is not False:
+        if (card.fault not in OF_THE_LIVING or victim.alive) and DO[card.fault](self, card, victim) is not False:
             self.struck[card.fault, role, phase] += 1
             self.kinds.append((self.loop.time(), card.fault))
 
     def again(self, voter: VoterOnMachine) -> None:
         if not voter.alive:
-            kind = self._lost_power.pop(voter.name, "")
+            kind = self.lost_power.pop(voter.name, "")
             if kind:
-                self._crash_disk(voter, kind, voter.lives)
+                self.crash_disk(voter, kind, voter.lives)
             voter.start()
 
-    def _crash_disk(self, voter: VoterOnMachine, kind: str, seed: int) -> None:
+    def crash_disk(self, voter: VoterOnMachine, kind: str, seed: int) -> None:
         random = Random(f"{self.scenario.seed}/{voter.name}/{seed}")
         voter.machine.lose_power(kind, random)  # type: ignore[arg-type]
         voter.power_lost(kind, random)
-        if voter.name in self._damaged:
+        if voter.name in self.damaged:
             voter.may_forget = True  # its recovery point is not fsynced, and may promise less now
-
-    # Links
-
-    def _lay(self, card: StormCard, links: Mapping[Link, Impairment | None], for_s: float) -> bool:
-        if not links:
-            return False
-        number = self.network.lay(links)
-        self.later(for_s, self.network.lift, number)
-        if card.until:
-            self._armed.append(_Armed(card.until, lambda it: self.network.lift(number)))
-        return True
-
-    def _names(self) -> list[str]:
-        connected = self.servers if self.scenario.brokers else self.voters
-        return [*(voter.name for voter in connected), *CLIENTS]
-
-    def _cut(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        side = {victim.name}
-        for other in card.with_:
-            found = None if other in CLIENTS else self._who(other, None)
-            side.add(found.name if found is not None else other if other in CLIENTS else victim.name)
-        rest = [name for name in self._names() if name not in side]
-        out = [(a, b) for a in sorted(side) for b in rest]
-        into = [(b, a) for a in sorted(side) for b in rest]
-        among = [link for link in [*out, *into] if not set(link) & set(CLIENTS)]
-        links = {"in": into, "out": out, "one link": into[:1], "voters": among}.get(card.how, [*out, *into])
-        return self._lay(card, dict.fromkeys(links), card.for_s)
-
-    def _flap(self, card: StormCard, victim: VoterOnMachine) -> None:
-        rest = [name for name in self._names() if name != victim.name]
-        links = dict.fromkeys(link for other in rest for link in ((victim.name, other), (other, victim.name)))
-        for turn in range(4):
-            self.later(turn * card.for_s / 4, self._lay, card, links, card.for_s / 8)
-
-    def _packets(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        random, names = Random(card.size), self._names()
-        links = [(a, b) for a in names for b in names if a != b and random.random() < 0.5]
-        return self._impair(card, links, Impairment(*map(float, card.how.split())))
-
-    def _lag(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        links = [(voter.name, victim.name) for voter in self.voters if voter is not victim]
-        return self._impair(card, links, Impairment(0.0, card.size, 0.1))
-
-    def _impair(self, card: StormCard, links: Sequence[Link], how: Impairment) -> bool:
-        # A packet that is lost just before the end is sent again, and may arrive this much later.
-        self._act_for(card.for_s + how.delay_s + how.jitter_s + 2 * LOST_AGAIN_S_MAX)
-        return self._lay(card, dict.fromkeys(links, how), card.for_s)
-
-    # Processes
-
-    def _kill(self, card: StormCard, victim: VoterOnMachine) -> None:
-        victim.machine.kill()
-        self.later(card.for_s, self.again, victim)
-
-    def _power(self, card: StormCard, victim: VoterOnMachine) -> None:
-        self._crash_disk(victim, card.how, int(card.size))
-        self.later(card.for_s, self.again, victim)
-
-    def _inside(self, card: StormCard, victim: VoterOnMachine) -> None:
-        victim.machine.kill_at_change(int(card.size))
-        self._lost_power[victim.name] = card.how
-        self._ends_within(1.0, card, victim)
-
-    def _stop(self, card: StormCard, victim: VoterOnMachine) -> None:
-        victim.machine.terminate()
-        self._ends_within(STOP_OF_BROKER_S if victim.number in self.scenario.broker_ids else STOP_S, card, victim)
-
-    def _ends_within(self, limit_s: float, card: StormCard, victim: VoterOnMachine) -> None:
-        life = victim.lives
-        self.later(limit_s, lambda: victim.machine.kill() if victim.lives == life else None)
-        self.later(limit_s + card.for_s, self.again, victim)
-
-    def _pause(self, card: StormCard, victim: VoterOnMachine) -> None:
-        victim.machine.pause()
-        self.later(card.for_s, victim.machine.resume)
-
-    def _busy(self, card: StormCard, victim: VoterOnMachine) -> None:
-        assert victim.machine.process is not None
-        self.loop.occupy(victim.machine.process, card.for_s)
-        self._act_for(card.for_s)
-
-    def _slow(self, card: StormCard, victim: VoterOnMachine) -> None:
-        victim.slow_down(card.size)
-        self.later(card.for_s, victim.slow_down, 1.0)
-
-    # Disks and clocks
 
     def _operation_of(self, voter: VoterOnMachine) -> Callable[[str, str], None]:
         def operation(verb: str, path: str) -> None:
@@ -531,51 +431,6 @@ class StormWorld:
 
         return operation
 
-    def _disk(self, card: StormCard, victim: VoterOnMachine) -> None:
-        disk = victim.machine.disk
-        if card.how == "slow":
-            victim.machine.fsync_s = card.size
-        elif card.how == "full":
-            victim.may_stop = True
-            disk.capacity_bytes = sum(map(len, disk.files().values())) + int(card.size)
-            if self.scenario.layer == "core":
-                disk.failing = {"write": errno.ENOSPC}
-        else:
-            victim.may_stop = True
-            disk.failing = {card.how: errno.EIO}
-        self.later(card.for_s, self._mend, victim)
-
-    def _mend(self, victim: VoterOnMachine) -> None:
-        disk = victim.machine.disk
-        disk.failing, disk.capacity_bytes = {}, None
-        victim.machine.fsync_s = 0.0
-        victim.may_stop = victim.name in self._damaged
-        self.again(victim)
-
-    def _wall_clock(self, card: StormCard, victim: VoterOnMachine) -> None:
-        victim.machine.set_wall_clock(card.size, 1.0)
-        self.later(card.for_s, victim.machine.set_wall_clock, 0.0, 1.0)
-
-    def _flip(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        most, refused = (self.scenario.nodes - 1) // 2, card.how not in MENDED
-        if refused and len(self._damaged | {victim.name}) > most:
-            return False
-        if card.how != SERVED_SNAPSHOT:
-            victim.machine.kill()
-            self.later(card.for_s, self.again, victim)
-        done = victim.flip(int(card.size), card.how)
-        if done and refused:
-            self._damaged.add(victim.name)
-            victim.may_stop = True
-        return done
-
-    def _wipe(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        if self.operators is None or not self.operators.wipe(card, victim):
-            return False
-        self._lost_power.pop(victim.name, None)
-        self.later(card.for_s, self.again, victim)
-        return True
-
     def _heal(self) -> None:
         self.network.lift()
         for voter in self.servers:
@@ -583,29 +438,4 @@ class StormWorld:
             voter.machine.set_wall_clock(0.0, 1.0)
             voter.machine.resume()
             voter.slow_down(1.0)
-            self._mend(voter)
-
-
-_DO: dict[str, Callable[[StormWorld, StormCard, VoterOnMachine], bool | None]] = {
-    "cut": StormWorld._cut,
-    "flap": StormWorld._flap,
-    "packets": StormWorld._packets,
-    "lag": StormWorld._lag,
-    "kill": StormWorld._kill,
-    "power": StormWorld._power,
-    "inside": StormWorld._inside,
-    "pause": StormWorld._pause,
-    "busy": StormWorld._busy,
-    "slow": StormWorld._slow,
-    "disk": StormWorld._disk,
-    "wall-clock": StormWorld._wall_clock,
-    "flip": StormWorld._flip,
-    "stop": StormWorld._stop,
-    "voters": lambda world, card, victim: world.operators is not None and world.operators.change(card, victim),
-    "wipe": StormWorld._wipe,
-    "topics": lambda world, card, _: world.administrators.topics(card),
-    "registry": lambda world, card, victim: world.administrators.registry(card, victim),
-    "stranger": lambda world, card, victim: world.strangers.ask(card, victim),
-}
-"""Carries out a card; False if it changed nothing."""
-_OF_THE_LIVING = frozenset({"kill", "power", "inside", "stop", "pause", "busy", "slow", "disk", "flip", "stranger"})
+            mend(self, voter)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from journals import write_header
 
-from harness.campaign.findings_ledger import Try, last_of, note, read_ledger, rows, take_over, tries_in
+from harness.campaign.ledgers import Try, finding_rows, last_of, note, read_findings, take_over_tries, tries_in
 from harness.real_systems import FINDINGS
 
 
@@ -39,17 +39,17 @@ def test_only_the_last_revision_that_ran_a_finding_counts() -> None:
 def test_the_ledger_takes_each_try_over_once(tmp_path: Path) -> None:
     path = tmp_path / "findings.json"
     note(tmp_path, "redis", False, True, 31.0, run_of(tmp_path, "abcd"))
-    assert len(take_over(tmp_path, path)) == 1
+    assert len(take_over_tries(tmp_path, path)) == 1
     note(tmp_path, "redis", False, True, 35.0, run_of(tmp_path, "abcd"))
-    assert len(take_over(tmp_path, path)) == len(take_over(tmp_path, path)) == len(read_ledger(path)) == 2
+    assert len(take_over_tries(tmp_path, path)) == len(take_over_tries(tmp_path, path)) == len(read_findings(path)) == 2
 
 
 def test_a_row_says_how_often_a_finding_was_seen_and_how_long_that_took() -> None:
     tries = [Try("mariadb", False, True, "invalid", seconds, "bbbbbbb") for seconds in (20.0, 24.0, 22.0)]
     tries += [Try("mariadb", False, False, "valid", 99.0, "bbbbbbb")]
     tries += [Try("mariadb", True, verdict == "valid", verdict, 28.0, "ccccccc") for verdict in ("valid", "unknown")]
-    row = dict(zip(FINDINGS, rows(tries), strict=True))["mariadb"]
+    row = dict(zip(FINDINGS, finding_rows(tries), strict=True))["mariadb"]
     assert row[0] == "`make find-mariadb`"
     assert row[4:6] == ("22", "3 of 4 at bbbbbbb, 1 valid")
     assert row[6].endswith(": 1 of 2 at ccccccc, 1 unknown")
-    assert rows([])[0][4:6] == ("", "not run yet")
+    assert finding_rows([])[0][4:6] == ("", "not run yet")

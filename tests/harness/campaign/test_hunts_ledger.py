@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.campaign.hunts_ledger import PROMISED, Hunt, hunt_in, read_ledger, rows, said_of, take_over
+from harness.campaign.ledgers import PROMISED, Hunt, hunt_in, hunt_rows, read_hunts, said_of, take_over_hunt
 from harness.real_systems import EXAMPLES
 
 
@@ -54,26 +54,26 @@ def test_only_hunts_over_examples_are_taken(campaign: str, subject: str, words: 
 
 def test_a_hunt_that_went_on_takes_the_place_of_itself(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.json"
-    take_over(kept(tmp_path / "hunt", run("valid")), ledger)
-    take_over(kept(tmp_path / "other", run("valid"), subject="examples/openldap.py"), ledger)
-    every = take_over(kept(tmp_path / "hunt", run("valid"), run("valid")), ledger)
+    take_over_hunt(kept(tmp_path / "hunt", run("valid")), ledger)
+    take_over_hunt(kept(tmp_path / "other", run("valid"), subject="examples/openldap.py"), ledger)
+    every = take_over_hunt(kept(tmp_path / "hunt", run("valid"), run("valid")), ledger)
     assert [(hunt.subject, hunt.tests["valid"]) for hunt in every] == [("openldap.py", 1), ("turso.py", 2)]
-    assert read_ledger(ledger) == every
+    assert read_hunts(ledger) == every
 
 
 def test_hunts_over_one_system_are_one_row() -> None:
     one = Hunt("turso.py", 41, 10.0, {"valid": 3, "unknown": 1}, ("set",), ("power", "kill"), ())
     other = Hunt("turso.py", 42, 5.0, {"valid": 1, "invalid": 1}, ("bank",), (), ("bank: wrong total",))
-    ((system, promise, minutes, tests, workloads, kinds, found, seeds),) = rows([one, other])
+    ((system, promise, minutes, tests, workloads, kinds, found, seeds),) = hunt_rows([one, other])
     assert system == "[Turso 0.8.3, SQLite's language and files written anew in Rust](../examples/turso.py)"
     assert promise.startswith(PROMISED)
     assert (minutes, tests, seeds) == ("15", "4 valid, 1 unknown, 1 invalid", "41, 42")
     assert (workloads, kinds, found) == ("`bank`, `set`", "`kill`, `power`", "bank: wrong total")
-    assert rows([Hunt("turso.py", 1, 1.0, {}, (), (), ())])[0][5:7] == ("none", "nothing")
+    assert hunt_rows([Hunt("turso.py", 1, 1.0, {}, (), (), ())])[0][5:7] == ("none", "nothing")
 
 
 def test_each_system_that_was_hunted_states_its_version_and_promise() -> None:
-    for subject in {hunt.subject for hunt in read_ledger()}:
+    for subject in {hunt.subject for hunt in read_hunts()}:
         assert (EXAMPLES / subject.partition(":")[0]).is_file()
         version, promise = said_of(subject)
         assert any(letter.isdigit() for letter in version) and promise.startswith(PROMISED), subject

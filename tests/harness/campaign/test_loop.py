@@ -21,10 +21,9 @@ from checkers.base.results import as_object
 from checkers.base.verdict import HARNESS_FAILED
 from checkers.record.reading import RunRecord
 from harness.campaign import loop
-from harness.campaign.against import TwoSides
 from harness.campaign.loop import LOCK, CampaignLog, ChildRun, Ended, Plan, Planned, Symptom, campaign, seconds_to_find
 from harness.campaign.page import JUNIT, SUMMARY, headline, summary, write_all
-from harness.campaign.plans import Choices, hunt, hunt_for_bugs, replays
+from harness.campaign.plans import Choices, TwoSides, hunt, hunt_for_bugs, replays
 from harness.cli.main import cli
 from harness.cli.run import run as run_command
 from harness.judge.judge_run import judge

@@ -28,8 +28,7 @@ from checkers.record.faults import KEPT
 from harness.report import run_data as load_module
 from harness.report import timeline_view as timeline
 from harness.report.environment import STYLES, json_block, template_text, title_in_a_list
-from harness.report.real_test import figures
-from harness.report.render import prewarm, render
+from harness.report.render import figures, prewarm, render
 from harness.report.run_data import load
 from tests.support.results_of_runs import results_in
 

@@ -10,7 +10,11 @@ from test_swarm_rules import Log
 
 from checkers.base.history import Type
 from harness.campaign.swarm import operators
-from harness.campaign.swarm.answers import (
+from harness.campaign.swarm.operators import CHANGE_SETTINGS, PRODUCER_IDS
+from harness.campaign.swarm.scenario import Scenario, StormCard
+from harness.campaign.swarm.storm_of_seed import draw, leaders_in_turn
+from harness.campaign.swarm.watch_brokers import BrokerWatch
+from harness.campaign.swarm.watch_calls import (
     ANSWERED_TWICE,
     EPOCH,
     LEFT_OUT,
@@ -20,10 +24,6 @@ from harness.campaign.swarm.answers import (
     NumberAnswered,
     wrong_numbers,
 )
-from harness.campaign.swarm.operators import CHANGE_SETTINGS, PRODUCER_IDS
-from harness.campaign.swarm.scenario import Scenario, StormCard
-from harness.campaign.swarm.storm_of_seed import draw, leaders_in_turn
-from harness.campaign.swarm.watch_brokers import BrokerWatch
 from harness.campaign.swarm.world import StormWorld, play
 from simulation.network import Link, SimulatedNetwork
 from system_under_test.kraft.controller.image import Image

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from harness.campaign.swarm.damage import (
+from harness.campaign.swarm.acts import (
     FILE_KINDS,
     FLIPS,
     IN_LAST_BATCH,

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from harness.campaign.swarm.damage import MENDED
+from harness.campaign.swarm.acts import MENDED
 from harness.campaign.swarm.scenario import LAYERS, Layer, Scenario, StormCard
 from harness.campaign.swarm.storm_of_seed import draw
 from harness.campaign.swarm.watch import Watch, WatchedRow
