@@ -11,22 +11,18 @@ loop runs all of them:
 
 What is next follows from the log alone, so a campaign that was broken off goes on where it stood.
 
-*Runs.*  One test is run as a process of its own, as a user would, and the folder that it left is found.
+*Runs.*  One test is run as a process of its own, as a user would.  The child writes the path of its folder into a file
+of the campaign: `results/latest` may be of another campaign.
 
-The child writes the path of its folder into a file of the campaign.  `results/latest` may be of another campaign.
-
-The child leads a session of its own.  Ctrl-C in a terminal therefore reaches only the campaign, which passes it on
-once and waits: the child removes its nodes, keeps what was recorded, and ends.  SIGTERM (a cancelled CI job) does the
-same as Ctrl-C.
+The child leads a session of its own.  So Ctrl-C and SIGTERM reach only the campaign, which passes them on once and
+waits: the child removes its nodes, keeps what was recorded, and ends.
 
 *Log.*  All runs of a campaign so far, and its findings, in one file that is written whole after every run.
 
-A **symptom** names a finding: the checker and the kind of the violation that lies nearest to the cause, and the kinds
-of fault that were injected until it showed.  Runs of one symptom probably show one mistake of the system, and one of
-them is enough to study it.
-
-A **replay** is the same test once more, with the same seed.  It has seen the violation again if any of its violations
-is of a checker and kind that the first run saw: chance decides which consequence of a mistake shows first.
+A **symptom** names a finding: checker and kind of the violation that lies nearest to the cause, and the kinds of fault
+that were injected until it showed.  Runs of one symptom probably show one mistake of the system.  A **replay** is the
+same test once more, with the same seed.  It has seen the violation again if any of its violations is of a checker and
+kind that the first run saw: chance decides which consequence of a mistake shows first.
 """
 
 from __future__ import annotations
@@ -59,10 +55,7 @@ from harness.spec import Spec, WrongSpec
 from harness.story.findings import violations_by_cause
 from harness.story.kinds import name_in_words
 
-OUTPUT, RUNS = "campaign.log", "runs"
-
-
-LOG, LOCK = "campaign.json", ".lock"
+OUTPUT, RUNS, LOG, LOCK = "campaign.log", "runs", "campaign.json", ".lock"
 FORMAT = 2
 FAILED = "harness failed"
 """The verdict of a run that could not be made or judged.  It says nothing about the system."""
@@ -340,10 +333,9 @@ def exit_code(plan: Plan, log: CampaignLog) -> int:
 
     If not every run counts: 0 if one was valid, 2 if none was a real test, 3 if all failed or there was none.
     """
-    codes = {run.code for run in tests_of(plan, log)}
-    order = (FOUND, HARNESS_FAILED, EXIT_CODES[Validity.UNKNOWN], AS_EXPECTED)
-    if not plan.every_run:
-        order = (FOUND, AS_EXPECTED, EXIT_CODES[Validity.UNKNOWN], HARNESS_FAILED)
+    codes, unknown = {run.code for run in tests_of(plan, log)}, EXIT_CODES[Validity.UNKNOWN]
+    worst_last = (AS_EXPECTED, unknown, HARNESS_FAILED)
+    order = (FOUND, *(reversed(worst_last) if plan.every_run else worst_last))
     return next((code for code in order if code in codes), HARNESS_FAILED)
 
 
@@ -429,15 +421,14 @@ def seconds_to_find(checker: str, record: RunRecord) -> float:
 
 def _injected(run: Path, until_ns: int) -> tuple[str, ...]:
     """The kinds of fault that were injected until the violation showed.  until_ns: -1 for the whole run."""
-    injected = [fault for fault in RunRecord(run).faults if fault.carried_out]
-    return tuple(sorted({f.kind for f in injected if until_ns < 0 or f.injected_ns <= until_ns}))
+    done = (fault for fault in RunRecord(run).faults if fault.carried_out)
+    return tuple(sorted({fault.kind for fault in done if until_ns < 0 or fault.injected_ns <= until_ns}))
 
 
 def title(spec: Spec) -> str:
     """Return what was run, in a few words."""
     rate = f"{spec.rate_hz:g}/s" if spec.rate_hz else "full rate"
-    size = f"{plural(spec.nodes, 'node')}, {rate}, seed {spec.seed}"
-    return f"{what(spec)}, {size}"
+    return f"{what(spec)}, {plural(spec.nodes, 'node')}, {rate}, seed {spec.seed}"
 
 
 def what(spec: Spec) -> str:
@@ -449,14 +440,13 @@ def what(spec: Spec) -> str:
 
 
 def _progress(plan: Plan, log: CampaignLog, run: Ended, left_s: float) -> str:
-    test, parts = run.test, [f"{run.seconds:.0f} s"]
+    test, parts, end = run.test, [f"{run.seconds:.0f} s"], run.verdict
     place = f"{test.number + 1}/{len(plan.tests)}" if isinstance(plan.tests, Collection) else f"{test.number + 1}"
     name = f"replay {test.replay} of test {place}" if test.replay else f"test {place}: {title(test.spec)}"
     if run.found_s >= 0:
         parts.insert(0, f"found after {run.found_s:.0f} s")
     if plan.minutes < math.inf:
         parts += [f"{max(left_s, 0) / 60:.0f} min left", f"{len(log.found())} found"]
-    end = run.verdict
     if plan.every_run:
         end += ", as expected" if run.code == AS_EXPECTED else ", NOT AS EXPECTED"
     why = run.symptom.words() if run.code == FOUND and run.symptom else run.words.removeprefix("Unknown: ")

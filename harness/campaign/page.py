@@ -103,6 +103,19 @@ def headline(plan: Plan, log: CampaignLog) -> str:
     return f"{wrong} of {runs} did not end as expected." if wrong else f"{runs} ended as expected."
 
 
+def lines_of(plan: Plan, log: CampaignLog) -> list[str]:
+    """Return what a campaign found, for a terminal."""
+    lines = [headline(plan, log)]
+    if plan.every_run:
+        lines += [f"  {group.words}: {group.name}" for group in groups_of(log.tests) if group.good < len(group.runs)]
+    for group in log.found():
+        first = group.runs[0]
+        lines += [f"found: {group.symptom.words()}", f"  {first.words}", f"  {group.words()}"]
+        lines += [f"  report:  {log.folder / first.folder / 'report.html'}", f"  again:   {first.test.spec.rerun()}"]
+        lines += [f"  smaller: {program()} shrink {log.folder / first.folder}"] if first.faults else []
+    return lines if plan.every_run or not (unseen := log.unseen()) else [*lines, unseen]
+
+
 def _mark(plan: Plan, log: CampaignLog) -> str:
     codes = {run.code for run in log.tests}
     if not codes:

@@ -41,6 +41,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -52,7 +53,8 @@ from checkers.record.faults import Achieved, Card
 from checkers.record.files import BrokenFile
 from checkers.record.reading import RunRecord
 from harness.campaign.loop import run_child, violations_in
-from harness.spec import Spec
+from harness.plain_words import plural
+from harness.spec import Spec, WrongSpec
 from nemesis.deck import TAIL_S, Schedule, schedule_json
 
 SERVERS_MIN = 3
@@ -282,6 +284,39 @@ def _hit_nothing(folder: str) -> str:
     except BrokenFile:
         return ""
     return "".join(f"; {r.card.kind} {r.card.name} hit nothing: {r.reason}" for r in skipped)
+
+
+def violated_run(run_folder: Path) -> tuple[Path, frozenset[tuple[str, str]]]:
+    """Return the folder of an invalid run with faults, and its violations.  Raises WrongSpec for any other."""
+    root = run_folder.resolve()
+    for name in ("results.json", "schedule.json"):
+        if not (root / name).exists():
+            raise WrongSpec(f"{run_folder} cannot be run with fewer faults: it holds no {name}")
+    wanted = frozenset(violations_in(read_results(root) or NO_RESULTS))
+    if not wanted:
+        raise WrongSpec(f"{run_folder} cannot be run with fewer faults: nothing in it was found to be invalid")
+    return root, wanted
+
+
+def lines_of(found: Shrunk, root: Path, folder: Path, wanted: frozenset[tuple[str, str]]) -> list[str]:
+    """Return what a shrinking found, for a terminal.  root: the folder of the original run; folder: of the tries."""
+    tried = found.tried
+    others = Counter(filter(None, (other_symptom(Path(run), wanted) for run in tried.failing)))
+    lines = ["", f"smallest: {found.smallest.words()}; it failed {tried.failed} of {tried.runs} times"]
+    lines += [f"  {times} of them with another symptom than the original, {other}" for other, times in others.items()]
+    if not found.in_time:
+        lines += ["the time was up before every smaller schedule was run often enough: give the command again to go on"]
+    seldom = f", and {found.seldom} failed fewer times than --needed" if found.seldom else ""
+    if found.passed:
+        lines += [
+            f"{plural(found.passed, 'schedule')} a little smaller never failed{seldom}; that one of them would fail as "
+            f"often, and did not by luck alone, has a probability of at most {100 * found.chance:.1f} %"
+        ]
+    lines += [f"schedule: {folder / f'{found.smallest.identity}.json'}"]
+    same = [run for run in tried.failing if not other_symptom(Path(run), wanted)]
+    for what, of in (("the original", root), ("the smallest", Path((same or tried.failing)[0]))):
+        lines += [f"report of {what}: {of / 'report.html'}"]
+    return lines
 
 
 @dataclass(slots=True)

@@ -1,33 +1,32 @@
-"""The commands that make many runs, or a known one: `nightly`, `hunt`, `replay`, `shrink`, `attribute`, `find`."""
+"""The commands that make many runs: `nightly`, `hunt`, `hunt-bugs`, `findings`, `replay`, `shrink`, `attribute`."""
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from checkers.base.verdict import HARNESS_FAILED
-from harness.cli.parameters import Amount, Name, beside, nemeses, note_folder, results_in, spec_option, trust, workloads
+from harness.cli.parameters import Amount, Name, nemeses, results_in, spec_option, trust, workloads
+from harness.cli.parameters import findings as names_of_findings
 from harness.spec import Spec, WrongSpec, unknown_name
-from harness.started import program
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.campaign.loop import CampaignLog, Plan
-    from harness.campaign.shrink import Limits, Reruns, ShrinkCandidate, Shrunk, TrialLog
+    from harness.campaign.loop import Plan
+    from harness.campaign.shrink import Limits, Reruns, ShrinkCandidate, TrialLog
     from harness.lake.lake import Lake
-    from harness.run.session import JudgedRun
 
 _DEFAULT = Spec()
 _PARTS = ("canary", "clean", "peer", "bugs")
+"""As in `harness.campaign.plans`, which is imported only once all arguments are good."""
 
 _run_folder = click.argument("run_folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 _minutes = click.option(
@@ -47,7 +46,7 @@ def _carry_out(plan: Plan, folder: Path, console: Console) -> int:
     Its runs go into the lake above the folder, which is made beside it where it is kept in `results`.
     """
     from harness.campaign.loop import CampaignLog, campaign
-    from harness.campaign.page import write_all
+    from harness.campaign.page import lines_of, write_all
     from harness.lake.lake import existing_lake
 
     if existing_lake(folder) is None:
@@ -64,7 +63,7 @@ def _carry_out(plan: Plan, folder: Path, console: Console) -> int:
             return campaign(plan, log, say)
         finally:
             page = write_all(plan, log)
-            console.print("\n".join(["", *_summary(plan, log), f"page: {page}"]))
+            console.print("\n".join(["", *lines_of(plan, log), f"page: {page}"]))
 
 
 def _lake_above(folder: Path) -> Lake:
@@ -120,28 +119,8 @@ def _night(plan: Plan, folder: Path, console: Console) -> int:
     return code
 
 
-def _summary(plan: Plan, log: CampaignLog) -> list[str]:
-    from harness.campaign.page import groups_of, headline
-
-    lines = [headline(plan, log)]
-    if plan.every_run:
-        lines += [f"  {group.words}: {group.name}" for group in groups_of(log.tests) if group.good < len(group.runs)]
-    for group in log.found():
-        first = group.runs[0]
-        lines += [f"found: {group.symptom.words()}", f"  {first.words}", f"  {group.words()}"]
-        lines += [f"  report:  {log.folder / first.folder / 'report.html'}", f"  again:   {first.test.spec.rerun()}"]
-        lines += [f"  smaller: {program()} shrink {log.folder / first.folder}"] if first.faults else []
-    return lines if plan.every_run or not (unseen := log.unseen()) else [*lines, unseen]
-
-
 def _end(code: int) -> NoReturn:
     raise click.exceptions.Exit(code)
-
-
-def names(_: click.Context) -> list[str]:
-    from harness.real_systems import names_of_runs
-
-    return names_of_runs()
 
 
 @click.command()
@@ -176,10 +155,8 @@ def nightly(
     parts: tuple[str, ...],
     kinds: tuple[str, ...],
     chosen: tuple[str, ...],
-    backend: str,
-    time_limit_s: float,
-    stop_on_violation: bool,
     results: Path,
+    **given: Any,
 ) -> None:
     """Run every test and every planted bug over several seeds.
 
@@ -193,7 +170,7 @@ def nightly(
     from harness.campaign.plans import PARTS, night
     from harness.registry import check_names, load_subject
 
-    base = Spec(backend=backend, time_limit_s=time_limit_s, stop_on_violation=stop_on_violation)
+    base = Spec(**given)
     check_names(base)
     known = load_subject(base.subject).bugs
     for name in chosen:
@@ -203,7 +180,7 @@ def nightly(
     plan, console = night(range(first, first + seeds), parts or PARTS, base, kinds, chosen), _console()
     if not list(plan.tests):
         raise WrongSpec("no test is left of this night: its parts, kinds of fault and bugs share none")
-    console.print(f"{len(list(plan.tests))} runs of about {time_limit_s + 30:.0f} s each")
+    console.print(f"{len(list(plan.tests))} runs of about {base.time_limit_s + 30:.0f} s each")
     _end(_night(plan, results, console))
 
 
@@ -236,7 +213,6 @@ def nightly(
 @spec_option("bug", help_words="Plant this bug of the subject, to see whether the hunt finds it.")
 @results_in("results/hunts")
 def hunt_at_random(
-    subject: str,
     minutes: float,
     times: int,
     keep_on: bool,
@@ -245,10 +221,8 @@ def hunt_at_random(
     kinds: tuple[str, ...],
     nodes: tuple[int, ...],
     rates: tuple[float, ...],
-    time_limit_s: float,
-    backend: str,
-    bug: str | None,
     results: Path,
+    **given: Any,
 ) -> None:
     """Run random tests over one system until something is found or the time is up, and replay what was found.
 
@@ -268,15 +242,15 @@ def hunt_at_random(
 
     seed = secrets.randbelow(1_000_000) if seed is None else seed
     console = _console()
-    base = Spec(subject=subject, backend=backend, nodes=nodes[0], time_limit_s=time_limit_s, nemesis="none", bug=bug)
+    base = Spec(nodes=nodes[0], nemesis="none", **given)
     progress = Progress(console)
     try:
         base = replace(base, backend=choose_backend(base, progress))
     finally:
         progress.stop()
     drawn = choices(base, chosen, kinds, nodes, rates)
-    folder = results / f"{Path(subject).stem}-{seed}"
-    console.print(f"hunt with seed {seed} over {subject} on {base.backend}; it is kept in {folder}")
+    folder = results / f"{Path(base.subject).stem}-{seed}"
+    console.print(f"hunt with seed {seed} over {base.subject} on {base.backend}; it is kept in {folder}")
     console.print(f"workloads: {', '.join(drawn.workloads)}; kinds of fault: {', '.join(drawn.kinds)}")
     for why in dict.fromkeys(why for _, why in drawn.left_out):
         console.print(f"left out: {', '.join(kind for kind, other in drawn.left_out if other == why)}: {why}")
@@ -303,11 +277,8 @@ def hunt_bugs(
     seeds: int,
     first_seed: int,
     nemesis: str,
-    subject: str,
-    backend: str,
-    time_limit_s: float,
-    stop_on_violation: bool,
     results: Path,
+    **given: Any,
 ) -> None:
     """Run every planted bug over several seeds, and say how often and how soon it was found.
 
@@ -325,7 +296,7 @@ def hunt_bugs(
     from harness.registry import check_names
     from harness.run.recorder import revision
 
-    base = Spec(subject=subject, backend=backend, time_limit_s=time_limit_s, stop_on_violation=stop_on_violation)
+    base = Spec(**given)
     check_names(replace(base, nemesis=nemesis or _DEFAULT.nemesis))
     plan, console = hunt_for_bugs(bugs, range(first_seed, first_seed + seeds), base, nemesis), _console()
     at = revision()
@@ -337,7 +308,7 @@ def hunt_bugs(
 
 
 @click.command(name="findings")
-@click.argument("chosen", nargs=-1, type=Name(names), metavar="[NAMES]...")
+@click.argument("chosen", nargs=-1, type=Name(names_of_findings), metavar="[NAMES]...")
 @click.option("--times", type=click.IntRange(0), default=3, show_default=True, help="Runs of each; 0: only count.")
 @spec_option("backend")
 @results_in("results/findings")
@@ -451,14 +422,14 @@ def shrink(run_folder: Path, times: int, needed: int, minutes: float | None, tru
 
     if not 1 <= needed <= times:
         raise WrongSpec(f"--needed must be at least 1 and at most --times, not {needed} of {times}")
-    root, wanted = violated_run(run_folder)
+    root, wanted = shrinking.violated_run(run_folder)
     console, spec = _console(), spec_of(root, trust)
     trials = _trials(spec, root / "shrink", root / "schedule.json", Limits(needed, times, _in_time(minutes), wanted))
     try:
         found = shrinking.shrink(*trials, console.print)
     except ValueError as problem:
         raise WrongSpec(str(problem)) from problem
-    console.print("\n".join(_shrunk(found, root, root / "shrink", wanted)))
+    console.print("\n".join(shrinking.lines_of(found, root, root / "shrink", wanted)))
 
 
 def _in_time(minutes: float | None) -> Callable[[], bool]:
@@ -476,44 +447,6 @@ def _trials(
     folder.mkdir(exist_ok=True)
     log = TrialLog.read(folder / "tried.json")
     return ShrinkCandidate(read_schedule(schedule), spec.nodes), Reruns(spec, folder, log.runs), limits, log
-
-
-def violated_run(run_folder: Path) -> tuple[Path, frozenset[tuple[str, str]]]:
-    """Return the folder of an invalid run with faults, and its violations.  Raises WrongSpec for any other."""
-    from checkers.base.results import NO_RESULTS, read_results
-    from harness.campaign.loop import violations_in
-
-    root = run_folder.resolve()
-    for name in ("results.json", "schedule.json"):
-        if not (root / name).exists():
-            raise WrongSpec(f"{run_folder} cannot be run with fewer faults: it holds no {name}")
-    wanted = frozenset(violations_in(read_results(root) or NO_RESULTS))
-    if not wanted:
-        raise WrongSpec(f"{run_folder} cannot be run with fewer faults: nothing in it was found to be invalid")
-    return root, wanted
-
-
-def _shrunk(found: Shrunk, root: Path, folder: Path, wanted: frozenset[tuple[str, str]]) -> list[str]:
-    from harness.campaign.shrink import other_symptom
-    from harness.plain_words import plural
-
-    tried = found.tried
-    others = Counter(filter(None, (other_symptom(Path(run), wanted) for run in tried.failing)))
-    lines = ["", f"smallest: {found.smallest.words()}; it failed {tried.failed} of {tried.runs} times"]
-    lines += [f"  {times} of them with another symptom than the original, {other}" for other, times in others.items()]
-    if not found.in_time:
-        lines += ["the time was up before every smaller schedule was run often enough: give the command again to go on"]
-    seldom = f", and {found.seldom} failed fewer times than --needed" if found.seldom else ""
-    if found.passed:
-        lines += [
-            f"{plural(found.passed, 'schedule')} a little smaller never failed{seldom}; that one of them would fail as "
-            f"often, and did not by luck alone, has a probability of at most {100 * found.chance:.1f} %"
-        ]
-    lines += [f"schedule: {folder / f'{found.smallest.identity}.json'}"]
-    same = [run for run in tried.failing if not other_symptom(Path(run), wanted)]
-    for what, of in (("the original", root), ("the smallest", Path((same or tried.failing)[0]))):
-        lines += [f"report of {what}: {of / 'report.html'}"]
-    return lines
 
 
 @click.command()
@@ -536,7 +469,7 @@ def attribute(run_folder: Path, times: int, shift: float, minutes: float | None,
 
     if times < 1 or shift < 0:
         raise WrongSpec(f"--times must be at least 1 and --shift at least 0, not {times} and {shift:g}")
-    root, wanted = violated_run(run_folder)
+    root, wanted = attribution.violated_run(run_folder)
     spec, console = spec_of(root, trust), _console()
     written = Path(spec.schedule) if spec.schedule is not None else None
     schedule = written if written is not None and written.exists() else root / "schedule.json"
@@ -547,58 +480,3 @@ def attribute(run_folder: Path, times: int, shift: float, minutes: float | None,
     console.print("\n".join(["", *(one.line() for one in found)]))
     console.print(f"report: {render(root)}")
     raise click.exceptions.Exit(0 if all(one.runs >= times for one in found) else 2)
-
-
-NOT_FOUND = 2
-
-
-@click.command()
-@click.argument("name", type=Name(names))
-@click.option("--clean", is_flag=True, help="Run the counterpart, which keeps the promise.")
-@spec_option("backend")
-@click.option("--seed", type=int, default=None, help="Decides every random choice.  [default: a fresh one]")
-@results_in("results")
-@note_folder
-def find(name: str, clean: bool, backend: str, seed: int | None, results: Path, note_folder: Path | None) -> None:
-    """Run a system in the way in which it is known to break a promise, and say what was found.
-
-    Exit code 0 if the finding was seen, 2 if it was not, 3 if the run could not be made.  With --clean: 0 if the
-    counterpart is valid, else the exit code of its run.  The clean runs, such as etcd-set, have nothing to find.
-    """
-    from harness.real_systems import spec_of
-
-    spec = spec_of(name, secrets.randbelow(1_000_000) if seed is None else seed, backend, clean)
-
-    from harness.run.refused_before_start import check_spec
-
-    check_spec(spec)
-
-    from harness.campaign.ledgers import note
-    from harness.plain_words import as_typed
-    from harness.run.session import Aside, run_and_judge
-    from harness.terminal.progress import LastingConsole
-
-    console, began_s = LastingConsole(soft_wrap=True), time.monotonic()
-    judged = run_and_judge(spec, results, None, console, note_folder, Aside(beside=beside()))
-    code = _say(judged, console)
-    if code != HARNESS_FAILED:
-        note(results, name, clean, code == 0, time.monotonic() - began_s, judged.folder)
-    console.print(f"report: {as_typed(judged.report)}", highlight=False)
-    raise click.exceptions.Exit(code)
-
-
-def _say(judged: JudgedRun, console: Console) -> int:
-    """Print the story of the run (`real_systems.py`), and return the exit code of `find`."""
-    if (story := judged.results.finding) is None:  # the run could not be judged
-        console.print(judged.summary, highlight=False)
-        return judged.exit_code
-    console.print(f"\n{story.system} ({story.configuration})", highlight=False)
-    console.print(story.words, highlight=False, style="red" if story.witness else None)
-    if story.witness:
-        console.print(f"The smallest witness, {story.witness}", highlight=False, markup=False)
-        console.print(f"Published: {story.published}", highlight=False)
-    if not story.as_expected:
-        console.print(judged.summary, highlight=False)
-    if story.clean or (judged.exit_code == HARNESS_FAILED and not story.as_expected):
-        return judged.exit_code
-    return 0 if story.as_expected else NOT_FOUND

@@ -9,10 +9,10 @@ from __future__ import annotations
 import difflib
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,6 +23,8 @@ from harness.plain_words import shorten
 from harness.terminal.check_progress import FilesProgress, ReadingProgress
 
 if TYPE_CHECKING:
+    from checkers.base.checker import Budget
+    from checkers.by_hand.judge_file import Ask
     from harness.report.judged_file import JudgedFile
 
 TRANSACTIONS = ("list-append", "rw-register")
@@ -58,6 +60,14 @@ _WHY_MAX = 160
 
 STRICTEST = "strict-serializable"
 """The default of --consistency."""
+
+_OF_SOME_MODELS = (
+    ("allow", KAFKA, "have anomalies to allow"),
+    ("levels", ("", *TRANSACTIONS), "have levels"),
+    ("order", ("", *TRANSACTIONS), "have orders"),
+    ("consistency", ("", *TRANSACTIONS), "are judged at a level"),
+)
+"""Option, the models that have it ("": the file names its own), and what they have."""
 
 _REPORT = click.option(
     "--report",
@@ -122,7 +132,7 @@ _REPORT = click.option(
 )
 @click.option("--steps", type=click.IntRange(min=1), default=None, help="Budget of steps for each file.")
 @click.option("--size-bytes", type=click.IntRange(min=1), default=None, help="Budget of memory for each file.")
-@click.option("--seconds", type=Amount(min=0, min_open=True), default=None, help="Time limit for each file.")
+@click.option("--seconds", "wall_s", type=Amount(min=0, min_open=True), default=None, help="Time limit for each file.")
 @click.option(
     "--spark-master",
     metavar="MASTER|local",
@@ -136,18 +146,10 @@ def check(
     as_json: bool,
     explain: bool,
     report_to: Path | None,
-    keyed: bool,
-    failed_cas: str,
-    consistency: str,
-    levels: bool,
     order_to: Path | None,
-    allow: tuple[str, ...],
-    settings: tuple[str, ...],
-    steps: int | None,
-    size_bytes: int | None,
-    seconds: float | None,
     spark_master: str | None,
     files: tuple[Path, ...],
+    **given: Any,
 ) -> None:
     """Judge histories of any source, by the name of a model.
 
@@ -181,38 +183,19 @@ def check(
     """
     source = _known(model)
     _must_have_a_folder(report_to)
-    if allow and model not in KAFKA:
-        words = f"only {' and '.join(KAFKA)} have anomalies to allow, not {model}"
-        raise click.BadParameter(words, param_hint="--allow")
-    if (levels or order_to is not None) and model not in ("", *TRANSACTIONS):
-        option = "--levels" if levels else "--order"
-        raise click.BadParameter(f"only {' and '.join(TRANSACTIONS)} have levels and orders", param_hint=option)
-    if consistency and model not in ("", *TRANSACTIONS):
-        words = f"only {' and '.join(TRANSACTIONS)} are judged at a level, not {model}"
-        raise click.BadParameter(words, param_hint="--consistency")
+    for option, models, words in _OF_SOME_MODELS:
+        if (given | {"order": order_to})[option] and model not in models:
+            known = " and ".join(filter(None, models))
+            raise click.BadParameter(f"only {known} {words}, not {model}", param_hint=f"--{option}")
     found = files_in([STDIN if str(path) == "-" else path for path in files])
     if order_to is not None and len(found) != 1:
         raise click.BadParameter(f"it is for one history, and there are {len(found)} files", param_hint="--order")
     progress = FilesProgress(len(found))
     progress.reading(found[0])
 
-    from checkers.base.checker import Budget
-    from checkers.by_hand.judge_file import Ask
     from harness.judge.check_files import judge_in_process, judge_on_spark
 
-    ask = Ask(
-        model,
-        source,
-        keyed,
-        failed_cas,
-        _consistency(consistency),
-        _allowed(allow),
-        order_to is not None,
-        levels,
-        _settings(model, settings),
-    )
-    default = Budget()
-    budget = Budget(steps or default.steps, size_bytes or default.size_bytes, seconds or default.wall_s)
+    ask, budget = _asked(model, source, order_to is not None, given)
     if spark_master is None:
         judged = judge_in_process(found, ask, budget)
     else:
@@ -245,6 +228,26 @@ def check_logs(as_json: bool, explain: bool, report_to: Path | None, folders: tu
 
     _must_have_a_folder(report_to)
     _show(judged(), as_json, explain, report_to, "logs")
+
+
+def _asked(model: str, source: str, with_order: bool, given: Mapping[str, Any]) -> tuple[Ask, Budget]:
+    """Return what is asked of each file, and its budget.  Raises click.BadParameter."""
+    from checkers.base.checker import Budget
+    from checkers.by_hand.judge_file import Ask
+
+    ask = Ask(
+        model,
+        source,
+        given["keyed"],
+        given["failed_cas"],
+        _consistency(given["consistency"]),
+        _allowed(given["allow"]),
+        with_order,
+        given["levels"],
+        _settings(model, given["settings"]),
+    )
+    limits = {name: given[name] for name in ("steps", "size_bytes", "wall_s") if given[name] is not None}
+    return ask, replace(Budget(), **limits)
 
 
 def _must_have_a_folder(report_to: Path | None) -> None:

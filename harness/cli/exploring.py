@@ -19,6 +19,8 @@ from harness.started import program
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from checkers.spark.session import SparkJudge
+    from harness.campaign.swarm.swarm import Swarm
     from harness.exploring.explore import Explored, Explorer
     from harness.exploring.steps import ClusterSteps
 
@@ -97,10 +99,8 @@ def explore(
 
     from harness.exploring.explore import Explorer
     from harness.exploring.steps import Budgets
-    from system_under_test.kraft.raft.decisions import BUGS
 
-    if bug and bug not in BUGS:
-        raise WrongSpec(unknown_name("planted bug", bug, BUGS))
+    _demand_known(bug)
     console = Console(soft_wrap=True, highlight=False, markup=False)
     crew = workers or os.cpu_count() or 1
     cpu_s_max, planted = minutes * 60 * crew, f", with {bug}" if bug else ""
@@ -114,6 +114,14 @@ def explore(
     console.print(f"{servers}, {budgets.words()}{planted}")
     explorer = Explorer(voters, budgets, bug, spares=spares)
     raise click.exceptions.Exit(_search(console, explorer, bug, cpu_s_max, states, crew))
+
+
+def _demand_known(bug: str) -> None:
+    """Raises WrongSpec for a name that no planted bug of the consensus core has."""
+    from system_under_test.kraft.raft.decisions import BUGS
+
+    if bug and bug not in BUGS:
+        raise WrongSpec(unknown_name("planted bug", bug, BUGS))
 
 
 def _bound_given() -> bool:
@@ -247,37 +255,41 @@ def swarm(
     if replay is not None:
         _end(_replay(replay, console))
     from checkers.spark.session import SparkJudge, SparkUnavailable
-    from harness.campaign.swarm import swarm as swarms
+    from harness.campaign.swarm.swarm import Swarm
     from harness.campaign.swarm.work import SeedTask
     from harness.run.recorder import revision
-    from system_under_test.kraft.raft.decisions import BUGS
 
-    if bug and bug not in BUGS:
-        raise WrongSpec(unknown_name("planted bug", bug, BUGS))
+    _demand_known(bug)
     first = secrets.randbelow(1_000_000) if first_seed is None else first_seed
     at = revision()
     plain = SeedTask((), layer or "", seconds, rate, nodes, bug, at.revision + ("-changed" if at.dirty else ""))
     folder = results / f"{first}-{layer or 'all'}{'-' + bug if bug else ''}"
     spark = SparkJudge(spark_master)
     spark.start_in_background()
-    run = swarms.Swarm(folder, plain, console.print, each, guided=not unguided)
+    run = Swarm(folder, plain, console.print, each, guided=not unguided)
     console.print(f"seeds {first} to {first + seeds - 1}, kept in {folder}")
     try:
         run.run(range(first, first + seeds), spark, minutes, until_found)
-        kept = run.keep_findings(plays)
-        found = swarms.summary(run, spark)
+        _sum_up(run, spark, plays, console)
     except SparkUnavailable as problem:
         raise WrongSpec(f"Spark cannot be used: {problem}") from None
     finally:
         spark.stop()
-    (folder / "summary.json").write_text(json.dumps(found, indent=1) + "\n")
-    console.print("\n".join(swarms.in_words(found)))
-    for path in kept:
-        console.print(f"again: {program()} swarm --replay {path}")
     code = _code([row["verdict"] for row in run.rows], planted=bool(bug))
     if whole and code in (0, 1):
         code = max(code, _whole(whole, first, bug, folder, console))
     _end(code)
+
+
+def _sum_up(run: Swarm, spark: SparkJudge, plays: int, console: Console) -> None:
+    """Shrink and keep what failed, and write and print the summary.  plays: to make a failure smaller."""
+    from harness.campaign.swarm.swarm import in_words, summary
+
+    kept, found = run.keep_findings(plays), summary(run, spark)
+    (run.folder / "summary.json").write_text(json.dumps(found, indent=1) + "\n")
+    console.print("\n".join(in_words(found)))
+    for path in kept:
+        console.print(f"again: {program()} swarm --replay {path}")
 
 
 def _code(verdicts: list[str], *, planted: bool) -> int:
@@ -288,10 +300,10 @@ def _code(verdicts: list[str], *, planted: bool) -> int:
     return 1 if "invalid" in verdicts else 2 if "too long" in verdicts else 0
 
 
-def _replay(path: Path, console: object) -> int:
+def _replay(path: Path, console: Console) -> int:
     from harness.campaign.swarm.swarm import replay, words
 
-    say = console.print  # type: ignore[attr-defined]
+    say = console.print
     try:
         played, compared = replay(path)
     except (ValueError, OSError) as problem:
@@ -306,12 +318,12 @@ def _replay(path: Path, console: object) -> int:
     return 1 if played.found else 0
 
 
-def _whole(count: int, first: int, bug: str, folder: Path, console: object) -> int:
+def _whole(count: int, first: int, bug: str, folder: Path, console: Console) -> int:
     """A sample with all bytes and the whole conductor: runs as users make them, on the backend `simulator`."""
     from harness.campaign.loop import run_child
     from harness.spec import Spec
 
-    say, worst = console.print, 0  # type: ignore[attr-defined]
+    say, worst = console.print, 0
     kinds = "partition,kill,pause,power,clock"
     for seed in range(first, first + count):
         spec = Spec(nemesis=kinds, backend="simulator", seed=seed, rate_hz=50.0, bug=bug or None)

@@ -64,7 +64,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "exploring:explore",
         "Every order of messages, timeouts, crashes and cuts of three voters, breadth first.",
     ),
-    "find": ("campaigns:find", "See a known finding in a real system again."),
+    "find": ("run:find", "See a known finding in a real system again."),
     "findings": ("campaigns:findings", "Run every finding, its counterpart and the clean runs, and count."),
     "completion": ("machine:completion", "Print the script that lets a shell complete commands, options and names."),
 }

@@ -69,6 +69,12 @@ def nemeses(_: click.Context) -> Iterable[str]:
     return summaries()
 
 
+def findings(_: click.Context) -> Iterable[str]:
+    from harness.real_systems import names_of_runs
+
+    return names_of_runs()
+
+
 def bugs(context: click.Context) -> Iterable[str]:
     """The planted bugs of the subject that was named before."""
     from harness.registry import SUBJECTS, load_subject

@@ -1,8 +1,9 @@
-"""`run`, `analyze` and `mutate`: one test, from its options to its exit code."""
+"""`run`, `find`, `analyze` and `mutate`: one test, from its options to its exit code."""
 
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,15 +12,19 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from checkers.base.verdict import HARNESS_FAILED
 from harness.cli.parameters import (
+    Name,
     RunAddress,
     as_json,
     beside,
     every_checker,
     fetched_from,
+    findings,
     note_folder,
     results_in,
     spark_master,
+    spec_option,
     spec_options,
     store,
     trust,
@@ -28,7 +33,10 @@ from harness.registry import check_names, load_subject, names_for_bug, usual_opt
 from harness.spec import Spec, WrongSpec
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from harness.run.keeping import Policy
+    from harness.run.session import JudgedRun
 
 
 def _address(_: click.Context, __: click.Parameter, text: str) -> str:
@@ -224,3 +232,58 @@ def mutate(run_folder: Path) -> None:
         click.echo(f"{mutant.name.replace('_', ' '):<42} noticed by {by}")
     click.echo(f"noticed {sum(found)} of {len(found)} changes")
     raise click.exceptions.Exit(0 if all(found) else 1)
+
+
+NOT_FOUND = 2
+
+
+@click.command()
+@click.argument("name", type=Name(findings))
+@click.option("--clean", is_flag=True, help="Run the counterpart, which keeps the promise.")
+@spec_option("backend")
+@click.option("--seed", type=int, default=None, help="Decides every random choice.  [default: a fresh one]")
+@results_in("results")
+@note_folder
+def find(name: str, clean: bool, backend: str, seed: int | None, results: Path, note_folder: Path | None) -> None:
+    """Run a system in the way in which it is known to break a promise, and say what was found.
+
+    Exit code 0 if the finding was seen, 2 if it was not, 3 if the run could not be made.  With --clean: 0 if the
+    counterpart is valid, else the exit code of its run.  The clean runs, such as etcd-set, have nothing to find.
+    """
+    from harness.real_systems import spec_of
+
+    spec = spec_of(name, secrets.randbelow(1_000_000) if seed is None else seed, backend, clean)
+
+    from harness.run.refused_before_start import check_spec
+
+    check_spec(spec)
+
+    from harness.campaign.ledgers import note
+    from harness.plain_words import as_typed
+    from harness.run.session import Aside, run_and_judge
+    from harness.terminal.progress import LastingConsole
+
+    console, began_s = LastingConsole(soft_wrap=True), time.monotonic()
+    judged = run_and_judge(spec, results, None, console, note_folder, Aside(beside=beside()))
+    code = _say(judged, console)
+    if code != HARNESS_FAILED:
+        note(results, name, clean, code == 0, time.monotonic() - began_s, judged.folder)
+    console.print(f"report: {as_typed(judged.report)}", highlight=False)
+    raise click.exceptions.Exit(code)
+
+
+def _say(judged: JudgedRun, console: Console) -> int:
+    """Print the story of the run (`real_systems.py`), and return the exit code of `find`."""
+    if (story := judged.results.finding) is None:  # the run could not be judged
+        console.print(judged.summary, highlight=False)
+        return judged.exit_code
+    console.print(f"\n{story.system} ({story.configuration})", highlight=False)
+    console.print(story.words, highlight=False, style="red" if story.witness else None)
+    if story.witness:
+        console.print(f"The smallest witness, {story.witness}", highlight=False, markup=False)
+        console.print(f"Published: {story.published}", highlight=False)
+    if not story.as_expected:
+        console.print(judged.summary, highlight=False)
+    if story.clean or (judged.exit_code == HARNESS_FAILED and not story.as_expected):
+        return judged.exit_code
+    return 0 if story.as_expected else NOT_FOUND

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import combinations
+from operator import attrgetter
 from random import Random
 from typing import Any, NamedTuple, TypeGuard
 
@@ -38,6 +39,7 @@ from system_under_test.kraft.raft.voters import (
     configured,
 )
 
+_EPOCH, _END = attrgetter("epoch"), attrgetter("end_offset")
 FOREVER_S = 9.0
 BATCHES_OF_A_READ = 100
 CONNECTIONS = 100
@@ -63,7 +65,7 @@ class BatchLog:
         return self.batches[-1].epoch if self.batches else 0
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
-        at = bisect_right(self.batches, epoch, key=_epoch_of) - 1
+        at = bisect_right(self.batches, epoch, key=_EPOCH) - 1
         return EpochEnd(self.batches[at].epoch, self.batches[at].end_offset) if at >= 0 else EpochEnd(0, 0)
 
     def read(self, offset: int, max_size_bytes: int) -> Sequence[Batch]:
@@ -75,15 +77,7 @@ class BatchLog:
 
     def count_below(self, end_offset: int) -> int:
         """Return the number of batches that end at or below an offset."""
-        return bisect_right(self.batches, end_offset, key=_end_of)
-
-
-def _epoch_of(batch: Batch) -> int:
-    return batch.epoch
-
-
-def _end_of(batch: Batch) -> int:
-    return batch.end_offset
+        return bisect_right(self.batches, end_offset, key=_END)
 
 
 class ShortLog(BatchLog):

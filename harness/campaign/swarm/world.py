@@ -5,7 +5,7 @@
     calm     everything is healed and every server runs: within CALM_S each object takes a write and is read, brokers
              serve, partitions have leaders and all their replicas in sync, and all logs agree.  Servers whose disk was
              damaged may be missing, as long as a majority is left
-    after    what `after_storm` demands of brokers and voters
+    after    what `judging.AfterStorm` demands of brokers and voters
 
 Everything is decided by the scenario: the same one gives the same rows, operations and verdict, byte for byte.
 """
@@ -28,10 +28,9 @@ from typing import Any
 
 from checkers.base.history import Type
 from harness.campaign.swarm.acts import DO, OF_THE_LIVING, ArmedCard, mend
-from harness.campaign.swarm.after_storm import CALM_S, LOOK_S, AfterStorm
 from harness.campaign.swarm.clients import Asked, History, Outside, StormClient
 from harness.campaign.swarm.core_voter import CoreVoter
-from harness.campaign.swarm.judging import judge
+from harness.campaign.swarm.judging import CALM_S, LOOK_S, AfterStorm, judge
 from harness.campaign.swarm.node_voter import NodeVoter
 from harness.campaign.swarm.operators import Administrators, Operators, Strangers
 from harness.campaign.swarm.scenario import CLIENTS, PROBES, Scenario, StormCard
@@ -174,8 +173,8 @@ class StormWorld:
                 lambda broker, epoch: epoch in self.servers[broker - 1].left_cleanly,
                 names,
             )
-        self.administrators = Administrators(outside, self.history, self.watch.brokers)
-        self.strangers = Strangers(outside, self.voters, self.watch.violated_by)
+        self.administrators: Administrators = Administrators(outside, self.history, self.watch.brokers)
+        self.strangers: Strangers = Strangers(outside, self.voters, self.watch.violated_by)
         self.moments: Counter[str] = Counter()
         self.struck: Counter[tuple[str, str, str]] = Counter()
         self.kinds: list[tuple[float, str]] = []

@@ -14,7 +14,7 @@ import pytest
 from waiting import until
 
 from harness.agent import wall_clock
-from harness.agent.server import ProcessTree
+from harness.agent.children import ProcessTree
 from harness.agent.wall_clock import (
     GO_MAGIC,
     ClockVerbs,

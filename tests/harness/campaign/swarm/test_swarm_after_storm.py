@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from checkers.base.history import Type
 from harness.campaign.swarm import operators
-from harness.campaign.swarm.after_storm import CHANGES_MAX, REFUSED_RIGHT
+from harness.campaign.swarm.judging import CHANGES_MAX, REFUSED_RIGHT
 from harness.campaign.swarm.scenario import (
     ANOTHER_CLUSTER,
     FALSE_LEADER,
