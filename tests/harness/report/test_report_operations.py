@@ -1,4 +1,9 @@
-"""Pairing events into operations, on whole columns and against the obvious loop."""
+"""Pairing events into operations, on whole columns and against the obvious loop.
+
+The longest legal order of a small window, checked by trying every order.
+
+How far every log reached when something was called committed: by the nodes' traces, up to that moment only.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +11,23 @@ import base64
 import json
 import zlib
 from array import array
+from itertools import permutations
+from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkers.base.columns import events_to_table
+from checkers.base.columns import TRACE, events_to_table
 from checkers.base.history import NEMESIS, Event, Type
-from harness.report.run_data import (
-    NEVER,
-    none,
-    pair,
-)
+from checkers.base.results import NO_RESULTS
+from checkers.record.outcome import RunOutcome
+from harness.report import run_data
+from harness.report.run_data import NEVER, ReportData, none, pair
 from harness.report.timeline_view import pack
+from harness.report.witness.divergence import reach
+from harness.story.operations import FOREVER, SEARCHED_MOST, WindowOp, longest_order
 
 
 def event(index: int, process: int, kind: Type, f: str = "write", value: int | None = None, **more: object) -> Event:
@@ -114,3 +124,129 @@ def test_pairing_is_what_a_loop_over_events_would_do(events: list[Event]) -> Non
             expected[waiting.pop(e.process).index] = e.index
     ops = pair(events_to_table(events))
     assert dict(zip(ops.invoke_row.tolist(), ops.complete_row.tolist(), strict=True)) == expected
+
+
+def op(f: str, invoke: int, complete: int, value: int | None, kind: Type = Type.OK, new: int | None = None) -> WindowOp:
+    got, given = (value, None) if f == "read" else (None, value)
+    done = complete if kind is Type.OK else FOREVER
+    return WindowOp(invoke, done, invoke, "n1", f, "k", kind, given, new, got, invoke, complete, None)
+
+
+def test_a_stale_read_is_where_the_order_sticks() -> None:
+    ops = [op("write", 0, 1, 41), op("write", 2, 3, 44), op("read", 4, 5, 41)]
+    order = longest_order(ops, [None])
+    assert order is not None
+    assert order.steps == (0, 1)
+    assert order.states == (None, 41, 44)
+    assert order.stuck == 2
+
+
+def test_everything_fits_in_a_legal_window() -> None:
+    ops = [op("write", 0, 3, 1), op("read", 1, 2, None), op("cas", 4, 5, 1, new=2), op("read", 6, 7, 2)]
+    order = longest_order(ops, [None])
+    assert order is not None
+    assert order.steps == (1, 0, 2, 3)
+    assert order.stuck is None
+
+
+def test_an_unknown_write_may_have_happened_or_not() -> None:
+    read_it = [op("write", 0, 9, 7, Type.INFO), op("read", 1, 2, 7)]
+    missed_it = [op("write", 0, 9, 7, Type.INFO), op("read", 1, 2, None)]
+    for ops in (read_it, missed_it):
+        order = longest_order(ops, [None])
+        assert order is not None and order.stuck is None
+
+
+def test_any_of_the_states_before_may_be_the_right_one() -> None:
+    order = longest_order([op("read", 0, 1, 3)], [1, 3])
+    assert order is not None
+    assert order.stuck is None and order.states[0] == 3
+
+
+def test_a_window_too_large_or_of_another_kind_is_not_searched() -> None:
+    assert longest_order([op("write", 2 * i, 2 * i + 1, i) for i in range(SEARCHED_MOST + 1)], [None]) is None
+    assert longest_order([op("append", 0, 1, 1)], [None]) is None
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> list[WindowOp]:
+    n = draw(st.integers(1, 5))
+    times = draw(st.permutations(range(2 * n)))
+    ops = []
+    for i in range(n):
+        invoke, complete = sorted(times[2 * i : 2 * i + 2])
+        value = draw(st.integers(1, 2))
+        f = draw(st.sampled_from(["read", "write"]))
+        kind = draw(st.sampled_from([Type.OK, Type.OK, Type.INFO])) if f == "write" else Type.OK
+        ops.append(op(f, invoke, complete, value, kind))
+    return ops
+
+
+def must_happen_in_the_best_of_all_orders(ops: list[WindowOp]) -> int:
+    """How many answered operations the best legal order places, by trying all orders of all subsets."""
+    best = 0
+    for length in range(len(ops) + 1):
+        for order in permutations(range(len(ops)), length):
+            state: int | None = None
+            legal = True
+            for i in order:
+                left = set(range(len(ops))) - set(order[: order.index(i)])
+                late = any(ops[j].complete < ops[i].invoke for j in left if ops[j].happened)
+                legal &= not late and (ops[i].f != "read" or ops[i].got == state)
+                state = ops[i].given if ops[i].f == "write" else state
+            if legal:
+                best = max(best, sum(ops[i].happened for i in order))
+    return best
+
+
+@given(windows())
+def test_no_order_gets_further(ops: list[WindowOp]) -> None:
+    order = longest_order(ops, [None])
+    assert order is not None
+    assert sum(ops[i].happened for i in order.steps) == must_happen_in_the_best_of_all_orders(ops)
+
+
+def trace(node: str, *reported: tuple[int, str, int | None]) -> pa.Table:
+    """reported: (time_ns, event, offset); of a role the event is `role:leader`."""
+    rows = []
+    for seq, (time_ns, event, offset) in enumerate(reported):
+        name, _, role = event.partition(":")
+        row: dict[str, Any] = dict.fromkeys(TRACE.names)
+        row |= {"node": node, "incarnation": 0, "seq": seq, "time_ns": time_ns, "event": name, "epoch": 1}
+        rows.append(row | {"offset": offset, "role": role or None})
+    return pa.Table.from_pylist(rows, TRACE)
+
+
+def run(**traces: pa.Table) -> ReportData:
+    return ReportData(Path(), None, NO_RESULTS, RunOutcome(), (), run_data.none(), traces, [], 0)
+
+
+MARK = [{"table": "trace", "node": "n1", "time_ns": 100, "event": "high-watermark", "offset": 34}]
+
+
+def test_each_log_is_shown_as_it_was_at_that_moment() -> None:
+    data = run(
+        n1=trace("n1", (1, "start", 0), (50, "role:leader", 30), (60, "append", 34), (70, "flush", 34)),
+        n2=trace("n2", (1, "start", 20), (80, "append", 33), (90, "flush", 32), (101, "append", 99)),
+        n10=trace("n10", (1, "start", 40), (99, "truncate", 31)),
+        n3=trace("n3", (200, "start", 50)),
+    )
+    shown = reach(data, {"committed_below": 34}, MARK)
+    assert shown is not None
+    assert [(n.node, n.end, n.durable, n.covers, n.role) for n in shown.nodes] == [
+        ("n1", 34, 34, True, "leader"),
+        ("n2", 33, 32, False, ""),
+        ("n10", 31, 31, False, ""),
+    ]
+    assert (shown.base, shown.time_ns) == (27, 100)
+    for node in shown.nodes:
+        assert 0 <= node.durable_share <= node.end_share <= 100
+        assert (node.durable_share >= shown.mark_share) == node.covers
+
+
+def test_a_witness_without_a_mark_and_a_run_without_traces_have_no_such_picture() -> None:
+    data = run(n1=trace("n1", (1, "start", 0)))
+    assert reach(data, {}, MARK) is None
+    assert reach(data, {"committed_below": 34}, []) is None
+    assert reach(run(), {"committed_below": 34}, MARK) is None
+    assert reach(run(n1=TRACE.empty_table()), {"committed_below": 34}, MARK) is None

@@ -1,23 +1,50 @@
-"""Conducting: what runs beside the test ends with it, and what fails beside it ends the test."""
+"""Conducting: what runs beside the test ends with it, and what fails beside it ends the test.
+
+What is kept of the ends of server processes.
+
+A run whose faults would have no effect on the system is refused, in one sentence, before its nodes are made.
+
+The rate outside faults, from a sealed or an unsealed history, in batches of any size.
+
+Copies of data directories: of a process that stands still, and that goes on as it was found.
+"""
+
+from __future__ import annotations
 
 import asyncio
 import io
+import shutil
 import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from journals import recorded
 from rich.console import Console
 from virtual_time import VirtualLoop
 
+from checkers.base.columns import HISTORY, events_to_table
+from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
+from checkers.record.faults import Achieved, Card, FaultRecord
+from checkers.sealing.seal import seal
+from harness.backends.backend import Exit
 from harness.cli import main as command_line
-from harness.run.clock import clock_of
-from harness.run.conductor import Conductor, beside
-from harness.run.context import prepare
+from harness.run.clock import MACHINE, clock_of
+from harness.run.conductor import Conductor, achieved_rate_hz, beside, deaths
+from harness.run.context import Copies, prepare
 from harness.run.recorder import RunFolder
-from harness.spec import Spec
+from harness.run.refused_before_start import check_spec
+from harness.spec import Spec, WrongSpec
 from harness.terminal.progress import Progress
+from nemesis.catalog import KINDS
+from nemesis.cluster import CLOCK
+from nemesis.deck import schedule_json
+from system_under_test.etcd.system import Etcd
 
 
 async def for_ever(ended: list[str]) -> None:
@@ -99,3 +126,158 @@ def test_a_run_reads_no_clock_but_the_one_it_is_given(tmp_path: Path) -> None:
     assert 55.0 < phases["main"] <= 60.0
     assert sum(phases.values()) == phases["main"], "the canary answers at once, and copies nothing"
     assert folder.read_json("test.json")["started_utc"] == began.isoformat(timespec="milliseconds")
+
+
+def test_only_a_process_that_ended_by_itself_is_quoted() -> None:
+    ends = [Exit("n1", 7, 1_500, -9, ordered=True), Exit("n2", 8, 1_700, 1, ordered=False)]
+    first, second = deaths(ends, [], 1_000, lambda end: f"the last words of {end.pid}")
+    assert (first.excerpt, first.reason, first.time_ns) == ("", "killed by signal 9", 500)
+    assert (second.excerpt, second.reason) == ("the last words of 8", "exited with status 1")
+
+
+@pytest.mark.parametrize("nemesis", ["clock", "partition,clock"])
+def test_clock_faults_on_etcd_are_refused(nemesis: str) -> None:
+    spec = Spec(subject="etcd", nemesis=nemesis)
+    with pytest.raises(WrongSpec, match=rf"^--nemesis {nemesis} cannot be injected: etcd is written in Go") as refusal:
+        check_spec(spec)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_schedule_with_a_clock_fault_is_refused_on_etcd(tmp_path: Path) -> None:
+    path = tmp_path / "schedule.json"
+    path.write_text(schedule_json([Card(1, "clock", "leader-ahead", 5.0, 10.0)], {}))
+    spec = Spec(subject="etcd", nemesis="none", schedule=str(path))
+    with pytest.raises(WrongSpec, match=r"schedule\.json cannot be injected: etcd is written in Go"):
+        check_spec(spec)
+
+
+@pytest.mark.parametrize("nemesis", ["none", *(kind for kind in KINDS if kind != "clock")])
+def test_every_other_fault_reaches_etcd(nemesis: str) -> None:
+    check_spec(Spec(subject="etcd", nemesis=nemesis))
+
+
+def test_clock_faults_reach_the_bundled_kraft() -> None:
+    check_spec(Spec(subject="kraft", nemesis="clock"))
+
+
+def test_the_capability_that_etcd_names_exists() -> None:
+    assert set(Etcd.unreachable_by) == {CLOCK}
+
+
+S = 1_000_000_000
+
+
+def history(folder: Path, rows_per_batch: int) -> Path:
+    """Ten operations a second for 40 s, each answered at once, and a row of the nemesis every second."""
+    events: list[Event] = []
+    for tick in range(400):
+        invoke = Event(len(events), tick * S // 10, 0, Type.INVOKE, "read", "k")
+        events += [invoke, replace(invoke, index=len(events) + 1, type=Type.OK)]
+        if tick % 10 == 0:
+            events.append(Event(len(events), tick * S // 10, NEMESIS, Type.INVOKE, "heal-partition"))
+    folder.mkdir()
+    with pa.ipc.new_stream(str(folder / "history.arrows"), HISTORY) as stream:
+        for first in range(0, len(events), rows_per_batch):
+            stream.write_table(events_to_table(events[first : first + rows_per_batch]))
+    return folder
+
+
+def fault(injected_s: float, healed_s: float) -> FaultRecord:
+    times = {"injected_ns": int(injected_s * S), "healed_ns": int(healed_s * S)}
+    return FaultRecord(Card(1, "", "", 0, 1), Achieved.INDETERMINATE, "", apply_ms=500.0, **times)
+
+
+@pytest.mark.parametrize("rows_per_batch", [1, 77, 10_000])
+def test_the_rate_is_that_of_the_calm_seconds(rows_per_batch: int, tmp_path: Path) -> None:
+    run = history(tmp_path / "run", rows_per_batch)
+    for sealed in (False, True):
+        if sealed:
+            seal(run)
+        assert achieved_rate_hz(run, 5 * S, 35 * S, []) == 10.0
+        assert achieved_rate_hz(run, 5 * S, 35 * S, [fault(10, 15), fault(14, 20), fault(-1, -1)]) == 10.0
+        assert achieved_rate_hz(run, 30 * S, 50 * S, []) == 5.0
+        assert achieved_rate_hz(run, 5 * S, 35 * S, [fault(6, 32)]) is None
+
+
+def test_without_a_history_there_is_no_rate(tmp_path: Path) -> None:
+    with pytest.raises(MalformedHistory, match="holds neither"):
+        achieved_rate_hz(tmp_path, 0, S * 5, [])
+
+
+class LocalNode:
+    """A node whose machine is this one; it writes down in which order its process was signalled and read."""
+
+    def __init__(self, folder: Path, state: str, steps: list[str]) -> None:
+        self.name = folder.name
+        self.data_dir, self.trace_dir, self.log_dir = (str(folder / part) for part in ("data", "trace", "log"))
+        for part in (self.data_dir, self.trace_dir, self.log_dir):
+            Path(part).mkdir(parents=True)
+        (Path(self.data_dir) / "00.log").write_bytes(b"records of " + self.name.encode())
+        self.steps = steps
+        self.alone = asyncio.Lock()
+        self._state = state
+
+    async def state(self) -> str:
+        return self._state
+
+    async def signal(self, name: str) -> None:
+        self.steps.append(f"{self.name} {name}")
+
+    async def copy_data(self, aside: str) -> int:
+        self.steps.append(f"{self.name} copied")
+        await asyncio.to_thread(shutil.copytree, self.data_dir, aside)
+        return sum(path.stat().st_size for path in Path(self.trace_dir).glob("*.jsonl"))
+
+    async def remove(self, path: str) -> None:
+        await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+
+    async def copy_out(self, path: str, destination: Path) -> None:
+        await asyncio.to_thread(shutil.copytree, path, destination)
+
+
+def copies(tmp_path: Path, states: Sequence[str]) -> tuple[Copies, list[Any], list[str]]:
+    steps: list[str] = []
+    nodes = [LocalNode(tmp_path / "machines" / f"n{i}", state, steps) for i, state in enumerate(states, 1)]
+    run = RunFolder.create(tmp_path / "results", Spec(subject="canary"))
+    return Copies(run, nodes, MACHINE, time.monotonic_ns), nodes, steps  # type: ignore[arg-type]
+
+
+async def test_a_running_process_stands_still_while_it_is_copied_and_the_others_stay_as_they_are(
+    tmp_path: Path,
+) -> None:
+    taker, nodes, steps = copies(tmp_path, ["running", "stopped", "dead"])
+    (Path(nodes[0].trace_dir) / "n1.jsonl").write_text("x" * 123)
+    await taker.take("before heal 1")
+    assert steps == ["n1 STOP", "n1 copied", "n1 CONT", "n2 copied", "n3 copied"]
+    assert [(c.node, c.state, c.trace_size_bytes) for c in taker.taken] == [
+        ("n1", "running", 123),
+        ("n2", "stopped", 0),
+        ("n3", "dead", 0),
+    ]
+    assert (taker.taken[0].folder / "00.log").read_bytes() == b"records of n1"
+
+
+async def test_after_the_final_copy_nothing_moves_any_more(tmp_path: Path) -> None:
+    taker, _, steps = copies(tmp_path, ["running"])
+    await taker.take("final", leave_stopped=True)
+    assert steps == ["n1 STOP", "n1 copied"]
+
+
+async def test_a_copy_that_fails_says_so_and_lets_the_process_go_on(tmp_path: Path) -> None:
+    taker, nodes, steps = copies(tmp_path, ["running"])
+    shutil.rmtree(nodes[0].data_dir)
+    with pytest.raises(OSError, match=r"No such file"):
+        await taker.take("before heal 1")
+    assert steps[-1] == "n1 CONT"
+
+
+async def test_a_copy_waits_for_the_fault_that_holds_its_node_and_reads_the_state_afterwards(tmp_path: Path) -> None:
+    taker, nodes, steps = copies(tmp_path, ["running"])
+    await nodes[0].alone.acquire()
+    taking = asyncio.create_task(taker.take("before heal 1"))
+    done, _ = await asyncio.wait({taking}, timeout=0.05)
+    assert not done and steps == []
+    nodes[0]._state = "stopped"  # a fault has paused it
+    nodes[0].alone.release()
+    await taking
+    assert steps == ["n1 copied"], "a process that a fault stopped is not continued by a copy"

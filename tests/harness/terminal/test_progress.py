@@ -1,12 +1,17 @@
-"""The lines of a running test: whole words, the time within its limit, faults and heals with their time."""
+"""The lines of a running test: whole words, the time within its limit, faults and heals with their time.
+
+A run goes on when the reader of its output has gone.
+"""
 
 from __future__ import annotations
 
 import io
+import os
+from pathlib import Path
 
 from rich.console import Console
 
-from harness.terminal.progress import Progress, wrapped
+from harness.terminal.progress import LastingConsole, Progress, wrapped
 
 S = 1_000_000_000
 
@@ -72,3 +77,18 @@ def test_a_violation_has_the_name_that_users_know() -> None:
     out = console(90)
     Progress(out).violation("list-append", "G0-realtime", 3 * S)
     assert "3.0 s  violated: acknowledged append lost (G0-realtime) (list-append)" in printed(out)
+
+
+def test_what_is_printed_after_the_reader_has_gone_goes_nowhere() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as stream:
+        console = LastingConsole(file=stream)
+        console.print("first")
+        stream.flush()
+        assert os.read(reading, 100) == b"first\n"
+        os.close(reading)
+        console.print("second")
+        stream.flush()
+        console.print("third")
+        print("of another writer", file=stream, flush=True)
+        assert os.fstat(stream.fileno()).st_rdev == Path(os.devnull).stat().st_rdev

@@ -1,10 +1,40 @@
-"""What a leader owes to those who ask it: each rule is broken on purpose, and what only looks like it is not blamed."""
+"""What a leader owes to those who ask it: each rule is broken on purpose, and what only looks like it is not blamed.
+
+Numbers that clients were answered: each rule is broken on purpose; reads that see too little are found by storms.
+"""
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Collection
+from random import Random
 
-from harness.campaign.swarm.watch_calls import MARGIN_S, QUORUM_S, CallWatch
+import pytest
+from test_swarm_rules import Log
+
+from checkers.base.history import Type
+from harness.campaign.swarm import operators
+from harness.campaign.swarm.operators import CHANGE_SETTINGS, PRODUCER_IDS
+from harness.campaign.swarm.scenario import Scenario, StormCard
+from harness.campaign.swarm.storm_of_seed import draw, leaders_in_turn
+from harness.campaign.swarm.watch_brokers import BrokerWatch
+from harness.campaign.swarm.watch_calls import (
+    ANSWERED_TWICE,
+    EPOCH,
+    LEFT_OUT,
+    MARGIN_S,
+    PRODUCER_ID,
+    QUORUM_S,
+    SETTING_SEEN,
+    WENT_BACK,
+    CallWatch,
+    NumberAnswered,
+    wrong_numbers,
+)
+from harness.campaign.swarm.world import StormWorld, play
+from simulation.network import Link, SimulatedNetwork
+from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.partition_requests import allocate_producer_ids
+from system_under_test.kraft.node.snapshotting import Replay
 from system_under_test.kraft.raft.messages import (
     Error,
     FetchSnapshotRequest,
@@ -12,6 +42,7 @@ from system_under_test.kraft.raft.messages import (
     ReplicaKey,
     SnapshotId,
 )
+from system_under_test.kraft.records.metadata import Record
 
 
 class Server:
@@ -155,3 +186,121 @@ def test_a_download_that_goes_on_under_the_next_leader_is_out_of_turn() -> None:
     office.calls.took_office(office.server, 2)
     office.calls.part_asked(office.server, "n2", part_of(WANTED, 10, epoch=2))
     assert office.broken == ["a part of a snapshot is asked for out of turn"]
+
+
+def row(kind: str, began: int, ended: int, number: int, type_: Type = Type.OK) -> NumberAnswered:
+    return NumberAnswered(kind, began, "n1", ended, type_, number)
+
+
+@pytest.mark.parametrize(
+    ("rows", "rules"),
+    [
+        ([(PRODUCER_ID, 0, 1, 0), (PRODUCER_ID, 2, 3, 1000)], set()),
+        ([(PRODUCER_ID, 0, 3, 1000), (PRODUCER_ID, 1, 2, 0)], set()),  # beside each other
+        ([(PRODUCER_ID, 0, 1, 0), (PRODUCER_ID, 2, 3, 0)], {ANSWERED_TWICE}),
+        ([(PRODUCER_ID, 0, 1, 1000), (PRODUCER_ID, 2, 3, 0)], {WENT_BACK}),
+        ([(PRODUCER_ID, 0, 1, 0), (PRODUCER_ID, 2, 3, 2000)], {LEFT_OUT}),
+        ([(PRODUCER_ID, 0, 1, 0), (PRODUCER_ID, 2, -1, 0, Type.INFO), (PRODUCER_ID, 3, 4, 2000)], set()),
+        ([(PRODUCER_ID, 0, 1, 0), (PRODUCER_ID, 2, 3, 0, Type.FAIL), (PRODUCER_ID, 4, 5, 2000)], {LEFT_OUT}),
+        ([(EPOCH, 0, 1, 4), (EPOCH, 2, 3, 4), (EPOCH, 4, 5, 7)], set()),
+        ([(EPOCH, 0, 1, 4), (EPOCH, 2, 3, 3)], {WENT_BACK}),
+    ],
+)
+def test_what_each_kind_of_number_demands(rows: list[tuple[str, int, int, int]], rules: set[str]) -> None:
+    assert {rule for rule, _ in wrong_numbers([row(*each) for each in rows])} == rules
+
+
+TWICE = tuple(StormCard("registry", f"broker:{number}", 1.0 + number, how=PRODUCER_IDS) for number in range(2))
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_block_of_producer_ids_that_is_handed_out_twice_is_found(
+    wrong: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The records are right: nothing but the answers shows the mistake."""
+
+    def as_before(image: Image, broker: int, epoch: int) -> tuple[list[Record], int]:
+        records, first = allocate_producer_ids(image, broker, epoch)
+        return records, max(0, first - 1000)
+
+    if wrong:
+        monkeypatch.setattr(operators, "allocate_producer_ids", as_before)
+    played = play(Scenario(2, "node", brokers="apart", observers=2, seconds=4.0, cards=TWICE))
+    assert {each.rule for each in played.found} == ({ANSWERED_TWICE} if wrong else set())
+
+
+CHANGES = tuple(StormCard("registry", "broker:0", 1.0 + number, how=CHANGE_SETTINGS) for number in range(4))
+
+
+@pytest.mark.parametrize("forgets", ["", "update_features", "alter_configs"])
+def test_a_level_or_a_broker_config_that_is_acknowledged_and_not_there_is_found(
+    forgets: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if forgets:
+        whole = getattr(operators, forgets)
+        monkeypatch.setattr(operators, forgets, lambda *wanted: ([], whole(*wanted)[1]))
+    world = StormWorld(Scenario(2, "node", brokers="apart", observers=2, seconds=6.0, cards=CHANGES))
+    world.loop.run(world.main())
+    types = {row.type for row in world.history.numbers if row.kind == SETTING_SEEN}
+    assert types == {Type.OK} or forgets
+    rules = {rule for rule, _ in wrong_numbers(world.history.numbers)}
+    assert rules == ({WENT_BACK} if forgets else set())
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_read_that_ignores_what_is_applied_is_found(wrong: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def at_once(self: Replay) -> list[int]:
+        ready, self._waiting = [token for _, token in self._waiting], []
+        return ready
+
+    if wrong:
+        monkeypatch.setattr(Replay, "take_ready", at_once)
+    played = play(Scenario(2, "node", seconds=10.0, rate_hz=100.0, apply_s=0.004))
+    assert {each.rule for each in played.found} == ({"stale read"} if wrong else set())
+    if not wrong:
+        assert played.ok > 500
+
+
+def test_a_first_leader_is_healed_when_its_successor_is_elected_and_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    orders: list[frozenset[Link]] = []
+    cut = SimulatedNetwork.cut
+
+    def noted(self: SimulatedNetwork, links: Collection[Link], reject: Collection[Link] = ()) -> None:
+        orders.append(frozenset(links))
+        cut(self, links, reject)
+
+    monkeypatch.setattr(SimulatedNetwork, "cut", noted)
+    first = StormCard("cut", "leader", 1.0, 8.0, how="voters", until="elected")
+    then = StormCard("cut", "it", 1.001, 2.0, moment="elected", how="both")
+    world = StormWorld(Scenario(1, seconds=10.0, nodes=5, cards=(first, then)))
+    world.loop.run(world.main())
+    assert world.watch.found == []
+    of_first, between, of_second, *_ = orders
+    assert between == frozenset()
+    [former] = {name for name, _ in of_first if all(name in link for link in of_first)}
+    [successor] = {a for a, _ in of_second if all(a in link for link in of_second)}
+    assert successor != former
+
+
+def test_storms_leave_a_leader_with_one_follower_and_all_clients() -> None:
+    cards = leaders_in_turn(Random(1), Scenario(1))
+    assert any({"c1", "c2"} < set(card.with_) and len(card.with_) == 3 for card in cards)
+    assert any(card.until for seed in range(20) for card in draw(seed).cards)
+
+
+@pytest.mark.parametrize(
+    ("answers", "rules"),
+    [
+        ([("n1", 4, "a"), ("n2", 6, "b"), ("n1", 9, "c"), ("n2", 6, "b")], []),
+        ([("n1", 4, "a"), ("n1", -1, "c"), ("n2", -1, "b")], []),  # answers that came too late are dropped
+        ([("n1", 4, "a"), ("n2", 4, "b")], [ANSWERED_TWICE]),
+        ([("n1", 4, "a"), ("n1", 4, "c")], [ANSWERED_TWICE]),
+        ([("n1", 4, "a"), ("n2", 9, "b"), ("n1", 3, "c")], [WENT_BACK]),
+    ],
+)
+def test_epochs_of_brokers_are_unique_and_grow(answers: list[tuple[str, int, str]], rules: list[str]) -> None:
+    broken: list[str] = []
+    watch = BrokerWatch(lambda rule, server, what: broken.append(rule), lambda moment, broker: None)
+    for name, epoch, incarnation in answers:
+        watch.reported(Log(name), f"registered -1 {incarnation}", 0.0, epoch)
+    assert broken == rules

@@ -1,18 +1,23 @@
-"""Programs in Rust are built once; a patch takes the place of a dependency; what goes wrong is one sentence."""
+"""What is built for nodes: code, wheels, crates and artefacts."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import shutil
 import subprocess
+import sys
+import sysconfig
+import tarfile
 import threading
 from pathlib import Path
 
 import pytest
 
 from harness.backends.backend import BackendUnavailable
-from harness.backends.builds import build_all
+from harness.backends.builds import REPOSITORY, build_all, fetch_wheels, node_code
+from harness.registry import SUBJECTS, load
 from system_under_test.subject import Artefact, Crate, Needs
 
 needs_cargo = pytest.mark.skipif(shutil.which("cargo") is None, reason="no cargo on this machine")
@@ -151,3 +156,113 @@ def test_an_artefact_that_cannot_be_made_is_refused(
     with pytest.raises(BackendUnavailable, match=words):
         build_all(needs, tmp_path, lambda words: None, threading.Event())
     assert not [path for path in (tmp_path / "cache" / "krucible" / "artefacts").glob("*") if path.is_dir()]
+
+
+PROJECT = """
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+"""
+BACKEND = """
+import zipfile
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    name = "tiny-1.0-TAG.whl"
+    with zipfile.ZipFile(wheel_directory + "/" + name, "w") as wheel:
+        wheel.writestr("tiny.py", "answer = 42\\n")
+        wheel.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: tiny\\nVersion: 1.0\\n")
+        wheel.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: TAG\\n")
+        wheel.writestr("tiny-1.0.dist-info/RECORD", "")
+    return name
+"""
+
+
+@pytest.fixture(autouse=True)
+def only_local_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip knows no other index than a folder, so these tests need no network."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+
+
+def publish_source(folder: Path, tag: str) -> None:
+    """A library `tiny` 1.0 that is published as source only, and whose wheel has this tag."""
+    files = {
+        "pyproject.toml": PROJECT,
+        "backend.py": BACKEND.replace("TAG", tag),
+        "PKG-INFO": "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n",
+    }
+    with tarfile.open(folder / "tiny-1.0.tar.gz", "w:gz") as archive:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(f"tiny-1.0/{name}")
+            entry.size = len(text)
+            archive.addfile(entry, io.BytesIO(text.encode()))
+
+
+def fetched(*requirements: str) -> tuple[Path, list[str]]:
+    progress: list[str] = []
+    return fetch_wheels(requirements, "3.11", "x86_64", progress.append, threading.Event()), progress
+
+
+def test_a_library_without_a_wheel_is_made_into_one(tmp_path: Path) -> None:
+    publish_source(tmp_path, "py3-none-any")
+    folder, progress = fetched("tiny==1.0")
+    assert (folder / "tiny.py").read_text() == "answer = 42\n"
+    assert "making a wheel of tiny==1.0, which is published as source" in progress
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name], "nothing unfinished is left"
+    assert fetched("tiny==1.0") == (folder, []), "the second time it is there"
+
+
+def test_source_that_must_be_compiled_is_refused(tmp_path: Path) -> None:
+    publish_source(tmp_path, "cp311-cp311-linux_x86_64")
+    with pytest.raises(BackendUnavailable, match="its source has to be compiled"):
+        fetched("tiny==1.0")
+
+
+def test_a_library_that_does_not_exist_is_named() -> None:
+    with pytest.raises(BackendUnavailable, match=r"no wheel of missing==1\.0"):
+        fetched("missing==1.0")
+
+
+EXAMPLE = REPOSITORY / "examples" / "highest_value.py"
+READ = """
+for name in ("pyarrow", "numpy", "numba", "networkx"):
+    sys.modules[name] = None
+from pathlib import Path
+from system_under_test.own.read_own_system import read_files
+example = Path({example!r})
+module = read_files(example, files={{example.name: example.read_text()}})
+import checkers, workloads
+assert all(Path(each.__path__[0]).is_relative_to({code!r}) for each in (checkers, workloads))
+print(module.HighestClient.__name__, module.MODEL.name, module.HighestValue.name)
+"""
+
+
+def as_on_a_node(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with the code of a node and installed packages, but none of this tree, which they may lead to."""
+    for name, content in node_code().items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    paths = f"import sys; sys.path[:0] = {[str(folder), sysconfig.get_path('purelib')]!r}\n"
+    argv = [sys.executable, "-S", "-c", paths + text]
+    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_the_agent_of_a_node_starts(tmp_path: Path) -> None:
+    done = as_on_a_node(tmp_path, "sys.modules['pyarrow'] = None; import harness.agent.process")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_node_can_read_a_file_that_holds_everything(tmp_path: Path) -> None:
+    done = as_on_a_node(tmp_path / "code", READ.format(code=str(tmp_path / "code"), example=str(EXAMPLE)))
+    assert done.stdout.split() == ["HighestClient", "highest-value", "highest-value"], done.stderr
+
+
+def test_a_node_can_import_the_client_of_every_bundled_system(tmp_path: Path) -> None:
+    kinds = [load(place) for place in SUBJECTS.values()]
+    modules = {kind.client.__module__ if kind.client else kind.client_module for kind in kinds}
+    assert "system_under_test.kafka.client" in modules
+    done = as_on_a_node(tmp_path, f"sys.modules['pyarrow'] = None; import {', '.join(filter(None, sorted(modules)))}")
+    assert (done.returncode, done.stderr) == (0, "")

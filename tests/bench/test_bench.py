@@ -1,4 +1,4 @@
-"""Goals of the bench are multiples of what a small kernel takes in the same run, not numbers of seconds."""
+"""Goals of the bench, and its page of Kafka's clients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench import kafka_compatibility as outside
 from bench.everything import missed
 from bench.instruments import figures
 from bench.instruments.figures import BenchFigure, factor
-from bench.kafka_compatibility import ADMIN, LIBRDKAFKA, Result, page
+from bench.kafka_compatibility import ADMIN, BROKERS, KAFKA, LIBRDKAFKA, Result, differing, page, page_of_brokers
 
 
 @pytest.mark.parametrize(("unit", "goal", "here"), [("s", 3.0, 4.5), ("1/s", 300.0, 200.0), ("bytes", 7.0, 7.0)])
@@ -88,3 +88,19 @@ def test_a_suite_that_is_unknown_is_refused(capsys: pytest.CaptureFixture[str]) 
 def test_no_test_of_administration_fails(suite: str) -> None:
     assert len(ADMIN) > 10
     assert outside.main(["--only", suite]) == 0
+
+
+def test_a_test_without_the_same_outcome_on_both_clusters_is_named() -> None:
+    found = {
+        KAFKA: [Result("s", "same", "passed"), Result("s", "other", "passed"), Result("s", "neither", "failed", "why")],
+        BROKERS: [Result("s", "same", "passed"), Result("s", "other", "skipped"), Result("s", "neither", "failed")],
+    }
+    assert differing(found) == [("s", "other")]
+    found[BROKERS].append(Result("s", "only here", "passed"))
+    assert differing(found) == [("s", "other"), ("s", "only here")]
+    lines = page_of_brokers(found, ["s"]).splitlines()
+    assert "| s | 2 1 0 | 2 1 1 |" in lines
+    assert "| s | `other` | passed, skipped |  |" in lines
+    assert "| s | `only here` | not run, passed |  |" in lines
+    assert "| s | `neither` | failed, failed | why |" in lines
+    assert not [line for line in lines if "`same`" in line]

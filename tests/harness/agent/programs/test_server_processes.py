@@ -1,4 +1,4 @@
-"""Signals meet all processes of a server, also those that left its group, and no other child of the agent."""
+"""Processes of a server: named ones, the whole tree, and what their processors say."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ import pytest
 from local_agents import LocalAgent
 from waiting import eventually, is_alive, state_letter, until
 
-from harness.agent.children import Children, is_stopped
+from harness.agent.children import NOT_KNOWN_S, Children, is_stopped, of_processes, pressure_s
 from harness.agent.server import ServerProcess
+from system_under_test.own.processes_as_one_server import CONTROL
 
 COUNT = 'echo $$ > "$0/$1.pid"; while :; do echo >> "$0/$1"; sleep 0.01; done'
 """Adds a byte to the file $0/$1 again and again.  Each `sleep` is one more process that appears meanwhile."""
@@ -264,3 +265,162 @@ def test_a_process_whose_main_thread_has_ended_can_be_stopped() -> None:
         finally:
             process.kill()
     assert not is_stopped(process.pid)
+
+
+# The agent of a database: it starts the database in a session of its own, and again whenever it has ended.
+WATCHDOG = """
+import os, pathlib, subprocess, sys
+place = pathlib.Path(sys.argv[1])
+(place / "watchdog").write_text(f"{os.getpid()}\\n")
+while True:
+    counts = f"echo $$ > {place}/database; : my-database; while :; do sleep 0.02; done"
+    subprocess.Popen(["setsid", "sh", "-c", counts]).wait()
+"""
+NAMES = {"watchdog": "", "store": "", "database": "my-database"}
+
+
+async def _order(agent: LocalAgent, process: str, name: str) -> None:
+    await agent.link.ask(ServerProcess.signal_named, process, name, NAMES)
+
+
+async def _now(agent: LocalAgent, process: str) -> dict[str, Any]:
+    return await agent.link.ask(ServerProcess.state_named, process, NAMES)
+
+
+async def _started_named_processes(agent: LocalAgent, folder: Path, store: str = "sleep 0.02") -> dict[str, int]:
+    """The pid of each process of a server: a store, which runs a program again and again, and a watchdog that starts a
+    database."""
+    commands = {
+        "watchdog": [sys.executable, "-c", WATCHDOG, str(folder)],
+        "store": ["sh", "-c", f"echo $$ > {folder}/store; while :; do {store}; done"],
+    }
+    words = [sys.executable, "-m", "system_under_test.own.processes_as_one_server", json.dumps(commands), str(folder)]
+    await agent.node.start(words, env={CONTROL: str(folder / "control")}, output=str(folder / "server.log"))
+    await eventually(lambda: all(_pid(folder, name) for name in NAMES))
+    return {name: _pid(folder, name) for name in NAMES}
+
+
+def _pid(folder: Path, name: str) -> int:
+    """0 while the process has not written it, or writes it again."""
+    written = (folder / name).read_text() if (folder / name).exists() else ""
+    return int(written) if written.endswith("\n") else 0
+
+
+@pytest.mark.parametrize("order", ["KILL", "TERM"])
+async def test_a_process_stays_down_until_its_release_and_the_others_go_on(
+    agent: LocalAgent, tmp_path: Path, order: str
+) -> None:
+    before = await _started_named_processes(agent, tmp_path)
+    await _order(agent, "watchdog", order)
+    while not (now := await _now(agent, "watchdog"))["ended"]:
+        pass
+    assert now == {"lives": False, "stopped": False, "held": True, "ended": True}
+    assert is_alive(before["store"])
+    assert is_alive(before["database"]), "the database has a name, so the fault on its watchdog leaves it alone"
+    assert await agent.node.state() == "running"
+    assert not agent.events
+    await _order(agent, "watchdog", "RELEASE")
+    await eventually(lambda: _pid(tmp_path, "watchdog") not in (0, before["watchdog"]))
+    assert (await _now(agent, "watchdog"))["lives"]
+    assert not (await _now(agent, "watchdog"))["held"]
+
+
+async def test_a_paused_process_stands_still_alone(agent: LocalAgent, tmp_path: Path) -> None:
+    pids = await _started_named_processes(agent, tmp_path)
+    await _order(agent, "watchdog", "STOP")
+    assert (await _now(agent, "watchdog"))["stopped"]
+    assert state_letter(pids["watchdog"]) == "T"
+    assert [state_letter(pids[name]) for name in ("store", "database")] != ["T", "T"]
+    assert await agent.node.state() == "running"
+    await _order(agent, "watchdog", "RELEASE")
+    assert not (await _now(agent, "watchdog"))["stopped"]
+    assert state_letter(pids["watchdog"]) != "T"
+
+
+async def test_what_another_process_started_is_killed_by_its_pattern_and_started_by_its_parent(
+    agent: LocalAgent, tmp_path: Path
+) -> None:
+    before = await _started_named_processes(agent, tmp_path)
+    await _order(agent, "database", "KILL")
+    assert not is_alive(before["database"])
+    assert is_alive(before["watchdog"])
+    assert (await _now(agent, "database"))["ended"]
+    assert not (await _now(agent, "database"))["held"]
+    await eventually(lambda: _pid(tmp_path, "database") not in (0, before["database"]))
+
+
+async def test_the_end_of_a_process_without_an_order_is_still_the_end_of_the_server(
+    agent: LocalAgent, tmp_path: Path
+) -> None:
+    pids = await _started_named_processes(agent, tmp_path)
+    await _order(agent, "watchdog", "KILL")
+    await _order(agent, "watchdog", "RELEASE")
+    os.kill(pids["store"], signal.SIGKILL)
+    await eventually(lambda: bool(agent.events))
+    assert agent.events[0]["event"] == "exit"
+    assert not agent.events[0]["ordered"]
+    assert "store ended with status -9" in (tmp_path / "server.log").read_text()
+
+
+async def test_a_named_process_inside_vfork_can_be_paused(agent: LocalAgent, tmp_path: Path) -> None:
+    """The store is a shell that starts programs with vfork and does little else."""
+    before = await _started_named_processes(agent, tmp_path, store="/bin/true")
+    for _ in range(60):
+        await _order(agent, "store", "STOP")
+        assert state_letter(before["store"]) == "T"
+        await _order(agent, "store", "CONT")
+
+
+async def test_signals_to_the_server_meet_every_named_process(agent: LocalAgent, tmp_path: Path) -> None:
+    pids = await _started_named_processes(agent, tmp_path)
+    await agent.node.signal("STOP")
+    assert {name: state_letter(pid) for name, pid in pids.items()} == dict.fromkeys(NAMES, "T")
+    await agent.node.signal("CONT")
+    await agent.node.signal("KILL")
+    assert [name for name, pid in pids.items() if is_alive(pid)] == []
+
+
+async def test_a_process_that_does_not_live_is_refused_in_one_sentence(agent: LocalAgent, tmp_path: Path) -> None:
+    await _started_named_processes(agent, tmp_path)
+    await _order(agent, "store", "KILL")
+    with pytest.raises(OSError, match="no process 'store' lives here"):
+        await _order(agent, "store", "STOP")
+    await agent.node.signal("KILL")
+    with pytest.raises(OSError, match="the server is dead"):
+        await _order(agent, "watchdog", "STOP")
+    await _order(agent, "watchdog", "RELEASE")
+
+
+PRESSURE = "some avg10=62.70 avg60=56.62 avg300=28.01 total=125054995\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
+
+
+def test_the_pressure_is_the_sum_in_which_some_process_waited(tmp_path: Path) -> None:
+    (tmp_path / "cpu").write_text(PRESSURE)
+    assert pressure_s(tmp_path / "cpu") == 125.054995
+
+
+def test_a_kernel_that_does_not_measure_it_is_known_as_such(tmp_path: Path) -> None:
+    (tmp_path / "cpu").write_text("")
+    assert pressure_s(tmp_path / "cpu") == pressure_s(tmp_path / "none") == NOT_KNOWN_S
+
+
+def test_the_threads_of_all_processes_add_up(tmp_path: Path) -> None:
+    for pid, tid, ran, waited in ((7, 7, 3, 1), (7, 8, 2, 5), (9, 9, 1, 1), (11, 11, 50, 50)):
+        thread = tmp_path / str(pid) / "task" / str(tid)
+        thread.mkdir(parents=True)
+        (thread / "schedstat").write_text(f"{ran * 10**9} {waited * 10**9} 12\n")
+    assert of_processes({7, 9}, tmp_path) == (7.0, 6.0)
+    assert of_processes(set(), tmp_path) == of_processes({12}, tmp_path) == (NOT_KNOWN_S, NOT_KNOWN_S)
+
+
+def test_this_process_ran() -> None:
+    waited_s, ran_s = of_processes({os.getpid()})
+    assert (ran_s > 0 and waited_s >= 0) or not Path("/proc/self/schedstat").exists()
+
+
+def test_a_process_that_ends_while_its_threads_are_listed_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder was there when it was looked for, and is gone when it is read."""
+    monkeypatch.setattr(Path, "is_dir", lambda self: True)
+    assert of_processes([27], tmp_path) == (NOT_KNOWN_S, NOT_KNOWN_S)

@@ -1,4 +1,4 @@
-"""Online checks at their rim: what they are fed with, what they tell, and what happens where they fail."""
+"""What watches a run while it goes on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,15 +22,17 @@ from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import HARNESS_FAILED, Validity
 from checkers.judging.pipeline import judge_run
 from checkers.online import LIVE, NewEntries, OnlineFinding
-from checkers.record.outcome import OnlineViolation
+from checkers.record.outcome import OnlineViolation, ProcessorSums
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.sealing.seal import seal
+from harness.backends.backend import HostHealth
 from harness.judge.judge_run import contradictions, judge
+from harness.run import watching
 from harness.run.clock import MACHINE
 from harness.run.recorder import Recorder
-from harness.run.watching import Online
+from harness.run.watching import Online, RunWatch
 from system_under_test.client import Outcome, Request
-from system_under_test.subject import Collected, NodeGone
+from system_under_test.subject import Collected, NodeGone, NodeStatus
 from tests.support.results_of_runs import results_in
 
 CHECKERS = ("linearizability", "election-safety", "vote-once", "monotonicity")
@@ -219,3 +222,132 @@ def kept_run(tmp_path: Path) -> Callable[[bool], Path]:
         return folder
 
     return keep
+
+
+async def test_each_change_of_a_report_is_kept_once_and_grows_while_it_stands() -> None:
+    now = {"ns": 0}
+    says: dict[str, NodeStatus | None] = {"n1": NodeStatus("n1", 1, "leader", "n1"), "n2": None}
+
+    async def status(node: Any) -> NodeStatus | None:
+        return says[node.name]
+
+    nodes: Any = [SimpleNamespace(name="n1"), SimpleNamespace(name="n2")]
+    subject: Any = SimpleNamespace(status=status)
+    recorder: Any = SimpleNamespace(now_ns=lambda: now["ns"])
+    watch = RunWatch(subject, nodes, recorder, SimpleNamespace())  # type: ignore[arg-type]
+    for at_ns in (1, 2, 3):
+        now["ns"] = at_ns
+        await watch.ask()
+    says |= {"n1": NodeStatus("n1", 2, "follower", "n2"), "n2": NodeStatus("n2", 2, "leader", "n2")}
+    now["ns"] = 4
+    await watch.ask()
+    says["n1"] = NodeStatus("n1", 1, "leader", "n1")
+    now["ns"] = 5
+    await watch.ask()
+    names = ("node", "epoch", "role", "leader", "time_ns", "until_ns", "looks")
+    kept = [tuple(getattr(report, name) for name in names) for report in watch.reports]
+    assert kept == [
+        ("n1", 1, "leader", "n1", 1, 3, 3),
+        ("n1", 2, "follower", "n2", 4, 4, 1),
+        ("n2", 2, "leader", "n2", 4, 5, 2),
+        ("n1", 1, "leader", "n1", 5, 5, 1),
+    ]
+
+
+async def test_a_report_does_not_stand_through_a_silence() -> None:
+    """A leader that cannot be asked for a while may have been anything meanwhile."""
+    now = {"ns": 0}
+    says: dict[str, NodeStatus | None] = {"n1": NodeStatus("n1", 1, "leader", "n1")}
+
+    async def status(node: Any) -> NodeStatus | None:
+        return says[node.name]
+
+    recorder: Any = SimpleNamespace(now_ns=lambda: now["ns"])
+    subject: Any = SimpleNamespace(status=status)
+    watch = RunWatch(subject, [SimpleNamespace(name="n1")], recorder, SimpleNamespace())  # type: ignore[arg-type, list-item]
+    for at_ns, silent in ((1, False), (2, False), (3, True), (9, False)):
+        now["ns"] = at_ns
+        says["n1"] = None if silent else NodeStatus("n1", 1, "leader", "n1")
+        await watch.ask()
+    assert [(r.time_ns, r.until_ns, r.looks) for r in watch.reports] == [(1, 2, 2), (9, 9, 1)]
+
+
+async def test_a_report_has_the_time_of_its_own_answer() -> None:
+    """A paused node answers late, and what the others said before is no newer for it."""
+    now = {"ns": 1}
+    resumed = asyncio.Event()
+
+    async def status(node: Any) -> NodeStatus:
+        if node.name == "paused":
+            await resumed.wait()
+        return NodeStatus(node.name, 2, "follower", "n3")
+
+    nodes: Any = [SimpleNamespace(name="paused"), SimpleNamespace(name="n2")]
+    subject: Any = SimpleNamespace(status=status)
+    recorder: Any = SimpleNamespace(now_ns=lambda: now["ns"])
+    watch = RunWatch(subject, nodes, recorder, SimpleNamespace())  # type: ignore[arg-type]
+    asked = asyncio.ensure_future(watch.ask())
+    await asyncio.sleep(0)  # both are asked
+    await asyncio.sleep(0)  # n2 has answered
+    now["ns"] = 9
+    resumed.set()
+    await asked
+    assert [(report.node, report.time_ns) for report in watch.reports] == [("paused", 9), ("n2", 1)]
+
+
+async def test_a_report_names_the_disk_of_a_node_that_names_it() -> None:
+    says = {"n1": NodeStatus("n1", 3, "follower", "n2", disk="a"), "n2": NodeStatus("n2", 3, "leader", "n2")}
+
+    async def status(node: Any) -> NodeStatus:
+        return says[node.name]
+
+    nodes: Any = [SimpleNamespace(name="n1"), SimpleNamespace(name="n2")]
+    subject: Any = SimpleNamespace(status=status)
+    recorder: Any = SimpleNamespace(now_ns=lambda: 1)
+    watch = RunWatch(subject, nodes, recorder, SimpleNamespace())  # type: ignore[arg-type]
+    await watch.ask()
+    says["n1"] = NodeStatus("n1", 3, "follower", "n2", disk="b")
+    await watch.ask()
+    assert [(r.node, r.disk) for r in watch.reports] == [("n1", "a"), ("n2", ""), ("n1", "b")]
+
+
+async def test_a_report_that_no_place_was_left_for_ends_the_one_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "REPORTS_MAX", 1)
+    says = iter((1, 2, 1))
+    now = iter(range(10, 100, 10))
+
+    async def status(node: Any) -> NodeStatus:
+        return NodeStatus("n1", next(says), "follower", "n2")
+
+    recorder: Any = SimpleNamespace(now_ns=lambda: next(now))
+    subject: Any = SimpleNamespace(status=status)
+    watch = RunWatch(subject, [SimpleNamespace(name="n1")], recorder, SimpleNamespace())  # type: ignore[arg-type, list-item]
+    for _ in range(3):
+        await watch.ask()
+    assert [(r.epoch, r.until_ns, r.looks) for r in watch.reports] == [(1, 10, 1)]
+
+
+async def test_each_sample_is_kept_with_its_time() -> None:
+    now = {"ns": 0}
+    enough = asyncio.Event()
+
+    async def health() -> HostHealth:
+        now["ns"] += 5
+        if now["ns"] == 15:
+            enough.set()
+        return HostHealth({}, {"n1": {"pressure_s": now["ns"] / 10, "waited_s": 0.1}, "c1": {}})
+
+    async def sleep(seconds: float) -> None:
+        await asyncio.sleep(0)
+
+    recorder: Any = SimpleNamespace(now_ns=lambda: now["ns"])
+    watch = RunWatch(SimpleNamespace(), [], recorder, SimpleNamespace(sleep=sleep))  # type: ignore[arg-type]
+    duty = asyncio.create_task(watch.mind_the_machine(health))
+    await enough.wait()
+    duty.cancel()
+    await asyncio.gather(duty, return_exceptions=True)
+    assert watch.processor["n1"][:2] == [
+        ProcessorSums(0, pressure_s=0.5, waited_s=0.1),
+        ProcessorSums(5, pressure_s=1.0, waited_s=0.1),
+    ]
+    assert watch.processor["c1"] == []

@@ -1,25 +1,32 @@
-"""The switch and its plan, without any right to make namespaces: ports are datagram socket pairs here."""
+"""The switch between nodes: what it carries, answers, rejects and impairs."""
 
 from __future__ import annotations
 
 import json
 import socket
+import struct
 import threading
 import time
+from itertools import pairwise
+from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from waiting import PATIENCE_S
 
-from harness.agent.frame_switch import Port, Switch
-from harness.backends.agent_cluster import addresses
-from harness.backends.namespaces.warden import (
-    SUBNET,
-    PlannedNode,
-    WardenPlan,
-    mac_of,
-    node_side,
-    switch_side,
+from harness.agent.frame_switch import (
+    QUEUE_S_MAX,
+    FrameImpairment,
+    ImpairedLink,
+    Port,
+    Switch,
+    corrupted,
+    reply_for,
+    reset_for,
 )
+from harness.backends.agent_cluster import addresses
+from harness.backends.namespaces.warden import SUBNET, PlannedNode, WardenPlan, mac_of, node_side, switch_side
 
 NODES = ("n1", "n2", "n3")
 MACS = {name: bytes.fromhex(mac_of(place).replace(":", "")) for place, name in enumerate(NODES)}
@@ -185,3 +192,168 @@ def test_held_frames_are_played_back_in_order_when_the_link_is_held_no_more(wire
     order()
     wired.far["n2"].settimeout(PATIENCE_S)
     assert [wired.far["n2"].recv(1000) for _ in frames] == frames
+
+
+A, B = bytes.fromhex("020000000001"), bytes.fromhex("020000000002")
+IP_A, IP_B = bytes([198, 18, 0, 1]), bytes([198, 18, 0, 2])
+MACS_OF_ADDRESSES = {IP_A: A, IP_B: B}
+REQUEST, REPLY = 1, 2
+
+
+def frame(wanted: bytes, operation: int = REQUEST, protocol: int = 0x0800, kind: bytes = b"\x08\x06") -> bytes:
+    packet = struct.pack("!HHBBH", 1, protocol, 6, 4, operation) + A + IP_A + bytes(6) + wanted
+    return bytes(10) + b"\xff" * 6 + A + kind + packet + bytes(18)  # Ethernet pads short frames
+
+
+def test_a_request_is_answered_as_the_node_would() -> None:
+    reply = reply_for(frame(IP_B), MACS_OF_ADDRESSES)
+    assert reply is not None
+    assert reply[10:24] == A + B + b"\x08\x06"
+    assert reply[24:] == struct.pack("!HHBBH", 1, 0x0800, 6, 4, REPLY) + B + IP_B + A + IP_A
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        frame(bytes([198, 18, 0, 9])),
+        frame(IP_A),
+        frame(IP_B, operation=REPLY),
+        frame(IP_B, protocol=0x86DD),
+        frame(IP_B, kind=b"\x08\x00"),
+        frame(IP_B)[:40],
+        b"",
+    ],
+)
+def test_what_is_no_request_for_another_node_of_the_switch_is_not_answered(sent: bytes) -> None:
+    assert reply_for(sent, MACS_OF_ADDRESSES) is None
+
+
+SYN, RST, ACK = 2, 4, 16
+
+
+def segment_frame(
+    flags: int, payload: bytes = b"", sequence: int = 1000, acknowledged: int = 0, protocol: int = 6
+) -> bytes:
+    tcp = struct.pack("!HHIIBBHHH", 40000, 7100, sequence, acknowledged, 5 << 4, flags, 100, 0, 0) + payload
+    ip = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(tcp), 7, 0, 64, protocol, 0) + IP_A + IP_B
+    return bytes(10) + B + A + b"\x08\x00" + ip + tcp
+
+
+def checksum_is_right(data: bytes) -> bool:
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    return (total & 0xFFFF) + (total >> 16) == 0xFFFF
+
+
+@pytest.mark.parametrize(
+    ("sent", "sequence", "acknowledged", "flags"),
+    [
+        (segment_frame(SYN), 0, 1001, RST | ACK),
+        (segment_frame(0, b"abc"), 0, 1003, RST | ACK),
+        (segment_frame(SYN, sequence=0xFFFFFFFF), 0, 0, RST | ACK),
+        (segment_frame(ACK, b"abc", acknowledged=777), 777, 0, RST),
+    ],
+)
+def test_a_segment_is_answered_by_the_reset_its_sender_accepts(
+    sent: bytes, sequence: int, acknowledged: int, flags: int
+) -> None:
+    reset = reset_for(sent)
+    assert reset is not None
+    assert reset[10:22] == A + B, "back to the sender"
+    ip, tcp = reset[24:44], reset[44:]
+    assert (ip[12:16], ip[16:20]) == (IP_B, IP_A)
+    assert struct.unpack("!HHIIBB", tcp[:14]) == (7100, 40000, sequence, acknowledged, 5 << 4, flags)
+    assert checksum_is_right(ip)
+    assert checksum_is_right(IP_B + IP_A + struct.pack("!BBH", 0, 6, len(tcp)) + tcp)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        segment_frame(RST),
+        segment_frame(SYN, protocol=17),
+        segment_frame(SYN)[:40],
+        b"",
+        bytes(24),
+        segment_frame(SYN)[:22] + b"\x86\xdd" + bytes(60),
+    ],
+)
+def test_what_is_no_segment_or_a_reset_itself_is_not_answered(sent: bytes) -> None:
+    assert reset_for(sent) is None
+
+
+FRAME = bytes(10) + bytes(range(60))
+
+
+def arrivals(impairment: FrameImpairment, frames: int, gap_s: float = 0.001) -> list[tuple[float, int]]:
+    """(due, number) of every departure of numbered frames, in the order in which they leave."""
+    lane = ImpairedLink(impairment, "seed")
+    sent = [(lane.admit(FRAME + struct.pack("!I", n), n * gap_s), n) for n in range(frames)]
+    return sorted((departure.due_s, n) for departures, n in sent for departure in departures)
+
+
+def test_a_share_of_the_frames_is_lost_and_a_share_comes_twice() -> None:
+    assert len(arrivals(FrameImpairment(loss=0.3), 2000)) == pytest.approx(1400, rel=0.1)
+    assert len(arrivals(FrameImpairment(duplicate=0.25), 2000)) == pytest.approx(2500, rel=0.1)
+    assert arrivals(FrameImpairment(loss=1.0), 50) == []
+
+
+def test_delay_and_jitter_stay_within_their_limits() -> None:
+    delays = [due - n * 0.001 for due, n in arrivals(FrameImpairment(delay_s=0.05, jitter_s=0.02), 500)]
+    assert min(delays) >= 0.05
+    assert max(delays) <= 0.07 + 1e-9
+    assert max(delays) - min(delays) > 0.015
+
+
+def test_reordered_frames_overtake_delayed_ones() -> None:
+    order = [n for _, n in arrivals(FrameImpairment(delay_s=0.05, reorder=0.2), 500)]
+    assert sorted(order) == list(range(500))
+    assert sum(a > b for a, b in pairwise(order)) > 20
+    assert [n for _, n in arrivals(FrameImpairment(delay_s=0.05), 500)] == list(range(500))
+
+
+def test_a_rate_spaces_frames_and_loses_what_would_wait_too_long() -> None:
+    rate = 10_000.0
+    due = [when for when, _ in arrivals(FrameImpairment(rate_bytes_per_s=rate), 1000, gap_s=0.0)]
+    gaps = {round(b - a, 6) for a, b in pairwise(due)}
+    assert gaps == {round((len(FRAME) + 4) / rate, 6)}
+    assert due[-1] <= QUEUE_S_MAX
+    assert len(due) < 1000
+
+
+def test_equal_seeds_give_equal_fates() -> None:
+    impairment = FrameImpairment(loss=0.2, duplicate=0.2, corrupt=0.2, delay_s=0.01, jitter_s=0.01)
+    assert arrivals(impairment, 200) == arrivals(impairment, 200)
+
+
+@pytest.mark.parametrize("wrong", [{"loss": 1.5}, {"delay_s": -1}, {"reorder": 0.1}, {"lost": 0.1}, {"loss": "nan"}])
+def test_an_impairment_that_makes_no_sense_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        FrameImpairment(**wrong)
+
+
+def internet_sum(data: bytes) -> int:
+    data += b"\0" * (len(data) % 2)
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
+
+
+@given(payload=st.binary(min_size=1, max_size=200), seed=st.integers(0, 1000))
+def test_a_receiver_notices_every_corruption_of_a_datagram(payload: bytes, seed: int) -> None:
+    """A UDP datagram whose checksum the kernel left to the card: the field holds the sum of the pseudo header."""
+    udp = struct.pack("!HHHH", 1000, 2000, 8 + len(payload), 0) + payload
+    pseudo = bytes([10, 0, 0, 1, 10, 0, 0, 2, 0, 17]) + struct.pack("!H", len(udp))
+    udp = udp[:6] + struct.pack("!H", internet_sum(pseudo)) + udp[8:]
+    start = 14 + 20
+    frame = struct.pack("<BBHHHH", 1, 0, 0, 0, start, 6) + bytes(14) + bytes(20) + udp
+    damaged = corrupted(frame, Random(seed))
+    assert damaged is not None
+    assert damaged[:10] == bytes(10)
+    received = damaged[10 + start :]
+    assert internet_sum(pseudo + received) != 0xFFFF
+    assert sum((a ^ b).bit_count() for a, b in zip(received[8:], udp[8:], strict=True)) <= 1
+
+
+def test_a_large_segment_without_a_checksum_is_dropped() -> None:
+    assert corrupted(struct.pack("<BBHHHH", 1, 1, 54, 1448, 34, 16) + bytes(3000), Random(1)) is None

@@ -1,4 +1,4 @@
-"""A hunt over an example becomes one row of the ledger; the page counts hunts over one system together."""
+"""The ledgers of findings and of hunts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,69 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from journals import write_header
 
-from harness.campaign.ledgers import PROMISED, Hunt, hunt_in, hunt_rows, read_hunts, said_of, take_over_hunt
-from harness.real_systems import EXAMPLES
+from harness.campaign.ledgers import (
+    PROMISED,
+    Hunt,
+    Try,
+    finding_rows,
+    hunt_in,
+    hunt_rows,
+    last_of,
+    note,
+    read_findings,
+    read_hunts,
+    said_of,
+    take_over_hunt,
+    take_over_tries,
+    tries_in,
+)
+from harness.real_systems import EXAMPLES, FINDINGS
+
+
+def run_of(results: Path, revision: str, dirty: bool = False) -> Path:
+    run = results / "run"
+    run.mkdir(parents=True, exist_ok=True)
+    write_header(run, git={"revision": revision * 10, "dirty": dirty})
+    (run / "results.json").write_text(json.dumps({"verdict": "unknown" if dirty else "invalid"}))
+    return run
+
+
+def test_a_try_is_noted_with_the_revision_of_its_run(tmp_path: Path) -> None:
+    note(tmp_path, "redis", False, True, 31.26, run_of(tmp_path, "abcd"))
+    note(tmp_path, "redis", True, False, 40.0, run_of(tmp_path, "abcd", dirty=True))
+    assert tries_in(tmp_path) == [
+        Try("redis", False, True, "invalid", 31.3, "abcdabc"),
+        Try("redis", True, False, "unknown", 40.0, "abcdabc+"),
+    ]
+    assert tries_in(tmp_path / "elsewhere") == []
+
+
+def test_only_the_last_revision_that_ran_a_finding_counts() -> None:
+    old, new = (Try("redis", False, True, "invalid", 30.0, revision) for revision in ("aaaaaaa", "bbbbbbb"))
+    other = Try("nats", False, True, "invalid", 20.0, "aaaaaaa")
+    clean = Try("redis", True, True, "valid", 33.0, "aaaaaaa")
+    assert last_of([old, old, other, clean, new, new]) == [new, new, other, clean]
+
+
+def test_the_ledger_takes_each_try_over_once(tmp_path: Path) -> None:
+    path = tmp_path / "findings.json"
+    note(tmp_path, "redis", False, True, 31.0, run_of(tmp_path, "abcd"))
+    assert len(take_over_tries(tmp_path, path)) == 1
+    note(tmp_path, "redis", False, True, 35.0, run_of(tmp_path, "abcd"))
+    assert len(take_over_tries(tmp_path, path)) == len(take_over_tries(tmp_path, path)) == len(read_findings(path)) == 2
+
+
+def test_a_row_says_how_often_a_finding_was_seen_and_how_long_that_took() -> None:
+    tries = [Try("mariadb", False, True, "invalid", seconds, "bbbbbbb") for seconds in (20.0, 24.0, 22.0)]
+    tries += [Try("mariadb", False, False, "valid", 99.0, "bbbbbbb")]
+    tries += [Try("mariadb", True, verdict == "valid", verdict, 28.0, "ccccccc") for verdict in ("valid", "unknown")]
+    row = dict(zip(FINDINGS, finding_rows(tries), strict=True))["mariadb"]
+    assert row[0] == "`make find-mariadb`"
+    assert row[4:6] == ("22", "3 of 4 at bbbbbbb, 1 valid")
+    assert row[6].endswith(": 1 of 2 at ccccccc, 1 unknown")
+    assert finding_rows([])[0][4:6] == ("", "not run yet")
 
 
 def run(verdict: str | None, replay: int = 0, **more: Any) -> dict[str, Any]:
