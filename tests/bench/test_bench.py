@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from bench import everything
-from bench import kafka_compatibility as outside
 from bench.everything import missed
 from bench.instruments import figures
 from bench.instruments.figures import BenchFigure, factor
-from bench.kafka_compatibility import ADMIN, BROKERS, KAFKA, LIBRDKAFKA, Result, differing, page, page_of_brokers
+from bench.instruments.kafka_suites import ADMIN, LIBRDKAFKA, Result, _why
+from bench.kafka_compatibility import BROKERS, KAFKA, SUITES, differing, main, page, page_of_brokers
 
 
 @pytest.mark.parametrize(("unit", "goal", "here"), [("s", 3.0, 4.5), ("1/s", 300.0, 200.0), ("bytes", 7.0, 7.0)])
@@ -74,20 +74,20 @@ def test_the_page_counts_and_names_each_result_without_what_changes_each_time() 
 
 def test_the_first_failure_of_librdkafkas_runner_is_the_reason() -> None:
     output = b'x\n\x1b[31m### Test "0081" failed at a.c:1 ###\nResource 1: got 42\nmore'
-    assert outside._why(output) == "Resource 1: got 42"
-    assert outside._why(b"first\nlast\n") == "last"
+    assert _why(output) == "Resource 1: got 42"
+    assert _why(b"first\nlast\n") == "last"
 
 
 def test_a_suite_that_is_unknown_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert outside.main(["--only", "java"]) == 3
+    assert main(["--only", "java"]) == 3
     assert "there is no suite 'java'" in capsys.readouterr().err
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("suite", outside.SUITES)
+@pytest.mark.parametrize("suite", SUITES)
 def test_no_test_of_administration_fails(suite: str) -> None:
     assert len(ADMIN) > 10
-    assert outside.main(["--only", suite]) == 0
+    assert main(["--only", suite]) == 0
 
 
 def test_a_test_without_the_same_outcome_on_both_clusters_is_named() -> None:

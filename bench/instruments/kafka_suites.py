@@ -1,0 +1,371 @@
+"""The suites of clients of Kafka from outside that `bench.kafka_compatibility` runs: each fetches its tests, runs them
+against a cluster and yields what it finds.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from system_under_test.kafka.jars import VERSION
+
+CRATE = "4.10.0+2.12.1"
+KAFKA_PYTHON, AIOKAFKA, CONFLUENT = "3.0.12", "0.14.0", "2.16.1"
+KAFKA_VERSION = "4.1.0"
+"""Version of Kafka as which the nodes are presented to the tests."""
+
+LIBRDKAFKA, KAFKA_PYTHON_SUITE, CONFLUENT_SUITE = "librdkafka", "kafka-python", "confluent-kafka"
+
+KNOWN_VERSION = "4.3.0"
+"""The newest version of Kafka that this kafka-python can tell from older ones."""
+TEST_LIMIT_S = 180
+SUITE_LIMIT_S = 600
+
+ADMIN = (
+    "0063",
+    *(
+        f"0081 {subtest}"
+        for subtest in (
+            "do_test_unclean_destroy",
+            "do_test_CreateTopics",
+            "do_test_DeleteTopics",
+            "do_test_CreatePartitions",
+            "do_test_CreateAcls",
+            "do_test_DescribeAcls",
+            "do_test_DeleteAcls",
+            "do_test_AlterConfigs",
+            "do_test_IncrementalAlterConfigs",
+            "do_test_DescribeConfigs",
+            "do_test_DescribeTopics",
+            "do_test_DescribeCluster",
+            "do_test_UserScramCredentials",
+        )
+    ),
+)
+"""Tests of librdkafka, and their parts, that ask for metadata alone."""
+
+OTHERS = ("0001", "0004", "0009", "0080", "0095", "0110")
+"""Some that produce or consume, or that need no cluster."""
+
+WITH_TOPICS = (
+    *("0001", "0002", "0003", "0005", "0007", "0008", "0011", "0012", "0013", "0014", "0015", "0017", "0018", "0019"),
+    *("0020", "0021", "0022", "0026", "0029", "0030", "0031", "0033", "0034", "0035", "0036", "0038", "0039", "0040"),
+    *("0041", "0042", "0044", "0048", "0049", "0050", "0051", "0053", "0054", "0055", "0056", "0057", "0059", "0060"),
+    *("0061", "0063", "0064", "0065", "0067", "0068", "0069", "0070", "0073", "0075", "0076", "0081", "0082", "0083"),
+    *("0084", "0085", "0086", "0088", "0089", "0090", "0091", "0092", "0093", "0094", "0099", "0101", "0102", "0103"),
+    *("0110", "0112", "0113", "0114", "0118", "0122", "0123", "0125", "0127", "0129", "0130", "0132", "0137", "0139"),
+    *("0140", "0150", "0153"),
+)
+"""All that ask a cluster, but for those that need security, Kafka's scripts, its clients in Java, or other settings."""
+PATIENCE = 4
+"""Factor of the time limits in tests against brokers of Kafka, whose virtual machines share this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """outcome: passed, failed or skipped.  why: one line for people."""
+
+    suite: str
+    test: str
+    outcome: str
+    why: str = ""
+
+
+Suite = Callable[[Path, list[str], bool], Iterator[Result]]
+"""Folder, addresses of brokers, whether they keep data of topics -> results."""
+
+
+# -- librdkafka
+
+
+def librdkafka(folder: Path, bootstrap: list[str], with_data: bool) -> Iterator[Result]:
+    tests = _built(folder) / "tests"
+    config, report = folder / "test.conf", folder / "test.json"
+    patience = PATIENCE if with_data else 1
+    config.write_text(f"bootstrap.servers={','.join(bootstrap)}\ntest.timeout.multiplier={patience}\n")
+    for name in WITH_TOPICS if with_data else (*ADMIN, *OTHERS):
+        number, _, part = name.partition(" ")
+        environment = {
+            **os.environ,
+            "RDKAFKA_TEST_CONF": str(config),
+            "LD_LIBRARY_PATH": "../src:../src-cpp",
+            "TESTS": number,
+            "TEST_KAFKA_VERSION": VERSION if with_data else KAFKA_VERSION,
+            "TEST_REPORT": str(report),
+        } | ({"SUBTESTS": part} if part else {})
+        report.unlink(missing_ok=True)
+        try:
+            done = subprocess.run(
+                ["./test-runner", "-p1"], cwd=tests, env=environment, capture_output=True, timeout=TEST_LIMIT_S
+            )
+            passed, said = done.returncode == 0, done.stdout + done.stderr
+        except subprocess.TimeoutExpired as late:
+            passed, said = False, (late.stdout or b"") + b"\nno end within the limit"
+        ran = report.exists() and b'"PASSED"' in b"".join(_STATES.findall(report.read_bytes()))
+        outcome = "failed" if not passed else "passed" if ran else "skipped"
+        yield Result(LIBRDKAFKA, name, outcome, "" if outcome == "passed" else _why(said))
+
+
+_STATES = re.compile(rb'"name": "\d[^"]*", "state": ("\w+")')
+_FAILED = re.compile(rb"###[^\n]*failed at[^\n]*###\S*\n([^\n]+)|SKIPPING TEST: ([^\n\x1b]+)")
+
+
+def _why(output: bytes) -> str:
+    """The first failure or reason to skip that the runner of the tests reports, without colours."""
+    found = _FAILED.search(output)
+    line = found[1] or found[2] if found else output.strip().rpartition(b"\n")[2]
+    return re.sub(r"\x1b\[[0-9;]*m", "", line.decode(errors="replace")).strip()
+
+
+def _built(folder: Path) -> Path:
+    """The folder of librdkafka with its tests built."""
+    source = folder / f"librdkafka-{CRATE.partition('+')[2]}"
+    if (source / "tests" / "test-runner").exists():
+        return source
+    fetched = folder / "fetch"
+    (fetched / "src").mkdir(parents=True, exist_ok=True)
+    (fetched / "src" / "lib.rs").write_text("")
+    (fetched / "Cargo.toml").write_text(
+        f'[package]\nname = "fetch"\nversion = "0.0.0"\nedition = "2021"\n[dependencies]\nrdkafka-sys = "={CRATE}"\n'
+    )
+    _run(["cargo", "vendor", "--versioned-dirs", "vendor"], fetched)
+    shutil.rmtree(source, ignore_errors=True)
+    shutil.copytree(fetched / "vendor" / f"rdkafka-sys-{CRATE}" / "librdkafka", source)
+    (source / "lds-gen.py").chmod(0o755)
+    _run(["bash", "./configure", "--disable-ssl", "--disable-gssapi", "--disable-curl"], source)
+    for part in (["-C", "src"], ["-C", "src-cpp"], ["-C", "tests", "build"]):
+        _run(["nice", "-n", "10", "make", "-j2", *part], source)
+    return source
+
+
+# -- Clients in Python, in an environment of their own
+
+
+def kafka_python(folder: Path, bootstrap: list[str], with_data: bool) -> Iterator[Result]:
+    """Its integration tests; what its source distribution lacks is stubbed: the broker runs already."""
+    python = _environment(folder)
+    source = folder / f"kafka_python-{KAFKA_PYTHON}"
+    if not source.exists():
+        requirement = f"kafka-python=={KAFKA_PYTHON}"
+        _run([python, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", requirement], folder)
+        shutil.unpack_archive(folder / f"kafka_python-{KAFKA_PYTHON}.tar.gz", folder)
+    (source / "test" / "__init__.py").write_text("")
+    (source / "test" / "service.py").write_text(_SERVICE)
+    (source / "conftest.py").write_text(_CONFTEST)
+    report = folder / "kafka-python.xml"
+    report.unlink(missing_ok=True)
+    version = KNOWN_VERSION if with_data else KAFKA_VERSION
+    environment = {"KAFKA_URI": f"kafka://{bootstrap[0]}", "KAFKA_VERSION": version, "KAFKA_ROOT": "/tmp"}
+    files = [f"test/integration/test_{part}_integration.py" for part in (WITH_DATA if with_data else ("admin",))]
+    argv = [python, "-m", "pytest", "-q", *files, f"--junitxml={report}"]
+    argv += ["--timeout=60", "--timeout-method=signal", "-p", "no:cacheprovider"]
+    argv += [] if with_data else ["-k", WITHOUT_DATA]
+    with (folder / "kafka-python.log").open("wb") as output:
+        try:
+            subprocess.run(
+                argv, cwd=source, env=os.environ | environment, stdout=output, stderr=output, timeout=SUITE_LIMIT_S
+            )
+        except subprocess.TimeoutExpired:
+            yield Result(KAFKA_PYTHON_SUITE, "all", "failed", "no end within the limit")
+            return
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        problem = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
+        outcome = "passed" if problem is None else "skipped" if problem.tag == "skipped" else "failed"
+        why = "" if problem is None else (problem.get("message") or "").strip().partition("\n")[0]
+        yield Result(KAFKA_PYTHON_SUITE, case.get("name", ""), outcome, why)
+
+
+WITHOUT_DATA = "not delete_groups and not delete_records and not group_exists"
+"""The tests that administer groups and records begin by producing some."""
+WITH_DATA = ("admin", "consumer", "producer")
+"""Files of its integration tests that need no other security than none."""
+
+_SERVICE = '''"""A broker that runs already: what the source distribution lacks."""
+
+
+class ExternalService:
+    def __init__(self, host, port):
+        self.host, self.port = host, port
+
+    def start(self): ...
+    def stop(self): ...
+    def wait_for(self, *args, **kwargs): ...
+
+
+class SpawnedService(ExternalService): ...
+'''
+
+_CONFTEST = """import py
+
+from test.integration.fixtures import KafkaFixture, ZookeeperFixture
+
+
+def _open(self):
+    self.tmp_dir = py.path.local.mkdtemp()
+    self.start()
+
+
+KafkaFixture.open = _open
+ZookeeperFixture.instance = classmethod(lambda cls, host=None, port=None, external=False: None)
+"""
+
+
+def scripted(suite: str, script: str) -> Suite:
+    """The admin client of its documents, by a script that prints `test TAB why it failed`."""
+
+    def results(folder: Path, bootstrap: list[str], with_data: bool) -> Iterator[Result]:
+        done = subprocess.run(
+            [_environment(folder), "-c", script, bootstrap[0]], capture_output=True, text=True, timeout=TEST_LIMIT_S
+        )
+        for line in done.stdout.splitlines():
+            name, _, why = line.partition("\t")
+            yield Result(suite, name, "failed" if why else "passed", why)
+        if done.returncode:
+            yield Result(suite, "script", "failed", done.stderr.strip().rpartition("\n")[2])
+
+    return results
+
+
+_AIOKAFKA = """
+import asyncio, sys
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
+async def main():
+    admin = AIOKafkaAdminClient(bootstrap_servers=sys.argv[1])
+    await admin.start()
+    topic = ConfigResource(ConfigResourceType.TOPIC, "of-aiokafka")
+    works = {
+        "create_topics": lambda: admin.create_topics([NewTopic("of-aiokafka", 2, 3)]),
+        "list_topics": lambda: admin.list_topics(),
+        "describe_topics": lambda: admin.describe_topics(["of-aiokafka"]),
+        "describe_cluster": lambda: admin.describe_cluster(),
+        "create_partitions": lambda: admin.create_partitions({"of-aiokafka": NewPartitions(4)}),
+        "describe_configs": lambda: admin.describe_configs([topic]),
+        "alter_configs": lambda: admin.alter_configs(
+            [ConfigResource(ConfigResourceType.TOPIC, "of-aiokafka", configs={"retention.ms": "5"})]
+        ),
+        "delete_topics": lambda: admin.delete_topics(["of-aiokafka"]),
+    }
+    for name, work in works.items():
+        try:
+            answer = await work()
+            errors = [e for e in getattr(answer, "topic_errors", ()) if e[1]]
+            print(name, f"{errors[0]}" if errors else "", sep="\\t")
+        except Exception as problem:
+            print(name, repr(problem), sep="\\t")
+    await admin.close()
+
+asyncio.run(main())
+"""
+
+
+_CONFLUENT = """
+import sys, time
+from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding, AclBindingFilter, AclOperation, AclPermissionType, AdminClient, AlterConfigOpType, ConfigEntry,
+    ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourcePatternType, ResourceType, ScramCredentialInfo,
+    ScramMechanism, UserScramCredentialDeletion, UserScramCredentialUpsertion,
+)
+
+admin = AdminClient({"bootstrap.servers": sys.argv[1], "socket.timeout.ms": 20_000})
+NAME = "of-confluent"
+topic, partition = ConfigResource(ResourceType.TOPIC, NAME), TopicPartition(NAME, 0)
+acl = (ResourceType.TOPIC, NAME, ResourcePatternType.LITERAL, "User:u", "*", AclOperation.READ, AclPermissionType.ALLOW)
+scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+
+def altered():
+    entry = ConfigEntry("retention.ms", "7", incremental_operation=AlterConfigOpType.SET)
+    return admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, NAME, incremental_configs=[entry])])
+
+works = {
+    "create_topics": lambda: admin.create_topics([NewTopic(NAME, 2, 3)]),
+    "list_topics": lambda: admin.list_topics(timeout=20),
+    "describe_topics": lambda: admin.describe_topics(TopicCollection([NAME])),
+    "describe_cluster": lambda: admin.describe_cluster(),
+    "create_partitions": lambda: admin.create_partitions([NewPartitions(NAME, 4)]),
+    "describe_configs of a topic": lambda: admin.describe_configs([topic]),
+    "describe_configs of a broker": lambda: admin.describe_configs([ConfigResource(ResourceType.BROKER, "1")]),
+    "incremental_alter_configs": altered,
+    "alter_configs": lambda: admin.alter_configs([ConfigResource(ResourceType.TOPIC, NAME, {"segment.ms": "9"})]),
+    "create_acls": lambda: admin.create_acls([AclBinding(*acl)]),
+    "describe_acls": lambda: admin.describe_acls(AclBindingFilter(*acl)),
+    "delete_acls": lambda: admin.delete_acls([AclBindingFilter(*acl)]),
+    "alter_user_scram_credentials": lambda: admin.alter_user_scram_credentials(
+        [UserScramCredentialUpsertion("u", scram, b"password", b"salt")]
+    ),
+    "describe_user_scram_credentials": lambda: admin.describe_user_scram_credentials(["u"]),
+    "alter_user_scram_credentials, deletion": lambda: admin.alter_user_scram_credentials(
+        [UserScramCredentialDeletion("u", ScramMechanism.SCRAM_SHA_256)]
+    ),
+    "list_offsets": lambda: admin.list_offsets({partition: OffsetSpec.latest()}),
+    "elect_leaders": lambda: admin.elect_leaders(ElectionType.PREFERRED, [partition]),
+    "delete_topics": lambda: admin.delete_topics([NAME]),
+}
+def tried(work):
+    answer = work()
+    for future in answer.values() if isinstance(answer, dict) else [answer]:
+        if hasattr(future, "result"):
+            future.result(20)
+
+LATER = KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.RESOURCE_NOT_FOUND  # a broker hears late of what was acknowledged
+until = time.monotonic() + 40
+for name, work in works.items():
+    why = None
+    while why is None:
+        try:
+            tried(work)
+            why = ""
+        except Exception as problem:
+            late = isinstance(problem, KafkaException) and problem.args[0].code() in LATER
+            why = None if late and time.monotonic() < until else repr(problem)
+            time.sleep(0.1)
+    print(name, why, sep="\\t")
+"""
+
+
+def kcat(folder: Path, bootstrap: list[str], with_data: bool) -> Iterator[Result]:
+    if shutil.which("kcat") is None:
+        yield Result("kcat", "-L", "skipped", "kcat is not installed")
+        return
+    done = subprocess.run(["kcat", "-L", "-b", bootstrap[0]], capture_output=True, text=True, timeout=TEST_LIMIT_S)
+    passed = done.returncode == 0 and f"{len(bootstrap)} brokers" in done.stdout
+    yield Result("kcat", "-L", "passed" if passed else "failed", "" if passed else done.stderr.strip())
+
+
+def _environment(folder: Path) -> str:
+    """A Python with the clients."""
+    home = folder / "clients"
+    python = home / "bin" / "python"
+    clients = [f"kafka-python=={KAFKA_PYTHON}", f"aiokafka=={AIOKAFKA}", f"confluent-kafka=={CONFLUENT}"]
+    complete = home / "complete"
+    if not complete.exists() or complete.read_text().split() != clients:
+        _run([sys.executable, "-m", "venv", "--clear", str(home)], folder)
+        wanted = ["pytest", "pytest-timeout", "pytest-mock", "py", *clients]
+        _run([str(python), "-m", "pip", "install", "-q", *wanted], folder)
+        complete.write_text("\n".join(clients))
+    return str(python)
+
+
+def _run(argv: Sequence[str], folder: Path) -> None:
+    """Raises SystemExit with the last words of a command that fails."""
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(argv)} failed:\n{(done.stdout + done.stderr)[-2000:]}")
+
+
+SUITES: Mapping[str, Suite] = {
+    LIBRDKAFKA: librdkafka,
+    KAFKA_PYTHON_SUITE: kafka_python,
+    "aiokafka": scripted("aiokafka", _AIOKAFKA),
+    CONFLUENT_SUITE: scripted(CONFLUENT_SUITE, _CONFLUENT),
+    "kcat": kcat,
+}
