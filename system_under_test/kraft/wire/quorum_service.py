@@ -75,7 +75,31 @@ class QuorumInfo:
     observers: tuple[VoterState, ...] = ()
 
 
-class QuorumService(Protocol):
+class Submitter(Protocol):
+    """Who takes writes of the metadata log."""
+
+    def submit(
+        self,
+        decide: Callable[[Image], tuple[list[Record], T]],
+        settled: Callable[[T, Exception | None], None],
+        *,
+        at_once: bool = False,
+    ) -> None:
+        """Run `decide` once on the speculative image and append its records as one atomic batch.  `decide` is pure: it
+        may be thrown away.  at_once: wait for no other write to share the append.
+
+        settled: called once with the result of `decide` and None at commit, or with NotQueued or LostLeadership.  It is
+        called in the middle of other work, perhaps before this returns, and must begin nothing of the quorum.  It is
+        never called if this node ends.
+
+        With no records, that is once everything that was pending when `decide` ran is committed, and a majority has
+        confirmed after that that this node leads.  Otherwise a deposed leader would acknowledge a write that changes
+        nothing in its own past.
+        Raises NotQueued, TooLarge or what `decide` raises; nothing was appended then."""
+        ...
+
+
+class QuorumService(Submitter, Protocol):
     """One node of the quorum as its own request handlers see it."""
 
     @property
@@ -132,26 +156,6 @@ class QuorumService(Protocol):
         """This node believes it is the active controller and may take writes."""
         ...
 
-    def submit(
-        self,
-        decide: Callable[[Image], tuple[list[Record], T]],
-        settled: Callable[[T, Exception | None], None],
-        *,
-        at_once: bool = False,
-    ) -> None:
-        """Run `decide` once on the speculative image and append its records as one atomic batch.  `decide` is pure: it
-        may be thrown away.  at_once: wait for no other write to share the append.
-
-        settled: called once with the result of `decide` and None at commit, or with NotQueued or LostLeadership.  It is
-        called in the middle of other work, perhaps before this returns, and must begin nothing of the quorum.  It is
-        never called if this node ends.
-
-        With no records, that is once everything that was pending when `decide` ran is committed, and a majority has
-        confirmed after that that this node leads.  Otherwise a deposed leader would acknowledge a write that changes
-        nothing in its own past.
-        Raises NotQueued, TooLarge or what `decide` raises; nothing was appended then."""
-        ...
-
     async def read(self) -> Image:
         """The committed image after a linearizable read: an image that reflects every write acknowledged before this
         call.  The caller must use it before it awaits anything else.  Raises NotQueued, or LostLeadership."""
@@ -203,10 +207,8 @@ def validates_only(body: Any) -> bool:
     return bool(getattr(body, "validate_only", False))
 
 
-async def written(
-    quorum: QuorumService, decide: Callable[[Image], tuple[list[Record], T]], *, at_once: bool = False
-) -> T:
-    """Return what `QuorumService.submit` settles with.  Raises what it raises."""
+async def written(quorum: Submitter, decide: Callable[[Image], tuple[list[Record], T]], *, at_once: bool = False) -> T:
+    """Return what `Submitter.submit` settles with.  Raises what it raises."""
     done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     def settled(results: T, problem: Exception | None) -> None:
