@@ -8,7 +8,7 @@ must have read every partition from its beginning.  Otherwise `lost-write` is a 
 
 An acknowledged message that was never polled (`unseen`) is a violation only if consumers read every partition to its
 end after the last send.  A history cannot show this: a poll that returns nothing may just be slow.  So the workload
-states it (`read_to_end`).  Without this statement such a partition is unknown.
+states it (`read_to_end`), and a run proves it by its final reads.  Without that such a partition is unknown.
 
 Allowed anomalies are reported and not counted:
 
@@ -49,6 +49,7 @@ from checkers.kernels import kafka_log as kinds
 from checkers.kernels.kafka_log import ASSIGN, Found, Logs
 from checkers.kernels.transactions.columns import Edges, Transactions
 from checkers.kernels.transactions.dependencies import PROCESS, REALTIME, WR, WW, build_graph
+from checkers.record.outcome import RunOutcome
 from checkers.transactions.anomalies import VARIANTS
 from checkers.transactions.checker import COLUMNS, SHARES
 from checkers.transactions.cycles import CycleSearch, NamedCycle, Step, find_cycles
@@ -239,8 +240,18 @@ def combine(run: StoredRun, findings: Sequence[Verdict]) -> Verdict:
     return findings[0]
 
 
-def _checker(name: str, title: str, **params: bool) -> Checker:
+def ends_were_read(outcome: RunOutcome) -> bool:
+    """Return whether the final reads of a run leave no acknowledged message unseen by chance.
+
+    Each of them was answered; or one was not, although the system had recovered, so that the log itself is lost."""
+    answers, recovery = outcome.final_reads.values(), outcome.recovery
+    recovered = recovery is not None and recovery.recovered is True
+    return bool(answers) and (recovered or all(answer == "ok" for answer in answers))
+
+
+def _checker(name: str, title: str, *, read_to_end: bool = False) -> Checker:
     def split(run: StoredRun) -> list[Part]:
+        params = {"read_to_end": ends_were_read(run.outcome)} if read_to_end else {}
         return [Part((str(run.history),), params)]
 
     question = "Did every acknowledged message stay in its log, and was each log read in order and once?"

@@ -11,8 +11,9 @@ from toy_kafka import Tape, simulate
 from checkers.base.checker import Budget
 from checkers.base.history import Event, MalformedHistory, Type
 from checkers.base.verdict import Validity
-from checkers.kafka_log.judge import ALWAYS_ALLOWED, RIGHT, allowed_anomalies, judge_kafka_log
+from checkers.kafka_log.judge import ALWAYS_ALLOWED, RIGHT, allowed_anomalies, ends_were_read, judge_kafka_log
 from checkers.kafka_log.judge import ANOMALIES as EVERY_ANOMALY
+from checkers.record.outcome import Recovery, RunOutcome
 from checkers.transactions.anomalies import VARIANTS
 
 # name: (script, other anomalies that come with it)
@@ -242,3 +243,22 @@ def numbered(events: list[Event]) -> list[Event]:
 
 def test_every_anomaly_has_a_right_answer() -> None:
     assert {*RIGHT, *(c + v for c in ("G0", "G1c") for v in VARIANTS)} == set(EVERY_ANOMALY)
+
+
+@pytest.mark.parametrize(
+    ("answers", "recovered", "read"),
+    [
+        (["ok", "ok"], True, True),
+        (["ok", "ok"], False, True),
+        (["ok", "timed out"], True, True),  # the log itself is lost
+        (["ok", "timed out"], False, False),
+        (["ok", "timed out"], None, False),
+        ([], True, False),
+    ],
+)
+def test_a_run_has_read_its_logs_by_final_reads_or_cannot_although_it_recovered(
+    answers: list[str], recovered: bool | None, read: bool
+) -> None:
+    final_reads = {f"k{number}": answer for number, answer in enumerate(answers)}
+    assert ends_were_read(RunOutcome(final_reads=final_reads, recovery=Recovery(recovered=recovered))) is read
+    assert not ends_were_read(RunOutcome(recovery=Recovery(recovered=recovered)))
