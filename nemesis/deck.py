@@ -439,9 +439,11 @@ def _fault(place: int, kind: str, given: Any) -> Fault:
     if not fault.cut and not fault.nodes:
         raise BadSchedule(f"card {place}: its field 'fault' must name nodes or cut links")
     try:
+        msgspec.convert(fault.settings, kind_named(kind).settings)
         kind_named(kind).refuse(fault.settings)
     except ValueError as problem:
-        raise BadSchedule(f"card {place}: its field 'fault.settings': {problem}") from problem
+        words = str(problem).replace("`", "")
+        raise BadSchedule(f"card {place}: its field 'fault.settings': {words}") from problem
     return fault
 
 

@@ -139,6 +139,7 @@ class Kind:
         A card of such a kind waits, and holds as long as it would have.  Raises OSError.
     costs: nodes that may lose what they had fsynced.  At most a minority may, unless the budget is broken on purpose.
     parts: names of the kinds whose cards its figures deal; such a kind has no targets and no cards of its own.
+    settings: a TypedDict of what the settings of its faults must hold, in a schedule file, too.
     refuse: raises ValueError in one sentence for settings, of a card in a schedule file, that cannot be carried out or
         that no measurement could prove.
     """
@@ -155,6 +156,7 @@ class Kind:
     measure: Callable[[Cluster, Fault], Awaitable[Mapping[str, float]]] | None = None
     ready: Callable[[Cluster], Awaitable[str]] | None = None
     costs: Callable[[Fault], frozenset[str]] = field(default=lambda fault: frozenset())
+    settings: Any = dict[str, Any]
     refuse: Callable[[Mapping[str, Any]], None] = field(default=lambda settings: None)
     parts: tuple[str, ...] = ()
 

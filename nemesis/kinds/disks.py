@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from checkers.record.faults import DAMAGES_DATA, KEPT, LOST_OF, MAY_DIE, MAY_STAY_DOWN, OLDEST_LOST, Fault
 from nemesis.cluster import DAMAGES, DISK, LINKS, PROCESSES, CannotInject, Cluster, Link
@@ -103,6 +103,12 @@ _DISK_TARGETS: Mapping[str, Target] = {
 }
 
 
+class DiskSettings(TypedDict):
+    behaviour: str
+    rules: list[dict[str, Any]]
+    seed: int
+
+
 def _resolve_disk(target: str, scene: Scene) -> Fault | None:
     whom, _, how = target.partition("-")
     words, rules = BEHAVIOURS[how]
@@ -160,6 +166,7 @@ DISK_ERRORS = Kind(
     ),
     needs=frozenset({DISK, PROCESSES}),
     resolve=_resolve_disk,
+    settings=DiskSettings,
     inject=each_node(_let_fail),
     orders=demands(healed="running", values=_limits, healed_values=lambda fault: {_WORKS: TRUE}),
     heal=each_node(_mend_disk),
@@ -200,6 +207,14 @@ _LOSSES: Mapping[str, tuple[str, Target]] = {
     "all-recent": (RECENT, Target("every server at once; the disks kept what was older than 5 s")),
 }
 """Target -> what the disks keep, and the target."""
+
+
+class PowerSettings(TypedDict):
+    """at_fsync: the n-th fsync at which the power goes; 0: at once."""
+
+    kept: Literal["lose", "tear", "reorder", "recent"]
+    seed: int
+    at_fsync: int
 
 
 def _resolve_power(target: str, scene: Scene) -> Fault | None:
@@ -303,6 +318,7 @@ POWER = Kind(
     ),
     needs=frozenset({DISK, LINKS, PROCESSES}),
     resolve=_resolve_power,
+    settings=PowerSettings,
     inject=_cut_power,
     orders=demands("dead", "running", values=lambda fault: _LOST),
     heal=_restore_power,
@@ -326,6 +342,12 @@ _DAMAGE_TARGETS: Mapping[str, Target] = {
         SERVER_TARGETS["minority"], summary=f"the largest minority {_DAMAGE_WORDS['flip']}", needs=_NEEDED["flip"]
     ),
 }
+
+
+class DamageSettings(TypedDict):
+    how: Literal["flip", "truncate", "wipe"]
+    seed: int
+    ended_by: Literal["kill", "stop"]
 
 
 def _resolve_damage(target: str, scene: Scene) -> Fault | None:
@@ -382,6 +404,7 @@ DAMAGE = Kind(
     ),
     needs=frozenset({DISK, PROCESSES}),
     resolve=_resolve_damage,
+    settings=DamageSettings,
     inject=_damage,
     orders=demands(
         "dead",

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from checkers.record.faults import CHANGES_MEMBERS, MAY_DIE, WIPES_DISKS, Condition, Fault, Ordered
 from nemesis.cluster import MEMBERS, PROCESSES, Cluster
@@ -68,6 +68,10 @@ _JOINED_S_MAX = 12.0
 _LEADS_S_MAX = 12.0
 """Another fault may leave the cluster without a leader when a server is to come back: it waits so long for one."""
 _LOOK_S = 0.2
+
+
+class MemberSettings(TypedDict):
+    killed: bool
 
 
 def _resolve(target: str, scene: Scene) -> Fault | None:
@@ -185,6 +189,7 @@ KIND = Kind(
     deck=Deck(opening=(("leader-wiped", 6.0), ("leader", 6.0), ("one-dead", 5.0)), rest=tuple(TARGETS)),
     needs=frozenset({MEMBERS, PROCESSES}),
     resolve=_resolve,
+    settings=MemberSettings,
     inject=_inject,
     orders=_orders,
     heal=_heal,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from checkers.record.faults import Condition, Fault, Ordered
 from nemesis.cluster import LINKS, PACKETS, Cluster, Link
@@ -195,6 +195,13 @@ _OF_EACH_LINK: Mapping[str, tuple[str, int, Callable[[str, list[str], Random], L
 the heal a leader hears what they said before they replaced it."""
 
 
+class PacketSettings(TypedDict):
+    links: list[tuple[str, str]]
+    measured: list[tuple[str, str]]
+    impairment: dict[str, float]
+    seed: int
+
+
 def _settings(
     links: Sequence[Link], measurable: Sequence[Link], impairment: Mapping[str, float], rng: Random
 ) -> dict[str, Any]:
@@ -314,6 +321,7 @@ KIND = Kind(
     ),
     needs=frozenset({PACKETS, LINKS}),
     resolve=_resolve,
+    settings=PacketSettings,
     inject=_inject,
     orders=_orders,
     heal=_heal,

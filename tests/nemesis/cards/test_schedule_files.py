@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from random import Random
+from typing import Any
 
 import pytest
 from dealt import deal
@@ -23,12 +25,24 @@ from nemesis.resolve import PlayOptions
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")
 ROW = {"number": 1, "kind": "partition", "name": "halves", "at_s": 2, "heal_s": 9}
+STATED: Mapping[str, dict[str, Any]] = {
+    "power": {"kept": "tear", "seed": 1, "at_fsync": 2},
+    "disk": {"behaviour": "full", "rules": [{"operations": ["write"], "errno": "ENOSPC"}], "seed": 1},
+    "damage": {"how": "flip", "seed": 1, "ended_by": "kill"},
+    "packets": {"links": [["n1", "n2"]], "measured": [], "impairment": {"loss": 0.5}, "seed": 1},
+    "membership": {"killed": True},
+}
+"""Kind -> settings that a fault of it must have."""
 
 
 @pytest.mark.parametrize("nemesis", ["partition,kill", "pause", "past", "moment"])
 def test_a_schedule_is_read_back_as_written(nemesis):
     cards = deal(nemesis, SERVERS, 120.0, Random(5))
-    faults = {2: Fault(cards[1].kind, "words", ("n1",), frozenset({("n1", "n2")}), {"reject": True})}
+    faults = {
+        2: Fault(
+            cards[1].kind, "words", ("n1",), frozenset({("n1", "n2")}), STATED.get(cards[1].kind, {"reject": True})
+        )
+    }
     again = parse_schedule(schedule_json(cards, faults))
     assert sorted(again.cards, key=lambda c: c.number) == cards
     assert again.faults == faults
@@ -102,6 +116,32 @@ CLOCK_ROW = ROW | {"kind": "clock", "name": "one"}
 def test_a_clock_fault_that_nothing_could_prove_is_refused(settings, says):
     with pytest.raises(BadSchedule, match=re.escape("card 1: its field 'fault.settings': ") + ".*" + re.escape(says)):
         parse_schedule(json.dumps([CLOCK_ROW | {"fault": {"nodes": ["n1"], "settings": settings}}]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "wrong", "says"),
+    [
+        ("power", "one", {"kept": "nothing"}, "Invalid enum value 'nothing' - at $.kept"),
+        ("power", "one", {"at_fsync": "1"}, "Expected int, got str - at $.at_fsync"),
+        ("disk", "all-slow", {"rules": 7}, "Expected array, got int - at $.rules"),
+        ("damage", "one-flip", {"how": "burn"}, "Invalid enum value 'burn' - at $.how"),
+        ("packets", "one-lossy", {"links": [["n1"]]}, "Expected array of length 2, got 1 - at $.links[0]"),
+        ("membership", "one", {"killed": 1}, "Expected bool, got int - at $.killed"),
+    ],
+)
+def test_settings_that_a_fault_cannot_be_carried_out_with_are_refused(
+    kind: str, name: str, wrong: Any, says: str
+) -> None:
+    row = ROW | {"kind": kind, "name": name}
+
+    def read(settings: Mapping[str, Any]) -> None:
+        parse_schedule(json.dumps([row | {"fault": {"nodes": ["n1"], "settings": settings}}]))
+
+    read(STATED[kind])
+    with pytest.raises(BadSchedule, match=re.escape(f"card 1: its field 'fault.settings': {says}")):
+        read(STATED[kind] | wrong)
+    with pytest.raises(BadSchedule, match="Object missing required field"):
+        read({})
 
 
 @pytest.mark.parametrize("settings", [{"offset_s": -2, "rate": 1}, {"offset_s": 0.0, "rate": 0.1}])
