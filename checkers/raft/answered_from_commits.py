@@ -329,7 +329,8 @@ def other_clock(run: StoredRun, strangers: Sequence[str]) -> Verdict | None:
     return None
 
 
-def _kind_of(answer: dict[str, Any]) -> str:
+def kind(answer: dict[str, Any]) -> str:
+    """The kind of violation that an answer before its commit is."""
     return "acknowledged before it was committed" if answer["f"] in WRITES else "read of an uncommitted value"
 
 
@@ -341,7 +342,7 @@ def _early_answer(answer: dict[str, Any]) -> Witness:
         "where that value stands, is committed."
     )
     return Witness.of(
-        _kind_of(answer),
+        kind(answer),
         why,
         events=(answer,),
         nodes=[node],
@@ -377,7 +378,7 @@ def _combine_after_commit(run: StoredRun, _: Sequence[Any]) -> Verdict:
         looked_at["violations"] = len(early)
     unknown = gaps(run, "logs", "traces") + nothing_of(looked_at, "answers")
     witnesses = [_early_answer({"table": "history", **row}) for row in early[:MAX_WITNESSES]]
-    by_kind = {VIOLATIONS_BY_KIND: dict(Counter(map(_kind_of, early)))} if early else {}
+    by_kind = {VIOLATIONS_BY_KIND: dict(Counter(map(kind, early)))} if early else {}
     return conclude(witnesses, looked_at, unknown, by_kind)
 
 

@@ -193,6 +193,7 @@ MAKERS = {
     "Contradiction": 0,
     "Decided": 0,
     "_wait": 0,
+    "_against": 0,
 }
 """Calls that name a kind -> place of that argument."""
 

@@ -94,7 +94,7 @@ def test_a_violation_leads_to_a_cluster_that_stays_up_where_one_can(
 
 
 @pytest.mark.parametrize(
-    ("backend", "words"), [("simulator", "byte for byte the same"), ("docker", "at other moments")]
+    ("backend", "words"), [("simulator", "byte for byte the same"), ("docker", "later ones may differ")]
 )
 def test_the_same_seed_gives_the_same_run_on_virtual_time_alone(backend: str, words: str) -> None:
     made = test_of("make test-partition SEED=7", backend=backend)
