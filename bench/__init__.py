@@ -3,5 +3,5 @@
 import sys
 from pathlib import Path
 
-# Some clusters and facts to measure are those of the tests, which import them from there, too.
+# Some clusters and measurements belong to the tests, which import them from there.
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))

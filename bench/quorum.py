@@ -130,7 +130,7 @@ async def compare(folder: Path, size: int, given: argparse.Namespace, sheet: She
         if "failover" in given.only:
             for cluster in clusters:
                 if isinstance(cluster, Bare):
-                    continue  # it elects no other leader
+                    continue  # no other leader is elected
                 _progress(f"{size} nodes, failover of {cluster.name}, {given.rounds} times")
                 times_s = [await fail_over(cluster) for _ in range(given.rounds)]
                 words = f"failover, SIGKILL of the leader to the first write, {cluster.name}"
@@ -210,7 +210,7 @@ async def fail_over(cluster: QuorumCluster) -> float:
     took_s = time.monotonic() - began
     writer.close()
     cluster.start(old)
-    await cluster.until_follows(old, await cluster.leader(rest))  # the next death must not leave a minority
+    await cluster.until_follows(old, await cluster.leader(rest))  # the next kill must not leave a minority
     return took_s
 
 

@@ -62,7 +62,7 @@ APART = 100_000
 def main(bugs: tuple[str, ...], layers: tuple[Layer, ...], searches: int, cpu_s_max: float, seconds: float) -> None:
     """Measure how soon the swarm finds each planted bug."""
     found: dict[str, Any] = json.loads(LEDGER.read_text()) if LEDGER.exists() else {}
-    play(draw(0, "core", 5.0))  # what is compiled and imported once is no cost of a search
+    play(draw(0, "core", 5.0))  # one-time compilation and imports do not count as cost of a search
     play(draw(1, "node", 5.0))
     for bug in bugs or BUGS:
         for layer in layers or LAYERS:

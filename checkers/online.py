@@ -518,7 +518,8 @@ def judge_prefix(stream: Path, keys: Collection[str]) -> Verdict:
     """
     history = read_stream(stream)
     wanted = history.filter(pc.is_in(history["key"], value_set=pa.array(sorted(keys), pa.string())))
-    with tempfile.TemporaryDirectory(prefix=".online-", dir=stream.parent) as name:  # a killed run leaves it to its run
+    # a killed run leaves the folder in its run folder
+    with tempfile.TemporaryDirectory(prefix=".online-", dir=stream.parent) as name:
         files = StoredRun(Path(name))
         pq.write_table(wanted, files.history)
         write_buckets(wanted, files.buckets)

@@ -306,7 +306,7 @@ def _look_at_epochs(name: str, replica: Replica) -> Iterator[Witness]:
     entries = sorted(replica.epochs, key=lambda entry: entry[1])
     for base, (_, epoch, _) in sorted(replica.batches.items()):
         said = next((number for number, start in reversed(entries) if start <= base), None)
-        if said is None or said == epoch:  # below the first entry: what retention has given up
+        if said is None or said == epoch:  # below the first entry: already deleted by retention
             continue
         topic = name.partition(" ")[0]
         words = f"The batch of {topic} at offset {base} on {replica.node} is of epoch {epoch}"

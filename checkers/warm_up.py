@@ -152,7 +152,7 @@ class WrongVerdict(RuntimeError):
 def compile_group(name: str) -> float:
     """Compile the kernels of one of GROUPS, or load them; how many seconds it took.  Raises WrongVerdict."""
     began = time.monotonic()
-    load_compiler_for(SMALL_BYTES + 1)  # else the first small history would be read without it
+    load_compiler_for(SMALL_BYTES + 1)  # otherwise the first small history would be read without the compiler
     for number, verdict in enumerate(GROUPS[name]()):
         if verdict.validity is not Validity.INVALID:
             raise WrongVerdict(f"{name}: history {number} holds a violation and was judged {verdict.validity}")

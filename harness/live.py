@@ -77,7 +77,7 @@ class LiveFile:
             return
         self._phase, self._written_s = status.phase, now
         part = self._path.with_suffix(".part")
-        with contextlib.suppress(OSError):  # of a full disk the run itself complains: it must keep more than this
+        with contextlib.suppress(OSError):  # the run itself reports a full disk, because it writes more than this
             self._path.parent.mkdir(exist_ok=True)
             part.write_text(json.dumps(status.to_json()))
             part.replace(self._path)
@@ -100,7 +100,7 @@ def read_live(results: Path) -> list[RunStatus]:
             try:
                 status = RunStatus(**json.loads(path.read_text()))
             except (OSError, ValueError, TypeError):
-                continue  # it was removed just now, or is of another version
+                continue  # it was removed just now, or written by another version
             if _lives(status.pid):
                 found.append(status)
     return sorted(found, key=lambda status: status.title)

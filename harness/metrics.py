@@ -75,7 +75,7 @@ class Metrics:
         if status.leader:
             self._leader.labels(status.leader).set(1)
         self._kinds |= set(status.kinds)
-        for kind in self._kinds:  # a kind that was healed goes to 0, and does not vanish
+        for kind in self._kinds:  # a kind whose faults are all healed must drop to 0, not vanish
             self._faults.labels(kind).set(status.kinds.count(kind))
 
     def hand_over(self, batch: pa.RecordBatch) -> None:

@@ -79,7 +79,7 @@ def upper_first(text: str) -> str:
 
 def seconds(ns: int | float, digits: int = 3) -> str:
     """Nanoseconds as seconds with a unit."""
-    return f"{round(ns / 1e9, digits) + 0.0:,.{digits}f} s"  # + 0.0: no minus in front of a zero
+    return f"{round(ns / 1e9, digits) + 0.0:,.{digits}f} s"  # + 0.0 avoids a negative zero
 
 
 def opening(text: str) -> tuple[str, str]:

@@ -112,7 +112,7 @@ class Spec:
         metavar="NAME=VALUE,…",
     )  # fmt: skip
     keys: int = _of(
-        10,  # more than the limit cannot be created and read again within a minute
+        10,  # a higher limit cannot be created and read again within a minute
         "Objects to work on, such as registers.", make="KEYS", limits=(1, 10_000),
     )  # fmt: skip
     workload: str = _of(

@@ -113,7 +113,7 @@ def _states(events: Sequence[Event], key: str | None, model: Model) -> dict[int,
     try:
         at_calls = states_at_calls(model, operations_of(mine))
     except (WrongOperation, TypeError, ValueError):
-        return {}  # an operation or answer that the model does not have; the checker has said so
+        return {}  # the model has no such operation or answer; the checker has reported it
     known = dict(at_calls)
     calls = sorted(known)
     found = {}

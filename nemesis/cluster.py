@@ -148,7 +148,7 @@ class Cluster(Protocol):
 
     async def restart(self, server: str) -> None: ...
 
-    # Capability of a named process.
+    # Capability: faults on a named process.
 
     async def signal_process(self, server: str, process: str, name: Literal["STOP", "KILL", "TERM", "RELEASE"]) -> None:
         """Signal one named process of a server; returns when it has obeyed.  RELEASE: let it go on, or start it again.
@@ -163,7 +163,7 @@ class Cluster(Protocol):
         A no-op where there is nothing to mend.  Raises OSError if a node does not answer."""
         ...
 
-    # Capability DISK.  Every verb raises CannotInject where the disk of the node cannot fail on order.
+    # Capability DISK. Every verb raises CannotInject if the node's disk cannot be made to fail.
 
     async def behave_disk(self, server: str, /, rules: Sequence[Mapping[str, Any]], seed: int) -> None:
         """From now on exactly these rules hold (`harness.agent.disk.changes.Rule`); none is a healthy disk."""
@@ -219,7 +219,8 @@ class Cluster(Protocol):
         (the median) and least_delay_ms (of the second half).  wait_s: how long the last one may be under way."""
         ...
 
-    # Capability MEMBERS.  The system itself must agree on a change: each verb raises OSError if it does not in time.
+    # Capability MEMBERS. The system itself must agree to a change: each verb raises OSError if it does not do so in
+    # time.
 
     async def members(self) -> frozenset[str]:
         """The servers that are members now and have been started as such, by what the leader reports."""

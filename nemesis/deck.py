@@ -213,7 +213,7 @@ class Dealer:
         first = len(self.cards) + 1
         for step in steps:
             begin_s = round((at_s + step.after_s) * self._holds, 3)
-            again = len(self.cards) if step.kind else first  # the parts of one fault begin one after another
+            again = len(self.cards) if step.kind else first  # the steps of one composite fault begin one after another
             like, after = again if step.again else 0, first if step.moment else 0
             end_s = round(begin_s + step.hold_s * self._holds, 3)
             number, of = len(self.cards) + 1, first + step.until_step - 1 if step.until else 0
@@ -270,7 +270,7 @@ def _fitted(play: _Play, at_s: float, earliest_s: float, last_s: float) -> tuple
         hold_s = min(step.hold_s, last_s - at_s)
         least_s = FIRST_HOLD_S_MIN if play.opening else min(HOLD_S_MIN, step.hold_s)
         return (at_s, [replace(step, after_s=0.0, hold_s=hold_s)]) if hold_s >= least_s - 1e-9 else None
-    if any(step.until or step.kind for step in play.steps):  # its parts mean nothing alone
+    if any(step.until or step.kind for step in play.steps):  # the steps have no meaning on their own
         return None
     steps = [step for step in play.steps if at_s + step.after_s + step.hold_s <= last_s + 1e-9]
     return (at_s, steps) if steps and not steps[0].again else None

@@ -226,7 +226,7 @@ def _renamed(value: Any, names: Mapping[str, str]) -> Any:
     return value
 
 
-# ---- parts of kinds that do the same to each node ------------------------------------------------------------------
+# ---- base classes of kinds that act on each node alike ---------------------------------------------------------------
 
 Limits = Mapping[str, Range]
 """Name of a value -> the least and the most that it may be."""

@@ -170,7 +170,7 @@ class _Player:
         if self.records.by_number[number].injected_ns >= 0 and self.records.by_number[number].heal_ordered_ns < 0:
             self.records.measured(number, await self._meter(kind, fault).take("before heal", 0.0))
 
-    # One card, step by step.
+    # Play one card, step by step.
 
     async def _inject(self, kind: Kind, card: Card, fault: Fault) -> tuple[Achieved, str] | None:
         """Carry the order out.  None if it was carried out; else what became of it, and why."""
@@ -211,7 +211,7 @@ class _Player:
                 if copying.done():
                     copying.result()
             stop.set()
-            if card.until:  # what this heal waited for does not wait: the last measurement may be cut short
+            if card.until:  # the event that triggers this heal cannot wait, so the last measurement may be cut short
                 await self._break_off(card.number, measuring)
             else:
                 await measuring
@@ -233,10 +233,11 @@ class _Player:
             self.records.change(card.number, inject_proof=proof)
             if proof is None or proof.verdict != INDETERMINATE or stop.is_set() or attempt == MEASURE_AGAIN:
                 break
-        every_s = HOLD_EVERY_S / 2 if card.until else HOLD_EVERY_S  # the last one may be cut short
+        every_s = HOLD_EVERY_S / 2 if card.until else HOLD_EVERY_S  # the last measurement may be cut short
         window_s, waited_s = every_s, WINDOW_S
         while not stop.is_set():
-            if not fault.cut:  # here the window is a pause before the measurement: a slow one needs a shorter pause
+            # the window here is a pause before the measurement: a slow measurement needs a shorter pause
+            if not fault.cut:
                 window_s = max(0.0, every_s - (self.now_s() - began_s - waited_s))
             began_s, waited_s = self.now_s(), window_s
             self.records.measured(card.number, await meter.take("hold", window_s, stop))
@@ -273,7 +274,7 @@ class _Player:
         self.active.pop(number, None)
         self.field.closed(fault)
 
-    # What is written down.
+    # Records of the run.
 
     def _meter(self, kind: Kind, fault: Fault) -> Meter:
         return Meter(self.field, fault, kind.orders(fault), self.clock, kind.measure)
@@ -289,7 +290,7 @@ async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
-            continue  # `play` re-raises what broke it off; healing has a limit of its own
+            continue  # `play` re-raises the error; healing has its own time limit
     return task.result()
 
 

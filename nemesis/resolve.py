@@ -166,10 +166,10 @@ class Resolver:
         began_s, undrawn = self._main_s(), rng.getstate()
         while True:
             states, running, leader = await self._once_led(kind, card, against_leader)
-            rng.setstate(undrawn)  # what is drawn must not depend on how often this card had to look
+            rng.setstate(undrawn)  # the random draw must not depend on how often this card had to retry
             fault = kind.resolve(card.name, self._scene(kind, running, leader if against_leader else None, rng))
             if fault is not None:
-                return fault, leader  # nothing was awaited since the other faults were looked at
+                return fault, leader  # no await has happened since the other faults were checked
             if self._ended.is_set() or self._main_s() >= self._waits_until_s(card, states, began_s):
                 raise Skip(self._too_few(kind, states))
             await asyncio.sleep(POLL_S)
@@ -189,7 +189,8 @@ class Resolver:
         while True:
             states = await read_states(self._cluster, self._cluster.servers)
             leader = await self._leader(self._within_reach(kind, states), card)
-            running = self._within_reach(kind, states)  # another card may have struck while the answers came
+            # another card may have injected a fault while the answers arrived
+            running = self._within_reach(kind, states)
             if leader is None or leader.node in running:
                 return _Seen(states, running, leader)
 
@@ -335,7 +336,8 @@ class Resolver:
         finally:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
-            if not card.line_of:  # agents still wait for the line, and nobody would thaw what they freeze then
+            # agents still wait for the line, and nobody would resume the processes they would stop
+            if not card.line_of:
                 await asyncio.gather(*(self.thaw(other) for other in self._cluster.servers if other != hit))
         raise Skip(why)
 
@@ -409,7 +411,7 @@ class Resolver:
         try:
             return await self._main.statuses()
         except OSError:
-            return ()  # an agent that does not answer now may do so at the next look
+            return ()  # an agent that does not answer now may answer at the next attempt
 
     def _scene(self, kind: Kind, running: Sequence[str], leader: LeaderNow | None, rng: Random) -> Scene:
         cluster = self._cluster

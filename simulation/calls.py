@@ -193,7 +193,7 @@ class Lane:
             return
         if self._current is None:
             self._begin(call)
-        else:  # the answer before it led to a newer call already
+        else:  # the previous answer has already led to a newer call
             self._report(call, NoAnswer("given up", False))
 
 

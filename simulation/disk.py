@@ -36,14 +36,15 @@ class _Inode:
     durable: bytearray = field(default_factory=bytearray)
     current: bytearray = field(default_factory=bytearray)
     pending: list[Change] = field(default_factory=list)
-    fsynced: int = 0  # how many changes were ever pending, and are durable now
+    fsynced: int = 0  # number of changes that became durable
 
 
 @dataclass(slots=True)
 class _Folder:
     durable: dict[str, _Inode] = field(default_factory=dict)
     current: dict[str, _Inode] = field(default_factory=dict)
-    pending: list[tuple[str, _Inode | None]] = field(default_factory=list)  # a name now means an inode, or nothing
+    # pending operations: a name now refers to this inode, or to none
+    pending: list[tuple[str, _Inode | None]] = field(default_factory=list)
 
     def change(self, name: str, inode: _Inode | None) -> None:
         self.pending.append((name, inode))
@@ -68,7 +69,8 @@ class VolatileDisk:
         self.on_beside: Callable[[Callable[[], None]], None] = _in_a_turn_of_its_own
         """Takes what an fsync beside the loop is to do, and does it later."""
         self._folders: dict[str, _Folder] = {"": _Folder()}
-        self._began: dict[int, int] | None = None  # of an fsync beside the loop: inode -> how many changes it had then
+        # of a concurrent fsync: inode -> number of its changes when the fsync began
+        self._began: dict[int, int] | None = None
 
     def crash(self, kind: Kind, random: Random) -> VolatileDisk:
         """The disk as it is found afterwards; this one stays as it is, so it can crash in many ways."""

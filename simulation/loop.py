@@ -183,7 +183,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if not gc.isenabled():
             yield
             return
-        gc.collect()  # what others left has no part in this
+        gc.collect()  # garbage of earlier worlds must not be collected inside this one
         gc.disable()
         self._collects_at = self.handled + COLLECTED_AFTER
         try:
@@ -191,7 +191,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         finally:
             gc.enable()
 
-    # What asyncio asks of a loop
+    # Methods that asyncio requires of a loop
 
     def create_task(  # type: ignore[override]
         self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: contextvars.Context | None = None
@@ -230,7 +230,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self.call_at(self._now_s + delay, callback, *args, context=context)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        pass  # it is left out when its time comes
+        pass  # the loop skips it when its time comes
 
     def _run_once(self) -> None:
         ready, timers = self._ready, self._timers  # type: ignore[attr-defined]
@@ -345,9 +345,9 @@ def _to_owner(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     else:
         unawaited = context.get("task") or context.get("future")
         if loop.is_closed() and unawaited is not None and not isinstance(unawaited, asyncio.Task):
-            return  # an answer to a process that was killed: a plain future does not say whose it was
+            return  # the answer is for a killed process: a plain future does not name its owner
         owner = _owner_of(unawaited)
     if owner is None:
         loop.default_exception_handler(context)
     elif owner.gate is not Gate.DEAD and owner.on_exception is not None:
-        owner.context.copy().run(owner.on_exception, context)  # what it prints is output of the process
+        owner.context.copy().run(owner.on_exception, context)  # what the handler prints is output of the process

@@ -192,7 +192,7 @@ class Machine:
         """An empty disk in place of the old one."""
         self.disk = VolatileDisk()
 
-    # Files beside the disk
+    # Files outside the simulated disk
 
     def append(self, path: str, data: bytes) -> None:
         self.files.setdefault(path, bytearray()).extend(data)

@@ -213,7 +213,7 @@ class ConnectionEnd(asyncio.Transport):
 
     def accepted(self, accept: Callable[[], Any]) -> None:
         if self._closed:
-            return  # the dialling end has gone already
+            return  # the dialling side has already closed
         self.protocol = accept()
         self.protocol.connection_made(self)
         self._deliver_early()

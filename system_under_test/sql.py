@@ -97,7 +97,8 @@ class SqlClient(Client):
 
     def open(self, server: Address) -> Any:
         connection = self.connect(server)
-        self._cursor = connection.cursor()  # one for all: a cursor of DuckDB is a session, with transactions of its own
+        # one for all operations: a cursor of DuckDB is a session with its own transactions
+        self._cursor = connection.cursor()
         return connection
 
     # ---- one statement, one transaction ------------------------------------------------------------------------
@@ -253,7 +254,8 @@ class _Session(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         driver, given = self.server.library  # type: ignore[attr-defined]
         connection = driver.connect(**given)
-        cursor = connection.cursor()  # one for all: a cursor of DuckDB is a session, with transactions of its own
+        # one for all operations: a cursor of DuckDB is a session with its own transactions
+        cursor = connection.cursor()
         try:
             for line in self.rfile:
                 self.wfile.write(json.dumps(_answer(cursor, *json.loads(line)), default=str).encode() + b"\n")

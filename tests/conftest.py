@@ -17,14 +17,14 @@ from virtual_time import VirtualLoop
 from checkers.spark.session import SparkJudge
 from harness.started import STARTED_AS
 
-os.environ.pop(STARTED_AS, None)  # else printed commands would depend on whether make started the tests
+os.environ.pop(STARTED_AS, None)  # otherwise printed commands would depend on whether make started the tests
 
-# Without bytecode each process that a test starts compiles the project and its packages anew, up to 2 s of CPU.
+# Without bytecode each process that a test starts compiles the project and its packages again, up to 2 s of CPU.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# How long an example takes says nothing on a loaded machine.  A change is tested with the same examples each time; new
-# ones, and more of them, are tried at night, with `--hypothesis-profile=night`.
+# The time of an example proves nothing on a loaded machine. A change is always tested with the same examples;
+# `--hypothesis-profile=night` tries new ones, and more of them.
 settings.register_profile("night", max_examples=200, deadline=None, print_blob=True)
 settings.register_profile("every change", max_examples=50, deadline=None, derandomize=True)
 settings.load_profile("every change")

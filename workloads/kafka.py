@@ -54,7 +54,7 @@ class AssignedConsumer(Generator):
         return Request("poll", self.key, self.offset, payload=_POLL), self
 
     def heard(self, request: Request, outcome: Outcome) -> Generator:
-        if outcome.type is Type.INFO:  # another process takes the place of this one, and begins anew
+        if outcome.type is Type.INFO:  # another process replaces this one and starts over
             return AssignedConsumer(self.key)
         if outcome.type is not Type.OK:
             return self
@@ -119,7 +119,7 @@ class SubscribedConsumer(Generator):
         return Request("poll", self.key, 0, payload=_POLL), self
 
     def heard(self, request: Request, outcome: Outcome) -> Generator:
-        if request.f == "commit":  # a later one covers it if it failed
+        if request.f == "commit":  # a later commit covers a failed one
             return replace(self, processed="")
         if outcome.type is not Type.OK:
             return SubscribedConsumer(self.names, self.key)

@@ -24,7 +24,7 @@ from system_under_test.client import Request as Request
 from system_under_test.functions import Function
 from workloads.generators import Call, Generator, Mix, Pace, Pick, Steady, Turn, reads_of, reserve, uniform
 
-if TYPE_CHECKING:  # on nodes, where a file with a workload and a client is read, there are no checkers
+if TYPE_CHECKING:  # nodes import this module without checkers, for a file with both a workload and a client
     from checkers.base.checker import Checker
     from checkers.models.model import Model
 

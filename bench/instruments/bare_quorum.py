@@ -76,9 +76,9 @@ class BareLeader:
         self._majority = (followers + 1) // 2 + 1
         self._waiting: list[tuple[_Frames, bytes]] = []
         self._rounds: list[bytes] = []
-        self._clients: dict[int, list[tuple[_Frames, bytes]]] = {}  # round -> who waits for it
+        self._clients: dict[int, list[tuple[_Frames, bytes]]] = {}  # round -> the writers that wait for it
         self._synced = self._committed = 0  # rounds
-        self._sent: dict[_Frames, int] = {}  # follower -> rounds that it got
+        self._sent: dict[_Frames, int] = {}  # follower -> rounds sent to it
         self._held: dict[_Frames, int] = {}  # follower -> rounds that it has on disk
         self._flushing = False
 

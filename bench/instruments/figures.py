@@ -202,7 +202,8 @@ class ProcessWatch:
             now: dict[str, float] = {}
             for pid in descendants(self._pid):
                 role = role_of(pid)
-                if role != DRIVER or pid not in self._role:  # a process that ends, or begins, has no command line
+                # a process that is just starting or ending has no command line
+                if role != DRIVER or pid not in self._role:
                     self._role[pid] = role
                 now[role] = now.get(role, 0.0) + resident_mb(pid)
                 self._cpu_s[pid] = max(cpu_s_of(pid), self._cpu_s.get(pid, 0.0))

@@ -145,7 +145,7 @@ def _built(folder: Path) -> Path:
     return source
 
 
-# -- Clients in Python, in an environment of their own
+# -- Clients in Python, in a separate environment
 
 
 def kafka_python(folder: Path, bootstrap: list[str], with_data: bool) -> Iterator[Result]:

@@ -155,7 +155,7 @@ class KRaft(QuorumCluster):
         for number in range(objects):
             while True:
                 answer = await connection.ask(question(Request("create", f"t{number}"), len(self.servers)))
-                if error_of(answer) in (0, 36):  # made, or there already
+                if error_of(answer) in (0, 36):  # created now, or earlier
                     break
                 await asyncio.sleep(_LOOK_EVERY_S)
         connection.close()

@@ -169,7 +169,7 @@ async def write_for(
     loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
     latencies_s: list[float] = []
-    running = [True, False]  # writes go on; they count
+    running = [True, False]  # whether writes continue; whether they count
 
     def begin(writer: WriterConnection, number: int) -> None:
         value, sent_at = VALUE_FIRST + number, time.perf_counter()
@@ -196,7 +196,7 @@ async def write_for(
         if not counts and not over.done():
             over.set_result(None)
 
-    first = time.time_ns() // 1000 % 10**9  # another value than before: setting the same one makes no record
+    first = time.time_ns() // 1000 % 10**9  # a value not used before: setting the same value again writes no record
     for number, writer in enumerate(writers):
         begin(writer, first * 100 + number)
     timers = [loop.call_later(settle_s, count, True), loop.call_later(settle_s + seconds, count, False)]

@@ -152,7 +152,7 @@ def _read(state: ClientsState, client: int, row: int, wrong_from: int) -> None:
     key = state.key[client]
     state.value[client] = state.now[key]
     late = 0 <= wrong_from <= row and state.counts[4] == 0
-    since = state.called[client] - 10 * state.doing.shape[0]  # by then what was overwritten was answered
+    since = state.called[client] - 10 * state.doing.shape[0]  # by then the write of each overwritten value has returned
     if late and state.before[key] >= 0 and state.changed[key] < since:
         state.value[client] = state.before[key]
         state.counts[4] = 1

@@ -18,7 +18,7 @@ def cache_folder() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         if os.access(folder, os.W_OK):
             return folder
-    except (OSError, RuntimeError):  # no home, or none we may write to: take a temporary folder
+    except (OSError, RuntimeError):  # no home directory, or it is not writable: use a temporary folder
         folder = Path()
     folder = Path(tempfile.gettempdir()) / f"krucible-{os.getuid()}"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)

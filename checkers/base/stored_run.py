@@ -58,7 +58,7 @@ class StoredRun:
         self.copies_table = tables / "copies.parquet"
         """Parquet file of schema COPIES."""
 
-    # Content of the small files, read once.
+    # Content of the small files, cached after the first read.
 
     @property
     def header(self) -> Header | None:

@@ -160,7 +160,7 @@ def judge(part: Part, budget: Budget) -> FileVerdict:
     except MemoryError:
         return _refused("out of memory")
     size_bytes, contents = len(content.first), [content]
-    del content  # of a large file nobody else holds it, so its memory is free before judging
+    del content  # frees the memory of a large file before judging
 
     def work() -> FileVerdict:
         return _judge_content(path, contents[0] if size_bytes <= SMALL_BYTES else contents.pop(), ask, budget)
@@ -193,7 +193,7 @@ def _judge_content(path: Path, content: Pieces | None, ask: Ask, budget: Budget)
         return _refused("out of memory")
     except RecursionError:
         return _refused("nested too deeply")
-    if verdict.validity is Validity.NOT_APPLICABLE:  # if nothing in a file was judged, that is no pass
+    if verdict.validity is Validity.NOT_APPLICABLE:  # a file of which nothing was judged does not pass
         verdict = Verdict(Validity.UNKNOWN, verdict.looked_at, verdict.reason)
     return FileVerdict(verdict)
 

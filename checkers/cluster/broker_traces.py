@@ -172,7 +172,7 @@ class NodeTrace:
         """following: the next row about the broker, or of the next start, or behind the last row."""
         if following < len(self.event) and self.event[following] == BROKER:
             _, _, value = (self.detail[following] or "").partition(" ")
-            if value and int(value) >= 0:  # it may have been asleep until now
+            if value and int(value) >= 0:  # it may have been dormant until now
                 last_sent_ns = int(self.time_ns[following]) - int(value) * 1_000_000
                 return min(int(self.time_ns[following]), last_sent_ns + within_ns)
         times = self.time_ns[report:following]
@@ -250,7 +250,7 @@ class Registrations:
         }
         self._epochs: dict[int, int] = {}  # of the brokers that are registered
         self._incarnations: dict[int, str] = {}
-        self._lost: dict[int, CameBack] = {}  # came back uncleanly, and is fenced since then
+        self._lost: dict[int, CameBack] = {}  # restarted uncleanly, and fenced since then
         self._eligible: dict[str, frozenset[int]] = {}
         self.came_back = 0
 

@@ -148,18 +148,19 @@ class ClusterReplay:
         self.result = ReplayedMetadata()
         self._whole = whole
         self._brokers: dict[int, Broker] = {}
-        self._epochs: dict[int, int] = {}  # the last epoch that each broker ever had
-        self._since: dict[object, int] = {}  # of a broker, a partition or a topic: offset of its last record
+        self._epochs: dict[int, int] = {}  # broker -> the last epoch it ever had
+        self._since: dict[object, int] = {}  # broker, partition or topic -> offset of its last record
         self._partitions: dict[str, Partition] = {}
         self._names: dict[str, str] = {}  # topic id -> name
         self._configs: dict[str, dict[str, str]] = {}  # "2 name of a topic", "4 broker", "4 " -> its configs
         self._base = -1  # offset of the current batch; -1 before its first record
         self._elr_in_use = False
         self._level: int | None = None  # of metadata.version
-        self._producer_ids = 0  # all below it are handed out
+        self._producer_ids = 0  # all producer ids below it are allocated
         self._told: set[tuple[str, object]] = set()
-        self._waiting: list[tuple[Callable[[], bool], str, Contradiction]] = []  # is it still wrong?, partition, what
-        self._fenced: set[int] = set()  # by records of this batch, whatever followed
+        # condition that keeps it a contradiction, partition, contradiction
+        self._waiting: list[tuple[Callable[[], bool], str, Contradiction]] = []
+        self._fenced: set[int] = set()  # brokers fenced by a record of this batch, even if a later record unfenced them
         self._changed = False
 
     def record(self, offset: int, kind: str, about: str, fields: dict[str, Any], base: int | None = None) -> None:
@@ -372,7 +373,7 @@ class ClusterReplay:
             words = f"{where} has {list(held.isr)} in sync and {list(held.elr)} as eligible leaders."
             self._tell(BOTH, about, offset, since, words)
         if not self._brokers:
-            return  # brokers do not register in this cluster
+            return  # this cluster has no registered brokers
         if held.leader != NO_LEADER and self._is_dead(held.leader):
             words = f"{where} is given to broker {held.leader} to lead, which is fenced, leaves or is not registered."
             self._wait(DEAD_LEADER, held.leader, offset, about, words, self._still_leads)
@@ -441,7 +442,7 @@ class ClusterReplay:
                 words = f"{words}, {list(before.elr)} eligible."
                 if before.isr or before.last_elr != (leader,):
                     self._tell(UNCLEAN, about, offset, since, words)
-                for member in before.elr:  # the last known leader may lead once nobody is eligible
+                for member in before.elr:  # the last known leader may lead if no replica is eligible
                     self._wait(UNCLEAN, member, offset, about, words, self._has_all)
         old = before.leader
         alive = old in self._brokers and self._brokers[old].alive
@@ -456,7 +457,7 @@ class ClusterReplay:
             words = f"{where} gets {sorted(new)} as eligible leaders, though {list(before.isr)} were in sync"
             self._tell(NOT_ELIGIBLE, about, offset, since, f"{words} and {list(before.elr)} eligible.")
         if not self._whole:
-            return  # neither the level nor the configs are known
+            return  # neither the feature level nor the configs are known
         if not self._elr_in_use:
             if new := set(after.elr) - set(before.elr):
                 words = f"{where} gets {sorted(new)} as eligible leaders, and {ELR} is at level 0."
@@ -589,7 +590,7 @@ def _combine(half: _Half, run: StoredRun, findings: Sequence[ClusterFinding]) ->
         unknown += [] if counts[subject] else [f"there were no records of the kind {subject!r}"]
     elif not counts[subject] and not unknown:
         return Verdict(Validity.NOT_APPLICABLE, reason=f"no log holds a record of the kind {subject!r}")
-    # The same record lies in many copies of many nodes; the first node that shows it is named.
+    # Copies of several nodes hold the same record; report the first node.
     latest: dict[tuple[str, int], tuple[str, int, Contradiction]] = {}
     for finding in findings:
         for copy, found in (each for each in finding.found if (each[1].kind in OF_BROKERS) == half.of_brokers):

@@ -106,7 +106,7 @@ class _Judge:
     def judge(self, records: Sequence[CommittedRecord]) -> None:
         epoch_of: dict[int, int] = {}  # broker -> its epoch
         isr: dict[str, tuple[int, int, frozenset[int]]] = {}  # partition -> (last change, leader, in sync)
-        changes: dict[int, list[CommittedRecord]] = {}  # broker -> records about it
+        changes: dict[int, list[CommittedRecord]] = {}  # broker -> its records
         registrations = Registrations(self._traces)
         for record in records:
             if (stays := registrations.record(record)) is not None:
@@ -197,7 +197,7 @@ class _Judge:
         led = fields["leader"] if fields.get("leader", -2) != -2 else leader
         isr[record.about] = record.offset, led, after
         joined = sorted(after - before - {leader})
-        # Only a leader adds others to its in-sync set; a record that names a leader is an election.
+        # Only the leader adds replicas to its in-sync set; a record that names a leader is an election.
         if not joined or changed < 0 or "leader" in fields or leader == NO_LEADER:
             return
         appended = self._appended.of(record)
@@ -234,7 +234,7 @@ class _Judge:
                 appended = self._appended.of(last)
                 self.counts["silences"] += 1
                 if not last.unfences or appended is None or appended[1] > since_ns:
-                    continue  # it is fenced, or has been heard of since
+                    continue  # it is fenced, or sent a heartbeat meanwhile
                 self._broken(
                     NEVER_FENCED,
                     last,

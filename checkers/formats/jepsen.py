@@ -326,7 +326,7 @@ def _columns(f: str, value: Any) -> tuple[int | None, int | None, str | None]:
     """(value, value2, payload) for one EDN value."""
     if value is None:
         return None, None, None
-    if _is_int64(value) and f != "cas":  # a cas of one number is malformed: it must not pass for [number nil]
+    if _is_int64(value) and f != "cas":  # a cas with one number is malformed: it must not be read as [number nil]
         return value, None, None
     if f == "cas" and isinstance(value, list) and len(value) == 2 and all(v is None or _is_int64(v) for v in value):
         return value[0], value[1], None

@@ -123,7 +123,7 @@ def _unpacked(packed: _Counted, program: str) -> Iterator[bytes]:
         if program == "gzip":
             stream = cast(BinaryIO, gzip.GzipFile(fileobj=cast(BinaryIO, packed), mode="rb"))
         else:
-            import pyarrow as pa  # which few texts need
+            import pyarrow as pa  # few texts need it
 
             stream = pa.CompressedInputStream(pa.PythonFile(packed, mode="r"), "zstd")
         while chunk := stream.read(PIECE_BYTES):

@@ -111,7 +111,7 @@ def read_history(content: Pieces, *, keyed: bool = False) -> ReadHistory:
 
 
 def _read_table(content: bytes, joined: Joined) -> MalformedHistory | None:
-    from checkers.formats.tables import read_file, read_parquet, read_stream  # pyarrow, which no text needs
+    from checkers.formats.tables import read_file, read_parquet, read_stream  # needs pyarrow, which texts do not need
 
     read = read_stream
     if not content.startswith(ARROW_STREAM_MAGIC):
@@ -149,7 +149,7 @@ class _TextReader:
             raise MalformedHistory("line 1: the file is a list in JSON: write each operation as an object in its line")
         is_columns = looks_like_columns(head)
         self.is_json = _JSON.match(head) is not None
-        if not (self.is_json or is_columns or _EDN.match(head)):  # the lines of a log may begin anywhere
+        if not (self.is_json or is_columns or _EDN.match(head)):  # a log line may begin with anything
             text = _text(content.whole().removeprefix(codecs.BOM_UTF8), 1)
         is_log = not self.is_json and b"jepsen.util" in text and looks_like_log(text.decode())
         self._of_lines = partial(edn_of_lines, bare=not is_log) if is_log or is_columns else None

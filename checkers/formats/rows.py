@@ -202,7 +202,7 @@ class Joined:
         for n, (at, within) in enumerate(
             zip((text_columns.F, text_columns.KEY, text_columns.ERROR), kinds, strict=True)
         ):
-            places = np.ascontiguousarray(table[first:, at : at + 2])  # as those of a single row are: one type
+            places = np.ascontiguousarray(table[first:, at : at + 2])  # same array type as for a single row
             self._texts[n], found = number_texts(text, places, within, self._texts[n])
             codes.append(found)
         plain = (
@@ -218,7 +218,7 @@ class Joined:
         self.parts.append(OperationRows._make(c.astype(t) for c, t in zip(columns, _DTYPES, strict=True)))
         begin = table[first - 1, text_columns.END] if first else 0
         written = payload_bytes.view()
-        written.flags.writeable = False  # as arrays of Arrow are: one type, which kernels are compiled for
+        written.flags.writeable = False  # read-only like Arrow's arrays: kernels are compiled for one type
         self.payloads.append((written, np.concatenate([[begin], table[first:, text_columns.END]])))
         self.count += len(table) - first
 

@@ -90,7 +90,7 @@ def _event(row: dict[str, Any], number: int) -> Event:
         raise MalformedHistory(f"row {number}: {words}")
     if row["payload"] is not None and row["value"] is not None and row["process"] != NEMESIS:
         raise MalformedHistory(f"row {number}: it has both a value and a payload, and one operation has one value")
-    if row["payload"] is not None and row["process"] != NEMESIS:  # rows of the nemesis hold words
+    if row["payload"] is not None and row["process"] != NEMESIS:  # rows of the nemesis contain text
         try:
             parse(row["payload"])
         except (ValueError, RecursionError) as problem:

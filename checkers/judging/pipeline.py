@@ -269,8 +269,9 @@ def _summary(overall: Validity, verdicts: Mapping[str, Verdict], known: Mapping[
     return f"all {len(verdicts)} checkers hold"
 
 
-# Anybody may write a checker, and a slip in it must cost neither the other verdicts nor the truth of the whole.  What
-# is no verdict, or cannot be written to results.json, is unknown, and so is a valid verdict that rests on nothing.
+# Users may write checkers. A bug in one must neither lose the other verdicts nor falsify the combined one. A result
+# that is no verdict, or that cannot be written to results.json, becomes unknown. So does a valid verdict that rests on
+# nothing.
 
 
 def _sound(checker: Checker, returned: Any) -> Verdict:

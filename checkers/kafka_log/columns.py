@@ -158,7 +158,7 @@ def _add(operation: KafkaOperation, part: Any, in_invoke: Any, *, answered: bool
         case ["poll"]:
             operation.polls.append({})
         case ["poll", answer]:
-            if answered:  # also of an operation that failed or never ended: what it showed stood in the log
+            if answered:  # also polls of operations that failed or never ended: every record shown was in the log
                 operation.polls.append(
                     {text_of_key(key): [_message(m) for m in messages] for key, messages in (answer or {}).items()}
                 )

@@ -142,7 +142,7 @@ class KernelCopies:
             names = self._globals.setdefault(id(known), {n: known[n] for n in ("__name__", "__builtins__")})
             cells = tuple(CellType() for _ in function.__closure__ or ())
             copy = FunctionType(code, names, function.__name__, function.__defaults__, cells or None)
-            self._made[kernel] = self._finish(kernel, copy)  # a function may call itself
+            self._made[kernel] = self._finish(kernel, copy)  # a function may be recursive
             for name in _names_in(code):
                 if name in known and name not in names:
                     names[name] = self._instead(known[name])

@@ -300,8 +300,8 @@ def _find_configs(data: UInt8, batches: Batches, wanted: WantedConfigs, configs:
             after = at + length
             if at < 0 or length < 1 or after > end:
                 return batch
-            _, at = _zigzag(data, at + 1, after)  # behind the attributes: delta of the timestamp
-            _, at = _zigzag(data, at, after)  # delta of the offset
+            _, at = _zigzag(data, at + 1, after)  # after the attributes: timestamp delta
+            _, at = _zigzag(data, at, after)  # offset delta
             size, at = _zigzag(data, at, after)
             if at < 0 or size > after - at:
                 return batch

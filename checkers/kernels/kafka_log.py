@@ -99,13 +99,14 @@ DUPLICATE = 4  # message
 PRECOMMITTED_READ = 5  # operation, message
 INT_POLL_SKIP = 6  # operation, message, next message; the three kinds below have the same sample
 INT_NONMONOTONIC_POLL = 7
-POLL_SKIP = 8  # operation, message, next message, operation of the latter; the two kinds below have the same sample
+# operation, message, next message, operation of the next message; the two kinds below have the same sample
+POLL_SKIP = 8
 NONMONOTONIC_POLL = 9
 NONMONOTONIC_SEND = 10
 UNSEEN = 11  # operation, message
 INT_NONMONOTONIC_SEND = 12
 INT_SEND_SKIP = 13
-EXCUSED_POLL_SKIP = 14  # those of a consumer whose group may have moved its partitions meanwhile
+EXCUSED_POLL_SKIP = 14  # the consumer's group may have moved its partitions meanwhile
 EXCUSED_NONMONOTONIC_POLL = 15
 KINDS = 16
 
@@ -218,7 +219,7 @@ def _find_unpolled(columns: KafkaColumns, logs: Logs, slot_of_sent: Int64, key_c
     offset nobody knows stands before every message that was sent after this was certain.
     """
     seen_at = _seen_at(columns, logs)
-    last_polled = np.full(key_count, -1, np.int32)  # the polled message that was sent last
+    last_polled = np.full(key_count, -1, np.int32)  # per key: the polled message that was sent last
     for message in range(columns.key_of.shape[0]):
         key, reader, writer = columns.key_of[message], logs.reader[message], logs.writer[message]
         polled = reader >= 0 and columns.status[reader] == OK and writer >= 0 and logs.slot[message] >= 0
@@ -263,7 +264,7 @@ def _find_sent_behind(columns: KafkaColumns, logs: Logs, key_count: int, found: 
     A log grows at its end, so the offset of a later message is larger, whoever sends it and whether in a transaction.
     """
     by_completion = np.argsort(columns.completed)
-    highest = np.full(key_count, -1, np.int32)  # message with the largest offset that was shown so far
+    highest = np.full(key_count, -1, np.int32)  # per key: message with the largest offset polled so far
     shown_by = np.full(key_count, -1, np.int64)
     at = 0
     for o in range(columns.status.shape[0]):
@@ -295,8 +296,8 @@ def _find_inside(columns: KafkaColumns, logs: Logs, key_count: int, found: Found
     """Compare consecutive messages inside one operation."""
     owner = np.full(key_count, -1, np.int64)  # operation of `last`
     last = np.full(key_count, -1, np.int64)
-    excused = np.full(key_count, -1, np.int64)  # operation in which a key was rebalanced
-    early = np.full(key_count, -1, np.int64)  # operation whose precommitted read of the key was counted
+    excused = np.full(key_count, -1, np.int64)  # per key: operation during which the key was rebalanced
+    early = np.full(key_count, -1, np.int64)  # per key: operation whose precommitted read was counted
     for o in range(columns.status.shape[0]):
         for row in range(columns.rebalance_first[o], columns.rebalance_first[o + 1]):
             excused[columns.rebalanced[row]] = o

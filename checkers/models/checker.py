@@ -111,7 +111,7 @@ def _mine(table: pa.Table, number: int, count: int) -> pa.Array:
     codes = table["key"].combine_chunks()
     codes = codes if isinstance(codes, pa.DictionaryArray) else codes.dictionary_encode()
     part_of = [zlib.crc32(name.encode()) % count for name in codes.dictionary.to_pylist()]
-    part_of.append(0)  # rows without a key belong to part 0
+    part_of.append(0)  # rows without a key form part 0
     at = np.asarray(codes.indices.fill_null(len(part_of) - 1))
     return pa.array((np.array(part_of)[at] == number) & (np.asarray(table["process"]) >= 0))
 

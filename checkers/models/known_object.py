@@ -206,7 +206,7 @@ def searched(model: Model, title: str, question: str, exact: bool = True) -> Kno
             return True
         try:
             return model.step(model.init(), operation) is REFUSED
-        except (WrongOperation, BadModel):  # the search reports it if it meets this state
+        except (WrongOperation, BadModel):  # the search reports it if it reaches this state
             return True
 
     return KnownObject(

@@ -202,7 +202,7 @@ def shortest_rest(
         answer = impossible(rest) if len(rest.states) <= STATES_MAX else False
         if answer:
             found[moments_left] = rest
-        return answer is not False  # if it takes too long, a longer rest does so as well
+        return answer is not False  # if this takes too long, a longer rest does too
 
     return found.get(first_that_holds(1, len(moments), is_impossible, times=2), whole)
 

@@ -126,7 +126,7 @@ Refuses = Callable[[Any, Sequence[Any]], str]
 def no_state(state: object) -> str:
     """Return why an object is no state of any model, as the end of a sentence; "" if it may be one."""
     if inspect.iscoroutine(state):
-        state.close()  # else Python warns that it was never awaited
+        state.close()  # otherwise Python warns that it was never awaited
         return "a coroutine: it is an async function, and must be a plain one"
     if isinstance(state, Iterator | AsyncIterator):
         kind = "a generator" if inspect.isgenerator(state) or inspect.isasyncgen(state) else "an iterator"

@@ -306,7 +306,8 @@ class _Search:
     ) -> None:
         self._step, self._one_of, self._budget, self._classes = step, one_of, budget, classes
         self._open: dict[int, Operation] = {}
-        self._alike: dict[int, list[tuple[int, int]]] = {}  # class -> (return, bit) of its open operations, ascending
+        # class -> (return, bit) of its open operations, in ascending order
+        self._alike: dict[int, list[tuple[int, int]]] = {}
         self._class_of: dict[int, int] = {}
         self._all_open = self._largest_bytes = 0
         self.steps, self.reason = 0, ""

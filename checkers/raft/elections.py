@@ -32,7 +32,7 @@ ROLE_CHANGES: dict[tuple[str, str], EpochChange] = {
     ("unattached", "unattached"): EpochChange.HIGHER,
     ("unattached", "prospective"): EpochChange.SAME,
     ("unattached", "follower"): EpochChange.NOT_LOWER,
-    ("prospective", "candidate"): EpochChange.SAME,  # its vote for itself has raised the epoch
+    ("prospective", "candidate"): EpochChange.SAME,  # the vote for itself has already raised the epoch
     ("prospective", "follower"): EpochChange.NOT_LOWER,
     ("prospective", "unattached"): EpochChange.NOT_LOWER,
     ("candidate", "leader"): EpochChange.SAME,
@@ -211,7 +211,8 @@ def _become_candidate(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answe
     if voter.role == "" and led:
         return Unexplained("impossible change of role", "it had led this epoch", "a restarted leader resigns")
     if voter.role == "" and voter.votes.get(row.epoch, voter.name) == voter.name:
-        _stand(quorum, voter, row.epoch)  # a vote for itself that the last process did not live to report
+        # the previous process voted for itself and was killed before it reported the vote
+        _stand(quorum, voter, row.epoch)
     if voter.votes.get(row.epoch) != voter.name:
         return Unexplained("candidate without its own vote", "it has not voted for itself", "its own vote first")
     return None
@@ -223,7 +224,7 @@ def _become_resigned(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer
     if row.peer is not None:
         return malformed("a resigned node names no leader")
     branch = quorum.branches.get(row.epoch)
-    if branch is None:  # its last process won, and did not live to report it
+    if branch is None:  # the previous process won and was killed before it reported that
         return _win(quorum, voter, row.epoch)
     if branch.leader != voter.name:
         return Unexplained("impossible change of role", f"{branch.leader} led that epoch", "only a leader resigns")

@@ -282,7 +282,7 @@ def _broken(files: dict[str, str], findings: Sequence[RangeMatches]) -> list[Wit
     before: dict[LogName, tuple[int, int]] = {}
     behind = 0
     for finding in findings:
-        before = before if finding.first == behind else {}  # a range between them may be missing
+        before = before if finding.first == behind else {}  # entries between them may be missing
         behind = finding.first + RANGE
         for log, (first, last, first_epoch, last_epoch) in zip(finding.logs, finding.edges, strict=True):
             if log in before and first != before[log][0] + 1:

@@ -69,7 +69,8 @@ def committed_log(run: StoredRun) -> CommittedLog | str:
     if not logs:
         return "no node's final log had caught up with the largest committed mark"
     reached = [{"node": node, "copy": copy} for node, copy in logs]
-    _, (node, copy) = min((not holds(log, top)[0].any(), name) for name, log in logs.items())  # its hash is the mark's
+    # its hash equals that of the high watermark
+    _, (node, copy) = min((not holds(log, top)[0].any(), name) for name, log in logs.items())
     return CommittedLog(node, copy, int(top.offset[0]), reached)
 
 

@@ -171,7 +171,7 @@ class NodeMonitor:
         self._votes: set[tuple[int, str]] = set()
         self._tops: dict[tuple[int, frozenset[str] | None], TraceRow] = {}
         self._sets: set[tuple[int, frozenset[str]]] = set()
-        self._named: frozenset[str] | None = None  # last, in any life
+        self._named: frozenset[str] | None = None  # the last voter set named in any incarnation
         self._starts = self._snapshot = 0
 
     def take(self, row: TraceRow) -> list[RuleBreach]:

@@ -405,7 +405,7 @@ def voters(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     voter.names_voters = row.offset is None
     voter.must_name = False
     if row.offset is None and members <= quorum.voters.keys():
-        voter.members, voter.named_at = members, None  # those of the configuration
+        voter.members, voter.named_at = members, None  # the voters of the configuration
         return None
     if (
         row.offset is None

@@ -181,7 +181,7 @@ def disks_by_row(rows: pa.Table) -> DisksByRow:
     return DisksByRow(np.cumsum(replaced), is_report, tuple(ids) or ("",))
 
 
-# Marks, and what copied logs hold of them
+# High watermarks, and which of their entries copied logs hold
 
 
 MARK_SIZE_BYTES = 100
@@ -313,7 +313,7 @@ def _distinct(columns: Columns) -> Columns:
     order = np.argsort(offset, kind="stable")
     one_offset = np.diff(offset[order]) == 0
     if np.any(one_offset & (_steps(hashes[order]) | _steps(known[order]))):
-        order = np.lexsort((hashes, known, offset))  # several prefixes up to one offset: rare, and slower
+        order = np.lexsort((hashes, known, offset))  # several prefixes end at one offset: rare, and slower
     fresh = _steps(offset[order]) | _steps(hashes[order]) | _steps(known[order])
     begins = np.concatenate(([0], np.flatnonzero(fresh) + 1))
     kept = order[lowest(begins, epoch[order])]
@@ -348,7 +348,7 @@ def read_log(path: str, copy: int, budget: Budget, snapshot: int = 0) -> CopiedL
         first = int(offset[0]) if first == NOWHERE else first
         reached, last_epoch = int(offset[-1]), int(table["epoch"][-1].as_py())
         last = np.concatenate((np.flatnonzero(_steps(batch)), [len(batch) - 1]))
-        if pieces and pieces[-1][0][-1] == batch[0]:  # its batch begins in the group before
+        if pieces and pieces[-1][0][-1] == batch[0]:  # its batch begins in the previous group
             before = pieces.pop()
             if len(before[0]) > 1:
                 pieces.append((before[0][:-1], before[1][:-1], before[2][:-1]))

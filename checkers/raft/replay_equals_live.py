@@ -58,14 +58,15 @@ def _split(run: StoredRun) -> list[Part]:
 def _judge(part: Part, budget: Budget) -> ReplayedFinding:
     path = part.paths[0]
     copies: list[Row] = part.params["copies"]
-    if len(part.paths) == 1:  # its disk shows nothing, which others report, or this is missing
+    # the trace or the log is missing; if only the disk shows nothing, other checkers report that
+    if len(part.paths) == 1:
         return ReplayedFinding(unknown=f"the log of {part.params['node']} was not replayed" if copies else "")
     reports = read_trace(path, ("applied", "disk"), ("offset", "hash", "detail"))
     states = pq.read_table(part.paths[1], columns=["copy", "offset", "hash"], partitioning=None)
     count = len(reports) + len(states)
     budget.demand(count * ROW_SIZE_BYTES, f"{path}: {count} rows")
     replayed_copy = next((c for c in copies if len(states) and c["copy"] == states["copy"][0].as_py()), None)
-    if replayed_copy is None:  # an empty log, one behind a snapshot, or a copy that cannot be read
+    if replayed_copy is None:  # the log is empty, starts after a snapshot, or cannot be read
         return ReplayedFinding(applied=int(_is_applied(reports).sum()))
     states = states.filter(pc.less_equal(states["offset"], _applied_when_copied(reports, replayed_copy)))
     rows = reports.filter(pa.array(_is_applied(reports) & present(reports, "hash")))

@@ -224,7 +224,7 @@ class NodeState:
         if row.peer is not None:
             self.committed = _larger(self.committed, row)
             if offset > self.log.now.end:
-                self.log.ends_at(offset, row.epoch)  # a fetched snapshot replaces a log that ends below it
+                self.log.ends_at(offset, row.epoch)  # a fetched snapshot replaces a log that ends before it
 
 
 _TAKES: dict[str, Callable[[NodeState, TraceRow, int], None]] = {
@@ -328,7 +328,7 @@ def _vote_not_kept(node: NodeState, row: TraceRow) -> RuleEvidence | None:
     return RuleEvidence((given, row)) if given is not None and row.peer is None else None
 
 
-# Epochs, marks and applied states of one node
+# Epochs, high watermarks and applied states of one node
 
 
 def _epoch_fell(node: NodeState, row: TraceRow) -> RuleEvidence | None:
@@ -372,7 +372,7 @@ def _old_epoch_mark(node: NodeState, row: TraceRow) -> RuleEvidence | None:
     return RuleEvidence((office, row))
 
 
-# What a node removes
+# Files that a node removes
 
 
 def _removed(node: NodeState, row: TraceRow) -> TraceRow | None:

@@ -88,7 +88,7 @@ class TimedFinding:
 Finding = NodeReport | StatesFinding | TimedFinding
 
 
-# The order of one clock
+# Order of events by one node's clock
 
 
 CAUGHT_UP_WITHIN_S = 5.0

@@ -169,7 +169,7 @@ def replay(traces: Mapping[str, Iterator[TraceRow]], until: Mapping[str, int]) -
             moved |= reader.advance(model)
     unknown = tuple(reader.unknown for reader in readers if reader.unknown)
     standing = {r.node: Stop(r.node, r.next, r.answer) for r in readers if r.next and r.answer}
-    if unknown:  # a row that waits may wait for what could not be replayed
+    if unknown:  # a blocked row may depend on one that could not be replayed
         standing = {node: stop for node, stop in standing.items() if isinstance(stop.answer, Unexplained)}
     return Replayed(model, sum(reader.taken for reader in readers), _to_blame(standing, until), unknown)
 
@@ -304,7 +304,7 @@ def _combine(run: StoredRun, findings: Sequence[ReplayFinding]) -> Verdict:
     looked_at = {"nodes": len(node_files(run.trace)), **{k: v for f in findings for k, v in f.looked_at}}
     unknown = [words for f in findings for words in f.unknown] + gaps(run, "traces")
     witnesses = [w for f in findings for w in f.witnesses]
-    if not witnesses:  # nothing behind the first unexplained row of an epoch is looked at
+    if not witnesses:  # rows after the first unexplained row of an epoch are not checked
         unknown += nothing_of(looked_at, "rows explained", "leaders", "high watermarks")
     return conclude(witnesses, looked_at, unknown)
 

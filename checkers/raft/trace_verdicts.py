@@ -271,7 +271,7 @@ def _states(found: TraceFindings) -> Verdict:
         "applied states": sum(each.applied for each in found.ranges),
         "offsets compared": sum(each.compared for each in found.ranges),
     }
-    needed = list(counts)[: len(found.run.servers)]  # one server alone has nothing to compare with
+    needed = list(counts)[: len(found.run.servers)]  # a single server has no other to compare with
     return found.conclude(witnesses, counts, *needed, unknown=_broken_files(found))
 
 
@@ -317,7 +317,7 @@ def _log_starts(run: StoredRun, reports: Sequence[NodeReport]) -> tuple[list[Wit
         if (path := logs.get(report.node)) is None:
             continue
         metadata = pq.read_metadata(path)
-        # A log that begins where no snapshot ends cannot be read any further, and that is the violation.
+        # A log that begins where no snapshot ends cannot be read further, and that is the violation.
         for copy in (c for c in run.copies if c["node"] == report.node and (not c["error"] or c.get("log_start"))):
             start = copy.get("log_start")
             if start is None:
@@ -405,7 +405,8 @@ def _majority(found: TraceFindings) -> Verdict:
     }
     unknown = gaps(found.run, "traces") + nothing_of(looked_at, "high watermarks")
     witnesses.sort(key=lambda w: (w.facts["epoch"], -w.facts["offset"]))
-    ranked = one_of_each_first(witnesses, lambda w: w.facts["epoch"])  # several nodes repeat the mark of their leader
+    # several nodes repeat the high watermark of their leader
+    ranked = one_of_each_first(witnesses, lambda w: w.facts["epoch"])
     return conclude(ranked, looked_at, unknown)
 
 

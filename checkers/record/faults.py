@@ -172,7 +172,7 @@ class Proof:
     verdict: str  # "as ordered", "not as ordered", "indeterminate"
     links: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
-    wrong: tuple[str, ...] = ()  # what was not as ordered, in words
+    wrong: tuple[str, ...] = ()  # deviations from the order, in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class FaultRecord:
     card: Card
     achieved: Achieved
     words: str
-    reason: str = ""  # for skipped, indeterminate and not achieved
+    reason: str = ""  # reason if skipped, indeterminate or not achieved
     leader: str | None = None
     epoch: int = -1
     kind: str = ""
@@ -310,7 +310,7 @@ def silent_processes(record: FaultRecord) -> Iterator[HeldWindow]:
             continue
         shown = [(m, m.states[node]) for m in _until_heal(record) if node in m.states]
         while shown and shown[0][1] != state:
-            del shown[0]  # the order may take a moment
+            del shown[0]  # a change may take a moment to show
         if all(measured == state for _, measured in shown):
             yield from _stretch(state, node, [measurement for measurement, _ in shown])
 

@@ -26,7 +26,7 @@ LINE_SIZE_BYTES_MAX = 1_000_000
 _SIZES_BYTES_MAX: tuple[tuple[str, int], ...] = (
     ("*/quorum-state", 1_000_000),
     ("*/meta.properties", 1_000_000),
-    ("nodes/*/copies/*.log", 1 << 31),  # a segment, which is read as a whole; Kafka's own are smaller
+    ("nodes/*/copies/*.log", 1 << 31),  # a segment, read as a whole; Kafka's own are smaller
     ("*.json", JSON_SIZE_BYTES_MAX),
     ("journal.jsonl", JSON_SIZE_BYTES_MAX),
     ("*", 1 << 40),

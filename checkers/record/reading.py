@@ -230,7 +230,7 @@ def _plain(at: str) -> str:
     return f"{place}: " if place else ""
 
 
-# What is looked for before a value is decoded.
+# Checks made before a value is decoded.
 
 
 class _Field(NamedTuple):
@@ -249,7 +249,7 @@ def _lacking(raw: Any, type_: Any, at: str) -> Iterator[str]:
     """Yields the fields that a record of this type must have and does not, each in words with its place."""
     if is_dataclass(type_):
         if not isinstance(raw, dict):
-            return  # the decoder says so
+            return  # the decoder reports it
         for name, of, demanded in _fields(type_):  # type: ignore[arg-type]
             if name in raw:
                 yield from _lacking(raw[name], of, f"{at}.{name}" if at else name)

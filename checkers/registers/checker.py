@@ -93,7 +93,7 @@ class _JudgedBucket(JudgedKeys):
                 self.strange = functions_besides(self.bucket.history, KINDS)
             if key in self.strange:
                 return f"key {key}: {', '.join(self.strange[key])} is not an operation of a register"
-            from checkers.sealing.walk import contradiction  # a check of one file seals nothing
+            from checkers.sealing.walk import contradiction  # the check of a single file needs no sealing
 
             return f"key {key}: {contradiction(self.bucket.history, key)}"
         return f"key {key}: the value -2**63 stands for nil and cannot be judged"

@@ -284,7 +284,7 @@ class ValueStory:
     def _from_nowhere(self, culprit: int) -> str:
         """Return why a value comes from nowhere, as the end of a sentence."""
         value = int(self.key.a[culprit])
-        for _ in self.window.operations:  # back along the chain of cas that the value depends on
+        for _ in self.window.operations:  # backwards along the chain of cas on which the value depends
             if (made_by := producer_of(self.key, value, self.window.limit)) >= 0:
                 value = int(self.key.a[made_by])
         direct = len(self.letters) == 1

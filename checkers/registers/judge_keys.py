@@ -137,7 +137,7 @@ def combine(findings: Sequence[BucketFinding]) -> Verdict:
     found = sorted((pair for f in findings for pair in f.witnesses), key=_worst_first)
     if found:
         looked_at["invalid_keys"] = sum(f.invalid_keys for f in findings)
-        looked_at["violations"] = looked_at["invalid_keys"]  # the checker looks for one violation per key
+        looked_at["violations"] = looked_at["invalid_keys"]  # the checker reports one violation per key
         kept = tuple(witness for _, witness in found[:MAX_WITNESSES])
         return Verdict(Validity.INVALID, looked_at, reason, kept)
     if unknown:

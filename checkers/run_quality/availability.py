@@ -231,7 +231,7 @@ def _of_fault(
         latest_ns = end_ns + int(recovery_limit_s * 1e9)
         for node in fault.nodes:
             yield Struck(begin_ns, min(answered.since(node, end_ns), latest_ns), frozenset({node}))
-    if fault.changes_members:  # what a majority is changes at both ends, and takes a while
+    if fault.changes_members:  # the majority differs before and after a change of members, and a change takes time
         back_ns = end_ns if end_ns == FOR_EVER_NS else end_ns + int(RETURN_S * 1e9)
         yield Struck(begin_ns, back_ns, everything=True)
 
@@ -384,7 +384,7 @@ def silences(
         ]
         if beyond:
             worst.append(max(beyond, key=lambda silence: silence.seconds))
-    if worst and not worst[0].function:  # of a function nothing is said while nothing succeeds at all
+    if worst and not worst[0].function:  # a single function is not reported while all functions fail
         whole = worst[0]
         worst[1:] = [s for s in worst[1:] if s.end_ns <= whole.begin_ns or whole.end_ns <= s.begin_ns]
     return worst
@@ -415,7 +415,8 @@ def _beyond(
     for until in (end, *first_back):
         before = [change for change in meanwhile if change.at_ns < until]
         limit = least_s + sum(max(failover_s, return_s * change.back) for change in before) + failover_s * (until < end)
-        if begin > gap[0] and not stretch.from_start:  # it has not served since it became whole
+        # it has not served a request since a majority was available again
+        if begin > gap[0] and not stretch.from_start:
             limit = max(limit, demands.recovery_limit_s)
         if until - begin > limit * 1e9:
             return Silence(begin, until, name, stretch, len(before) + (until < end), limit)

@@ -520,7 +520,8 @@ def _durable_ends(event: Int64, offset: Int64) -> Int64:
     """
     ends = np.where(np.isin(event, (FLUSH, TRUNCATE, START)), offset, np.iinfo(np.int64).max)
     known, rank = np.unique(np.concatenate(([0], ends)), return_inverse=True)
-    flushes = np.concatenate(([0], np.cumsum(event == FLUSH))) * len(known)  # each one begins anew, below all before
+    # each flush starts a new running minimum, below all earlier ones
+    flushes = np.concatenate(([0], np.cumsum(event == FLUSH))) * len(known)
     return np.asarray(known[np.minimum.accumulate(rank - flushes) + flushes][1:], np.int64)
 
 

@@ -168,7 +168,7 @@ def _held(record: FaultRecord) -> Achievement:
         return Achievement(INDETERMINATE, "it was not measured after inject")
     proven_ns: dict[Requirement, int] = {}
     unclear: dict[Requirement, str] = {}
-    freed_ns: dict[Requirement, int] = {}  # since when another fault no longer excuses it
+    freed_ns: dict[Requirement, int] = {}  # time from which no other fault excuses it
     sent: dict[Requirement, int] = {}
     gaps: list[str] = []
     lasting, nodes = _lasting(record), _nodes(record)
@@ -319,7 +319,8 @@ class Excuse:
     def __init__(self, records: Sequence[FaultRecord], clock_error_ns: Callable[[str], int]) -> None:
         self._certain: list[tuple[str, int, int]] = []
         self._doubtful: list[tuple[str, int, int]] = []
-        self._refusing: list[tuple[str, int, int]] = []  # when a process with damaged files may be refusing to start
+        # intervals in which a process with damaged files may refuse to start
+        self._refusing: list[tuple[str, int, int]] = []
         for record in records:
             if not record.may_die:
                 continue

@@ -449,8 +449,8 @@ def _out_of_memory_in_words(node: str) -> str:
     )
 
 
-# Through which servers clients got an answer after the last heal, from the history.  Such an answer shows that a server
-# came back, where the system itself cannot say so.  An answer of any server shows that the system serves again.
+# Servers that answered clients after the last heal, by the history. An answer proves that a server has recovered, even
+# if the system has no status. Any answer proves that the system serves again.
 
 
 NEVER = 1 << 62

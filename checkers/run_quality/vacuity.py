@@ -265,7 +265,7 @@ def about_faults(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
         words = f"{_faults(beyond)} made a majority lose what it had fsynced, so the system is excused for that loss"
         criteria.append(Criterion("data budget kept", 0, 1, words, False))
     if installed and all(minimums.strikes_the_only_server(fault, run.demands) for fault in installed):
-        return criteria  # no operation can be ok meanwhile
+        return criteria  # no operation could succeed during the fault
     share = figures.in_faults.ok / figures.ok if figures.ok else 0.0
     least, words = _share_least(run, installed)
     return [
@@ -416,7 +416,7 @@ def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
         "ok operations": figures.ok,
     }
     unknown = [] if run.history.exists() else ["there is no sealed history"]
-    if run.record.outcome is None:  # that explains every shortfall
+    if run.record.outcome is None:  # this explains every shortfall
         unknown, short = [*unknown, "the harness did not come to its end"], []
     details = {
         "criteria": [c.to_json() for c in criteria],

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # what lists and refuses at once does without the readers of records
+if TYPE_CHECKING:  # listings and refusals must start fast, without the readers of records
     from checkers.base.results import Criterion
 
 WAIVABLE: Mapping[str, tuple[str, ...]] = {

@@ -48,7 +48,7 @@ VALUES = pa.schema(
         pa.field("value", pa.int64()),  # the value that `a` numbers
         pa.field("value2", pa.int64()),  # the value that `b` numbers
         pa.field("invoked", pa.int32(), nullable=False),  # row of history.parquet
-        pa.field("completed", pa.int32(), nullable=False),  # row of history.parquet, -1 if there is none
+        pa.field("completed", pa.int32(), nullable=False),  # row of history.parquet, or -1
     ]
 )
 
@@ -57,7 +57,7 @@ KEYS = pa.schema(
         pa.field("key", pa.string(), nullable=False),
         pa.field("operations", pa.int64(), nullable=False),
         pa.field("positions", pa.int32(), nullable=False),
-        pa.field("unfit", pa.int8(), nullable=False),  # as in `Operations`, as if each failed cas observed
+        pa.field("unfit", pa.int8(), nullable=False),  # as in `Operations`, with each failed cas counted as a read
     ]
 )
 

@@ -169,7 +169,7 @@ def broken_files(root: Path, folder: str = "") -> dict[str, str]:
         return {}
     there = {str(path.relative_to(root)): path for path in primary_files(root)}
     if STREAM in files and SEALED not in files:
-        there.pop(SEALED, None)  # it was made of the stream, and is made again
+        there.pop(SEALED, None)  # it is derived from the stream, and will be created again
     broken = dict.fromkeys(files.keys() - there.keys(), "is missing")
     broken |= dict.fromkeys(there.keys() - files.keys(), "was added after the run")
     for name in files.keys() & there.keys():
@@ -316,7 +316,7 @@ def _make_once(path: Path) -> None:
     if path.exists():
         return
     key = Ed25519PrivateKey.generate()
-    descriptor, fresh = tempfile.mkstemp(dir=path.parent)  # only its owner can read it
+    descriptor, fresh = tempfile.mkstemp(dir=path.parent)  # only the owner can read it
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
@@ -346,7 +346,7 @@ def _trusted() -> Mapping[str, str]:
     known: dict[str, str] = {}
     for line in lines:
         key, comment = line.strip().split(None, 2)[:2], line.strip().split(None, 2)[2:]
-        with contextlib.suppress(ValueError, UnsupportedAlgorithm):  # a remark, or a key of another kind
+        with contextlib.suppress(ValueError, UnsupportedAlgorithm):  # a comment, or a key of another type
             known[_line_of(_public(" ".join(key)))] = "".join(comment)
     return known
 

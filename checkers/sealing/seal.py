@@ -118,7 +118,7 @@ class BucketWriter:
         used = np.flatnonzero(sizes)
         count = count or bucket_count(int(sizes.sum()))
         bucket, filled = deal(sizes, used[np.argsort(-sizes[used], kind="stable")], count)
-        rank = np.empty(count, np.int32)  # the number of each bucket: the fullest is number 0
+        rank = np.empty(count, np.int32)  # rank of each bucket: the fullest is number 0
         rank[np.argsort(-filled, kind="stable")] = np.arange(count, dtype=np.int32)
         in_order = used[np.argsort(rank[bucket[used]], kind="stable")]
         place = np.zeros(len(sizes), np.int32)

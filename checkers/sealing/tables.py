@@ -72,7 +72,7 @@ def _tables_of_file(path: str, state: tuple[int, ...]) -> duckdb.DuckDBPyConnect
 
 def new_database() -> duckdb.DuckDBPyConnection:
     """Open a database in memory without any table."""
-    import duckdb  # it takes a quarter of a second, and most commands judge nothing
+    import duckdb  # the import takes 0.25 s, and most commands judge nothing
 
     return duckdb.connect(":memory:", config={"temp_directory": tempfile.gettempdir(), "memory_limit": MEMORY})
 

@@ -191,7 +191,7 @@ def sealed_batches(history: Path) -> Iterator[pa.RecordBatch]:
         with pq.ParquetFile(history) as file:
             for group in range(file.num_row_groups):
                 yield from file.read_row_group(group, HISTORY.names).cast(_WITH_NULLS).to_batches()
-    except (ValueError, OSError, KeyError) as problem:  # of Arrow's own errors, the ones here are ValueErrors
+    except (ValueError, OSError, KeyError) as problem:  # Arrow's own errors in this block are ValueErrors
         raise MalformedHistory(f"{history}: not a Parquet history ({str(problem).splitlines()[0]})") from problem
 
 

@@ -32,7 +32,7 @@ def unpack(bundle: Path, into: Path) -> Path:
             partial.rename(folder)
         except OSError:
             shutil.rmtree(partial, ignore_errors=True)
-            if not folder.is_dir():  # the cause is not another process that was faster
+            if not folder.is_dir():  # the cause is not a faster concurrent process
                 raise
     os.utime(folder)
     return folder
@@ -41,7 +41,7 @@ def unpack(bundle: Path, into: Path) -> Path:
 def forget_unused(into: Path, unused_s_max: float = UNUSED_S_MAX, pattern: str = "krucible-*") -> None:
     """Remove files and folders, such as bundles and what was unpacked from them, that were not used for so long."""
     for folder in into.glob(pattern):
-        with contextlib.suppress(FileNotFoundError):  # another process does the same
+        with contextlib.suppress(FileNotFoundError):  # another process removes it at the same time
             if time.time() - folder.stat().st_mtime < unused_s_max:
                 continue
             if folder.is_dir():
@@ -65,7 +65,7 @@ def main() -> None:
         folder = unpack(bundle, bundle.parent)
     sys.path[0] = str(folder)
     for name in [name for name in sys.modules if name.partition(".")[0] == "checkers"]:
-        del sys.modules[name]  # they came from the zip, and kernels need sources that are files
+        del sys.modules[name]  # they were imported from the zip, but kernels need sources as files
     from checkers.spark.daemon import main as become_daemon
 
     become_daemon(began)

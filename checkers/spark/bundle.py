@@ -27,7 +27,7 @@ def make_bundle() -> Path:
         content.update(f"{inside}\n".encode() + hashlib.sha256(file.read_bytes()).digest())
     folder = cache_folder() / "bundles"
     folder.mkdir(exist_ok=True)
-    forget_unused(folder, unused_s_max=86_400)  # a bundle can be made again in half a second
+    forget_unused(folder, unused_s_max=86_400)  # a bundle is built again in half a second
     bundle = folder / f"krucible-{content.hexdigest()[:24]}.zip"
     if not bundle.exists():
         partial = bundle.with_suffix(f".{os.getpid()}")

@@ -53,7 +53,7 @@ def import_unzipped() -> None:
     which takes a second of a processor.
     """
     for zipped in [Path(entry) for entry in sys.path if entry.endswith(".zip") and len(Path(entry).parents) > 3]:
-        installed = zipped.parents[3]  # of the folder pyspark/python/lib
+        installed = zipped.parents[3]  # the folder that contains pyspark/python/lib
         both = all((installed / name / "__init__.py").exists() for name in ("pyspark", "py4j"))
         if zipped.name.startswith(("pyspark", "py4j")) and both and str(installed) in sys.path:
             sys.path.remove(str(zipped))

@@ -110,7 +110,7 @@ def executors(context: Any) -> int:
     if stopped(context):
         return 0
     known = int(context._jsc.sc().getExecutorMemoryStatus().size())
-    return known if context._jsc.isLocal() else known - 1  # Spark counts the driver too
+    return known if context._jsc.isLocal() else known - 1  # Spark includes the driver in the count
 
 
 def stopped(context: Any) -> bool:

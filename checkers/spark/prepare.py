@@ -48,7 +48,7 @@ def prepare(everything: bool = True) -> None:
                 # Spark's workers load the first kernels, and would compile them a second time.
                 if everything and name == first:
                     running[pool.submit(record_archive)] = ARCHIVE
-    forget_unused(kernels_folder(), UNUSED_S_MAX, "*")  # mostly of old sources; what is needed is compiled again
+    forget_unused(kernels_folder(), UNUSED_S_MAX, "*")  # mostly kernels of old sources; needed ones are compiled again
     archive = f", {ARCHIVE}" if everything else ""
     print(f"prepared: kernels in {kernels_folder()}{archive} ({time.monotonic() - began:.1f} s)", flush=True)
 
@@ -75,7 +75,7 @@ def record_archive() -> float:
         judge.stop()
     if partial.exists():
         partial.replace(archive)
-        forget_unused(archive.parent, 7 * 86_400, "classes-*.jsa")  # those of other versions are large
+        forget_unused(archive.parent, 7 * 86_400, "classes-*.jsa")  # archives of other versions are large
     return time.monotonic() - began
 
 

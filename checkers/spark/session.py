@@ -149,7 +149,7 @@ class SparkJudge:
 
         Raises SparkUnavailable, with the reason, if Spark did not start.
         """
-        self.wait_until_started()  # before the import: two threads that import pyspark meet it half-made
+        self.wait_until_started()  # before the import: concurrent imports of pyspark see a partly initialised module
         from pyspark.sql import SparkSession
 
         return SparkSession(self._context)
@@ -168,7 +168,7 @@ class SparkJudge:
             return []
         try:
             return self._judged(tasks, progress or (lambda done, total: None))
-        except (Py4JError, OSError) as problem:  # a job that fails is no such error: the virtual machine is gone
+        except (Py4JError, OSError) as problem:  # not a failed job: the virtual machine has ended
             raise SparkUnavailable("; ".join(_ended(self._gateway)) or self._last_words(problem)) from problem
 
     def _judged(self, tasks: Sequence[Task], say: Progress) -> list[Judged]:
@@ -186,7 +186,7 @@ class SparkJudge:
         try:
             return run_job(self._context, judge, items, progress, alone_s_max=self._alone_s_max)
         except JobFailed:
-            pass  # the next step tries each item alone
+            pass  # the next step tries each item separately
         answers: list[R | Judged] = []
         for item in items:
             try:
@@ -286,7 +286,7 @@ class SparkJudge:
         if self._local:
             os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
         settings = self._settings(java)
-        self._began = time.monotonic()  # a cluster is not waited for while its bundle is made
+        self._began = time.monotonic()  # the time to build the bundle does not count as waiting for the cluster
         self._log = tempfile.TemporaryFile(prefix="krucible-spark-")  # noqa: SIM115 - closed by `stop`
         self._files.enter_context(self._log)
         fixed = SparkConf(loadDefaults=False).setAll(sorted(settings.fixed.items()))
@@ -296,7 +296,8 @@ class SparkJudge:
             conf.setIfMissing(name, value)
         context = SparkContext(conf=conf, gateway=self._gateway)
         context.setLogLevel("OFF")
-        context._accumulatorServer.handle_error = lambda *_: None  # it prints a trace if the virtual machine ends
+        # it would print a traceback if the virtual machine ends
+        context._accumulatorServer.handle_error = lambda *_: None
         return context
 
     def _settings(self, java: Java) -> Settings:
@@ -306,7 +307,7 @@ class SparkJudge:
         options = java.options(archive, record=self._record_archive is not None)
         if self._local:
             return local_settings(self.master, options)
-        from checkers.spark.bundle import make_bundle  # it loads the compiler, which the driver needs for nothing else
+        from checkers.spark.bundle import make_bundle  # it loads the compiler, which the driver does not need otherwise
 
         folder = Path(self._files.enter_context(tempfile.TemporaryDirectory(prefix="krucible-cluster-")))
         starter = folder / f"{boot.MODULE}.py"

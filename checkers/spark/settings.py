@@ -130,7 +130,7 @@ def _address_towards(master: str) -> str | None:
     for host, port in _addresses(master):
         try:
             family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-            with socket.socket(family, socket.SOCK_DGRAM) as probe:  # connecting UDP sends nothing
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:  # connect() on UDP sends no packet
                 probe.connect(address)
                 return str(probe.getsockname()[0])
         except OSError:

@@ -70,7 +70,7 @@ def _parts(whole: Part) -> list[Part]:
         return only
     try:
         transcript = _read(whole, _shares_of(Budget()))
-    except BeyondBudget:  # the judge says so
+    except BeyondBudget:  # the judge reports it
         return only
     count = group_count(groups_of(transcript, whole.params["consistency"]))
     return [replace(whole, params={**whole.params, "group": group}) for group in range(count)]
@@ -157,7 +157,8 @@ def stretch(chunk: pa.Array) -> tuple[Bytes, Int64]:
     """Return (bytes, where each row's text begins) of some payloads; a null has length 0."""
     _, offsets, data = chunk.buffers()
     bounds = np.frombuffer(offsets, np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
-    read_only = memoryview(b"" if data is None else data).toreadonly()  # some are not: one type, for the compiler
+    # some buffers are writable; the compiler needs one type
+    read_only = memoryview(b"" if data is None else data).toreadonly()
     return np.frombuffer(read_only, np.uint8), bounds.astype(np.int64)
 
 

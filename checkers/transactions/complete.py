@@ -194,7 +194,7 @@ def _decided(
         left = steps_max - first_steps - forced.steps
         outcome, search = find_order(problems.with_pairs(problem, forced.edges), time, guess, False, left)
         figures["steps"] += forced.steps + int(search.at[STEPS])
-        involved = happened  # what forced the edges of a circle may be anywhere
+        involved = happened  # the edges that force a cycle may lie anywhere
     if outcome == ORDER:
         _demand_that_it_fits(txns, known, model, variant, search.order, snapshots)
     rests_on = np.flatnonzero(involved) if outcome == NO_ORDER else np.empty(0, np.int64)
@@ -297,7 +297,7 @@ _NOTHING = Groups(
 _RULES = {
     "read-uncommitted": WRITES_AFTER_WRITES,
     "read-committed": WRITES_AFTER_ALL,
-    "read-atomic": WRITES_AFTER_ALL,  # a session may read a version, and then an earlier one
+    "read-atomic": WRITES_AFTER_ALL,  # a session may read a version, and later an older one
 }
 
 
@@ -307,7 +307,7 @@ def orders_under(consistency: str, txns: Transactions, base: Int64, written: Wri
     if variant == PLAIN:
         return None
     if model == "read-uncommitted":
-        orders = _NOTHING  # this model lets reads show anything, so they prove no order
+        orders = _NOTHING  # this model allows any read, so reads prove no order
     meetings = meetings_of(txns, base, written)
     order, first = _grouped(meetings, txns.process[meetings.txn] if variant == PROCESS else None)
     earlier, later = versions_in_time(meetings, order, first, _RULES.get(model, ALL_AFTER_ALL))

@@ -144,7 +144,7 @@ def joined(verdicts: Sequence[Verdict]) -> Verdict:
     details: dict[str, Any] = dict(verdicts[0].details)
     violations = _sums(verdict.details.get(VIOLATIONS_BY_KIND, {}) for verdict in verdicts)
     counts = _sums(verdict.details.get("anomalies", {}) for verdict in verdicts)
-    if set(violations) - {anomalies.NO_ORDER_NAME}:  # it is named only where nothing else shows that there is no order
+    if set(violations) - {anomalies.NO_ORDER_NAME}:  # reported only if no other anomaly shows that there is no order
         for named in (violations, counts):
             named.pop(anomalies.NO_ORDER_NAME, None)
         looked_at["violations"] = sum(violations.values())

@@ -150,7 +150,7 @@ def _with_choices(
         base = element_bases(unique.txns, int(unique.txns.key.max()) + 1)
         known = known_of(unique.txns, unique.model, base, found)
         if known.versions is not None:
-            list_versions.link(unique.txns, base, known.versions, found)  # it finds anomalies of single reads, too
+            list_versions.link(unique.txns, base, known.versions, found)  # it also finds anomalies of single reads
         shown = [k for k, name in anomalies.KIND_NAMES.items() if found.times[k] and _counted([name], consistency)]
         if shown:
             return repeated_values.Attempt(repeated_values.FAILS, _transactions_of(found, shown[0]))
@@ -172,7 +172,7 @@ def _with_choices(
     known = known_of(resolved.transcript.txns, transcript.model, base, found)
     question = _Question(resolved.transcript, known, found, consistency, steps_max)
     verdict = _conclude(question, looked_at, keep_order)
-    if verdict.validity is not Validity.INVALID:  # what one choice shows of stronger levels is not certain
+    if verdict.validity is not Validity.INVALID:  # one choice is no proof about stronger levels
         return replace(verdict, details={**verdict.details, **_certain([], {})})
     return _no_choice_fits(verdict, resolved, consistency)
 
@@ -303,7 +303,7 @@ class _Question:
         longest = list_versions.by_longest_lists(versions)
         if longest is None or anomalies.parts_of(self.consistency)[0] == "read-uncommitted":
             return certain
-        noted = new_findings()  # apart from `found`, which has the anomalies of all other keys
+        noted = new_findings()  # separate from `found`, which holds the anomalies of all other keys
         noted.times[kinds.INTERNAL] = self.found.times[kinds.INTERNAL]
         direct, ends = list_versions.link(self.transcript.txns, base, longest, noted)
         happened = versions.written.happened

@@ -216,7 +216,8 @@ class _Proof:
                     if foreign or not values or self._lists:
                         self._readers.setdefault((key, foreign[-1] if foreign else -1), []).append(t)
                     longest[key] = max(longest.get(key, []), values, key=len)
-                if txns.kind[row] == READ or not self._lists:  # a list shows what was there before one's own append
+                # a list read shows the state before the transaction's own append
+                if txns.kind[row] == READ or not self._lists:
                     met.add(key)
         if self._lists:
             for key, values in longest.items():

@@ -95,7 +95,7 @@ def resolve(transcript: Transcript, any_write: bool, attempt: Callable[[Transcri
     ended = search.solve({})
     outcome = ended if isinstance(ended, str) else FAILS
     if outcome == FAILS and any_write and transcript.model == "list-append" and _failed_to_append(transcript):
-        outcome = OPEN  # a list may show an append that failed, and no choice names one
+        outcome = OPEN  # a list may show a failed append, and a choice names no append
     shown = search.fitting if search.fitting is not None else search.first
     return Resolved(outcome, shown or transcript, len(units), search.attempts)
 
@@ -162,7 +162,7 @@ class _Search:
         for number, unit in enumerate(self._units):
             free = (w for w in unit.choices if not unit.exclusive or taken[w] < len(w))
             found = fixed[number] if number in fixed else next(free, None)
-            if found is None:  # the value stands more often than it was appended, and so under every choice
+            if found is None:  # the list contains the value more often than it was appended, under every choice
                 return None, frozenset()
             if number not in fixed:
                 taken[found] += 1

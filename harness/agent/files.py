@@ -197,7 +197,7 @@ class Lines:
                         await written.wait()
                 except TimeoutError:
                     break
-                with contextlib.suppress(BlockingIOError):  # the loop may tell of one write twice
+                with contextlib.suppress(BlockingIOError):  # the loop may report one write twice
                     os.read(watch, 1 << 16)
                 written.clear()
         finally:

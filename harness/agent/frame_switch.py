@@ -171,7 +171,7 @@ class Switch:
             except BlockingIOError:
                 return
             except OSError:
-                return  # ENETDOWN: the node's namespace is going; the next poll says more
+                return  # ENETDOWN: the node's namespace is being removed; the next poll reports it
             destination = bytes(frame[_DESTINATION])
             out = port.paths.get(destination)
             if out is not None:
@@ -262,7 +262,8 @@ def open_port(node: str, interface: str, mac: str, address: bytes = b"") -> Port
     end.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
     end.setsockopt(_SOL_PACKET, _PACKET_QDISC_BYPASS, 1)
     for direction in (_SO_RCVBUFFORCE, SO_RCVBUF):
-        with contextlib.suppress(PermissionError):  # forcing needs root outside; then the machine's limit holds
+        # exceeding the limit needs root outside; otherwise the machine's limit applies
+        with contextlib.suppress(PermissionError):
             end.setsockopt(SOL_SOCKET, direction, _QUEUE_BYTES)
             break
     end.bind((interface, _ETH_P_ALL))
@@ -288,7 +289,7 @@ def reply_for(frame: bytes, macs: Mapping[bytes, bytes]) -> bytes | None:
     if (hardware, protocol, mac_bytes, address_bytes, operation) != (_ETHERNET, _IPV4, 6, 4, _REQUEST):
         return None
     mac = macs.get(wanted)
-    if mac is None or mac == sender_mac:  # a node that looks for its own address wants no answer
+    if mac is None or mac == sender_mac:  # a node that probes for its own address expects no answer
         return None
     answer = _PACKET.pack(_ETHERNET, _IPV4, 6, 4, _REPLY, mac, wanted, sender_mac, sender)
     return bytes(_VNET_BYTES) + ethernet[6:12] + mac + _ARP + answer
@@ -424,7 +425,7 @@ def main() -> None:
         interfaces = [_name(port[1]) for port in plan["ports"]]
         ports = [_opened(port, name) for port, name in zip(plan["ports"], interfaces, strict=True)]
         switch = Switch(ports, control)
-        if plan.get("release"):  # only now: the switch has the frames that the bridge no longer gets
+        if plan.get("release"):  # not earlier: only now does the switch have the frames that the bridge no longer gets
             ip("".join(f"link set dev {interface} nomaster\n" for interface in interfaces))
     except OSError as problem:
         control.sendall(json.dumps({"error": problem.strerror or str(problem)}).encode() + b"\n")

@@ -55,7 +55,7 @@ def main(given: Mapping[str, Any]) -> int:
     try:
         removed = [run.name for run in _runs(folder.parent) if run != folder and _removed(run, left)]
         left += _delete_tables()
-        with contextlib.suppress(BrokenPipeError):  # the harness is gone: the agent will see it, too
+        with contextlib.suppress(BrokenPipeError):  # the harness has ended; the agent will notice it too
             os.write(1, json.dumps({"ready": True, "removed": removed}).encode() + b"\n")
         if given["stay"]:
             _host_agent(folder, float(given["silence_s"]))
@@ -81,7 +81,7 @@ def _host_agent(folder: Path, silence_s: float) -> None:
     )
     signal.signal(signal.SIGTERM, lambda *_: agent.terminate())
     nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1):  # the streams are the agent's: their end must be seen as soon as it ends
+    for stream in (0, 1):  # the streams belong to the agent: the harness must see their end as soon as the agent ends
         os.dup2(nothing, stream)
     while agent.returncode is None:
         ended, status = os.wait()
@@ -109,7 +109,7 @@ def _remove(folder: Path, left: list[str]) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     if folder.exists():
         left.append(f"the folder {folder} cannot be removed")
-    with contextlib.suppress(OSError):  # another run's folder may stand there
+    with contextlib.suppress(OSError):  # the folder may belong to another run
         folder.parent.rmdir()
 
 

@@ -95,7 +95,7 @@ class HostedClients:
         hosted = self._hosted.get(thread)
         if hosted is None:
             raise OSError(errno.ENOENT, f"no client was opened for thread {thread}")
-        if hosted.running is not None:  # the harness gave up on it and awaits no answer
+        if hosted.running is not None:  # the harness gave up on it and waits for no answer
             self._replace(hosted)
         begun_s = time.monotonic()
         outcome = await self._ask(hosted, Request(**request), timeout_s)

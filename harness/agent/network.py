@@ -60,7 +60,7 @@ class FirewallTables:
 
         Raises OSError with nft's own words."""
         self._owned.update((family, name) for family, name in owned)
-        async with self._in_order:  # the last change ordered must be the last one made
+        async with self._in_order:  # the change ordered last must be applied last
             status, _, words = await run(self._children, ["nft", "-f", "-"], 10.0, text.encode())
         if status != 0:
             raise OSError(errno.EINVAL, f"nft refused: {words.decode(errors='replace').strip()[:500]}")
@@ -166,7 +166,7 @@ class BeaconVerbs:
                 if now_s < self._due_s:
                     self._changed.wait(self._due_s - now_s)
                     continue
-                self._due_s = max(self._due_s + self._interval_s, now_s)  # missed beats are not made up for
+                self._due_s = max(self._due_s + self._interval_s, now_s)  # missed beacons are not sent later
                 self._send_all()
                 self._take_all()
 
@@ -183,7 +183,7 @@ class BeaconVerbs:
             except BlockingIOError:
                 return
             except OSError:
-                continue  # an error the network reported for something we sent; the next receive is clean
+                continue  # an error that the network reported for an earlier send; the next receive works
             peer = self._by_address.get(address)
             if peer is not None and len(data) == _DATAGRAM.size:
                 token, number = _DATAGRAM.unpack(data)

@@ -63,9 +63,9 @@ def main() -> None:
     commands_in, answers_out = os.dup(0), os.dup(1)
     with Path("/dev/null").open() as nothing:
         os.dup2(nothing.fileno(), 0)
-    os.dup2(2, 1)  # what a client's module prints must not get among the frames
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the harness, which then ends us in order
-    sys.setswitchinterval(0.0005)  # a computing client holds up the beacons' thread no longer than this
+    os.dup2(2, 1)  # output of the client's module must not mix with the frames
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the harness, which then ends this process in order
+    sys.setswitchinterval(0.0005)  # a computing client delays the beacons' thread by at most this time
     adopt_orphans()
     agent = Agent(float(os.environ.get(SILENCE, "inf")), float(os.environ.get(LINGER, "0")))
     threading.Thread(target=agent.watch_for_end, args=(commands_in,), name="sentinel", daemon=True).start()
@@ -127,7 +127,7 @@ class Agent:
         """Kill the server, delete our rules, linger, exit.  Does not return; the first caller does it, others wait."""
         with self._ending:
             try:
-                with contextlib.suppress(OSError):  # stderr may be as dead as the harness
+                with contextlib.suppress(OSError):  # stderr may be closed, like the harness
                     log(f"ending: {why}")
                 self._children.kill_all()
                 self._verbs.rules.delete_owned()

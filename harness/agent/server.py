@@ -108,7 +108,7 @@ class ServerProcess:
         """
         number = _SIGNALS[name]
         self._thaws_no_more()
-        self._children.reap()  # a death that came before the order was not ordered
+        self._children.reap()  # a death before the order was not caused by the order
         child = self._child
         if child is None:
             if name == "KILL":
@@ -118,7 +118,7 @@ class ServerProcess:
         if name == "CONT":
             self._ordered.discard("STOP")
         if name == "KILL":
-            signal_group(child.pid, signal.SIGSTOP)  # at once: the look at the tree that comes first takes a while
+            signal_group(child.pid, signal.SIGSTOP)  # stop first, because walking the process tree takes a while
             self._await_end()
             return
         signal_group(child.pid, number)
@@ -298,7 +298,7 @@ class NamedProcesses:
         self.signal(name, signal.SIGCONT, names, tree, leader)
         if not self._held(name).exists():
             return
-        if self._part(name, names, tree, leader):  # it was ordered to end and has not
+        if self._part(name, names, tree, leader):  # it was ordered to end and still runs
             self.signal(name, signal.SIGKILL, names, tree, leader)
         self._held(name).unlink()
         os.kill(leader, signal.SIGUSR1)

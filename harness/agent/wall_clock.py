@@ -167,7 +167,7 @@ def _why_unheeded(pid: int, mapped: Sequence[Path]) -> str:
         name = (process / "exe").readlink()
         places = {line.split(maxsplit=5)[-1] for line in (process / "maps").read_text().splitlines()}
         go = is_go(process / "exe")
-    except (FileNotFoundError, ProcessLookupError):  # it has ended since
+    except (FileNotFoundError, ProcessLookupError):  # the process has ended meanwhile
         return ""
     except OSError as problem:
         return f"has a process {pid} that cannot be looked at ({problem.strerror})"

@@ -140,7 +140,7 @@ class AgentLink:
         self._end("the link was closed")
         self._listening.cancel()
         if self._writer.can_write_eof():
-            self._writer.write_eof()  # at once, even if another process holds the socket too
+            self._writer.write_eof()  # send EOF at once, even if another process holds the socket too
         self._writer.close()
 
     async def _listen(self) -> None:
@@ -276,7 +276,7 @@ class AgentClientHost:
         try:
             given = {name: value for name, value in asdict(request).items() if value is not None}
             result = await self._link().ask(HostedClients.invoke, thread, given, timeout_s)
-        except OSError as error:  # NodeGone too: perhaps no client got the request
+        except OSError as error:  # also NodeGone: perhaps no client received the request
             return Outcome(Type.INFO, error=f"agent: {error.strerror or error}")
         return Outcome(**{**result, "type": Type(result["type"])})
 

@@ -103,7 +103,7 @@ def made_once(home: Path, make: Callable[[Path], object]) -> Path:
         with tempfile.TemporaryDirectory(dir=home.parent, prefix=f"{home.name}.") as unfinished:
             place = Path(unfinished) / home.name
             make(place)
-            with contextlib.suppress(OSError):  # another run was faster
+            with contextlib.suppress(OSError):  # another run built it first
                 place.rename(home)
     return home
 
@@ -365,7 +365,7 @@ def _build_crate(crate: Crate, folder: Path, progress: Callable[[str], None], st
         target = home.with_name(f"target-{name}")
         argv = ["env", *_PROGRESS, f"CARGO_TARGET_DIR={target}", "cargo", "build", "--release", *patched]
         argv += ["--manifest-path", str(source / "Cargo.toml")]
-        argv += ["--offline"] if patched else ["--locked"]  # a patch takes its crate's checksum out of the lock
+        argv += ["--offline"] if patched else ["--locked"]  # a patched crate loses its checksum in the lock file
         log = home.with_name(f"{name}.log")
         status, tail = run_watched(argv, stop, lambda line: progress(f"{name}: {line.strip()}"), log)
         if status != 0:
@@ -419,6 +419,6 @@ def _patch(dependency: str, patch: Path, source: Path, stop: threading.Event) ->
             raise BackendUnavailable(f"{patch.name} does not fit {dependency} {found[0]['version']} ({tail}).")
 
     version = f"{dependency}-{found[0]['version']}-{digest(patch.read_bytes())}"
-    # At one place for all programs: what depends on it is then compiled once.
+    # All programs share one folder, so that dependent crates are compiled once.
     patched = made_once(cache_folder() / "crates" / "patched" / version, apply)
     return f"patch.crates-io.{dependency}.path={json.dumps(str(patched))}"

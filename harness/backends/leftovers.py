@@ -87,7 +87,7 @@ class Reaper:
     def dismiss(self) -> None:
         """Everything is removed; the reaper ends without doing anything.  Safe to call twice."""
         if self._process.poll() is None:
-            with contextlib.suppress(BrokenPipeError, subprocess.TimeoutExpired):  # it ends by itself, a little later
+            with contextlib.suppress(BrokenPipeError, subprocess.TimeoutExpired):  # it ends on its own a little later
                 self._process.communicate(_DONE, timeout=5.0)
 
     def take_over(self) -> None:
@@ -292,7 +292,7 @@ def _read() -> Iterator[KeptCluster]:
             given = json.loads(path.read_text())
             entrances = tuple(Entrance(**each) for each in given.pop("entrances"))
             yield KeptCluster(**{**given, "left": tuple(given["left"])}, entrances=entrances)
-        except (OSError, ValueError, TypeError, KeyError):  # released just now, or written by another version
+        except (OSError, ValueError, TypeError, KeyError):  # it was released just now, or written by another version
             continue
 
 

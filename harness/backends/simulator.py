@@ -173,7 +173,7 @@ class SimulatorBackend(NodesOfRun):
         for number in range(datagrams):
             sent_s = number * interval_s
             delay_s = self._network.base_delay_s + self._network.spread_s * random.random()
-            if random.random() >= how.get("reorder", 0.0):  # a reordered one overtakes: it is not delayed
+            if random.random() >= how.get("reorder", 0.0):  # a reordered packet overtakes others: it is not delayed
                 delay_s += how.get("delay_s", 0.0) + how.get("jitter_s", 0.0) * random.random()
             if rate:
                 free_s = max(free_s, sent_s) + size_bytes / rate

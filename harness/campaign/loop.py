@@ -383,7 +383,7 @@ def became(plan: Plan, test: Planned, child: ChildRun, folder: Path) -> Ended:
 def violations_in(results: Results) -> tuple[tuple[str, str], ...]:
     """(checker, kind) of all violations in results.json, the nearest to the cause first."""
     pairs = [(violation.checker, violation.kind) for violation in violations_by_cause(results)]
-    if not pairs:  # no checker kept its evidence
+    if not pairs:  # no checker kept evidence
         pairs = [(name, "violation") for name in results.invalid]
     return tuple(dict.fromkeys(pairs))
 
@@ -494,6 +494,6 @@ def _run(command: Sequence[str], log: IO[bytes]) -> int:
             child.wait()
             raise
         finally:
-            if child.poll() is None:  # a second Ctrl-C while the child cleaned up
+            if child.poll() is None:  # Ctrl-C was pressed again while the child cleaned up
                 child.kill()
                 child.wait()

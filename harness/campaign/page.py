@@ -400,7 +400,7 @@ def _tried(failure: Failure, run: Ended, revision: str) -> Failure:
     if run.code == AS_EXPECTED:
         again = failure.tried == revision and revision != ""
         return replace(failure, passes=failure.passes + (not again), tried=revision)
-    return failure  # it proved nothing: it is due again
+    return failure  # it proved nothing, so it stays due
 
 
 def _with_schedule(spec: Spec, folder: Path, run: Ended) -> Spec:

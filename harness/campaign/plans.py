@@ -262,7 +262,7 @@ class TwoSides:
         """Return a spec beside itself with some settings changed.
 
         settings: NAME=VALUE, with commas between, as in `--set`.  Raises WrongSpec if they change nothing."""
-        plain = replace(spec, finding=None, clean=False)  # what is known of it holds for one side alone
+        plain = replace(spec, finding=None, clean=False)  # the finding is known for one variant only
         merged = {**plain.settings, **replace(plain, set=settings).settings}
         if merged == plain.settings:
             raise WrongSpec(f"--against {settings!r:.60} changes nothing: name a setting that the run did not have")

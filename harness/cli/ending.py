@@ -85,7 +85,7 @@ def _print(console: Console, judged: JudgedRun, every: bool) -> None:
     _draw_first(console, results)
     if results.verdict is RunVerdict.UNKNOWN and header is not None:
         show_to_do(console, results, header, as_typed(judged.folder), summary)
-    if results.judged_by.startswith("in process ("):  # Spark was wanted; in brackets why it did not judge
+    if results.judged_by.startswith("in process ("):  # Spark was requested; the brackets say why it did not judge
         say(f"judged {results.judged_by}", "yellow")
     if findings(results):
         say(wrapped(judged.summary, width), _COLOUR[results.verdict])
@@ -106,7 +106,7 @@ def _header_of(judged: JudgedRun) -> Header | None:
     try:
         return RunRecord(judged.folder).header
     except BrokenFile:
-        return None  # the verdict has said so
+        return None  # the verdict already says so
 
 
 def _seen_before(judged: JudgedRun) -> tuple[str, str]:

@@ -329,5 +329,5 @@ def _whole(count: int, first: int, bug: str, folder: Path, console: Console) -> 
         spec = Spec(nemesis=kinds, backend="simulator", seed=seed, rate_hz=50.0, bug=bug or None)
         child = run_child(spec.words(), folder / "whole", folder / "whole.log")
         say(f"whole run, seed {seed}: exit {child.exit_code} ({child.seconds:.0f} s) {child.folder or ''}")
-        worst = max(worst, 0 if child.exit_code == 2 else child.exit_code)  # short of luck is no finding
+        worst = max(worst, 0 if child.exit_code == 2 else child.exit_code)  # too little luck is no finding
     return worst

@@ -38,7 +38,7 @@ def setup(backend: str, subject: str, everything: bool) -> None:
 
     from harness.registry import SUBJECTS, check_names, load_subject
 
-    known = subject if subject in SUBJECTS else _DEFAULT.subject  # a system of one's own need not run every workload
+    known = subject if subject in SUBJECTS else _DEFAULT.subject  # a user's own system need not support every workload
     check_names(Spec(backend=backend, subject=known))
     prepare(Console(soft_wrap=True), backend, load_subject(subject).declares.nodes, everything)
 
@@ -117,7 +117,7 @@ def release(run_folder: str | None, everything: bool) -> None:
 
 def _clean_up_hosts(inventory: Path) -> list[str]:
     """One line for each thing that was removed, or could not be."""
-    import asyncio  # here, so that lists and refusals start at once
+    import asyncio  # imported here, so that listings and refusals start fast
 
     from harness.backends.ssh.inventory import BadInventory, read_inventory
     from harness.backends.ssh.visit import sweep_hosts

@@ -150,7 +150,8 @@ def main() -> NoReturn:
         code = end.code if isinstance(end.code, int) else HARNESS_FAILED
     threading._shutdown()  # type: ignore[attr-defined]  # joins what Python joins, pools of threads too
     atexit._run_exitfuncs()
-    with contextlib.suppress(BrokenPipeError):  # the reader of our output has gone; the exit code is the verdict
+    # the reader of our output has gone; the exit code still gives the verdict
+    with contextlib.suppress(BrokenPipeError):
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)
@@ -202,14 +203,15 @@ def _exit_code() -> int:
         code = cli.main(standalone_mode=False)
     except click.exceptions.Exit as end:
         return end.exit_code
-    except click.exceptions.NoArgsIsHelpError as problem:  # it is no sentence, but all of `--help`
+    except click.exceptions.NoArgsIsHelpError as problem:  # its message is the whole `--help`, not a sentence
         click.echo(problem.format_message(), err=True)
     except click.ClickException as problem:
         _refuse(problem.format_message())
     except (click.Abort, KeyboardInterrupt):
         click.echo("krucible: interrupted", err=True)
     except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError) or _output_has_no_reader():  # as in `krucible list | head`
+        # the output is closed early, as in `krucible list | head`
+        if isinstance(end.__context__, BrokenPipeError) or _output_has_no_reader():
             return HARNESS_FAILED
         # Else it is of code that is not ours, and its exit code is no verdict.
         _refuse(f"code of the system, the workload or a checker ended the program (SystemExit: {end.code})")
@@ -223,6 +225,6 @@ def _exit_code() -> int:
 
 
 def _refuse(reason: str) -> None:
-    from harness.cli.refusal_line import refuse  # what a command that is not refused never loads
+    from harness.cli.refusal_line import refuse  # imported here, because most commands never refuse
 
     refuse(reason)

@@ -97,7 +97,7 @@ def run(
         if isinstance(child, int):
             raise click.exceptions.Exit(child)
         keeper = child
-    options["bug"] = options["bug"] or None  # make passes BUG= as an empty word
+    options["bug"] = options["bug"] or None  # make passes an unset BUG= as an empty string
     fitting = names_for_bug(options["subject"], options["bug"])
     options |= {name: options[name] or fitting[name] for name in fitting}
     given_by = click.get_current_context().get_parameter_source

@@ -279,7 +279,7 @@ class Explorer:
             number, step = (int(each) for each in self._reached.rows[number]) if number >= 0 else (-1, -1)
         return found[::-1]
 
-    # One level, by workers
+    # One level of the search, split among workers
 
     def _chunks(self, level: States, left_s: float, workers: int, on: bool) -> Iterator[tuple[int, Expansion | None]]:
         """Yield (first row, what was found) of each chunk, in the order of the level; None: the time is up.

@@ -96,7 +96,7 @@ class Index:
         slots, places = self._first_slots(rows), np.arange(first + 1, first + 1 + len(rows))
         while places.size:
             free = self._slots[slots] == 0
-            self._slots[slots[free]] = places[free]  # of several rows for one slot the last one gets it
+            self._slots[slots[free]] = places[free]  # if several rows share a slot, the last one gets it
             on = self._slots[slots] != places
             slots, places = (slots[on] + 1) & (len(self._slots) - 1), places[on]
 
@@ -212,7 +212,7 @@ class Levels:
         self._late = Memo(1, lambda call: self._part(steps.late(self._number(call))))
         self._unanswered = Memo(1, lambda call: self._part(steps.replied(self._number(call), None)))
 
-    # States and their parts
+    # States and the values they consist of
 
     def row(self, state: ExploredState) -> States:
         """Return one state as arrays."""
@@ -310,7 +310,8 @@ class Levels:
         clients = servers[each, traits[waiting, 0]] * self._reads_clients
         reads = (clients, servers[each, traits[waiting, 1]], traits[states.rest, 0])
         there = waiting > 0
-        for column in range(states.calls.shape[1] + 1, waiting.shape[1]):  # the same request may be late twice
+        # two late copies of the same request are possible
+        for column in range(states.calls.shape[1] + 1, waiting.shape[1]):
             there[:, column] &= (waiting[:, states.calls.shape[1] : column] != waiting[:, [column]]).all(axis=1)
         of_calls = np.zeros_like(waiting)
         of_calls[there] = self._of_call(*(column[there] for column in np.broadcast_arrays(waiting, *reads)))
@@ -375,7 +376,7 @@ class Levels:
                 found[at] = str(rule)
         return found
 
-    # The rules, each asked once
+    # The invariants, each computed once
 
     def _steps_of_call(self, call: int, client: int, server: int, condition: int) -> int:
         number = self._number(call)

@@ -108,7 +108,7 @@ class Parts:
         """The numbers of the parts that came since it was last emptied."""
         self._names = names
         self._numbers: dict[Part, int] = {}
-        # Read in every step: the part of this number, whose kind the caller knows.
+        # Read in every step: returns the value with this number; the caller knows its type.
         self.node: Callable[[int], ExploredVoter] = self.values.__getitem__  # type: ignore[assignment]
         self.call: Callable[[int], CallUnderWay] = self.values.__getitem__  # type: ignore[assignment]
         self.promises: Callable[[int], Promises] = self.values.__getitem__  # type: ignore[assignment]
@@ -147,7 +147,7 @@ def _hash(named: tuple[Any, ...]) -> int:
     return int.from_bytes(blake2b(marshal.dumps(named, 2), digest_size=8).digest(), "little")
 
 
-# Parts under other names
+# The same values with renamed voters
 
 
 def _named(part: Part, name: Naming) -> tuple[Any, ...]:

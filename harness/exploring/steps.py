@@ -300,7 +300,7 @@ class ClusterSteps:
             change.use("losses")
             change.adds_late = self.late(number) if call.reply is None else 0
             change.heard = (self.replied(number, None), True)
-        elif kind in ("drop", "reply") or self.parts.node(server).core is None:  # a connection that is refused
+        elif kind in ("drop", "reply") or self.parts.node(server).core is None:  # the connection is refused
             change.heard = (number, False)
         else:
             asked = self._ask(number, server)
@@ -347,7 +347,7 @@ class ClusterSteps:
     def on_lane(self, world: ExploredState, lane: Lane) -> int:
         call = self.parts.call
         for number in world.calls:
-            if call(number)[0] == lane:  # the first field: an index takes less than a name
+            if call(number)[0] == lane:  # compares the first field by index, which is cheaper than by name
                 return number
         raise KeyError(lane)
 

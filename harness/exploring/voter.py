@@ -363,7 +363,7 @@ class _Carried:
             self._run_of_sends = []
             self._dies(self.acts, last)
             return
-        # In which order the requests of one call leave is decided by the names of the voters alone: all orders count.
+        # The requests of one call leave in the order of the voters' names alone, so all orders must be explored.
         sent, first = self.acts[-1], len(self.acts) - 1 - len(self._run_of_sends)
         for others in _subsets(self._run_of_sends):
             self._dies([*self.acts[:first], *others, sent], last and len(others) == len(self._run_of_sends))
@@ -490,7 +490,7 @@ def stop_time(core: Core) -> None:
         state.heard = set()
         for progress in state.followers.values():
             progress.begin_due, progress.fetched_at = (FOREVER_S if progress.begin_due > 0 else 0.0), 0.0
-            progress.leader_end_offset, progress.caught_up_at = -1, 0.0  # of voters that are to be added alone
+            progress.leader_end_offset, progress.caught_up_at = -1, 0.0  # only voters that are being added use these
         for progress in state.observers.values():
             progress.fetched_at = 0.0
     elif isinstance(state, Follower):

@@ -213,7 +213,7 @@ def judge(
     seal(root)
     if demands.logs or demands.traces:
         progress("reading logs and traces")
-        shutil.rmtree(root / "tables", ignore_errors=True)  # what an earlier judging made proves nothing now
+        shutil.rmtree(root / "tables", ignore_errors=True)  # results of an earlier judging prove nothing now
         tabulate(run.record, lambda copies: subject.tables(root, copies, clocks.started_on(header)))
     verdicts = judge_run(StoredRun(root, demands, run.record), checkers_for(spec, demands), spark, progress)
     _note_left_out(verdicts, spec, demands)
@@ -231,7 +231,7 @@ def judge(
         results = replace(results, lost_elements=words_of_lost(root, results))
         summary, seconds = verdict_in_words(results, header), round(judged - began, 3)
         results = replace(results, summary=summary, judging_s=seconds)
-    write_results(root, results)  # once, so that no end in between leaves a verdict without its corrections
+    write_results(root, results)  # written once, so that a crash never leaves a verdict without its corrections
     if report:
         from harness.report.render import render
 

@@ -138,7 +138,7 @@ class Lake:
         path = self.folder / _INDEX
         if path.exists():
             with pq.ParquetFile(path) as file:
-                if file.schema_arrow == _INDEX_SCHEMA:  # else it is of another version
+                if file.schema_arrow == _INDEX_SCHEMA:  # otherwise another version wrote it
                     index = file.read([*dict.fromkeys([*columns, _FILE, _MARK])], use_threads=False)
                     if set(zip(index[_FILE].to_pylist(), index[_MARK].to_pylist(), strict=True)) == marks.items():
                         return index.select(list(columns))
@@ -160,7 +160,7 @@ class Lake:
             rows = rows.append_column(_FILE, pa.repeat(pa.scalar(name), len(rows)))
             parts.append(rows.append_column(_MARK, pa.repeat(pa.scalar(marks[name]), len(rows))).cast(_INDEX_SCHEMA))
         index = pa.concat_tables(parts)
-        with contextlib.suppress(OSError):  # of a folder that may only be read; then every list reads all files
+        with contextlib.suppress(OSError):  # the folder may be read-only; then every listing reads all files
             _write(index, path)
         return index
 

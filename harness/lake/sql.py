@@ -174,8 +174,8 @@ def _named(name: str, path: Sequence[str], table: bool, given: frozenset[str]) -
 _TYPES = {of: name for name, of in TYPES.items()}
 _CONF = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "8",  # small tables: 200 tasks would cost a second and more
-    "spark.sql.variable.substitute": "false",  # or ${env:HOME} would be replaced before the text is parsed
+    "spark.sql.shuffle.partitions": "8",  # small tables: 200 tasks would cost over a second
+    "spark.sql.variable.substitute": "false",  # otherwise Spark would replace ${env:HOME} before it parses the text
     "spark.sql.runSQLOnFiles": "false",
 }
 
@@ -197,13 +197,13 @@ def _on_spark(lake: Lake, statement: str, spark: SparkJudge) -> Answer:
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True  # it prints every refusal, with Java's stack
     session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(
         session._jsparkSession
-    )  # its parser asks it
+    )  # needed to construct its parser
     for name, value in _CONF.items():
         session.conf.set(name, value)
-    with lake.reading():  # Spark reads the files, and no writer merges them meanwhile
+    with lake.reading():  # Spark reads the files while no writer merges them
         try:
             plan = session._jsparkSession.sessionState().sqlParser().parsePlan(statement)
-            for table in sorted({*_allowed_plan(plan, frozenset())}):  # each table costs a listing of its files
+            for table in sorted({*_allowed_plan(plan, frozenset())}):  # each table costs one listing of its files
                 rows = session.read.schema(columns_of(table)).parquet((lake.folder / table).as_uri())
                 for name, old in OLD_NAMES.items():
                     if old in rows.columns:
@@ -211,7 +211,7 @@ def _on_spark(lake: Lake, statement: str, spark: SparkJudge) -> Answer:
                 rows.createOrReplaceTempView(table)
             frame = session._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan)
             for _ in _allowed_plan(frame.queryExecution().analyzed(), frozenset()):
-                pass  # an analysed plan has no names of tables left
+                pass  # an analysed plan names no tables any more
             answer = DataFrame(frame, session)
             return answer.columns, [row.asDict(recursive=True) for row in answer.collect()]
         except PySparkException as problem:
@@ -233,7 +233,7 @@ def _allowed_plan(plan: Any, given: frozenset[str]) -> Iterator[str]:
     if kind not in _SPARK_NODES:
         raise WrongQuery.beyond(kind)
     if kind in ("View", "LogicalRelation"):
-        return  # the lake's own: no other table can be named
+        return  # it belongs to the lake; no other table can be named here
     if kind == "UnresolvedRelation":
         path = [*_items(plan.multipartIdentifier())]
         yield from _named(path[-1], path, True, given)
@@ -257,6 +257,6 @@ def _demand_allowed(expression: Any) -> None:
     elif kind not in _SPARK_EXPRESSIONS and str(expression.prettyName()).lower() not in FUNCTIONS:
         raise WrongQuery.beyond(f"the function {expression.prettyName()}")
     elif hasattr(expression, "replacement") and kind not in _SPARK_EXPRESSIONS:
-        return  # Spark's own form of a function of the list; its arguments were seen in the parsed plan
+        return  # Spark's internal form of an allowed function; its arguments were checked in the parsed plan
     for part in _items(expression.children()):
         _demand_allowed(part)

@@ -82,7 +82,7 @@ def fates_of(data: ReportData) -> ElementFates | None:
             _of_queues(ops, places, history) if PUT_BY[checker] == "enqueue" else _of_last_reads(ops, places, history)
         )
     except (ValueError, OSError, pa.ArrowInvalid):
-        return None  # an answer that is no list: the checker has already reported it
+        return None  # the answer is no list; the checker has already reported it
     return ElementFates(places, ops.end_ns[places], fate, ops.node[places], ops.nodes, ops.type[places] == Type.OK)
 
 

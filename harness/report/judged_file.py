@@ -30,7 +30,7 @@ class JudgedFile:
         verdict = self.verdict
         why = f"error: {self.error}" if self.error else verdict.reason or str(verdict.details.get("decided", ""))
         if verdict.witnesses:
-            from harness.story.kinds import name_in_words  # its table is not read for valid files
+            from harness.story.kinds import name_in_words  # a valid file needs no table of kinds
 
             first = verdict.witnesses[0]
             why = (

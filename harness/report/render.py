@@ -172,7 +172,7 @@ def _head(
         cause, step = _cause(data, found)
         for part in (more, first_step(findings_of), lost):
             title = title.removesuffix(part).strip()
-        title = _IN_A_FILE.sub("", title)  # where in a file it stands is said below
+        title = _IN_A_FILE.sub("", title)  # the location within the file is shown below
         if len(title) > TITLE_MOST:
             beginning, rest = words.opening(title)
             fits = bool(rest) and len(beginning) < TITLE_MOST

@@ -155,7 +155,7 @@ def _of_trace(data: ReportData, node: str) -> list[RoleSegment]:
     few = table.take(pa.array(keep, pa.int64())).select(list(names)).to_pylist()
     last_time = dict(
         zip(table["incarnation"].to_pylist(), table["time_ns"].to_pylist(), strict=True)
-    )  # of each incarnation: rows are in order, so the last one wins
+    )  # one per incarnation: rows are in order, so the last one wins
     out: list[RoleSegment] = []
     open_since: tuple[int, str, int, str | None] | None = None
     incarnation = None

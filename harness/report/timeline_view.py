@@ -182,7 +182,7 @@ def pack(
     value, value2 = _values(ops, keep)
     place_of = np.cumsum(keep) - 1
     touching = keep[ops.touched[0]]
-    fate = np.zeros(len(ops), np.int8)  # 0: of an operation that puts nothing in
+    fate = np.zeros(len(ops), np.int8)  # 0: the operation adds no element
     if fates is not None:
         fate[fates.places] = fates.fate + 1
     packed = {
@@ -249,7 +249,7 @@ def _deltas(values: np.ndarray) -> list[int]:
 def _rates(ops: OperationColumns, end_ns: int) -> dict[str, Any]:
     step = max(100_000_000, -(-end_ns // 1200))
     count = int(end_ns // step) + 1
-    bins = np.clip(ops.end_ns // step, 0, count - 1)  # a time before the run began is a mistake of its writer
+    bins = np.clip(ops.end_ns // step, 0, count - 1)  # only a broken writer gives a time before the run began
     miss = ops.matched() & (ops.type == Type.FAIL)
     masks = {
         "ok": ops.type == Type.OK,

@@ -191,7 +191,7 @@ class Conductor:
         if run.spec.stop_on_violation and early:
             self._stop(findings[0], time_ns)
         if run.phase != COLLECTION and any(finding.in_logs for finding in findings):
-            with contextlib.suppress(OSError):  # a node that does not answer now is copied later in any case
+            with contextlib.suppress(OSError):  # a node that does not answer now is copied later anyway
                 await copy_logs(run, "found online")
 
     def _stop(self, finding: OnlineFinding, time_ns: int) -> None:

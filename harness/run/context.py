@@ -178,7 +178,7 @@ class Copies:
         for node in self._nodes:
             aside = f"{node.log_dir}/copy-{number}"
             await node.remove(aside)
-            async with node.alone:  # no fault may stop or continue the process meanwhile
+            async with node.alone:  # no fault may stop or continue the process during the copy
                 state = await node.state()
                 began = self._clock.monotonic_s()
                 if state == "running":

@@ -32,7 +32,7 @@ from checkers.base.verdict import HARNESS_FAILED
 from harness.backends.leftovers import KeptCluster, current_owner, forget, note
 
 if TYPE_CHECKING:
-    from harness.run.conductor import Conductor  # it imports every checker, and the parent needs none
+    from harness.run.conductor import Conductor  # it imports every checker, which the parent does not need
 
 Policy = Literal["never", "on-violation", "always"]
 _PR_SET_PDEATHSIG = 1
@@ -95,7 +95,7 @@ class Keeper:
             since=datetime.now(UTC).isoformat(timespec="seconds"),
             entrances=tuple(self._runner.run(self._conductor.entrances())),
         )
-        self._released = self._runner.run(_sigterm())  # before anybody can know whom to send it to
+        self._released = self._runner.run(_sigterm())  # before another process can know this process's id
         note(kept)
         self._kept = kept
         return kept
@@ -137,7 +137,7 @@ def apart(policy: Policy) -> Keeper | int:
     killed, the child ends as by SIGTERM."""
     reading, writing = os.pipe()
     parent = os.getpid()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)  # until the parent can pass them on
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)  # blocked until the parent can forward them
     child = os.fork()
     if child:
         os.close(writing)

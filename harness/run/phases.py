@@ -330,16 +330,16 @@ class SystemRecovery:
             try:
                 async with asyncio.timeout(left_s) as limit:
                     waiting_for, not_known = await self._subject.caught_up(self._nodes, self._keys), False
-            except CodeMistake as mistake:  # the same code fails again, and what the run has shown is judged
+            except CodeMistake as mistake:  # the same code fails again, so judge what the run has shown so far
                 waiting_for, not_known = str(mistake), True
                 break
-            except NotKnown as problem:  # an unknown state violates nothing, and is looked at again
+            except NotKnown as problem:  # an unknown state violates nothing and is checked again later
                 waiting_for, not_known = str(problem), True
             except TimeoutError:
                 if not limit.expired():
                     raise
                 not_known |= waiting_for == UNANSWERED
-                break  # what was waited for before stays so
+                break  # the remaining time is not needed: the state it waited for already holds
             states, voters = await self._states(), self._subject.declares.voters(self._nodes)
             if dead := _majority_dead({node.name: states[node.name] for node in voters}):
                 not_known = False

@@ -155,7 +155,8 @@ def run_and_judge(
             for watcher in watchers:
                 watcher.show(RunStatus(what, str(run.root), "judging", pid=os.getpid()))
             with keeper.agents_are_heard() if keeper else contextlib.nullcontext(), sigterm_as_ctrl_c():
-                found = judge(run.root, spark, progress.detail, trust=True)  # it was made just now, here
+                # trusted, because this process just created the run
+                found = judge(run.root, spark, progress.detail, trust=True)
         except (KeyboardInterrupt, asyncio.CancelledError):
             spark_end.start()
             report_interruption(run.root, progress)

@@ -99,7 +99,7 @@ class RunWatch:
         try:
             status = await self.subject.status(node)
         except OSError:
-            status = None  # its agent does not answer now; a verb that needs the node reports why
+            status = None  # its agent does not answer now; a verb that needs the node will report why
         return self.recorder.now_ns(), status
 
     def leader(self) -> NodeStatus | None:

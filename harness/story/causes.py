@@ -61,7 +61,7 @@ class Leadership:
 
 def leadership_of(folder: Path) -> Leadership:
     """Return the leaders of a stored run; none if its files cannot be read."""
-    from checkers.base.stored_run import StoredRun  # most runs lose nothing, and these load PyArrow
+    from checkers.base.stored_run import StoredRun  # most runs lose nothing, and these imports load PyArrow
     from checkers.run_quality.leadership import leaders
 
     run = StoredRun(folder)
@@ -69,9 +69,9 @@ def leadership_of(folder: Path) -> Leadership:
         declares: Mapping[str, Any] = run.outcome.declares
         if declares.get("elections", True):
             led = [(time_ns, node) for time_ns, node, _ in leaders(run)]
-        else:  # an epoch has no meaning, so one who leads again is in the reports alone
+        else:  # epochs have no meaning here, so only reports can show that a node leads again
             led = sorted((r.time_ns, r.node) for r in run.outcome.reports or () if r.role == "leader")
-    except (BrokenFile, OSError, ValueError):  # the page and `evidence` name the file
+    except (BrokenFile, OSError, ValueError):  # the page and `krucible evidence` name the broken file
         return Leadership()
     of_keys = bool(declares.get("leaders_of_keys") or declares.get("registers_brokers"))
     return Leadership(led, bool(declares.get("forwards")), of_keys)
@@ -133,11 +133,11 @@ def cause_of_loss(
     soon = [f for f in before if f.in_force(acknowledged_ns, acknowledged_ns + SOON_NS)]
     if leading is None:
         elected, last_resort = [f for f in soon if f in last] or soon, last
-    elif by and earlier and earlier[-1][1] != by:  # it had been deposed
+    elif by and earlier and earlier[-1][1] != by:  # a successor had already deposed it
         elected, last_resort = faults_behind(earlier[-1][0], before), []
     elif later:
         elected, last_resort = faults_behind(later[0], before), []
-    else:  # where servers pass requests on, one that had been deposed may have answered
+    else:  # if servers forward requests, a deposed leader may have answered
         deposed = faults_behind(earlier[-1][0], before) if earlier and not by else []
         elected, last_resort = [f for f in deposed if f in last], []
 

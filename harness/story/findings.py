@@ -146,7 +146,7 @@ def cause_of(found: Sequence[Finding]) -> Finding | None:
     if not found or not has_earlier_steps(found[0].lead):
         return None
     lead = found[0].lead
-    shown_ns = NEVER_NS if seen_in_a_copy(lead) else lead.cause_ns  # a copy does not show since when
+    shown_ns = NEVER_NS if seen_in_a_copy(lead) else lead.cause_ns  # a copy does not show when the state began
     steps = [f for f in found if f.lead.stage < min(lead.stage, Stage.ANSWER)]
     behind = [f for f in steps if (f.lead.cause_ns, f.lead.stage) < (shown_ns, lead.stage)]
     return min(behind, key=lambda f: (f.lead.stage is Stage.STEP, f.lead.cause_ns, f.lead.stage), default=None)
@@ -259,7 +259,7 @@ def _by_cause(found: Sequence[ReportedViolation]) -> list[ReportedViolation]:
 
     ordered = sorted((dataclasses.replace(f, cause_ns=cause_ns(f)) for f in found), key=lambda f: (f.cause_ns, f.stage))
     places: dict[int, tuple[int, int, int]] = {id(f): (f.cause_ns, f.stage, 0) for f in ordered}
-    for step, claim in reversed(_named_claims(ordered)):  # the earliest step decides where the claim about it stands
+    for step, claim in reversed(_named_claims(ordered)):  # a claim stands at its earliest step
         places |= {id(claim): (step.cause_ns, step.stage, 0), id(step): (step.cause_ns, step.stage, 1)}
     answers = [f for f in ordered if f.stage is Stage.ANSWER]
     first_ns = min((f.cause_ns for f in answers), default=NEVER_NS)
@@ -303,7 +303,8 @@ def _together(found: Sequence[ReportedViolation]) -> list[Finding]:
             key_of[id(violation)] = call
         elif rows and violation.stage < Stage.ANSWER:
             row = (violation.stage, *rows[-1])
-            key_of[id(violation)] = (*row, seen[violation.checker, row])  # the second of one checker is another one
+            # number the violations of one checker that share a row
+            key_of[id(violation)] = (*row, seen[violation.checker, row])
             seen[violation.checker, row] += 1
         else:
             key_of[id(violation)] = ("alone", id(violation))
@@ -311,7 +312,7 @@ def _together(found: Sequence[ReportedViolation]) -> list[Finding]:
         alike.setdefault(key_of[id(claim_of.get(id(violation), violation))], []).append(violation)
     out = []
     for mine in alike.values():
-        lead = max((v for v in mine if id(v) not in claim_of), key=explains)  # of equal ones the first
+        lead = max((v for v in mine if id(v) not in claim_of), key=explains)  # max returns the first of equal ones
         out.append(Finding(lead, tuple(v for v in mine if v is not lead)))
     return out
 

@@ -245,7 +245,8 @@ def notes(results: Results, outcome: RunOutcome) -> list[str]:
         out.append(f"The run was stopped early, {at} after it began, by an online check of {stopped.checker}: {what}")
     if outcome.online is not None and (failure := outcome.online.failure):
         out.append(f"Online checks failed and were given up ({shorten(failure)}); the sealed run was judged in full.")
-    kinds = kinds_never_in_force(results) if results.verdict is not RunVerdict.VALID else []  # else in the headline
+    # otherwise the headline contains it
+    kinds = kinds_never_in_force(results) if results.verdict is not RunVerdict.VALID else []
     if kinds:
         were = "This kind of fault was" if len(kinds) == 1 else "These kinds of fault were"
         out.append(" ".join([f"{were} never in force: {listed(kinds)}.", *why_never_in_force(results)]))

@@ -130,7 +130,7 @@ def _of_criterion(criterion: Criterion, header: Header | None) -> Shortfall:
     words = sentence(shorten(criterion.advice or criterion.words or name))
     remedy = _REMEDIES.get(name, _longer)
     if remedy is _slower and "--time-limit" in criterion.advice:
-        remedy = _longer  # nothing was measured far from faults, so nothing says that the rate is too high
+        remedy = _longer  # nothing was measured far from faults, so the rate need not be too high
     command = _changed(header, remedy)
     if least == 1 and value in (0, 1) and name in YES_OR_NO:
         return Shortfall(name, "yes", "yes" if value else "no", words, command)
@@ -225,7 +225,7 @@ def _spec_of(header: Header | None) -> Spec | None:
         return None
     given = {"seed": header.seed or 0, **header.spec}
     if "backend" not in header.rerun.lower():
-        given.pop("backend", None)  # the run chose one itself, and the next one may, too
+        given.pop("backend", None)  # the run chose the backend, and the next run may choose again
     try:
         return Spec.from_json(given)
     except (WrongSpec, TypeError):

@@ -98,7 +98,7 @@ def story_of(witness: Witness) -> Story:
     keys = {op.key for op in window.operations}
     edges, transactions = edges_of(facts), transactions_of(facts)
     named = keys.pop() if len(keys) == 1 else None
-    named = key_of_transactions(facts) if edges or transactions else named  # all transactions are on one object
+    named = key_of_transactions(facts) if edges or transactions else named  # all transactions concern one object
     key = facts.get("key") if isinstance(facts.get("key"), str) else named
     return Story(
         kind=name_in_words(kind),

@@ -103,7 +103,8 @@ def _why(story: Story) -> Sequence[str]:
     """The reasons that neither the summary nor the drawing gives already: of a cycle its edges, of a model its bars."""
     if story.edges:
         return ()
-    reasons = story.why if story.model else story.reasons  # of registers they also say when each operation ran
+    # for registers the reasons also give the time of each operation
+    reasons = story.why if story.model else story.reasons
     return [words for words in reasons if words.rstrip(".") not in story.summary]
 
 
@@ -277,7 +278,7 @@ def draw_lanes(window: DrawnWindow, width: int) -> DrawnLanes | None:
     ops = window.operations
     processes = list(dict.fromkeys(op.process for op in ops))
     gutter = len(_INDENT) + max(len("index"), *(len(f"p{p}") for p in processes)) + 2
-    room = width - gutter - 3  # a mark may stand behind the last bar
+    room = width - gutter - 3  # a mark may follow the last bar
     short = [window.name_of(place) for place in range(len(ops))]
     full = [f"{a} {say(op)}".strip() for a, op in zip(short, ops, strict=True)]
     cut = [text if len(text) <= _LABEL_SHORT else text[: _LABEL_SHORT - 1] + "…" for text in full]

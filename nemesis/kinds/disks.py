@@ -247,7 +247,7 @@ async def _cut_power(field: Field, fault: Fault) -> None:
 async def _await_fsync(cluster: Cluster, node: str, nth: int) -> None:
     """Wait until the node's n-th fsync from now is held.  Raises CannotInject if none comes: an idle node fsyncs
     nothing, and a power loss at any other moment is a different fault."""
-    import asyncio  # here, so that lists and refusals, which only need the names of the kinds, start at once
+    import asyncio  # imported here, so that listings and refusals, which need only the names of kinds, start fast
 
     await cluster.arm_disk(node, "fsync", nth)
     for _ in range(round(AT_FSYNC_S_MAX / _LOOK_S)):
@@ -267,7 +267,7 @@ async def _disarm(cluster: Cluster, node: str) -> None:
 async def _restore_power(field: Field, fault: Fault) -> None:
     await field.uncut(fault)
     try:
-        if int(fault.settings["at_fsync"]):  # the order may have failed between the arming and the power loss
+        if int(fault.settings["at_fsync"]):  # the power loss may have been armed without having happened at the fsync
             await field.each(fault.nodes, lambda node: _disarm(field.cluster, node))
     finally:
         await restart_the_dead(field, fault)
@@ -380,14 +380,14 @@ async def _damage(field: Field, fault: Fault) -> None:
     try:
         await field.each(fault.nodes, lambda node: cluster.damage_disk(node, how, seed))
     except FileNotFoundError as nothing:
-        if len(fault.nodes) > 1:  # another of them may have been damaged
+        if len(fault.nodes) > 1:  # another node's file may have been damaged instead
             raise
         raise CannotInject(str(nothing.strerror or nothing)) from nothing
 
 
 async def _look_at_damage(cluster: Cluster, node: str, fault: Fault) -> Mapping[str, float]:
     done = await cluster.disk_damage(node)
-    ours = bool(done) and done["seed"] == fault.settings["seed"]  # an earlier damage proves nothing of this one
+    ours = bool(done) and done["seed"] == fault.settings["seed"]  # an earlier damage does not prove this one
     return {
         "damage on its disk": float(ours and done["before"] != done["after"] == done["now"]),
         _WORKS: float(_works(await cluster.probe_disk(node))),

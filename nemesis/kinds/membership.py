@@ -130,8 +130,8 @@ async def _bring_back(cluster: Cluster, fault: Fault, node: str) -> None:
     if await cluster.state(node) == "dead":
         await cluster.restart(node)
     if len(fault.nodes) == 1:
-        return  # the next card waits for it (`_ready`)
-    from asyncio import sleep  # refusals and listings do without it
+        return  # the next card waits until the change is complete (`_ready`)
+    from asyncio import sleep  # imported here, because listings and refusals do not need it
 
     for _ in range(round(_JOINED_S_MAX / _LOOK_S)):
         if await _has_joined(cluster, node):
@@ -142,7 +142,7 @@ async def _bring_back(cluster: Cluster, fault: Fault, node: str) -> None:
 
 async def _members_by_a_leader(cluster: Cluster) -> frozenset[str]:
     """Raises OSError if there is no leader in time."""
-    from asyncio import sleep  # refusals and listings do without it
+    from asyncio import sleep  # imported here, because listings and refusals do not need it
 
     for _ in range(round(_LEADS_S_MAX / _LOOK_S)):
         try:

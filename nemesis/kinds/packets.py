@@ -271,7 +271,7 @@ def limits_of(impairment: Mapping[str, float]) -> dict[str, tuple[float, float]]
 async def _tried_late(cluster: Cluster, links: Collection[Link], delay_s: float) -> Sequence[Mapping[str, float]]:
     """Two bursts at once: one that waits for a moment, enough for links that are whole, and one that waits out the
     longest delay.  So a measurement takes no longer than it must, and the next one is not late."""
-    import asyncio  # here, so that lists and refusals, which only need the names of the kinds, start at once
+    import asyncio  # imported here, so that listings and refusals, which need only the names of kinds, start fast
 
     async def burst(wait_s: float) -> Sequence[Mapping[str, float]]:
         bursts = (cluster.try_link(link, LATE_DATAGRAMS, INTERVAL_S, wait_s) for link in links)
@@ -305,7 +305,7 @@ async def _measure(cluster: Cluster, fault: Fault) -> Mapping[str, float]:
         values[f"{a}>{b}: share lost"] = 1.0 - seen["received"] / sent
         values[f"{a}>{b}: share reordered"] = seen["reordered"] / sent
         values[f"{a}>{b}: share repeated"] = seen["repeated"] / sent
-        if seen["received"]:  # a burst of which nothing came has no delay; a full queue drops one now and then
+        if seen["received"]:  # if no packet of a burst arrived, it has no delay; a full queue sometimes drops a burst
             values[f"{a}>{b}: delay ms"] = seen["delay_ms"]
             values[f"{a}>{b}: least delay ms"] = seen["least_delay_ms"]
     return values

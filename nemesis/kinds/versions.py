@@ -75,7 +75,7 @@ async def _end(cluster: Cluster, node: str) -> None:
         await cluster.kill(node)
 
 
-# ---- there and back ------------------------------------------------------------------------------------------------
+# ---- a change of version that is reverted --------------------------------------------------------------------------
 
 
 def _resolve(target: str, scene: Scene) -> Fault | None:
@@ -127,7 +127,7 @@ KIND = Kind(
 )
 
 
-# ---- for good ------------------------------------------------------------------------------------------------------
+# ---- a change of version that stays --------------------------------------------------------------------------------
 
 
 def _resolve_upgrade(target: str, scene: Scene) -> Fault | None:
@@ -144,7 +144,7 @@ async def _missing(cluster: Cluster) -> str:
 
 
 async def _still_missing(cluster: Cluster) -> str:
-    from asyncio import sleep  # refusals and listings do without it
+    from asyncio import sleep  # imported here, because listings and refusals do not need it
 
     for _ in range(round(_READY_S_MAX / _LOOK_S)):
         if not (missing := await _missing(cluster)):

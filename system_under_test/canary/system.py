@@ -219,7 +219,7 @@ class CanaryClient:
         self._functions = functions
 
     async def invoke(self, request: Request, timeout_s: float) -> Outcome:
-        # Give way before and after the effect, so that operations really overlap.
+        # Yield before and after the effect, so that operations really overlap.
         await asyncio.sleep(0)
         function = self._functions.get(request.f, request.f)
         method = getattr(self._objects, function, None)

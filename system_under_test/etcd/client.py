@@ -182,7 +182,7 @@ class EtcdClient(Client):
     def generate(self, key: str) -> int:
         return self._shown(self._ask(PUT, _put(key, ""), changes=True))
 
-    # ---- the order that etcd shows -------------------------------------------------------------------------------
+    # ---- the order in which etcd committed --------------------------------------------------------------------------
 
     _revision = 0
 
@@ -260,7 +260,7 @@ class EtcdClient(Client):
         found = (self._ask(RANGE, body)).get("kvs") or []
         return {from_gateway(each["key"]).removeprefix(_ACCOUNT): _number(each) for each in found}
 
-    # ---- keys as JSON, read and written under guard ------------------------------------------------------------
+    # ---- JSON values, written only if unchanged since the read --------------------------------------------------
 
     def _guarded(self, keys: Sequence[str], play: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> dict[str, Any]:
         """Read all keys at one moment and write what `play` makes of them, if no key has changed since.
@@ -383,7 +383,7 @@ class Gateway:
         except (OSError, HTTPException, ValueError) as problem:
             raise NoUsableAnswer(_said(problem)) from problem
         finally:
-            if not answered:  # an answer may still come on this connection
+            if not answered:  # a late answer may still arrive on this connection
                 self.close()
         if not answered:
             raise Rejected(str(answer.get("error") or answer.get("message") or f"HTTP status {response.status}"))
@@ -395,7 +395,8 @@ class Gateway:
 
     def connect(self) -> None:
         """Open the connection, or open it anew if it was closed.  Raises NotSent, or TimeoutError."""
-        if self._connection.sock is not None and _is_readable(self._connection.sock):  # the end, or an answer to nobody
+        # the connection ended, or holds an answer that no request waits for
+        if self._connection.sock is not None and _is_readable(self._connection.sock):
             self.close()
         if self._connection.sock is None:
             try:

@@ -125,7 +125,7 @@ class Etcd(System):
             "strict-reconfig-check": True,  # the default on the command line, but not in a file
             "initial-cluster-token": f"krucible-{self.seed}",
             "enable-grpc-gateway": True,  # the default on the command line, but not in a file
-            "pre-vote": True,  # as later releases do: a member that was cut off deposes no leader when it returns
+            "pre-vote": True,  # as in later releases: a member that was cut off deposes no leader when it returns
             "logger": "zap",
             "log-outputs": ["stderr"],
         }

@@ -57,7 +57,7 @@ class KafkaClient(GroupsClient, TopicsClient, OffsetsClient):
         """Send records in one transaction.  aborts: 1 to abort it on purpose."""
         from confluent_kafka import KafkaException
 
-        producer = self.made.pop("transactional", None)  # it comes back unless something fails
+        producer = self.made.pop("transactional", None)  # put back unless an operation fails
         limit_s = self._limits["message.timeout.ms"] / 1000
         offsets: dict[int, int | None] = {}
         errors: list[str] = []
@@ -125,7 +125,8 @@ class KafkaClient(GroupsClient, TopicsClient, OffsetsClient):
                 producer.send_offsets_to_transaction(offsets, group, ATTEMPT_MS / 1000)
                 self._crash_now_and_then()
                 producer.commit_transaction(ATTEMPT_MS / 1000)
-        self.made.update(member=member, transactional=producer)  # not after an error: their positions are unknown
+        # not after an error, because the positions are unknown then
+        self.made.update(member=member, transactional=producer)
 
     def processed_records(self, key: str) -> list[int]:
         """Return the results in order, and behind them what the group has yet to process."""

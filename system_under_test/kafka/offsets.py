@@ -84,7 +84,7 @@ class OffsetsClient(Client):
             time.sleep(_IDLE_PAUSE_S)
             return
         deposed = self._newest_coordinator() != server.node
-        with ExitStack() as opened:  # a broker works at one request of a connection at a time
+        with ExitStack() as opened:  # a broker processes one request per connection at a time
             links = [self._at(server)]
             for _ in range(_MORE_OF_DEPOSED if deposed else 0):
                 links.append(opened.enter_context(closing(wire.BrokerConnection(server, PATIENT_S))))

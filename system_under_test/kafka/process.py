@@ -28,7 +28,7 @@ QUICK_TO_FAIL_OVER: Mapping[str, object] = {
     "broker.session.timeout.ms": 3000,
     "replica.lag.time.max.ms": 3000,
     "replica.socket.timeout.ms": 3000,
-    "controller.socket.timeout.ms": 2000,  # of what brokers pass on; longer than a client waits
+    "controller.socket.timeout.ms": 2000,  # for requests that brokers forward; longer than a client waits
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 1000,
     "group.consumer.min.session.timeout.ms": 1000,

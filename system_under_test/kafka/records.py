@@ -67,7 +67,7 @@ class RecordsClient(Client):
         risky = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
         safe = {"min.insync.replicas": str(min(int(self.settings.get("min_insync", 2)), replicas))}
         topic = NewTopic(key, 1, replicas, config=risky if self.bug in UNCLEAN else safe)
-        admin = AdminClient(self._common)  # it ends what it was asked for when it is collected
+        admin = AdminClient(self._common)  # garbage collection of the client would cancel its requests
         try:
             admin.create_topics([topic], request_timeout=ATTEMPT_MS / 1000)[key].result(ATTEMPT_MS / 1000)
         except KafkaException as problem:
@@ -144,6 +144,6 @@ class RecordsClient(Client):
 
         asked = {TopicPartition(key, 0): OffsetSpec.latest()}
         options = {"isolation_level": IsolationLevel.READ_UNCOMMITTED, "request_timeout": ATTEMPT_MS / 1000}
-        admin = AdminClient(self._common)  # it ends what it was asked for when it is collected
+        admin = AdminClient(self._common)  # garbage collection of the client would cancel its requests
         (answer,) = admin.list_offsets(asked, **options).values()
         return int(answer.result(ATTEMPT_MS / 1000).offset)

@@ -219,7 +219,7 @@ class Kafka(System):
             return None
         try:
             noted = json.loads(state)
-        except ValueError:  # the file is replaced at this moment
+        except ValueError:  # the file is being replaced
             return None
         leader = noted["leaderId"]
         return node.reports(noted["leaderEpoch"], f"n{leader}" if leader >= 0 else None)

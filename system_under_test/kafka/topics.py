@@ -59,7 +59,7 @@ class TopicsClient(RecordsClient):
         try:
             if self.bug != UNMARKED_READS:
                 self._wait_until_shown(broker, until_s)
-            while True:  # a topic that changes between two questions is asked for again
+            while True:  # repeat if the topic changes between two requests
                 before = _retention(broker, key)
                 count = len(wire.partitions_in(broker.ask(wire.metadata_request(key))).get(key, {}))
                 if before == _retention(broker, key) and (before is None) == (count == 0):

@@ -53,7 +53,7 @@ class AnswerReader:
     """Reads an answer from its beginning to its end.  Raises struct.error or UnicodeDecodeError for what is none."""
 
     def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 4  # behind the correlation id
+        self._data, self._at = data, 4  # after the correlation id
 
     def number(self, form: str) -> int:
         """Read one number; form: as in `struct`."""
@@ -251,5 +251,5 @@ async def partitions_on(node: OwnNode, port: int, *topics: str) -> Mapping[str, 
     answer: Any = await ask_on(node, port, metadata_request(*topics))
     try:
         return partitions_in(answer)
-    except (struct.error, UnicodeDecodeError):  # no answer, or one that was cut short
+    except (struct.error, UnicodeDecodeError):  # no answer, or a truncated one
         return None

@@ -147,7 +147,7 @@ def _ports(config: Config, machine: SimulatedMachine) -> Ports:
 HANDLER_CPU_S: Mapping[str, float] = {
     "FetchRequest": 217e-6,
     "FetchResponse": 628e-6,
-    "FetchSnapshotRequest": 217e-6,  # as a Fetch: none was measured
+    "FetchSnapshotRequest": 217e-6,  # assumed equal to a Fetch: not measured
     "FetchSnapshotResponse": 628e-6,
     "VoteRequest": 1191e-6,
     "VoteResponse": 1512e-6,
@@ -156,9 +156,9 @@ HANDLER_CPU_S: Mapping[str, float] = {
     "EpochResponse": 130e-6,
     "read": 155e-6,
     "write": 90e-6,
-    "append": 90e-6,  # to a list, as a write
+    "append": 90e-6,  # appending to a list costs as much as a write
     "create": 90e-6,
     "fsync": 198e-6,
-    "piece": 191e-6,  # of a stream: the mean of all requests and answers
+    "piece": 191e-6,  # per piece of a stream: the mean of all requests and answers
 }
 """Kind of message -> CPU seconds (`simulation.loop.Process.costs`)."""

@@ -192,7 +192,7 @@ _BROKER_BUGS = (
         ("broker joins the in-sync set while it is not alive",),
         shown_by=("pause", "partition", "kill"),
     ),
-    # all replicas of a partition must start anew, the last one in sync at last
+    # all replicas of a partition must restart, the last in-sync one last
     _simulated_bug(of_controller.LAST_KNOWN_LEADER_UNCHECKED, "partition-chain", ("leader is not alive",)),
     _bug(
         of_controller.REASSIGNMENT_DONE_EARLY,
@@ -313,7 +313,7 @@ class Kraft(System):
         try:
             heard = await self.hear(node)
         except OSError:
-            return None  # the agent is gone, and the node with it; or its trace is lost
+            return None  # the agent or node has ended, or its trace is lost
         if not heard.rows:
             return None
         return heard.status(node.name)
@@ -339,7 +339,7 @@ class Kraft(System):
         return _behind(known, max(heard.largest_mark for heard in self._heard.values()))
 
     def live(self, node: OwnNode, started_monotonic_ns: int) -> subject.Live:
-        # Only here, so that listing subjects costs no Arrow.
+        # imported here, so that listing subjects does not load Arrow
         from system_under_test.kraft.collected.live import LiveNode
 
         return LiveNode(node.node, _trace_path(node), self.hear, started_monotonic_ns)

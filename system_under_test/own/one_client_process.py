@@ -119,7 +119,7 @@ class Runner:
             return self._failed(type_, words, move=not sent)
         try:
             return outcome(function, request, answer, self._stated(), self._own)
-        except WrongAnswer as problem:  # the method answered what no such function answers
+        except WrongAnswer as problem:  # the method returned a value that this function cannot return
             type_ = Type.FAIL if observes(function, self._own) else Type.INFO
             where = MISTAKE_IN_CODE + code_of(self._folder, self._called) if problem.mistake else ""
             return self._failed(type_, f"{where}{problem}")
@@ -136,7 +136,7 @@ class Runner:
         self._leave()
         self._node = wanted
         connection = self._call(self._client.open, until, self._client.servers[wanted])
-        if connection is not None:  # else `open` may have kept it itself
+        if connection is not None:  # otherwise `open` may have stored it itself
             self._client.connection = connection
         self._open = True
 
@@ -194,7 +194,7 @@ class Runner:
             answer = method(*given)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
-        if inspect.isawaitable(answer):  # of an async method, or what a blocking one got from an async library
+        if inspect.isawaitable(answer):  # from an async method, or from a blocking one of an async library
             answer = self._await(answer, max(until - time.monotonic(), 0.0))
         if self._late:
             raise CallTimedOut("out of time")
@@ -232,8 +232,8 @@ def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     requests = os.fdopen(os.dup(0), "r")
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a library prints must not get among the answers
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # what a library reads must not be the requests
+    os.dup2(2, 1)  # output of a library must not mix with the answers
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a library must not read the requests
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def tell(message: Mapping[str, Any]) -> None:
@@ -335,7 +335,7 @@ class OwnClient:
         try:
             async with asyncio.timeout(timeout_s):
                 await asyncio.shield(self._process.ready)
-        except TimeoutError:  # it goes on starting: the next request may find it ready
+        except TimeoutError:  # it continues to start: the next request may find it ready
             return Outcome(Type.FAIL, error="not sent: the client is still starting")
         except (OSError, EOFError, ValueError) as problem:
             self._process.kill()
@@ -380,7 +380,7 @@ class _Talk:
                 return await self.outcome(process)
         except EOFError:
             return None
-        except (TimeoutError, OSError, ValueError):  # a child of it holds the pipe, or a line that makes no sense
+        except (TimeoutError, OSError, ValueError):  # a child process holds the pipe, or the line cannot be parsed
             self.sent = self.sent or "?"
             return None
         finally:
@@ -392,7 +392,7 @@ class _Process:
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         argv = [sys.executable, "-m", "system_under_test.own.one_client_process"]
-        # It stays in the group of its agent: a pause of the clients stops that group.
+        # It stays in the process group of its agent, which a pause of the clients stops.
         self._popen = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
         self._transport: asyncio.BaseTransport | None = None

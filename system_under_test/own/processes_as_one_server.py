@@ -60,7 +60,7 @@ class _Processes:
             if not pid:
                 return None
             if (name := self._living.pop(pid, None)) is None:
-                continue  # a descendant that this program inherited
+                continue  # a descendant that was inherited, not started here
             if not self._held(name):
                 return name, os.waitstatus_to_exitcode(raw)
             self._path_of(name, "pid").unlink(missing_ok=True)
@@ -94,7 +94,7 @@ def main() -> None:
     waker.setblocking(False)
     signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
     for number in (signal.SIGCHLD, signal.SIGUSR1):
-        signal.signal(number, lambda *_: None)  # a handler, unlike a mask, is not inherited by what is started here
+        signal.signal(number, lambda *_: None)  # unlike a signal mask, a handler is not inherited by child processes
     print(mark(os.getpid()), end="", flush=True)
     control = os.environ.get(CONTROL)
     processes = _Processes(json.loads(sys.argv[1]), Path(sys.argv[2]), Path(control) if control else None)

@@ -134,7 +134,7 @@ def read_files(main: Path, *, name: str = MODULE, files: Mapping[str, str] | Non
     loader = _TextLoader(name, str(folder / main.name), texts[main.name], name)
     spec = spec_from_file_location(name, folder / main.name, loader=loader)
     assert spec is not None
-    module = sys.modules[name] = module_from_spec(spec)  # dataclasses look their module up
+    module = sys.modules[name] = module_from_spec(spec)  # dataclasses look up their module here
     beside = texts if main.name == MAIN else {file: text for file, text in texts.items() if file != main.name}
     sys.meta_path.insert(0, _Beside(name, folder, beside))
     try:
@@ -142,7 +142,7 @@ def read_files(main: Path, *, name: str = MODULE, files: Mapping[str, str] | Non
             loader.exec_module(module)
     except SyntaxError as problem:
         raise NoSystem(f"{main} line {problem.lineno}: {problem.msg}") from problem
-    except (Exception, SystemExit) as problem:  # a file that ends Python must not end a run with its own exit code
+    except (Exception, SystemExit) as problem:  # a file that calls sys.exit must not end a run with its own exit code
         where = f"{main}{_at_line(main, problem)}"
         raise NoSystem(f"{where} cannot be run: {in_words(problem)}{_what_to_do(problem)}") from problem
     return module
@@ -220,7 +220,7 @@ class _NamesOfStandIns(type):
 class _MissingModule(ModuleType):
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self.__path__ = []  # it may have modules of its own
+        self.__path__ = []  # it may import modules beside it
 
     def __getattr__(self, name: str) -> type:
         if name.startswith("__"):
@@ -260,7 +260,7 @@ def imported(texts: Iterable[str]) -> set[str]:
     for text in texts:
         try:
             tree = ast.parse(text)
-        except SyntaxError:  # running the file raises it again, with its line
+        except SyntaxError:  # executing the file raises it again, with its line
             continue
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
@@ -318,7 +318,7 @@ class _Beside(MetaPathFinder):
         stem = fullname.replace(".", "/")
         if f"{stem}.py" in self._files:
             return self._spec(fullname, f"{stem}.py")
-        if any(name.startswith(f"{stem}/") for name in self._files):  # a package may have no `__init__`
+        if any(name.startswith(f"{stem}/") for name in self._files):  # a package may lack `__init__`
             return self._spec(fullname, f"{stem}/__init__.py", [str(self._folder / stem)])
         return None
 

@@ -143,7 +143,7 @@ class Subject:
             raise read_own_system.BrokenSystem(f"{self.main.name}: start returned {wrong}")
         own.starts += 1
         output = f"{node.log_dir}/server.log"
-        if self.simulated:  # a program on virtual time gets its own words, and no shell
+        if self.simulated:  # a program on virtual time gets only its own arguments, and no shell
             await node.start(list(commands), output=output)
         elif isinstance(commands, Mapping):
             named = json.dumps({name: self._as_user(own.words(command)) for name, command in commands.items()})
@@ -253,7 +253,7 @@ class Subject:
     async def _last_words(self, node: subject.Node) -> str:
         """Return what a server printed last: most often it says why the server ended."""
         name, lines = "server.log", await _lines(node, "server.log")
-        # One of several processes has a log of its own.
+        # Each of several processes has a log of its own.
         if lines and (ended := processes_as_one_server.ENDED.fullmatch(lines[-1])):
             name = f"{ended['process']}.log"
             lines = [*await _lines(node, name), lines[-1]]
@@ -298,9 +298,9 @@ class Subject:
             for own in live:
                 named = _leader_named(own.name, statuses[own.name])
                 self._looked("status: epoch and leader" if named else NO_LEADER, [own])
-        if self._has("ready") and all_live:  # it may demand all servers, so it is not called where one is dead
+        if self._has("ready") and all_live:  # `ready` may require all servers, so it is not called while one is dead
             missing = self._words(await self._answer("ready", self.system.ready(live)), "ready")
-            if missing:  # it may say what only a first start has, so this is no violation
+            if missing:  # it may be printed at a first start only, so its absence is no violation
                 raise subject.NotKnown(f"after the heal `ready` says: {missing} (a `caught_up` would decide)")
             self._looked("ready()", live)
         return None
@@ -348,7 +348,8 @@ class Subject:
         config = {"seed": seed, "bug": bug, "settings": dict(self.system.settings or self.parameters)}
         if self.client is None:
             return {**config, **self.system.client_config()}
-        main = self.main.name if self.files else self.client.__module__  # a client needs no more of a bundled system
+        # a client needs nothing else of a bundled system
+        main = self.main.name if self.files else self.client.__module__
         return {**config, "files": self.files, "main": main, "client": read_own_system.import_path_of(self.client)}
 
     async def copy(self, node: subject.Node, aside: str) -> int:
@@ -363,7 +364,7 @@ class Subject:
         return int(done.succeeded(f"{node.name}: its logs cannot be copied").stdout or 0)
 
     def tables(self, run_folder: Path, copies: Sequence[subject.Collected], started_on: subject.StartedOn) -> None:
-        # Only here, so that listing subjects costs no Arrow.
+        # imported here, so that listing subjects does not load Arrow
         from system_under_test.kraft.collected.files import write_tables
         from system_under_test.kraft.collected.two_implementations import write_comparisons, write_topics
 
@@ -386,7 +387,8 @@ class Subject:
             have = trace.stat().st_size if trace.exists() else 0
             new = await node.read(f"{node.trace_dir}/{self.system.traces}", have)
             with trace.open("ab") as file:
-                file.write(new[: new.rfind(b"\n") + 1])  # whole rows only: a torn one is removed at the next start
+                # whole rows only: an incomplete one is removed at the next start
+                file.write(new[: new.rfind(b"\n") + 1])
         else:
             rows = self._caught("trace_of", lambda: list(self.system.trace_of(node.name, folder)))
             trace.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -433,7 +435,7 @@ class Subject:
         for there, here in wanted.items():
             try:
                 data = (folder / here).read_bytes()
-            except OSError as problem:  # it was there when the system was read, or this is the copy of a run
+            except OSError as problem:  # the file vanished after the system was read, or this is a copied run
                 raise read_own_system.BrokenSystem(
                     f"{self.main.name}: needs: {here} cannot be read: {read_own_system.in_words(problem)}"
                 ) from problem

@@ -35,7 +35,7 @@ async def _write(cluster: QuorumCluster, leader: int) -> tuple[int, int]:
     """(acknowledged writes, three at least, calls of the marks in each load)."""
     latencies_s: list[float] = []
     calls: set[int] = set()
-    while len(latencies_s) < 3:  # a busy machine may acknowledge nothing in a short load
+    while len(latencies_s) < 3:  # a short load on a busy machine may get no acknowledgement
         marks: list[None] = []
         writers = await cluster.writers(leader, 3)
         latencies_s += await write_for(writers, 0.0, 0.3, lambda marks=marks: marks.append(None))

@@ -91,7 +91,7 @@ def _run(wanted: Recorded, seed: int, results: Path) -> Path | None:
     if wanted.bug is None:
         return run if results.verdict is RunVerdict.VALID else None
     bug = load_subject(wanted.subject).bugs[wanted.bug]
-    whole = results.verdict_of("evidence") is Validity.VALID  # its set-up succeeded, and it ended
+    whole = results.verdict_of("evidence") is Validity.VALID  # set-up succeeded, and the run ended
     return run if whole and decide(bug, results).found else None
 
 

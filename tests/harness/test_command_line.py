@@ -83,7 +83,7 @@ def test_the_canary_comes_out_valid_invalid_invalid(tmp_path: Path, bug: str | N
     if bug:
         witnesses = results["checkers"]["linearizability"]["witness"]
         assert witnesses[0]["events"]
-        words = " ".join(done.stdout.split())  # lines are broken between words; lower case after a colon
+        words = " ".join(done.stdout.split())  # click wraps lines between words; lower case follows a colon
         assert any(witness["summary"][1:] in words for witness in witnesses)
         assert results["planted"]["found"] is True
     assert {p.name for p in run.iterdir()} >= {"report.html", "junit.xml", "history.parquet", "test.json"}

@@ -107,7 +107,7 @@ def test_a_wrong_address_is_one_sentence() -> None:
 
 
 def test_a_run_serves_them(tmp_path: Path) -> None:
-    for time_limit_s in (3, 12, 48):  # on a busy machine a short run may end before it is asked
+    for time_limit_s in (3, 12, 48):  # on a busy machine a short run may end before it is queried
         seen = last_scrape_of_a_run(tmp_path, time_limit_s)
         if READS in seen:
             break

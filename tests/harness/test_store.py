@@ -23,7 +23,7 @@ from harness.lake.past import Filter, runs
 from harness.store import MADE_ANEW, Mirror, RunShelf, Store, StoreUnavailable, is_store, parted
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
-# Without this the client looks for the metadata server of a machine at Amazon's.
+# Otherwise the client tries to reach Amazon's instance metadata service.
 CREDENTIALS["AWS_EC2_METADATA_DISABLED"] = "true"
 TEST = "test-partition"
 

@@ -48,7 +48,7 @@ class Register:
 
     async def write(self, value):
         newest = max(await self.majority("show"))
-        self.number = max(self.number, newest[0]) + 1  # no stamp is used twice, even if a write before this one failed
+        self.number = max(self.number, newest[0]) + 1  # no stamp is used twice, even after a failed write
         await self.majority("hold", self.number, self.name, value)
 
     async def majority(self, *request):

@@ -43,7 +43,7 @@ async def scenario(world: World, writes_back: bool = True) -> int:
 
     async def writes() -> None:
         value = 0
-        while world.time() < STORM_S:  # without a time-out: a write that was given up may take effect later
+        while world.time() < STORM_S:  # without a time-out: an abandoned write may take effect later
             value += 1
             await ask(("a", PORT), ["write", value])
             await asyncio.sleep(0.1)
@@ -110,7 +110,7 @@ def test_a_seed_shows_the_same_whenever_python_would_collect_garbage(monkeypatch
 
 
 async def test_the_same_server_answers_on_a_kernel() -> None:
-    ours = f"127.{os.getpid() % 250 + 2}.{os.getpid() // 250 % 250}"  # no other test listens there
+    ours = f"127.{os.getpid() % 250 + 2}.{os.getpid() // 250 % 250}"  # no other test uses this address
     with socket.socket() as free:
         free.bind((f"{ours}.1", 0))
         port = free.getsockname()[1]

@@ -62,7 +62,7 @@ def _run_beside(run_id: str, node: str, rights: Sequence[str], order: str) -> No
 
 def processes_of(run_id: str) -> list[str]:
     """Processes of this machine whose command line names the run (reapers, clean-up)."""
-    everything = ["ps", "-ww", "-eo", "pid,args"]  # without -ww lines are cut off where COLUMNS says so
+    everything = ["ps", "-ww", "-eo", "pid,args"]  # without -ww, ps truncates lines at COLUMNS
     listing = subprocess.run(everything, capture_output=True, text=True, check=True, timeout=ENGINE_S).stdout
     return [line for line in listing.splitlines() if run_id in line and "pytest" not in line]
 

@@ -35,19 +35,20 @@ class FakeCluster:
         self._at_s = 0.0
         self._owed = 0.0
         self._sent = 0
-        self._stretches: list[tuple[int, int, frozenset[Link]]] = []  # numbers (from, to], and who was silent then
+        # numbers (from, to], and the links silent during them
+        self._stretches: list[tuple[int, int, frozenset[Link]]] = []
         # The lies.
         self.leaks: set[Link] = set()  # never really cut
-        self.stuck: set[Link] = set()  # never whole again once cut
+        self.stuck: set[Link] = set()  # links that never recover once cut
         self.unreported: set[Link] = set()
-        self.share_sent = 1.0  # of the beacons that are due
-        self.starved_until_s = 0.0  # until then hardly a beacon is sent
+        self.share_sent = 1.0  # fraction of due beacons that are sent
+        self.starved_until_s = 0.0  # until then hardly any beacon is sent
         self.immortal: set[str] = set()
         self.idle: set[str] = set()  # they write nothing
-        self.gone: set[str] = set()  # their agents do not answer
-        self.cannot: dict[str, str] = {}  # order -> why this backend cannot carry it out
+        self.gone: set[str] = set()  # nodes whose agents do not answer
+        self.cannot: dict[str, str] = {}  # order -> reason why this backend cannot carry it out
         self.lines: dict[str, list[tuple[float, str]]] = {}
-        self.missing: dict[str, str] = {}  # capability -> why this backend has not got it
+        self.missing: dict[str, str] = {}  # capability -> reason why this backend lacks it
 
     def node(self, name: str) -> Any:
         raise NotImplementedError("the nemesis never asks for a node")
@@ -221,7 +222,7 @@ async def played(
     **more: Any,
 ) -> tuple[list[FaultRecord], Witness]:
     witness = Witness(cluster)
-    injected = cast(Cluster, cluster)  # it lacks the verbs of capabilities; a test that needs one adds it
+    injected = cast(Cluster, cluster)  # it lacks the verbs of optional capabilities; a test that needs one adds it
     main = MainPhase(injected, cluster.statuses, now_ns, now_ns(), ended or asyncio.Event(), voters)
     records = await play(cards, main, Random(seed), hooks or witness.hooks, **more)
     return records, witness

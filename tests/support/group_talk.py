@@ -66,7 +66,7 @@ class GroupTalk:
         """Only what is sent from now on counts."""
         for name in self._nodes:
             sent = [int(words[1]) for words in await self._lines(name) if words[0] == "sent"]
-            self._after[name] = max(sent, default=0) + 1  # the next may be under way
+            self._after[name] = max(sent, default=0) + 1  # the next number may already be in use
         self._heard = {}
 
     async def until_all_hear(self, links: Collection[Link], sorts: Collection[str]) -> None:

@@ -57,7 +57,7 @@ class Cluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for pid in self.executors():  # a frozen one would outlive its worker
+        for pid in self.executors():  # a stopped executor would outlive its worker
             end(pid)
         for process in reversed(self.processes):
             end(process.pid)
@@ -91,7 +91,7 @@ class Cluster:
 
         kind = "master.Master" if name == "master" else "worker.Worker"
         home = Path(pyspark.__file__).parent
-        guard = ["setpriv", "--pdeathsig", "TERM"]  # tests that are killed leave nothing running
+        guard = ["setpriv", "--pdeathsig", "TERM"]  # killed tests leave no processes running
         command = [*guard, *prefix, str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", *arguments]
         environment = os.environ | {
             "JAVA_HOME": str(find_java().home),
@@ -100,7 +100,7 @@ class Cluster:
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         }
-        environment.pop("PYTHONPATH", None)  # nothing of Krucible may be found on a node but what was sent there
+        environment.pop("PYTHONPATH", None)  # nodes must find only the parts of Krucible that were sent to them
         with (self.folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
                 command, stdout=log, stderr=log, env=environment | self.environment, cwd=self.folder

@@ -18,9 +18,9 @@ from checkers.sealing.seal import seal
 NEVER_INVALID = {
     "statistics": "valid",
     "vacuity": "unknown",
-    "availability": "not applicable",  # nothing says how many clients there were; test_availability injects silences
-    "evidence": "unknown",  # its end mark has no counts
-    "log-order": "unknown",  # the log lacks an acknowledged write, so it settles nothing
+    "availability": "not applicable",  # the number of clients is unknown; test_availability injects silences
+    "evidence": "unknown",  # the end mark of the history has no counts
+    "log-order": "unknown",  # the log lacks an acknowledged write, so it proves nothing
 }
 WRONG_CLUSTER = (
     ("register broker", "broker 1", {"incarnation": "a", "epoch": 9, "rack": None, "fenced": True, "leaving": False}),

@@ -165,7 +165,7 @@ def measure_key(key: Key, limit: int, starts: Int64, steps_max: int, bytes_max: 
         most = max(most, size)
         if refuted:
             return NO_ORDER, problem.position[place], steps, fixed + most
-    return OUT_OF_STEPS, -1, steps, fixed + most  # never reached: the last search drops nothing
+    return OUT_OF_STEPS, -1, steps, fixed + most  # unreachable: the last search drops no operation
 
 
 @kernel
@@ -183,7 +183,8 @@ def judge_keys(
     for i in range(chosen.shape[0]):
         k = chosen[i]
         key = key_of(ops, k)
-        limit = 0 + int(ops.positions[k])  # of the type `measure_key` is called with elsewhere, or it is compiled twice
+        # same type as in the other calls of `measure_key`, so that it is compiled once
+        limit = 0 + int(ops.positions[k])
         code[i], position[i], steps[i], _ = measure_key(key, limit, starts, steps_each[i], bytes_max)
     return code, position, steps
 
@@ -274,7 +275,7 @@ def _begin(problem: KeyProblem, board: Board, rooms: Rooms, first: int, last: in
     for place in range(first, last + 1):
         if problem.event[place] >= 0:
             count = _begin_with(problem, now, count, hands, first, problem.event[place])
-    for value in range(problem.values):  # one value stands for all others
+    for value in range(problem.values):  # one value represents all others
         if now.head[value] < 0 and problem.first_made[value] < first:
             count = insert(now, count, value, hands.need, hands.avail, hands.work)
             break

@@ -244,14 +244,14 @@ def _worth_trying(problem: KeyProblem, board: Board, step: int, state: int, hand
             if other == step or not (is_write or problem.made[rival] == state_after):
                 continue
             if not is_write and need[word] & bit and not need[w] & (ONE << np.uint64(other & 63)):
-                continue  # this one must happen and the rival need not, so the rival cannot replace it
+                continue  # this write must happen and the rival need not, so the rival cannot replace it
             sooner = problem.deadline[rival] - problem.deadline[op]
             if sooner < 0 or (sooner == 0 and other < step):
                 return False
     if not is_write and need[word] & bit:
         return True
     for w in range(words):
-        if (need[w] & board.mismatches[state, w]) != NONE:  # a mismatch waits for any other value
+        if (need[w] & board.mismatches[state, w]) != NONE:  # a mismatch needs any other value to be present
             return True
         takers = avail[w] & board.takers[state_after, w]
         if w == word:

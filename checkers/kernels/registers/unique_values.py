@@ -63,7 +63,7 @@ from checkers.kernels.operations import CAS, FIT, NIL, OPEN, READ, WRITE, Operat
 from checkers.kernels.registers import unique_values as register
 
 LINEARIZABLE = 0
-UNFIT = 1  # `Operations.unfit` has the reason
+UNFIT = 1  # `Operations.unfit` holds the reason
 PRODUCED_TWICE = 2  # condition not met: left and right produce the same value
 PRODUCES_INITIAL = 3  # condition not met: left produces nil
 OUT_OF_STEPS = 4

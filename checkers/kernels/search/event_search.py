@@ -191,7 +191,7 @@ def follow_events(
             continue
         op = -1 - event
         slot = course.slot[op]
-        if slot < 0:  # this observer was called before the window began
+        if slot < 0:  # this observer was called before the window
             continue
         if rules.concerns_anyone(object_, op, at, now, count):
             turn = Rooms(now, following, queue, hands)
@@ -434,7 +434,7 @@ def judge(
         steps += taken
         if code != TRUNCATED:
             return code, place, steps
-    return OUT_OF_STEPS, -1, steps  # never reached: the last search drops nothing
+    return OUT_OF_STEPS, -1, steps  # unreachable: the last search drops no operation
 
 
 @kernel

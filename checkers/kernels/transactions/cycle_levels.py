@@ -232,7 +232,7 @@ def _by_edges(search: LevelSearch, place: int, level: int) -> tuple[int, int]:
     txn_count = ground.txns.status.shape[0]
     node, state = place % places, place // places
     base = 0
-    if state >= question.state_count:  # the path has used real time
+    if state >= question.state_count:  # the path already contains a real-time edge
         base = question.state_count * places
         state -= question.state_count
     begins, ends = graph.first[node], graph.first[node + 1]

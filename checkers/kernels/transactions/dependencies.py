@@ -130,7 +130,8 @@ def _by_group(group_of: Int32, other_side: Int32, group_count: int) -> tuple[Int
 @kernel
 def build_graph(direct: Edges, grouped: Edges, node_count: int) -> tuple[Graph, Int32]:
     """Build one graph of both kinds of edges; returns (graph, the number of edges into each node)."""
-    cursor = np.zeros(node_count + 2, np.int64)  # of node n at n + 1; in the end it stands where node n + 1 begins
+    # cursor of node n is at n + 1; at the end it equals the start of node n + 1
+    cursor = np.zeros(node_count + 2, np.int64)
     incoming = np.zeros(node_count, np.int32)
     for edges in (direct, grouped):
         for e in range(edges.source.shape[0]):

@@ -352,7 +352,7 @@ def _complete(meetings: Meetings, frontier: Int64, size: int, done: int, rule: i
     read = not meetings.wrote[done]
     if read and rule == WRITES_AFTER_WRITES:
         return size
-    if read and rule == WRITES_AFTER_ALL:  # it certainly follows nothing, and one read of a version is enough
+    if read and rule == WRITES_AFTER_ALL:  # it follows no other write, and one read per version is enough
         for i in range(size):
             if meetings.version[frontier[i]] == meetings.version[done]:
                 return size

@@ -48,7 +48,7 @@ def deliveries_of(values: Sequence[Hashable]) -> Model:
         if operation.f == PUT:
             own = (operation.input,) if operation.input in at_stake else ()
             return put.union(own), waiting + own
-        if not operation.returned:  # one that took another value counts as one that never happened
+        if not operation.returned:  # if it took another value, it counts as an operation that never happened
             return put, waiting[1:]
         taken = at_stake.intersection(NAMES.taken_by(operation))
         left = tuple(value for value in waiting if value not in taken)

@@ -80,7 +80,7 @@ def demand_strings(operations: Sequence[Operation]) -> None:
 
 
 def canonical(operations: Sequence[Operation]) -> Callable[[State], State]:
-    demand_strings(operations)  # the search may never reach a wrong value
+    demand_strings(operations)  # the search may never reach the wrong value
     read = sorted({_string(o, o.output) for o in operations if o.f == "get" and o.returned})
 
     def one_of(state: State) -> State:
@@ -238,7 +238,7 @@ class _Generation:
         after: list[list[Operation]] = [[] for _ in lengths]
         for get in self.gets:
             if (shown := len(_shown(get))) not in place:
-                raise _NoOrder  # it shows a part of a value
+                raise _NoOrder  # it shows only part of a value
             after[place[shown]].append(get)
         first = [] if self.root is None else [self.root]
         order = first + after[0]

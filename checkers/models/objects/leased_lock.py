@@ -41,7 +41,7 @@ def step(state: State, operation: Operation) -> object:
     if operation.f == "release":
         return (holder, granted_ns, min(ends_ns, max(granted_ns, called_ns))) if holder == operation.process else state
     if not operation.returned or answered_ns is None:
-        return state  # that it took the lock could only refuse others
+        return state  # if it did take the lock, it could only cause refusals
     if answered_ns <= 0:
         raise WrongOperation("an acquire has no time in whole nanoseconds, so nothing can be said of its lease")
     if holder == operation.process:

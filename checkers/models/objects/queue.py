@@ -378,7 +378,7 @@ def _spans(operations: Sequence[Operation], late: bool = False) -> tuple[list[St
     takes: dict[Hashable, Span] = {}
     empties: list[Span] = []
     open_takes: list[Span] = []
-    room = 2 * (2 + max((len(NAMES.taken_by(o)) for o in operations), default=0))  # moments for the dequeues of a drain
+    room = 2 * (2 + max((len(NAMES.taken_by(o)) for o in operations), default=0))  # times for the dequeues of a drain
     spans = [Span(o, room * o.call, NEVER if o.ret is None else room * o.ret) for o in operations]
     for span in spans:
         if span.operation.f == PUT:
@@ -407,7 +407,7 @@ def _overtaken(stays: Sequence[Stay]) -> Decided | None:
     """The violation of the first value that was dequeued before a value that had been enqueued before it."""
     by_return = sorted(stays, key=lambda stay: stay.certain_from)
     returns = [stay.certain_from for stay in by_return]
-    longest: list[Stay] = []  # of all up to that place, the one that is taken last
+    longest: list[Stay] = []  # per position: of all elements so far, the one dequeued last
     for stay in by_return:
         longest.append(stay if not longest or stay.certain_until > longest[-1].certain_until else longest[-1])
     found: tuple[int, Stay, Stay] | None = None

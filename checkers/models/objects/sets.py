@@ -186,7 +186,7 @@ def _from_nowhere(adds: Sequence[Operation], reads: Sequence[Operation], clash: 
             if (early := _any(x for x in _seen(read) if added[x].call > (read.ret or 0))) is not None:
                 return _read_too_early(read, early, added[early])
         return None
-    element = _any(unknown)  # which may be nil
+    element = _any(unknown)  # the element may be nil
     read = next(r for r in reads if element in _seen(r))
     words = f"a read saw {text_of(element)}, and no add of it can have happened"
     why = [

@@ -153,7 +153,7 @@ class _History:
                 if not free:
                     break
                 assert push.ret is not None
-                # the last pop that was called before the push returned, the last one in time, or the first one
+                # the last pop called before the push returned, the last pop in time, or the first pop
                 at = (bisect_left(free, self._place[push.ret]) - 1, bisect_left(free, deadline) - 1, 0)[way]
                 taken[push.input] = pop_at[free.pop(max(0, at))]
             yield taken

@@ -218,7 +218,7 @@ class Changes:
         writes = [(file, data) for _, file, data in journal if not data.probe]
         torn_bytes = -1
         redone = 0
-        left = [len(data.image or b"") for _, data in writes]  # bytes of each write that are lost
+        left = [len(data.image or b"") for _, data in writes]  # bytes of each write that the power loss discards
         if kept == "tear" and writes:
             *whole, (last, torn) = writes
             for file, data in whole:
@@ -262,7 +262,8 @@ class Changes:
         inode = _inode(descriptor)
         file = self._files.get(inode)
         if file is None:
-            # Opened anew, the file would be checked against its mode, which may forbid what its owner still does.
+            # Reopening the file would check its mode again, and the mode may forbid what the open descriptor still
+            # allows.
             file = self._files[inode] = Pending(os.dup(descriptor), self._sequence)
         self._sequence += 1
         file.changes.append((self._sequence, data))
@@ -366,7 +367,7 @@ def some_of(writes: Sequence[FileWrite], chosen: Sequence[bool]) -> list[list[Pi
     write that is chosen happened before it: it is kept, with the piece (0, 0).
     """
     found: list[list[Piece]] = [[] for _ in writes]
-    sectors: dict[int, list[tuple[int, int]]] = {}  # of later writes that are chosen, per file
+    sectors: dict[int, list[tuple[int, int]]] = {}  # sectors of later writes chosen to be lost, per file
     for place in reversed(range(len(writes))):
         write = writes[place]
         later = sectors.setdefault(write.file, [])

@@ -191,7 +191,7 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
     def rename(self, old: str, new: str) -> int:
         self._meet("write", old, takes_space=False)
         with self._lock:
-            if _is_probe(old):  # libfuse hides one that is removed before its close has arrived
+            if _is_probe(old):  # libfuse hides a file that is removed before its close arrives
                 self._real(old).rename(self._real(new))
             else:
                 self._changes.rename(self._real(old), self._real(new))
@@ -386,12 +386,12 @@ class Writers:
     def _is_of_server(self, thread: int) -> bool:
         try:
             process, _, started = _identity(thread)
-        except OSError:  # it has ended; a server that lives writes again
+        except OSError:  # the writing process has ended; a server that still runs writes again
             return False
         if process == self._agent or (thread, started) == self._command:
             return False
         if self._is_of_command(process):
-            self._command = (thread, started)  # a command writes many pieces, one after the other
+            self._command = (thread, started)  # one command writes many pieces, one after the other
             return False
         return True
 

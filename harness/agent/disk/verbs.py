@@ -260,7 +260,7 @@ class Mounted:
 
         The disk behaves afterwards as it was ordered before: a power cut repairs nothing.
         """
-        self.was_used()  # the next mount begins anew
+        self.was_used()  # the next mount starts with a clean record
         loss = self._order("lose", kept=kept, seed=seed)
         self._end()
         self.mount()
@@ -286,7 +286,7 @@ class Mounted:
     def _answer(self, daemon: subprocess.Popen[bytes], order: str) -> Any:
         assert daemon.stdout is not None
         words: dict[str, Any] = {}
-        while words.get("to") != order:  # the answer to an order before may have come too late
+        while words.get("to") != order:  # a late answer to an earlier order may still arrive
             if not select.select([daemon.stdout], [], [], _ANSWER_S)[0]:
                 raise OSError(errno.ETIMEDOUT, f"the daemon of {self.path} does not answer")
             if not (line := daemon.stdout.readline()):
@@ -321,7 +321,7 @@ def _environment() -> dict[str, str]:
     for name in _LIBRARIES:
         try:
             ctypes.CDLL(name)
-        except OSError:  # this version of the library is not there
+        except OSError:  # this version of the library is not installed
             continue
         return {"FUSE_LIBRARY_PATH": name, **os.environ}
     return dict(os.environ)
@@ -332,7 +332,7 @@ def unmount(path: Path) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.umount2(os.fsencode(path), _MNT_DETACH) == 0:
         return
-    # Without the right to mount, the kernel answers EPERM where nothing is mounted, too.
+    # Without the right to mount, the kernel also answers EPERM if nothing is mounted.
     refused = ctypes.get_errno()
     if path in mounts_below(path):
         raise OSError(refused, f"{path} cannot be unmounted")

@@ -80,7 +80,7 @@ class DockerBackend(SwitchedCluster):
 
     async def destroy(self) -> None:
         self._stop.set()
-        if self._under_way:  # what the engine is still making must not appear after the last look
+        if self._under_way:  # the engine may still create objects, and none may appear after the last check
             await asyncio.wait(self._under_way, timeout=_ENGINE_S)
         left = ""
         if self._client is not None:
@@ -111,7 +111,7 @@ class DockerBackend(SwitchedCluster):
         self._address_of = addresses(subnet, self.servers, self.clients)
         try:
             await self._start_all(*tags)
-        except ImageNotFound:  # a newer build of another run has just removed it
+        except ImageNotFound:  # a newer build by another run has just removed it
             await self._in_thread(engine.remove_containers, client, self.spec.run_id)
             await self._start_all(*await self._in_thread(self._images, progress))
         await self._start_switch()

@@ -93,7 +93,7 @@ def of_run(run_id: str) -> dict[str, Any]:
 
 
 def _why_unavailable(error: BaseException) -> str:
-    words = str(error)  # the client quotes what it met
+    words = str(error)  # the client library's message quotes the error
     if "Permission denied" in words:
         return (
             "Docker refuses this user: add it to the `docker` group (or run as root), or choose --backend namespaces."
@@ -205,7 +205,7 @@ def _everything(client: Any) -> Iterator[Mapping[str, Any]]:
 def _remove_container(api: Any, container: Mapping[str, Any]) -> str:
     """Return why the engine refuses, "" if it does not."""
     if container["State"] == "paused":
-        _refusal(partial(api.unpause, container["Id"]))  # a frozen container cannot be killed
+        _refusal(partial(api.unpause, container["Id"]))  # a paused container cannot be killed
     return _refusal(partial(api.remove_container, container["Id"], force=True, v=True))
 
 
@@ -260,7 +260,7 @@ def scratch_container(client: Any, image: str, argv: Sequence[str], doing: str, 
         made = client.api.create_container(
             image,
             list(argv),
-            entrypoint=[""],  # overrides that of the image; a commit keeps the one of its container
+            entrypoint=[""],  # overrides the image's entrypoint; a commit keeps the container's
             user="0",
             labels=labels(run_id, current_owner()),
             host_config=options,
@@ -331,7 +331,7 @@ class AttachedContainer:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     stderr: deque[bytes]
-    kept: Any = field(repr=False, default=None)  # owns the socket, and parts it: must not be collected before
+    kept: Any = field(repr=False, default=None)  # owns the socket: must not be garbage-collected before it is closed
 
     def words(self) -> str:
         return b"".join(self.stderr).decode(errors="replace")
@@ -363,7 +363,7 @@ def create(client: Any, plan: ContainerPlan) -> str:
             cap_add=[*plan.capabilities, *_for_disk(plan)],
             devices=["/dev/fuse:/dev/fuse:rwm"] if plan.disk else [],
             security_opt=["no-new-privileges", *(_unconfined(client) if plan.disk else ())],
-            log_config=LogConfig(type="none"),  # the agent's frames are no log
+            log_config=LogConfig(type="none"),  # the agent's frames must not be logged
             mounts=mounts,
             shm_size=plan.needs.shared_memory_bytes or None,
             ulimits=[Ulimit(name="nofile", soft=files, hard=files)] if (files := plan.needs.open_files) else None,

@@ -90,7 +90,8 @@ def unpack_debian(scratch: Path, progress: Callable[[str], None], stop: threadin
             "No registry answers and debootstrap needs root: run `sudo python -m harness.backends.docker build` once."
         )
     _ensure_debootstrap(progress, stop)
-    for left_over in scratch.glob("root-*"):  # a killed build left it: no other runs, the caller holds the lock
+    # a killed build left it behind; no other build runs, since the caller holds the lock
+    for left_over in scratch.glob("root-*"):
         shutil.rmtree(left_over, ignore_errors=True)
     root = Path(tempfile.mkdtemp(prefix="root-", dir=scratch))
     try:
@@ -266,14 +267,14 @@ def _build_on_registry_image(client: Any, tag: str, stop: threading.Event) -> No
     lines = client.api.build(fileobj=packed, custom_context=True, tag=tag, rm=True, forcerm=True, decode=True)
     for line in lines:
         if stop.is_set():
-            lines.close()  # the engine abandons a build whose client has gone
+            lines.close()  # the engine cancels a build whose client disconnects
             raise Interrupted("building the node image was interrupted")
         if "error" in line:
             raise BuildError(line["error"].strip(), iter(printed))
         printed.append(line.get("stream", ""))
 
 
-# ---- keeping order ---------------------------------------------------------------------------------------------
+# ---- cleaning up -------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -325,7 +326,7 @@ def remove_unused(client: Any, keep: str) -> None:
                 client.api.remove_image(tag)
                 _mark(tag).unlink(missing_ok=True)
         except APIError as error:
-            if error.status_code not in (404, 409):  # another process was faster, or a container still uses it
+            if error.status_code not in (404, 409):  # another process removed it first, or a container still uses it
                 raise
 
 
@@ -455,7 +456,7 @@ def _build(client: Any, needs: Needs, theirs: dict[str, Any], tag: str, runtime:
     """Commit their image with the agent's folder, and a folder for the volume that belongs to the user."""
     variables = dict(line.partition("=")[::2] for line in theirs["Config"].get("Env") or [])
     doing = f"put the agent into {needs.image}"
-    with scratch_container(client, needs.image, [PYTHON], doing) as container:  # it is never started
+    with scratch_container(client, needs.image, [PYTHON], doing) as container:  # the container is never started
         client.api.put_archive(container, "/", runtime)
         client.api.put_archive(container, "/", _volume_folder(*_user_in(client, container, needs)))
         commit(client, container, tag, f"ENV PATH={variables.get('PATH') or _PATH}:/{FOLDER}/bin", "HEALTHCHECK NONE")

@@ -120,7 +120,7 @@ class NamespacesBackend(SwitchedCluster):
                 await asyncio.wait_for(self._process.wait(), _END_S)
             except TimeoutError:
                 with contextlib.suppress(ProcessLookupError):
-                    self._process.kill()  # takes the warden along, and with it the whole pid namespace
+                    self._process.kill()  # also kills the warden, and with it the whole pid namespace
                 try:
                     await asyncio.wait_for(self._process.wait(), _END_S)
                 except TimeoutError:
@@ -200,7 +200,7 @@ def sweep_folders() -> Swept:
     """Remove the folders of this user's dead runs."""
     folders = {}
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
-        with contextlib.suppress(FileNotFoundError):  # it has no owner yet, or another run's sweep removes it now
+        with contextlib.suppress(FileNotFoundError):  # it has no owner yet, or another run's sweep is removing it
             if folder.stat().st_uid == os.geteuid():
                 folders[str(folder)] = (folder / "owner").read_text()
     return sweep(folders, _remove_folder)
@@ -251,7 +251,7 @@ def why_unavailable() -> str | None:
 
 def _found() -> tuple[tuple[str, ...] | None, str]:
     """Return the `unshare` command that works here, without what it is to run, or None and why none does."""
-    search = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"  # a user's PATH often lacks where `ip` lives
+    search = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"  # a user's PATH often lacks the directory of `ip`
     missing = [f"{tool} (package {package})" for tool, package in TOOLS.items() if not shutil.which(tool, path=search)]
     if missing:
         return None, f"network namespaces need {', '.join(missing)}: install it"

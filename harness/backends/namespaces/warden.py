@@ -107,7 +107,7 @@ def _leave_network() -> None:
 
 
 def _say(control: socket.socket, words: dict[str, Any]) -> None:
-    with contextlib.suppress(BrokenPipeError):  # the harness was killed while we built; the end follows at once
+    with contextlib.suppress(BrokenPipeError):  # the harness was killed during set-up; the end follows at once
         control.send(json.dumps(words).encode())
 
 
@@ -127,12 +127,12 @@ def _reap(options: int = os.WNOHANG) -> None:
 
 def _end(folder: str) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.kill(-1, signal.SIGKILL)  # everybody in this pid namespace but us
+        os.kill(-1, signal.SIGKILL)  # every process in this pid namespace except this one
     _reap(0)
-    for place in reversed(mounts_below(Path(folder))):  # dead disks under FUSE, which nothing could remove
+    for place in reversed(mounts_below(Path(folder))):  # dead FUSE mounts, below which nothing can be removed
         with contextlib.suppress(OSError):
             unmount(place)
-    shutil.rmtree(folder, ignore_errors=True)  # what cannot be removed the next run's sweep finds
+    shutil.rmtree(folder, ignore_errors=True)  # the next run's sweep removes the rest
     os._exit(0)
 
 

@@ -164,7 +164,7 @@ class SshBackend(AgentCluster):
             task.cancel()
         await asyncio.gather(*beating, return_exceptions=True)
         for visit in self._visits.values():
-            if visit.attached is not None:  # one that has not come to be a link yet as well
+            if visit.attached is not None:  # also a visit whose link is not established yet
                 visit.attached.close()
         await self.close_links()
         visits, self._visits = self._visits, {}
@@ -243,7 +243,7 @@ class SshBackend(AgentCluster):
                 "nft_reject_ipv4 (`modprobe nft_reject_ipv4` there)"
             )
 
-    # ---- while it lives ----------------------------------------------------------------------------------------
+    # ---- while the run lasts -----------------------------------------------------------------------------------
 
     async def _drop(self, name: str, wanted: HostCut) -> None:
         self._dropped.pop(name, None)
@@ -255,7 +255,7 @@ class SshBackend(AgentCluster):
         """Send heartbeats to one agent, and read its clock, until the end.  Every host has a task of its own,
         so that a silent host holds up no other one."""
         while True:
-            with contextlib.suppress(OSError):  # every verb says so
+            with contextlib.suppress(OSError):  # the next verb that uses this host reports it
                 self._clocks[name].add(await _read_clock(self._link(name)))
             await asyncio.sleep(BEAT_S)
 

@@ -100,7 +100,7 @@ class SshConnection:
             if transport is None:
                 raise paramiko.SSHException("the connection is closed")
             channel = transport.open_session(timeout=CONNECT_S)
-            late = threading.Timer(CONNECT_S, channel.close)  # exec_command itself waits for ever
+            late = threading.Timer(CONNECT_S, channel.close)  # exec_command itself has no timeout
             late.start()
             try:
                 channel.exec_command(command)
@@ -258,7 +258,7 @@ class AttachedChannel:
             try:
                 self._channel.sendall(data)
             except OSError:
-                return  # the reading side sees the same end, and reports it
+                return  # the reading side sees the same end of the stream and reports it
         try:
             self._channel.shutdown_write()
         except (OSError, EOFError):
@@ -361,7 +361,7 @@ def packed_code(site: Path | None) -> bytes:
     """A tar of what a host needs.  code/: this project's; site/: packages, if there is such a folder."""
     files = {f"code/{path}": content for path, content in node_code().items()}
     files |= {f"site/{path}": content for path, content in (files_of(site) if site else {}).items()}
-    return gzip.compress(archive(files), compresslevel=3)  # networks are faster than level 9
+    return gzip.compress(archive(files), compresslevel=3)  # networks are faster than compression at level 9
 
 
 async def sweep_hosts(hosts: Sequence[Host], run: str) -> Mapping[Host, Swept]:

@@ -194,7 +194,7 @@ def _lag(world: StormWorld, card: StormCard, victim: VoterOnMachine) -> bool:
 
 
 def _impair(world: StormWorld, card: StormCard, links: Sequence[Link], how: Impairment) -> bool:
-    # A packet that is lost just before the end is sent again, and may arrive this much later.
+    # A packet lost just before the end is sent again and may arrive this much later.
     world.act_for(card.for_s + how.delay_s + how.jitter_s + 2 * LOST_AGAIN_S_MAX)
     return _lay(world, card, dict.fromkeys(links, how), card.for_s)
 

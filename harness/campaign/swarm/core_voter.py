@@ -251,7 +251,7 @@ class CoreVoter(VoterOnMachine):
             self.watch.calls.gone(self, connection)
             self._drive(lambda now: self._known.on_disconnect(now, connection))
 
-    # What is looked at
+    # State that the watch and the storm read
 
     @property
     def epoch(self) -> int:  # type: ignore[override]
@@ -304,7 +304,7 @@ class CoreLog(BatchLog):
         """Hash of everything up to each batch."""
         self.flushed = self.fsynced = 0
         self._machine = machine
-        self._flushing = 0  # what the flush that goes on makes durable
+        self._flushing = 0  # end of the log that the flush in progress makes durable
 
     def prefix(self, offset: int) -> int | None:
         if offset == 0:

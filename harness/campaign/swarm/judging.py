@@ -73,14 +73,14 @@ def judge(
         watch.violated(rule, what)
     best = max(voters, key=lambda voter: voter.mark)
     if best.prefix(best.mark) is None:
-        return  # the watch has found that already
+        return  # the watch has reported that already
     client_operations = [asked for asked in history.asked if asked.function != "create"]
     if scenario.workload == "repeated":
         _judge_repeated(client_operations, watch)
         return
     try:
         log = archive if scenario.snapshot_bytes else [*best.changes(0, best.mark)]
-    except (CorruptRecord, DamagedLog) as problem:  # a bug let damage in
+    except (CorruptRecord, DamagedLog) as problem:  # a planted bug let damaged data in
         watch.violated("committed log cannot be read", str(problem))
         return
     changes, states = _places(scenario, log, watch)

@@ -276,7 +276,7 @@ class NodeVoter(VoterOnMachine):
                     return records, results
 
                 [result] = await quorum.write(decide)
-                if not made[-1]:  # it changed nothing: it says what a read says
+                if not made[-1]:  # no change was made: it proves as much as a read does
                     self.watch.answered_read(self, quorum.applied_offset, owed)
                 reply((REFUSED, None) if result.error else (OK, None, epoch, quorum.applied_offset))
         except (NotQueued, TooLarge, Refused):
@@ -295,7 +295,7 @@ class NodeVoter(VoterOnMachine):
         write = Alteration(REGISTER, ConfigOperation.SET, str(value))
         if not self._scenario.snapshot_bytes:
             return (write,)
-        # A state that only grows hides a snapshot that was loaded on top of an older state.
+        # If the state only grew, loading a snapshot on top of an older state would not show.
         comes_and_goes = ConfigOperation.SET if value % 2 else ConfigOperation.DELETE
         return write, Alteration(COMES_AND_GOES, comes_and_goes, "1" if value % 2 else None)
 
@@ -376,7 +376,7 @@ class DurableLog:
     """Reads what was fsynced, segment after segment, as far as batches join.  It goes on where it was the last time."""
 
     def __init__(self) -> None:
-        self._base = -1  # of the segment in which it was
+        self._base = -1  # base offset of the segment that contains it
         self._position = 0
         self._end = 0
 

@@ -120,7 +120,7 @@ class Operators:
         until_s = self._loop.time() + card.for_s
         voters = self._sets.in_force(leader)
         outside = [server for server in self._servers if server.key not in voters]
-        outside.sort(key=lambda server: server.end[1])  # who lags most comes first
+        outside.sort(key=lambda server: server.end[1])  # the server that lags most comes first
         joining = outside[int(card.size) % len(outside)] if outside else None
         removes = card.how in ("remove", "two") and victim.key in voters and len(voters) > 1 and not self._wipes
         if card.how in ("add", "two") and joining is not None:

@@ -289,7 +289,7 @@ def _of_registry(random: Random, scenario: Scenario) -> list[StormCard]:
         found.append(StormCard("kill", f"broker:{number}", at_s, down_s))
         slow_s = round(random.uniform(0.5, 3), 2)
         found.append(StormCard("disk", "it", at_s, 4.0, moment="started", how="slow", size=slow_s))
-        meanwhile_s = round(at_s + random.uniform(3.5, 5), 3)  # it is fenced by now
+        meanwhile_s = round(at_s + random.uniform(3.5, 5), 3)  # the broker is fenced by this time
         match random.choice((UNREGISTER, "kill", "")):
             case "unregister":
                 found.append(StormCard("registry", f"broker:{number}", meanwhile_s, how=UNREGISTER))

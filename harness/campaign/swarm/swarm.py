@@ -159,7 +159,7 @@ def replay(path: Path) -> tuple[Played, str]:
         return played, ""
     if played.digest == expects["digest"]:
         return played, "byte for byte as it was kept"
-    same = played.symptom == expects.get("symptom", expects.get("signature"))  # the name of before
+    same = played.symptom == expects.get("symptom", expects.get("signature"))  # the key's name in older ledgers
     return played, f"otherwise than it was kept, {'with the same end' if same else 'and with another end'}"
 
 

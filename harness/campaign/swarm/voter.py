@@ -127,7 +127,7 @@ class VoterOnMachine(ABC):
     def alive(self) -> bool:
         return self.machine.process is not None
 
-    # What the watch and the storm look at
+    # State that the watch and the storm read
 
     @property
     def replica(self) -> ReplicaKey:
@@ -296,7 +296,7 @@ class WatchedTrace(Trace):
         self._process = voter.machine.process
 
     def row(self, event: str, epoch: int, **columns: Any) -> None:
-        if self._voter.machine.process is self._process:  # else it died inside the effect
+        if self._voter.machine.process is self._process:  # otherwise the voter was killed during the effect
             if event in LOG_BEGINS_ANEW:
                 self._voter.log_began_anew()
             self._voter.watch.row(self._voter, WatchedRow(event, epoch, **columns))
@@ -320,7 +320,7 @@ class DriftingClock:
         return self._machine.wall_ns() // 1_000_000
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
-        # Rounding must not let a timer ring before `now() == when`: the node would set it again without an end.
+        # Rounding must not fire a timer before `now() == when`: the node would re-arm it forever.
         return self._loop.call_at(when / self._rate + 1e-9, callback)
 
 

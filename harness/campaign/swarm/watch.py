@@ -118,10 +118,12 @@ class Watch:
         self._applied: dict[int, int | None] = {}
         self._written: dict[tuple[int, int], int | None] = {}
         self._led_from: dict[str, tuple[int, int]] = {}
-        self._holds: dict[str, int] = {}  # key of a voter -> up to where it was seen to hold what is committed, durably
+        # key of a voter -> end of the committed prefix that it was seen to hold durably
+        self._holds: dict[str, int] = {}
         self._published: dict[int, int] = {}
-        self._overstated: set[tuple[str, int]] = set()  # lives that reported too much as durable; one says enough
-        self._opens: dict[str, float] = {}  # a leader that has appended nothing yet -> since when
+        # incarnations that reported too much as durable; one report each is enough
+        self._overstated: set[tuple[str, int]] = set()
+        self._opens: dict[str, float] = {}  # leader that has appended nothing yet -> time of its election
         self.calls = CallWatch(now, self._electors, self.violated_by)
 
     def _electors(self, voter: VoterOnMachine) -> frozenset[str]:
@@ -172,7 +174,7 @@ class Watch:
         led = self._led_from.get(voter.name)
         return led is not None and led[0] in self._published
 
-    # One method per event
+    # One method per kind of event
 
     def _appended(self, voter: VoterOnMachine, row: WatchedRow) -> None:
         epoch, offset = row.epoch, row.offset or 0

@@ -91,9 +91,10 @@ class BrokerWatch:
         self._replays = True
         self._left_cleanly = left_cleanly
         self._applied: dict[str, int] = {}
-        self._given: dict[int, tuple[str, str]] = {}  # broker epoch in an answer -> who got it, its incarnation
+        # broker epoch in an answer -> the broker that got it, its incarnation
+        self._given: dict[int, tuple[str, str]] = {}
         self._may_vote = may_vote
-        self._known_s: dict[int, float] = {}  # offset of a registration -> when all that may vote had applied it
+        self._known_s: dict[int, float] = {}  # offset of a registration -> time when all possible voters had applied it
         self._decided: deque[_Decided] = deque()
         self._changed_at: dict[str, int] = {}  # partition -> offset of its last record
         self.fences: Counter[int] = Counter()
@@ -200,7 +201,7 @@ class BrokerWatch:
         """Server -> offset of a record that it had to know to ask for this one."""
         if kind == "unfence broker" or (kind == "change broker" and fields.get("fenced") == -1):
             yield f"n{about.rpartition(' ')[2]}", fields["epoch"]
-        # Only a leader adds others to its in-sync set.
+        # Only the leader adds replicas to its in-sync set.
         if kind != "change partition" or before is None or "leader" in fields or before.leader == NO_LEADER:
             return
         joined = set(fields.get("isr") or ()) - {*before.isr, before.leader}

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from harness.campaign.swarm.voter import VoterOnMachine
 
 
-@cache  # replicas are few, and one is named at every Fetch
+@cache  # replicas are few, and every Fetch names one
 def key_of(key: ReplicaKey) -> str:
     return f"n{key.id}/{key.directory}"
 
@@ -71,7 +71,7 @@ class VoterSets:
         self._violated = violated
         self._known: dict[str, _Known] = {}
         self._lost: dict[str, int] = {}
-        self._agreed: dict[int, VoterSet] = {}  # offset -> the set that is committed there
+        self._agreed: dict[int, VoterSet] = {}  # offset -> the voter set committed there
         self._asked_for: set[tuple[str, str]] = set()
 
     def disk_is_lost(self, server: VoterOnMachine) -> None:

@@ -94,7 +94,7 @@ def _in_a_fresh_process(task: Mapping[str, Any]) -> tuple[list[dict[str, Any]], 
         late = True
         child.kill()
         out, problems = child.communicate()
-    lines = out.decode(errors="replace").split("\n")[:-1]  # the last piece is "", or a row that was not finished
+    lines = out.decode(errors="replace").split("\n")[:-1]  # the last piece is empty or an unfinished row
     rows = [json.loads(line) for line in lines]
     if len(rows) == len(task["seeds"]):
         return rows, ""
@@ -231,7 +231,7 @@ class StormCoverage:
         """A row of `work`."""
         for name in ("moments", "transitions", "faults"):
             getattr(self, name).update(json.loads(row[name]))
-        self.aims.update(row.get("aims", ()))  # rows of older versions have none
+        self.aims.update(row.get("aims", ()))  # rows of older versions lack this field
 
     def never_met(self) -> dict[str, list[str]]:
         """Moments, transitions of the table of roles, and faults with roles, that no seed has met.

@@ -84,7 +84,7 @@ def play(scenario: Scenario) -> Played:
     with _quiet():
         world = StormWorld(scenario)
         world.loop.run(world.main())
-        for problem in world.problems:  # the clients are ours: a mistake of them is no answer of the system
+        for problem in world.problems:  # the clients belong to the project: their errors are no answers of the system
             raise problem.get("exception") or RuntimeError(problem["message"])
         judge(scenario, world.history, world.voters, world.watch, world.archive)
     for row in (*(asked.row() for asked in world.history.asked), *(each.row() for each in world.history.numbers)):
@@ -155,7 +155,7 @@ class StormWorld:
         for host in self.hosts:
             host.on_exception = self.problems.append
         outside = Outside(self.network, self.hosts, self.best)
-        # The numbers of probes make them clients that stay where they are, and that write, too.
+        # These process numbers give probes that stay with one server and also write.
         stay = [number for number in range(scenario.processes, 100) if number % 4 > 1 and number % 5 < 3][:PROBES]
         self.clients, self.probes = (
             [StormClient(number, scenario, outside, self.history, names) for number in numbers]
@@ -369,7 +369,7 @@ class StormWorld:
                     armed.act(it)
         owner = OWNER.get()
         if owner is not None and owner.gate is Gate.DEAD:
-            raise Killed  # a card has struck the very process that runs now: it gets no further
+            raise Killed  # a fault has killed the process that is running this code: it must not continue
 
     def _met_at_broker(self, moment: str, broker: int | None) -> None:
         """Once the row that shows it is judged.  broker: None stands for the controller."""
@@ -421,7 +421,7 @@ class StormWorld:
         voter.machine.lose_power(kind, random)  # type: ignore[arg-type]
         voter.power_lost(kind, random)
         if voter.name in self.damaged:
-            voter.may_forget = True  # its recovery point is not fsynced, and may promise less now
+            voter.may_forget = True  # its recovery point is not fsynced, so the restart may recover less
 
     def _operation_of(self, voter: VoterOnMachine) -> Callable[[str, str], None]:
         def operation(verb: str, path: str) -> None:

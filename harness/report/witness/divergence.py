@@ -62,7 +62,7 @@ class Row:
     offset: int | None
     entries: list[DrawnEntry]
     folded: int
-    marks: list[bool]  # of each column: this is the last offset below its high watermark
+    marks: list[bool]  # per column: True at the last offset below the replica's high watermark
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,7 +440,7 @@ def _ring(edges: Sequence[Edge]) -> Ring:
     centre_x, centre_y = _WIDTH / 2, 62.0 if count == 2 else radius + 46
     place = {}
     for name, (x, y) in networkx.circular_layout(_graph_of(edges), scale=radius).items():
-        across, down = (-x, -y) if count == 2 else (y, -x)  # the layout begins at the right
+        across, down = (-x, -y) if count == 2 else (y, -x)  # the layout starts on the right
         place[name] = CycleNode(round(centre_x + float(across), 1), round(centre_y + float(down), 1), name)
     arrows = [_arrow(place[e.source], place[e.target], _short(e)) for e in edges]
     return Ring(_WIDTH, round(2 * centre_y, 1), list(place.values()), arrows)
@@ -450,7 +450,8 @@ def _arrow(a: CycleNode, b: CycleNode, words: str) -> Arrow:
     """A curve that bends outwards, with its words beyond the bend."""
     middle_x, middle_y = (a.x + b.x) / 2, (a.y + b.y) / 2
     length = hypot(b.x - a.x, b.y - a.y) or 1.0
-    across_x, across_y = (b.y - a.y) / length, -(b.x - a.x) / length  # to the left of the way from a to b: outwards
+    # to the left of the direction from a to b: outwards
+    across_x, across_y = (b.y - a.y) / length, -(b.x - a.x) / length
     bend = 0.28 * length
     bend_x, bend_y = middle_x + across_x * bend, middle_y + across_y * bend
     from_x, from_y = _rim(a.x, a.y, bend_x, bend_y, _RADIUS_NODE)

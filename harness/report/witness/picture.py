@@ -278,7 +278,7 @@ def _bracket(window: DrawnWindow, x_of: dict[int, float], lane_of: dict[int, flo
     if order is None or late is None:
         return None
     over = [ops[i] for i in order.steps if ops[i].complete < late.invoke and ops[i].f != "read"]
-    if isinstance(late.got, list | tuple):  # of a set or a log an answer shows many changes
+    if isinstance(late.got, list | tuple):  # answers about a set or a log show the effect of many operations
         over = [op for op in over if op.given not in late.got]
     if not over or late.f != "read":
         return None
@@ -304,7 +304,7 @@ class Bar:
     label: str
     look: str  # ok-write, ok-read, fail, info or bad
     open: bool
-    step: int | None  # place in the legal order, from 1
+    step: int | None  # position in the legal order, from 1
     dot_x: float
     title: str
 

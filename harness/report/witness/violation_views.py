@@ -179,7 +179,7 @@ def view(
     at_ns = -1 if seen_in_a_copy(finding) else finding.moment_ns
     around = "; ".join(filter(None, [loss, circumstances(at_ns, faults, roles)]))
     context = picture.context(window, faults, roles, data.servers)
-    drawn = not folded and number <= DIAGRAMS_MOST and (bool(window) or not log_rows)  # a copy shows no step
+    drawn = not folded and number <= DIAGRAMS_MOST and (bool(window) or not log_rows)  # a copy shows no single step
     called = {(op.node, op.end_ns): op.start_ns for op in story.window.operations if data.declares["traces"]}
     before, held = story.window.before, story.key or "the object"
     held_before = f"Other operations are left out; without them {held} held {before} before this." if before else ""

@@ -273,7 +273,7 @@ class Finder:
                     async with asyncio.timeout(PATIENCE_S):
                         self._learn(node, await connection.ask(WHO_LEADS))
                 except (OSError, MalformedFrame):
-                    pass  # a node that does not answer says nothing of the controller; the connection is closed
+                    pass  # a node that does not answer proves nothing about the controller; the connection is closed
                 try:
                     async with asyncio.timeout(REFRESH_S):
                         await hurry.wait()

@@ -38,7 +38,7 @@ class LiveNode:
         self._hear = hear
         self._started_monotonic_ns = started_monotonic_ns
         self._rows = b""
-        self._missed_bytes = 0  # of the trace: the node wrote them before the first call
+        self._missed_bytes = 0  # bytes of the trace that the node wrote before the first call
         self._mark = -1
         self._batches = b""
         self._segment = 0

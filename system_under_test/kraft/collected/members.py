@@ -91,7 +91,7 @@ class Hearsay:
         event = row["event"]
         self.epoch = max(self.epoch, row["epoch"])
         if event == "disk":
-            if self.disk not in ("", row["detail"]):  # another replica, which knows nothing yet
+            if self.disk not in ("", row["detail"]):  # another replica with an empty disk
                 self.epoch, self.voted_epoch, self.voters = row["epoch"], -1, ()
             self.disk = row["detail"]
         if event == "start":

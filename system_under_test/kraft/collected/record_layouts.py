@@ -97,7 +97,7 @@ def type_and_version(value: bytes) -> tuple[int, int]:
     return data.uvarint(), data.uvarint()
 
 
-@lru_cache(maxsize=1 << 14)  # every copy of every node holds the same records
+@lru_cache(maxsize=1 << 14)  # the copies of all nodes hold the same records
 def decode(value: bytes) -> Fields:
     """Return name -> value of the fields of a record whose type stands in LAYOUTS.
 

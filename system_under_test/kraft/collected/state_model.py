@@ -55,7 +55,7 @@ class StateModel:
         self._names: dict[str, str] = {}  # topic id -> name
         self._partitions: dict[str, dict[int, Fields]] = {}
         self._unknown = 0
-        self._open: list[bytes] | None = None  # the records of a metadata transaction that has begun
+        self._open: list[bytes] | None = None  # records of an open metadata transaction
 
     def replay(self, value: bytes) -> None:
         """Raises ValueError, IndexError or KeyError for a record that has no meaning behind those before it."""
@@ -165,7 +165,7 @@ class StateModel:
             and held["directories"]
             and len(held["directories"]) != len(after["replicas"])
         ):
-            after["directories"] = [bytes(16).hex()] * len(after["replicas"])  # none is known any more
+            after["directories"] = [bytes(16).hex()] * len(after["replicas"])  # no directory is known any more
         after["partition_epoch"] = held["partition_epoch"] + 1
         for name in ("elr", "last_elr"):
             if fields.get(name) == []:

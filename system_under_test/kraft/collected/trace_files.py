@@ -187,7 +187,7 @@ def _line_by_line(name: str, block: bytes, first_line: int, last_seq: int | None
         last_seq = needed["seq"]
         for column in _LINE.names:
             rows[column].append(row.get(column))
-    for field in _LINE:  # Arrow would cut a fraction off
+    for field in _LINE:  # Arrow would drop a fraction
         if pa.types.is_integer(field.type) and (cut := [v for v in rows[field.name] if isinstance(v, float)]):
             raise UnreadableFile(f"{name}: a value of the wrong type ({field.name} {cut[0]!r} is no integer)")
     try:

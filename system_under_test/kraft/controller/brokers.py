@@ -181,11 +181,11 @@ def register(
         log_dirs=request.log_dirs if names_directories else (),
     )
     records: list[metadata.Record] = [record]
-    # One that was taken out of the cluster may still be an eligible leader.
+    # A broker that was removed from the cluster may still be an eligible leader.
     unclean = known is None or request.previous_epoch != known.broker_epoch or not image.keeps_elr
     if not again:
         records += _leave(image, request.broker, sessions.bugs, lost_data=unclean)
-        # A late repetition finds a broker that may be unfenced by now: its session goes on.
+        # The broker may be unfenced by the time of a late repetition: its session goes on.
         sessions.forget(request.broker)
     return records
 

@@ -222,7 +222,7 @@ def alter_configs(image: Image, wanted: Sequence[Resource]) -> tuple[list[Record
         wanted, decide, refused_resource, named=lambda each: (each.resource_type, each.resource_name), what="resource"
     )
     if image.keeps_elr:
-        # Who was eligible under the old number need not hold everything that is acknowledged under the new one.
+        # Replicas eligible under the old number need not hold all records acknowledged under the new one.
         changed = [each for each in records if isinstance(each, ConfigRecord) and each.name == MIN_INSYNC]
         records += [
             ClearElrRecord(each.resource_name if each.resource_type == TOPIC_RESOURCE else "") for each in changed
@@ -420,7 +420,7 @@ def _expected(definition: Definition, value: str) -> str | None:
 def _expected_number(definition: Definition, value: str) -> str | None:
     whole = definition.type is not ConfigType.DOUBLE
     try:
-        plain = value.isascii() and "_" not in value  # Python reads more than Kafka does
+        plain = value.isascii() and "_" not in value  # Python accepts more forms of numbers than Kafka
         number = (int(value) if whole else float(value)) if plain else float("nan")
     except ValueError:
         number = float("nan")

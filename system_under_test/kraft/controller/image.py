@@ -101,8 +101,8 @@ class Image:
         self.controller = controller
         self._own_partitions: dict[
             str, dict[int, metadata.PartitionRecord]
-        ] = {}  # of topics whose map no other image shares
-        self._own_configs: dict[tuple[int, str], dict[str, str]] = {}  # the same of the configs of resources
+        ] = {}  # of topics whose map is not shared with another image
+        self._own_configs: dict[tuple[int, str], dict[str, str]] = {}  # likewise, the configs of resources
         self._reads_of_hash = 0
         self._topics: dict[str, Topic] = {}
         self._names: dict[UUID, str] = {}
@@ -418,7 +418,7 @@ def changed(partition: metadata.PartitionRecord, change: metadata.PartitionChang
     replicas = changes.get("replicas", partition.replicas)
     if change.directories is None and len(partition.directories) not in (0, len(replicas)):
         changes["directories"] = (metadata.MIGRATING,) * len(replicas)
-    for name in ("elr", "last_known_elr"):  # an empty one is not written
+    for name in ("elr", "last_known_elr"):  # an empty list is not written
         if (value := getattr(change, name)) is not None:
             changes[name] = value or None
     if change.leader != metadata.LEADER_UNCHANGED:

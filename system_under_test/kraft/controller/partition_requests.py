@@ -323,7 +323,7 @@ class Duties:
         return min(math.inf if fencing_s is None else fencing_s, self._balance_at_s, self._no_op_at_s)
 
     def perform(self, image: Image, now_s: float) -> list[Record]:
-        if image.in_transaction:  # of a controller before this one, for here a decision is one atomic batch
+        if image.in_transaction:  # opened by an earlier controller; this one writes each decision as one atomic batch
             return [AbortTransactionRecord("Controller failover")]
         if self._settings.features and not image.features:
             levels = self._settings.features

@@ -105,10 +105,10 @@ def change(partition: PartitionRecord, wanted: Wanted, rules: PartitionRules) ->
     target = _with_elr(partition, target, wanted.unclean_shutdown, rules)
     target = _elect(partition, target, wanted.election, rules)
     if not target.isr and not rules.elr:
-        target = replace(target, isr=partition.isr)  # the last one that held everything is not forgotten
+        target = replace(target, isr=partition.isr)  # the last replica that held everything is kept
     if rules.default_directory is not None:
         target = _with_directories(partition, target, wanted.assigned, rules.default_directory)
-    # A replica that was removed must not believe that its leader still counts it.
+    # A removed replica must not believe that its leader still counts it.
     removed = set(partition.replicas) - set(target.replicas)
     shrunk = rules.bumps_on_shrink and set(partition.isr) - set(target.isr)
     names_leader = target.leader != partition.leader or bool(removed or shrunk)

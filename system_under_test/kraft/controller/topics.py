@@ -185,7 +185,7 @@ def _check_name(image: Image, name: str) -> None:
         raise Refused(ErrorCode.invalid_request, f"{RESERVED} is the quorum's own topic.")
     if name in image.topics:
         raise Refused(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
-    if "." in name or "_" in name:  # metric names write one for the other
+    if "." in name or "_" in name:  # metric names use both characters for the same thing
         twin = next((other for other in image.topics if other.replace(".", "_") == name.replace(".", "_")), None)
         if twin is not None:
             message = f"Topic '{name}' collides with '{twin}': '.' and '_' are the same in metric names."

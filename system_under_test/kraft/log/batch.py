@@ -181,7 +181,7 @@ def next_whole(data: bytes, position: int) -> int | None:
                 check_crc(data[start : start + header.size_bytes])
                 return start
             except CorruptBatch:
-                pass  # not here: these bytes look like a batch by chance
+                pass  # not a batch: these bytes only look like one
         at = data.find(_NO_PRODUCER, at + 1)
     return None
 
@@ -224,7 +224,8 @@ def values(raw: bytes) -> list[bytes]:
             at = at + 1 if raw[at] < 0x80 else _read_uvarint(raw, at)[1]  # timestamp delta
             at = at + 1 if raw[at] < 0x80 else _read_uvarint(raw, at)[1]  # offset delta
             size, at = (raw[at], at + 1) if raw[at] < 0x80 else _read_uvarint(raw, at)
-            at += 0 if size & 1 else size >> 1  # the key; an odd number stands for a negative length: there is none
+            # skip the key; an odd size stands for a negative length, which means no key
+            at += 0 if size & 1 else size >> 1
             size, at = (raw[at], at + 1) if raw[at] < 0x80 else _read_uvarint(raw, at)
             behind = at + (size >> 1)
             if (length | size) & 1 or behind > end:

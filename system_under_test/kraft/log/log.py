@@ -102,9 +102,9 @@ class Log:
         self._batches = BatchTable()
         self._cache = NewestBytes(cache_max_bytes)
         self._epochs: list[tuple[int, int]] = []  # (epoch, its start offset), both rising
-        self._control_offsets: list[int] = []  # where the control batches begin, rising
+        self._control_offsets: list[int] = []  # offsets at which control batches begin, ascending
         self._flushed = 0
-        self._flushing: int | None = None  # a flush goes on, and everything below this will be durable by it
+        self._flushing: int | None = None  # end offset that the flush in progress makes durable
         self._checks_batches = checks_batches
         self._recovery_point = RecoveryPoint(disk, folder)
 
@@ -241,7 +241,7 @@ class Log:
         if problem is None and durable is not None and durable > self._flushed:
             try:
                 self._note_flushed(durable)
-            except OSError as failed:  # `done` alone hears of errors beside the loop
+            except OSError as failed:  # `done` alone receives errors from outside the loop
                 problem = failed
         done(end_offset, problem)
 
@@ -267,7 +267,7 @@ class Log:
         position = self._batches.positions[keep]
         self._cache.forget_from(keep)
         self._batches.keep(keep)
-        while len(self._segments) - 1 > segment_number:  # last first: a crash leaves no hole
+        while len(self._segments) - 1 > segment_number:  # last segment first: a crash leaves no gap
             self._segments.pop().remove()
         self._segments[-1].cut(position)
         self._note_cut()
@@ -324,10 +324,10 @@ class Log:
 
     def _begin_empty(self, snapshot: SnapshotId) -> None:
         """Delete the whole log, and begin an empty one behind a snapshot."""
-        self._recovery_point.lower_to(0)  # what a crash leaves of the log is replaced, however short it is
+        self._recovery_point.lower_to(0)  # this log is being replaced, so a crash may lose any part of it
         self._batches.keep(0)
         self._cache.forget_from(0)
-        while self._segments:  # last first: a crash leaves no hole
+        while self._segments:  # last segment first: a crash leaves no gap
             self._segments.pop().remove()
         self._segments.append(Segment.create(self._disk, self._folder, snapshot.end_offset))
         self.start, self._start_hash = snapshot, self.snapshots.header(snapshot).prefix_hash

@@ -227,7 +227,7 @@ def assemble_quorum(
         clock=ports.clock,
         transport=transport,
         trace=trace,
-        # Another sequence after each restart, or nodes would split the same votes again and again.
+        # A different sequence after each restart, or nodes would split the same votes repeatedly.
         random=ports.random(f"timeouts/{trace.incarnation}"),
         names={peer.id: peer.name for peer in config.peers.values()},
         brokers={
@@ -281,7 +281,7 @@ class ChannelTransport:
         """None, too, if it is not known where the peer is reached."""
         channel = self._channels.get(peer)
         if channel is None:
-            await asyncio.sleep(UNKNOWN_PEER_S)  # the core would ask again at once
+            await asyncio.sleep(UNKNOWN_PEER_S)  # the core would retry at once
             return None
         return await channel.request(request)
 
@@ -421,8 +421,8 @@ class OwnVoter:
     async def _succeeds(self, change: AddVoter | RemoveVoter | UpdateVoter | RegisterControllerRecord) -> bool:
         try:
             answer = await self._send(_request(change, self._quorum.epoch), PATIENCE_S)
-        except (NotQueued, MalformedFrame, OSError):  # a TimeoutError is an OSError
-            return False  # the log shows whether it was carried out
+        except (NotQueued, MalformedFrame, OSError):  # also TimeoutError, which is an OSError
+            return False  # the log shows later whether it was applied
         return bool(answer.error_code == 0)
 
     def _ended(self, task: asyncio.Task[None]) -> None:

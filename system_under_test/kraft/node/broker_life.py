@@ -120,7 +120,7 @@ class Lifecycle:
         self._due_s = now_s + (RETRY_S if hurried else self._heartbeat_interval_s)
         if caught_up and not self._caught_up:
             self._caught_up = True
-            self._due_s = now_s  # now it wants to serve
+            self._due_s = now_s  # from now on it asks to be unfenced
 
     def unanswered(self, now_s: float) -> None:
         """No answer, or an error: the same is asked again soon, perhaps of another controller."""

@@ -129,11 +129,11 @@ class BrokerRole:
             if ask is not None:
                 await self._tell(ask)
                 continue
-            if math.isinf(life.due_s):  # it has stopped, since its time to leave is over
+            if math.isinf(life.due_s):  # it has stopped, because its time to leave has expired
                 self._say(f"broker {self._me} is {life.state.value} without an answer, epoch {life.epoch}")
                 return
             self._hurry.clear()
-            # By the clock that `ask` is shown: another one may ring a little too early, again and again.
+            # Use the clock that `ask` reads: another clock may fire slightly early, repeatedly.
             timer = self._clock.call_at(life.due_s, self._hurry.set)
             try:
                 await self._hurry.wait()
@@ -229,7 +229,7 @@ class BrokerRole:
             async with asyncio.timeout(min(REQUEST_TIMEOUT_S, self._settings.lag_s / 4)):
                 await connection.exchange(_encode_probe, _taken)
         except (OSError, MalformedFrame):
-            return  # silence is what the keeper notices
+            return  # the keeper notices the silence
         self._keeper.heard(number, epoch, self._clock.now())
 
     async def _move(self) -> None:
@@ -331,4 +331,4 @@ def clean_epoch(data: bytes) -> int:
     try:
         return int(json.loads(data)["brokerEpoch"])
     except (ValueError, KeyError, TypeError):
-        return broker_life.UNKNOWN_EPOCH  # torn or foreign: as if there were none
+        return broker_life.UNKNOWN_EPOCH  # a torn or foreign file counts as none

@@ -121,8 +121,9 @@ class _Syncs:
         threading.Thread(target=self._sync_all, name="fsync", daemon=True).start()
 
     def begin(self, sync: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-        # Loop and thread share the interpreter's lock.  If the thread began while the loop still carries out what came
-        # with this fsync, each system call of the loop would hand the lock to it.  In the next turn the loop waits.
+        # Loop and thread share the interpreter's lock. If the thread started while the loop still carries out the
+        # effects of this fsync, each system call of the loop would pass the lock to it. In the next turn the loop
+        # waits.
         self.loop.call_soon(self._asked.put, (sync, done))
 
     def _sync_all(self) -> None:
@@ -137,7 +138,7 @@ class _Syncs:
             os.eventfd_write(self._wake, 1)
 
     def _report(self) -> None:
-        os.eventfd_read(self._wake)  # one of as many as have ended
+        os.eventfd_read(self._wake)  # the counter may stand for several completed calls
         done, problem = self._ended.popleft()
         done(problem)
 

@@ -84,7 +84,7 @@ class Executor:
             high_watermark=lambda: self._core.high_watermark,
             voters_before=self._voters_before,
         )
-        # As carried out so far: in the middle of a list of effects the core is already at its end.
+        # The epoch as carried out so far: within a list of effects, the core is already at its end.
         self._epoch = max(state.epoch, parts.log.last_epoch)
         self._epoch_start_offset: int | None = None  # not None while this node leads
         tokens = self._tokens = count(1)
@@ -120,7 +120,7 @@ class Executor:
             self.collapse(problem)
             raise
         if not write.records and decisions.must_confirm_no_op(self._parts.identity.bugs):
-            # Nothing of its own will be committed, which would prove that this node still leads.
+            # No record of its own will be committed to prove that this node still leads.
             write.done = partial(self._confirm_office, write.done)
         if at_once:
             self._proposals.now()

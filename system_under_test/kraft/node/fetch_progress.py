@@ -41,12 +41,12 @@ class FetchProgress:
 
     def fetched(self, replica: ReplicaKey, offset: int, log_end_offset: int, wall_ms: int) -> None:
         """A replica fetched from `offset`.  The Fetch must fit this leader's epoch and log."""
-        known = self._fetched.pop(replica, None)  # who fetched last stands last
+        known = self._fetched.pop(replica, None)  # the last replica to fetch stands last
         caught_up_ms = wall_ms if offset >= log_end_offset else -1
         if caught_up_ms < 0 and known is not None:
             caught_up_ms = known.last_caught_up_ms
         self._fetched[replica] = VoterState(replica.id, offset, wall_ms, caught_up_ms, replica.directory)
-        if len(self._fetched) > REPLICAS_MAX:  # anybody may fetch, under any id
+        if len(self._fetched) > REPLICAS_MAX:  # any peer may fetch, under any id
             del self._fetched[next(iter(self._fetched))]
 
     def others(self, votes: Callable[[ReplicaKey], bool], wall_ms: int) -> tuple[VoterState, ...]:
@@ -83,8 +83,8 @@ class Lease:
         self._me = identity.me.id
         self._bugs = identity.bugs
         self._lasts_ms = round(LEASE_SHARE * identity.timing.fetch_timeout_s * 1000)
-        self._answered_ms: dict[int, int] = {}  # connection -> when the last answer on it was written
-        self._proved_ms: dict[int, int] = {}  # voter -> when the newest answer that it has certainly got was written
+        self._answered_ms: dict[int, int] = {}  # connection -> time of the last answer written to it
+        self._proved_ms: dict[int, int] = {}  # voter -> time of the newest answer that it has certainly received
 
     def answered(self, connection: int, wall_ms: int) -> None:
         """An answer was written on this connection just now."""

@@ -159,7 +159,7 @@ class QuorumNode(Executor):
         """See `wire.quorum_service.QuorumService`."""
         if self.ended.done():
             raise NotQueued("this node has ended")
-        self._proposals.now()  # what waits may name its own offset, which the record of voters would shift
+        self._proposals.now()  # a waiting write may contain its own offset, which the record of voters would shift
         with self._voter_changes.expect() as (token, done):
             self._drive(lambda now: self._core.change_voters(now, token, change))
             return await done

@@ -52,11 +52,11 @@ async def _run(config: Config) -> int:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: _unhandled(node.quorum, context))
     await node.start()
-    stopping: set[asyncio.Task[None]] = set()  # the loop itself keeps no task alive
+    stopping: set[asyncio.Task[None]] = set()  # the loop keeps no reference to a task
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, lambda: stopping.add(loop.create_task(node.stop())))
     gc.collect()
-    gc.freeze()  # what start-up made lives as long as the process: no later collection need look at it
+    gc.freeze()  # objects made at start-up live as long as the process, so the collector can skip them
     status = await node.ended
     await node.close()
     return status
@@ -91,7 +91,7 @@ def _unhandled(node: QuorumNode, context: dict[str, Any]) -> None:
     """Something was raised where no task waits for it."""
     problem = context.get("exception")
     if isinstance(problem, OSError) and problem.errno in _OUT_OF_RESOURCES and "accept" in context.get("message", ""):
-        log.warning("a connection could not be accepted: %s", problem.strerror)  # asyncio tries again in a second
+        log.warning("a connection could not be accepted: %s", problem.strerror)  # asyncio retries after a second
         return
     node.collapse(context.get("exception") or RuntimeError(context.get("message", "unknown")))
 
@@ -113,5 +113,5 @@ class LoopClock:
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
         if when <= self._loop.time():
-            return self._loop.call_soon(callback)  # a timer would ring in the same turn, and costs more
+            return self._loop.call_soon(callback)  # a timer would fire in the same turn, and costs more
         return self._loop.call_at(when, callback)

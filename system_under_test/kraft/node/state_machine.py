@@ -82,12 +82,12 @@ class StateMachine:
         self._bugs = bugs
         self._node = node
         self.applied_offset = start_offset
-        self.applied_bytes = 0  # of all batches since the process started
+        self.applied_bytes = 0  # of all batches applied since the process started
         self.not_served: str | None = None
         self.committed = Image(bugs, node)
         self._speculative: Image | None = None
         self._decided: dict[bytes, Record | UnknownRecord] = {}  # records of this controller, until they are applied
-        self._pending: list[Write] = []  # decided, not handed to the core yet
+        self._pending: list[Write] = []  # decided, but not yet passed to the core
         self._queued: deque[Write] = deque()  # end offsets ascending
 
     @property
@@ -163,7 +163,7 @@ class StateMachine:
         for write in pending:
             write.done(NotQueued(LOST_BEFORE_APPEND))
         for write in queued:
-            # A write without records changes nothing under any leader.
+            # A write without records has no effect under any leader.
             write.done(LostLeadership() if write.records else NotQueued(LOST_BEFORE_APPEND))
 
     def decide(
@@ -234,7 +234,7 @@ class Proposals:
         self._propose = propose
         self._decided = decided
         self._linger: Timer | None = None
-        self._lone = False  # the last proposal was one write
+        self._lone = False  # the last proposal contained one write
         self._proposed: dict[int, list[Write]] = {}
 
     def soon(self, high_watermark: int) -> None:
@@ -370,7 +370,7 @@ class ControllerDuties:
         try:
             await self._write(lambda image: (duties.perform(image, self._clock.now()), None))
         except (NotQueued, LostLeadership):
-            return  # another controller has these duties now
+            return  # another controller has taken over
         except TooLarge as problem:
             self._say(f"a duty of the controller could not be done: {problem}")
             self._set_timer()

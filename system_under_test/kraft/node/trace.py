@@ -55,7 +55,8 @@ class Trace:
         detail: str | None = None,
     ) -> None:
         """event: one of TRACE_EVENTS, which need no escapes."""
-        # By hand: a write leaves a dozen rows in a quorum of three, and a general encoder takes three times as long.
+        # Formatted by hand: a write leaves a dozen rows in a quorum of three, and a general encoder takes three times
+        # as long.
         line = f'{{"seq":{self._seq},"inc":{self.incarnation},"t":{self._now_ns()},"event":"{event}","epoch":{epoch}'
         if offset is not None:
             line += f',"offset":{offset}'

@@ -214,12 +214,12 @@ class Core:
 def _start(voter: Voter, now: float) -> None:
     """Take up the state of the files; what recovery found in the log counts only once it is flushed."""
     file = voter.persisted
-    if voter.end_epoch > file.epoch:  # quorum-state was lost: of this epoch nothing is known, least of all our vote
+    if voter.end_epoch > file.epoch:  # quorum-state was lost: nothing is known of this epoch, including our vote
         file = QuorumState(voter.end_epoch)
         voter.persist(file)
     voter.flush()
     deadline = voter.election_timeout(now)
-    if file.leader_id == voter.me:  # the epoch's offsets may have been given out already: never lead it again
+    if file.leader_id == voter.me:  # its offsets may already have been assigned: never lead this epoch again
         voter.state = Resigned(file.epoch, deadline, (), set(voter.others))
     elif file.leader_id is not None:
         voter.state = Follower(file.epoch, file.leader_id, voter.fetch_timeout(now))
@@ -256,7 +256,7 @@ def _timer(voter: Voter) -> float:
     match voter.state:
         case Leader() as leader:
             first = min(leader.news_at, leader.mark_at, leader.quorum_deadline)
-            for waiting in leader.parked:  # after every event: a comparison takes a third of a call of min
+            for waiting in leader.parked:  # checked after every event: a comparison takes a third of the time of min()
                 if waiting.deadline < first:
                     first = waiting.deadline
             return first
@@ -304,7 +304,7 @@ def _on_flushed(voter: Voter, now: float, log_end_offset: int) -> None:
 
 def _on_request(voter: Voter, now: float, token: int, connection: int, request: RaftRequest) -> None:
     if request.cluster_id != voter.identity.cluster_id:
-        # Another cluster learns nothing of this epoch, which must not leak into its own.
+        # Another cluster must not learn this epoch, which must not enter its own.
         voter.reply(token, empty_answer(request, Error.INCONSISTENT_CLUSTER_ID, None, 0))
         return
     error = valid_messages.request_error(voter.trusted, request)
@@ -369,7 +369,7 @@ def _is_usable(voter: Voter, now: float, peer: int, request: RaftRequest, respon
     if isinstance(request, FetchRequest | FetchSnapshotRequest):
         asked_in = request.current_leader_epoch
     if voter.epoch != asked_in:
-        return False  # it answers a request of an epoch that is over
+        return False  # the answer belongs to a request of an earlier epoch
     if response.error != Error.NONE and response.error not in _OF_A_SNAPSHOT:
         voter.back_off(peer, now)
         return False

@@ -118,7 +118,7 @@ def grants_vote(
             return False
         return up_to_date
     if role not in (Role.UNATTACHED, Role.PROSPECTIVE):
-        return False  # leads, follows, resigned, or has voted for itself
+        return False  # it leads, follows, has resigned, or has voted for itself
     if voted is not None and DOUBLE_VOTE not in bugs:
         return same_key(voted, candidate)
     return up_to_date and not leader_known

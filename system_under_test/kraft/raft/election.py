@@ -25,7 +25,7 @@ def become_unattached(voter: Voter, now: float, epoch: int) -> None:
             deadline = voter.election_timeout(now)
         case states.Resigned(election_deadline=past) if now >= past:
             deadline = voter.election_timeout(now)
-        case _:  # a voter that was already on the way to an election does not start over
+        case _:  # a voter that already started an election does not start over
             deadline = voter.state.election_deadline
     file = messages.QuorumState(epoch) if epoch > voter.epoch else voter.persisted
     voter.enter(states.Unattached(epoch, deadline), file)

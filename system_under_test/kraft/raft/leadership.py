@@ -71,7 +71,7 @@ def on_end_request(voter: Voter, now: float, request: messages.EndQuorumEpochReq
         voter.named_leaders[request.leader_id] = request.epoch
     follower = voter.state
     if isinstance(follower, Follower) and request.epoch == voter.epoch:
-        follower.has_fetched = False  # its own leader says that it is gone: successors may be elected
+        follower.has_fetched = False  # its own leader resigns, so successors may be elected
         delay_s = _succession_delay_s(voter, request.preferred_candidates)
         follower.fetch_deadline = min(follower.fetch_deadline, now + delay_s)
         if delay_s == 0 and voter.seeks_office and not voter.shutting_down:
@@ -116,7 +116,7 @@ def propose(
     leader.news_at = now
 
 
-# Noticing that no majority fetches
+# Resign if no majority fetches
 
 
 def heard(voter: Voter, now: float, leader: Leader, peer: int) -> None:
@@ -187,7 +187,7 @@ def note_read(voter: Voter, leader: Leader, token: int) -> None:
         return
     leader.reads.note(token, mark)
     answer_proved_reads(voter, leader)
-    for parked in list(leader.parked):  # their answers start the proof
+    for parked in list(leader.parked):  # their answers start the confirmation round
         if leader.reads.needs(parked.request.replica.id):
             release(voter, leader, parked)
 

@@ -261,8 +261,8 @@ class Timing:
     request_timeout_s: float = 2.0
     retry_backoff_s: float = 0.02
     fetch_max_wait_s: float = 0.5
-    mark_wait_s: float = 0.05  # so long the high watermark alone waits for records to share an answer with
-    check_quorum_factor: float = 1.5  # of the fetch timeout
+    mark_wait_s: float = 0.05  # wait for records before answering with a new high watermark alone
+    check_quorum_factor: float = 1.5  # as a multiple of the fetch timeout
 
 
 @dataclass(frozen=True, slots=True)

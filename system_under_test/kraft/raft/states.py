@@ -151,11 +151,11 @@ class Candidate:
 class FollowerProgress:
     """Facts that a leader knows of one other voter."""
 
-    end_offset: int = -1  # its log end; -1 until its first Fetch that fits our log
+    end_offset: int = -1  # its log end; -1 until its first Fetch that matches our log
     fetched_at: float = -float("inf")
     leader_end_offset: int = -1  # the leader's log end at that Fetch
-    caught_up_at: float = -float("inf")  # when its log last reached what the leader's log was at the Fetch before
-    begin_due: float = 0.0  # when BeginQuorumEpoch goes out to it next, unless it fetches
+    caught_up_at: float = -float("inf")  # time when its log end last reached the leader's log end at its previous Fetch
+    begin_due: float = 0.0  # time of the next BeginQuorumEpoch to it, unless it fetches
 
     def fetched(self, end_offset: int, leader_end_offset: int, now: float) -> None:
         """It asks for what follows `end_offset`, so it holds the leader's log below that."""
@@ -196,11 +196,11 @@ class Leader:
     reads: Reads
     heard: set[int] = field(default_factory=set)  # fetched since the quorum deadline was last set
     parked: list[Parked] = field(default_factory=list)
-    news_at: float = float("inf")  # when parked fetches are looked at next because the log grew
-    mark_at: float = float("inf")  # when those are answered that lack nothing but the high watermark
-    observers: dict[ReplicaKey, FollowerProgress] = field(default_factory=dict)  # who fetches and does not vote
+    news_at: float = float("inf")  # time to check parked fetches because the log grew
+    mark_at: float = float("inf")  # time to answer fetches that wait for the high watermark alone
+    observers: dict[ReplicaKey, FollowerProgress] = field(default_factory=dict)  # replicas that fetch and do not vote
     changes: list[PendingChange] = field(default_factory=list)
-    announced: dict[int, VoterEntry] = field(default_factory=dict)  # what voters report while `kraft.version` is 0
+    announced: dict[int, VoterEntry] = field(default_factory=dict)  # voters' own reports while `kraft.version` is 0
 
     def take_voters(self, voters: VoterSet, others: Sequence[int], *, counts_itself: bool) -> None:
         """Other voters are in force.  A new one is known as an observer; a removed one may become one."""
@@ -236,7 +236,7 @@ class Follower:
     leader_id: int
     fetch_deadline: float
     has_fetched: bool = False  # the leader answered at least once: it is alive, and pre-votes are refused
-    download: Download | None = None  # the snapshot that it fetches before it can go on with the log
+    download: Download | None = None  # the snapshot to fetch before the log can continue
 
 
 @dataclass(slots=True)

@@ -53,27 +53,28 @@ class Voter:
         self.timing = identity.timing
         self.bugs = identity.bugs
         self.me = identity.me.id
-        self.asked = 0  # how often an observer has asked who leads
+        self.asked = 0  # how often an observer has requested the leader's identity
         self.random = random
 
         self.log = log
         self.end_offset = log.end_offset
         self.end_epoch = log.last_epoch
         self.flushed_end = log.start.end_offset  # everything below it is durable
-        self.flushing: int | None = None  # a flush goes on, and everything below this will be durable by it
+        self.flushing: int | None = None  # end offset that the flush in progress makes durable
 
         self.persisted = persisted
         self.state: states.State = states.Unattached(persisted.epoch, math.inf)
         self.high_watermark: int | None = None
 
         self.records: VoterRecords = records or StaticVoters(identity)
-        self.stale_history = False  # a snapshot was installed: its voters are to be read
+        self.stale_history = False  # a snapshot was installed: its voters must be read
         self.voter_set = VoterSet(())
         self.load_voters()
         self.shutting_down = False
         self.seeks_office = True
 
-        self.named_leaders: dict[int, int] = {}  # voter -> the epoch that it leads by a request; it must confirm that
+        # voter -> epoch in which a request names it as leader; it must confirm that
+        self.named_leaders: dict[int, int] = {}
         self.epochs_by_request = EpochAllowance(now)
         self.in_flight: set[tuple[int, type[messages.RaftRequest]]] = set()
         self.retry_at: dict[int, float] = {}
@@ -90,7 +91,7 @@ class Voter:
             twin.records, twin.history = records, self.history.copy()
         return twin
 
-    # What the voter knows
+    # State of the voter
 
     @property
     def epoch(self) -> int:
@@ -166,7 +167,7 @@ class Voter:
         """Report what the log names last."""
         self.emit(fx.VotersChanged(self.history.latest_offset, self.history.latest))
 
-    # What the voter does
+    # Actions of the voter
 
     def enter(self, state: states.State, file: messages.QuorumState | None = None, *, voted_now: bool = False) -> None:
         """Go from one epoch state to another; what quorum-state must say of it first."""
@@ -240,7 +241,7 @@ class Voter:
             )
         start = self.log.start
         last = self.log.read(end_offset - 1, 1)[0] if end_offset > start.end_offset else None
-        if last is not None and last.end_offset > end_offset:  # batches are never torn: cut before this one
+        if last is not None and last.end_offset > end_offset:  # batches are atomic: truncate before this one
             self.truncate(last.base_offset)
             return
         self.end_offset = end_offset
@@ -291,7 +292,7 @@ class Voter:
     def halt(self, reason: str) -> NoReturn:
         raise Halt(reason)
 
-    # What the voter is
+    # Role of the voter
 
     def names_me(self, key: messages.ReplicaKey) -> bool:
         mine = self.identity.me

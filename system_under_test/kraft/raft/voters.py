@@ -55,7 +55,7 @@ class VoterSet:
         return iter(self.entries)
 
     def entry(self, voter: int) -> VoterEntry | None:
-        for entry in self.entries:  # a few, and it is looked at for every Fetch
+        for entry in self.entries:  # few entries, checked at every Fetch
             if entry.key.id == voter:
                 return entry
         return None

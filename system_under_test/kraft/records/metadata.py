@@ -291,7 +291,7 @@ class ZkMigrationStateRecord(Record):
     state: Int8
 
 
-# -- Who may do what
+# -- Access control
 
 
 @_record(10)
@@ -345,7 +345,7 @@ class RemoveAccessControlEntryRecord(Record):
     id: UUID
 
 
-# -- Transactions of metadata (KIP-868)
+# -- Metadata transactions (KIP-868)
 
 
 @_record(23)

@@ -136,7 +136,7 @@ def _read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _write_bytes(out: bytearray, value: bytes) -> None:
-    if len(value) < _SHORT_MAX:  # nearly all are, and a record holds several
+    if len(value) < _SHORT_MAX:  # nearly all values are short, and a record holds several
         out.append(len(value) + 1)
     else:
         out += uvarint(len(value) + 1)
@@ -341,7 +341,7 @@ def _straight_reader(cls: type[Struct], plain: list[_Field], general: Reader) ->
                 lines += [f"  {value} = {made} if n else None", "  at += n or 1"]
             else:
                 lines += ["  if not n: return general(data, begin)", f"  {value} = {made}", "  at += n"]
-    # As `cls.__init__` does it, with fewer calls.
+    # Equivalent to `cls.__init__`, with fewer calls.
     lines += ["  if data[at] == 0:", "   made = new(cls)"]
     for attribute in fields(cls):
         name = attribute.name

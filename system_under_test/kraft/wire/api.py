@@ -114,7 +114,7 @@ class Api:
         self._timeout_s = timeout_s
         self._log_dir = log_dir
         self._forwarder = Forwarder(f"node-{quorum.node_id}", network)
-        self._limits: dict[int, asyncio.TimerHandle] = {}  # of the requests without an answer, by number
+        self._limits: dict[int, asyncio.TimerHandle] = {}  # time limits of unanswered requests, by number
         self._numbers = count()
 
     def close(self) -> None:
@@ -208,7 +208,7 @@ class Api:
             timeout_s = min(timeout_s, max(body.timeout.total_seconds(), 0.0))
 
         def settled(results: Any, problem: Exception | None) -> None:
-            if (limit := self._limits.pop(number, None)) is not None:  # else it was answered: its time was up
+            if (limit := self._limits.pop(number, None)) is not None:  # otherwise its time limit has answered it
                 limit.cancel()
                 answer(results if problem is None else decision.refused(body, _refusal(problem)))
 

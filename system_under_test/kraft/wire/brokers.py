@@ -53,7 +53,7 @@ def _plain(response: str) -> Callable[[ModuleType, Answer], Entity]:
     return lambda types, answer: filled(getattr(types, response), answer)
 
 
-# -- The life of a broker
+# -- Broker lifecycle
 
 
 def _register(body: Any, cluster: DecisionContext, image: Image) -> Decided:

@@ -136,7 +136,7 @@ class Connection:
 
     async def _connect(self) -> None:
         if self._open is not None and self._open.over:
-            self.close()  # the peer left between two requests
+            self.close()  # the peer disconnected between two requests
         if self._open is None:
             async with asyncio.timeout(self._connect_timeout_s):
                 self._open = await self._network.dial(self._host, self._port, _Conversation)
@@ -276,7 +276,7 @@ class _Lane:
         self._peer = peer
         self._connection = connection
         self._times = times
-        self._in_flight: asyncio.Future[Any] | None = None  # what it waits for: a frame, a connection, a pause
+        self._in_flight: asyncio.Future[Any] | None = None  # the frame, connection or pause that it waits for
         self._newest = 0
         self._closed = False
         self._fetch_version = SUPPORTED[FETCH][1]

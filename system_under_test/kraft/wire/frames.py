@@ -190,7 +190,7 @@ class FrameBuffer:
     """Bytes in, frames without their sizes out."""
 
     def __init__(self, size_max_bytes: int = FRAME_SIZE_MAX_BYTES) -> None:
-        self._bytes: bytes | bytearray = b""  # a bytearray only while a frame is in parts
+        self._bytes: bytes | bytearray = b""  # a bytearray only while a frame is incomplete
         self._size_max_bytes = size_max_bytes
 
     def __len__(self) -> int:
@@ -324,7 +324,7 @@ def _array(element: int | Walk, flexible: bool) -> Walk:
             count -= 1
         else:
             count, at = int.from_bytes(body[at : at + 4], "big", signed=True), at + 4
-        if count > len(body) - at:  # no element is shorter than a byte
+        if count > len(body) - at:  # each element takes at least one byte
             raise Malformed(f"an array of {count} elements in {len(body) - at} bytes")
         if type(element) is int:
             return at + max(count, 0) * element

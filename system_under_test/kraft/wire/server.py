@@ -142,7 +142,7 @@ class _Accepted(asyncio.Protocol):
         self._buffer = frames.FrameBuffer()
         self._transport: asyncio.Transport | None = None
         self._answering: asyncio.Task[None] | None = None
-        self._taken = False  # a request without a task is being answered
+        self._taken = False  # a request without a task of its own is being answered
         self._idle: asyncio.TimerHandle | None = None
         self._peer_reads = True
         self._pauses = False
@@ -225,7 +225,7 @@ class _Accepted(asyncio.Protocol):
             header, at = frames.decode_request_header(frame)
             lowest, highest = SUPPORTED.get(header.api_key, (0, -1))
             spoken = lowest <= header.version <= highest
-            self._taken = True  # before it is taken: it may be answered before `take` returns
+            self._taken = True  # set first, because it may be answered before `take` returns
             if not (spoken and take is not None and take(self.number, header, frame, at, self._reply)):
                 self._taken = False
                 self._answering = self._loop.create_task(self._answer(header, frame, at, spoken=spoken))

@@ -129,7 +129,7 @@ def encode_response(
     usual answer to a Fetch does without."""
     if address_of is None and isinstance(
         response, FetchResponse
-    ):  # a pattern of all fields takes as long as the rest of this
+    ):  # a pattern of all fields takes as long as the rest of this function
         error, leader_id, epoch, mark, diverging, batches, snapshot = response
         if error == Error.NONE and leader_id is not None and diverging is None and snapshot is None:
             records = b"".join([batch.body for batch in batches])  # type: ignore[misc]  # bytes when read from a log
@@ -162,7 +162,7 @@ def request_to_wire(request: RaftRequest, endpoint: Endpoint | None = None, vers
     api_key = _API_KEYS[type(request)]
     known = frames.codec(api_key, version or versions.SUPPORTED[api_key][1])
     types = known.requests
-    values: dict[str, Any]  # what is called otherwise on the wire
+    values: dict[str, Any]  # fields with another name on the wire
     match request:
         case FetchRequest():
             values = {

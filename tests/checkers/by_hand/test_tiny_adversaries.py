@@ -16,7 +16,7 @@ from checkers.by_hand.judge_events import judge_events
 from checkers.by_hand.judge_file import Ask, judge_as
 from tests.support.register_operations import operations_of
 
-pytestmark = pytest.mark.timeout(1200, method="thread")  # also where a compiled kernel hangs
+pytestmark = pytest.mark.timeout(1200, method="thread")  # also kills a hanging compiled kernel
 
 
 def test_a_circle_of_cas_is_a_value_from_nowhere() -> None:
@@ -65,6 +65,6 @@ def judge_nonsense(model: str, rng: Random, cases: int) -> None:
         seen[verdict.validity] = seen.get(verdict.validity, 0) + 1
         if model == "cas-register" and verdict.validity in (Validity.VALID, Validity.INVALID):
             assert linearizable(operations_of(events)) == (verdict.validity is Validity.VALID), events
-    # By chance alone, no broker shows each message that it acknowledged.
+    # By chance alone, no consumer polls each acknowledged message.
     usual = Validity.UNKNOWN if model == "kafka" else Validity.VALID
     assert seen[usual] and seen[Validity.INVALID], seen

@@ -37,7 +37,7 @@ def nonsense(model: str, rng: Random, operations: int = 6, processes: int = 3) -
             process, fresh = fresh, fresh + 1
         idle.append(process)
         if rng.random() < 0.05:
-            break  # the rest is cut off
+            break  # the rest of the input is dropped
     return events
 
 

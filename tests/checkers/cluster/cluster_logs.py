@@ -80,7 +80,7 @@ class _World:
         self.rows: list[tuple[int, int, str, str, str]] = []
         self.incarnations = dict.fromkeys(BROKERS, 0)
         self.topics = 0
-        self.leaving: set[int] = set()  # a broker that wants to stop does not change its mind
+        self.leaving: set[int] = set()  # a broker that asked to stop does not change its mind
         level = random.choice([None, 14, 17, 25, 33])
         if level is not None:
             self.write([FeatureLevelRecord(METADATA_VERSION, level)])

@@ -161,7 +161,7 @@ def test_replicas_are_eligible_only_while_too_few_are_in_sync(needed: str, expec
         *ALIVE,
         ("feature", "eligible.leader.replicas.version", {"level": 1}),
         ("topic", TOPIC, {"name": "orders"}),
-        ("config", "4 orders", {"name": "min.insync.replicas", "value": "1"}),  # of a broker: it does not count
+        ("config", "4 orders", {"name": "min.insync.replicas", "value": "1"}),  # config of a broker: it does not count
         ("config", "2 orders", {"name": "min.insync.replicas", "value": needed}),
         Records.partition([1, 2, 3], [1, 2, 3], 1),
         Records.fence(3, 3),

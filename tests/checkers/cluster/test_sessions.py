@@ -136,7 +136,7 @@ def test_the_last_rows_before_a_kill_prove_nothing_about_the_time_before_them(tm
     story.wait(2)
     story.quorum.pass_time(6 * SECOND)
     story.record("change broker", "broker 3", {"n2"}, epoch=epoch, fenced=1)
-    story.quorum.replicate()  # it goes on after a stop, and is killed at once
+    story.quorum.replicate()  # it restarts after a stop and is killed at once
     story.quorum.crash("n3")
     story.wait(2)
     assert story.judged(tmp_path / "killed").validity is Validity.VALID
@@ -209,10 +209,10 @@ def test_a_leader_adds_to_its_in_sync_set_only_what_it_knows(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("shown", "alarms"),
     [
-        (-1, True),  # it left no file, so it did not leave in order
+        (-1, True),  # it left no file, so it was no clean shutdown
         ("an older epoch", True),
         ("the last epoch", False),
-        (None, False),  # no row says how it came back
+        (None, False),  # no row shows how it restarted
     ],
 )
 def test_a_broker_that_came_back_uncleanly_is_no_eligible_leader(

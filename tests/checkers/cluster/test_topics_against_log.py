@@ -38,7 +38,7 @@ LIVES = [
     (4, 4, "change partition", "id1/1", {}),
     (5, 5, "retention", "k0", {"value": 7}),  # a broker sent it twice
     (6, 6, "remove topic", "id1", {}),
-    (7, 7, "retention", "k0", {"value": 9}),  # a batch may name the config first
+    (7, 7, "retention", "k0", {"value": 9}),  # a batch may contain the config first
     (7, 8, "topic", "id2", {"name": "k0"}),
     (7, 9, "partition", "id2/0", {}),
     (10, 10, "topic", "id3", {"name": "mark-1"}),
@@ -77,7 +77,7 @@ def changes(*states: int, unanswered: int = 0) -> dict[str, list[Operation]]:
         (WANTED, 1, LIVES[:7], True, []),  # a change without an answer may be missing
         (WANTED, 1, LIVES, True, []),
         (WANTED, 0, LIVES[:7], True, [MISSING]),
-        (WANTED, 0, LIVES[:7], False, []),  # the other logs may hold it
+        (WANTED, 0, LIVES[:7], False, []),  # the other logs may contain it
         ((71, 72, 0), 0, LIVES, True, [OTHER]),
         ((71, 82, 0, 91), 0, LIVES, True, [OTHER, MISSING]),
         ((72, 71, 0, 91), 0, LIVES, True, [OTHER, MISSING]),

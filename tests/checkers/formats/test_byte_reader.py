@@ -166,7 +166,7 @@ def test_generated_texts_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(600, 800):
         rng = Random(seed)
         content = text(rng)
-        if content.isascii() and b"\0" not in content:  # such damage is found first where all is one piece
+        if content.isascii() and b"\0" not in content:  # if all bytes are read as one piece, it finds such damage first
             assert_both_agree(content, rng.random() < 0.3, monkeypatch, rng.choice((7, 40, 300)))
 
 

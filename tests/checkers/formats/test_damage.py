@@ -119,7 +119,7 @@ def test_a_cut_is_noticed_or_leaves_a_shorter_history(name: str, tmp_path: Path)
     whole_lines = {at + 1 for at, byte in enumerate(content) if byte == ord("\n")} | {
         at for at, byte in enumerate(content) if byte == ord("\n") and name != "log"
     }
-    step = 11 if name in ("arrow", "parquet") else 1  # every place within the words of 8 bytes that those consist of
+    step = 11 if name in ("arrow", "parquet") else 1  # every offset within the 8-byte words of these formats
     for cut in range(0, len(content), step):
         validity, error = verdict_of(tmp_path, model, content[:cut])
         if validity is Validity.VALID and name == "arrow":

@@ -111,7 +111,7 @@ def test_a_gzip_file_that_is_cut_or_has_a_flipped_bit_is_refused_at_every_byte(t
         path.write_bytes(content[:at])
         with pytest.raises(MalformedHistory, match=f"byte {at}: the file is compressed by gzip, and it is cut off"):
             read_any(path)
-        if at >= 10:  # before that stand a time and the name of a system
+        if at >= 10:  # a time and the name of a system come first
             path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
             with pytest.raises(MalformedHistory, match="compressed by gzip, and it is"):
                 read_any(path)

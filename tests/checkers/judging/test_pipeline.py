@@ -122,7 +122,7 @@ def test_a_bucket_beyond_the_budget_of_bytes_is_unknown_and_not_opened(tmp_path:
     seal(write_stream(tmp_path, Script().invoke(0, "write", 1).ok(0).events))
     for bucket in (tmp_path / "buckets").glob("*.parquet"):
         data = bytearray(bucket.read_bytes())
-        data[4:40] = b"x" * 36  # rows destroyed, footer whole: a reader of the rows notices
+        data[4:40] = b"x" * 36  # rows destroyed, footer intact: only a reader of the rows notices
         bucket.write_bytes(data)
     verdicts = judge_run(StoredRun(tmp_path), [LINEARIZABILITY], budget=Budget(size_bytes=10))
     assert verdicts["linearizability"].validity is Validity.UNKNOWN

@@ -43,6 +43,6 @@ def test_a_walk_in_python_is_given_up_and_its_thread_ends() -> None:
 
 
 def test_a_kernel_that_hangs_is_given_up() -> None:
-    long_walk(1)  # compiled before the clock runs
+    long_walk(1)  # compiled before the time limit starts
     with pytest.raises(OutOfTime):
         within(0.05, lambda: long_walk(1_000_000_000))

@@ -90,7 +90,7 @@ def compare(rng: Random, cases: int, operations: int) -> Counter[str]:
         events = falsified(rng, clean)
         verdict = judge_kafka_log(events, allow=(), read_to_end=True)
         if verdict.validity in (Validity.UNKNOWN, Validity.NOT_APPLICABLE):
-            continue  # a value sent twice, or nothing that succeeded
+            continue  # a value that was sent twice, or no success
         found = {n: c for n, c in verdict.details["anomalies"].items() if not n.startswith(("G0", "G1c"))}
         assert found == dict(count_anomalies(events)), events
         seen.update(found)

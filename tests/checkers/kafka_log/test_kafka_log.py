@@ -16,7 +16,7 @@ from checkers.kafka_log.judge import ANOMALIES as EVERY_ANOMALY
 from checkers.record.outcome import Recovery, RunOutcome
 from checkers.transactions.anomalies import VARIANTS
 
-# name: (script, other anomalies that come with it)
+# name: (script, other anomalies that occur together with it)
 ANOMALIES: dict[str, tuple[tuple[str, ...], set[str]]] = {
     "duplicate": (("0 send 1=a", "1 poll 1=a 2=a"), {"int-nonmonotonic-poll"}),
     "inconsistent-offsets": (("0 send 1=a", "1 send 1=b", "2 poll 1=a", "3 poll 1=b"), set()),

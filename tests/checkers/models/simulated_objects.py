@@ -48,7 +48,7 @@ def history(what: Simulated, rng: Random, operations: int, processes: int, crash
         process, f, value, answer, effective = entry
         if not effective:
             done = what.do(state, f, value)
-            if done is None:  # it cannot take effect now; another operation must go first
+            if done is None:  # it cannot take effect yet; another operation must come first
                 if all(what.do(state, e[1], e[2]) is None for e in busy if not e[4]) and all(not e[4] for e in busy):
                     busy.remove(entry)
                     events.append(event(len(events), process, Type.INFO, f, value))

@@ -49,7 +49,8 @@ def compare(
     for _ in range(cases):
         what = queue_of_unique_values("enqueue", "dequeue", *(["enqueue"] if rng.random() < 0.5 else []), lies=lies)
         events = history(what, rng, rng.randint(*sizes), rng.randint(1, 4), rng.choice(crashes), rng.choice([0, 1, 2]))
-        if all(e.type is not Type.OK or e.f == "enqueue" for e in events):  # nothing was taken: the verdict is unknown
+        # nothing was dequeued: the verdict is unknown
+        if all(e.type is not Type.OK or e.f == "enqueue" for e in events):
             continue
         try:
             expected = searched(events, (), QUEUE.step, set())
@@ -285,7 +286,7 @@ def test_what_no_queue_can_do_or_answer_is_unknown(operation: tuple[str, Any, An
 
 def test_it_counts_what_was_acknowledged_and_never_came_out() -> None:
     events = one_process(*(("enqueue", n, n) for n in (1, 2, 3, 4)), ("dequeue", None, 1), ("drain", None, [3]))
-    events.append(event(len(events), 1, Type.INVOKE, "enqueue", 5))  # its outcome is not known
+    events.append(event(len(events), 1, Type.INVOKE, "enqueue", 5))  # its outcome is unknown
     verdict = judge_events(events, "queue")
     assert verdict.validity is INVALID
     assert (verdict.looked_at["acknowledged"], verdict.looked_at["never_taken"]) == (4, 2)

@@ -10,7 +10,7 @@ from checkers.base.checker import Budget
 from checkers.base.verdict import Validity, Verdict
 from checkers.by_hand.judge_file import Ask, judge, task_of
 
-# model: (a history with an odd answer, more of it that is right, more of it that is wrong, the kind, words)
+# model: (a history with an odd answer, a correct continuation, a wrong continuation, the kind, words)
 ODD: dict[str, tuple[str, str, str, str, str]] = {
     "bank": ("read ->{0 10, 1 10}; read ->nil", "read ->{0 10, 1 10}", "read ->{0 3, 1 10}", "wrong total", "nil"),
     "unique-ids": ("generate ->1; generate ->nil", "generate ->2", "generate ->1", "duplicate", "nil, which is no id"),

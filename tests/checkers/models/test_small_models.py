@@ -145,7 +145,7 @@ def test_a_model_agrees_with_the_independent_search(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*SIMULATED, "mutex"])
 def test_a_model_agrees_with_the_independent_search_on_longer_histories(name: str) -> None:
-    cases, largest = (6, 60) if name == "queue" else (30, 80)  # whose search takes 40 times as long
+    cases, largest = (6, 60) if name == "queue" else (30, 80)  # models whose search takes 40 times as long
     agrees(name, Random(name), cases, sizes=(30, largest), crashes=(0, 0.02))
 
 
@@ -187,7 +187,7 @@ def agrees(
             events = history(what, rng, rng.randint(*sizes), rng.randint(1, 4), crash, lies)
         looks = KNOWN[name].observers
         if not any(e.type is Type.OK and (e.f in looks or not looks) for e in events):
-            continue  # nothing was answered, or nothing that looks at the object: unknown
+            continue  # no operation was answered, or none that reads the object: unknown
         verdict = judge_events(events, name)
         try:
             expected = searched(events, init, step, observers)
@@ -502,7 +502,7 @@ def test_a_payload_that_is_no_json_is_refused(payload: str) -> None:
 
 def test_objects_are_judged_apart_and_a_budget_leaves_only_one_unknown() -> None:
     easy = [replace(e, key="easy") for e in one_process(("push", 1, 1), ("pop", None, 1))]
-    crowd = one_process(("push", 0, 0))  # a pop of it comes before those of all that was pushed later
+    crowd = one_process(("push", 0, 0))  # its pop precedes the pops of all elements pushed later
     crowd += [event(2 + n, 10 + n, Type.INVOKE, "push", 1 + n % 7) for n in range(14)]
     crowd += [event(16 + n, 10 + n, Type.OK, "push", 1 + n % 7) for n in range(14)]
     crowd += [event(30, 10, Type.INVOKE, "pop", None), event(31, 10, Type.OK, "pop", 0)]

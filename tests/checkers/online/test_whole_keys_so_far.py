@@ -25,7 +25,7 @@ def prefix(folder: Path, events: Sequence[Event], keys: Sequence[str], tail: byt
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, HISTORY) as stream:
         for event in events:
             stream.write_table(events_to_table([event]))
-    data = path.read_bytes()[:-8]  # without the mark that ends a stream
+    data = path.read_bytes()[:-8]  # without the end mark of the stream
     path.write_bytes(data + tail)
     return judge_prefix(path, keys)
 
@@ -46,7 +46,7 @@ def fits(operations: Sequence[Op], length: int) -> bool:
 def test_a_prefix_is_invalid_exactly_where_brute_force_finds_no_order(tmp_path: Path, seed: int) -> None:
     rng = Random(seed)
     operations = [o for o in nonsense(rng, rng.randint(2, 6), 3, 3) if o.f != "mismatch"]
-    # positions without gaps, so that a position is an index of the history
+    # positions without gaps, so that each is an index of the history
     points = sorted({o.call for o in operations} | {o.ret for o in operations if o.ret is not None})
     at = {point: index for index, point in enumerate(points)}
     operations = [Op(o.f, o.value, o.made, at[o.call], None if o.ret is None else at[o.ret]) for o in operations]

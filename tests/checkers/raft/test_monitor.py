@@ -26,13 +26,13 @@ APPEND, FLUSH, MARK, TRUNCATE, START = "append", "flush", "high-watermark", "tru
         ([(APPEND, 5), (FLUSH, 5), (MARK, 5), (TRUNCATE, 4)], 3),
         ([(APPEND, 5), (FLUSH, 5), (MARK, 4), (START, 5)], None),
         ([(APPEND, 5), (FLUSH, 5), (MARK, 5), (START, 4)], 3),
-        ([(APPEND, 5), (FLUSH, 4), (MARK, 5), (START, 4)], None),  # not flushed: rightly lost
-        ([(APPEND, 5), (FLUSH, 4), (MARK, 5), (START, 3)], 3),  # but what was flushed was not
+        ([(APPEND, 5), (FLUSH, 4), (MARK, 5), (START, 4)], None),  # not flushed: may be lost
+        ([(APPEND, 5), (FLUSH, 4), (MARK, 5), (START, 3)], 3),  # but a flushed entry was lost
         ([(APPEND, 5), (FLUSH, 5), (MARK, 3), (TRUNCATE, 3), (START, 3)], None),
         (
             [(APPEND, 5), (FLUSH, 5), (MARK, 5), (START, 5), (TRUNCATE, 4)],
             4,
-        ),  # a mark outlives the process
+        ),  # a high watermark outlives the process
     ],
 )
 def test_what_a_node_must_keep(trace: list[tuple[str, int]], removed: int | None) -> None:
@@ -48,7 +48,7 @@ def rows_of(trace: list[tuple[str, int]]) -> list[Row]:
 @pytest.mark.parametrize(
     ("trace", "owed"),
     [
-        ([(APPEND, 5), (MARK, 5)], None),  # committed by the disks of others
+        ([(APPEND, 5), (MARK, 5)], None),  # the disks of others committed it
         ([(APPEND, 5), (MARK, 5), (FLUSH, 5)], 1),
         ([(APPEND, 5), (MARK, 5), (APPEND, 9), (MARK, 9), (FLUSH, 5)], 1),
         ([(APPEND, 9), (MARK, 5), (MARK, 9), (FLUSH, 7), (FLUSH, 9)], 2),
@@ -56,7 +56,7 @@ def rows_of(trace: list[tuple[str, int]]) -> list[Row]:
         (
             [(APPEND, 9), (FLUSH, 5), (MARK, 5), (MARK, 9), (START, 5)],
             2,
-        ),  # the greater was lost rightly
+        ),  # the larger offset may be lost
         (
             [
                 (APPEND, 9),

@@ -69,7 +69,7 @@ def test_an_entry_truncated_before_it_was_committed_was_not_lost(tmp_path: Path)
     quorum.elect("n3", {"n3", "n4", "n5"})
     n3, n2 = quorum.nodes["n3"], quorum.nodes["n2"]
     quorum._fetch(n3, n2)
-    del n2.log[1:]  # n3's LeaderChange never reached it
+    del n2.log[1:]  # n3 never received its LeaderChange
     n2.trace.pop(), n2.trace.pop()
     assert n2.trace[-1]["event"] == "truncate"
     quorum.copy("in between")

@@ -71,7 +71,7 @@ def test_every_prefix_is_judged_as_if_the_harness_had_been_killed_there() -> Non
             until = index_of[limit - 1]
             failed_later = {
                 e.process for e in events[until + 1 :] if e.type is Type.FAIL
-            }  # a failure to come already counts: it did not happen
+            }  # a failure in the future already counts: the operation did not happen
             prefix = events[: until + 1]
             prefix += [
                 e for e in _first_completions(events, until) if e.process in failed_later and e.type is Type.FAIL

@@ -141,7 +141,7 @@ def test_both_readings_of_a_failed_cas(tmp_path: Path) -> None:
 
 def test_a_key_that_needs_too_much_is_unknown_and_the_others_are_judged(tmp_path: Path) -> None:
     easy = Script("easy").invoke(9, "write", 1).ok(9).invoke(9, "write", 1).ok(9).events
-    operations = correct(Random(1), 300, 30, 4)  # so many at once that the search takes far more steps than a pass
+    operations = correct(Random(1), 300, 30, 4)  # enough concurrency that the search takes far more steps than one pass
     hard = Script("hard")
     points = sorted(
         [(o.call, 0, n) for n, o in enumerate(operations)] + [(o.ret or 0, 1, n) for n, o in enumerate(operations)]

@@ -38,7 +38,7 @@ def judged(folder: Path, answers: Sequence[Answer], written: Mapping[Any, list[i
             add(1, Type.INVOKE, "write", key, value=value)
             add(2, Type.INFO, "write", key, value=value)
     add(3, Type.INVOKE, f, "k0")
-    add(4, Type.OK, f, "k0", "n1", value=77)  # before the final phase anything may be read
+    add(4, Type.OK, f, "k0", "n1", value=77)  # before the final phase a read may return any value
     for node, key, answer in answers:
         shown = {"payload": json.dumps(answer)} if isinstance(answer, list) else {"value": answer}
         add(FINAL_NS, Type.INVOKE, f, key)

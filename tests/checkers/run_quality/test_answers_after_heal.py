@@ -70,7 +70,7 @@ def test_an_answer_before_the_server_s_own_last_death_is_no_evidence(unseen: Evi
     unseen.outcome["deaths"] = [{"node": "n4", "time_ns": HEALED_NS + 5, "ordered": True}]
     unseen.answer("n4", HEALED_NS + 4)
     assert recovery(unseen, tmp_path / "before").validity is Validity.UNKNOWN
-    unseen.outcome["deaths"][0]["time_ns"] = HEALED_NS + 21  # the harness stops it when all is over
+    unseen.outcome["deaths"][0]["time_ns"] = HEALED_NS + 21  # the harness stops the server at the end
     assert recovery(unseen, tmp_path / "at the end").validity is Validity.VALID
 
 

@@ -62,7 +62,7 @@ def a_run(
         (29.9, [fault("one's own", **ENDS_NONE, settings={"may_die": True})]),
         (31, [fault("stop")]),
         (16, [fault("power", apply_ms=4_000.0)]),
-        (50, [fault("stop", measured=[])]),  # it failed, and the server obeyed late
+        (50, [fault("stop", measured=[])]),  # the stop failed, and the server ended late
         (50, [fault("stop", injected_ns=-1, achieved="skipped")]),
         (50, [fault("kill", healed_ns=-1)]),
     ],

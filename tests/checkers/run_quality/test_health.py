@@ -226,7 +226,7 @@ def test_not_recovered_after_a_proven_heal(evidence: Evidence, tmp_path: Path) -
     [
         (60.1, {"n1": 0.97, "n2": 0.6}, Validity.INVALID),
         (60.1, {"n1": 0.97, "n2": 0.1}, Validity.UNKNOWN),
-        (3.0, {"n1": 0.97, "n2": 0.1}, Validity.INVALID),  # a majority died: no time would have helped
+        (3.0, {"n1": 0.97, "n2": 0.1}, Validity.INVALID),  # a majority died: a longer time would not have helped
         (60.1, {}, Validity.INVALID),
     ],
 )

@@ -90,8 +90,8 @@ def found(folder: Path, *rows: tuple[int, int, int]) -> list[str]:
     "rows",
     [
         [(0, 0, 5), (1, 0, 5), (2, 0, 6)],
-        [(0, 0, 9), (1, 1, 2), (2, 1, 3)],  # the machine was started anew
-        [(1, 0, 6), (0, 0, 5)],  # numbers order the rows
+        [(0, 0, 9), (1, 1, 2), (2, 1, 3)],  # the machine was restarted
+        [(1, 0, 6), (0, 0, 5)],  # rows are in the order of their numbers
         [],
     ],
 )

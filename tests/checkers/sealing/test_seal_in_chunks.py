@@ -71,7 +71,7 @@ def test_memory_does_not_grow_with_the_history(tmp_path: Path, monkeypatch: pyte
     in_chunks_of(2048, monkeypatch)
     monkeypatch.setattr(sealing, "EVENTS_PER_BUCKET", 2048)
     long = list(by_construction(Random(3), 60_000, keys=KEYS))
-    seal(write(tmp_path / "first", long[:600]))  # what is made once is not counted
+    seal(write(tmp_path / "first", long[:600]))  # one-time set-up does not count
     short_bytes = peak_bytes(write(tmp_path / "short", long[:6_000]))
     assert peak_bytes(write(tmp_path / "long", long)) < 1.5 * short_bytes
 

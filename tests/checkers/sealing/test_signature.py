@@ -162,7 +162,7 @@ def test_sealing_on_another_machine_leaves_the_signed_manifest_and_the_stream(
         assert (run / MANIFEST).read_bytes() == before
         assert (run / "history.arrows").exists() and broken_bonds(run) == []
         assert signer(run).by is SignedBy.UNKNOWN_KEY
-        (run / "history.parquet").write_bytes(b"of the attacker")  # it is made again of the signed stream
+        (run / "history.parquet").write_bytes(b"of the attacker")  # it is derived again from the signed stream
     seal(run)
     assert (run / "history.parquet").read_bytes() != b"of the attacker"
 

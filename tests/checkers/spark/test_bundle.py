@@ -79,7 +79,7 @@ def test_a_node_without_a_cache_to_write_to_uses_the_executors_folder(bundle: Pa
             **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
             boot.BUNDLE_VARIABLE: bundle.name,
             "XDG_CACHE_HOME": str(tmp_path / "cache"),
-            "NUMBA_DISABLE_JIT": "1",  # it is not about kernels
+            "NUMBA_DISABLE_JIT": "1",  # the test does not concern kernels
         },
         capture_output=True,
         text=True,

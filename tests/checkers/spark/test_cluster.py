@@ -111,7 +111,7 @@ def test_a_node_killed_in_the_middle(
         assert comparable(job.results()) == in_process
         assert len(cluster.workers) == 1
     finally:
-        cluster.add_worker()  # else the tests that follow wait for two executors
+        cluster.add_worker()  # otherwise later tests wait for two executors
 
 
 def test_an_executor_frozen_in_the_middle_costs_seconds(

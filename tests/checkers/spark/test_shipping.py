@@ -244,7 +244,7 @@ def test_more_than_the_limit_is_not_sent_and_its_parts_say_why(tmp_path: Path, m
     mib = 1 << 20
     monkeypatch.setattr(shipping, "FILE_BYTES_MAX", 2 * mib)
     monkeypatch.setattr(shipping, "IN_ALL_BYTES_MAX", 5 * mib)
-    sizes = [1, 3, 2, 2, 1]  # the second is too large, the last is one too many
+    sizes = [1, 3, 2, 2, 1]  # the second is too large; the last exceeds the count
     paths = [tmp_path / f"{n}.parquet" for n in range(len(sizes))]
     for path, size in zip(paths, sizes, strict=True):
         path.write_bytes(b"x" * (size * mib))

@@ -249,10 +249,11 @@ class AVirtualMachineThatIsGone:
 def test_a_context_whose_virtual_machine_is_gone_is_forgotten_without_a_word(
     noticed: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # py4j raises one or the other: it depends on how soon it notices that the connection is closed.
+    # py4j raises either error, depending on how soon it notices the closed connection.
     context = object.__new__(SparkContext)
     context._jsc = AVirtualMachineThatIsGone(noticed)
-    monkeypatch.setattr(SparkContext, "_active_spark_context", context)  # a live one of other tests comes back
+    # restores the live context of other tests afterwards
+    monkeypatch.setattr(SparkContext, "_active_spark_context", context)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         _stop_context(context)

@@ -171,7 +171,7 @@ class _Run:
         before = [at for at, (w, _) in enumerate(versions) if self._place[w] < self._place[t]]
         after_own_append = dropwhile(lambda step: step[:2] != ("append", key), t.steps)
         if any(f == "r" and k == key for f, k, _ in after_own_append):
-            return [len(before) - 1]  # a list shows all that was appended before
+            return [len(before) - 1]  # a list read shows all earlier appends
         return [-1, *before]
 
     def _shows(self, t: Executed, key: str, at: int | None) -> bool:

@@ -175,7 +175,7 @@ def dependencies(happened: Sequence[Txn], orders: dict[str, list[Txn]], model: M
             order = orders.get(key, [])
             at = version_read(order, key, shown, model)
             if at is None:
-                continue  # not a version: intermediate, aborted or unwritten data, which `reads_fit` judges
+                continue  # not a version: `reads_fit` judges intermediate, aborted and unwritten data
             if at >= 0 and order[at] is not t:
                 edges.append((order[at], t, "wr"))
             following = [w for w in order[at + 1 :] if w is not t]

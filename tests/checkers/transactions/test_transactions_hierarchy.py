@@ -72,7 +72,7 @@ def test_the_hierarchy_all_night(model: Model, part: int, night: Random) -> None
     print(demand_hierarchy(model, night, 1_000))
 
 
-# Simulated databases with a defect, planted once
+# Simulated databases with one planted defect
 
 
 def with_stale_read(rng: Random, events: list[Event]) -> list[Event] | None:
@@ -111,7 +111,7 @@ def test_one_stale_read_of_a_simulated_database_is_found(isolation: str, level: 
     assert found > 15
 
 
-# Cost in steps, which no load of the machine changes
+# Cost in steps, which the load of the machine does not change
 
 STEPS_PER_TRANSACTION = {
     ("serial", "strict-serializable"): 4,

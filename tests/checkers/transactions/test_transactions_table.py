@@ -173,7 +173,7 @@ def test_the_nemesis_and_set_up_are_no_transactions(tmp_path: Path) -> None:
     assert len(read_transactions(mixed, "list-append").txns.status) == 2
 
 
-# As checkers of a run
+# Used as checkers of a run
 
 
 def a_run(folder: Path, events: Sequence[Event]) -> StoredRun:

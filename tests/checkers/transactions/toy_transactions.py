@@ -168,7 +168,7 @@ def _as_answer(done: MicroOperations, model: Model) -> MicroOperations:
     return [[f, k, (v[-1] if v else None) if f == "r" else v] for f, k, v in done]
 
 
-# Judging by trying everything
+# Judging by brute force
 
 
 def shows_nothing(events: Sequence[Event]) -> bool:

@@ -63,7 +63,7 @@ async def test_lines_are_unusual_that_were_seldom_before_the_first_wait(tmp_path
     log, verbs = tmp_path / "server.log", Lines()
     log.write_bytes(b"started\n" + b"".join(b"%d applied in %d ms\n" % (n, n) for n in range(9)))
     assert await printed_after(log, "", 1, [b"12 applied in 1 ms\nterm 7\n"], verbs) == "term 7"
-    log.write_bytes(log.read_bytes() * 9)  # what is usual was learnt at the first wait
+    log.write_bytes(log.read_bytes() * 9)  # the first wait has learnt the usual length
     assert await printed_after(log, "", 2, [b"started\nterm 8\n"], verbs) == "term 8"
 
 

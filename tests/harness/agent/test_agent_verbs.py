@@ -52,7 +52,7 @@ async def test_a_server_stands_still_from_its_line_on_until_it_is_thawed_or_sign
     await agent.node.start(("sh", "-c", "n=0; while :; do n=$((n+1)); echo line $n; sleep 0.02; done"), output=str(log))
     for go_on in (ServerProcess.thaw, None):
         async with asyncio.timeout(PATIENCE_S):
-            while await agent.node.state() != "stopped":  # it may have gone on by itself, on a loaded machine
+            while await agent.node.state() != "stopped":  # on a loaded machine it may have continued by itself
                 assert await agent.link.ask(Lines.await_line, str(tmp_path), "line", 2, PATIENCE_S, True)
         await (agent.link.ask(go_on) if go_on else agent.node.signal("STOP"))
         await agent.link.ask(ServerProcess.thaw)
@@ -64,7 +64,7 @@ async def test_a_wait_that_was_disarmed_freezes_nobody(agent: LocalAgent, tmp_pa
     script = f"until test -e {go}; do sleep 0.01; done; echo line; exec sleep 60"
     await agent.node.start(("sh", "-c", script), output=str(tmp_path / "server.log"))
     waiting = asyncio.ensure_future(agent.link.ask(Lines.await_line, str(tmp_path), "line", 1, PATIENCE_S, True))
-    await agent.node.state()  # behind it on one connection: the wait has begun
+    await agent.node.state()  # a later request on the same connection: the wait has begun
     await agent.link.ask(ServerProcess.thaw)
     go.touch()
     assert (await waiting)[0] == "line"
@@ -74,7 +74,7 @@ async def test_a_wait_that_was_disarmed_freezes_nobody(agent: LocalAgent, tmp_pa
 async def test_a_server_is_killed_as_soon_as_it_writes(agent: LocalAgent, tmp_path: Path) -> None:
     log, data = tmp_path / "data" / "deep" / "log", tmp_path / "data"
     log.parent.mkdir(parents=True)
-    log.touch()  # or the new file would already be what counts as written
+    log.touch()  # otherwise the new file would already count as written
     go = tmp_path / "go"
     writes = f"until test -e {go}; do sleep 0.01; done; while :; do echo x >> {log}; sleep 0.01; done"
     await agent.node.start(("sh", "-c", writes))

@@ -32,7 +32,7 @@ def pair(port: int) -> Iterator[tuple[BeaconVerbs, BeaconVerbs]]:
     both = a, b = beacons("a", port), beacons("b", port)
     try:
         a_to_b = a.mark()["b"]
-        until(lambda: heard(b, "a", a_to_b, a.mark()["b"]))  # what a sent before b was bound is lost
+        until(lambda: heard(b, "a", a_to_b, a.mark()["b"]))  # beacons sent before b was bound are lost
         yield both
     finally:
         for one in both:

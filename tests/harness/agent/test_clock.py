@@ -94,7 +94,7 @@ def test_a_running_program_sees_each_new_order(clock: ClockVerbs) -> None:
     assert not clock.is_heeded_by(processes_of(running.pid))
 
 
-# ---- which servers follow ------------------------------------------------------------------------------------------
+# ---- servers that follow the clock --------------------------------------------------------------------------------
 
 ETCD = Path("/usr/bin/etcd")
 GATEWAY = (str(ETCD), "gateway", "start", "--endpoints=127.0.0.1:1", "--listen-addr=127.0.0.1:0")
@@ -116,7 +116,7 @@ def server(argv: Sequence[str], env: Mapping[str, str], *programs: str) -> Itera
         until(lambda: set(programs) <= {name for pid in processes_of(running.pid) if (name := program_of(pid))})
         yield running.pid
     finally:
-        os.killpg(running.pid, 9)  # one by one, a helper could end before its turn
+        os.killpg(running.pid, 9)  # kill the group: one by one, a helper could end before its turn
         running.wait()
 
 

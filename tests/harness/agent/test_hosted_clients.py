@@ -43,7 +43,7 @@ async def test_a_client_answers_from_its_own_process(agent: LocalAgent, host: Ag
     outcome = await host.invoke(1, Request("read", key="k", value=42), PATIENCE_S)
     assert outcome == Outcome(Type.OK, value=42, payload="hello", node="invoked-1")
     assert await state(agent) == "running"
-    await agent.link.ask(ClientsApart.start)  # a no-op: it is there
+    await agent.link.ask(ClientsApart.start)  # a no-op: the client exists
     assert (await host.invoke(1, Request("read"), PATIENCE_S)).node == "invoked-2"
 
 
@@ -175,7 +175,7 @@ async def test_an_unknown_thread_is_info_not_an_exception(watched_host: AgentCli
 
 async def test_a_dead_agent_is_info(agent: LocalAgent, watched_host: AgentClientHost) -> None:
     waiting = asyncio.create_task(watched_host.invoke(0, Request("sleep", payload="1000"), 1000.0))
-    await asyncio.sleep(0)  # its request has left
+    await asyncio.sleep(0)  # the request has been sent
     agent.process.kill()
     outcome = await asyncio.wait_for(waiting, PATIENCE_S)
     assert outcome.type is Type.INFO

@@ -60,7 +60,8 @@ async def test_a_paused_server_stands_still_and_goes_on(agent: LocalAgent, tmp_p
     assert await agent.node.state() == "stopped"
     before = _counts(tmp_path, tuple(others))
     control = f"i=0; while [ $i -lt {CONTROL_STEPS} ]; do i=$((i+1)); sleep 0.01; done"
-    assert (await agent.node.run(["sh", "-c", control])).status == 0  # a counter that is no part of the server goes on
+    # a counter that does not belong to the server continues
+    assert (await agent.node.run(["sh", "-c", control])).status == 0
     assert _counts(tmp_path, tuple(others)) == before
     await agent.node.signal("CONT")
     assert await agent.node.state() == "running"
@@ -104,7 +105,7 @@ async def test_a_paused_server_is_killed_whole(agent: LocalAgent, tmp_path: Path
 
 async def test_a_leader_that_dies_leaves_no_process_alive(agent: LocalAgent, tmp_path: Path) -> None:
     leader, others = await _started(agent, tmp_path)
-    assert await agent.node.state() == "running"  # from now on the agent knows the process without a mark, too
+    assert await agent.node.state() == "running"  # from now on the agent also knows the process that has no mark
     os.kill(leader, signal.SIGKILL)
     await eventually(lambda: bool(agent.events))
     assert agent.events[0]["ordered"] is False
@@ -144,7 +145,7 @@ async def test_several_processes_that_make_up_one_server_are_paused_and_killed(
     assert [state_letter(pid) for pid in processes.values()] == ["T", "T"]
     await agent.node.signal("CONT")
     assert await agent.node.state() == "running"
-    os.kill(processes["first"], signal.SIGKILL)  # the end of one is the end of all
+    os.kill(processes["first"], signal.SIGKILL)  # the end of one process ends all
     await eventually(lambda: bool(agent.events))
     await eventually(lambda: not is_alive(processes["second"]))
     assert (agent.events[0]["status"], agent.events[0]["ordered"]) == (128 + signal.SIGKILL, False)
@@ -189,7 +190,7 @@ async def test_other_children_of_the_agent_are_not_met(agent: LocalAgent, tmp_pa
     await eventually(lambda: not is_alive(strangers[0]))
 
 
-# ---- ends that were ordered ----------------------------------------------------------------------------------------
+# ---- ordered ends --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -202,7 +203,7 @@ async def test_other_children_of_the_agent_are_not_met(agent: LocalAgent, tmp_pa
         ("kill -SEGV $$", -signal.SIGSEGV, False),
         ("kill -ABRT $$", -signal.SIGABRT, False),
         ("kill -BUS $$", -signal.SIGBUS, False),
-        ("kill -KILL $$", -signal.SIGKILL, False),  # as the kernel does without memory: this KILL was not ordered
+        ("kill -KILL $$", -signal.SIGKILL, False),  # like the kernel's OOM killer: the agent did not order this KILL
         ("exit 134", 134, False),
         ("exit 135", 135, False),
         ("exit 136", 136, False),
@@ -267,7 +268,7 @@ def test_a_process_whose_main_thread_has_ended_can_be_stopped() -> None:
     assert not is_stopped(process.pid)
 
 
-# The agent of a database: it starts the database in a session of its own, and again whenever it has ended.
+# An agent of a database: it starts the database in its own session, and restarts it whenever it has ended.
 WATCHDOG = """
 import os, pathlib, subprocess, sys
 place = pathlib.Path(sys.argv[1])

@@ -39,7 +39,7 @@ PATCH = """\
 def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a program that depends on a published library: crates.io is a folder, so no network is needed."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    if cargo := shutil.which("cargo"):  # behind rustup's proxies, which a home of cargo's own would mislead
+    if cargo := shutil.which("cargo"):  # cargo may be a proxy of rustup, which a different CARGO_HOME would confuse
         toolchain = subprocess.run(["rustc", "--print", "sysroot"], capture_output=True, text=True, check=True, cwd="/")
         monkeypatch.setenv("PATH", f"{toolchain.stdout.strip()}/bin:{Path(cargo).parent}:/usr/bin:/bin")
     home, vendored = tmp_path / "cargo home", tmp_path / "vendored" / "greeting"

@@ -84,7 +84,7 @@ def test_an_interrupted_campaign_waits_until_its_run_has_cleaned_up(
     program(
         "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"
         'open(results / "ready", "w").write("ready")\n'
-        "signal.sigwait({signal.SIGTERM})\n"  # also one that came before this line
+        "signal.sigwait({signal.SIGTERM})\n"  # also a signal that came before this line
         'begin("cleaned-up"); sys.exit(3)'
     )
     os.mkfifo(tmp_path / "ready")
@@ -98,7 +98,7 @@ def test_an_interrupted_campaign_waits_until_its_run_has_cleaned_up(
     monkeypatch.setattr(loop.subprocess, "Popen", Child)
 
     request.addfinalizer(partial(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT)))
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background job
 
     def interrupt() -> None:
         assert (tmp_path / "ready").read_text() == "ready"

@@ -122,7 +122,7 @@ def test_a_hunt_that_keeps_on_groups_what_it_finds_and_replays_it_when_its_time_
     [
         ([], ""),
         ([""] * 30, "What shows in 9.5 % of such runs or more would have been seen with 95 %."),
-        (["lost", "lost", "stale"], ""),  # too few to tell
+        (["lost", "lost", "stale"], ""),  # too few to decide
         (["lost"] * 5 + [""] * 5, "About 0 % of the symptoms that these tests can show are unseen (Chao1), and 0 % of"),
         ([*"abcd", "e", "e", *[""] * 4], "About 38 % of the symptoms"),
     ],

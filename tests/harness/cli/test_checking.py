@@ -293,7 +293,7 @@ def test_an_unreadable_file_is_an_error_in_words(tmp_path: Path, monkeypatch: py
     files = written(tmp_path, right=RIGHT, secret=RIGHT)
 
     def guarded(path: Path) -> Pieces:
-        if path.name == "secret":  # the user of the tests may be allowed to read every file
+        if path.name == "secret":  # the tests may run as a user who can read every file
             raise PermissionError(13, "Permission denied", str(path))
         return read_pieces(path)
 
@@ -301,7 +301,7 @@ def test_an_unreadable_file_is_an_error_in_words(tmp_path: Path, monkeypatch: py
     first, second = check("--model", "register", files["secret"], files["right"]).stdout.splitlines()
     assert first.endswith("error: Permission denied")
     assert second.startswith("valid")
-    result = check("--model", "register", tmp_path)  # the same two, named by their folder
+    result = check("--model", "register", tmp_path)  # the same two files, given as their folder
     assert sorted(result.stdout.splitlines()) == sorted([first, second])
     assert result.exit_code == 3
 

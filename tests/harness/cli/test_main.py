@@ -80,7 +80,7 @@ def test_listings_are_the_same_without_numpy_and_load_neither_it_nor_arrows_data
     for facts in many(4, 2):
         lake.append(facts)
     first, second = lake.read(RUNS, ["run"])["run"].to_pylist()[:2]
-    alone = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}  # no cluster that another test keeps is listed
+    alone = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}  # hides clusters that other tests keep
     asked = [f"{words} --lake {lake.folder}" for words in ("runs", "runs --verdict valid", f"compare {first} {second}")]
     printed = {}
     for numpy in ("with", "without"):

@@ -79,7 +79,7 @@ def follow(steps: ClusterSteps, trace: Sequence[Step]) -> ExploredState:
     return world
 
 
-# One state at a time, in place of arrays
+# Explored one state at a time, without arrays
 
 
 def one_step(steps: ClusterSteps, before: ExploredState, step: Step) -> ExploredState | None:
@@ -212,7 +212,7 @@ def test_every_state_is_met_where_voters_change() -> None:
     assert set(explorer.keys()) == {key_of(explorer.steps.parts, world) for world in all_states(explorer)}
 
 
-# What is saved leaves nothing out
+# A saved state is complete
 
 BOUNDS = [
     Budgets(epochs=1, timeouts=1, cuts=1),
@@ -341,7 +341,7 @@ def test_a_leader_that_leads_its_epoch_again_after_a_restart_is_found(monkeypatc
     assert found.broken.startswith(LEADER_AGAIN)
 
 
-# Power losses inside of a step
+# Power losses within a step
 
 
 def test_a_voter_may_die_between_any_two_effects_of_a_campaign() -> None:

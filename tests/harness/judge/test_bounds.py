@@ -108,7 +108,7 @@ def test_a_file_that_is_larger_than_its_kind_may_be_is_refused(tmp_path: Path) -
 def test_a_whole_run_and_its_derived_folders_are_plain(whole: Path, tmp_path: Path) -> None:
     run = shutil.copytree(whole, tmp_path / "run")
     (run / "replays").mkdir()
-    (run / "replays" / "latest").symlink_to("elsewhere")  # judging has no business there
+    (run / "replays" / "latest").symlink_to("elsewhere")  # judging must not enter it
     demand_plain(run)
 
 

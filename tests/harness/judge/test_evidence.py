@@ -59,7 +59,7 @@ def test_a_stream_that_lost_its_end_is_unknown(run: Path, share: float) -> None:
     stream = run / "history.arrows"
     content = stream.read_bytes()
     stream.write_bytes(content[: int(len(content) * share)])
-    write_manifest(run)  # the attacker may know the manifest too
+    write_manifest(run)  # the attacker may also know the manifest
     verdict, why = judged(run)
     assert verdict == "unknown"
     assert "and journal.jsonl counts" in why

@@ -287,7 +287,8 @@ def test_analyze_and_check_logs_survive_a_broken_piece(whole: Path, tmp_path: Pa
         (run / piece).write_bytes(broken)
     ended("check-logs", run)
     code, words = ended("analyze", "--in-process", run)
-    refused = piece == "journal.jsonl" and damage == "a line of noise"  # an unfinished last line ends a broken-off run
+    # an unfinished last line is how an interrupted run ends
+    refused = piece == "journal.jsonl" and damage == "a line of noise"
     assert code == (REFUSED if refused else PIECES[piece]), words
     if code != 3:
         assert (run / "report.html").exists()

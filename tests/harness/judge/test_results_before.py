@@ -88,7 +88,7 @@ def test_a_judging_that_was_broken_off_leaves_no_verdict(
     judged: Path, monkeypatch: pytest.MonkeyPatch, end: BaseException
 ) -> None:
     def breaks(*_: object, **__: object) -> None:
-        assert not (judged / "results.json").exists()  # a kill would leave the folder like this
+        assert not (judged / "results.json").exists()  # the state of the folder after a kill
         raise end
 
     monkeypatch.setattr(session, "judge", breaks)

@@ -109,7 +109,7 @@ def test_code_of_a_stranger_is_not_executed(
     with pytest.raises(SystemExit) as end:
         run_command_line()
     assert not (folder / "executed").exists()
-    if command[0] == "check-logs":  # it needs no code, and judges the logs as they are
+    if command[0] == "check-logs":  # it runs no code of the run, and judges the logs as they are
         return
     said = " ".join(capfd.readouterr().err.split())
     assert end.value.code == 3

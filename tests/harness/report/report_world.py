@@ -43,7 +43,7 @@ class World:
     keys: list[str]
     leads: list[tuple[int, str, float, float]] = field(
         default_factory=list
-    )  # epoch, node, from, until (as it believes)
+    )  # epoch, node, from, until (as the node believes)
     faults: list[FaultRecord] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
     commits: list[tuple[float, int, str, int]] = field(default_factory=list)  # time, epoch, key, value

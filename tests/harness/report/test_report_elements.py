@@ -107,7 +107,7 @@ def test_an_element_is_kept_lost_or_unknown(checker: str) -> None:
             (put, "a", 3, Type.INFO, None, ""),
             (put, "a", 4, Type.INFO, None, "n1"),
             (put, "a", 5, Type.FAIL, None, "n1"),
-            (put, "b", 6, Type.OK, None, "n1"),  # b is never looked at
+            (put, "b", 6, Type.OK, None, "n1"),  # no read looks at b
             (look, "a", None, Type.OK, [1, 4], "n3"),
         ]
     )

@@ -277,7 +277,7 @@ async def test_a_copy_waits_for_the_fault_that_holds_its_node_and_reads_the_stat
     taking = asyncio.create_task(taker.take("before heal 1"))
     done, _ = await asyncio.wait({taking}, timeout=0.05)
     assert not done and steps == []
-    nodes[0]._state = "stopped"  # a fault has paused it
+    nodes[0]._state = "stopped"  # paused by a fault
     nodes[0].alone.release()
     await taking
     assert steps == ["n1 copied"], "a process that a fault stopped is not continued by a copy"

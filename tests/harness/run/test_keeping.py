@@ -131,7 +131,7 @@ def test_release_removes_everything_and_keeps_the_run(run: dict[str, Any]) -> No
 def test_on_violation_keeps_the_cluster_of_an_invalid_run_alone(system: str, verdict: str, tmp_path: Path) -> None:
     words = ["run", "--backend", "namespaces", "--subject", f"{EXAMPLE}:{system}", "--nemesis", "none", "--nodes", "3"]
     words += ["--keep", "on-violation", "--json", "--results", str(tmp_path), *NO_SPARK]
-    for times in (1, 2, 4, 8):  # a busy machine may not reach the rate: then it asks less in a second, and for longer
+    for times in (1, 2, 4, 8):  # a busy machine may miss the rate: then request less per second, for longer
         done = krucible(*words, "--time-limit", str(5 * times), "--rate", str(200 // times))
         if done.returncode != UNKNOWN:
             break
@@ -155,11 +155,11 @@ def test_on_violation_keeps_the_cluster_of_an_invalid_run_alone(system: str, ver
 def test_ctrl_c_of_a_run_that_was_to_be_kept_removes_the_cluster(tmp_path: Path) -> None:
     words = ["run", "--backend", "namespaces", "--nemesis", "none", "--nodes", "1", "--time-limit", "900"]
     command = [*KRUCIBLE, *words, "--rate", "50", "--keep", "always", "--results", str(tmp_path), *NO_SPARK]
-    command = ["env", "--default-signal=INT", *command]  # a shell's background job ignores it
+    command = ["env", "--default-signal=INT", *command]  # ignored in a shell's background job
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0) as run:
         try:
             until(lambda: any(one.phase == "main" for one in read_live(tmp_path)))
-            os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to the parent and to the child
+            os.killpg(run.pid, signal.SIGINT)  # like a terminal: to the parent and to the child
             output, _ = run.communicate(timeout=LIMIT_S)
         finally:
             if run.poll() is None:

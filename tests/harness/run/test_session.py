@@ -129,7 +129,7 @@ def test_what_cannot_be_removed_costs_a_run_neither_its_end_nor_its_verdict(
         backend.leftovers = ("network krucible-r1 cannot be removed: it has active endpoints",)
 
     monkeypatch.setattr(InProcessBackend, "destroy", leaves_a_network)
-    for _ in range(ATTEMPTS):  # a machine that stands still makes a run of a second unknown
+    for _ in range(ATTEMPTS):  # a machine that stalls makes a run of one second unknown
         code, results, _ = run()
         if results["verdict"] == "valid":
             break
@@ -233,7 +233,7 @@ def test_sigterm_while_judging_is_an_interruption_too(
 def test_one_object_of_json_is_all_that_stands_on_stdout_where_it_is_wanted(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for _ in range(ATTEMPTS):  # a machine that stands still makes a run of a second unknown
+    for _ in range(ATTEMPTS):  # a machine that stalls makes a run of one second unknown
         code, _, folder = run("--json")
         out, err = capsys.readouterr()
         line = json.loads(out)

@@ -67,31 +67,31 @@ DAMAGE = fault(4, "damage", 24, 26, settings={DAMAGES_DATA: True})
 @pytest.mark.parametrize(
     ("acknowledged_s", "faults", "led", "expected"),
     [
-        # a power loss takes what was acknowledged shortly before it, whatever else was in force
+        # a power loss discards what was acknowledged shortly before it, whichever other faults were in force
         (19.5, [PARTITION, POWER_LOSS], [(0, "n2"), (12, "n1")], "in the 5 s before fault 2 (power)"),
         (22.5, [PARTITION, POWER_LOSS], None, "in the 2 s before fault 2 (power)"),
         (25.0, [PARTITION, POWER_LOSS], [(0, "n2"), (12, "n1")], "during fault 2 (power)"),
-        # and of a system that seldom fsyncs as much as its disks lost by measurement
+        # if the system seldom fsyncs, the window is as long as the measured loss of its disks
         (11.0, [fault(3, "power", 24, 26, **POWER, measured=(OLD,))], None, "in the 13 s before fault 3 (power)"),
-        # a damaged disk takes what is older, too, unless an election explains it
+        # a damaged disk may lose older data, unless an election explains the loss
         (3.0, [PARTITION, DAMAGE], [(0, "n1")], "in the 21 s before fault 4 (damage)"),
         (15.0, [PARTITION, DAMAGE], [(0, "n1"), (16, "n2")], "during fault 1 (partition)"),
-        # a kill takes nothing that had time to reach a disk
+        # a kill loses nothing that had time to reach a disk
         (22.5, [KILL], [(0, "n1")], "in the 2 s before fault 5 (kill)"),
         (12.5, [KILL], [(0, "n1")], "no fault"),
-        # a partition takes nothing as long as nobody else is elected
+        # a partition loses nothing as long as no other node is elected
         (15.0, [PARTITION], [(0, "n1")], "no fault"),
         (15.0, [PARTITION], [(0, "n2"), (9, "n1")], "no fault"),
         (15.0, [PARTITION], [(0, "n1"), (16, "n2")], "during fault 1 (partition)"),
-        # a leader that is cut off acknowledges on, though another one was elected, even shortly after the heal
+        # an isolated leader keeps acknowledging after another election, even shortly after the heal
         (15.0, [PARTITION], [(0, "n1"), (14, "n2")], "during fault 1 (partition)"),
         (20.2, [PARTITION], [(0, "n1"), (14, "n2")], "after fault 1 (partition) was healed"),
         (20.2, [PARTITION], [(0, "n1"), (14, "n2"), (40, "n3")], "after fault 1 (partition) was healed"),
-        # but a new leader may acknowledge before its report was seen
+        # but a new leader may acknowledge before its report arrives
         (20.2, [PARTITION], [(0, "n1"), (14, "n2"), (20.4, "n1")], "no fault"),
         (9.0, [PARTITION], [(0, "n1"), (12, "n2")], "in the 1 s before fault 1 (partition)"),
         (21.0, [PARTITION], [(0, "n1"), (22, "n2")], "after fault 1 (partition) was healed"),
-        # where nobody reports who leads, it may have been
+        # if no node reports a leader, the isolated one may have led
         (15.0, [PARTITION], None, "during fault 1 (partition)"),
         (21.0, [PARTITION], None, "after fault 1 (partition) was healed"),
         (9.0, [PARTITION], None, "in the 1 s before fault 1 (partition)"),
@@ -117,7 +117,8 @@ def test_what_another_server_acknowledged_needs_an_election_to_be_lost_with_a_pr
 def test_a_server_that_passes_requests_on_is_not_taken_for_its_leader() -> None:
     led: Led = [(0, "n2"), (12, "n3")]
     assert words(23.0, [KILL], led, by="") == "no fault"  # n3 led
-    assert words(15.0, [PARTITION], led, by="") == "during fault 1 (partition)"  # n2 may still have believed it led
+    # n2 may still have believed that it led
+    assert words(15.0, [PARTITION], led, by="") == "during fault 1 (partition)"
     assert words(23.0, [KILL], [(0, "n1")], by="") == "in the 1 s before fault 5 (kill)"
 
 
@@ -173,11 +174,11 @@ DEPOSED: Led = [(0, "n1"), (14, "n2"), (40, "n1")]
     ("acknowledged_s", "led", "declares", "expected"),
     [
         (15.0, DEPOSED, {}, "partition"),
-        (20.2, DEPOSED, {}, "partition"),  # deposed, and it had not heard of the heal yet
+        (20.2, DEPOSED, {}, "partition"),  # deposed, without having heard of the heal yet
         (36.0, DEPOSED, {}, "partition"),
-        (36.0, DEPOSED, {"registers_brokers": True}, "kill"),  # n1 may lead the partition that lost it
+        (36.0, DEPOSED, {"registers_brokers": True}, "kill"),  # n1 may lead the partition that lost the message
         (36.0, DEPOSED, {"leaders_of_keys": True}, "kill"),
-        (36.0, [(0, "n2")], {"elections": False}, "kill"),  # n1 answered, and nobody knows that it led
+        (36.0, [(0, "n2")], {"elections": False}, "kill"),  # n1 answered, and no report shows that it led
         (15.0, [(0, "n1")], {}, "none"),
         (15.0, [(0, "n1"), (2, "n2"), (4, "n1")], {"elections": False}, "none"),
         (15.0, [(0, "n1"), (2, "n2"), (4, "n1"), (16, "n2")], {"elections": False}, "partition"),

@@ -201,7 +201,7 @@ MAKERS = {
 def test_every_kind_that_a_checker_can_give_is_explained() -> None:
     given = (
         _kinds_in_the_source() | {rule.kind for rule in RULES} | {*WORST_FIRST, *ANOMALIES}
-    ) - CATALOG.keys()  # makers also take names of checkers
+    ) - CATALOG.keys()  # some calls pass the name of a checker, not of a kind
     assert sorted(given - set(KINDS)) == [], "add two sentences about each of these to harness/story/kinds.toml"
     assert sorted(set(KINDS) - given) == [], "no checker gives these any more"
 
@@ -262,7 +262,8 @@ def _texts(value: ast.expr, module: ast.Module, depth: int = 0) -> set[str]:
         return {value.value} if isinstance(value.value, str) else set()
     if isinstance(value, ast.IfExp):
         return _texts(value.body, module, depth) | _texts(value.orelse, module, depth)
-    if isinstance(value, ast.Attribute) and value.attr == "kind":  # of a finding: a tuple or a table names its kind
+    # the kind is an attribute of a finding: a tuple or a table names it
+    if isinstance(value, ast.Attribute) and value.attr == "kind":
         firsts = [t.elts[0] for t in ast.walk(module) if isinstance(t, ast.Tuple) and len(t.elts) > 2]
         firsts += [key for table in ast.walk(module) if isinstance(table, ast.Dict) for key in table.keys if key]
         return {text for first in firsts if isinstance(first, ast.Name) for text in _texts(first, module, depth + 1)}

@@ -112,7 +112,7 @@ def test_a_card_waits_on_while_the_one_that_it_follows_still_waits_for_a_leader(
     assert [(r.nodes, r.epoch) for r in (first, second)] == [(("n1",), 4), (("n2",), 5)]
 
 
-# ---- parts of one fault, and heals that wait -----------------------------------------------------------------------
+# ---- composite faults, and heals that wait ------------------------------------------------------------------------
 
 
 class LinkedCluster(FakeCluster):

@@ -30,7 +30,7 @@ class Disk:
         self.snapshots: dict[SnapshotId, bytes] = {}
         self._part = b""
         self._durable: list[Batch] = []
-        self._journal: list[Batch | int] = []  # a batch appended, or an offset truncated to
+        self._journal: list[Batch | int] = []  # an appended batch, or the offset of a truncation
         self._flush_number = 0
 
     # LogView
@@ -110,7 +110,7 @@ class Disk:
         batches, written, number = self.batches.copy(), len(self._journal), self._flush_number
 
         def end() -> None:
-            if self._flush_number == number:  # else a flush has overtaken it
+            if self._flush_number == number:  # otherwise a later flush has replaced it
                 self._durable = batches
                 del self._journal[:written]
 

@@ -53,7 +53,7 @@ class Watch:
         self._committed: dict[int, int] = {0: 0}  # end offset -> prefix
         self._committed_in: dict[int, int] = {}  # epoch of a leader -> largest mark it published
         self.snapshots_installed = 0
-        self.acknowledged_end = 0  # what a client may have seen: acknowledged, or read
+        self.acknowledged_end = 0  # end offset that clients may have seen by an acknowledgement or a read
 
     def violated(self, invariant: str, what: str) -> None:
         self.violations.append(Violation(invariant, self._now(), what))

@@ -33,7 +33,7 @@ class Node:
     core: Core | None = None  # None: not running
     incarnation: int = 0
     tick_at: float = float("inf")
-    frozen: list[Callable[[], None]] | None = None  # what happened to it while it was paused
+    frozen: list[Callable[[], None]] | None = None  # events received while it was paused
     died_of: str | None = None
 
 
@@ -66,7 +66,7 @@ class Network(Timeline):
         self.timing = timing
         self.lanes = lanes
         self.blocked: set[tuple[int, int]] = set()
-        self.lag_s: dict[tuple[int, int], float] = {}  # of slow links, beside the usual delay
+        self.lag_s: dict[tuple[int, int], float] = {}  # extra delay of slow links
         self.delay_s: Callable[[], float] = lambda: 0.001 + 0.004 * self.random.random()
         self.is_lost: Callable[[], bool] = lambda: False
         self._connections: dict[tuple[int, int, type | None], Connection] = {}
@@ -115,7 +115,7 @@ class Network(Timeline):
 
     def _deliver(self, source: int, target: int, action: Callable[[], None]) -> None:
         if (source, target) in self.blocked or self.is_lost():
-            if self.random.random() < 0.5:  # retransmitted; else given up
+            if self.random.random() < 0.5:  # retransmitted, or else abandoned
                 self.after(0.2 + self.random.random(), lambda: self._deliver(source, target, action))
         else:
             action()

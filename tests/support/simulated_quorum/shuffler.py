@@ -34,8 +34,8 @@ class Outcome:
     elections: int
     acknowledged: int
     reads: int
-    calm_s: float  # how long the quorum needed after the last fault
-    installed: int = 0  # snapshots that followers fetched
+    calm_s: float  # seconds that the quorum needed after the last fault
+    installed: int = 0  # number of snapshots that followers fetched
 
     @property
     def invariants(self) -> set[str]:
@@ -49,7 +49,7 @@ class Weather:
     voters: int
     timing: Timing
     storm_s: float
-    slow_share: float  # of messages that take up to `slow_s`
+    slow_share: float  # fraction of messages that take up to `slow_s`
     slow_s: float
     loss: float
     crash_chance: float  # per effect

@@ -38,7 +38,7 @@ class TracedWorld(World):
         self._epoch = dict.fromkeys(names, 0)
         self._applied = dict.fromkeys(names, 0)
         self._starting: set[int] = set()
-        self._unsent = dict.fromkeys(names, 0)  # rows that no message can depend on yet
+        self._unsent = dict.fromkeys(names, 0)  # number of rows on which no message can depend yet
         self._lives = dict.fromkeys(names, -1)
         super().__init__(voters, **options)
 

@@ -81,9 +81,9 @@ class World(Network):
         watch = Watch({id: node.disk for id, node in nodes.items()}, lambda: self.now)
         super().__init__(nodes, watch, timing or Timing(), seed=seed, lanes=lanes)
         self.bugs = frozenset(bugs)
-        self.story: list[str] | None = None  # a list: every effect is appended to it
+        self.story: list[str] | None = None  # if a list, every effect is appended to it
 
-        self.fsync_s: dict[int, float] = {}  # of a voter whose disk is slow
+        self.fsync_s: dict[int, float] = {}  # voter with a slow disk -> time of its fsync
         self.crashes: Callable[[], bool] = lambda: False  # called between any two effects
         self.on_crash: Callable[[int], None] = lambda node: None
         self.tamper: Callable[[list[Effect]], list[Effect]] = lambda effects: effects  # a faulty executor
@@ -223,7 +223,7 @@ class World(Network):
         for happened in missed:
             happened()
 
-    # Voters: into the core and out again
+    # Voters: inputs to the core, and its effects
 
     def _enter(self, node: Node, call: Callable[[Core], list[Effect]], incarnation: int | None = None) -> None:
         if node.core is None or incarnation not in (None, node.incarnation):
@@ -262,7 +262,7 @@ class World(Network):
         if node.core is None or incarnation != node.incarnation:
             return
         if node.tick_at > self.now:
-            return  # an earlier plan, since replaced
+            return  # an earlier plan, replaced meanwhile
         node.tick_at = float("inf")
         if node.core.deadline() > self.now:
             self._plan_tick(node)

@@ -65,7 +65,7 @@ class Quorum:
         self.random = Random(seed)
         self.nodes = {f"n{i}": ToyNode(f"n{i}") for i in range(1, size + 1)}
         self.leader: str | None = None
-        self.group = set(self.nodes)  # who can hear the leader
+        self.group = set(self.nodes)  # nodes that receive the leader's messages
         self.history: list[Row] = []
         self.copied: list[Row] = []
         self.logs: dict[str, list[Row]] = {name: [] for name in self.nodes}

@@ -53,7 +53,7 @@ class LocalNode:
         assert self._process is not None
         letters = set()
         for task in Path(f"/proc/{self._process.pid}/task").iterdir():
-            with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended meanwhile has no state
+            with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended has no state
                 letters.add((task / "stat").read_text().rpartition(")")[2].split()[0])
         return letters
 

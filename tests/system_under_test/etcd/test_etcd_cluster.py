@@ -295,7 +295,7 @@ async def test_a_member_is_removed_and_comes_back_with_an_empty_disk(cluster):
     await until(it_is_gone)
     await leaving.signal("KILL")
     await changes.add(nodes, leaving)
-    await until(it_is_gone)  # it is added, and not started yet
+    await until(it_is_gone)  # the member is added, and not started yet
     await cluster.subject.start(leaving)
 
     async def all_are_back():

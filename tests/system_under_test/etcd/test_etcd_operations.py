@@ -74,7 +74,7 @@ def ask(etcd: MemoryEtcd, f: str, *given: Any) -> Any:
 def test_sets_counters_and_logs(etcd: MemoryEtcd) -> None:
     for element in (5, 12, 3):
         ask(etcd, "add", "s1", element)
-    ask(etcd, "add", "s10", 99)  # another set whose name begins alike
+    ask(etcd, "add", "s10", 99)  # another set whose name has the same prefix
     assert sorted(ask(etcd, "members", "s1")) == [3, 5, 12]
     assert ask(etcd, "total", "c") == 0
     ask(etcd, "increment", "c", 4)

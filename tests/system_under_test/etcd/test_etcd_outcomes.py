@@ -123,7 +123,7 @@ def test_without_an_answer_a_change_is_unknown_and_a_read_did_nothing(answer, er
 
 def test_what_was_never_sent_certainly_did_not_happen():
     with socket.socket() as deaf:
-        deaf.bind(("127.0.0.1", 0))  # bound and not listening: every connection is refused
+        deaf.bind(("127.0.0.1", 0))  # bound but not listening: every connection is refused
         outcome = runner_of(deaf.getsockname()[1]).invoke(WRITE, PATIENCE_S)
     assert outcome.type is Type.FAIL and outcome.error.startswith("not sent: ")
 

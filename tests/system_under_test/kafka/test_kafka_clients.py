@@ -242,7 +242,7 @@ def test_a_read_waits_for_what_was_written_before_it(
 ) -> None:
     monkeypatch.setattr(KafkaClient, "bug", bug)
     client.servers = {"n1": Address("n1", "198.18.0.11", 9092)}
-    broker.configs["k0"] = 9  # committed, and not yet shown
+    broker.configs["k0"] = 9  # committed, but not visible yet
     assert client.shown_topic("k0") == shown
     assert (client.answered, broker.closed) == ("n1", True)
 

@@ -403,7 +403,7 @@ async def test_a_host_that_was_stopped_past_the_limit_still_hears_what_was_sent(
         await asyncio.sleep(0)
     until(written.exists)
     if answers:
-        without_answer = unread_bytes(client)  # 0 if the loop has read already that the request was sent
+        without_answer = unread_bytes(client)  # 0 if the loop has already noticed that the request was sent
         may_answer.touch()
         until(lambda: unread_bytes(client) > without_answer)
     let_time_end()

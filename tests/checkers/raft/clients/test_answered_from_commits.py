@@ -120,7 +120,7 @@ def found(
         (1, 30, 50, True, False),  # 1 was written again, and committed by time 50
         (1, 50, 60, True, False),
         (2, 50, 60, True, True),
-        (9, 30, 90, False, False),  # what was committed by time 90 is not in this log
+        (9, 30, 90, False, False),  # this log lacks what was committed by time 90
         (9, 30, 40, True, True),
     ],
 )

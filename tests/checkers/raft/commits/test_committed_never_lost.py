@@ -20,7 +20,7 @@ def test_a_committed_tail_lost_by_every_log(evidence: Evidence, tmp_path: Path) 
     assert set(found) == {"committed-never-lost", "high-watermark-majority", "leader-completeness"}
     kinds = [w.kind for w in found["committed-never-lost"].witnesses]
     assert kinds.count("committed entry lost") == 5 and "truncation below the high watermark" in kinds
-    assert "committed prefixes differ" in kinds  # n2 committed something else up to the same offset
+    assert "committed prefixes differ" in kinds  # n2 committed other entries up to the same offset
     lost = found["committed-never-lost"].witnesses[0]
     assert lost.rows[0]["event"] == "high-watermark" and lost.rows[0]["node"] == "n1"
     assert lost.facts["offset"] == 5 and lost.facts["committed_below"] == tail["offset"] + 1

@@ -55,7 +55,7 @@ def judged(leader: list[Row], **others: list[Row]) -> tuple[int, list[Witness]]:
     [
         ([(0.0, "start", 0)], 1),
         ([(0.0, "start", 4)], 1),
-        ([(0.0, "start", 5)], 0),  # all that the leader's log held 5 s before
+        ([(0.0, "start", 5)], 0),  # all entries that the leader's log held 5 s earlier
         ([(0.0, "start", 0), (20.5, "flush", 9)], 0),
         ([(0.0, "start", 0), (21.0, "flush", 5)], 0),
         ([(0.0, "start", 0), (21.1, "flush", 9)], 1),  # only afterwards

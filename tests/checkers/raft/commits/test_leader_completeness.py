@@ -85,7 +85,7 @@ def test_a_log_that_is_long_enough_and_holds_something_else(copied: str, tmp_pat
     assert witness.kind == KIND and witness.facts["nodes"][0] == "n2" and witness.facts["epoch"] == 3
     assert witness.facts["copies"] == [0] and witness.facts["offset"] == 2
     shown = {r["node"]: r["epoch"] for r in witness.rows if r["table"] == "log"}
-    assert shown.pop("n2") == 1 and list(shown.values()) == [2]  # what n2 had there, and what was committed
+    assert shown.pop("n2") == 1 and list(shown.values()) == [2]  # entries of n2 at that offset, and the committed ones
 
 
 def test_what_no_copy_shows_is_not_held_against_a_leader(tmp_path: Path) -> None:
@@ -103,7 +103,8 @@ def test_a_mark_of_the_leaders_own_epoch_or_a_later_one_is_not_demanded(tmp_path
     quorum.write()
     verdict = judged(quorum.evidence(), tmp_path)
     assert verdict.validity is Validity.VALID and verdict.looked_at["terms of office"] == 2
-    assert verdict.looked_at["copies compared with the log a leader began with"] == 1  # n1 began with nothing
+    # n1's log was empty at its election
+    assert verdict.looked_at["copies compared with the log a leader began with"] == 1
 
 
 @pytest.mark.parametrize("seed", range(8))

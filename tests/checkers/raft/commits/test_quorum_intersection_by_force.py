@@ -46,7 +46,7 @@ def life(steps: Sequence[str]) -> list[Step]:
             case "commit":
                 rows.append(Step("high-watermark", end))
             case "cut":
-                rows.append(Step("voters", 0))  # a truncation took all later sets away
+                rows.append(Step("voters", 0))  # a truncation removed all later voter sets
     return rows
 
 

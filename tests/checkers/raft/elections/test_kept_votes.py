@@ -30,7 +30,7 @@ def test_another_vote_than_the_one_that_was_cast(tmp_path: Path) -> None:
         ([("quorum-state", 0, None)], []),
         ([("vote", 3, "n2"), ("quorum-state", 3, "n2"), ("quorum-state", 4, None)], []),
         ([("vote", 3, "n2"), ("quorum-state", 3, None), ("quorum-state", 3, None)], [3]),
-        ([("quorum-state", 3, "n2"), ("quorum-state", 3, None)], [3]),  # the vote row fell to a kill
+        ([("quorum-state", 3, "n2"), ("quorum-state", 3, None)], [3]),  # a kill discarded the vote row
         ([("vote", 3, "n2"), ("quorum-state", 4, None), ("vote", 5, "n1"), ("quorum-state", 5, None)], [5]),
         ([("vote", 3, "n2"), ("quorum-state", 3, None), ("vote", 4, "n1"), ("quorum-state", 4, None)], [3, 4]),
     ],

@@ -80,7 +80,7 @@ def test_a_recorded_run_of_a_sound_quorum_is_explained(name: str) -> None:
     ],
 )
 def test_a_recorded_run_with_a_planted_bug_is_not(name: str, kind: str) -> None:
-    stop = replayed(recorded(name)).stops[0]  # the lowest epoch first
+    stop = replayed(recorded(name)).stops[0]  # the lowest epoch comes first
     assert kind in str(stop.answer)
 
 
@@ -233,12 +233,12 @@ CLAIMS_NOTHING_ELSE = {
     ("doubled", "applied"),
     ("doubled", "flush"),
     ("doubled", "high-watermark"),
-    ("dropped", "flush"),  # the next one reaches further
-    ("of_another_offset", "flush"),  # of what was durable before: that claims less
-    ("swapped", "flush"),  # what follows may come while it goes on
-    ("doubled", "vote"),  # reported twice, it is the same claim
-    ("dropped", "vote"),  # one of more votes than a majority
-    ("dropped", "role"),  # a resignation, and what a higher epoch begins with: the next role may follow at once
+    ("dropped", "flush"),  # the next flush reaches further
+    ("of_another_offset", "flush"),  # an earlier flush: it claims less
+    ("swapped", "flush"),  # rows that follow may come while the flush runs
+    ("doubled", "vote"),  # a repeated vote claims nothing new
+    ("dropped", "vote"),  # one of more votes than a majority needs
+    ("dropped", "role"),  # a resignation, or the first row of a higher epoch: the next role may follow at once
     ("dropped", "stop"),
 }
 """Mutations after which a trace may claim nothing that is wrong; all others must be noticed."""

@@ -188,7 +188,7 @@ def test_each_sector_holds_what_it_held_at_some_moment(
         seen.insert(0, b"")
     folder.changes.lose(kept, Random(seed))  # type: ignore[arg-type]
     left = folder.read("f") or b""
-    for first in range(0, len(left), SECTOR_BYTES):  # the size of the file may be of another moment
+    for first in range(0, len(left), SECTOR_BYTES):  # the file's size may be from another moment
         sector = left[first : first + SECTOR_BYTES]
         assert any(each[first:].ljust(len(sector), b"\0").startswith(sector) for each in seen)
     folder.close()

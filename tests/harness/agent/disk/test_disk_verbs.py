@@ -88,7 +88,7 @@ def test_a_torn_write_is_one_of_the_server(disk: DiskVerbs, tmp_path: Path, seed
     os.write(descriptor, b"s" * 1000)
     disk.lose_power("tear", seed)
     with pytest.raises(OSError, match=os.strerror(errno.ENOTCONN)):
-        os.close(descriptor)  # it belongs to the mount before the loss
+        os.close(descriptor)  # the descriptor belongs to the mount before the loss
     size_bytes = disk.last_loss()["torn_bytes"]
     assert 0 <= size_bytes < 1000
     assert (tmp_path / "disk" / "data" / "log").read_bytes() == b"s" * size_bytes

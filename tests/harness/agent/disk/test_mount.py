@@ -107,7 +107,7 @@ def test_the_power_takes_back_the_removal_of_an_open_file(disk: Mounted) -> None
     (disk.path / "kept").unlink()
     disk.lose_power("lose", 1)
     with pytest.raises(OSError, match=os.strerror(errno.ENOTCONN)):
-        os.close(descriptor)  # it belongs to the mount before the loss
+        os.close(descriptor)  # the descriptor belongs to the mount before the loss
     assert [path.name for path in disk.path.iterdir()] == ["kept"]
     assert (disk.path / "kept").read_bytes() == b"fsynced"
 

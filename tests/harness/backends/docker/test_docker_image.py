@@ -49,7 +49,7 @@ def test_what_is_there_is_not_made_again(client: Any, monkeypatch: pytest.Monkey
     assert image.ensure_image(print, client=client) == tag
     labels = client.api.inspect_image(tag)["Config"]["Labels"]
     assert labels["krucible.image"] == "node"
-    assert labels["krucible.run"] == ""  # what built it must not be found as what belongs to a run
+    assert labels["krucible.run"] == ""  # objects used for the build must not look as if they belonged to a run
 
 
 def test_the_name_depends_on_every_file_of_the_nodes(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def test_a_watched_command_ends_with_all_it_started_when_ordered_to_stop() -> No
     threading.Timer(0.3, stop.set).start()
     with pytest.raises(Interrupted):
         run_watched(["sh", "-c", "sleep 997.531 & sleep 997.531"], stop)
-    listing = ["ps", "-ww", "-eo", "args"]  # what was killed ends a moment later
+    listing = ["ps", "-ww", "-eo", "args"]  # a killed process ends a moment later
     seconds_until(lambda: "sleep 997.531" not in subprocess.check_output(listing, text=True))
 
 
@@ -121,7 +121,7 @@ class FakeEngine:
     def remove_container(self, name: str, **_: Any) -> None:
         self.leaving += 1
         self.leaving_max = max(self.leaving_max, self.leaving)
-        time.sleep(0.02)  # long enough for another thread to begin, if there is one
+        time.sleep(0.02)  # long enough for another thread to start
         self.leaving -= 1
         self.running.remove(name)
 
@@ -167,7 +167,7 @@ def test_a_network_that_cannot_be_removed_is_one_sentence_with_the_engines_words
     assert STUCK in left
     assert "restart Docker" in left
     assert "\n" not in left
-    assert "krucible_r1-n1" in docker.disconnected  # the engine's stale endpoints were let go of by force
+    assert "krucible_r1-n1" in docker.disconnected  # the engine's stale endpoints were removed by force
 
 
 def test_containers_leave_their_network_one_after_another() -> None:

@@ -123,7 +123,8 @@ class Sabotaged:
             instead=lambda: self._cluster.set_clock(server, -offset_s, rate),
         )
 
-    # ---- what becomes of them ----------------------------------------------------------------------------------
+    # ---- results of a sabotaged order
+    # ---------------------------------------------------------------------------------
 
     async def _links(self, breaks: bool, whole: Order, half: Order, back: Order) -> None:
         if not breaks:
@@ -149,7 +150,7 @@ class Sabotaged:
     async def _take_back(self, back: Order) -> None:
         await asyncio.sleep(self._rng.uniform(*LATER_S))
         if self.how:  # the heal has not begun
-            with contextlib.suppress(OSError):  # an order that was refused, or undone before, cannot be taken back
+            with contextlib.suppress(OSError):  # an order that was refused or already undone cannot be undone
                 await back()
                 self.done = True
 

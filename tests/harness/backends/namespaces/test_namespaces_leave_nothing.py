@@ -106,7 +106,7 @@ async def test_a_harness_killed_at_any_moment_leaves_nothing(after_s):
     harness.kill()
     harness.wait()
     harness.stdout.close()
-    if after_s is None:  # with a warden, the folder goes too
+    if after_s is None:  # with a warden, the folder is removed too
         assert nothing_left(run_id)
         return
     gone_but_for_a_folder(run_id)

@@ -19,7 +19,7 @@ def reap(run_id: str, folder: str, one_is_late: bool = False) -> Callable[[], in
         found = list(Path(folder).glob(f"{run_id}-*"))
         for path in found:
             path.unlink()
-        if one_is_late and calls[0] == 1:  # the engine was still making it
+        if one_is_late and calls[0] == 1:  # the engine was still creating it
             (Path(folder) / f"{run_id}-network").touch()
         return len(found)
 

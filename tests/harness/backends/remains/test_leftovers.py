@@ -187,7 +187,7 @@ def test_a_corpse_is_dead() -> None:
     )
     assert child.stdout is not None
     owner = child.stdout.readline().strip()
-    child.stdout.read()  # the end of its output: it is a zombie now, or about to be
+    child.stdout.read()  # its output has ended: it is a zombie, or soon will be
     try:
         while not is_dead(owner):
             time.sleep(0.01)
@@ -241,7 +241,7 @@ def test_a_keeper_of_an_earlier_start_of_the_machine_is_stale_and_says_so(tmp_pa
     stale = kept(tmp_path, owner=":".join((pid, start, "another-boot", namespace, host)))
     assert "this machine was started anew" in stale.why_stale
     note(stale)
-    assert list(release(stale)) == []  # and this process, whose number it names, lives on
+    assert list(release(stale)) == []  # this process, whose id the record contains, still runs
     assert kept_clusters() == []
 
 

@@ -190,7 +190,8 @@ async def test_clocks_of_their_own_are_measured(cluster: SshBackend) -> None:
     for node, ahead_s in (("n1", 100_000), ("n2", 0), ("c1", 7_000)):
         assert abs(clocks[node].ahead_ns - ahead_s * 10**9) <= clocks[node].error_ns
         assert clocks[node].error_ns < 10**9
-        uptime = await cluster.node(node).run(["cut", "-d ", "-f1", "/proc/uptime"])  # boot time, shifted alike
+        # time since boot, shifted in the same way
+        uptime = await cluster.node(node).run(["cut", "-d ", "-f1", "/proc/uptime"])
         here_s = time.clock_gettime(time.CLOCK_BOOTTIME)
         assert abs(float(uptime.stdout) - here_s - ahead_s) < 30
     assert any("no verdict compares two clocks" in note for note in cluster.notes)

@@ -104,7 +104,7 @@ def test_a_broker_is_unfenced_once_it_has_applied_its_own_registration(knows: bo
     if knows:
         log.applied("n1")
     log.commit(UNFENCED)
-    log.applied("n1")  # later is too late
+    log.applied("n1")  # a later report is too late
     assert log.broken == [] if knows else ["a request ahead of its metadata"]
 
 
@@ -172,7 +172,7 @@ def test_a_state_that_no_replay_leads_to() -> None:
     held.replay(encode(REGISTERED))
     log.commit(REGISTERED)
     log.watch.applied(SERVER, 1, held.state_hash)
-    log.watch.applied(SERVER, 2, held.state_hash)  # no batch ends there: nothing is known of it
+    log.watch.applied(SERVER, 2, held.state_hash)  # no batch ends there: nothing is known about it
     assert log.broken == []
     log.watch.applied(SERVER, 1, held.state_hash + 1)
     assert log.broken == ["a state that no replay leads to"]
@@ -247,7 +247,7 @@ def test_an_administrator_wants_unclean_elections_only_where_the_topic_allows_th
     log.commit(REGISTERED)
     log.commit(UNFENCED)
     log.commit(RegisterBrokerRecord(2, incarnation_id=UUID(int=2), broker_epoch=2, endpoints=(), fenced=False))
-    log.broken.clear()  # it is registered as one that serves already, which is another rule
+    log.broken.clear()  # it registers as one that already serves, which is another rule
     log.commit(TopicRecord("t0", TOPIC), config, made)
     fenced = BrokerRegistrationChangeRecord(2, 2, fenced=1)
     log.commit(fenced, PartitionChangeRecord(0, TOPIC, leader=NO_LEADER))

@@ -292,7 +292,7 @@ def test_storms_leave_a_leader_with_one_follower_and_all_clients() -> None:
     ("answers", "rules"),
     [
         ([("n1", 4, "a"), ("n2", 6, "b"), ("n1", 9, "c"), ("n2", 6, "b")], []),
-        ([("n1", 4, "a"), ("n1", -1, "c"), ("n2", -1, "b")], []),  # answers that came too late are dropped
+        ([("n1", 4, "a"), ("n1", -1, "c"), ("n2", -1, "b")], []),  # late answers are dropped
         ([("n1", 4, "a"), ("n2", 4, "b")], [ANSWERED_TWICE]),
         ([("n1", 4, "a"), ("n1", 4, "c")], [ANSWERED_TWICE]),
         ([("n1", 4, "a"), ("n2", 9, "b"), ("n1", 3, "c")], [WENT_BACK]),

@@ -193,7 +193,7 @@ def test_storms_draw_it() -> None:
     assert len(rolls_while_slow(Random(1), ROLLS).cards) == 4
 
 
-# The end of the log, by the disk
+# The end of the log as the disk shows it
 
 
 def opening(base: int, epoch: int = 1) -> Batch:

@@ -219,7 +219,7 @@ def test_the_command_replays_a_schedule_and_refuses_what_is_none(
 @pytest.mark.spark
 def test_the_command_plays_seeds_on_spark_and_counts_them_there(tmp_path: Path) -> None:
     words = ["swarm", "--seeds", "4", "--first-seed", "20", "--seconds", "5", "--each", "2", "--results", str(tmp_path)]
-    # A process runs one Spark; other tests of this one may have begun theirs already.
+    # A process can run only one Spark; other tests of this process may have started theirs.
     answer = subprocess.run([sys.executable, "-m", "harness", *words], capture_output=True, text=True)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     summary = json.loads((tmp_path / "20-all" / "summary.json").read_text())

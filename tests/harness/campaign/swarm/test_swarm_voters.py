@@ -68,7 +68,7 @@ class OfVoters:
         self.sets = self.watch.sets = VoterSets(lambda: self.now, self.watch.violated_by)
         self.servers = [VotingServer(number) for number in (1, 2, 3, 4)]
         self.watch.voters = self.sets.servers = self.servers
-        for server in self.servers:  # operators have asked for all changes of these tests
+        for server in self.servers:  # in these tests operators have requested all changes
             entry = VoterEntry(ReplicaKey(int(server.name[1:]), UUID(int=int(server.name[1:]))))
             self.sets.asked_for(AddVoter(entry))
             self.sets.asked_for(RemoveVoter(entry.key))

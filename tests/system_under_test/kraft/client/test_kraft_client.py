@@ -202,7 +202,7 @@ async def test_a_node_that_is_gone_refuses_at_the_door(nodes: dict[int, FakeNode
     client = client_of()
     await client.invoke(CREATE, 2)
     await nodes[1].stop()
-    await asyncio.sleep(0.05)  # until the client's kernel has heard of it
+    await asyncio.sleep(0.05)  # until the client's kernel knows of it
     outcome = await client.invoke(write(1), 2)
     assert (outcome.type, outcome.error) == (Type.FAIL, "connection refused")
 
@@ -211,7 +211,7 @@ async def test_a_write_the_dead_node_may_have_got_is_unknown(nodes: dict[int, Fa
     client = client_of()
     await client.invoke(CREATE, 2)
     await nodes[1].stop()
-    outcome = await client.invoke(write(1), 2)  # before this process has noticed that the connection is gone
+    outcome = await client.invoke(write(1), 2)  # before this process notices the closed connection
     assert (outcome.type, outcome.error) == (Type.INFO, "connection reset")
 
 
@@ -283,7 +283,7 @@ async def test_who_follows_gives_up_on_a_leader_that_is_succeeded_and_who_stays_
     follower, stayer = client_of(follows=True), client_of(follows=False, thread=1)
     await follower.invoke(CREATE, 2)
     await stayer.invoke(READ, 2)
-    nodes[1].quorum.delay_s = 5.0  # cut off: it says nothing any more
+    nodes[1].quorum.delay_s = 5.0  # isolated: it does not answer any more
     loop = asyncio.get_running_loop()
     began = loop.time()
     waiting = [asyncio.ensure_future(c.invoke(write(v), 1.5)) for v, c in enumerate((follower, stayer), 1)]

@@ -45,7 +45,7 @@ async def until(client: AdminClient, true: Callable[[ClusterMetadata], bool]) ->
         try:
             found = await asyncio.to_thread(client.list_topics, timeout=ASK_S)
         except KafkaException:
-            found = None  # a node that dies, or that knows of no broker yet
+            found = None  # a node that dies, or that does not know any broker yet
         if found is not None and true(found):
             return found
         await asyncio.sleep(0.1)

@@ -49,7 +49,7 @@ async def nodes() -> AsyncIterator[dict[int, FakeNode]]:
     nodes = await start_nodes(3)
     nodes[1].quorum.leader_id = nodes[2].quorum.leader_id = nodes[3].quorum.leader_id = 2
     yield nodes
-    gc.collect()  # a client that futures hold in a circle would go on looking for its nodes
+    gc.collect()  # clients in reference cycles would keep looking for their nodes
     for node in nodes.values():
         await node.stop()
 

@@ -160,7 +160,7 @@ def test_a_log_that_lost_its_first_segment_is_an_error_unless_a_snapshot_stands_
     a_snapshot(folder, 0, 0)
     assert "begins at offset 1, and no snapshot ends there" in str(files.read_log(folder).error)
     hashes = files.read_log(written(tmp_path / "whole", *whole)).batch_hash
-    for end in (4, 1):  # inside the first segment; where it begins
+    for end in (4, 1):  # inside the first segment, or at its start
         a_snapshot(folder, end, 2, prefix_hash=int(hashes[end - 1]))
         log = files.read_log(folder)
         assert (log.error, log.start, log.log_end) == (None, end, 6)

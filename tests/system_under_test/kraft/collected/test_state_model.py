@@ -176,7 +176,7 @@ def test_a_machine_that_misses_one_type_of_record_comes_to_another_state(
     try:
         found = states([encode(record) for record in LOG])
     except CorruptRecord:
-        return  # a later record has no meaning without it, which is seen, too
+        return  # a later record has no meaning without this one, and that is reported
     assert any(own != model for own, model in found)
 
 

@@ -94,7 +94,7 @@ def test_the_tables_of_a_run(tmp_path: Path) -> None:
             state = encode_quorum_state(QuorumState(3, 2, ReplicaKey(2)), "cluster", [1, 2])
             (folder / files.LOG_FOLDER / "quorum-state").write_bytes(state)
             when = "final" if number else "before heal 1"
-            seen = len(lines[0]) * (1 + number) + 3  # a torn row is none
+            seen = len(lines[0]) * (1 + number) + 3  # an incomplete row does not count
             copies.append(Collected(number, when, node, "running", folder, seen if node == "n1" else -1))
     files.write_tables(tmp_path, copies, lambda node: 5_000)
     log = pq.read_table(tmp_path / "tables" / "log" / "n1.parquet")

@@ -216,7 +216,7 @@ def test_the_entries_written_out_amount_to_the_same_image(history: list[Record |
         again.replay(encode(record))
     assert again.state_hash == image.state_hash
     assert list(again.records()) == list(image.records())
-    assert image.hash_of_content() == image._state_hash  # the sum that is kept up to date
+    assert image.hash_of_content() == image._state_hash  # the incrementally maintained sum
 
 
 def test_a_transaction_takes_effect_at_its_end_or_never() -> None:

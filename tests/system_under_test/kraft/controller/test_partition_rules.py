@@ -279,7 +279,7 @@ class World:
         self.take(without_broker(self.partition, broker, self.rules()))
         if loses:
             self.held[broker] = 0
-            # Without an ELR the last in-sync replica leads again although it lost data: that is what the ELR mends.
+            # Without an ELR the last in-sync replica leads again although it lost data; the ELR prevents that.
             self.lossy = self.lossy or (not self.elr and broker in self.partition.isr)
             self.take(without_broker(self.partition, broker, self.rules(), lost_data=True))
 

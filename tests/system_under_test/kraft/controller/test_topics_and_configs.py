@@ -163,7 +163,7 @@ def test_set_delete_and_what_changes_nothing(image: Image) -> None:
         ((set_to(str(2**63)),), ErrorCode.invalid_config),
         ((set_to(None),), ErrorCode.invalid_config),
         ((set_to("1", "no.such.config"),), ErrorCode.invalid_config),
-        ((set_to("1048575", "segment.bytes"),), ErrorCode.invalid_config),  # Kafka 4.0 wants 1 MiB
+        ((set_to("1048575", "segment.bytes"),), ErrorCode.invalid_config),  # Kafka 4.0 requires at least 1 MiB
         ((Alteration("retention.ms", ConfigOperation.APPEND, "1"),), ErrorCode.invalid_config),
         ((Alteration("no.such.config", ConfigOperation.SUBTRACT, "1"),), ErrorCode.invalid_config),
         ((Alteration("cleanup.policy", ConfigOperation.APPEND, "shred"),), ErrorCode.invalid_config),

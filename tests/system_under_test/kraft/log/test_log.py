@@ -133,7 +133,7 @@ def assert_same(log: Log, model: Model) -> None:
     assert list(log.batches(0)) == model.batches
     assert (log.start_offset, log.end_offset, log.last_epoch) == (0, model.end, model.epoch)
     to_flush = model.batches[model.flushed - 1].end_offset if model.flushed else 0
-    assert to_flush <= log.flushed_offset <= log.end_offset  # a roll flushes without an order
+    assert to_flush <= log.flushed_offset <= log.end_offset  # a segment roll flushes without an order
     for offset in range(model.end + 2):
         assert log.prefix_hash_at(offset) == model.hash_at(offset)
     for epoch in range(model.epoch + 2):
@@ -183,9 +183,9 @@ def test_a_power_loss_at_any_moment_leaves_all_that_was_flushed(what: list[tuple
             survivor = disk.crash(kind, random)
             log = open_log(survivor, segment_max_bytes=SMALL_SEGMENT_BYTES)
             found = list(log.batches(0))
-            # What the steps before it flushed is there, unless the step in mid-air was to remove it ...
+            # Batches flushed by earlier steps remain, unless the interrupted step was to remove them ...
             assert len(found) >= min(before.flushed, model.flushed)
-            # ... and all that is found beyond it is what that step would have left, or a part of it.
+            # ... and anything beyond them is a prefix of the result of that step.
             longest = max((before.batches, model.batches), key=len)
             assert places(found) == places(longest)[: len(found)]
             assert found[: len(before.batches)] == before.batches[: len(found)]

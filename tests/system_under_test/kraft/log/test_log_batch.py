@@ -99,7 +99,8 @@ def test_a_leader_change_is_kafkas(leader: int, every: tuple[int, ...], granting
 @given(some_values, st.data())
 def test_a_flipped_bit_is_noticed(values: list[bytes], data: st.DataObject) -> None:
     raw = bytearray(codec.encode_values(5, 2, values, NOW_MS))
-    bit = data.draw(st.integers(16 * 8, len(raw) * 8 - 1))  # from the magic on: what magic and CRC protect
+    # from the magic byte on: the part that magic and CRC protect
+    bit = data.draw(st.integers(16 * 8, len(raw) * 8 - 1))
     raw[bit // 8] ^= 1 << bit % 8
     with pytest.raises(codec.CorruptBatch):
         codec.read_header(bytes(raw))

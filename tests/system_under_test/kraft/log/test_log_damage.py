@@ -39,7 +39,7 @@ def test_a_torn_tail_is_cut_at_every_byte(tmp_path: Path) -> None:
     ends = [0, len(raws[0]), len(raws[0] + raws[1]), len(whole)]
     for size in range(len(whole) + 1):
         path.write_bytes(whole[:size])
-        (tmp_path / FOLDER / RECOVERY_POINT).unlink()  # a power loss left the file of the time before the append
+        (tmp_path / FOLDER / RECOVERY_POINT).unlink()  # a power loss restored the file from before the append
         log = open_log(RealDisk(tmp_path))
         kept = max(i for i, end in enumerate(ends) if end <= size)
         assert [b.body for b in log.batches(0)] == raws[:kept]

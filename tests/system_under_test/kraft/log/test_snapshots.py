@@ -88,7 +88,7 @@ def test_the_beginning_of_a_snapshot_may_end_within_a_batch() -> None:
 def test_a_large_snapshot_is_written_in_batches() -> None:
     values = tuple(bytes([n]) * (BATCH_MAX_BYTES // 3) for n in range(10))
     batches = list(SnapshotWriter(SnapshotId(10, 1), SnapshotHeader(version=0, last_timestamp_ms=0), values))
-    assert len(batches) == 2 + 3  # four values make one full
+    assert len(batches) == 2 + 3  # four values fill one
     assert snapshot_file.read(b"".join(batches), SnapshotId(10, 1)).values == values
 
 
@@ -107,7 +107,7 @@ def test_a_damaged_or_torn_snapshot_is_refused_wherever_it_is_damaged() -> None:
         snapshot_file.read(data + data, snapshot)
 
 
-# A log behind a snapshot
+# A log that begins after a snapshot
 
 
 def test_a_log_is_cut_behind_its_second_snapshot_and_goes_on() -> None:
@@ -117,7 +117,7 @@ def test_a_log_is_cut_behind_its_second_snapshot_and_goes_on() -> None:
     hashes = [log.prefix_hash_at(offset) for offset in range(10)]
     take(log, 2)
     clean(log)
-    assert log.start_offset == 0  # one snapshot is never enough: the newest stays, and the log behind the one before
+    assert log.start_offset == 0  # one snapshot is not enough: the newest stays, and the log after the one before
     second = take(log, 5)
     clean(log)
     assert (log.start, log.snapshots.ids, bases(disk)) == (second, [second], [4, 6, 8])
@@ -128,7 +128,7 @@ def test_a_log_is_cut_behind_its_second_snapshot_and_goes_on() -> None:
         assert [again.prefix_hash_at(offset) for offset in range(5, 10)] == hashes[5:]
         assert again.prefix_hash_at(4) is None
         assert [again.end_offset_for_epoch(epoch) for epoch in (1, 2, 3)] == [
-            EpochEnd(2, 5),  # not known any more: the end of the snapshot
+            EpochEnd(2, 5),  # an epoch no longer known: the end of the snapshot
             EpochEnd(2, 6),
             EpochEnd(3, 9),
         ]
@@ -180,7 +180,8 @@ def test_a_snapshot_beyond_a_log_that_lost_fsynced_batches_does_not_hide_the_los
         open_log(disk)
 
 
-@pytest.mark.parametrize("snapshot", [SnapshotId(20, 5), SnapshotId(8, 2)])  # far ahead; and beside an uncommitted tail
+# far ahead; or in conflict with an uncommitted tail
+@pytest.mark.parametrize("snapshot", [SnapshotId(20, 5), SnapshotId(8, 2)])
 def test_a_fetched_snapshot_replaces_the_log(snapshot: SnapshotId) -> None:
     disk = VolatileDisk()
     log = filled(disk)

@@ -150,7 +150,7 @@ async def test_a_queued_write_never_ends_as_not_queued(cluster: Cluster) -> None
 
 async def test_what_is_still_pending_when_leadership_goes_was_not_queued(cluster: Cluster) -> None:
     leader = await cluster.leader()
-    write = asyncio.ensure_future(leader.write(create("t")))  # decided, and proposed in the next turn of the loop
+    write = asyncio.ensure_future(leader.write(create("t")))  # decided now, proposed in the next turn of the loop
     stopping = asyncio.ensure_future(leader.stop(0))
     with pytest.raises(NotQueued, match=LOST_BEFORE_APPEND):
         await write
@@ -163,7 +163,7 @@ async def test_acknowledged_writes_survive_a_power_loss_of_all(cluster: Cluster)
     await leader.write(create("t"))
     acknowledged = [await leader.write(set_retention("t", value)) for value in range(20)]
     for node in cluster.network.nodes.values():
-        node._end(0)  # not orderly: no resignation, nothing more is written
+        node._end(0)  # a crash: no resignation, and no further writes
     cluster.disks = {voter: disk.crash("lose", Random(voter)) for voter, disk in cluster.disks.items()}
     cluster.boot_all()
     image = await (await cluster.leader()).read()

@@ -44,7 +44,7 @@ async def test_a_leader_whose_disk_fails_stops_with_a_reason_and_acknowledges_no
         fill_up(cluster, leader.node_id, free_bytes=10)
     else:
         cluster.disks[leader.node_id].failing = {verb: number}
-    if verb == "open":  # quorum-state and the epoch checkpoint are replaced, the log's file is open
+    if verb == "open":  # quorum-state and the epoch checkpoint are replaced; the log file stays open
         cluster.network.isolate(leader.node_id)
         await cluster.leader(but=leader.node_id)
         cluster.network.cut = set()

@@ -98,7 +98,7 @@ class Cluster:
         return {number: broker.broker_epoch for number, broker in image.brokers.items() if not broker.fenced}
 
     async def close(self) -> None:
-        for number in sorted(self.nodes, reverse=True):  # brokers hand over to a controller
+        for number in sorted(self.nodes, reverse=True):  # brokers transfer leadership to a controller
             await self.stop(number)
 
     def unexplained(self) -> list[str]:

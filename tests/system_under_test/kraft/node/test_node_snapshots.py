@@ -171,7 +171,7 @@ async def test_power_losses_and_partitions_while_a_snapshot_is_fetched(monkeypat
                 cluster.network.isolate(away)
                 await asyncio.sleep(random.uniform(0.0, 0.5))
                 cluster.network.cut = set()
-            cluster.network.nodes[away]._end(9)  # no orderly end: nothing is written any more
+            cluster.network.nodes[away]._end(9)  # a crash: no further writes
             cluster.disks[away] = cluster.disks[away].crash(random.choice(["lose", "torn", "reorder"]), random)
             cluster.boot(away)
         leader = await cluster.leader()
@@ -244,7 +244,7 @@ async def test_a_snapshot_of_what_is_not_committed_is_seen_in_the_traces() -> No
         await leader.write(set_retention("t", value))
 
     await asyncio.gather(*map(write, range(400)))
-    # The second kind: what was decided and not appended yet is in the snapshot, too.
+    # The second kind: the snapshot also contains decided records that are not appended yet.
     assert await stops(cluster) & {"snapshot beyond what was applied", "snapshot differs from its prefix"}
 
 

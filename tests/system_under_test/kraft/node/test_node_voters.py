@@ -68,7 +68,7 @@ class Writer:
                 leader = await self._cluster.leader()
                 await leader.write(set_retention("t", value))
                 self.acknowledged += 1
-                await asyncio.sleep(0.001)  # a lone voter in memory acknowledges without letting time go on
+                await asyncio.sleep(0.001)  # a lone voter in memory acknowledges without advancing the clock
             except (NotQueued, LostLeadership):
                 await asyncio.sleep(0.01)
 

@@ -33,7 +33,7 @@ OTHERS = [VoterEntry(ReplicaKey(voter)) for voter in (1, 2, 3)]
         ("follower", OTHERS, AddVoter(ME)),
         ("follower", [*OTHERS, ME], None),
         ("follower", [*OTHERS, OLD], RemoveVoter(OLD.key)),
-        ("follower", [*OTHERS, VoterEntry(ReplicaKey(4))], None),  # of old records no directory is known
+        ("follower", [*OTHERS, VoterEntry(ReplicaKey(4))], None),  # old records contain no directory
         ("unattached", OTHERS, None),
         ("leader", OTHERS, None),
     ],

@@ -77,7 +77,8 @@ class Bench:
         self.core = Core(identity, self.disk, self.disk.quorum_state, Random(1), self.now)
         self.tokens = 0
         self.slow_disk = slow_disk
-        self.flushes: list[tuple[int, Callable[[], None]]] = []  # that go on: (log end, what makes them durable)
+        # flushes in progress: (log end, function that makes them durable)
+        self.flushes: list[tuple[int, Callable[[], None]]] = []
         self.effects = self._carry_out(self.core.start(self.now))
 
     @classmethod

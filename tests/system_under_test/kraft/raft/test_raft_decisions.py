@@ -70,9 +70,9 @@ def test_a_vote_names_the_directory_too():
         (3, 2, None, None),
         (4, 2, None, None),
         (6, 5, None, None),
-        (6, 2, EpochEnd(2, 4), None),  # epoch 2 ends earlier here: the bug takes another's tail for ours
-        (6, 3, EpochEnd(2, 4), None),  # we never had epoch 3
-        (9, 4, EpochEnd(2, 4), EpochEnd(4, 6)),  # the bug cuts by length
+        (6, 2, EpochEnd(2, 4), None),  # epoch 2 ends earlier here: the bug mistakes another node's tail for our own
+        (6, 3, EpochEnd(2, 4), None),  # epoch 3 never existed here
+        (9, 4, EpochEnd(2, 4), EpochEnd(4, 6)),  # the bug truncates by length
         (7, 5, EpochEnd(5, 6), EpochEnd(5, 6)),
         (2, 1, EpochEnd(0, 0), None),  # nothing in common
     ],

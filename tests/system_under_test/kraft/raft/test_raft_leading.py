@@ -220,7 +220,7 @@ def test_a_fetch_sent_before_the_read_proves_nothing_however_late_it_arrives():
     reads = Reads([FIRST, SECOND])
     reads.answered(WIRE)
     reads.note(token=1, mark=7)
-    reads.fetched(FIRST, WIRE)  # on its way since before the read
+    reads.fetched(FIRST, WIRE)  # in flight since before the read
     assert reads.take_proved() == []
 
 

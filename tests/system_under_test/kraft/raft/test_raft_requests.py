@@ -147,7 +147,8 @@ def test_a_wrong_voter_key_is_noticed_after_the_epoch_was_entered(request_):
 @pytest.mark.parametrize(
     "request_",
     [
-        vote(EPOCH, last=(5, 9)),  # a candidate of epoch 5 raised it to 5: its log cannot hold epoch 5
+        # a candidate of epoch 5 raised the voter's epoch to 5: its log cannot contain epoch 5
+        vote(EPOCH, last=(5, 9)),
         vote(EPOCH, last=(6, 9), pre_vote=True),
         vote(EPOCH, last=(-1, 9)),
         vote(EPOCH, last=(4, -1)),

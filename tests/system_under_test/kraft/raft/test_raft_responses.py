@@ -48,8 +48,8 @@ def test_an_unknown_mark_commits_nothing():
 @pytest.mark.parametrize(
     ("diverging", "end_offset"),
     [
-        (EpochEnd(4, 3), 2),  # inside our second batch: batches are not torn
-        (EpochEnd(3, 4), 2),  # the leader has an epoch we never had: our epoch 2 ends at 2
+        (EpochEnd(4, 3), 2),  # inside our second batch: batches are never split
+        (EpochEnd(3, 4), 2),  # the leader has an epoch that we lack: our epoch 2 ends at 2
         (EpochEnd(2, 2), 2),
         (EpochEnd(2, 1), 0),
         (EpochEnd(0, 0), 0),

@@ -76,7 +76,8 @@ def test_a_restarted_leader_tells_the_others_that_it_has_resigned():
         (QuorumState(), 1),
         (QuorumState(5), 6),
         (QuorumState(5, None, ReplicaKey(ME)), 5),
-        (QuorumState(5, ME, ReplicaKey(ME)), 7),  # it must leave epoch 5, and raise the next one once more to stand
+        # it must leave epoch 5, and raise its epoch once more to become a candidate
+        (QuorumState(5, ME, ReplicaKey(ME)), 7),
     ],
 )
 def test_a_sole_voter_elects_itself_at_once(file, epoch):

@@ -40,7 +40,7 @@ from system_under_test.kraft.raft.voters import (
 )
 
 NEWCOMER = 4
-START = 4  # where the epoch of the leader begins
+START = 4  # start of the leader's epoch
 
 
 def voters(*ids: int) -> VoterSet:
@@ -92,7 +92,7 @@ def test_a_new_set_counts_from_its_append_on():
     fetch(bench, NEWCOMER)
     assert change(bench, add(NEWCOMER)) is None
     assert bench.core.voters == (1, 2, 3, 4)
-    fetch(bench, PEER)  # with the leader two of four: no majority of the new set
+    fetch(bench, PEER)  # two of four with the leader: no majority of the new set
     assert done(bench) is None and not bench.all(HighWatermark)
     fetch(bench, NEWCOMER)
     assert done(bench).error == Error.NONE
@@ -102,7 +102,7 @@ def test_a_new_set_counts_from_its_append_on():
 def test_a_leader_that_removes_itself_leads_until_that_is_committed_and_does_not_count_itself():
     bench = leader()
     assert change(bench, remove(ME)) is None
-    fetch(bench, PEER)  # one of the two that are left
+    fetch(bench, PEER)  # one of the two that remain
     assert bench.core.role == "leader" and done(bench) is None
     fetch(bench, THIRD)
     assert done(bench).error == Error.NONE

@@ -162,7 +162,7 @@ class Controller:
         self.connections: list[int] = []
         self.open = asyncio.Event()
         self.open.set()
-        self.busy = asyncio.Event()  # as many wait as there may be connections
+        self.busy = asyncio.Event()  # enough requests wait to use all allowed connections
         self.hangs_up = False
 
     async def handle(self, call: WireCall) -> Entity | None:

@@ -25,7 +25,7 @@ async def answer(call: WireCall) -> Entity:
 
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int, request: Entity) -> Entity:
-    await asyncio.sleep(1.0)  # so that no two connections were used at one moment
+    await asyncio.sleep(1.0)  # so that connections differ in their time of last use
     writer.write(encode_request(number, "test", request))
     frame = await read_frame(reader)
     assert frame is not None

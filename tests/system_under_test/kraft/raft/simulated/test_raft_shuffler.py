@@ -189,7 +189,7 @@ def test_stale_read_breaks_nothing_but_reads(seed):
     assert shuffle(seed, ["stale-read"], to_the_end=True).invariants <= {READS}
 
 
-# Mutants: mistakes that are no planted bugs
+# Mutants: errors other than planted bugs
 
 
 def forget_vote(voter, now, epoch, leader_id):
@@ -248,7 +248,7 @@ def test_mutants_are_found(owner, name, mutant, wanted, within):
         hunt(wanted, within=within)
 
 
-# Faulty executors: the order of effects is the contract
+# Faulty executors: the contract is the order of effects
 
 
 def swap(effects, first, second):
@@ -380,7 +380,7 @@ def assert_clean(seed: int) -> None:
     assert (found.stops, found.unknown, found.model.lost()) == ((), (), None), seed
 
 
-@pytest.mark.parametrize("seed", [*range(12), 1060])  # 1060: a leader dies before it can report that it leads
+@pytest.mark.parametrize("seed", [*range(12), 1060])  # 1060: a leader dies before it can report its election
 def test_the_traces_of_a_shuffled_quorum_are_explained(seed: int) -> None:
     assert_clean(seed)
 
