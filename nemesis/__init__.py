@@ -1,1 +1,1 @@
-"""Breaks things: faults as data, the grudges behind partitions, schedules, and the proof that a fault was real."""
+"""Fault injection: faults as data, the grudges behind partitions, schedules, and the proof that a fault took effect."""

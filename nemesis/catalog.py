@@ -1,4 +1,4 @@
-"""Every kind of fault by its name.  A new kind is one file in `nemesis/kinds` and one entry here."""
+"""All kinds of fault by name.  A new kind is one file in `nemesis/kinds` and one entry here."""
 
 from __future__ import annotations
 
@@ -30,9 +30,11 @@ KINDS: dict[str, Kind] = {
 }
 
 NONE = "none"
-"""The nemesis that breaks nothing."""
+"""Name of the nemesis that injects no fault."""
 EVERY = "all"
-"""Stands for every kind of fault that a system and a backend allow (`harness/run/refused_before_start.py`)."""
+"""Name that stands for every kind of fault that a system and a backend allow
+(`harness/run/refused_before_start.py`).
+"""
 
 
 def kind_named(name: str) -> Kind:
@@ -44,7 +46,9 @@ def kind_named(name: str) -> Kind:
 
 
 def kinds_of(nemesis: str) -> list[Kind]:
-    """The kinds of a `--nemesis` such as "partition,kill:agent"; [] for "none".  Raises ValueError in one sentence."""
+    """Return the kinds of a `--nemesis` such as "partition,kill:agent"; [] for "none".  Raises ValueError in one
+    sentence.
+    """
     if nemesis == NONE:
         return []
     names = [name.strip() for name in nemesis.split(",")]
@@ -57,25 +61,26 @@ def kinds_of(nemesis: str) -> list[Kind]:
 
 
 def dealt_by(nemesis: str) -> str:
-    """Return the names of the kinds whose cards a nemesis deals, joined by commas."""
+    """Return the names of the kinds of fault that a nemesis injects, joined by commas."""
     kinds = () if nemesis in (NONE, EVERY) else kinds_of(nemesis)
     return ",".join(dict.fromkeys(name for kind in kinds for name in kind.parts or (kind.name,))) or nemesis
 
 
 def is_kind(name: str) -> bool:
-    """Return whether a kind of fault has this name.  Whether the system has a process that it names is another
-    question."""
+    """Return whether a kind of fault has this name.  It does not check whether the system has a process of that
+    name.
+    """
     return name in KINDS or kind_on_process(name) is not None
 
 
 def on_processes(processes: Iterable[str]) -> dict[str, str]:
-    """Name -> summary of every kind that hits one of these processes alone."""
+    """Return name -> summary of every kind that acts on one of these processes alone."""
     kinds = [kind_named(f"{kind}:{process}") for process in processes for kind in KINDS_OF_PROCESSES]
     return {kind.name: kind.summary for kind in kinds}
 
 
 def summaries() -> dict[str, str]:
-    """Nemesis -> what it breaks, for lists and help texts."""
+    """Nemesis -> summary of its faults, for lists and help texts."""
     of_kinds = {name: kind.summary for name, kind in KINDS.items()}
     return {NONE: "nothing is broken", EVERY: "every kind that the system and the backend allow", **of_kinds}
 

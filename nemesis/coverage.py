@@ -1,22 +1,22 @@
-"""Coverage of the faults of a run: which kind of fault hit a node in which role, and what the system did meanwhile.
+"""Coverage of the faults of a run: kinds of fault, roles of the nodes that they hit, and reactions of the system.
 
 A *cell* is (kind of fault, role of a node that it hit, phase of the system while it was in force).  A fault against the
 leader meets several phases one after another: the leader still leads, no node leads, a new leader has just been
-elected.  A *situation* is something rarer that a bug may need, such as two terms under one cut.
+elected.  A *situation* is a rarer state that a bug may need, such as two terms under one cut.
 
-This is a value without I/O.  It is shown one look after another at what the nodes report; equal looks give equal cells.
-The deck deals what has not been met yet (`nemesis.deck`), and the report shows the table.
+This module is a value without I/O.  It receives the nodes' reports as looks, one after another.  Equal looks give equal
+cells.  The deck prefers cells that were not met yet (`nemesis.deck`), and the report shows the table.
 
-*Leader.*  It follows from what the nodes report.
+*Leader.*  The nodes' reports determine it.
 
-The leader is the one of the highest epoch any node reports.  A deposed leader that has not noticed yet reports an older
-epoch, and never wins against the node that replaced it.  Where the highest epoch has no leader, an election is under
-way and the answer is None.
+The leader is the one of the highest epoch that any node reports.  A deposed leader that has not noticed yet reports an
+older epoch, so it never wins against its successor.  If the highest epoch has no leader, an election is in progress and
+the answer is None.
 
-*Moments.*  A card can wait for an event that an earlier fault has set off, as the nodes report it.
+*Moments.*  A card can wait for an event that an earlier fault causes, as the nodes report it.
 
-A clock cannot hit an election: it begins when a timeout that was drawn at random ends.  So a card may wait until the
-nodes report the moment itself.
+A fixed time cannot hit an election, because an election begins after a random timeout.  So a card may wait until the
+nodes report the event.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """State that is known at one moment.  in_force: number of a card -> its fault.  servers, clients: names of all
+    """The state of the cluster at one time. in_force: number of a card -> its fault. servers, clients: names of all
     nodes.
 
     statuses: of the nodes that report."""
@@ -69,7 +69,7 @@ class Look:
 
 @dataclass(slots=True)
 class _Hit:
-    """A fault in force: the roles of its nodes and the highest epoch just before it, and epochs led since then."""
+    """A fault in force: the roles of its nodes and the highest epoch just before it, and the epochs led since then."""
 
     kind: str
     roles: frozenset[str]
@@ -78,7 +78,7 @@ class _Hit:
 
 
 class FaultCoverage:
-    """met: how many looks found a cell.  situations: how many looks found a situation."""
+    """met: number of looks that found a cell. situations: number of looks that found a situation."""
 
     def __init__(self) -> None:
         self.met: Counter[Cell] = Counter()
@@ -92,7 +92,7 @@ class FaultCoverage:
         self._reports: set[str] = set()  # situations that this system's reports can show
 
     def see(self, look: Look) -> None:
-        """One more look; looks come in the order of time."""
+        """Add one look.  Looks must arrive in the order of time."""
         phases, leader_epoch = self._phases(look)
         epoch = max((s.epoch for s in look.statuses), default=-1)
         before = self._epoch if self._epoch >= 0 else epoch
@@ -111,7 +111,7 @@ class FaultCoverage:
         self._epoch = max(self._epoch, epoch)
 
     def so_far(self) -> Coverage:
-        """Return what was met until now, as the journal keeps it."""
+        """Return the coverage so far, in the form that the journal stores."""
         situations = {
             name: self.situations[name] if self.situations[name] or name in self._reports else None
             for name in SITUATIONS
@@ -119,7 +119,7 @@ class FaultCoverage:
         return Coverage(tuple((*cell, looks) for cell, looks in sorted(self.met.items())), situations)
 
     def _phases(self, look: Look) -> tuple[set[str], int]:
-        """The phases since the last look, and the epoch that is led now (-1 for none)."""
+        """Return the phases since the last look, and the epoch that is led now (-1 for none)."""
         leader = leader_now(look.statuses, [s.node for s in look.statuses])
         campaigned = any(s.campaigned or s.role in _CAMPAIGNING for s in look.statuses)
         phases = {ELECTION} if leader is None or campaigned else set()
@@ -172,8 +172,8 @@ def _reader_at_each_side(look: Look, cut: Collection[Link]) -> bool:
 def leader_now(statuses: Sequence[NodeStatus], running: Collection[str]) -> LeaderNow | None:
     """Return the leader of the highest epoch any node reports; None while there is none, or if it is not running.
 
-    A node that calls itself leader is believed before what others report of it.  If two claim the same epoch (the
-    checkers judge that), the first by name is taken, so that equal reports give an equal answer.
+    A node that reports itself as leader takes precedence over other nodes' reports.  If two claim the same epoch (the
+    checkers judge that), the first by name counts, so that equal reports give an equal answer.
     """
     epoch = max((s.epoch for s in statuses), default=-1)
     newest = [s for s in statuses if s.epoch == epoch]
@@ -189,24 +189,24 @@ ELECTION_MOMENT = "election"
 NEW_LEADER_MOMENT = "new leader"
 MOMENTS = (ELECTION_MOMENT, NEW_LEADER_MOMENT)
 ACKNOWLEDGED_MOMENT = "acknowledged"
-"""A write was acknowledged while a new leader led."""
+"""A write was acknowledged under a new leader."""
 HEALED_MOMENT = "healed"
 HEAL_MOMENTS = (*MOMENTS, ACKNOWLEDGED_MOMENT, HEALED_MOMENT)
-"""Moments that a heal can wait for."""
+"""Events that a heal can wait for."""
 
 MOMENT_WAIT_S = 6.0
-"""Seconds that a card waits for its moment; then it is skipped."""
+"""Seconds that a card waits for its event; then it is skipped."""
 ANY_LINE = "any"
-"""Instead of a line: a moment of the system drawn with the seed, or an unusual line where it names none."""
+"""Placeholder for a line: one of the system's `moments` drawn by the seed, or an unusual line if it names none."""
 LINE_PRINTED_BY = (LEADER, FOLLOWER)
 LINE_WAIT_S = 20.0
 """Seconds that a card waits for a line; then it is skipped."""
 LOOK_EVERY_S = 0.05
-"""A new leader is hit within this time and the time that the nodes need to report."""
+"""A new leader is hit within this time plus the time that the nodes need to report."""
 
 
 def has_come(moment: str, since_epoch: int, statuses: Sequence[NodeStatus], running: Collection[str]) -> bool:
-    """Return whether the moment has come since that epoch.
+    """Return whether the event has occurred since that epoch.
 
     NEW_LEADER: a running node leads a later epoch.  ELECTION: a running node campaigns, or a later epoch has begun.
     """
@@ -217,5 +217,5 @@ def has_come(moment: str, since_epoch: int, statuses: Sequence[NodeStatus], runn
 
 
 def newest_epoch(statuses: Sequence[NodeStatus]) -> int:
-    """The highest epoch that any node reports; -1 if none reports one."""
+    """Return the highest epoch that any node reports; -1 if none reports one."""
     return max((s.epoch for s in statuses), default=-1)

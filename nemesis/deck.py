@@ -1,28 +1,28 @@
-"""Schedules of faults: a dealer that makes them, and the JSON file that keeps them.
+"""Schedules of faults: a dealer that creates them, and the JSON file that stores them.
 
-*Dealing.*  Schedules are dealt like a deck of cards: by seed, without replacement, so that luck does not decide what a
-run tests.
+*Dealing.*  Schedules are dealt like a deck of cards, by seed and without replacement, so that a run's coverage does not
+depend on luck.
 
-Every kind of fault brings a deck: an *opening* (the cards without which a run proves little, always in the same order)
-and the *rest*.  An entry is a target, or a *figure*: several cards that belong together.  Of the rest, a storm comes
-first: a figure that hits one leader after another.  Then comes what aims at the most cells that the run has not met yet
-(`nemesis.coverage`); among equals the seed decides.  Nothing is dealt twice before everything was dealt once.
+Every kind of fault has a deck: an *opening* (the cards without which a run proves little, always in the same order) and
+the *rest*.  An entry is a target, or a *figure*: several cards that belong together.  The rest begins with a storm: a
+figure that hits one leader after another.  Then comes the card that aims at the most cells not met yet
+(`nemesis.coverage`).  The seed breaks ties.  No card is dealt twice before every card was dealt once.
 
-Timing.  The opening says how long its cards hold.  The first card holds longest, because a new leader must be elected
-and answer before a stale read can show.  Other cards hold as their target says, mostly 3-5 s.  Between a heal and the
-next card lie GAP_S; one in four gaps is HOT_GAP_S, so that the next fault meets a node that still truncates its log.
-Near the time limit gap and hold shrink to their least before a card is given up.
+Timing.  The opening gives the hold times of its cards.  The first card holds longest: a stale read can only show after
+a new leader was elected and has answered.  The hold time of any other card comes from its target, mostly 3-5 s. GAP_S
+lies between a heal and the next card.  One in four gaps is HOT_GAP_S, so that the next fault hits a node that still
+truncates its log.  Near the time limit, gap and hold shrink to their minimum before a card is dropped.
 
-Several kinds.  Their openings are dealt in turn, and two cards of a turn overlap.  The second one begins in the first
-SOON of the other one's hold, so that a leader whose clock is slow is cut off too.  After that about every second card
-of another kind than the one before begins while that one still holds.  Three never overlap: too little of the system
-would be left to distinguish right from wrong.
+Several kinds.  With several kinds, their openings are dealt in turn, and two cards of a turn overlap.  The second card
+begins in the first fraction SOON of the first card's hold, so that a leader whose clock is slow is cut off too.  After
+that, about every second card whose kind differs from that of the card before overlaps with it.  Three cards never
+overlap: too little of the system would be left to distinguish right from wrong.
 
-*Files.*  A schedule file holds what to inject, when, and for how long, as JSON.
+*Files.*  A schedule file is JSON: the faults to inject, with times and durations.
 
     {"schedule": 1, "cards": [{"number": 1, "kind": "partition", "name": "halves", "at_s": 2.0, "heal_s": 7.0}]}
 
-A card may also have
+A card may also have these fields:
 
     like            number of an earlier card whose fault is repeated; if that is of another kind or target, the node
                     that it hit takes the place of the leader, and both are parts of one fault
@@ -36,15 +36,15 @@ A card may also have
                     of the system's `moments`, a regular expression, or "any"; `line_of`: "leader" or "follower", ""
                     for any server, which then takes the place of the leader
     fault           the resolved fault: `words`, `nodes`, `cut` and `settings`, as the journal records them, and
-                    `leader`: the node that led then.  The leader of now takes its place (`nemesis.resolve`); a fault
-                    without `leader` is carried out as it stands
+                    `leader`: the node that led then.  The current leader takes its place (`nemesis.resolve`).  A fault
+                    without `leader` is injected as recorded.
 
 A card without a fault is resolved when it is injected.
 
-Every run writes `schedule.json` with the times and faults as they were carried out, so
-`run --schedule results/.../schedule.json` replays them; with `--as-executed` on the nodes of the same names.
+Every run writes `schedule.json` with the actual times and faults, so `run --schedule results/.../schedule.json` replays
+them; with `--as-executed` on the nodes of the same names.
 
-Read, too: a bare list of cards.
+A bare list of cards is also accepted.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ from nemesis.coverage import (
 from nemesis.kind import FigureStep, Kind, Target
 
 LEAD_IN_S = 2.0
-"""Quiet before the first card, so that there is something to compare with."""
+"""Seconds without faults before the first card, as a baseline."""
 TAIL_S = 2.0
-"""The last heal comes at least this long before the time limit: its proof belongs to the main phase."""
+"""Seconds between the last heal and the time limit, because its proof belongs to the main phase."""
 GAP_S = (2.5, 4.0)
 HOT_GAP_S = (0.5, 1.5)
 HOLD_S_MIN = 3.0
-"""A single card is not cut shorter than this to fit before the time limit."""
+"""Minimum hold of a single card, in seconds, when it is shortened to fit before the time limit."""
 FIRST_HOLD_S_MIN = 5.0
 
 SOON = 0.4
@@ -96,8 +96,7 @@ _OVERLAP = 0.5
 
 @dataclass(frozen=True, slots=True)
 class _Play:
-    """Cards that are placed on the time line at once: one card, or the cards of a figure.  may_shrink: for a single
-    card."""
+    """Cards that are scheduled together: one card, or the cards of a figure. may_shrink: for a single card."""
 
     kind: Kind
     steps: tuple[FigureStep, ...]
@@ -118,15 +117,16 @@ class _Play:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Cluster that a deck is dealt for: number of servers; whether the system reports who leads, and whether it
-    fsyncs."""
+    """Properties of the cluster that a deck is dealt for: number of servers; whether the system reports its leader;
+    whether it fsyncs.
+    """
 
     servers: int
     leaders: bool
     fsyncs: bool = True
 
     def fits(self, kind: Kind, name: str) -> bool:
-        """Return whether this target or figure means something here."""
+        """Return whether this target or figure has a meaning here."""
         figure = kind.deck.figures.get(name)
         steps = figure.steps(Random(0), self.servers) if figure else (FigureStep(name, 0.0, 1.0),)
         targets = [_target(kind, step) for step in steps]
@@ -136,23 +136,25 @@ class _Table:
         return least <= self.servers and (self.leaders or not named) and (self.fsyncs or not waits)
 
     def opening(self, kind: Kind) -> list[tuple[str, float]]:
-        """The first targets or figures of a kind that mean something here, with how long each holds in seconds."""
+        """Return the opening targets or figures of a kind that have a meaning here, with the hold of each in
+        seconds.
+        """
         blind = None if self.leaders else kind.deck.opening_without_leaders
         opening = kind.deck.opening if blind is None else blind
         return [(name, hold_s) for name, hold_s in opening if self.fits(kind, name)]
 
 
 class Dealer:
-    """Deals one schedule, play by play: as the run goes on, or all at once.
+    """Deals one schedule, play by play, while the run continues or all at once.
 
     nemesis: names of kinds joined by commas, or "none".  time_limit_s: of the main phase; the last card is healed
     `TAIL_S` before it.  A limit under 9 s holds no card, and the run will be called vacuous.
-    lacking: "leaders" where the system reports none, so that no card is dealt that would have to name the leader;
-    "fsyncs" where its servers make none, so that no card waits for one.
-    holds: every length of time is so many times as long as written here, for a system that fails over more slowly.
-    Raises ValueError for an unknown nemesis.
+    lacking: "leaders" if the system does not report one, so that no card names the leader; "fsyncs" if its servers make
+    none, so that no card waits for one.
+    holds: factor by which all times are stretched, for a system that fails over more slowly.  Raises ValueError for an
+    unknown nemesis.
 
-    cards: all that were dealt so far.
+    cards: all cards dealt so far.
     """
 
     def __init__(
@@ -182,10 +184,11 @@ class Dealer:
         self._met: Callable[[Cell], bool] = self._aimed.__contains__
 
     def next(self, met: Collection[Cell] | None = None) -> list[Card]:
-        """The cards of the next play, numbered on; [] when no time is left.
+        """Return the numbered cards of the next play; [] when no time is left.
 
-        met: the cells that the run has met so far; None: those that the cards so far aim at.  The play before this one
-        counts as if it had met what it aims at, since it has only begun."""
+        met: the cells that the run has met so far.  None: the cells that the cards so far aim at.  The previous play
+        counts as if it had met the cells that it aims at, because it has only begun.
+        """
         pending = self._before.aims if self._before else frozenset()
         self._met = self._aimed.__contains__ if met is None else lambda cell: cell in met or cell in pending
         play = next(self._plays, None)
@@ -224,7 +227,9 @@ class Dealer:
         return self.cards[first - 1 :]
 
     def _choose(self, plays: Sequence[_Play], storm: bool) -> int:
-        """The place of the play that is dealt next.  storm: a figure that hits every leader and fits whole, if any."""
+        """Return the index of the next play to deal. storm: a figure that hits every leader and fits as a whole, if
+        any.
+        """
         room_s = self._last_s - self._earliest_s - HOT_GAP_S[0]
 
         def worth(play: _Play) -> int:
@@ -240,7 +245,9 @@ def _target(kind: Kind, step: FigureStep) -> Target:
 
 
 def _aims(kind: Kind, step: FigureStep) -> Iterable[Cell]:
-    """The cells that a card is likely to meet.  A hit on the leader causes an election, one on a follower does not."""
+    """Return the cells that a card is likely to meet.  A hit on the leader causes an election, one on a follower does
+    not.
+    """
     target, kind = _target(kind, step), kind_named(step.kind) if step.kind else kind
     if step.moment:
         roles = (LEADER,) if target.against_leader else (FOLLOWER, LEADERLESS)
@@ -253,7 +260,7 @@ def _aims(kind: Kind, step: FigureStep) -> Iterable[Cell]:
 def _may_overlap(before: Kind | None, kind: Kind) -> bool:
     """Return whether a card of `kind` may begin while one of another kind holds.
 
-    An impaired link cannot be measured while it is cut, so a kind that impairs links overlaps with none that cuts them.
+    An impaired link cannot be measured while it is cut, so impairing kinds never overlap with cutting kinds.
     """
     if before is None or before is kind or before.parts or kind.parts:
         return False
@@ -261,7 +268,7 @@ def _may_overlap(before: Kind | None, kind: Kind) -> bool:
 
 
 def _fitted(play: _Play, at_s: float, earliest_s: float, last_s: float) -> tuple[float, list[FigureStep]] | None:
-    """Return the play's begin and its steps that end in time; None if not even one does."""
+    """Return the play's begin and its steps that end in time; None if no step does."""
     if at_s + play.length_s <= last_s:
         return at_s, list(play.steps)
     at_s = max(earliest_s, min(at_s, last_s - play.length_s))
@@ -279,7 +286,7 @@ def _fitted(play: _Play, at_s: float, earliest_s: float, last_s: float) -> tuple
 def _plays(
     kinds: Sequence[Kind], table: _Table, rng: Random, choose: Callable[[Sequence[_Play], bool], int]
 ) -> Iterator[_Play]:
-    """The endless deal; what means nothing on this table is taken out first."""
+    """Yield plays endlessly, without those that have no meaning on this table."""
     openings = [[_play(kind, name, table, rng, hold_s) for name, hold_s in table.opening(kind)] for kind in kinds]
     for turn in range(max((len(opening) for opening in openings), default=0)):
         yield from (opening[turn] for opening in openings if turn < len(opening))
@@ -310,7 +317,7 @@ def _endless(kind: Kind, table: _Table, rng: Random, choose: Callable[[Sequence[
 
 
 def _play(kind: Kind, name: str, table: _Table, rng: Random, opens_s: float | None = None) -> _Play:
-    """Return a target or a figure as a play.  opens_s: how long a target of an opening holds; None for the rest."""
+    """Return a target or a figure as a play. opens_s: hold of a target of an opening; None for the rest."""
     figure, opening = kind.deck.figures.get(name), opens_s is not None
     if figure is not None:
         return _Play(kind, tuple(figure.steps(rng, table.servers)), opening)
@@ -322,19 +329,19 @@ VERSION = 1
 
 
 class BadSchedule(ValueError):
-    """A schedule file cannot be used; the message names the card and the field and says what is wrong."""
+    """A schedule file cannot be used.  The message names the card, the field and the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """cards: in the order of their beginning.  faults: card number -> the resolved fault of a card that has one."""
+    """cards: in order of their begin. faults: card number -> the resolved fault, for cards that have one."""
 
     cards: tuple[Card, ...]
     faults: Mapping[int, Fault]
 
 
 def parse_schedule(text: str) -> Schedule:
-    """The schedule in a JSON text.  Raises BadSchedule in one sentence."""
+    """Parse the JSON text of a schedule.  Raises BadSchedule in one sentence."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as problem:
@@ -357,15 +364,16 @@ def parse_schedule(text: str) -> Schedule:
 
 
 def schedule_json(cards: Sequence[Card], faults: Mapping[int, Fault] | None = None) -> str:
-    """The text of a schedule file that `parse_schedule` reads back to an equal schedule."""
+    """Return the text of a schedule file, which `parse_schedule` reads back as an equal schedule."""
     known = faults or {}
     rows = [asdict(card) | ({"fault": known[card.number].to_json()} if card.number in known else {}) for card in cards]
     return json.dumps({"schedule": VERSION, "cards": rows}, indent=1)
 
 
 def as_executed(records: Sequence[FaultRecord], main_began_ns: int) -> str:
-    """The schedule file of a run: what was carried out, and at which seconds.  Skipped cards hit nothing and are left
-    out."""
+    """Return the schedule of a run as executed, with the actual times.  Skipped cards, which hit nothing, are left
+    out.
+    """
     cards: list[Card] = []
     faults: dict[int, Fault] = {}
     for record in sorted(records, key=lambda r: r.injected_ns):
@@ -451,7 +459,7 @@ T = TypeVar("T", Card, Fault)
 
 
 def _typed(place: int, given: Mapping[str, Any], type_: type[T], within: str = "") -> T:
-    """Return the value that a JSON object holds.  within: begin of the names of its fields, for words."""
+    """Return the value of a field of a JSON object. within: prefix of field names in messages."""
     known = [each.name for each in fields(type_)]
     if unknown := sorted(set(given) - set(known)):
         raise BadSchedule(f"card {place}: unknown field {within + unknown[0]!r}; there are {', '.join(known)}")

@@ -1,20 +1,20 @@
-"""Definition of a kind of fault: one value with all that the rest of the harness must know about it.
+"""Definition of a kind of fault: one value that holds all that the rest of the harness must know about it.
 
-A file in `nemesis/kinds` builds one `Kind` and calls it KIND; `nemesis.catalog` lists it.  The deck deals a kind's
-cards, the player resolves, injects, measures and heals them, and the checkers judge what was measured.  None of them
+A file in `nemesis/kinds` builds one `Kind` and calls it KIND; `nemesis.catalog` lists it.  The deck deals the cards of
+a kind, the player resolves, injects, measures and heals them, and the checkers judge the measurements.  None of them
 knows a kind by name.
 
-Scene      what a card is resolved from: who is there, who leads, who is already hit
-Field      what is in force on the cluster; it carries out orders of several faults at once
+Scene      input for resolving a card: the nodes, the leader, the faults in force
+Field      faults in force on the cluster; it merges orders of several faults
 
-Most kinds do the same to each of their nodes.  For these, three functions turn a row of verbs into the parts of a kind:
-`each_node` an order, `demands` what measurements must show, `readings_of` a measurement.
+Most kinds act alike on each of their nodes.  For these, three functions build the callbacks of a kind from a row of
+verbs: `each_node` for an order, `demands` for limits of measurements, `readings_of` for a measurement.
 
-*Recorded faults.*  Each is carried out against the roles of now in place of the names of then.
+*Recorded faults.*  Each is replayed on the current roles, not on the recorded names.
 
-A schedule that was saved from a run says "the leader, with c1, cut from the others", and that the leader was n2.  When
-it is played again, another node leads.  So the two nodes change places everywhere in the fault: what hit the leader
-hits the leader, and what hit a follower hits a follower.  All other nodes keep their names.
+A schedule saved from a run contains "the leader, with c1, cut from the others", and the name of the leader, n2.  In the
+replay another node leads.  So the two nodes are exchanged everywhere in the fault: it hits the leader again, and
+followers again.  All other nodes keep their names.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class LeaderNow:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """State that a card is resolved from.
+    """State of the cluster in which a card is resolved.
 
-    servers: all of them, which is what majorities are counted of.  running: those whose process runs and that no other
-    fault keeps out of reach.  leader: who leads now; None where the card names no leader.
-    avoid: nodes that overlapping faults of the same kind already hit.
-    spent: nodes that have already lost what they had fsynced to faults of this run.
+    servers: all servers, of which majorities are counted. running: servers whose process runs and that no other fault
+    makes unreachable. leader: the current leader; None if the card names no leader.
+    avoid: nodes already hit by overlapping faults of the same kind.
+    spent: nodes that have already lost fsynced data to faults of this run.
     """
 
     servers: tuple[str, ...]
@@ -66,11 +66,11 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One thing a kind can be aimed at.
+    """One target of a kind of fault.
 
-    against_leader: it can only be resolved while a node leads.  servers_min: with fewer servers it would hit
-    nothing, or its words would be untrue.  hold_s: how long a card of it holds, at least and at most.
-    needs: capabilities in addition to those of the kind.  at_fsync: it waits for an fsync of a server.
+    against_leader: it can only be resolved while a node leads. servers_min: minimum number of servers for it to have an
+    effect and true words. hold_s: minimum and maximum hold, in seconds.
+    needs: capabilities in addition to those of the kind. at_fsync: it waits for an fsync of a server.
     """
 
     summary: str
@@ -83,12 +83,14 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class FigureStep:
-    """One card of a figure.  after_s: seconds after the figure begins.  again: hit what the first step hit.
+    """One card of a figure. after_s: seconds after the begin of the figure. again: hit the node that the first step
+    hit.
 
-    moment: wait for this moment (`nemesis.coverage`) of what the first step has set off; "" = do not wait.  The
-    card is healed when it would be without the wait.
-    kind: of the card, "" for that of the deck.  until, until_step, until_s: as of a `Card`; the step is numbered from 1
-    within the figure.  line, line_nth: as of a `Card`."""
+    moment: wait for this event (`nemesis.coverage`) caused by the first step; "" = do not wait.  The wait does not
+    change the time of the heal.
+    kind: of the card, "" for that of the deck. until, until_step, until_s: as of a `Card`; the step is numbered from 1
+    within the figure. line, line_nth: as of a `Card`.
+    """
 
     target: str
     after_s: float
@@ -109,15 +111,16 @@ class Figure:
 
     summary: str
     steps: Callable[[Random, int], Sequence[FigureStep]]
-    """Called with the random stream and the number of servers."""
+    """`steps` is called with the random stream and the number of servers."""
     servers_min: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Deck:
-    """opening: dealt first, in this order, with how long each holds in seconds (a figure has times of its own).
-    opening_without_leaders: takes its place where the system does not report who leads; None: what of the opening needs
-    no leader.  rest: shuffled after that.  Names are targets or figures."""
+    """opening: dealt first, in this order, with the hold of each in seconds (a figure has its own times).
+    opening_without_leaders: replaces it if the system does not report its leader; None: the entries of the opening that
+    need no leader. rest: shuffled after that.  Entries are names of targets or figures.
+    """
 
     opening: tuple[tuple[str, float], ...]
     rest: tuple[str, ...]
@@ -129,19 +132,20 @@ class Deck:
 class Kind:
     """One kind of fault.
 
-    name: as in `--nemesis`, in cards and in the history ("inject-<name>").  needs: capabilities of the backend.
-    resolve: the fault that this target means now; None if nothing could be hit.  Equal arguments give equal faults.
-    inject, heal: carry the order out and undo it.  Both raise OSError or CannotInject, and may be called twice.
-    orders: what measurements must show while this fault holds and after its heal; its links need no entry.
-    measure: numbers that `Ordered.held.values` and `Ordered.healed.values` limit; states and links need no such
-        function.  Raises OSError.
-    ready: what is still missing before the system can take a fault of this kind, "" for nothing; None: it always can.
-        A card of such a kind waits, and holds as long as it would have.  Raises OSError.
-    costs: nodes that may lose what they had fsynced.  At most a minority may, unless the budget is broken on purpose.
+    name: as in `--nemesis`, in cards and in the history ("inject-<name>"). needs: capabilities of the backend.
+    resolve: returns the fault that this target means now; None if nothing can be hit.  Equal arguments give equal
+    faults.
+    inject, heal: carry out and undo the fault.  Both raise OSError or CannotInject, and may be called twice.
+    orders: the measurements expected while this fault holds and after its heal; its links need no entry.
+    measure: returns the numbers that `Ordered.held.values` and `Ordered.healed.values` limit; states and links need no
+        such function.  Raises OSError.
+    ready: returns what the system still lacks before it can take a fault of this kind, "" for nothing; None: it always
+        can.  A card of such a kind waits, without a shorter hold.  Raises OSError.
+    costs: nodes that may lose fsynced data.  They may be at most a minority, unless the budget is broken on purpose.
     parts: names of the kinds whose cards its figures deal; such a kind has no targets and no cards of its own.
-    settings: a TypedDict of what the settings of its faults must hold, in a schedule file, too.
-    refuse: raises ValueError in one sentence for settings, of a card in a schedule file, that cannot be carried out or
-        that no measurement could prove.
+    settings: a TypedDict of the settings of its faults, also in a schedule file.
+    refuse: raises ValueError in one sentence for settings of a scheduled card that cannot be carried out, or that no
+        measurement could prove.
     """
 
     name: str
@@ -169,16 +173,19 @@ class Kind:
 
 
 def out_of_reach(kind: Kind, other: Kind, fault: Fault) -> frozenset[str]:
-    """The nodes of a fault in force that a card of `kind` must not hit, or the one would undo or hide the other.
+    """Return the nodes of a fault in force that a card of `kind` must not hit, because one fault would undo or hide the
+    other.
 
-    Links can be cut around a server whose clock is wrong, but not around one that is down: it leads no server."""
+    Links can be cut around a server whose clock is wrong, but not around a server that is down, which leads no
+    server.
+    """
     if PROCESSES in kind.needs:
         return frozenset(fault.nodes if PROCESSES in other.needs else ())
     return frozenset(fault.nodes if fault.settings.get(MAY_DIE) else other.orders(fault).held.states)
 
 
 def isolated(fault: Fault) -> frozenset[str]:
-    """The nodes that lose the most links to a fault that cuts links and names no node."""
+    """Return the nodes that lose the most links to a fault that cuts links and names no node."""
     lost: dict[str, int] = {}
     for link in fault.cut:
         for end in link:
@@ -188,16 +195,18 @@ def isolated(fault: Fault) -> frozenset[str]:
 
 
 def needs_leader(fault: Fault) -> bool:
-    """Return whether the fault treats the leader of then in another way than a follower, so that one must lead now."""
+    """Return whether the recorded fault treats its leader differently from a follower, so that a node must lead now."""
     if fault.leader is None:
         return False
     return fault.leader in fault.nodes or any(fault.leader in link for link in fault.cut)
 
 
 def by_role(fault: Fault, leader: str | None, servers: Collection[str]) -> Fault:
-    """The fault with the leader of now in the role of the leader of then.
+    """Return the fault with the current leader in the role of the recorded leader.
 
-    leader: who leads now, None if none does; then the names of then stay.  servers: may be fewer than then."""
+    leader: the current leader; None if there is none, and then the recorded names stay. servers: may be fewer than
+    recorded.
+    """
     then = fault.leader
     if leader is None or then is None or leader == then:
         return replace(fault, leader=leader or then)
@@ -216,7 +225,7 @@ def by_role(fault: Fault, leader: str | None, servers: Collection[str]) -> Fault
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:
-    """The value with these nodes renamed in every text of it, at once."""
+    """Return the value with these nodes renamed in every string inside it, simultaneously."""
     if isinstance(value, str):
         return re.sub(r"\b\w+\b", lambda word: names.get(word.group(), word.group()), value)
     if isinstance(value, Mapping):
@@ -229,13 +238,13 @@ def _renamed(value: Any, names: Mapping[str, str]) -> Any:
 # ---- base classes of kinds that act on each node alike ---------------------------------------------------------------
 
 Limits = Mapping[str, Range]
-"""Name of a value -> the least and the most that it may be."""
+"""Name of a setting -> its minimum and maximum."""
 
 TRUE, FALSE = (1.0, 1.0), (0.0, 0.0)
 
 
 def each_node(order: Callable[[Cluster, str, Fault], Awaitable[None]]) -> Callable[[Field, Fault], Awaitable[None]]:
-    """Return the `inject` or `heal` of a kind that gives this order to all nodes of a fault at once."""
+    """Return the `inject` or `heal` of a kind that sends this order to all nodes of a fault concurrently."""
 
     async def give(field: Field, fault: Fault) -> None:
         await field.each(fault.nodes, lambda node: order(field.cluster, node, fault))
@@ -250,10 +259,11 @@ def demands(
     values: Callable[[Fault], Limits] = lambda fault: {},
     healed_values: Callable[[Fault], Limits] = lambda fault: {},
 ) -> Callable[[Fault], Ordered]:
-    """Return the `orders` of a kind that demands the same of each node of a fault.
+    """Return the `orders` of a kind with equal expectations for each node of a fault.
 
-    held, healed: the state of its process, None if any will do.  values, healed_values: limits of what `measure`
-    returns, by names without the node."""
+    held, healed: the expected state of its process, None for any state. values, healed_values: limits of the results of
+    `measure`, by names without the node.
+    """
 
     def condition(fault: Fault, state: ProcessState | None, limits: Limits) -> Condition:
         states = dict.fromkeys(fault.nodes, str(state)) if state else {}
@@ -265,7 +275,7 @@ def demands(
 def readings_of(
     look: Callable[[Cluster, str, Fault], Awaitable[Mapping[str, float]]],
 ) -> Callable[[Cluster, Fault], Awaitable[Mapping[str, float]]]:
-    """Return the `measure` of a kind that looks at one node after another."""
+    """Return the `measure` of a kind that reads one node after another."""
 
     async def measure(cluster: Cluster, fault: Fault) -> Mapping[str, float]:
         values: dict[str, float] = {}

@@ -1,11 +1,11 @@
-"""Measurements of faults, the record that each fault leaves, and the state of a cluster under several faults.
+"""Measurements of faults, the record of each fault, and the state of a cluster under several faults.
 
-*Measurements.*  One after another is taken while a fault holds, and again after its heal.
+*Measurements.*  They are taken repeatedly while a fault holds, and again after its heal.
 
-A measurement of links counts the beacons that were sent within a window and arrived.  Beacons run all the time; around
-inject and heal they run faster.  While a fault holds, each window begins where the one before ended: every beacon
-counts, and no lapse fits between two measurements.  A measurement of processes reads their state.  What the readings
-mean is computed by `checkers.run_quality.faults_installed`, from the record alone.
+A measurement of links counts the beacons that were sent within a window, and those that arrived.  Beacons run all the
+time; around inject and heal they run faster.  While a fault holds, each window begins at the end of the one before, so
+that every beacon counts and no lapse falls between two measurements.  A measurement of processes reads their state.
+`checkers.run_quality.faults_installed` interprets the readings, from the record alone.
 
 *Records.*  Each holds the orders, measurements and outcome of one fault.
 
@@ -35,17 +35,20 @@ INDETERMINATE = "indeterminate"
 
 WINDOW_S = 0.3
 LATE_S_MAX = 1.0
-"""Beacons of a link that another fault delays are awaited for this long.  A link that is later still, or held, is
-not judged open: the fault that delays it measures it."""
+"""Seconds to wait for beacons of a link that another fault delays.  A link with a longer delay, or a held one, is not
+judged
+open: the fault that delays it measures it.
+"""
 HOLD_EVERY_S = 0.8
-"""While a fault holds."""
+"""Interval while a fault holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Edge:
     """The begin or the end of a window.
 
-    cut, changes, late: what was ordered then (`Field.now_cut`, `Field.changes`, `Field.lateness`)."""
+    cut, changes, late: the orders at that time (`Field.now_cut`, `Field.changes`, `Field.lateness`).
+    """
 
     cut: frozenset[Link]
     changes: int
@@ -55,7 +58,9 @@ class _Edge:
 
 @dataclass(slots=True)
 class Meter:
-    """Takes measurements of one fault, one after another.  clock: ns since the test began.  measure: of its kind."""
+    """Takes measurements of one fault, one after another. clock: ns since the test began. measure: the function of its
+    kind.
+    """
 
     field: Field
     fault: Fault
@@ -65,7 +70,9 @@ class Meter:
     _last: _Edge | None = None
 
     async def take(self, phase: str, window_s: float, stop: asyncio.Event | None = None) -> Measurement:
-        """One measurement over at most `window_s`; less if `stop` is set.  Never raises for what nodes do."""
+        """Take one measurement, of `window_s` at most; shorter if `stop` is set.  Never raises because of a node's
+        behaviour.
+        """
         healed = phase == "heal"
         condition = self.ordered.healed if healed else self.ordered.held
         problems: list[str] = []
@@ -120,13 +127,15 @@ class Meter:
         )
 
     async def _edge(self) -> _Edge:
-        """Read the orders, then the marks: a link that changes in between is unsettled in the window that follows."""
+        """Read the orders, then the beacon numbers: a link whose order changes in between is unsettled in the next
+        window.
+        """
         field = self.field
         return _Edge(field.now_cut(), field.changes(), field.lateness(), await field.cluster.mark())
 
 
 def proof_of(record: FaultRecord, phase: str) -> Proof | None:
-    """Return what the measurements of one phase show, summed up for a reader; None if there are none."""
+    """Return a summary of the measurements of one phase; None if there are none."""
     taken = [m for m in record.measured if m.phase == phase]
     if not taken:
         return None
@@ -144,7 +153,7 @@ def proof_of(record: FaultRecord, phase: str) -> Proof | None:
 
 
 async def read_states(cluster: Cluster, nodes: Iterable[str]) -> dict[str, ProcessState]:
-    """The process state of every one of these nodes whose agent answers."""
+    """Return the process state of each of these nodes whose agent answers."""
     names = sorted(nodes)
     answers = await asyncio.gather(*(cluster.state(name) for name in names), return_exceptions=True)
     states: dict[str, ProcessState] = {}
@@ -157,12 +166,12 @@ async def read_states(cluster: Cluster, nodes: Iterable[str]) -> dict[str, Proce
 
 
 def words_of(problem: BaseException) -> str:
-    """Return what went wrong; its class if it has no message."""
+    """Return the message of an error, or its class if it has none."""
     return str(problem) or type(problem).__name__
 
 
 async def pause(seconds: float, stop: asyncio.Event | None) -> None:
-    """Sleep, or less if `stop` is set."""
+    """Sleep until the time is over or `stop` is set."""
     if stop is None:
         await asyncio.sleep(seconds)
         return
@@ -182,9 +191,9 @@ def _summed(links: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, tuple[i
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Events of which the harness is notified of.
+    """Notifications to the harness.
 
-    record: a record changed; the card's number says which.
+    record: a record changed; the argument is the card's number.
     before_heal: awaited while the fault is still in force (data directories are copied here).
     """
 
@@ -193,7 +202,7 @@ class Hooks:
 
 
 class FaultRecords:
-    """by_number: the record of each card so far.  faults: what was carried out, by the card's number."""
+    """by_number: the record of each card so far. faults: the injected faults, by the card's number."""
 
     def __init__(self, hooks: Hooks) -> None:
         self.by_number: dict[int, FaultRecord] = {}
@@ -205,7 +214,7 @@ class FaultRecords:
         self._put(FaultRecord(card, Achieved.SKIPPED, words, reason, kind=card.kind, impossible=impossible))
 
     def begin(self, kind: Kind, card: Card, fault: Fault, leader: LeaderNow | None, *, over_budget: bool) -> None:
-        """Enter a fault that is being injected from now on."""
+        """Register a fault whose injection begins now."""
         self.faults[card.number] = fault
         self._put(
             FaultRecord(
@@ -229,13 +238,13 @@ class FaultRecords:
         self._hooks.record(record)
 
     def measured(self, number: int, measurement: Measurement) -> FaultRecord:
-        """Keep a measurement.  It is delivered with the next change: a hook each second would only cost CPU."""
+        """Keep a measurement.  It is delivered with the next change, because a hook every second would waste CPU."""
         before = self.by_number[number]
         record = self.by_number[number] = replace(before, measured=(*before.measured, measurement))
         return record
 
     def change(self, number: int, **changes: Any) -> None:
-        """Change a record.  The outcome of the fault is computed anew, unless the change names it."""
+        """Change a record.  The outcome of the fault is computed again, unless the change contains it."""
         record = replace(self.by_number[number], **changes)
         if "achieved" not in changes and record.injected_ns >= 0:
             found = achieved(record)
@@ -254,7 +263,7 @@ class Layer:
 
 
 class Field:
-    """One per run.  `cluster`: where orders of processes go directly."""
+    """One per run.  `cluster`: receives orders about processes directly."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -267,18 +276,19 @@ class Field:
         self._changing: frozenset[Link] = frozenset()
 
     async def cut(self, fault: Fault, *, reject: bool = False) -> None:
-        """Cut the links of this fault in addition to those of all others."""
+        """Cut the links of this fault in addition to those of other faults."""
         await self._lay(id(fault), Layer(fault.cut, fault.cut if reject else frozenset()))
 
     async def uncut(self, fault: Fault) -> None:
-        """Make the links of this fault whole, but for those that another fault cuts too."""
+        """Restore the links of this fault, except those that another fault cuts too."""
         await self._lay(id(fault), None)
 
     async def impair(self, fault: Fault, links: Mapping[Link, Mapping[str, float]], seed: int) -> None:
-        """Impair each link in its own way.  Where several faults impair one link, the latest order holds.
+        """Impair each link in its own way.  If several faults impair one link, the latest order applies.
 
-        So it first waits for a fault of these links whose heal is due, and for the measurement after that heal, for
-        IMPAIRED_WAIT_S at most: that one would lapse, or not seem healed."""
+        So it first waits, for IMPAIRED_WAIT_S at most, until an earlier fault of these links is healed and measured:
+        otherwise that fault would lapse, or would not seem healed.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(IMPAIRED_WAIT_S):
                 while not self._are_whole(links):
@@ -289,13 +299,13 @@ class Field:
             await self._impair_all(seed)
 
     async def unimpair(self, fault: Fault) -> None:
-        """Take back what this fault ordered of its links.  `closed` must follow, once they were measured."""
+        """Remove the impairments of this fault.  `closed` must follow, after they were measured."""
         async with self._ordering:
             self._healing[id(fault)] = frozenset(self._impaired.pop(id(fault), ()))
             await self._impair_all(0)
 
     def closed(self, fault: Fault) -> None:
-        """This fault is healed and measured: another one may take its links."""
+        """Mark this fault as healed and measured, so that another one may use its links."""
         self._healing.pop(id(fault), None)
         self._unimpaired.set()
 
@@ -308,7 +318,7 @@ class Field:
         await self.cluster.impair(union, seed)
 
     async def clear(self) -> None:
-        """Make every link whole, every disk healthy and every clock right."""
+        """Restore every link, disk and clock."""
         async with self._ordering:
             self._layers.clear()
             self._impaired.clear()
@@ -318,17 +328,17 @@ class Field:
         self._unimpaired.set()
 
     async def each(self, nodes: Sequence[str], order: Callable[[str], Awaitable[None]]) -> None:
-        """Give an order to all these nodes at once; raises the first failure after every one has ended."""
+        """Send an order to all these nodes at once; raise the first failure after all have finished."""
         for answer in await asyncio.gather(*(order(node) for node in nodes), return_exceptions=True):
             if isinstance(answer, BaseException):
                 raise answer
 
     def now_cut(self) -> frozenset[Link]:
-        """The links that are ordered cut now."""
+        """Return the links that are cut by order now."""
         return _union(layer.cut for layer in self._layers.values())
 
     def lateness(self) -> dict[Link, float]:
-        """Return, by link, the seconds by which faults delay it now; infinity for one that is held."""
+        """Return link -> seconds by which faults delay it now; infinity for a held link."""
         found: dict[Link, float] = {}
         for links in self._impaired.values():
             for link, it in links.items():
@@ -336,11 +346,11 @@ class Field:
         return found
 
     def changes(self) -> int:
-        """A number to give to `unsettled` later."""
+        """Return a number to pass to `unsettled` later."""
         return len(self._changes)
 
     def unsettled(self, since: int) -> frozenset[Link]:
-        """Links whose order changed since then, or changes now."""
+        """Return the links whose order has changed since then, or changes now."""
         return _union([*self._changes[since:], self._changing])
 
     async def _lay(self, owner: int, layer: Layer | None) -> None:

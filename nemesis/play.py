@@ -1,21 +1,21 @@
 """Plays a schedule on a cluster.  Every card is resolved, injected, measured while it holds, healed, measured again.
 
-What it promises in every case:
+Guarantees in every case:
 
 * Every card ends as a `FaultRecord`, delivered through `Hooks.record` each time it changes.  A harness killed in the
-  middle of a fault has still recorded what it was doing.
-* Nothing is left broken.  A cancellation, an error of a hook or of the cluster first heals everything, and only then
-  goes on its way.
-* What became of a fault is computed from its measurements (`checkers.run_quality.faults_installed`).
-* Measuring never stretches a hold.  It goes on beside the hold and stops when the heal is due.  Only the hook
+  middle of a fault has already recorded that fault.
+* * No fault remains.  A cancellation, or an error of a hook or of the cluster, first heals everything, and then
+  propagates.
+* * The outcome of a fault is computed from its measurements (`checkers.run_quality.faults_installed`).
+* Measuring never stretches a hold.  It runs concurrently with the hold and stops when the heal is due.  Only the hook
   `before_heal` may delay a heal, by at most COPY_LATE_S_MAX.
 
-Cards may overlap: each is played by a task of its own, and `nemesis.measure` merges their orders.  Time
-comes in as `clock` and passes in `asyncio.sleep`, so that the same code runs on virtual time.
+Cards may overlap: each has its own task, and `nemesis.measure` merges their orders.  Time comes from `clock` and passes
+in `asyncio.sleep`, so that the same code runs on virtual time.
 
-*Waiting.*  A cancellation does not leave it half-done.
+*Waiting.*  A cancellation does not interrupt it half-way.
 
-*Healing.*  The last act of every schedule, and the first thing that happens when one is broken off.
+*Healing.*  The last step of every schedule, and the first step when one is cancelled.
 """
 
 from __future__ import annotations
@@ -55,19 +55,20 @@ from nemesis.resolve import (
 )
 
 LAST_LOOK_LIMIT_S = 1.0
-"""Seconds in which a run that is broken off measures its faults once more before it heals them."""
+"""Seconds in which a cancelled run measures its faults once more before it heals them."""
 MEASURE_AGAIN = 4
-"""A sender starved of CPU gets more windows, and they add up; a link seen open when ordered cut gets none."""
+"""A sender with too little CPU gets more windows, which add up; a link that was open although ordered cut gets none."""
 LATE_HOLD_S = 1.5
-"""A card that had to wait holds for this long at least, and at least as long as it took to inject: servers that end in
-order may take ten seconds.  No card holds for longer than it says because of that, but it may hold past its time."""
+"""Minimum hold of a card that had to wait; its hold is also at least its injection time, because a graceful stop may
+take ten seconds.  No card holds for longer than its hold time because of that, but it may hold past its scheduled heal.
+"""
 COPY_HOLD_S_MIN = 2.5
-"""A fault that holds for less is not followed by `before_heal`: there is no time in which to copy anything."""
+"""A shorter fault is not followed by `before_heal`, because there is no time to copy anything."""
 COPY_FIRST_S = 1.0
-"""Seconds before the heal at which the first `before_heal` begins; later ones take the duration of the last one."""
+"""Seconds before the heal at which the first `before_heal` begins; later ones use the duration of the last one."""
 COPY_LATE_S_MAX = 1.0
 MEASURED_BEFORE_HEAL_S = 0.05
-"""The last window of a hold is counted this long before the heal is due."""
+"""Seconds between the end of the last window of a hold and the heal."""
 
 
 async def play(
@@ -78,14 +79,13 @@ async def play(
     options: PlayOptions | None = None,
     deal_next: Callable[[], Sequence[Card]] | None = None,
 ) -> list[FaultRecord]:
-    """Play every card; the records in the order of the cards' numbers.
+    """Play every card, and return the records in the order of the cards' numbers.
 
-    rng: each card gets a generator of its own out of it, so that what a card draws does not depend on the cards before.
-    deal_next: more cards, which are dealt as the run goes on (`nemesis.play`).
-    Once the main phase is over, the faults in force are healed, copied and measured as ever, and no further card is
-    played.
-    Raises what a hook raises, and CancelledError, after everything has been healed.  A cancelled play does not measure
-    its heals: the user waits, and the nodes are removed next.
+    rng: source of each card's own generator, so that the draws of a card do not depend on earlier cards.
+    deal_next: returns more cards while the run continues (`nemesis.play`).  Once the main phase is over, the faults in
+    force are healed, copied and measured as usual, and no further card is played.  Raises the errors of hooks, and
+    CancelledError, after everything has been healed.  A cancelled play does not measure its heals: the user waits, and
+    the nodes are removed next.
     """
     player = _Player(main, hooks, options or PlayOptions())
     try:
@@ -107,7 +107,7 @@ async def play(
 
 
 class _Player:
-    """One schedule being played.  records: by card number.  active: the faults in force."""
+    """One schedule in progress. records: by card number. active: the faults in force."""
 
     def __init__(self, main: MainPhase, hooks: Hooks, options: PlayOptions) -> None:
         self.field = Field(main.cluster)
@@ -145,7 +145,7 @@ class _Player:
                 await copying
 
     async def abandon(self, *, measured: bool) -> None:
-        """Heal everything because the schedule ends here, and close the records of the faults in force."""
+        """Heal everything because the schedule ends here, and close the records of faults in force."""
         if measured:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LAST_LOOK_LIMIT_S):
@@ -166,14 +166,14 @@ class _Player:
             del self.active[number]
 
     async def _look(self, number: int, kind: Kind, fault: Fault) -> None:
-        """Measure a fault whose hold was broken off, before it is healed."""
+        """Measure a fault whose hold was interrupted, before it is healed."""
         if self.records.by_number[number].injected_ns >= 0 and self.records.by_number[number].heal_ordered_ns < 0:
             self.records.measured(number, await self._meter(kind, fault).take("before heal", 0.0))
 
     # Play one card, step by step.
 
     async def _inject(self, kind: Kind, card: Card, fault: Fault) -> tuple[Achieved, str] | None:
-        """Carry the order out.  None if it was carried out; else what became of it, and why."""
+        """Carry the order out.  Returns None if it succeeded; else the outcome and its reason."""
         ordered_ns = self.clock()
         try:
             await kind.inject(self.field, fault)
@@ -187,9 +187,10 @@ class _Player:
         return None
 
     async def _hold(self, kind: Kind, card: Card, fault: Fault) -> asyncio.Future[None] | None:
-        """Measure until the heal is due, and near the end let the hook take its copies.
+        """Measure until the heal is due; near the end, let the hook copy data.
 
-        Returns the copying, which a slow machine has not ended yet; raises what it has raised."""
+        Returns the copying task if a slow machine has not finished it; raises its errors.
+        """
         stop = asyncio.Event()
         measuring = asyncio.ensure_future(self._measure(kind, card, fault, stop))
         copying: asyncio.Future[None] | None = None
@@ -258,7 +259,9 @@ class _Player:
         self.copy_s = self.now_s() - began_s
 
     async def _heal(self, kind: Kind, card: Card, fault: Fault, refusal: tuple[Achieved, str] | None) -> None:
-        """Undo the fault and measure.  After a refusal too: half of an order may have been carried out."""
+        """Undo the fault and measure.  This also follows a refusal, because half of an order may have been carried
+        out.
+        """
         number = card.number
         self.records.change(number, heal_ordered_ns=self.clock())
         problem = await tried(kind.heal(self.field, fault))
@@ -284,7 +287,7 @@ T = TypeVar("T")
 
 
 async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Await work that must not be cut short, however often the task that awaits it is cancelled meanwhile."""
+    """Await work that must not be interrupted, even if the awaiting task is cancelled repeatedly."""
     task = asyncio.ensure_future(work)
     while not task.done():
         try:
@@ -295,17 +298,17 @@ async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
 
 
 HEAL_PROOF_LIMIT_S = 5.0
-"""Seconds that a heal may take to show: address resolution and a restarted process need a moment."""
+"""Seconds until a heal must show: address resolution and a restarted process need a moment."""
 HEAL_ALL_LIMIT_S = 40.0
 POLL_S = 0.2
 
 
 async def heal_all(cluster: Cluster, restart: Collection[str] = (), *, measured: bool = True) -> Proof:
-    """Make every link whole, resume every stopped server, restart the dead ones in `restart`, and measure all of it.
+    """Restore every link, resume every paused server, restart the dead ones in `restart`, and measure all of it.
 
-    Dead servers that are not in `restart` died unexpectedly: they stay dead, for the checkers to see.  Never raises for
-    what nodes and agents do: what could not be healed stands in `Proof.wrong`, and the verdict is not "as ordered".
-    measured: False where the nodes are removed next; then the proof is indeterminate.
+    Dead servers outside `restart` died unexpectedly: they stay dead, so that the checkers see it.  Never raises because
+    of a node or agent: failures stand in `Proof.wrong`, and the verdict is not "as ordered".
+    measured: False if the nodes are removed next; then the proof is indeterminate.
     """
     try:
         async with asyncio.timeout(HEAL_ALL_LIMIT_S):
@@ -315,7 +318,9 @@ async def heal_all(cluster: Cluster, restart: Collection[str] = (), *, measured:
 
 
 async def tried(order: Awaitable[None]) -> str:
-    """Carry an order out; why it failed, in words.  A fault the backend could not do needs no undoing."""
+    """Carry out an order; return why it failed, in words.  A fault that the backend could not inject needs no
+    undoing.
+    """
     try:
         await order
     except OSError as problem:
@@ -348,7 +353,7 @@ async def _heal_all(field: Field, restart: frozenset[str], measured: bool) -> Pr
 
 
 async def _until_as_ordered(meter: Meter, record: Callable[[Measurement], FaultRecord]) -> Proof:
-    """Measure after a heal until all is as ordered, for at most HEAL_PROOF_LIMIT_S; the last proof.
+    """Measure after a heal until all is as ordered, for at most HEAL_PROOF_LIMIT_S; return the last proof.
 
     record: adds a measurement to the record of the fault."""
     loop = asyncio.get_running_loop()

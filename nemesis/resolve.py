@@ -1,4 +1,4 @@
-"""Meaning of a card on this cluster at its time: which nodes and links it hits, or why it hits nothing."""
+"""Meaning of a card on this cluster at its time: the nodes and links it hits, or the reason why it hits nothing."""
 
 from __future__ import annotations
 
@@ -33,28 +33,29 @@ from system_under_test.subject import NodeStatus, ProcessState
 
 POLL_S = 0.2
 PART_LOOK_EVERY_S = 0.005
-"""Parts of one fault begin within 50 ms of each other, and what waits for a heal follows it as fast."""
+"""Steps of one fault begin within 50 ms of each other, and a step that waits for a heal follows it as quickly."""
 LEADER_WAIT_S = 5.0
 """Seconds that a card that names the leader waits for one."""
 FREE_WAIT_S = 5.0
-"""Least seconds that a card waits for another fault of its nodes to end."""
+"""Minimum seconds that a card waits for another fault of its nodes to end."""
 READY_WAIT_S = 12.0
-"""Seconds that a card of a kind that must find the system whole waits for that; then it is skipped."""
+"""Seconds that a card waits for the system to be whole, if its kind needs that; then it is skipped."""
 READY_LOOK_EVERY_S = 0.2
 LINE_SHOWN = 100
-"""Characters of the line that a card waited for, in the words of its fault."""
+"""Maximum characters of an awaited line in the words of its fault."""
 COPY_WAIT_S = 2.0
-"""Seconds that a card with too few running servers waits for those that stand still while their data is copied."""
+"""Seconds that a card with too few running servers waits for those that are paused while their data is copied."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlayOptions:
     """Options by which a schedule is played.
 
-    replay: resolved faults by card number, carried out in place of resolving anew, by the roles of their nodes.
-    as_executed: by the names of their nodes, whoever leads.  over_budget: faults may cost
-    more than a minority what it had fsynced; the records say so, and the system is excused for what it loses then.
-    holds: cards wait so many times as long as usual for a leader, and for what another card has set off."""
+    replay: resolved faults by card number, which are injected by the roles of their nodes instead of resolving anew.
+    as_executed: by the names of their nodes, regardless of the leader. over_budget: more than a minority may lose
+    fsynced data; the records note it, and the system is excused for losses after that.
+    holds: factor for the waits for a leader, and for an event that another card causes.
+    """
 
     replay: Mapping[int, Fault] = field(default_factory=dict)
     over_budget: bool = False
@@ -66,13 +67,13 @@ class PlayOptions:
 class MainPhase:
     """Phase that a schedule is played on.
 
-    statuses: fetches what the nodes report.  clock: ns since the test began.  began_ns: what it showed when the main
-    phase began; cards count from there.  ended: once set, the phase is over: no card waits any longer, and the faults
-    in force are healed.  voters: the servers of which a majority decides; empty: all of them.
-    keys, leader_of: keys that have a leader of their own, and who leads one now.  Every second card against the leader
-    is aimed at the leader of a key, and each one where the nodes report no leader of all.
-    acknowledged: number of writes that were acknowledged so far.
-    moments: name -> regular expression of a line that the system prints at a moment worth a fault.
+    statuses: fetches the nodes' reports. clock: ns since the test began. began_ns: clock at the start of the main
+    phase, from which cards count. ended: once set, the phase is over: no card waits any longer, and the faults in force
+    are healed. voters: the servers among which a majority decides; empty: all of them.
+    keys, leader_of: keys with a leader of their own, and a function for the current leader of one.  Every second card
+    against the leader aims at the leader of a key, and every such card if the nodes report no overall leader.
+    acknowledged: number of acknowledged writes so far.
+    moments: name -> regular expression of a printed line at which a fault is worthwhile.
     """
 
     cluster: Cluster
@@ -87,16 +88,16 @@ class MainPhase:
     moments: Mapping[str, str] = field(default_factory=dict)
 
     def now_s(self) -> float:
-        """Seconds since the main phase began."""
+        """Return the seconds since the main phase began."""
         return (self.clock() - self.began_ns) / 1e9
 
     async def sleep_until(self, at_s: float) -> None:
-        """Wait until that second of the main phase, or until it is over."""
+        """Wait until that second of the main phase, or until the phase is over."""
         await pause(max(0.0, at_s - self.now_s()), self.ended)
 
 
 class _Seen(NamedTuple):
-    """states: of all servers that answer.  running: those within reach.  leader: one of these, if any leads."""
+    """states: of all servers that answer. running: the reachable ones. leader: one of these, if any leads."""
 
     states: Mapping[str, ProcessState]
     running: list[str]
@@ -104,7 +105,7 @@ class _Seen(NamedTuple):
 
 
 class Skip(Exception):
-    """A card hits nothing; the message says why.  impossible: no such card ever can, on this backend."""
+    """A card hits nothing; the message gives the reason. impossible: no such card ever can, on this backend."""
 
     def __init__(self, why: str, *, impossible: bool = False) -> None:
         super().__init__(why)
@@ -112,11 +113,11 @@ class Skip(Exception):
 
 
 Aimed = tuple[Fault, LeaderNow | None]
-"""A resolved fault, and the leader that it takes aim at."""
+"""A resolved fault, and the leader that it aims at."""
 
 
 class Resolver:
-    """active: the faults in force, by the card's number.  What hits nothing raises Skip."""
+    """active: the faults in force, by the card's number.  Raises Skip for a card that hits nothing."""
 
     def __init__(
         self, main: MainPhase, records: FaultRecords, active: Mapping[int, tuple[Kind, Fault]], options: PlayOptions
@@ -129,7 +130,7 @@ class Resolver:
         self._options = options
 
     async def resolve(self, kind: Kind, card: Card, rng: Random) -> Aimed:
-        """Resolve a card that may be carried out.  Waits for a leader if the card names one."""
+        """Resolve a card, and check that it may be carried out.  Waits for a leader if the card names one."""
         fault, leader = await self._resolved(kind, card, rng)
         if lacking := self.lacking(kind, card):
             raise Skip(lacking, impossible=True)
@@ -175,7 +176,9 @@ class Resolver:
             await asyncio.sleep(POLL_S)
 
     async def _once_led(self, kind: Kind, card: Card, needed: bool, why: str = "") -> _Seen:
-        """Look around; again until a node leads, where that is needed.  why: it is, after the words that none led."""
+        """Read the state of the cluster, repeatedly until a node leads if that is needed. why: the reason, which
+        follows the words that none led.
+        """
         wait_s, began_s = LEADER_WAIT_S * self._options.holds, self._main_s()
         while True:
             seen = await self._look(kind, card)
@@ -195,9 +198,10 @@ class Resolver:
                 return _Seen(states, running, leader)
 
     async def with_its_first(self, card: Card) -> Card:
-        """Wait until the fault of which this card is a part was injected, and as long as the cards lie apart.
+        """Wait until the fault to which this card belongs was injected, and for the time between the two cards.
 
-        Returns the card with the times that it gets so; any other card as it is."""
+        Returns the card with its new times; any other card unchanged.
+        """
         first = await self._first_of(card, injected=True) if card.like else None
         if first is None or (first.card.kind, first.card.name) == (card.kind, card.name):
             return card
@@ -206,9 +210,10 @@ class Resolver:
         return later(card, late_s)
 
     async def _first_of(self, card: Card, *, injected: bool = False) -> FaultRecord | None:
-        """Return the record of the card that this one is like, once it is known what that hit; None for nothing.
+        """Return the record of the card that this one repeats, once its target is known; None if it hit nothing.
 
-        injected: only once its order was carried out as well."""
+        injected: wait until its order was carried out as well.
+        """
         until_s = self._main_s() + LEADER_WAIT_S * self._options.holds
         known = self._records.by_number
         while not self._ended.is_set() and self._main_s() < until_s:
@@ -219,7 +224,9 @@ class Resolver:
         return known[card.like] if card.like in self._records.faults else None
 
     def _as_part(self, kind: Kind, card: Card, first: FaultRecord, rng: Random) -> Aimed:
-        """Resolve a part of the fault that `first` began, aimed at the same node.  Nothing is asked, so it is quick."""
+        """Resolve a step of the fault that `first` began, aimed at the same node.  It queries no node, so it is
+        quick.
+        """
         node = next(iter(first.nodes), "")
         parts = {n for n, record in self._records.by_number.items() if card.like in (n, record.card.like)}
         leader, struck = LeaderNow(node, first.epoch), self._out_of_reach(kind, parts)
@@ -232,7 +239,7 @@ class Resolver:
         return fault, leader
 
     async def _once_free(self, kind: Kind, card: Card, fault: Fault) -> Fault:
-        """A known fault, once no other one that would undo it is in force on its nodes."""
+        """Return a known fault as soon as no other fault in force on its nodes would undo it."""
         until_s = max(card.heal_s, self._main_s() + FREE_WAIT_S)
         while self._out_of_reach(kind) & set(fault.nodes):
             if self._ended.is_set() or self._main_s() >= until_s:
@@ -241,7 +248,7 @@ class Resolver:
         return replace(fault)
 
     def _waits_until_s(self, card: Card, states: Mapping[str, str], began_s: float) -> float:
-        """Return when a card that finds too few servers stops waiting for other heals or for copies of data."""
+        """Return the time at which a card with too few servers stops waiting for other heals or for copies of data."""
         if self._active:
             return max(card.heal_s, began_s + FREE_WAIT_S)
         return began_s + COPY_WAIT_S if "stopped" in states.values() else began_s
@@ -251,14 +258,15 @@ class Resolver:
         return [server for server, state in states.items() if state == "running" and server not in struck]
 
     def _out_of_reach(self, kind: Kind, besides: Collection[int] = ()) -> set[str]:
-        """Return the nodes that faults in force hold.  besides: numbers of cards whose faults do not count."""
+        """Return the nodes that faults in force occupy. besides: numbers of cards whose faults do not count."""
         held = [active for number, active in self._active.items() if number not in besides]
         return {node for other, fault in held for node in out_of_reach(kind, other, fault)}
 
     async def when_ready(self, kind: Kind, card: Card) -> Card:
-        """Wait until the kind finds the system ready, and no other fault of the kind is under way.
+        """Wait until the kind finds the system ready, and no other fault of the kind is in progress.
 
-        Returns the card with the times that it gets by waiting."""
+        Returns the card with the times that result from waiting.
+        """
         lacks = any(self._cluster.lacks(capability) for capability in kind.needs)
         if kind.ready is None or lacks or card.number in self._options.replay:
             return card
@@ -276,7 +284,7 @@ class Resolver:
         raise Skip(f"the system was not ready within {wait_s:.0f} s: {why}" if why else "the test had ended")
 
     async def _await_moment(self, card: Card) -> None:
-        """Wait for the moment of a card that follows another one."""
+        """Wait for the event of a card that follows another one."""
         since_epoch: int | None = None
         wait_s = MOMENT_WAIT_S * self._options.holds
         until_s = self._main_s() + wait_s
@@ -296,9 +304,11 @@ class Resolver:
         raise Skip(f"there was no {card.moment} within {wait_s:.0f} s")
 
     async def _at_line(self, kind: Kind, card: Card, known: Fault | None, rng: Random) -> Aimed:
-        """Resolve a card that waits for a line.  All is asked while it waits, so it strikes at once.
+        """Resolve a card that waits for a line.  Everything is resolved during the wait, so the fault is injected at
+        once.
 
-        known: the recorded fault, which is carried out in the roles of then."""
+        known: the recorded fault, which is injected by the recorded roles.
+        """
         moments = self._main.moments
         name = rng.choice(sorted(moments)) if card.line == ANY_LINE and moments else card.line
         pattern = "" if name == ANY_LINE else moments.get(name, name)
@@ -342,7 +352,7 @@ class Resolver:
         raise Skip(why)
 
     async def thaw(self, server: str) -> None:
-        """Resume a server that stood still from its line on, and freeze it at no later one."""
+        """Resume a server that was paused at its line, and do not pause it at a later one."""
         with suppress(OSError, CannotInject):
             await self._cluster.thaw(server)
 
@@ -360,7 +370,9 @@ class Resolver:
     async def _printed(
         self, order: Callable[..., Coroutine[Any, Any, str]], until_s: float
     ) -> AsyncGenerator[tuple[str, str], None]:
-        """Yield each server that prints such a line, with the line; or "" and why one cannot be followed."""
+        """Yield each server that prints such a line, with the line; or "" and the reason why a server cannot be
+        followed.
+        """
 
         def follow(server: str) -> asyncio.Future[str]:
             left_s = max(0.0, until_s - self._main_s())
@@ -387,7 +399,7 @@ class Resolver:
             await asyncio.gather(over, *following, return_exceptions=True)
 
     async def until_healing(self, card: Card, due_s: float) -> None:
-        """Wait for the moment after which a card is healed, and `until_s` longer; until `due_s` at the latest."""
+        """Wait for the event that triggers the heal of a card, and `until_s` longer; until `due_s` at the latest."""
         led_since: int | None = None
         while not self._ended.is_set() and self._main_s() < due_s:
             first = self._records.by_number.get(card.until_of)
@@ -419,7 +431,7 @@ class Resolver:
         return Scene(servers, clients, tuple(running), leader, rng, self._avoided(kind), spent)
 
     def _avoided(self, kind: Kind) -> frozenset[str]:
-        """The nodes that faults of the same kind hit now: another one of these would hide them."""
+        """Return the nodes that faults of the same kind hit now, because they would hide another one."""
         same = [fault for other, fault in self._active.values() if other.name == kind.name]
         return frozenset(node for fault in same for node in fault.nodes or isolated(fault))
 
@@ -431,13 +443,13 @@ class Resolver:
         return f"{why}, and other faults still held {len(held)} of these" if held else why
 
     def lacking(self, kind: Kind, card: Card) -> str:
-        """Return why the backend can carry out no such card; "" if it can."""
+        """Return why the backend cannot carry out such a card; "" if it can."""
         target = kind.targets.get(card.name)
         needed = sorted(kind.needs | (target.needs if target else frozenset()))
         return next((why for capability in needed if (why := self._cluster.lacks(capability))), "")
 
     def breaks_budget(self, kind: Kind, fault: Fault) -> bool:
-        """Return whether this fault costs, with those before it, more than the data budget."""
+        """Return whether this fault, with those before it, exceeds the data budget."""
         cost = kind.costs(fault)
         lost = (spent_data(self._records) | cost) & self._voters()
         return bool(cost) and 2 * len(lost) >= len(self._voters())
@@ -446,7 +458,7 @@ class Resolver:
         return frozenset(self._main.voters or self._cluster.servers)
 
     async def _leader(self, running: Sequence[str], card: Card) -> LeaderNow | None:
-        """Return the node that a card against the leader is aimed at.  One that leads a key has no epoch (-1)."""
+        """Return the node at which a card against the leader aims.  The leader of a key has no epoch (-1)."""
         leader = leader_now(await self._statuses(), running)
         keys, leader_of = self._main.keys, self._main.leader_of
         if leader_of is None or not keys or (leader is not None and card.number % 2):
@@ -456,16 +468,17 @@ class Resolver:
 
 
 def later(card: Card, late_s: float) -> Card:
-    """Return the card, begun and healed so many seconds later; never earlier."""
+    """Return the card with begin and heal delayed by this many seconds; never earlier."""
     late_s = max(0.0, late_s)
     return replace(card, at_s=round(card.at_s + late_s, 3), heal_s=round(card.heal_s + late_s, 3))
 
 
 def spent_data(records: FaultRecords) -> frozenset[str]:
-    """The servers that lost what they had fsynced to faults of this run.
+    """Return the servers that lost fsynced data to faults of this run.
 
-    At most a minority of the servers may: no system promises to keep what a majority of its servers lost.  All servers
-    may lose what they had not fsynced."""
+    They may be at most a minority: no system promises to keep data that a majority of its servers lost.  All servers
+    may lose data that was not fsynced.
+    """
     return frozenset(
         server
         for number, fault in records.faults.items()

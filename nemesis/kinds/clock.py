@@ -1,12 +1,12 @@
-"""Wall clocks that are wrong: set forward or back, too fast, or jumping to and fro.
+"""Wrong wall clocks: set forward or back, too fast, or jumping to and fro.
 
 Only the wall clock of the server changes (CLOCK_REALTIME); its monotonic clock stays right, as on a real machine whose
-clock is set.  A system may use the wall clock for display and never for what it promises.
+clock is set.  A system may display wall-clock time, but its guarantees must not depend on it.
 
-The server must read its clock through the C library.  A fault of a server that does not, such as one in Go, is skipped.
+The server must read its clock through the C library.  A fault on any other server, such as one in Go, is skipped.
 
-A reading may be wrong by a second or more.  So a wrong clock differs from a right one for sure only if its offset is
-larger, or if its rate takes it far enough away.  A card of a schedule file that has neither is refused.
+A reading may be wrong by a second or more.  So a wrong clock is certain only if its offset is larger, or if its rate
+moves it far enough.  A card of a schedule file that has neither is refused.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ NAME = "clock"
 OFFSETS_S = (-86_400.0, -300.0, -30.0, -10.0, 10.0, 30.0, 300.0, 86_400.0)
 RATES = (1.0, 1.0, 0.5, 2.0, 5.0)
 TOLERANCE_S = 5.0
-"""The largest error of a reading: a loaded machine needs a moment between the reading of two clocks."""
+"""Largest error of a reading, because a loaded machine needs time between the readings of two clocks."""
 TOLERANCE_S_LEAST = 1.0
-"""The tolerance of an offset so small that a larger one would take a right clock for a wrong one."""
+"""Largest tolerance of an offset.  A larger one would confuse a right clock with a wrong one."""
 OFFSET_S_LEAST = 2 * TOLERANCE_S_LEAST
 """A smaller offset alone proves nothing."""
 DRIFT_LEAST = 0.5
-"""A rate that differs from 1 by this much takes the clock beyond the least tolerance within a hold of 3 s."""
+"""Minimum difference of a rate from 1: within a hold of 3 s it moves the clock beyond the least tolerance."""
 
 _AHEAD_S = 30.0
 
@@ -65,7 +65,7 @@ def _resolve(target: str, scene: Scene) -> Fault | None:
 
 
 async def _demand_reader(cluster: Cluster, node: str, fault: Fault) -> None:
-    """Raises CannotReach if the server of this node reads another clock than the one that can be shifted."""
+    """Raise CannotReach if the server of this node reads another clock than the shifted one."""
     if why := (await cluster.read_clock(node)).get("unheeded"):
         raise CannotReach(f"{node}'s server {why}; clock faults cannot reach it")
 
@@ -94,7 +94,9 @@ def _refuse(settings: Mapping[str, Any]) -> None:
 
 
 def _tolerance_s(offset_s: float) -> float:
-    """At most half of the offset: else a right clock could pass for a wrong one, and a wrong one for a right one."""
+    """Return the tolerance, at most half of the offset: otherwise a right clock could pass for a wrong one, and vice
+    versa.
+    """
     return min(TOLERANCE_S, max(TOLERANCE_S_LEAST, abs(offset_s) / 2))
 
 
@@ -110,7 +112,7 @@ def _healed(fault: Fault) -> Limits:
 
 
 async def _look(cluster: Cluster, node: str, fault: Fault) -> Mapping[str, float]:
-    """Read a clock.  It was set to what it shows now, without what its rate has added since the last order."""
+    """Read a clock.  Its offset is the one shown, without the drift that its rate has added since the last order."""
     drift, read = float(fault.settings["rate"]) - 1.0, await cluster.read_clock(node)
     return {
         "clock ahead s": float(read["ahead_s"]),

@@ -1,12 +1,13 @@
-"""Kinds that deal cards of other kinds together: messages from the past, and many short faults.
+"""Kinds that combine cards of other kinds: messages from the past, and many short faults.
 
-past    What the leader sends arrives late.  Then what it hears is held, and it is paused.  The others elect, and a
-        write is acknowledged.  The leader goes on and takes requests, and a moment later hears in order what was said
-        before it was replaced.  A system that takes such a message for news serves clients from the past.
+past    Messages of the leader arrive late.  Then messages to it are held, and it is paused.  The others elect a
+        successor, and a write is acknowledged.  The leader resumes and serves requests.  A moment later it receives, in
+        order, messages from before it was replaced.  A system that takes such a message for a new one serves stale
+        data.
 short   Pauses, cuts and delays of 0.2 to 3 s, most of them shorter than an election timeout, at random phases of
         heartbeats and elections.
-moment  A server is hit as soon as it prints a line that its system names, or else one that is not usual.  A first fault
-        brings the system to print such lines.
+moment  A server is hit as soon as it prints a line that its system names, or else an unusual line.  A first fault makes
+        the system print such lines.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from nemesis.measure import Field
 
 PAUSED_S_MAX = 5.0
-"""Longest pause of a leader, should nobody acknowledge a write meanwhile."""
+"""Longest pause of a leader, if no write is acknowledged meanwhile."""
 SHORT_S, SHORT_GAP_S, SHORTS = (0.2, 3.0), (0.1, 1.0), 8
 _SHORT = (
     ("pause", "leader"),
@@ -39,7 +40,7 @@ _SHORT = (
 
 
 def _past(rng: Random, servers: int) -> Sequence[FigureStep]:
-    """Hold what the leader hears, pause it until its successor has answered, and play back what was held."""
+    """Hold the messages to the leader, pause it until its successor has answered, and deliver the held messages."""
     held_s = rng.uniform(1.5, 3.0)
     paused_s = held_s + rng.uniform(0.03, 0.15)
     longest_s = paused_s + PAUSED_S_MAX + 0.5
@@ -64,7 +65,7 @@ def _follower_past(rng: Random, servers: int) -> Sequence[FigureStep]:
 
 
 def _short(faults: Sequence[tuple[str, str]]) -> Callable[[Random, int], Sequence[FigureStep]]:
-    """Return figures of short faults, one after another, each of `faults` before one comes again."""
+    """Return figures of short faults in sequence; each of `faults` occurs before one is repeated."""
 
     def steps(rng: Random, servers: int) -> Sequence[FigureStep]:
         dealt: list[FigureStep] = []
@@ -83,7 +84,7 @@ _AT_A_MOMENT = (*(fault for fault in _SHORT if "leader" in fault[1]), ("kill", "
 
 
 def _moment(rng: Random, servers: int) -> Sequence[FigureStep]:
-    """Hit the leader, and hit the servers that print lines because of it, each for a moment."""
+    """Hit the leader, and then briefly the servers that print lines because of that."""
     two = rng.sample(_AT_A_MOMENT, 2)
     kind, target = rng.choice(two)
     steps = [FigureStep(target, 0.0, rng.uniform(1.0, 4.0), kind=kind)]
@@ -103,7 +104,7 @@ async def _no_order(field: Field, fault: Fault) -> None:
 
 
 def _combined(name: str, summary: str, parts: Sequence[str], figures: dict[str, Figure]) -> Kind:
-    """Return a kind that deals its first figure most often, or, where no leader is known, its last alone."""
+    """Return a kind that deals its first figure most often, or only its last one if no leader is known."""
     first, *_, last = figures
     return Kind(
         name=name,

@@ -1,21 +1,20 @@
 """Faults on disks: failing disks, power losses, and damaged files.
 
 disk    Writes and fsyncs that return errors, a disk that is full, fsyncs that take long.  An fsync that fails loses
-        what it should have written, as on Linux.  A server that calls it again, or ignores the error, acknowledges
-        what its disk does not hold.  A server may end when its disk fails: that is right, because it cannot know what
-        the disk holds.  So its death is expected while the fault holds, and it is started again at the heal.  At most
-        a minority of the disks fails at a time.  Slow disks may be all of them.
-power   Server processes die, and their disks keep only what was fsynced.  The network of the nodes is cut first: a
-        killed process would otherwise send its peers a reset, which a machine without power cannot do.  Of what was
-        not fsynced the disk keeps nothing, a torn last write, any subset of the writes, or what was older than 5 s; a
-        real disk may do each of these.  So a system that fsyncs before it acknowledges loses nothing, even if all
-        servers lose their power at once.
+        what it should have written, as on Linux.  A server that retries it, or ignores the error, acknowledges data
+        that its disk does not hold.  A server may exit when its disk fails, and that is right, because it cannot know
+        the content of the disk.  So its death is expected while the fault holds, and it is started again at the heal.
+        At most a minority of the disks fails at a time.  All disks may be slow at the same time.
+power   Server processes die, and their disks keep only fsynced data.  The network of the nodes is cut first: a killed
+        process would otherwise send its peers a reset, which a machine without power cannot do.  Of the other data the
+        disk keeps nothing, a torn last write, any subset of the writes, or data older than 5 s; a real disk may do each
+        of these.  So a system that fsyncs before it acknowledges loses nothing, even if all servers lose power at once.
 damage  A server goes down, a file on its disk is damaged, and it is started again.  A bit flips, a file loses its end,
-        or everything is gone.  The system must notice it when it starts.  It may refuse to start: that is right,
-        because it cannot know what it has promised.  So the server may stay down until the end of the run, and what
-        its disk holds says nothing of the system any more.  Only files whose damage the system promises to notice are
-        damaged (`Subject.notices_damage`).  A damaged disk may have lost what was fsynced, so at most a minority of
-        the servers is hit in a run; later cards hit the same servers again.
+        or all files are deleted.  The system must detect the damage when it starts.  It may refuse to start, and that
+        is right, because it cannot know its earlier promises.  So the server may stay down until the end of the run,
+        and its disk then proves nothing about the system.  Only files whose damage the system promises to detect are
+        damaged (`Subject.notices_damage`).  A damaged disk may have lost fsynced data, so at most a minority of the
+        servers is hit in a run; later cards hit the same servers again.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
 _LEADER, _ONE = SERVER_TARGETS["leader"], SERVER_TARGETS["one"]
 _WORKS = "disk works"
 USES_DISK = "its server has written to this disk"
-"""A value that must be 1: a fault on a disk that the server does not use changes nothing."""
+"""A reading that must be 1, because a fault on a disk that the server does not use has no effect."""
 
 
 def _works(probe: Mapping[str, Any]) -> bool:
@@ -89,8 +88,9 @@ BEHAVIOURS: Mapping[str, tuple[str, Rules]] = {
 """Name -> (words, rules of `harness.agent.disk.changes`)."""
 
 FLAKY_TRIALS: Mapping[str, int] = {"flaky": 12, "fsync-flaky": 24}
-"""A trial makes and writes a file, and fsyncs it once: that none of 24 operations fails has a chance of one in 16
-million."""
+"""A trial creates, writes and fsyncs one file.  The probability that none of 24 operations fails is one in 16
+million.
+"""
 
 _FAILING = ("write-errors", "fsync-errors", "full", *FLAKY_TRIALS)
 
@@ -178,7 +178,7 @@ DISK_ERRORS = Kind(
 
 LOSE, TEAR, REORDER, RECENT = "lose", "tear", "reorder", "recent"
 AT_FSYNC = "at-fsync"
-"""In the name of a target: the power is lost while an fsync is held."""
+"""Suffix of a target's name: power fails while an fsync is held."""
 _POWER_WORDS = {
     LOSE: "lost power: what was not fsynced is gone",
     TEAR: "lost power: the last write is torn, and nothing else that was not fsynced is left out",
@@ -186,7 +186,7 @@ _POWER_WORDS = {
     RECENT: "lost power: what was changed in the last 5 s and not fsynced is gone",
 }
 AT_FSYNC_S_MAX = 4.0
-"""Seconds that a power loss that is aimed at an fsync waits for it; then it is skipped."""
+"""Seconds that a power loss waits for an fsync; then it is skipped."""
 _LOOK_S = 0.01
 
 _LOSSES: Mapping[str, tuple[str, Target]] = {
@@ -206,11 +206,11 @@ _LOSSES: Mapping[str, tuple[str, Target]] = {
     "one-recent": (RECENT, replace(_ONE, summary="one server; its disk kept what was older than 5 s")),
     "all-recent": (RECENT, Target("every server at once; the disks kept what was older than 5 s")),
 }
-"""Target -> what the disks keep, and the target."""
+"""Target -> the data that disks keep, and the target."""
 
 
 class PowerSettings(TypedDict):
-    """at_fsync: the n-th fsync at which the power goes; 0: at once."""
+    """at_fsync: the n-th fsync at which power fails; 0: at once."""
 
     kept: Literal["lose", "tear", "reorder", "recent"]
     seed: int
@@ -230,7 +230,7 @@ def _resolve_power(target: str, scene: Scene) -> Fault | None:
 
 
 def _links_of(nodes: tuple[str, ...], scene: Scene) -> frozenset[Link]:
-    """Every link of these nodes, both ways."""
+    """Return every link of these nodes, in both directions."""
     everyone = (*scene.servers, *scene.clients)
     pairs = {(a, b) for a, b in product(nodes, everyone) if a != b}
     return frozenset(pairs | {(b, a) for a, b in pairs})
@@ -245,8 +245,9 @@ async def _cut_power(field: Field, fault: Fault) -> None:
 
 
 async def _await_fsync(cluster: Cluster, node: str, nth: int) -> None:
-    """Wait until the node's n-th fsync from now is held.  Raises CannotInject if none comes: an idle node fsyncs
-    nothing, and a power loss at any other moment is a different fault."""
+    """Hold the node's n-th fsync from now on, and wait until it occurs.  Raises CannotInject if none occurs: an idle
+    node does not fsync, and a power loss at any other time is a different fault.
+    """
     import asyncio  # imported here, so that listings and refusals, which need only the names of kinds, start fast
 
     await cluster.arm_disk(node, "fsync", nth)
@@ -260,7 +261,7 @@ async def _await_fsync(cluster: Cluster, node: str, nth: int) -> None:
 
 
 async def _disarm(cluster: Cluster, node: str) -> None:
-    """Hold no fsync of this node any longer."""
+    """Stop holding fsyncs of this node."""
     await cluster.arm_disk(node, "fsync", 0)
 
 
@@ -288,7 +289,7 @@ async def _look_at_loss(cluster: Cluster, node: str, fault: Fault) -> Mapping[st
 
 
 def _voter_at_fsync(rng: Random, servers: int) -> Sequence[FigureStep]:
-    """Hit the leader and then a voter: without a leader the next fsyncs of a server are those of its vote."""
+    """Hit the leader and then a voter: without a leader, the next fsyncs of a server are those of its vote."""
     return [FigureStep("leader", 0.0, 8.0), FigureStep("one-at-fsync", 0.7, 6.0)]
 
 
@@ -365,7 +366,8 @@ def _resolve_damage(target: str, scene: Scene) -> Fault | None:
 
 
 def _within_budget(scene: Scene) -> Scene:
-    """The scene with only those servers that may be hit; all of them where none may, and the budget forbids the card.
+    """Return the scene with only those servers that may be hit; with all of them if none may, and the budget forbids
+    the card.
 
     Once a minority was hit, only the same servers may be hit again."""
     most = len(scene.servers) - scene.majority

@@ -1,15 +1,15 @@
-"""Changes of the members: a server is removed from the cluster, and comes back as a new member.
+"""Membership changes: a server is removed from the cluster, and returns as a new member.
 
-This is what operators do with a machine that broke.  The system itself agrees on every change, through its own
-interface (`system_under_test.subject.Members`).  It also decides whether the server comes back with an empty disk, as
-in etcd, or with the disk that it had, as in the bundled KRaft; unless the card wipes the disk.  Nothing may be lost in
-any case.  A removed server may end itself: that is right.
+Operators do this with a broken machine.  The system itself agrees on every change, through its own interface
+(`system_under_test.subject.Members`).  It also decides whether the server returns with an empty disk, as in etcd, or
+with its old disk, as in the bundled KRaft, unless the card wipes the disk.  No data may be lost in any case.  A removed
+server may exit, and that is right.
 
-Two cards change more than one member, one after another: `all-but-one` lets the cluster shrink to one member, which
-grows to its whole size at the heal; `each-wiped` replaces every server by one with an empty disk.
+Two cards change several members in sequence: `all-but-one` shrinks the cluster to one member and restores its size at
+the heal; `each-wiped` replaces every server by one with an empty disk.
 
-A card waits until the change before it is complete.  No clock knows how long the system takes to bring a server up to
-date.
+A card waits until the previous change is complete.  A fixed time would not do, because the time to bring a server up to
+date is unknown.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 NAME = "membership"
 
 _SERVERS_MIN = 3
-"""With two servers the other one alone would have to agree."""
+"""Minimum number of servers: with two, the other one alone would have to agree."""
 
 TARGETS: Mapping[str, Target] = {
     name: replace(SERVER_TARGETS[whom], summary=summary, servers_min=_SERVERS_MIN)
@@ -62,11 +62,11 @@ _WORDS = {
     "wiped": "killed and removed, back with an empty disk at the heal",
 }
 _OUT = "out"
-"""Setting: the nodes that are no members while the fault holds.  The others of its nodes have come back before."""
+"""Setting: the nodes that are not members while the fault holds.  The fault's other nodes have returned earlier."""
 
 _JOINED_S_MAX = 12.0
 _LEADS_S_MAX = 12.0
-"""Another fault may leave the cluster without a leader when a server is to come back: it waits so long for one."""
+"""Seconds to wait for a leader when a server is to return, because another fault may leave the cluster without one."""
 _LOOK_S = 0.2
 
 
@@ -75,7 +75,7 @@ class MemberSettings(TypedDict):
 
 
 def _resolve(target: str, scene: Scene) -> Fault | None:
-    """None while another change is under way: two at once can leave too few members that have been started."""
+    """Return None while another change is in progress: two at once can leave too few started members."""
     if scene.avoid:
         return None
     if target in ("each-wiped", "all-but-one"):
@@ -120,7 +120,8 @@ async def _heal(field: Field, fault: Fault) -> None:
 
 
 async def _bring_back(cluster: Cluster, fault: Fault, node: str) -> None:
-    """Return once it is a member and runs.  One that is so already is left alone: a heal may be called twice.
+    """Add the server, and return once it is a member and runs.  A server that already is and does is left alone,
+    because a heal may be called twice.
 
     Raises OSError if it does not become one in time."""
     if node in await _members_by_a_leader(cluster) and await cluster.state(node) == "running":
@@ -141,7 +142,7 @@ async def _bring_back(cluster: Cluster, fault: Fault, node: str) -> None:
 
 
 async def _members_by_a_leader(cluster: Cluster) -> frozenset[str]:
-    """Raises OSError if there is no leader in time."""
+    """Return the members as the leader reports them.  Raises OSError if there is no leader in time."""
     from asyncio import sleep  # imported here, because listings and refusals do not need it
 
     for _ in range(round(_LEADS_S_MAX / _LOOK_S)):
@@ -173,7 +174,7 @@ async def _measure(cluster: Cluster, fault: Fault) -> Mapping[str, float]:
 
 
 async def _ready(cluster: Cluster) -> str:
-    """Every server must be a member again and run: with one less, a change could leave too few that agree."""
+    """Return why a server is no member or does not run: with one less, a change could leave too few that agree."""
     missing = sorted(set(cluster.servers) - set(await cluster.members()))
     if missing:
         return f"{', '.join(missing)} had not come back as a member"

@@ -1,11 +1,11 @@
-"""Impaired packets: lost, repeated, damaged, reordered, delayed, slowed down, on some directed links.
+"""Impaired packets on some directed links: lost, duplicated, corrupted, reordered, delayed, slowed down.
 
 The links stay open.  Protocols on TCP see delays and retransmissions, and time out; protocols on datagrams see all of
-it.  A measurement sends a burst of datagrams over a few of the links and compares what arrives with what was ordered.
+it.  A measurement sends a burst of datagrams over a few of the links and compares the result with the order.
 
-Most faults treat all their links alike.  `election-late` gives each link between servers a delay of its own, and the
-leader's the longest.  So the others elect while they disagree for seconds: several ask for votes of one epoch, and
-votes and fetches arrive when they are long out of date.
+Most faults treat all their links alike.  `election-late` gives each link between servers its own delay, the longest to
+those of the leader.  So the others hold elections and disagree for seconds: several request votes for one epoch, and
+votes and fetches arrive long after they are out of date.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ if TYPE_CHECKING:
 NAME = "packets"
 
 MEASURED_MAX = 3
-"""Links that are measured; more would cost traffic of their own."""
+"""Number of links that are measured; more would cause traffic of their own."""
 DATAGRAMS, INTERVAL_S = 150, 0.003
 QUEUED_DATAGRAMS, QUEUED_INTERVAL_S = 60, 0.0
-"""For a limited rate: sent at once, so that a queue forms however slow the sender is."""
+"""Datagrams for a limited rate: sent at once, so that a queue forms even if the sender is slow."""
 _WAIT_S = 0.6
 QUEUED_WAIT_S = 1.2
-"""Longer than the switch holds a frame back (`harness.agent.frame_switch.QUEUE_S_MAX`): where others' frames fill
-the queue, the few datagrams that get in leave it last."""
+"""Longer than the switch holds a frame back (`harness.agent.frame_switch.QUEUE_S_MAX`): if other frames fill the queue,
+the few datagrams that enter leave it last.
+"""
 
 BEHAVIOURS: Mapping[str, tuple[str, dict[str, float]]] = {
     "lossy": ("lose 20 % of their packets", {"loss": 0.2}),
@@ -51,25 +52,27 @@ BEHAVIOURS: Mapping[str, tuple[str, dict[str, float]]] = {
 
 ELECTION_LATE = "election-late"
 LEADER_DELAY_S, OTHERS_DELAY_S, LATE_SHARE = (1.05, 1.3), (0.3, 1.0), 0.5
-"""There and back, the leader's links take longer than the election timeouts of most systems.  A measurement is due in
-three seconds, and takes less.  LATE_SHARE of the links between the others are late, too."""
+"""A round trip on the leader's links takes longer than the election timeouts of most systems.  A measurement is due
+every three seconds, and takes less.  LATE_SHARE of the links between the others are late, too.
+"""
 LATE_DATAGRAMS, SOON_S, _LATE_WAIT_S = 20, 0.15, 0.15
 
 RIVALS_LATE = "rivals-late"
 SLOWLY_S, RIVALS_DELAY_S = (0.2, 0.22), (0.44, 0.47)
-"""Twice there and back, for a connection is opened first, `SLOWLY_S` is shorter than an election timeout: a campaign
-finds its majority.  Twice there and back, `RIVALS_DELAY_S` is just shorter than most requests may take, and longer than
-an election timeout: a request for votes finds a rival whose candidacy has failed."""
+"""A request takes two round trips, because a connection is opened first.  With this delay they are shorter than an
+election timeout, so a campaign finds its majority.  Two round trips take just less than most requests may, and more
+than an election timeout: a vote request reaches a rival whose candidacy has failed.
+"""
 
 LEADER_HEARS_LATE = "leader-hears-late"
 HEARS_DELAYS_S = (2.2, 2.5, 2.7, 2.9)
 """Longer than the others wait for a leader, and shorter than a leader waits for a majority."""
 
 LEADER_HEARS_HELD, ONE_HEARS_HELD = "leader-hears-held", "one-hears-held"
-"""Dealt by the kind `past`.  Messages from the past reach a leader that has long been replaced."""
+"""Dealt by the kind `past`.  Messages from the past reach a leader that was replaced long ago."""
 HELD_DATAGRAMS, HELD_WAIT_S = 20, 0.1
 LEADER_HEARD_LATE, HEARD_LATE_S = "leader-heard-late", (0.4, 0.85)
-"""Dealt by the kind `past`.  Followers still hear the leader before they would elect."""
+"""Dealt by the kind `past`.  Followers still hear the leader before their election timeout."""
 _WHOSE: Mapping[str, Target] = {
     "leader": replace(SERVER_TARGETS["leader"], summary="the links of the leader"),
     "one": Target("the links of one server", servers_min=2),
@@ -149,11 +152,13 @@ def _election_late(leader: str, others: list[str], rng: Random) -> Late:
 
 
 def _rivals_late(leader: str, others: list[str], rng: Random) -> Late:
-    """Two servers lose the leader, and campaign: a and c.
+    """Two servers, a and c, lose the leader and campaign.
 
-    Each hears one voter at once (b, d), and the other's voter slowly, but in time to know that it would be elected.  So
-    both become candidates of one epoch, and neither finds a majority.  Each hears the other when its own candidacy has
-    failed: a server that has forgotten its vote then votes again.  What the leader sends arrives too late to matter."""
+    Each hears one voter at once (b, d), and the other's voter slowly, but early enough to learn that it would be
+    elected.  So both become candidates of one epoch, and neither finds a majority.  Each hears the other after its own
+    candidacy has
+    failed: a server that has forgotten its vote then votes again.  Messages of the leader arrive too late to matter.
+    """
     a, b, c, d = rng.sample(others, 4)
     delays: dict[Link, float] = {}
     for link in permutations([leader, a, b, c, d], 2):
@@ -168,9 +173,11 @@ def _rivals_late(leader: str, others: list[str], rng: Random) -> Late:
 
 
 def _leader_hears_late(leader: str, others: list[str], rng: Random) -> Late:
-    """Deliver to the leader what the others sent before they elected a successor, once that one has answered clients.
+    """Deliver to the leader the messages that the others sent before they elected a successor, once that one has
+    answered clients.
 
-    A leader that takes it for proof that it still leads answers from the past."""
+    A leader that takes them for proof that it still leads returns stale data.
+    """
     rng.shuffle(others)
     delays = {(other, leader): HEARS_DELAYS_S[place % len(HEARS_DELAYS_S)] for place, other in enumerate(others)}
     words = f"leader {leader} hears the other servers 2.2-2.9 s late; they and clients hear it at once"
@@ -191,8 +198,9 @@ _OF_EACH_LINK: Mapping[str, tuple[str, int, Callable[[str, list[str], Random], L
     ONE_HEARS_HELD: ("one", 2, None),
     LEADER_HEARD_LATE: ("leader", 2, _leader_heard_late),
 }
-"""Target -> whom it hits, the least number of others, and what delays each link; None holds what the others send: at
-the heal a leader hears what they said before they replaced it."""
+"""Target -> the nodes it hits, the minimum number of others, and the function that delays each link.  None holds
+messages of the others: at the heal a leader receives messages from before it was replaced.
+"""
 
 
 class PacketSettings(TypedDict):
@@ -205,7 +213,7 @@ class PacketSettings(TypedDict):
 def _settings(
     links: Sequence[Link], measurable: Sequence[Link], impairment: Mapping[str, float], rng: Random
 ) -> dict[str, Any]:
-    """links: all that are impaired.  measured: some of them.  impairment: of each; `delays_s` adds one of its own."""
+    """links: all impaired links. measured: some of them. impairment: of each; `delays_s` adds a delay per link."""
     return {
         "links": [list(link) for link in links],
         "measured": [list(link) for link in sorted(rng.sample(measurable, min(MEASURED_MAX, len(measurable))))],
@@ -215,7 +223,7 @@ def _settings(
 
 
 def impairments(settings: Mapping[str, Any], which: str = "links") -> dict[Link, dict[str, float]]:
-    """Link -> what was ordered of it.  which: "links" for all links, "measured" for the links with a probe."""
+    """Return link -> ordered impairment. which: "links" for all links, "measured" for the links with a probe."""
     delays = settings.get("delays_s", {})
     own = {(a, b): {"delay_s": delays[f"{a}>{b}"]} if delays else {} for a, b in settings[which]}
     return {link: {**settings["impairment"], **delay} for link, delay in own.items()}
@@ -237,8 +245,9 @@ def _orders(fault: Fault) -> Ordered:
 
 
 def healed_limits(impairment: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-    """Return what a burst must show once the link is whole.  A loaded machine delays some datagrams, but not all of
-    them."""
+    """Return the limits of a burst once the link is restored.  A loaded machine delays some datagrams, but not all of
+    them.
+    """
     limits = {"share lost": (0.0, 0.1)}
     if (delay_s := impairment.get("delay_s", 0.0)) and not impairment.get("reorder"):
         limits["least delay ms"] = (0.0, delay_s * 1e3 / 2)
@@ -248,9 +257,10 @@ def healed_limits(impairment: Mapping[str, float]) -> dict[str, tuple[float, flo
 
 
 def limits_of(impairment: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-    """Return what a burst of DATAGRAMS must show.  The limits leave a clean link outside, and luck inside: a share p of
-    n datagrams deviates by more than four standard deviations once in 16,000 bursts.  A loaded machine is no excuse: it
-    delays some datagrams and loses few, and these limits need all of them late, or many lost."""
+    """Return the limits of a burst of DATAGRAMS.  The limits exclude a clean link, and allow for chance: a fraction p
+    of n datagrams deviates by more than four standard deviations once in 16,000 bursts.  The load of the machine is no
+    excuse: it delays some datagrams and loses few, but these limits need all of them late, or many lost.
+    """
     if impairment.get("hold"):
         return {"share lost": (1.0, 1.0)}
     limits: dict[str, tuple[float, float]] = {}
@@ -269,8 +279,9 @@ def limits_of(impairment: Mapping[str, float]) -> dict[str, tuple[float, float]]
 
 
 async def _tried_late(cluster: Cluster, links: Collection[Link], delay_s: float) -> Sequence[Mapping[str, float]]:
-    """Two bursts at once: one that waits for a moment, enough for links that are whole, and one that waits out the
-    longest delay.  So a measurement takes no longer than it must, and the next one is not late."""
+    """Send two bursts at once: one with a short wait, enough for restored links, and one that waits for the longest
+    delay.  So a measurement takes no longer than it must, and the next one is on time.
+    """
     import asyncio  # imported here, so that listings and refusals, which need only the names of kinds, start fast
 
     async def burst(wait_s: float) -> Sequence[Mapping[str, float]]:

@@ -1,17 +1,19 @@
-"""Partitions: directed links lose every packet.  A grudge says which: a pure function of names, a leader and a seed.
+"""Partitions: directed links that lose every packet.  A grudge lists the links.  It is a pure function of names, a
+leader and a seed.
 
-Theory.  A grudge is a directed graph over all nodes: an edge a -> b means that b no longer hears a.  Its complement is
-who still hears whom; two nodes can talk if they hear each other.  Most partitions are a *cover*: a few groups of nodes,
-which may overlap, and the rule that two nodes hear each other if and only if they share a group.  Disjoint groups give
-halves, and a node in two groups is a bridge.  A client node in two groups can go on asking both sides while the servers
-there are deaf to each other.  Only the one-way grudges are not covers; they name directed links.
+Theory.  A grudge is a directed graph over all nodes: an edge a -> b means that b no longer hears a.  Its complement
+shows which nodes still hear which; two nodes can talk if they hear each other.  Most partitions are a *cover*: a few
+groups of nodes, which may overlap, and the rule that two nodes hear each other if and only if they share a group.
+Disjoint groups give halves, and a node in two groups is a bridge.  A client node in two groups still reaches both sides
+while the servers of the two sides do not hear each other.  Only the one-way grudges are not covers; they list directed
+links.
 
-Client nodes are nodes like any other.  Where a grudge takes sides, the odd ones (c1, c3, ...) go with the first side
-and the even ones (c2, c4, ...) with the second.  So every side, even a deposed leader, still has clients that ask it.
+Client nodes are nodes like any other.  If a grudge has sides, odd client nodes (c1, c3, ...) belong to the first side
+and even ones (c2, c4, ...) to the second.  So every side, even a deposed leader, still has clients.
 
-The words of a grudge are for people; its edges are what is done.  A grudge never names a link from a node to itself.
-A cut link loses packets silently: connections stall and resume after the heal.  The reject grudge resets TCP instead,
-so that both ends notice at once, as they do when a firewall rejects or a process is gone.
+The words of a grudge are for readers; its edges are what is cut.  A grudge never names a link from a node to itself.  A
+cut link loses packets silently: connections stall and resume after the heal.  The reject grudge resets TCP instead, so
+that both ends notice at once, as with a firewall that rejects, or a dead process.
 
 Every grudge registers itself by the name of its function.  networkx is imported where it is used: only drawings need
 a graph.
@@ -40,14 +42,14 @@ NAME = "partition"
 
 
 class Grudge(NamedTuple):
-    """cut: the directed links (source, destination) that lose every packet.  words: the same for a reader."""
+    """cut: the directed links (source, destination) that lose every packet. words: a description for a reader."""
 
     cut: frozenset[Link]
     words: str
 
 
 def grudge_graph(nodes: Iterable[str], cut: Collection[Link]) -> networkx.DiGraph:
-    """The graph of a grudge from its links."""
+    """Build the graph of a grudge from its links."""
     import networkx
 
     graph = networkx.DiGraph()
@@ -64,7 +66,7 @@ def talking(grudge: networkx.DiGraph) -> networkx.Graph:
 
 
 def reaching_majority(grudge: networkx.DiGraph, servers: Collection[str]) -> frozenset[str]:
-    """The servers that can still talk, without a hop, to a majority of the servers (themselves included)."""
+    """Return the servers that can still talk, without a hop, to a majority of the servers (themselves included)."""
     graph = talking(grudge)
     among = [s for s in servers if s in graph]
     return frozenset(s for s in among if 2 * (1 + sum(graph.has_edge(s, t) for t in among)) > len(servers))
@@ -72,7 +74,7 @@ def reaching_majority(grudge: networkx.DiGraph, servers: Collection[str]) -> fro
 
 @dataclass(frozen=True, slots=True)
 class Parties:
-    """Parties that a grudge is computed from.  leader: who leads now; "" where the grudge names none."""
+    """Input of a grudge. leader: the current leader; "" if the grudge names none."""
 
     servers: tuple[str, ...]
     clients: tuple[str, ...]
@@ -86,12 +88,12 @@ class Parties:
 
     @property
     def near(self) -> tuple[str, ...]:
-        """c1, c3, ...: the client nodes that go with the first side."""
+        """Client nodes c1, c3, ..., which belong to the first side."""
         return self.clients[0::2]
 
     @property
     def far(self) -> tuple[str, ...]:
-        """c2, c4, ...: the client nodes that go with the second side."""
+        """Client nodes c2, c4, ..., which belong to the second side."""
         return self.clients[1::2]
 
     @property
@@ -99,7 +101,7 @@ class Parties:
         return len(self.servers) // 2 + 1
 
     def split(self, names: Iterable[str], count: int) -> tuple[list[str], list[str]]:
-        """Draw `count` of these, and return them and the rest, each in order."""
+        """Draw `count` of these, and return them and the others, each in order."""
         order = self.shuffled(names)
         return sorted(order[:count]), sorted(order[count:])
 
@@ -115,7 +117,7 @@ class Parties:
         return Grudge(frozenset((a, b) for a, b in pairs if (min(a, b), max(a, b)) not in together), words)
 
     def sides(self, first: Iterable[str], second: Iterable[str], words: str = "{} cut from {}") -> Grudge:
-        """Return the grudge of two sides, each with its clients.  words: with a place for the names of each side."""
+        """Return the grudge of two sides, each with its clients. words: a template for the names of each side."""
         a, b = [*first, *self.near], [*second, *self.far]
         return self.cover(words.format(_names(a), _names(b)), a, b)
 
@@ -130,11 +132,11 @@ TARGETS: dict[str, Target] = {}
 
 
 def _grudge(summary: str, servers_min: int, *, reject: bool = False) -> Callable[[Callable[[Parties], Grudge]], None]:
-    """Register a grudge.  One with `leader` in its name is against the leader: an election has to follow, so it holds
-    longer.
+    """Register a grudge.  A grudge with `leader` in its name holds longer, because an election has to follow.
 
-    servers_min: with fewer servers it would cut nothing, or its words would be untrue.
-    reject: TCP on its links is answered with a reset."""
+    servers_min: minimum number of servers for it to cut a link and for its words to be true.
+    reject: TCP on its links is answered with a reset.
+    """
 
     def register(make: Callable[[Parties], Grudge]) -> None:
         name = make.__name__.strip("_").replace("_", "-")
@@ -159,10 +161,10 @@ def _one_node(parties: Parties) -> Grudge:
 
 @_grudge("every server hears a majority, no two the same", 3)
 def _majorities_ring(parties: Parties) -> Grudge:
-    """Every server hears a majority, and no two the same one.
+    """Every server hears a majority, and no two servers hear the same one.
 
-    On a ring, each hears its ceil((majority - 1) / 2) nearest on both sides.  With three servers that would be
-    everybody, so the ring is opened at one place: the ends hear two servers, the middle all three.
+    On a ring, each hears its ceil((majority - 1) / 2) nearest on both sides.  With three servers that would be all
+    servers, so the ring is opened at one place: the ends hear two servers, the middle all three.
     """
     ring = parties.shuffled(parties.servers)
     count, reach = len(ring), parties.majority // 2
@@ -188,7 +190,7 @@ def _bridge(parties: Parties) -> Grudge:
 
 @_grudge("the leader and c1 cut from the others with c2", 2)
 def _leader_with_c1(parties: Parties) -> Grudge:
-    """The deposed leader's log grows by what clients write in vain, and its successor's does not."""
+    """The deposed leader's log grows by writes that clients send in vain, and its successor's does not."""
     return parties.sides([parties.leader], parties.followers, "leader {} cut from {}")
 
 
@@ -203,7 +205,8 @@ def _leader_alone_and_split(parties: Parties) -> Grudge:
     """Three islands of servers that do not hear each other.
 
     The near clients still reach the deposed leader and the first group; the far clients reach the second.  So every
-    island that believes to lead has clients."""
+    island that may believe it leads has clients.
+    """
     leader, followers = parties.leader, parties.followers
     a, b = parties.split(followers, len(followers) // 2)
     words = (
@@ -255,9 +258,10 @@ def _clients_from_leader(parties: Parties) -> Grudge:
 
 @_grudge("the leader cut from just enough followers to lose its majority", 3)
 def _leader_from_witnesses(parties: Parties) -> Grudge:
-    """The leader keeps as many followers as it can without a majority; every other link is whole.
+    """The leader keeps the largest number of followers that is no majority; every other link is whole.
 
-    The followers it keeps hear the others, so they learn of the next leader while the old one still feeds them."""
+    These followers hear the others, so they learn of the next leader while the old one still sends them entries.
+    """
     witnesses, _ = parties.split(parties.followers, len(parties.servers) - parties.majority + 1)
     words = f"leader {parties.leader} cut from {_names(witnesses)} only; every other link is whole"
     return Grudge(_both_ways(parties.leader, witnesses), words)
@@ -302,18 +306,20 @@ def _leader_again(rng: Random, servers: int) -> Sequence[FigureStep]:
 
 
 def _second_term(rng: Random, servers: int) -> Sequence[FigureStep]:
-    """Two terms while the first leader is still cut off.
+    """A second term begins while the first leader is still cut off.
 
-    The first leader hears what the others acknowledge, so it may commit what they do not know to be committed.  The
-    second one is heard and hears nothing: the others follow it, and get no entries from it."""
+    The first leader hears the others' acknowledgements, so it may commit entries that they do not know to be committed.
+    The second leader is heard and hears nothing: the others follow it, but get no entries from it.
+    """
     return [FigureStep("leader-unheard", 0.0, 10.0), FigureStep("leader-deaf", 0.5, 9.5, moment=NEW_LEADER_MOMENT)]
 
 
 def _old_log_returns(rng: Random, servers: int) -> Sequence[FigureStep]:
-    """The first leader comes back when the others have lost the second one, and are no majority without the first.
+    """The first leader returns when the others have lost the second one, and are no majority without the first.
 
-    Its log is longer than theirs, and of an older epoch.  So it must vote for one of them, and none of them for it.  A
-    voter that compares offsets before epochs elects it."""
+    Its log is longer than theirs, and of an older epoch.  So it must vote for one of them, and none of them may vote
+    for it.  A voter that compares offsets before epochs would elect it.
+    """
     lost_s, back_s = 5.5, rng.uniform(6.0, 7.0)
     return [
         FigureStep("leader-with-clients", 0.0, back_s),
@@ -322,7 +328,7 @@ def _old_log_returns(rng: Random, servers: int) -> Sequence[FigureStep]:
 
 
 def _minority_again(rng: Random, servers: int) -> Sequence[FigureStep]:
-    """Some heals leave 0.9 s for catching up, and some come just after the next cut: those who lag vote at once."""
+    """Some heals leave 0.9 s to catch up, and some come just after the next cut: servers that lag vote at once."""
     return [FigureStep("leader-in-minority", 4.5 * i, rng.choice((3.6, 4.6))) for i in range(5)]
 
 

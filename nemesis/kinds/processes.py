@@ -1,18 +1,18 @@
 """Faults on processes: pauses, kills and graceful stops, of whole servers and of one named process of each.
 
-pause   SIGSTOP and SIGCONT, as a long garbage collection or a frozen virtual machine.  A paused process keeps its
-        memory and its connections.  When it goes on it does not know that time has passed: a leader still takes itself
-        for one, and its next message may carry an old epoch.  Clients that are paused answer too late.
+pause   SIGSTOP and SIGCONT, like a long garbage collection or a frozen virtual machine.  A paused process keeps its
+        memory and its connections.  When it resumes it does not know that time has passed: a leader still believes that
+        it leads, and its next message may carry an old epoch.  Paused clients answer too late.
 kill    SIGKILL; started again at the heal.  A killed process loses its memory and its connections; its peers see them
-        reset.  What it wrote to its files survives, fsynced or not: the kernel still holds it.
-stop    SIGTERM; started again at the heal.  A server that ends in order may hand over its leadership, flush its files
-        and close its connections.  This is what operators do all day, and it runs code that no crash runs.
+        reset.  Data that it wrote to files survives, fsynced or not, because the kernel still holds it.
+stop    SIGTERM; started again at the heal.  A server that shuts down cleanly may transfer its leadership, flush its
+        files and close its connections.  Operators do this every day, and it runs code that a crash does not run.
 
-A system may name the processes of its nodes (`System.processes`).  The classic test of an agent that makes a database
-highly available is the death of the agent alone: the database goes on, and its clients with it.  So each kind exists
-for one named process, too: `kill:agent`, `pause:agent`, `stop:agent`.  A process that its server starts under its name
-stays down until the heal, and is started again then.  One that another process of the server starts is started again by
-that one, so its kill is proven by the end of those that lived.
+A system may name the processes of its nodes (`System.processes`).  The classic test of a high-availability agent is the
+death of the agent alone: its database continues, with its clients.  So each kind also exists for one named process:
+`kill:agent`, `pause:agent`, `stop:agent`.  A process that its server starts under its name stays down until the heal,
+and is then started again.  A process with another parent within the server is restarted by that parent, so its kill is
+proven by the end of the processes that ran before.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from nemesis.kind import (
 )
 
 LEADER_HOLD_S = (6.0, 8.0)
-"""Cards against the leader: fetch timeouts are 2 s, and a split vote costs 1-2 s more."""
+"""Hold of cards against the leader: fetch timeouts are 2 s, and a split vote costs 1-2 s more."""
 NEXT_LEADER_SERVERS_MIN = 5
-"""With fewer servers the rest is no majority, and no third server can be elected."""
+"""Minimum number of servers: with fewer, the rest is no majority, and no third server can be elected."""
 AT_WRITE_S_MAX = 2.0
-"""Seconds that a kill that is aimed at a write waits for one; then it is skipped."""
+"""Seconds that a kill waits for a write; then it is skipped."""
 SERVERS_MAX = 9
 """`harness.spec` allows no more."""
 _NTH = "server-"
@@ -62,7 +62,7 @@ EACH_SERVER: Mapping[str, Target] = {
 
 
 def servers_hit(target: str, scene: Scene) -> tuple[str, ...]:
-    """Return the running servers that a target of SERVER_TARGETS means now; empty if there are not enough of them."""
+    """Return the running servers that a target of SERVER_TARGETS selects now; empty if there are too few."""
     if target == "leader":
         led = scene.leader is not None and scene.leader.node in scene.running
         return (scene.leader.node,) if led and scene.leader else ()
@@ -74,7 +74,7 @@ def servers_hit(target: str, scene: Scene) -> tuple[str, ...]:
 
 
 def process_fault(kind: str, target: str, nodes: Sequence[str], done: str) -> Fault | None:
-    """Return a fault on the processes of these nodes; None if there are none.  done: its words, after the nodes."""
+    """Return a fault on the processes of these nodes; None if there are none. done: the words that follow the nodes."""
     if not nodes:
         return None
     hit = "+".join(nodes) if target == "one" else f"{target} {'+'.join(nodes)}"
@@ -82,7 +82,7 @@ def process_fault(kind: str, target: str, nodes: Sequence[str], done: str) -> Fa
 
 
 async def restart_if_dead(cluster: Cluster, node: str, fault: Fault) -> None:
-    """Start a node's server again; one that runs already is left alone."""
+    """Start a node's server again unless it runs."""
     if await cluster.state(node) == "dead":
         await cluster.restart(node)
 
@@ -94,16 +94,17 @@ restart_the_dead = each_node(restart_if_dead)
 
 
 def while_electing(leader: str, other: str) -> Figure:
-    """Hit the leader, and another server while the rest elects the next one.  Both are names of targets."""
+    """Hit the leader, and another server while the rest elects its successor.  Both arguments are names of targets."""
     steps = [FigureStep(leader, 0.0, 7.0), FigureStep(other, 0.5, 6.5, moment=ELECTION_MOMENT)]
     summary = "the leader is hit, and another server while the others elect"
     return Figure(summary, lambda rng, servers: steps, NEXT_LEADER_SERVERS_MIN)
 
 
 def _next_leader_too(rng: Random, servers: int) -> Sequence[FigureStep]:
-    """Hit the leader, and its successor as soon as it leads: before the others have heard much of it.
+    """Hit the leader, and its successor as soon as it leads, before the others have received much from it.
 
-    Both stay as they are until the end, so that a third server must be elected out of what the rest holds."""
+    Both faults last until the end, so that a third server must be elected with the entries that the rest holds.
+    """
     return [FigureStep("leader", 0.0, 9.0), FigureStep("leader", 0.5, 8.5, moment=NEW_LEADER_MOMENT)]
 
 
@@ -116,7 +117,7 @@ def _restart_storm(rng: Random, servers: int) -> Sequence[FigureStep]:
 
 
 def one_after_another(rng: Random, servers: int, apart_s: float, hold_s: float) -> Sequence[FigureStep]:
-    """Hit each server once, in an order drawn by the seed."""
+    """Hit each server once, in an order drawn with the seed."""
     order = list(EACH_SERVER)[:servers]
     rng.shuffle(order)
     return [FigureStep(target, apart_s * place, hold_s) for place, target in enumerate(order)]
@@ -140,7 +141,7 @@ def _stutter(target: str, *, again: bool) -> Figure:
 def _resolving(
     name: str, done: str, of_more: Callable[[str, Scene], Sequence[str]]
 ) -> Callable[[str, Scene], Fault | None]:
-    """Return the `resolve` of a kind.  of_more: the nodes of targets that are not in SERVER_TARGETS."""
+    """Return the `resolve` of a kind. of_more: the nodes of targets outside SERVER_TARGETS."""
 
     def resolve(target: str, scene: Scene) -> Fault | None:
         nodes = servers_hit(target, scene) if target in SERVER_TARGETS else of_more(target, scene)
@@ -155,7 +156,7 @@ def _clients(target: str, scene: Scene) -> Sequence[str]:
 
 
 def nth_server(target: str, scene: Scene) -> Sequence[str]:
-    """Return the server that a target of EACH_SERVER means; none if it does not run."""
+    """Return the server that a target of EACH_SERVER selects; none if it does not run."""
     place = int(target.removeprefix(_NTH)) - 1
     return [server for server in scene.servers[place : place + 1] if server in scene.running]
 
@@ -252,7 +253,7 @@ STOP = Kind(
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """done: what becomes of the process, in words.  shows: what a measurement of it must show while the fault holds."""
+    """done: effect on the process, in words. shows: expected measurement while the fault holds."""
 
     signal: Literal["STOP", "KILL", "TERM"]
     done: str
@@ -269,13 +270,14 @@ _ORDERS: Mapping[str, _Order] = {
 }
 
 KINDS_OF_PROCESSES = tuple(_ORDERS)
-"""Names of the kinds that can be aimed at one process."""
+"""Names of the kinds that can act on one process."""
 
 
 def kind_on_process(name: str) -> Kind | None:
-    """Return the kind with such a name; None for a name of another form.
+    """Return the kind with this name; None if the name has another form.
 
-    It does not know which processes a system has."""
+    It does not know the processes of any system.
+    """
     base, colon, process = name.partition(":")
     if not colon or not process or base not in _ORDERS:
         return None

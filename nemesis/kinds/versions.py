@@ -1,14 +1,14 @@
-"""Versions as faults: servers go on in the next version of the system while the others keep theirs.
+"""Versions as faults: servers run the next version of the system while the others keep theirs.
 
 version   A server runs the next version, and returns to its own at the heal.  That is a rolling upgrade which stops
-          half-way, and is taken back.  Only a minority is changed at a time, because many systems forbid the way back
+          half-way and is reverted.  Only a minority is changed at a time, because many systems cannot be downgraded
           once all servers were upgraded.
-upgrade   A server is down for a moment, starts in the next version, and stays in it.  Its figure takes one server after
-          another, round by round, until all run the last version; then the system raises what it kept at the old
-          level (`System.upgraded`).
+upgrade   A server is down for a moment, starts in the next version, and stays in it.  Its figure upgrades one server
+          after another, round by round, until all run the last version; then the system raises its feature levels
+          (`System.upgraded`).
 
-Each server ends in order and keeps its disk.  A system states its `versions`; without them a run with these kinds is
-refused.
+Each server shuts down cleanly and keeps its disk.  A system states its `versions`; without them a run with these kinds
+is refused.
 """
 
 from __future__ import annotations
@@ -42,9 +42,11 @@ from system_under_test.subject import ServerVersions
 
 _OTHER, _NEXT, _RAISED = "other version", "ordered version", "levels raised where due"
 _APART_S, _DOWN_S = 12.0, 5.0
-"""Seconds from one server of a rolling upgrade to the next one, and in which a server is down."""
+"""Seconds between two servers of a rolling upgrade, and seconds that a server is down."""
 _READY_S_MAX, _LOOK_S = 20.0, 0.2
-"""Seconds in which the servers must be ready for the next step: a replayed card, and raising levels, wait so long."""
+"""Seconds in which the servers must become ready for the next step: the wait of a replayed card, and of raising
+levels.
+"""
 
 TARGETS: Mapping[str, Target] = {
     name: replace(SERVER_TARGETS[name], summary=summary, servers_min=3, hold_s=(4.0, 8.0))
@@ -79,7 +81,7 @@ async def _end(cluster: Cluster, node: str) -> None:
 
 
 def _resolve(target: str, scene: Scene) -> Fault | None:
-    """None while another change of versions is under way: a majority keeps its version."""
+    """Return None while another change of versions is in progress, because a majority must keep its version."""
     nodes = () if scene.avoid else servers_hit(target, scene)
     fault = process_fault("version", target, nodes, "stopped and started in another version, and back at the heal")
     return None if fault is None else replace(fault, settings={MAY_DIE: True})
@@ -136,7 +138,7 @@ def _resolve_upgrade(target: str, scene: Scene) -> Fault | None:
 
 
 async def _missing(cluster: Cluster) -> str:
-    """Return why no server may be upgraded now, "" if one may."""
+    """Return the reason why no server may be upgraded now, "" if one may."""
     versions = _versions_of(cluster)
     if versions.left:
         return f"{', '.join(sorted(versions.left))} had gone on in another version"
