@@ -1,14 +1,16 @@
-"""The first program of a run on a machine of one's own: lets one run at a time in, and unpacks what the harness sends.
+"""The first program of a run on a user's own host: it admits one run at a time, and unpacks the files that the harness
+sends.
 
     python3 -c "<this file>" '{"folder": ..., "size_bytes": ..., "silence_s": ..., "patience_s": ..., "stay": true}'
 
-Standard library only, and nothing of this project, which is not there yet.  It reads a tar of `size_bytes` from stdin
-into `folder`, which is `<base>/<run>`, and then becomes the guard (`harness.agent.guard`) over the same streams.
+It uses the standard library only, because nothing of this project is on the host yet.  It reads a tar of `size_bytes`
+from stdin into `folder`, which is `<base>/<run>`, and then becomes the guard (`harness.agent.guard`) over the same
+streams.
 
-Where another run has the machine for longer than `patience_s` (one that has just ended may still be removing what it
-had), it writes {"refused": "..."} as a line of JSON to stdout, and ends.  The lock is the
-name of a socket in the abstract namespace: the kernel forgets it when its last process ends, however that ends.  Such a
-name belongs to one network namespace, as do rules and ports, which two runs could not share.
+If another run occupies the host for longer than `patience_s` (one that has just ended may still be cleaning up), it
+writes {"refused": "..."} as a line of JSON to stdout, and exits.  The lock is the name of a socket in the abstract
+namespace: the kernel removes it when its last process ends, for any reason.  Such a name belongs to one network
+namespace, as do rules and ports, which two runs could not share.
 """
 
 import io
@@ -46,7 +48,7 @@ def main(given: dict[str, Any]) -> None:
 
 
 def take_lock(patience_s: float) -> socket.socket | None:
-    """The socket that keeps other runs out; None if another run keeps this one out."""
+    """Return the socket that excludes other runs; None if another run holds it."""
     held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     deadline = time.monotonic() + patience_s
     while True:
@@ -61,7 +63,7 @@ def take_lock(patience_s: float) -> socket.socket | None:
 
 
 def read(size_bytes: int) -> bytes:
-    """Exactly so many bytes of stdin: what follows is for the agent."""
+    """Read exactly this many bytes of stdin; the following bytes are for the agent."""
     data = bytearray()
     while len(data) < size_bytes:
         piece = os.read(0, min(1 << 20, size_bytes - len(data)))
@@ -72,7 +74,7 @@ def read(size_bytes: int) -> bytes:
 
 
 def unpack(packed: bytes, folder: Path) -> None:
-    """The sender is the harness, which logged in here as root."""
+    """Unpack without checks: the sender is the harness, which logged in here as root."""
     with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
         if hasattr(tarfile, "data_filter"):
             tar.extractall(folder, filter="data")

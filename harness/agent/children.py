@@ -1,22 +1,21 @@
-"""The agent's children, the commands it runs, all processes of a server, and the kernel's figures of the machine.
+"""The agent's children, its commands, all processes of a server, and the kernel's statistics of the machine.
 
-*Children.*  The one server, commands, and orphans that were left to it.
+*Children.*  The server, commands, and orphans that the kernel gave to the agent.
 
-Theory.  Only one place waits for children: `reap`, called on SIGCHLD.  It first *looks* at which child ended
-(WNOWAIT).  While the dead leader of a group still holds its number, the rest of the group can be killed without
-hitting a stranger.  Only then it collects the status.  A process that ends and is not known here was an orphan: the
+Theory.  Only one place waits for children: `reap`, called on SIGCHLD.  It first *looks* which child ended (WNOWAIT).
+While the dead leader of a group still holds its process id, the rest of the group can be killed without hitting an
+unrelated process.  Only then does it collect the status.  A process that ends and is unknown here was an orphan: the
 agent is PID 1 of its container, and a subreaper elsewhere.  It is collected silently.
 
-Every child leads a session of its own.  So a signal to its group reaches what it started, and a Ctrl-C at the harness'
-terminal reaches neither.  A child that starts sessions of its own brings its own way to kill them
-(`ProcessTree`).
+Every child leads its own session.  So a signal to its group reaches its descendants, and a Ctrl-C at the harness'
+terminal reaches none of them.  A child that starts further sessions has its own function to kill them (`ProcessTree`).
 
-*Commands.*  Each runs to its end; then it is read how much CPU time and memory the machine kept from its processes.
+*Commands.*  Each runs to its end; then the lack of CPU time and memory on the machine meanwhile is read.
 
 *Process tree.*  All processes of a server are found and signalled together.
 
 Theory.  A server's children may leave its process group: each backend of PostgreSQL calls setsid().  `killpg` alone
-misses them, and a server that the harness calls paused goes on writing.  No single mark finds every process:
+misses them, so a server that the harness calls paused would still write.  No single mark finds every process:
 
 - The parent: a process that forks twice, or whose parent dies, becomes a child of the agent (the subreaper).
 - The session: setsid() leaves it.
@@ -28,20 +27,21 @@ So a process belongs to the server if one of these holds:
 1. It was seen in the tree before.  Its start time must be the same, because numbers of processes are used again.
 2. Its parent or a process of its session belongs to the server.  A number of a session is not used again while the
    session has a member, and a child of the agent starts in a new session.
-3. It is a child of the agent and has the server's own value of `MARK` in its environment.  Other children of the agent
-   (commands, clients, disks) never have it.
+3. It is a child of the agent and its environment contains the server's own value of `MARK`.  Other children of the
+   agent (commands, clients, disks) never have it.
 
 Only one process escapes: it left the session, lost its parent, overwrote its environment, and did all this before the
-first look.  An ordered kill stops each process before it kills one.  So no parent dies before its children are known.
+first look.  An ordered kill stops every process before it kills any.  So no parent dies before its children are known.
 
-/proc is no snapshot: a child can appear behind the reader.  A stopped process cannot fork.  So once all processes are
-stopped, /proc is read again.  Only a chain of processes that each fork and end before they are read is missed.
+/proc is no snapshot: a child can appear after the reader has passed.  A stopped process cannot fork.  So once all
+processes are stopped, /proc is read again.  It misses only a chain of processes that each fork and end before they are
+read.
 
 Cost: a look reads one file for each process in /proc (about 15 µs each) and one for each thread of the server.  It also
 reads the environment of each child of the agent that is not known.  A container and a run on namespaces show only
 their own processes; a machine reached by SSH shows all of its own.
 
-*Processors.*  Linux measures how long processes waited for one, and how much of one a hypervisor took away.
+*Processors.*  Linux measures how long processes waited for a processor, and how much time a hypervisor took away.
 """
 
 from __future__ import annotations
@@ -63,19 +63,22 @@ from harness.agent.frames import limit
 
 _PR_SET_CHILD_SUBREAPER = 36
 COMMAND_MARK = "KRUCIBLE_COMMAND"
-"""Environment variable of every command that the harness orders, and of what it starts.  No server has it."""
+"""Environment variable of every command that the harness orders, and of its descendants.  No server has it."""
 COMMAND = f"{COMMAND_MARK}=1"
 _STAT_BYTES = 4096
-"""Size that /proc's stat never reaches: 52 numbers and a name of at most 64 bytes."""
+"""Upper bound of the size of /proc's stat: 52 numbers and a name of at most 64 bytes."""
 _OBEY_S = 10.0
-"""Seconds until a signal that has not shown counts as failed; a process may have to wait for its disk or its CPU."""
+"""Seconds until a signal without visible effect counts as failed; a process may have to wait for its disk or its
+CPU.
+"""
 
 
 @dataclass(slots=True)
 class Child:
-    """One process we started.  ended: called once, after it was reaped, with its status (minus the signal).
-    kill_family: sends SIGKILL to it and to all it started, and does not wait; called with its pid before it is reaped,
-    because its own number names its family until then."""
+    """One process that the agent started. ended: called once, after it was reaped, with its status (minus the signal).
+    kill_family: sends SIGKILL to it and all its descendants without waiting; called with its pid before it is reaped,
+    because until then its pid identifies its group.
+    """
 
     process: subprocess.Popen[bytes]
     ended: Callable[[int], None]
@@ -87,7 +90,7 @@ class Child:
 
 
 class Children:
-    """Starts children and notices their end.  Lives on one thread, the one that receives SIGCHLD."""
+    """Starts children and notices their end.  Used only on the thread that receives SIGCHLD."""
 
     def __init__(self) -> None:
         self._living: dict[int, Child] = {}
@@ -125,7 +128,7 @@ class Children:
                 child.ended(child.process.returncode)
 
     def kill_all(self) -> None:
-        """Kill every child with its family and collect them; used when the agent ends."""
+        """Kill every child with its descendants and collect them; used when the agent ends."""
         for child in list(self._living.values()):
             _kill_family(child)
         deadline = time.monotonic() + 1.0
@@ -135,7 +138,7 @@ class Children:
 
 
 def adopt_orphans() -> bool:
-    """Become the parent of descendants whose parent died, as PID 1 is anyway.  False where the kernel refuses."""
+    """Become the parent of orphaned descendants, as PID 1 is anyway.  Returns False if the kernel refuses."""
     return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
@@ -154,7 +157,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def thread_states(pid: int) -> list[str]:
-    """The state of each living thread, as a letter of proc(5).  The main thread may end before the others."""
+    """Return the state of each living thread, as a letter of proc(5).  The main thread may end before the others."""
     try:
         tasks = list(Path(f"/proc/{pid}/task").iterdir())
     except (FileNotFoundError, ProcessLookupError):
@@ -164,7 +167,7 @@ def thread_states(pid: int) -> list[str]:
 
 
 def stat_of(process: Path | str) -> list[bytes]:
-    """Return the fields of /proc's stat from the third on, which is the state; the second may hold anything.
+    """Return the fields of /proc's stat from the third on, which is the state; the second may contain any character.
 
     Empty if the process has been reaped: the kernel says so at the opening (ENOENT) or at the reading (ESRCH)."""
     try:
@@ -206,7 +209,9 @@ def environment(added: Mapping[str, str]) -> dict[str, str]:
 
 
 def _kill_family(child: Child) -> None:
-    """A failure must not keep the child from being reaped.  The next order to kill reports what lives on."""
+    """Kill the family of a child; a failure must not keep the child from being reaped.  The next order to kill reports
+    processes that survive.
+    """
     with contextlib.suppress(OSError):
         child.kill_family(child.pid)
 
@@ -218,7 +223,7 @@ def _kill_group(pid: int) -> None:
 async def run(
     children: Children, argv: Sequence[str], timeout_s: float, given: bytes = b""
 ) -> tuple[int, bytes, bytes]:
-    """Status (minus the signal's number), stdout and stderr of a command that reads `given`.
+    """Return status (minus the signal's number), stdout and stderr of a command that reads `given`.
 
     Raises OSError if argv cannot be executed, or if it takes longer than timeout_s (it is then killed).
     """
@@ -240,7 +245,7 @@ async def run(
 
 
 def _in_memory(content: bytes = b"") -> IO[bytes]:
-    """A file that has no name and takes no disk, which may be one that fails on order."""
+    """Return a file without a name that uses no disk, because disks may be under fault."""
     file = os.fdopen(os.memfd_create("krucible"), "w+b", 0)
     file.write(content)
     file.seek(0)
@@ -260,16 +265,16 @@ class Commands:
 
     @limit(30.0, beyond="timeout_s")
     async def run(self, argv: Sequence[str], timeout_s: float, given: bytes = b"") -> tuple[tuple[int, int], bytes]:
-        """Run a command as `run` does.  Returns its status and the length of its stdout; and its stdout and stderr."""
+        """Run a command as `run` does.  Returns its status, the length of its stdout, and its stdout and stderr."""
         status, out, err = await run(self._children, argv, timeout_s, given)
         return (status, len(out)), out + err
 
 
 def oom_kills(vmstat: Path = Path("/proc/vmstat")) -> int:
-    """Return how many processes the kernel killed since boot for want of memory, of the machine or of a container on
-    it.
+    """Return the number of processes that the kernel has killed since boot because the machine, or a container on it,
+    ran out of memory.
 
-    The kernel counts a kill before it sends the signal.  0 where it does not tell (before Linux 4.13).
+    The kernel counts a kill before it sends the signal. 0 if it does not report the number (before Linux 4.13).
     """
     try:
         lines = vmstat.read_text().splitlines()
@@ -279,19 +284,22 @@ def oom_kills(vmstat: Path = Path("/proc/vmstat")) -> int:
 
 
 NOT_KNOWN_S = -1.0
-"""Stands for what this kernel does not measure."""
+"""Value for quantities that this kernel does not measure."""
 
 
 def steal_s() -> float:
-    """CPU seconds since boot, over all CPUs, that a hypervisor gave to others (field 8 of /proc/stat)."""
+    """Return the CPU seconds since boot, over all CPUs, that a hypervisor gave to other guests (field 8 of
+    /proc/stat).
+    """
     fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
     return int(fields[8]) / os.sysconf("SC_CLK_TCK")
 
 
 def pressure_s(file: Path = Path("/proc/pressure/cpu")) -> float:
-    """Seconds since boot in which at least one process of the machine waited for a processor.
+    """Return the seconds since boot in which at least one process of the machine waited for a processor.
 
-    NOT_KNOWN_S where the kernel does not measure it (before Linux 4.20, or without CONFIG_PSI)."""
+    NOT_KNOWN_S if the kernel does not measure it (before Linux 4.20, or without CONFIG_PSI).
+    """
     try:
         some = file.read_text().splitlines()[0]
         return int(some.rpartition("total=")[2]) / 1e6
@@ -300,9 +308,10 @@ def pressure_s(file: Path = Path("/proc/pressure/cpu")) -> float:
 
 
 def of_processes(pids: Iterable[int], proc: Path = Path("/proc")) -> tuple[float, float]:
-    """(seconds that the living threads of these processes waited for a processor, seconds that they ran).
+    """Return (seconds that the living threads of these processes waited for a processor, seconds that they ran).
 
-    NOT_KNOWN_S for both where there is no process, or where the kernel has no schedstat."""
+    NOT_KNOWN_S for both if there is no process, or if the kernel has no schedstat.
+    """
     waited_ns = ran_ns = 0
     found = False
     for pid in pids:
@@ -316,7 +325,7 @@ def of_processes(pids: Iterable[int], proc: Path = Path("/proc")) -> tuple[float
 
 
 def _threads(process: Path) -> list[Path]:
-    """The folders of its threads; none where the process ended meanwhile."""
+    """Return the /proc folders of the threads of a process; none if it ended meanwhile."""
     try:
         return list((process / "task").iterdir())
     except OSError:
@@ -326,12 +335,12 @@ def _threads(process: Path) -> list[Path]:
 MARK = "KRUCIBLE_SERVER"
 """Environment variable of every process of a server; its value belongs to one start of one server."""
 _LOOKS = 1000
-"""A kill looks no more often, even if new processes appear faster than they can be stopped."""
+"""Maximum number of looks of a kill, even if new processes appear faster than they can be stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Process:
-    """started: in clock ticks since boot.  With the pid it names one process for ever."""
+    """started: in clock ticks since boot.  Together with the pid it identifies one process for ever."""
 
     pid: int
     parent: int
@@ -347,12 +356,12 @@ class ProcessTree:
         self._known: set[tuple[int, int]] = set()
 
     def remember(self, pid: int) -> None:
-        """Add a process that cannot have been reaped yet, such as the leader after its start."""
+        """Add a process that cannot have been reaped yet, such as the newly started leader."""
         if process := _process(pid):
             self._known = self._known | {(pid, process.started)}
 
     def look(self) -> set[int]:
-        """The living processes of the tree.  One that has ended and is not yet reaped is left out."""
+        """Return the living processes of the tree.  A process that has ended and is not yet reaped is excluded."""
         there = {pid: process for pid in pids() if (process := _process(pid))}
         members = {pid for pid, process in there.items() if (pid, process.started) in self._known}
         _add_relatives(members, there.values())
@@ -365,15 +374,19 @@ class ProcessTree:
         return {pid for pid in members if thread_states(pid)}
 
     def parents(self) -> dict[int, int]:
-        """The living processes of the tree, each with its parent."""
+        """Return the living processes of the tree, each with its parent."""
         return {pid: process.parent for pid in self.look() if (process := _process(pid))}
 
     def signal(self, number: int) -> None:
-        """Signal every process once.  Raises PermissionError if the kernel refuses one; all others got the signal."""
+        """Signal every process once.  Raises PermissionError if the kernel refuses one; all others have received the
+        signal.
+        """
         send(self.look(), number)
 
     def settle(self, number: int) -> bool:
-        """Return whether every process has obeyed a SIGSTOP, or a SIGCONT.  Sends it again to those that have not."""
+        """Return whether a SIGSTOP or SIGCONT has taken effect on every process.  Sends it again to the other
+        processes.
+        """
         return self._settle_once(number) and (number == signal.SIGCONT or self._settle_once(number))
 
     def is_stopped(self) -> bool:
@@ -411,7 +424,7 @@ class ProcessTree:
 
 
 def _add_relatives(members: set[int], there: Iterable[_Process]) -> None:
-    """Add descendants, and processes of the same session, until there are no more."""
+    """Add descendants, and processes of the same session, until none is missing."""
     sessions: set[int] = set()
     others = list(there)
     grown = True
@@ -424,9 +437,10 @@ def _add_relatives(members: set[int], there: Iterable[_Process]) -> None:
 
 
 def let_vforks_end(others: Iterable[int], stopped: Iterable[int]) -> None:
-    """A parent inside vfork() cannot stop before its child has called execve(), and the child may have been stopped
-    first.  Such a parent looks like one that waits for its disk (D).  So continue the children of both; the next look
-    stops them again."""
+    """Continue the children of parents in vfork().  Such a parent cannot stop before its child has called execve(), and
+    the child may have been stopped first.  It looks like a process that waits for its disk (D).  So the children of
+    both are continued; the next look stops them again.
+    """
     if waiting := {pid for pid in others if "D" in thread_states(pid)}:
         children = {pid for pid in stopped if (process := _process(pid)) and process.parent in waiting}
         send(children, signal.SIGCONT)
@@ -439,7 +453,7 @@ def started_at(pid: int) -> int | None:
 
 
 def send(pids: Iterable[int], number: int) -> None:
-    """Signal each but what has ended meanwhile.  Raises the first PermissionError after all were tried."""
+    """Signal each process that has not ended meanwhile.  Raises the first PermissionError after all were signalled."""
     refused: PermissionError | None = None
     for pid in pids:
         try:
@@ -453,6 +467,6 @@ def send(pids: Iterable[int], number: int) -> None:
 
 
 def _process(pid: int) -> _Process | None:
-    """None if it has been reaped."""
+    """Return the process; None if it has been reaped."""
     fields = stat_of(f"/proc/{pid}")
     return _Process(pid, int(fields[1]), int(fields[3]), int(fields[19])) if fields else None

@@ -1,4 +1,4 @@
-"""A shell that speaks to the servers as a client of the workload does, for people who entered a client node.
+"""A shell that sends requests to the servers like a client of the workload, for users on a client node.
 
     python3 -m harness.agent.client_shell FILE
     > write k0 17
@@ -7,7 +7,7 @@
     ok 17  n2
 
 FILE is JSON: {"module", "peers", "config", "node", "keys"}, as the clients of the run were opened.  A line is a
-function, then a key and at most two whole numbers, or JSON (a list or an object).  What is invoked here stands in no
+function, then a key and at most two whole numbers, or JSON (a list or an object).  The requests are not part of the
 history.
 """
 
@@ -28,7 +28,7 @@ from system_under_test.client import Placement
 THREAD = 0
 LIMIT_S = 5.0
 FINDING_S = 2.0
-"""Seconds that the client gets to find a leader before the first line is read."""
+"""Seconds to find a leader before the first line is read."""
 KEYS_SHOWN = 10
 
 
@@ -37,7 +37,7 @@ class BadLine(ValueError):
 
 
 def request_of(line: str) -> dict[str, Any]:
-    """The set fields of a `Request`.  Raises BadLine."""
+    """Parse a line into the given fields of a `Request`.  Raises BadLine."""
     head, mark, payload = line.partition(" [") if " [" in line else line.partition(" {")
     function, *rest = head.split()
     request: dict[str, Any] = {"f": function}
@@ -59,7 +59,7 @@ def request_of(line: str) -> dict[str, Any]:
 
 
 def words_of(outcome: Mapping[str, Any]) -> str:
-    """Return how a request ended, in one line."""
+    """Return the outcome of a request in one line."""
     shown = [str(outcome[name]) for name in ("value", "value2", "payload", "error") if outcome.get(name) is not None]
     return "  ".join(
         filter(None, (" ".join([Type(outcome["type"]).name.lower(), *shown]), str(outcome.get("node", ""))))

@@ -1,11 +1,12 @@
-"""Files of a node: written whole, read from an offset, copied out as a tar stream, watched for a write.
+"""Files of a node: written atomically, read from an offset, copied as a tar stream, watched for writes.
 
-*Lines.*  The agent waits for a line that a server prints, so that a fault can strike when the system reports a moment.
+*Lines.*  The agent waits for a line that a server prints, so that a fault can be injected at an event that the system
+logs.
 
 The kernel reports each write below the folder of logs (inotify), so nothing is polled and a line is seen at once.
-Without a pattern the wait is for an *unusual* line.  The first such wait on a node learns what is usual there: the
-forms of lines that were printed USUAL_FROM times or more until then.  A form is a line without its numbers and
-identities.  So a line that is printed at the start or near elections alone is unusual, whatever it says.
+Without a pattern the wait is for an *unusual* line.  The first such wait on a node learns the usual lines: the forms of
+lines that were printed USUAL_FROM times or more until then.  A form is a line without its numbers and identities.  So a
+line that appears only at the start or near elections is unusual, whatever its content.
 """
 
 from __future__ import annotations
@@ -27,17 +28,18 @@ from pathlib import Path
 from harness.agent.frames import PIECE_BYTES, limit
 
 _LOOK_S = 0.0002
-"""Seconds between the looks of `await_write`."""
+"""Seconds between the polls of `await_write`."""
 
 
 class Files:
     """Verbs of files."""
 
     def write(self, path: str, data: bytes) -> None:
-        """Create or replace a file so that no reader ever sees half of it; parents are made.
+        """Create or replace a file atomically, with its parent folders.
 
-        It is durable on return: a server that lost its configuration with its power would be blamed for it.  It belongs
-        to the owner of the folder in which it or its first new parent is made: a server may run as another user.
+        It is durable on return, because a server must not be blamed if a power loss removes its configuration.  Its
+        owner is that of the folder in which it, or its first new parent, is created, because a server may run as
+        another user.
         """
         target = Path(path)
         missing = [folder for folder in target.parents if not folder.exists()]
@@ -55,7 +57,7 @@ class Files:
         sync_folder(target.parent)
 
     def read(self, path: str, offset: int, size_bytes: int, piece: Callable[[bytes], object]) -> None:
-        """Hand `piece` up to size_bytes (-1: all) from `offset`; nothing if there is no such file."""
+        """Pass up to size_bytes (-1: all) from `offset` to `piece`; nothing if there is no such file."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -71,11 +73,10 @@ class Files:
 
     @limit(120.0)
     def pack(self, path: str, piece: Callable[[bytes], object]) -> str:
-        """Hand `piece` a tar of one file (named "file") or of a folder's contents; returns "file" or "folder".
+        """Pass a tar of one file (named "file") or of a folder's contents to `piece`; returns "file" or "folder".
 
-        Each file is taken at the length it has when it is opened, so one that grows meanwhile does no harm.  One that
-        vanishes is left out, and so is everything that is neither file nor folder.  Raises FileNotFoundError if there
-        is no such path.
+        Each file is read up to its length at opening, so growing files do no harm.  Vanished files are left out, and so
+        is everything that is neither file nor folder.  Raises FileNotFoundError if there is no such path.
         """
         root = Path(path)
         if not root.exists():
@@ -128,7 +129,7 @@ def _add(tar: tarfile.TarFile, path: Path, name: str) -> None:
 
 
 def await_write(folder: Path, within_s: float) -> bool:
-    """Return True as soon as a file below `folder` is written, made or removed; False if none is in time.  Blocking.
+    """Return True as soon as a file below `folder` is written, created or removed; False if none is in time.  Blocking.
 
     A file that is written twice within one tick of the kernel's file clock (4 ms) and keeps its size looks unchanged.
     """
@@ -141,7 +142,7 @@ def await_write(folder: Path, within_s: float) -> bool:
 
 
 def _states(folder: Path) -> dict[str, tuple[int, int]]:
-    """Path -> (time of the last change in ns, size in bytes); what vanishes meanwhile is left out."""
+    """Return path -> (time of the last change in ns, size in bytes), without files that vanish meanwhile."""
     found: dict[str, tuple[int, int]] = {}
     for where, _, names in os.walk(folder):
         for name in names:
@@ -161,7 +162,7 @@ _VARYING = re.compile(rb"[^\W\d_]*\d\w*|0x\w+")
 
 
 class Lines:
-    """Verbs of the logs of a node."""
+    """Verbs for the logs of a node."""
 
     def __init__(self, arm: Callable[[], Callable[[], None]] = lambda: lambda: None) -> None:
         self._arm = arm
@@ -171,11 +172,12 @@ class Lines:
     async def await_line(
         self, folder: str, pattern: str, nth: int, within_s: float, freeze: bool = False
     ) -> tuple[str, int]:
-        """Return the n-th line printed from now on that `pattern` is found in, and when it was seen (monotonic, in ns).
+        """Return the n-th line printed from now on that matches `pattern`, and the time it was seen (monotonic, in ns).
 
         pattern: a regular expression, "" for an unusual line.  Returns "" and 0 if there is none in time.
-        freeze: stop the server at once (`ServerProcess.arm`), so that it does nothing until the fault is in force.
-        Raises OSError where the kernel watches no folder."""
+        freeze: stop the server at once (`ServerProcess.arm`), until the fault is in force.  Raises OSError if the
+        kernel cannot watch a folder.
+        """
         if not pattern and folder not in self._usual:
             self._usual[folder] = usual_forms(b"".join(path.read_bytes() for path in Path(folder).glob(LOGS)))
         usual, wanted = self._usual.get(folder, frozenset()), re.compile(pattern.encode())
@@ -207,7 +209,7 @@ class Lines:
 
 
 def form(line: bytes) -> bytes:
-    """Return what lines of one kind have in common."""
+    """Return the form of a line, which lines of one kind share."""
     return _VARYING.sub(b"#", line)
 
 
@@ -217,7 +219,7 @@ def usual_forms(log: bytes) -> frozenset[bytes]:
 
 
 class _Tails:
-    """The logs of a folder, read on from where each ended when this was made."""
+    """The logs of a folder, read on from their end at construction."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -225,7 +227,7 @@ class _Tails:
         self._begun: dict[Path, bytes] = {}
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the whole lines that were written since the last call."""
+        """Yield the complete lines that were written since the last call."""
         for path in self._folder.glob(LOGS):
             with path.open("rb") as file:
                 file.seek(self._read.get(path, 0))

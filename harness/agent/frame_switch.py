@@ -1,11 +1,11 @@
-"""The switch: one process that carries every frame between the nodes, or does not, and delays, loses or rejects some.
+"""The switch: one process that carries all frames between the nodes, and drops, delays or rejects some of them.
 
     node n1 [eth0]====[port 0]  switch  [port 1]====[eth0] node n2          ==== is a veth pair
 
 Theory.  Each port is a packet socket on the switch's end of a veth pair.  A frame that comes in at a port is looked up
 in *that port's* table of paths (destination MAC -> port) and sent out there, untouched.  A cut of the directed link a
--> b removes the path to b from a's table.  New tables are built aside and put in place between two frames, so all links
-change at once.  A frame without a path goes nowhere.  If this process dies, everything is cut.
+-> b removes the path to b from a's table.  New tables are built separately and installed between two frames, so all
+links change at once.  A frame without a path is dropped.  If this process dies, everything is cut.
 
 A broadcast or a multicast goes out on every path of its port, so a cut loses it as well, of every protocol.
 
@@ -13,11 +13,12 @@ Frames travel with their virtio header.  So the kernel at the far end computes t
 and segments that are not computed yet, and a TCP segment of 64 KiB passes here as one frame.
 
 Nodes that do not know each other's hardware addresses ask with ARP.  The switch answers such a request itself, for the
-addresses of its ports.  Neighbour discovery of IPv6 passes cut links.  So a cut of one direction never loses the
+addresses of its ports.  Neighbour discovery of IPv6 passes cut links.  So a cut of one direction never drops the
 answers that the other direction needs.
 
-Control is a stream of JSON lines (`python -m harness.agent.frame_switch` says how it begins).  Each is answered by
-{"forwarded": n, "overflowed": n}, the frames carried so far and those that a full queue lost, or by {"refused": "why"}.
+Control is a stream of JSON lines (`python -m harness.agent.frame_switch` says how it begins).  Each line is answered by
+{"forwarded": n, "overflowed": n}, the number of frames carried so far and of those dropped by a full queue, or by
+{"refused": "why"}.
 
     {"cut": [["n1", "n2"], ...]}                             these links carry nothing, all others do
     {"impair": [["n1", "n2", {"loss": 0.1}], ...], "seed": 1}   see below; links that are not named are clean
@@ -31,28 +32,27 @@ A frame is: virtio header (10 bytes), Ethernet header (14), ARP packet (28).
 *Impairment.*  Faults of frames on their way, per directed link: loss, duplication, corruption, delay, reordering, a
 rate.
 
-Pure: `Lane.admit` decides for one frame at one moment, from random numbers of its own.  The switch keeps the frames
-until they are due.
+Pure: `Lane.admit` decides about one frame at one time, with its own random numbers.  The switch keeps the frames until
+they are due.
 
-* A corrupted frame arrives with one bit flipped behind its headers.  Its checksum is completed first, so the receiving
+* * A corrupted frame arrives with one bit flipped after its headers.  Its checksum is completed first, so the receiving
   kernel notices and drops the datagram or segment, as it does with real corruption.  A large segment whose checksum the
   kernel has not computed yet is dropped instead: the receiver would have dropped the damaged part of it.
 * Reordering lets a share of the frames overtake those that are delayed.  It needs a delay.
-* A rate lets frames leave one after another.  What would wait longer than `QUEUE_S_MAX` is lost.
+* A rate lets frames leave one after another.  Frames that would wait longer than `QUEUE_S_MAX` are dropped.
 
 *Program.*  It runs a switch until its control stream ends.
 
     python -m harness.agent.frame_switch <control fd> '{"ports": [["n1", "port0", "02:...", "198.18.0.11"], ...], ...}'
 
 A port is a node, the interface at the switch's end (a name, or the number of an interface), and the node's hardware and
-IPv4 addresses.  The last is "" where all nodes know each other.  "release" is true where a bridge has the interfaces
-and must let them go.  The first line on the control stream is
-{"ready": true}, or {"error": "why"}.
+IPv4 addresses.  The last is "" if all nodes know each other.  "release" is true if a bridge has the interfaces and must
+release them.  The first line on the control stream is {"ready": true}, or {"error": "why"}.
 
 *Reset.*  A link that rejects answers with a TCP reset to the sender of each segment, as firewalls send it.
 
 A frame is: virtio header (10 bytes), Ethernet header (14), IPv4 header, TCP segment.  The reset seems to come from the
-node that the segment was for.  Its numbers follow RFC 9293, 3.10.7.1: if the segment has an ACK, the reset carries that
+receiver of the segment.  Its numbers follow RFC 9293, 3.10.7.1: if the segment has an ACK, the reset carries that
 number as its sequence number; otherwise it acknowledges the segment.  A reset is never answered with a reset.
 """
 
@@ -85,17 +85,18 @@ _VNET_BYTES = 10
 _DESTINATION = slice(_VNET_BYTES, _VNET_BYTES + 6)
 _FRAME_BYTES_MAX = 1 << 17
 _FRAMES_PER_TURN = 32
-"""Frames that one port may send before the others have their turn."""
+"""Number of frames that one port may send before the others have their turn."""
 _WAITING_BYTES_MAX = 256 << 20
-"""Limit of all delayed frames together; a frame beyond it is lost."""
+"""Maximum number of delayed frames in all; further frames are dropped."""
 
 
 @dataclass(slots=True)
 class Port:
-    """One node's end of the switch.  paths: destination MAC -> the socket it is reached by.  lanes: destination MAC ->
-    what happens to frames on the way there, for impaired links only.  rejected: destination MACs of cut links that
-    answer TCP with a reset.  others: `paths` without any cut.  address: the node's IPv4 address, b"" where nodes ask
-    for no hardware address."""
+    """One node's end of the switch. paths: destination MAC -> the socket that leads to it. lanes: destination MAC ->
+    impairment on the way, for impaired links only. rejected: destination MACs of cut links that answer TCP with a
+    reset. others: `paths` without any cut. address: the node's IPv4 address, b"" if nodes ask for no hardware
+    address.
+    """
 
     node: str
     mac: bytes
@@ -108,7 +109,7 @@ class Port:
 
 
 def paths(ports: Iterable[Port], cut: Collection[tuple[str, str]]) -> dict[str, dict[bytes, socket]]:
-    """Node -> its table, with every directed link in `cut` left out."""
+    """Return node -> its table, without the directed links in `cut`."""
     every = list(ports)
     return {a.node: {b.mac: b.end for b in every if b is not a and (a.node, b.node) not in cut} for a in every}
 
@@ -128,7 +129,7 @@ class Switch:
         self.cut(frozenset())
 
     def cut(self, links: Collection[tuple[str, str]], reject: Collection[tuple[str, str]] = ()) -> None:
-        """Exactly these links are cut from now on.  reject: those that answer TCP with a reset."""
+        """Cut exactly these links from now on. reject: those that answer TCP with a reset."""
         tables, every = paths(self._ports.values(), links), paths(self._ports.values(), ())
         macs = {port.node: port.mac for port in self._ports.values()}
         for port in self._ports.values():
@@ -136,7 +137,7 @@ class Switch:
             port.rejected = frozenset(macs[to] for source, to in reject if source == port.node)
 
     def impair(self, links: Iterable[tuple[str, str, FrameImpairment]], seed: int) -> None:
-        """Exactly these links are impaired from now on.  Frames under way arrive as decided before."""
+        """Impair exactly these links from now on.  Frames in flight arrive as decided before."""
         macs = {port.node: port.mac for port in self._ports.values()}
         fresh: dict[str, dict[bytes, ImpairedLink]] = {node: {} for node in macs}
         for a, b, impairment in links:
@@ -186,7 +187,7 @@ class Switch:
             self._send(out, frame)
 
     def _without_path(self, port: Port, destination: bytes, frame: bytes) -> None:
-        """Reset, answer or spread a frame that is not for one reachable node; all others are lost."""
+        """Reset, answer or multicast a frame that is not for one reachable node; drop all others."""
         answer = reset_for(frame) if destination in port.rejected else reply_for(frame, self._macs_by_address)
         to_all = destination[0] & _GROUP_BIT and frame[_TYPE] != _ARP
         if answer is not None:
@@ -206,7 +207,7 @@ class Switch:
             self.overflowed += 1
 
     def _play_back(self, out: socket | None, held: Sequence[bytes]) -> None:
-        """Send what was held, in order; a link that is cut by now loses it."""
+        """Send the held frames in order; links that are cut by now drop them."""
         self._waiting_bytes -= sum(map(len, held))
         if out is not None:
             for frame in held:
@@ -226,7 +227,7 @@ class Switch:
             heapq.heappush(self._waiting, (departure.due_s, self._admitted, out, departure.frame))
 
     def _send_due(self) -> float:
-        """Send what is due; seconds until the next is, -1 if nothing waits."""
+        """Send due frames; return the seconds until the next one, -1 if none waits."""
         while self._waiting and self._waiting[0][0] <= time.monotonic():
             _, _, out, frame = heapq.heappop(self._waiting)
             self._waiting_bytes -= len(frame)
@@ -234,7 +235,7 @@ class Switch:
         return max(self._waiting[0][0] - time.monotonic(), 0.0) if self._waiting else -1
 
     def _obey(self) -> bool:
-        """Carry out what has been ordered; False once the stream has ended."""
+        """Carry out the received orders; return False once the stream has ended."""
         data = self._control.recv(1 << 16)
         self._said += data
         while (end := self._said.find(b"\n")) >= 0:
@@ -280,7 +281,9 @@ _ETHERNET, _IPV4, _REQUEST, _REPLY = 1, 0x0800, 1, 2
 
 
 def reply_for(frame: bytes, macs: Mapping[bytes, bytes]) -> bytes | None:
-    """The frame that answers this one; None if it is no request for an address of `macs` (IPv4 address -> MAC)."""
+    """Return the frame that answers this one; None if it is no request for an address of `macs` (IPv4 address ->
+    MAC).
+    """
     ethernet = frame[_VNET_BYTES : _VNET_BYTES + 14]
     packet = frame[_VNET_BYTES + 14 : _VNET_BYTES + 14 + _PACKET.size]
     if ethernet[12:14] != _ARP or len(packet) < _PACKET.size:
@@ -323,7 +326,7 @@ class FrameImpairment:
     jitter_s: float = 0.0
     rate_bytes_per_s: float = 0.0
     hold: float = 0.0
-    """1: every frame waits until a later order no longer holds the link, and then arrives in order."""
+    """1: every frame waits until a later order no longer holds the link, and then all arrive in order."""
 
     def __post_init__(self) -> None:
         """Raises ValueError, naming the field."""
@@ -343,7 +346,7 @@ class FrameImpairment:
 
 @dataclass(slots=True)
 class Departure:
-    """One frame to be sent at a moment of the monotonic clock, in seconds."""
+    """One frame with its time of departure on the monotonic clock, in seconds."""
 
     due_s: float
     frame: bytes
@@ -359,7 +362,7 @@ class ImpairedLink:
         self._free_s = 0.0
 
     def admit(self, frame: bytes, now_s: float) -> list[Departure]:
-        """Return the arrivals of the frame, with their bytes: none if it is lost, two if it is duplicated."""
+        """Return the times of arrival of the frame, with its bytes: none if it is lost, two if it is duplicated."""
         it, rng = self.impairment, self._rng
         if it.loss and rng.random() < it.loss:
             return []
@@ -387,7 +390,8 @@ class ImpairedLink:
 
 
 def corrupted(frame: bytes, rng: Random) -> bytes | None:
-    """The frame with one bit of its payload flipped, its checksum completed before; None where it must be dropped.
+    """Return the frame with one bit of its payload flipped, after its checksum was completed; None if it must be
+    dropped.
 
     frame: with its virtio header (10 bytes).
     """
@@ -406,7 +410,7 @@ def corrupted(frame: bytes, rng: Random) -> bytes | None:
 
 
 def _checksum(data: bytes | bytearray) -> int:
-    """The Internet checksum (RFC 1071) of data whose checksum field holds the sum of the pseudo header."""
+    """Return the Internet checksum (RFC 1071) of data whose checksum field holds the sum of the pseudo header."""
     if len(data) % 2:
         data = bytes(data) + b"\0"
     total: int = sum(struct.unpack(f"!{len(data) // 2}H", bytes(data)))
@@ -444,7 +448,9 @@ def _opened(port: Sequence[str], interface: str) -> Port:
 
 
 def ip(batch: str, *prefix: str) -> None:
-    """Carry out a batch of `ip`.  prefix: words before the command.  Raises OSError with its words if it refuses."""
+    """Carry out a batch of `ip`.  prefix: words before the command.  Raises OSError with the message of `ip` if it
+    fails.
+    """
     argv = [*prefix, "ip", "-batch", "-"]
     done = subprocess.run(argv, input=batch, capture_output=True, text=True, timeout=_IP_S, check=False)
     if done.returncode != 0:
@@ -458,7 +464,7 @@ _TTL = 64
 
 
 def reset_for(frame: bytes) -> bytes | None:
-    """The frame that resets the connection of this one; None if it is no TCP segment that may be answered."""
+    """Return the frame that resets the connection of this one; None if it is no TCP segment that may be answered."""
     ethernet, packet = frame[_VNET_BYTES : _VNET_BYTES + 14], frame[_VNET_BYTES + 14 :]
     if ethernet[12:14] != _IPV4_TYPE or len(packet) < 40 or packet[0] >> 4 != 4 or packet[9] != _PROTOCOL_TCP:
         return None
@@ -484,7 +490,9 @@ def reset_for(frame: bytes) -> bytes | None:
 
 
 def _with_checksum(segment: bytes, addresses: bytes) -> bytes:
-    """A TCP segment with its checksum, which covers the addresses of sender and receiver, too (RFC 9293, 3.1)."""
+    """Return a TCP segment with its checksum, which also covers the addresses of sender and receiver (RFC 9293,
+    3.1).
+    """
     pseudo = addresses + struct.pack("!BBH", 0, _PROTOCOL_TCP, len(segment))
     return segment[:16] + struct.pack("!H", _checksum(pseudo + segment)) + segment[18:]
 

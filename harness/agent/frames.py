@@ -1,4 +1,4 @@
-"""Frames: how the harness and an agent talk over a byte stream.
+"""Frames: the protocol of harness and agent over a byte stream.
 
     frame  = magic (2 bytes) · header length (4) · body length (4) · header · body        all big-endian
     header = one JSON object;  body = raw bytes, often none
@@ -9,9 +9,9 @@
                     {"id": 7, "errno": 2, "words": "..."}             the agent's refusal, in its own words
                     {"event": "exit", ...}                            answers no request
 
-A verb is `Class.method` of the agent (`harness.agent.process`); its arguments travel by their names.
+A verb is `Class.method` of the agent (`harness.agent.process`); its arguments are passed by name.
 
-The magic is there because a stray print into the stream would otherwise be read as a length of a gigabyte.
+The magic number is needed because stray output in the stream would otherwise be read as a length of a gigabyte.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _MAGIC = b"\xabK"
 HEADER_BYTES_MAX = 1 << 20
 BODY_BYTES_MAX = 1 << 26
 PIECE_BYTES = 1 << 18
-"""Long answers travel in pieces of this size, so that no other answer waits behind them for long."""
+"""Maximum size of one piece of a long answer, so that other answers do not wait long behind it."""
 
 Frame = tuple[dict[str, Any], bytes]
 
 
 class BrokenStream(ConnectionError):
-    """Bytes arrived that are no frame; nothing after it can be trusted."""
+    """Bytes arrived that are no frame; all later bytes are unusable."""
 
 
 def encode(header: Mapping[str, Any], body: bytes = b"") -> bytes:
@@ -50,14 +50,16 @@ def encode(header: Mapping[str, Any], body: bytes = b"") -> bytes:
 
 
 class Decoder:
-    """Frames out of bytes that arrive cut anywhere.  Performs no I/O."""
+    """Decodes frames from bytes that arrive in arbitrary pieces.  Performs no I/O."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     @property
     def torn(self) -> bool:
-        """Return whether a frame has begun and not ended (at end of file: the other side died while writing)."""
+        """Return whether a frame has begun and not ended, which at end of file means that the other side died while
+        writing.
+        """
         return bool(self._buffer)
 
     def feed(self, data: bytes) -> Iterator[Frame]:
@@ -103,8 +105,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 def limit(seconds: float, *, beyond: str = "") -> Callable[[F], F]:
     """Declare how long an answer of a verb may take.
 
-    beyond: name of an argument, in seconds, to which `seconds` is added.  A verb without a limit may take as long as
-    its agent sends something now and then (`agent_link.SILENT_S`)."""
+    beyond: name of an argument, in seconds, to which `seconds` is added.  A verb without a limit may take any time,
+    provided that its agent sends something now and then (`agent_link.SILENT_S`).
+    """
 
     def declare(verb: F) -> F:
         verb.limit = (seconds, beyond)  # type: ignore[attr-defined]

@@ -1,15 +1,14 @@
-"""The guard of a node that is a machine of its own: one run at a time, and nothing of it stays.
+"""The guard of a node on a user's own host: it admits one run at a time, and leaves nothing behind.
 
     python3 -m harness.agent.guard '{"folder": ..., "silence_s": ..., "stay": true, "lock": ...}'
 
-A container takes everything along when it ends; a machine does not.  So the agent's parent is this process.  It starts
-the agent over its own stdin and stdout and waits for its end, which may have any reason.  Then it removes the
-processes, rules, mounts and files of the run.  Before it starts the agent, it removes what dead runs left here.  No
-other run can be alive: this process holds the lock that `arrival` took.  With "stay" false it only removes what dead
-runs left.
+A container removes everything when it ends; a host does not.  So the agent's parent is this process.  It starts the
+agent over its own stdin and stdout and waits for its end, which may have any reason.  Then it removes the processes,
+rules, mounts and files of the run.  Before it starts the agent, it removes remains of dead runs.  No other run can be
+alive: this process holds the lock that `arrival` took.  With "stay" false it only removes remains of dead runs.
 
-What belongs to a run is known by marks alone: `MARK` in the environment of a process, a name that begins with
-`TABLE_PREFIX` for rules, and the folder `<base>/<run>`.  Everything else is left alone.
+Only marks identify the property of a run: `MARK` in the environment of a process, a name that begins with
+`TABLE_PREFIX` for rules, and the folder `<base>/<run>`.  It leaves everything else alone.
 
 The first line on stdout is JSON: {"ready": true, "removed": [...]}.  What cannot be removed is one line on stderr that
 begins with "left: ", and the exit status is then 1.
@@ -68,7 +67,7 @@ def main(given: Mapping[str, Any]) -> int:
 
 
 def _host_agent(folder: Path, silence_s: float) -> None:
-    """Run the agent to its end.  It gets SIGTERM, and ends in order, if this process is killed."""
+    """Run the agent to its end.  If this process is killed, the agent gets SIGTERM and ends in order."""
     adopt_orphans()
     search = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
     added = {MARK: str(folder), SILENCE: f"{silence_s:g}", "PATH": search, "PYTHONUNBUFFERED": "1"}
@@ -99,7 +98,7 @@ def _removed(folder: Path, left: list[str]) -> bool:
 
 
 def _remove(folder: Path, left: list[str]) -> None:
-    """Remove the processes, mounts and files of a run; what stays is added to `left`, a sentence each."""
+    """Remove the processes, mounts and files of a run; add a sentence to `left` for each that remains."""
     left += [f"process {pid} does not end" for pid in _kill(folder)]
     for place in reversed(mounts_below(folder)):
         try:
@@ -114,7 +113,7 @@ def _remove(folder: Path, left: list[str]) -> None:
 
 
 def _kill(folder: Path) -> list[int]:
-    """Kill every process of a run; the numbers of those that do not end."""
+    """Kill every process of a run; return the ids of those that do not end."""
     deadline = time.monotonic() + _KILL_S
     while found := [pid for pid in pids() if _belongs(pid, folder)]:
         if time.monotonic() > deadline:
@@ -142,7 +141,9 @@ def _belongs(pid: int, folder: Path) -> bool:
 
 
 def _delete_tables() -> list[str]:
-    """Delete the rules of every run here: no other run than this one can live.  One sentence each that stays."""
+    """Delete the rules of every run here, because no other run can be active.  Returns one sentence for each that
+    remains.
+    """
     if shutil.which("nft") is None:
         return []
     try:
@@ -159,7 +160,7 @@ def _delete(table: Table) -> str:
 
 
 def _runs(base: Path) -> Iterator[Path]:
-    """The folders of runs.  Everything else in the base belongs to others."""
+    """Return the folders of runs.  Everything else in the base folder belongs to others."""
     yield from sorted(path.parent.parent for path in base.glob("*/code/harness"))
 
 

@@ -1,13 +1,13 @@
-"""The clients a client node hosts, and the watchdog over them.
+"""The clients on a client node, and the watchdog over them.
 
-A client promises to answer within its time limit and never to raise.  The agent does not rely on it.  The outcome of a
-client that overruns is INFO, and so is that of an exception that escapes: the request may have taken effect.  Such a
+A client promises to answer within its time limit and never to raise.  The agent does not rely on it.  A client that
+overruns its limit, or whose exception escapes, has the outcome INFO, because the request may have taken effect.  Such a
 client is closed and replaced, so that no late reply can answer the next request.
 
-The clients of a node in a process of their own, so that they can be stopped while the agent goes on.
+The clients of a node in a separate process, so that they can be paused while the agent continues.
 
-The process is another agent that hosts nothing else.  Requests for clients are passed on to it as they came, and its
-answers go back as they come: their numbers are the harness' own.  It ends when its stdin ends, and with the agent.
+The process is another agent that hosts nothing else.  Requests for clients are forwarded to it unchanged, and so are
+its answers: their numbers are those of the harness.  It ends when its stdin ends, and with the agent.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ from system_under_test.client import ClientFactory, Outcome, Placement, ProcessC
 from system_under_test.subject import ProcessState
 
 OVERRUN_S = 0.5
-"""Seconds beyond its limit that a client may take before the watchdog answers for it."""
+"""Seconds beyond its limit until the watchdog answers for a client."""
 _CLOSING_S = 1.0
 LOAD_S = 60.0
-"""Seconds that a client node may take to import its clients.  It takes half a second of CPU, which a loaded machine
-shares among all nodes that start at the same time."""
+"""Seconds that a client node may take to import its clients.  That takes half a second of CPU, which a loaded machine
+shares among all nodes that start at the same time.
+"""
 PATIENCE_S = 1.0
 """Seconds beyond a request's limit that the harness waits for the agent, whose watchdog answers after OVERRUN_S."""
 
@@ -56,7 +57,7 @@ class _Hosted:
 
 
 class HostedClients:
-    """log: takes a sentence about each thing that goes wrong."""
+    """log: receives a sentence about each failure."""
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
@@ -66,7 +67,7 @@ class HostedClients:
 
     @limit(LOAD_S)
     async def load(self, module: str) -> None:
-        """Import `module` in a thread.  Raises OSError with the module's own words."""
+        """Import `module` in a thread.  Raises OSError with the module's message."""
         try:
             await asyncio.to_thread(importlib.import_module, module)
         except Exception as error:
@@ -76,7 +77,7 @@ class HostedClients:
     async def open(
         self, module: str, placements: Sequence[Mapping[str, Any]], peers: Mapping[str, str], config: Mapping[str, Any]
     ) -> None:
-        """Import `module` and connect one client per placement.  Raises OSError with the module's own words."""
+        """Import `module` and connect one client per placement.  Raises OSError with the module's message."""
         await self.close()
         await self.load(module)
         try:
@@ -91,7 +92,9 @@ class HostedClients:
 
     @limit(PATIENCE_S, beyond="timeout_s")
     async def invoke(self, thread: int, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-        """The outcome as JSON-ready fields, within timeout_s + OVERRUN_S.  Raises OSError for an unknown thread."""
+        """Return the outcome as JSON-ready fields, within timeout_s + OVERRUN_S.  Raises OSError for an unknown
+        thread.
+        """
         hosted = self._hosted.get(thread)
         if hosted is None:
             raise OSError(errno.ENOENT, f"no client was opened for thread {thread}")
@@ -171,7 +174,7 @@ _SIGNALS = {"STOP": signal.SIGSTOP, "CONT": signal.SIGCONT}
 
 
 class ClientsApart:
-    """send: takes each answer.  without: names that are left out of its environment.  Lives on the loop's thread."""
+    """send: receives each answer. without: names that are removed from its environment.  Lives on the loop's thread."""
 
     def __init__(
         self, children: Children, send: Callable[[Mapping[str, Any], bytes], None], without: Collection[str] = ()
@@ -184,7 +187,7 @@ class ClientsApart:
         self._listening: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """A no-op if the process is there.  Raises OSError if it cannot be started."""
+        """Start the process; does nothing if it runs.  Raises OSError if it cannot be started."""
         if self._child is not None:
             return
         argv = [sys.executable, "-m", "harness.agent"]
@@ -200,15 +203,18 @@ class ClientsApart:
         return self._child is not None
 
     def pass_on(self, header: Mapping[str, Any], body: bytes) -> None:
-        """Hand a request over.  Raises OSError if the process is dead.
+        """Forward a request.  Raises OSError if the process is dead.
 
-        While the process is stopped, requests wait for it in memory; the harness gives up on each in time."""
+        While the process is paused, requests wait in memory; the harness gives up on each in time.
+        """
         if self._writer is None or self.state() == "dead":
             raise OSError(errno.ESRCH, "the process of the clients is dead")
         self._writer.write(encode(header, body))
 
     def signal(self, name: str) -> None:
-        """STOP or CONT; returns when every thread has obeyed.  Raises OSError if they do not, or are dead."""
+        """Send STOP or CONT, and return when every thread has followed it.  Raises OSError if a thread does not follow
+        it, or the process is dead.
+        """
         if self._child is None:
             raise OSError(errno.ESRCH, "the clients do not live in a process of their own")
         pid = self._child.pid
@@ -217,7 +223,7 @@ class ClientsApart:
             raise OSError(errno.ETIMEDOUT, f"the process of the clients (pid {pid}) did not obey SIG{name}")
 
     def state(self) -> ProcessState:
-        """ "running", "stopped" or "dead"."""
+        """Return "running", "stopped" or "dead"."""
         if self._child is None or self._child.process.returncode is not None:
             return "dead"
         return "stopped" if is_stopped(self._child.pid) else "running"
@@ -233,7 +239,7 @@ class ClientsApart:
 
 
 def quiet_collector() -> None:
-    """Freeze all objects that live now, and run the garbage collector seldom."""
+    """Freeze all current objects, and run the garbage collector seldom."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)

@@ -1,25 +1,26 @@
-"""Verbs of the agent that act with a node's network: firewall tables, beacons, trials of links, and a switch.
+"""Verbs of the agent for its node's network: firewall tables, beacons, trials of links, and a switch.
 
-*Firewall.*  Tables of our own are changed one transaction at a time, and deleted when the agent ends, however it ends.
+*Firewall.*  The agent changes its own tables one transaction at a time, and deletes them at its end, for any reason.
 
 *Beacons.*  Small datagrams on every directed link, by which the harness proves what is cut and what is open.
 
-Theory.  Every node numbers what it sends to each peer, from 1 and without gaps.  The sender notes its numbers when a
-window begins and ends (`mark`); the receiver remembers which numbers came (`count`).  So "how many of those sent
-within the window arrived" needs no clock that two nodes would share.  A datagram held back from before the window is
-not counted, and neither is one that arrives twice.
+Theory.  Every node numbers its datagrams to each peer, from 1 and without gaps.  The sender notes its numbers at the
+beginning and end of a window (`mark`); the receiver remembers the numbers that arrived (`count`).  So counting the
+arrivals of one window needs no clock shared by two nodes.  A datagram held back from before the window is not counted,
+and neither is one that arrives twice.
 
 A datagram the kernel refuses (EPERM, ENETUNREACH, a full buffer) gets no number: it was not sent, and a link on which
 nothing could be sent proves nothing.
 
-Beacons have a thread of their own: they must go out every 15 ms even while a client computes.  One wake-up serves a
-whole beat (send to all, take what came), because a beat every 2 ms on seven nodes is 21,000 datagrams a second.
+Beacons have their own thread, because they must be sent every 15 ms even while a client computes.  One wake-up handles
+a whole round (send to all, receive what arrived), because a round every 2 ms on seven nodes is 21,000 datagrams a
+second.
 
-*Trials.*  A burst of datagrams on one directed link, to measure what the link does to them.
+*Trials.*  Bursts of datagrams on one directed link, which measure its behaviour.
 
-Beacons tell whether a link is open.  A trial measures how much it loses, repeats, reorders and delays.  The receiver
-keeps the numbers and the delays of each trial.  The delay compares the sender's monotonic clock with the receiver's: it
-is true only where both are nodes of one machine.
+Beacons show whether a link is open.  A trial measures losses, duplicates, reordering and delays.  The receiver keeps
+the numbers and the delays of each trial.  The delay compares the sender's monotonic clock with the receiver's, so it is
+correct only if both nodes are on one machine.
 
 *Switch.*  It is a child of the agent: started once, ordered over a socket, killed with the agent.
 """
@@ -56,9 +57,10 @@ class FirewallTables:
         self._in_order = asyncio.Lock()
 
     async def apply(self, text: str, owned: Sequence[Table]) -> None:
-        """One nft transaction: all of `text` or nothing.  owned: tables to delete when the agent ends.
+        """Apply one nft transaction: all of `text` or nothing. owned: tables to delete when the agent ends.
 
-        Raises OSError with nft's own words."""
+        Raises OSError with nft's message.
+        """
         self._owned.update((family, name) for family, name in owned)
         async with self._in_order:  # the change ordered last must be applied last
             status, _, words = await run(self._children, ["nft", "-f", "-"], 10.0, text.encode())
@@ -66,7 +68,9 @@ class FirewallTables:
             raise OSError(errno.EINVAL, f"nft refused: {words.decode(errors='replace').strip()[:500]}")
 
     def delete_owned(self) -> None:
-        """Blocks until they are gone; used when the agent ends, so it must not need the loop."""
+        """Delete the owned tables, and block until they are gone; used when the agent ends, so it must not need the
+        loop.
+        """
         if self._owned:
             text = "".join(without(table) for table in self._owned)
             subprocess.run(["nft", "-f", "-"], input=text.encode(), check=False, timeout=5.0, capture_output=True)
@@ -74,20 +78,20 @@ class FirewallTables:
 
 
 def without(table: Table) -> str:
-    """nft text that deletes a table whether or not it exists (`destroy` needs a newer kernel)."""
+    """Return nft text that deletes a table whether or not it exists (`destroy` needs a newer kernel)."""
     family, name = table
     return f"add table {family} {name}\ndelete table {family} {name}\n"
 
 
 def replace_set(table: Table, name: str, elements: Collection[str]) -> str:
-    """nft text: from now on the set holds exactly these."""
+    """Return nft text that sets the content of a set to exactly these elements."""
     of = f"{' '.join(table)} {name}"
     return f"flush set {of}\n" + (f"add element {of} {{ {', '.join(sorted(elements))} }}\n" if elements else "")
 
 
 _DATAGRAM = struct.Struct("!8sQ")
 REMEMBERED = 1 << 14
-"""Numbers a receiver remembers per source: 32 s at the fastest useful interval of 2 ms."""
+"""Number of beacons that a receiver remembers per source: 32 s at the fastest useful interval of 2 ms."""
 
 
 @dataclass(slots=True)
@@ -106,10 +110,11 @@ class BeaconVerbs:
         self._thread: threading.Thread | None = None
 
     def start(self, token: bytes, address: str, port: int, peers: Mapping[str, str], interval_ms: float) -> None:
-        """Send to and listen for peers from now on, instead of those of an earlier start.
+        """Send to these peers and listen for them from now on, in place of an earlier start.
 
-        token: eight bytes that tell this run's datagrams from any other's.  address: where this node listens, peers:
-        node name -> address, all on the same port.  Raises OSError if the address cannot be bound."""
+        token: eight bytes that distinguish this run's datagrams from any other's. address: address at which this node
+        listens, peers: node name -> address, all on the same port.  Raises OSError if the address cannot be bound.
+        """
         self.stop()
         self._token = token
         self._peers = {name: _Peer((peer, port)) for name, peer in peers.items()}
@@ -125,19 +130,19 @@ class BeaconVerbs:
         self._thread.start()
 
     def set_interval(self, interval_ms: float) -> None:
-        """Takes effect at once: the next beat is now."""
+        """Set the interval at once: the next round begins now."""
         with self._sending():
             self._interval_s = interval_ms / 1e3
             self._due_s = time.monotonic()
             self._changed.notify()
 
     def mark(self) -> dict[str, int]:
-        """Peer -> the number of the last datagram sent to it."""
+        """Return peer -> the number of the last datagram sent to it."""
         with self._sending():
             return {name: peer.sent for name, peer in self._peers.items()}
 
     def count(self, windows: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-        """Source -> how many of its numbers in (first, last] arrived here, each counted once.
+        """Return source -> number of its datagrams in (first, last] that arrived here, each counted once.
 
         Raises ValueError for a window longer than what is remembered."""
         with self._sending():
@@ -201,7 +206,7 @@ _TRIAL_DATAGRAM = struct.Struct("!8sQIq")
 _PADDING = bytes(200)
 _TOKEN = b"krtrial1"
 KEPT_MAX = 64
-"""Trials a receiver remembers; the oldest is forgotten first."""
+"""Number of trials that a receiver remembers; the oldest is forgotten first."""
 
 
 @dataclass(slots=True)
@@ -211,21 +216,21 @@ class _Heard:
 
 
 class Trials(asyncio.DatagramProtocol):
-    """One per node.  `listen` first; then any node may `send` to it, and `result` says what came."""
+    """One per node.  Call `listen` first; then any node may `send` to it, and `result` returns the arrivals."""
 
     def __init__(self) -> None:
         self._heard: dict[int, _Heard] = {}
         self._transport: asyncio.DatagramTransport | None = None
 
     async def listen(self, address: str, port: int) -> None:
-        """A no-op if it listens already.  Raises OSError if the address cannot be bound."""
+        """Listen; does nothing if it listens already.  Raises OSError if the address cannot be bound."""
         if self._transport is None:
             loop = asyncio.get_running_loop()
             self._transport, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(address, port))
 
     @limit(30.0)
     async def send(self, peer: tuple[str, int], trial: int, count: int, interval_s: float) -> int:
-        """Send `count` numbered datagrams; how many were sent.  Raises OSError before `listen`."""
+        """Send `count` numbered datagrams; return the number sent.  Raises OSError before `listen`."""
         if self._transport is None:
             raise OSError("trials need a socket: call listen first")
         for number in range(count):
@@ -254,12 +259,14 @@ class Trials(asyncio.DatagramProtocol):
 
 
 def measured(numbers: Sequence[int], delays_s: Sequence[float]) -> dict[str, float]:
-    """received: different datagrams; repeated: of those that came again; reordered: how many came after a later one;
-    delay_ms: the median; least_delay_ms: the least of the second half of the numbers that came.
+    """received: number of distinct datagrams; repeated: number that arrived again; reordered: number that arrived after
+    a later one;
+    delay_ms: the median; least_delay_ms: the minimum in the second half of the numbers that arrived.
 
-    A loaded machine delays some datagrams.  A link that delays or queues leaves none of the second half early.
+    A loaded machine delays some datagrams.  A link that delays or queues delays all of the second half.
 
-    numbers, delays_s: of all that came, in this order."""
+    numbers, delays_s: of all arrivals, in this order.
+    """
     first_time = list(dict.fromkeys(numbers))
     late_half = sorted(zip(numbers, delays_s, strict=True))[len(numbers) // 2 :]
     highest = -1
@@ -301,7 +308,7 @@ class SwitchVerbs:
             raise OSError(errno.EIO, f"the switch: {answer['error']}")
 
     async def order(self, order: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the switch answers.  Raises OSError if it refuses, has ended, or was never started."""
+        """Return the switch's answer.  Raises OSError if it refuses, has ended, or was never started."""
         async with self._in_order:
             if self._writer is None:
                 raise OSError(errno.ESRCH, "the switch was never started")

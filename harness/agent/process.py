@@ -1,23 +1,23 @@
-"""The agent's process: frames in, verbs carried out, frames out, and an end that leaves nothing behind.
+"""The agent's process: it decodes frames, carries verbs out, sends frames, and leaves nothing behind at its end.
 
-Requests run concurrently; answers go out as they are ready.  The end comes with the end of stdin, with SIGTERM or with
-a stream that is no longer frames.  A sentinel thread watches for the end too, because a client that blocks the loop
-must not keep a dead harness' node alive.
+Requests run concurrently; each answer is sent as soon as it is ready.  It ends at the end of stdin, at SIGTERM or when
+the stream contains anything but frames.  A sentinel thread also watches for the end, because a client that blocks the
+loop must not keep the node of a dead harness alive.
 
-A connection over a network can die without an end of file.  So where `SILENCE` is set in the environment, the harness
-promises to send something more often than that, and a longer silence is the end as well.
+A connection over a network can die without an end of file.  So if the environment contains `SILENCE`, the harness
+promises to send something more often than that, and a longer silence also ends the agent.
 
-Where `LINGER` is set, the agent exits so many seconds after it has killed its server: containers that leave a network
-at the same moment can block Docker's engine (`harness.backends.docker.engine`).
+If it contains `LINGER`, the agent exits that many seconds after it has killed its server: containers that leave a
+network at the same moment can block Docker's engine (`harness.backends.docker.engine`).
 
 *Verbs.*  Public methods of the objects below, dispatched by their signatures.
 
-A request names a verb as `Class.method`, such as `DiskVerbs.behave`.  Its values are the method's arguments by name.
-A parameter of type `bytes` is the body of the request.  A parameter called `piece` is a function that sends part of a
-long answer; it may be called from any thread but the loop's, and blocks while the harness is slow to read.
+A request names a verb as `Class.method`, such as `DiskVerbs.behave`.  Its values are the method's arguments by name.  A
+parameter of type `bytes` is the body of the request.  A parameter called `piece` is a function that sends part of a
+long answer; it may be called from any thread except the loop's, and blocks while the harness is slow to read.
 
-The harness calls the same methods by way of `AgentLink.ask`, which has their types: no name and no argument is written
-twice.  What blocks runs in a thread.  Processes are started and signalled on the loop's thread only.
+The harness calls the same methods through `AgentLink.ask`, which has their types, so no name and no argument is written
+twice.  Blocking methods run in a thread.  Processes are started and signalled on the loop's thread only.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ from harness.agent.server import ServerProcess
 from harness.agent.wall_clock import ClockVerbs
 
 SILENCE = "KRUCIBLE_SILENCE_S"
-"""Environment variable: seconds without a word from the harness after which the agent ends; without it, never."""
+"""Environment variable: seconds without a message from the harness after which the agent ends; without it, never."""
 LINGER = "KRUCIBLE_LINGER_S"
-"""Environment variable: seconds that the agent stays after it has killed its server; without it, none."""
+"""Environment variable: seconds that the agent waits after it has killed its server; without it, none."""
 _SENTINEL_GRACE_S = 1.0
 
 
@@ -81,7 +81,7 @@ def log(words: str) -> None:
 
 
 class Agent:
-    """silence_s: the end comes when the harness has sent nothing for so long.  linger_s: see `LINGER`."""
+    """silence_s: seconds without a message from the harness after which the agent ends. linger_s: see `LINGER`."""
 
     def __init__(self, silence_s: float, linger_s: float = 0.0) -> None:
         self._silence_s = silence_s
@@ -113,8 +113,9 @@ class Agent:
         self.end("the stream ended within a frame" if decoder.torn else "the stream ended")
 
     def watch_for_end(self, commands_in: int) -> None:
-        """The sentinel: sees the other side hang up without reading, and gives the loop a moment to end by itself.  It
-        sees a silence, too."""
+        """Watch for the end from a sentinel thread: detect without reading that the other side has closed, and give the
+        loop a moment to end by itself.  It detects a silence, too.
+        """
         poll = select.poll()
         poll.register(commands_in, select.POLLRDHUP)  # POLLHUP and POLLERR are always reported
         while not poll.poll(self._silence_s / 4 * 1e3 if self._silence_s < math.inf else None):
@@ -124,7 +125,9 @@ class Agent:
         self.end("the stream ended while the loop was stuck")
 
     def end(self, why: str) -> None:
-        """Kill the server, delete our rules, linger, exit.  Does not return; the first caller does it, others wait."""
+        """Kill the server, delete the firewall tables, linger, exit.  Does not return; the first caller does the work,
+        others wait.
+        """
         with self._ending:
             try:
                 with contextlib.suppress(OSError):  # stderr may be closed, like the harness
@@ -186,8 +189,8 @@ Answer = tuple[Any, bytes]
 class Verbs:
     """All verbs of one node.
 
-    send: sends a frame that answers no request.  log: writes one line.
-    without: environment variables that clients in a process of their own do not inherit.
+    send: sends a frame that answers no request. log: writes one line.
+    without: environment variables that the process of the clients does not inherit.
 
     loop: set before the first verb; the server is signalled on its thread only.
     """
@@ -205,7 +208,7 @@ class Verbs:
         self._in_threads = _methods(Files(), clock, disk, BeaconVerbs())
 
     async def answer(self, name: str, args: Mapping[str, Any], body: bytes, piece: Callable[[bytes], None]) -> Answer:
-        """Carry a verb out.  Raises what it raises, and OSError (ENOSYS) if there is no such verb."""
+        """Carry a verb out.  Raises the errors of the verb, and OSError (ENOSYS) if there is no such verb."""
         verb = self._on_loop.get(name) or self._in_threads.get(name)
         if verb is None:
             raise OSError(errno.ENOSYS, f"this agent knows no {name!r}")
@@ -250,7 +253,7 @@ class NodeVerbs:
 
     @limit(15.0, beyond="within_s")
     async def kill_at_write(self, folder: str, within_s: float) -> bool:
-        """Kill the server as soon as a file below `folder` changes; let it run if none does within `within_s`."""
+        """Kill the server as soon as a file below `folder` changes; leave it alone if none does within `within_s`."""
         written = await _in_thread(files.await_write, Path(folder), within_s)
         if written:
             self._server.signal("KILL")
@@ -270,14 +273,14 @@ class NodeVerbs:
         await _in_thread(self._disk.damage, pattern, how, seed)
 
     def processor(self) -> dict[str, float]:
-        """Return what Linux measured of processors: the sums of `checkers.record.outcome.ProcessorSums`."""
+        """Return Linux's measurements of processors: the sums of `checkers.record.outcome.ProcessorSums`."""
         waited_s, ran_s = children.of_processes(self._server.processes())
         sums = {"steal_s": children.steal_s(), "pressure_s": children.pressure_s()}
         return {**sums, "waited_s": waited_s, "ran_s": ran_s}
 
 
 def _methods(*parts: object) -> dict[str, Callable[..., Any]]:
-    """Name -> public method of each object, as `Class.method`."""
+    """Return name -> public method of each object, as `Class.method`."""
     return {
         method.__qualname__: getattr(part, name)
         for part in parts

@@ -1,21 +1,21 @@
-"""The one server of a node and its processes: started, stopped, continued, killed, found, and their ends reported.
+"""The server of a node and its processes: started, stopped, continued, killed, found, and their ends reported.
 
-*Server.*  It is started, stopped, continued, killed, and its end reported without a request.
+*Server.*  The agent starts, stops, continues and kills it, and reports its end without a request.
 
 Theory.  A server is a leader, which the agent started, and its descendants (`children.ProcessTree`).  STOP, CONT and
-KILL mean all of them.  TERM goes to the leader's group only: it asks for an orderly end, and a server that gave its
-children sessions of their own ends them in its own order.  The leader's end is the server's end: what remains is
-killed.
+KILL apply to all of them.  TERM goes to the leader's group only: it requests an orderly end, and a server whose
+children have their own sessions ends them in its own order.  The leader's end is the server's end: remaining processes
+are killed.
 
 *Named processes.*  A fault may hit one of them alone.
 
 Theory.  A system names its processes (`System.processes`): some are started under their names, by
 `system_under_test.own.processes_as_one_server`; others are known by a pattern of their command line.  Each process of
-the server belongs to the nearest named one above it, or to none.  So the fault on an agent leaves the database alone
-that the agent has started, if both have names; and it meets the helpers of the agent, which have none.
+the server belongs to its nearest named ancestor, or to none.  So if both have names, the fault on an agent spares the
+database that it started; but it includes the helpers of the agent, which have no names.
 
 A process that was started under its name stays down after its end while `<name>.held` exists, and is started again
-after `release`.  One that is known by a pattern is started again by its own parent, whenever that one likes.
+after `release`.  A process that is known by a pattern is restarted by its own parent, at the parent's choice of time.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _SIGNALS = {"STOP": signal.SIGSTOP, "CONT": signal.SIGCONT, "KILL": signal.SIGKI
 _CRASHES = frozenset(
     {signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV, signal.SIGSYS}
 )
-"""Signals that a program gets for its own mistakes."""
+"""Signals that the kernel sends a program for its own errors."""
 FROZEN_S_MAX = 2.0
-"""Seconds that a frozen server waits for the fault that is to follow."""
+"""Seconds that a paused server waits for the fault that is to follow."""
 _SHELL_SIGNAL = 128
-"""A shell whose program was ended by signal n exits with this plus n."""
+"""If signal n ended its program, a shell exits with this plus n."""
 
 
 class ServerProcess:
@@ -102,9 +102,9 @@ class ServerProcess:
     def signal(self, name: str) -> None:
         """Signal the server; nothing is sent if it is dead.
 
-        STOP and CONT return when every thread of every process has obeyed.  KILL returns when the leader has been
-        reaped and all others have ended: one that dies slowly might still write.  Raises OSError if they do not obey
-        in time (ETIMEDOUT), or if the kernel refuses a signal (EPERM).
+        STOP and CONT return when they have taken effect on every thread of every process.  KILL returns when the leader
+        has been reaped and all others have ended: a process that ends slowly might still write.  Raises OSError if the
+        signal takes no effect in time (ETIMEDOUT), or if the kernel refuses it (EPERM).
         """
         number = _SIGNALS[name]
         self._thaws_no_more()
@@ -129,15 +129,18 @@ class ServerProcess:
             raise OSError(errno.ETIMEDOUT, f"the server (pid {child.pid}) did not obey SIG{name}")
 
     def freeze(self) -> None:
-        """Stop the server at once, for as long as the harness needs to carry out what is to follow.
+        """Pause the server at once, until the harness has injected the fault that is to follow.
 
-        It goes on at the next signal, at `thaw`, or by itself after FROZEN_S_MAX."""
+        It resumes at the next signal, at `thaw`, or by itself after FROZEN_S_MAX.
+        """
         if self._child is not None and self._frozen is None and "STOP" not in self._ordered:
             signal_group(self._child.pid, signal.SIGSTOP)
             self._frozen = asyncio.get_running_loop().call_later(FROZEN_S_MAX, self._go_on)
 
     def arm(self) -> Callable[[], None]:
-        """Return a function that freezes the server, unless `thaw` is ordered before: then nobody waits for it."""
+        """Return a function that pauses the server, unless `thaw` is ordered before, when the fault is no longer
+        awaited.
+        """
         ordered = self._thaws
 
         def freeze() -> None:
@@ -147,7 +150,7 @@ class ServerProcess:
         return freeze
 
     def thaw(self) -> None:
-        """Resume a server that `freeze` has stopped, and disarm what waits to freeze it."""
+        """Resume a server that `freeze` has paused, and disarm every `arm` that would pause it."""
         self._thaws += 1
         self._go_on()
 
@@ -162,16 +165,19 @@ class ServerProcess:
         return frozen is not None
 
     def kill_without_waiting(self) -> None:
-        """Send SIGKILL and return: a process inside a disk operation that is held ends only when it is let go."""
+        """Send SIGKILL and return: a process inside a held disk operation ends only when the disk releases it."""
         if self._child is not None:
             self._ordered.add("KILL")
             signal_group(self._child.pid, signal.SIGSTOP)
             self._tree.kill()
 
     def signal_named(self, process: str, name: str, patterns: Mapping[str, str]) -> None:
-        """Signal one named process of the server, or RELEASE what an earlier signal did to it (`named_processes`).
+        """Signal one named process of the server, or RELEASE it from the effect of an earlier signal
+        (`named_processes`).
 
-        A release of a dead server is a no-op.  Raises OSError if there is no such process, or if it does not obey."""
+        A release of a dead server is a no-op.  Raises OSError if there is no such process, or if the signal takes no
+        effect.
+        """
         self._children.reap()
         if self._child is None:
             if name == "RELEASE":
@@ -183,17 +189,17 @@ class ServerProcess:
             self._named.signal(process, _SIGNALS[name], patterns, self._tree, self._child.pid)
 
     def state_named(self, process: str, patterns: Mapping[str, str]) -> dict[str, bool]:
-        """See `NamedProcesses.state`; nothing lives of a dead server."""
+        """See `NamedProcesses.state`; a dead server has no living process."""
         self._children.reap()
         leader = self._child.pid if self._child else 0
         return self._named.state(process, patterns, self._tree, leader)
 
     def processes(self) -> set[int]:
-        """Every living process of the server; empty if it is dead."""
+        """Return every living process of the server; empty if it is dead."""
         return set() if self._child is None else self._tree.look()
 
     def state(self) -> ProcessState:
-        """ "running", "stopped" or "dead"."""
+        """Return "running", "stopped" or "dead"."""
         self._children.reap()
         if self._child is None:
             return "dead"
@@ -204,7 +210,9 @@ class ServerProcess:
         return self._child is not child
 
     def _await_end(self) -> None:
-        """Kill what is left of the server until nothing is.  Raises OSError (ETIMEDOUT) if a process does not end."""
+        """Kill remaining processes of the server until there are none.  Raises OSError (ETIMEDOUT) if a process does
+        not end.
+        """
         if not wait_until(self._is_gone):
             left = ", ".join(map(str, sorted(self._tree.look())))
             raise OSError(errno.ETIMEDOUT, f"processes of the killed server do not end (pid {left})")
@@ -229,7 +237,9 @@ class ServerProcess:
         )
 
     def _was_ordered(self, status: int) -> bool:
-        """A server may exit with any status after TERM.  But it must not crash, also not below a shell."""
+        """Return whether the end was ordered.  A server may exit with any status after TERM.  But it must not crash,
+        even if a shell started it.
+        """
         if status >= 0:
             return "TERM" in self._ordered and status - _SHELL_SIGNAL not in _CRASHES
         return any(name in self._ordered and status == -_SIGNALS[name] for name in ("TERM", "KILL"))
@@ -240,22 +250,27 @@ ProcessNames = Mapping[str, str]
 
 
 class NamedProcesses:
-    """Named processes of one server at a time.  leader: the process that the agent started; it is never part of a named
-    one."""
+    """Named processes of one server at a time. leader: the process that the agent started; it never belongs to a named
+    process.
+    """
 
     def __init__(self) -> None:
         self._folder: Path | None = None
         self._ended: dict[str, set[tuple[int, int]]] = {}
 
     def use(self, folder: str) -> None:
-        """A new server is started that shares this folder with the agent, "" for none; what lay there is removed."""
+        """Prepare for a new server that shares this folder with the agent, "" for none; old content of the folder is
+        removed.
+        """
         self._ended, self._folder = {}, Path(folder) if folder else None
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder.mkdir(parents=True)
 
     def state(self, name: str, names: ProcessNames, tree: ProcessTree, leader: int) -> dict[str, bool]:
-        """lives, stopped (all of it), held (it stays down until `release`), ended (all that the last order ended)."""
+        """Return lives, stopped (all of it), held (it stays down until `release`), ended (all that the last order
+        ended).
+        """
         if self._folder is None:
             return dict.fromkeys(("lives", "stopped", "held", "ended"), False)
         members = self._part(name, names, tree, leader)
@@ -267,9 +282,11 @@ class NamedProcesses:
         }
 
     def signal(self, name: str, number: int, names: ProcessNames, tree: ProcessTree, leader: int) -> None:
-        """STOP, CONT, KILL or TERM; returns when it is obeyed, but for TERM: `state` shows when that one is.
+        """Send STOP, CONT, KILL or TERM, and return when it has taken effect, except for TERM, whose effect `state`
+        shows.
 
-        Raises OSError: ESRCH if there is no such process, ETIMEDOUT if it does not obey in time."""
+        Raises OSError: ESRCH if there is no such process, ETIMEDOUT if the signal takes no effect in time.
+        """
         members = self._part(name, names, tree, leader)
         if number == signal.SIGCONT:
             send(members, number)
@@ -292,7 +309,7 @@ class NamedProcesses:
             send(_topmost(members, tree), number)
 
     def release(self, name: str, names: ProcessNames, tree: ProcessTree, leader: int) -> None:
-        """Resume the process, and start it again where it was held down.  Raises OSError if it does not start."""
+        """Resume the process, and restart it if it was held down.  Raises OSError if it does not start."""
         if self._folder is None or name not in names:
             return
         self.signal(name, signal.SIGCONT, names, tree, leader)
@@ -305,16 +322,16 @@ class NamedProcesses:
         self._await(lambda: self._pid(name) is not None, name, "start again")
 
     def _has_ended(self, name: str) -> bool:
-        """Return whether all that the last order ended has ended, and the process that started it knows."""
+        """Return whether all that the last order ended has ended, and its parent knows."""
         last = self._ended.get(name, set())
         return bool(last) and self._pid(name) is None and all(started_at(pid) != started for pid, started in last)
 
     def _stop_all(self, name: str, names: ProcessNames, tree: ProcessTree, leader: int) -> set[int]:
-        """Stop every process of the part, also those that appear meanwhile, and return them."""
+        """Stop every process of the part, including new ones, and return them."""
         members: set[int] = set()
 
         def settled() -> bool:
-            """Return whether all were stopped at two looks in a row.  Sends SIGSTOP again to those that are not."""
+            """Return whether two successive looks found all processes stopped.  Sends SIGSTOP again to the others."""
             nonlocal members
             before, members = members, self._part(name, names, tree, leader)
             running = {pid for pid in members if not is_stopped(pid)}
@@ -355,7 +372,7 @@ class NamedProcesses:
 
 
 def _matching(pid: int, names: ProcessNames) -> str:
-    """The name of the first pattern that the command line of a process matches, "" if none does."""
+    """Return the name of the first pattern that the command line of a process matches, "" if none does."""
     try:
         line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
     except OSError:

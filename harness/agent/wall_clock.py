@@ -1,17 +1,18 @@
-"""Verbs of the agent that act with the wall clock of its server.
+"""Verbs of the agent for the wall clock of its server.
 
 The harness compiles `shim.c` on its own machine and sends the library with `install`.  A server that is started with
-`environment` then reads its wall clock through it.  `order` changes the clock at run time; `read` proves it: a program
-that is started in the same way reports its time, and the agent compares it with its own.
+`environment` then reads its wall clock through this library.  `order` changes the clock at run time; `read` proves it:
+a program that is started in the same way reports its time, and the agent compares it with its own clock.
 
-*Proof.*  It is verified that the processes of a server read their wall clock through the library that shifts it.
+*Proof.*  The agent verifies that the processes of a server read their wall clock through the library that shifts it.
 
-Theory.  The library replaces functions of the C library.  A process follows it if the dynamic linker has loaded it, and
-if the process reads the clock through these functions.  The first shows in /proc/<pid>/maps.  The second does not.  A
-program in Go may load the C library for other purposes (cgo), but its runtime reads the clock from the kernel's vDSO.
-So a program that was built by Go's compiler never follows.  The compiler leaves a magic word in each program.
+Theory.  The library replaces functions of the C library.  A process follows the library if the dynamic linker has
+loaded it, and if the process reads the clock through these functions.  /proc/<pid>/maps shows the first condition.
+Nothing shows the second.  A program in Go may load the C library for other purposes (cgo), but its runtime reads the
+clock from the kernel's vDSO.  So a program that was built by Go's compiler never follows.  The compiler leaves a magic
+word in each program.
 
-The proof covers programs that use the C library.  Another program that enters the kernel by itself passes as well.
+The proof covers programs that use the C library.  Another program that calls the kernel directly passes as well.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ RATE_MAX = 100.0
 
 @dataclass(frozen=True, slots=True)
 class ClockRead:
-    """ahead_s: by how much the wall clock is ahead of the real one.  age_s: since its last order.
-    unheeded: why the server that was looked at last does not read this clock; "" if it does."""
+    """ahead_s: seconds by which the wall clock is ahead of the real one. age_s: seconds since its last order.
+    unheeded: reason why the last checked server does not read this clock; "" if it does.
+    """
 
     ahead_s: float
     age_s: float
@@ -74,12 +76,12 @@ class ClockVerbs:
         return self.environment()
 
     def environment(self) -> dict[str, str]:
-        """Return what a server must be started with."""
+        """Return the environment variables with which a server must be started."""
         library, order = self._installed()
         return {"LD_PRELOAD": str(library), "KRUCIBLE_CLOCK": str(order)}
 
     def order(self, offset_s: float, rate: float) -> None:
-        """From now on the wall clock is `offset_s` ahead and runs `rate` times as fast as the real one.
+        """Set the wall clock `offset_s` ahead, running `rate` times as fast as the real one.
 
         Raises OSError (EINVAL) for values beyond OFFSET_S_MAX and RATE_MAX.
         """
@@ -95,7 +97,7 @@ class ClockVerbs:
             os.close(descriptor)
 
     def read(self) -> ClockRead:
-        """Ask a program under the library for its wall clock, and for its monotonic clock, which is right."""
+        """Read the wall clock and the monotonic clock, which is right, of a program that runs under the library."""
         done = subprocess.run(
             [sys.executable, "-S", "-E", "-c", _ASK],
             env={**os.environ, **self.environment()},
@@ -113,7 +115,8 @@ class ClockVerbs:
         """Return whether each of these processes reads this clock (`readers`).  pids: those of a server; () if it has
         ended.
 
-        The next `read` says why not.  It says nothing of a server that has ended."""
+        The next `read` gives the reason if not.  It gives none for a server that has ended.
+        """
         mapped = self._installed()
         self._unheeded = why_unheeded(pids, mapped)
         return bool(pids) and not self._unheeded
@@ -125,18 +128,21 @@ class ClockVerbs:
 
 
 GO_MAGIC = (b"\xff Go buildinf:", b'\xff Go build ID: "')
-"""Go's linker writes one of these into each program: the first since Go 1.13, the second before."""
+"""Go's linker writes one of these strings into each program: the first since Go 1.13, the second before."""
 _PIECE_BYTES = 1 << 20
 _SETTLE_S = 1.0
-"""A process may be between fork and the dynamic linker, or may end at once.  It counts if it stays as it is so long."""
+"""A process may be between fork and the dynamic linker, or may end at once.  It counts if its state lasts this many
+seconds.
+"""
 _LOOK_S = 0.02
 
 
 def why_unheeded(pids: Collection[int], mapped: Sequence[Path]) -> str:
-    """Return why one of these processes does not follow the library, as what follows "the server"; "" if all do.
+    """Return why one of these processes does not follow the library, as words after "the server"; "" if all do.
 
-    mapped: the files that a process which follows has in its memory.  Blocks for at most a second, and only if a
-    process does not follow."""
+    mapped: the files that a following process has mapped.  Blocks for at most a second, and only if a process does not
+    follow it.
+    """
     problems = {pid: why for pid in pids if (why := _why_unheeded(pid, mapped))}
     until = time.monotonic() + _SETTLE_S
     while problems and time.monotonic() < until:
@@ -179,7 +185,7 @@ def _why_unheeded(pid: int, mapped: Sequence[Path]) -> str:
 
 
 def _has_magic(file: IO[bytes]) -> bool:
-    """Reads the file in pieces.  It is not mapped, because a disk that fails on order would then kill the agent."""
+    """Search the file piece by piece.  It is not mapped, because then a failing disk would kill the agent."""
     overlap = max(map(len, GO_MAGIC)) - 1
     kept = b""
     while piece := file.read(_PIECE_BYTES):

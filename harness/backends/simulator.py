@@ -249,7 +249,7 @@ class SimulatorBackend(NodesOfRun):
         behaviour = self._behaviours[server]
 
         def operation(verb: str, path: str) -> None:
-            """Before each operation of a server on its disk: it may be held, take its time, or fail."""
+            """Apply the order before each operation of a server on its disk: hold, delay or fail it."""
             named = _OPERATION.get(verb, verb)
             if named == "fsync" and self._armed.get(server):
                 self._armed[server] -= 1

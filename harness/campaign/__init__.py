@@ -1,1 +1,1 @@
-"""Many runs, and one page that sums them up."""
+"""Campaigns: many runs, and one page that summarizes them."""

@@ -1,19 +1,18 @@
-"""The ledgers that stand in the repository: of findings, and of hunts.
+"""The ledgers of this repository: of findings, and of hunts.
 
-*Findings.*  Which tries saw which finding, at which revision, and in how many seconds; and which of the
-clean runs were valid.
+*Findings.*  The tries that reproduced each finding, with revision and seconds; and the valid clean runs.
 
-`find` notes every try in TRIES of its results folder.  `findings` runs them all and takes the tries over into
-FINDINGS_LEDGER; `docs/generate.py` makes the tables of docs/findings.md from it.  A row counts the tries of the last
-revision that ran its finding.
+`find` adds every try to TRIES of its results folder.  `findings` runs them all and copies the tries to FINDINGS_LEDGER;
+`docs/generate.py` makes the tables of docs/findings.md from it.  A row counts the tries of the last revision that ran
+its finding.
 
-*Hunts.*  Which systems were hunted, for how long, with which tests, and what was found.
+*Hunts.*  The hunted systems, with time, tests and findings.
 
     python -m harness.campaign.ledgers results/hunts/turso-41
 
-takes the campaign of a hunt over into HUNTS_LEDGER; `docs/generate.py` makes the table of docs/hunting.md from it.
-Only hunts over systems of EXAMPLES count.  The first line of such a file names the version, and its words behind
-"Promised" what the hunt held against the system.
+copies the campaign of a hunt to HUNTS_LEDGER; `docs/generate.py` makes the table of docs/hunting.md from it.  Only
+hunts over systems of EXAMPLES count.  The first line of such a file names the version, and its words after "Promised"
+the promise that the hunt tested.
 """
 
 from __future__ import annotations
@@ -44,11 +43,12 @@ REVISION_LENGTH = 7
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """finding: its name, or that of a clean run.  clean: a clean run, or the counterpart of the finding.
-    as_expected: the finding was seen, or the clean run was valid.
+    """finding: its name, or that of a clean run. clean: a clean run, or the counterpart of the finding.
+    as_expected: the finding was reproduced, or the clean run was valid.
     verdict: of the run.  An invalid clean run is a false alarm; an unknown one was no real test.
     seconds: from the command to the verdict.
-    revision: of this repository, with a `+` behind it where files were changed."""
+    revision: of this repository, followed by `+` if files were changed.
+    """
 
     finding: str
     clean: bool
@@ -59,7 +59,7 @@ class Try:
 
 
 def note(results: Path, name: str, clean: bool, as_expected: bool, seconds: float, run_folder: Path) -> None:
-    """Add a try to TRIES of a results folder.  run_folder: its run, whose files name the revision and the verdict."""
+    """Add a try to TRIES of a results folder. run_folder: its run, whose files contain the revision and the verdict."""
     header = RunRecord(run_folder).header
     git = header.git if header is not None else Revision()
     verdict = str((read_results(run_folder) or NO_RESULTS).verdict)
@@ -69,13 +69,13 @@ def note(results: Path, name: str, clean: bool, as_expected: bool, seconds: floa
 
 
 def tries_in(results: Path) -> list[Try]:
-    """Return what `note` wrote there, in order; nothing where there is no such file."""
+    """Return the tries that `note` wrote there, in order; nothing if there is no such file."""
     path = results / TRIES
     return [Try(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def last_of(tries: Iterable[Try]) -> list[Try]:
-    """Per finding and counterpart: the tries of the revision that ran it last."""
+    """Return, per finding and counterpart, the tries of the last revision that ran it."""
     kept: dict[tuple[str, bool], list[Try]] = {}
     for one in tries:
         before = kept.setdefault((one.finding, one.clean), [])
@@ -91,9 +91,10 @@ def read_findings(path: Path = FINDINGS_LEDGER) -> list[Try]:
 
 
 def take_over_tries(results: Path, path: Path = FINDINGS_LEDGER) -> list[Try]:
-    """Add the tries of a results folder to the ledger, and return all that it holds then.
+    """Add the tries of a results folder to the ledger, and return its whole content.
 
-    Outside of the repository the ledger stands in the results folder."""
+    Outside of the repository the ledger is in the results folder.
+    """
     path = path if path.parent.exists() else results / FINDINGS_LEDGER.name
     known = read_findings(path)
     every = last_of([*known, *(one for one in tries_in(results) if one not in known)])
@@ -103,7 +104,7 @@ def take_over_tries(results: Path, path: Path = FINDINGS_LEDGER) -> list[Try]:
 
 
 def finding_rows(tries: Sequence[Try], findings: Mapping[str, KnownFinding] = FINDINGS) -> list[tuple[str, ...]]:
-    """The table of the ledger, one row a finding, in the order of the findings."""
+    """Return the table of the ledger, one row per finding, in the order of the findings."""
     table: list[tuple[str, ...]] = []
     for name, finding in findings.items():
         seen = [one for one in tries if one.finding == name and not one.clean]
@@ -124,7 +125,7 @@ def finding_rows(tries: Sequence[Try], findings: Mapping[str, KnownFinding] = FI
 
 
 def planted_rows(tries: Sequence[Try]) -> list[tuple[str, ...]]:
-    """The table of the planted bugs of bundled controllers that users of Kafka meet, one row each."""
+    """Return the table of the bundled controllers' planted bugs that users of Kafka meet, one row each."""
     return [
         (
             f"`krucible find {name}`",
@@ -139,7 +140,7 @@ def planted_rows(tries: Sequence[Try]) -> list[tuple[str, ...]]:
 
 
 def clean_rows(tries: Sequence[Try]) -> list[tuple[str, ...]]:
-    """The table of the clean runs, one row each."""
+    """Return the table of the clean runs, one row each."""
     return [
         (
             f"`krucible find {name} --clean`",
@@ -173,10 +174,11 @@ _LISTED = ("workloads", "kinds", "found")
 
 @dataclass(frozen=True, slots=True)
 class Hunt:
-    """subject: a file of EXAMPLES, with a class behind a colon where it holds several systems.
-    minutes: minutes of its tests and replays together.  tests: verdict -> number of tests, without replays.
-    workloads: those of valid or invalid tests.  kinds: kinds of fault that were in force in any test.
-    found: each finding in words, with the number of times that it was seen again."""
+    """subject: a file of EXAMPLES, with a class after a colon if it holds several systems.
+    minutes: minutes of its tests and replays together. tests: verdict -> number of tests, without replays.
+    workloads: those of valid or invalid tests. kinds: kinds of fault that were in force in any test.
+    found: each finding in words, with the number of successful replays.
+    """
 
     subject: str
     seed: int
@@ -188,7 +190,7 @@ class Hunt:
 
 
 def hunt_in(folder: Path) -> Hunt:
-    """The hunt that is kept in this folder.  Raises ValueError where there is none, or none over an example."""
+    """Return the hunt that is stored in this folder.  Raises ValueError if there is none, or none over an example."""
     campaign = read_object(folder / LOG)
     identity = mapping(campaign.get("identity"))
     if identity.get("campaign") != "hunt":
@@ -224,7 +226,7 @@ def read_hunts(path: Path = HUNTS_LEDGER) -> list[Hunt]:
 
 
 def take_over_hunt(folder: Path, path: Path = HUNTS_LEDGER) -> list[Hunt]:
-    """Add a hunt to the ledger, in place of the same one with fewer tests, and return all that it holds then."""
+    """Add a hunt to the ledger, in place of the same hunt with fewer tests, and return its whole content."""
     new = hunt_in(folder)
     known = [one for one in read_hunts(path) if (one.subject, one.seed) != (new.subject, new.seed)]
     every = sorted([*known, new], key=lambda one: (one.subject, one.seed))
@@ -234,7 +236,7 @@ def take_over_hunt(folder: Path, path: Path = HUNTS_LEDGER) -> list[Hunt]:
 
 
 def hunt_rows(hunts: Sequence[Hunt]) -> list[tuple[str, ...]]:
-    """The table of the ledger, one row a system."""
+    """Return the table of the ledger, one row per system."""
     table: list[tuple[str, ...]] = []
     for subject in dict.fromkeys(hunt.subject for hunt in hunts):
         mine = [hunt for hunt in hunts if hunt.subject == subject]
@@ -257,7 +259,7 @@ def hunt_rows(hunts: Sequence[Hunt]) -> list[tuple[str, ...]]:
 
 
 def said_of(subject: str) -> tuple[str, str]:
-    """Return what the file of an example says of the system and its version, and of its promise, on one line each."""
+    """Return the lines of an example's file about the system with its version, and about its promise."""
     text = ast.get_docstring(ast.parse((EXAMPLES / subject.partition(":")[0]).read_text())) or ""
     first, *others = text.split("\n\n")
     version = " ".join(first.split()).partition(":")[0].rstrip(".")

@@ -1,28 +1,28 @@
-"""A campaign: many runs after one plan, each a process of its own, and the log of them.
+"""A campaign: many runs that follow one plan, each in its own process, and their log.
 
-A plan is a value: which tests there are, what each is expected to show, how often a finding is replayed, when the
-campaign ends and what it keeps.  The night, the hunts, the findings and replays are five plans (`plans.py`), and this
-loop runs all of them:
+A plan is a value: the tests, the expected result of each, the number of replays of a finding, the end of the campaign
+and the runs to keep.  The night, the hunts, the findings and replays are five plans (`plans.py`), and this loop runs
+all of them:
 
 1. A finding that has fewer replays than the plan wants is replayed.
-2. Then the campaign ends, if something was found and the plan ends with that, or if its time is up.  A run that has
-   begun goes on to its end, and is replayed if it found something.
-3. Otherwise the next tests are run, as many at once as the plan says.
+2. Then the campaign ends, if something was found and the plan ends with the first finding, or if its time is up.  A run
+   that has begun goes on to its end, and is replayed if it found something.
+3. Otherwise the next tests are run, as many at once as the plan allows.
 
-What is next follows from the log alone, so a campaign that was broken off goes on where it stood.
+The next step follows from the log alone, so an interrupted campaign can be continued.
 
-*Runs.*  One test is run as a process of its own, as a user would.  The child writes the path of its folder into a file
-of the campaign: `results/latest` may be of another campaign.
+*Runs.*  Each test is run in its own process, as a user would run it.  The child writes the path of its folder into a
+file of the campaign, because `results/latest` may belong to another campaign.
 
-The child leads a session of its own.  So Ctrl-C and SIGTERM reach only the campaign, which passes them on once and
-waits: the child removes its nodes, keeps what was recorded, and ends.
+The child leads its own session.  So Ctrl-C and SIGTERM reach only the campaign, which forwards them once and waits: the
+child removes its nodes, keeps its records, and ends.
 
-*Log.*  All runs of a campaign so far, and its findings, in one file that is written whole after every run.
+*Log.*  All runs of a campaign so far, and its findings, in one file that is replaced after every run.
 
-A **symptom** names a finding: checker and kind of the violation that lies nearest to the cause, and the kinds of fault
-that were injected until it showed.  Runs of one symptom probably show one mistake of the system.  A **replay** is the
-same test once more, with the same seed.  It has seen the violation again if any of its violations is of a checker and
-kind that the first run saw: chance decides which consequence of a mistake shows first.
+A **symptom** identifies a finding: checker and kind of the violation nearest to the cause, and the kinds of fault that
+were injected before it showed.  Runs of one symptom probably show one bug of the system.  A **replay** is the same test
+once more, with the same seed.  It has reproduced the violation if any of its violations has a checker and kind that the
+first run saw: which consequence of a bug shows first depends on chance.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ from harness.story.kinds import name_in_words
 OUTPUT, RUNS, LOG, LOCK = "campaign.log", "runs", "campaign.json", ".lock"
 FORMAT = 2
 FAILED = "harness failed"
-"""The verdict of a run that could not be made or judged.  It says nothing about the system."""
+"""The verdict of a run that could not be made or judged.  It proves nothing about the system."""
 INCIDENCES_MIN = 4
-"""Runs with a finding from which something can be estimated about symptoms that none has shown."""
+"""Minimum number of runs with a finding for an estimate of symptoms that no run has shown."""
 AS_EXPECTED, FOUND = EXIT_CODES[Validity.VALID], EXIT_CODES[Validity.INVALID]
 
 
@@ -73,13 +73,15 @@ class Symptom:
     faults: tuple[str, ...]
 
     def words(self) -> str:
-        """Such as: stale read (linearizability) under kill and partition."""
+        """Return words such as: stale read (linearizability) under kill and partition."""
         return f"{name_in_words(self.kind)} ({self.checker}) under {' and '.join(self.faults) or 'no fault'}"
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One run to make.  number: of its test, from 0.  replay: 0 for the first run of the test, else which replay."""
+    """One run to execute. number: of its test, from 0. replay: 0 for the first run of the test, else the number of the
+    replay.
+    """
 
     number: int
     spec: Spec
@@ -88,12 +90,11 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Ways in which a run ends.
+    """Result of a run in a campaign.
 
-    code: how the campaign counts it, as an exit code: 0 as expected, 1 a finding, 2 it proved nothing, 3 it could not
-        be made or judged.
-    words: why.  seconds: from its start to its verdict.
-    violations: (checker, kind), the nearest to the cause first.  faults: the kinds that were injected until the first
+    code: result as an exit code: 0 as expected, 1 a finding, 2 it proved nothing, 3 it could not be made or judged.
+    words: the reason. seconds: from its start to its verdict.
+    violations: (checker, kind), the nearest to the cause first. faults: the kinds that were injected before the first
         of them showed.
     found_s: seconds of the main phase until a planted bug was found; -1 if none was.
     folder: of the run, relative to the campaign's; "" if it was not kept.
@@ -111,7 +112,7 @@ class Ended:
 
     @property
     def symptom(self) -> Symptom | None:
-        """None if nothing was violated."""
+        """Return the symptom; None if nothing was violated."""
         return Symptom(*self.violations[0], self.faults) if self.violations else None
 
     def to_json(self) -> dict[str, Any]:
@@ -140,7 +141,7 @@ class FoundSymptom:
         return seen_again(self.runs[0].violations, self.replays)
 
     def words(self) -> str:
-        """Return how often it was seen."""
+        """Return the number of sightings in words."""
         replays = f"{self.seen_again} of {plural(len(self.replays), 'replay')}"
         again = f"seen again in {replays}" if self.replays else "not replayed"
         return f"{again}; {plural(len(self.runs), 'test')} of this campaign saw it"
@@ -159,14 +160,14 @@ class FoundSymptom:
 
 
 def seen_again(violations: Iterable[tuple[str, str]], replays: Iterable[Ended]) -> int:
-    """Return how many of the replays saw one of these violations."""
+    """Return the number of replays that saw one of these violations."""
     first = set(violations)
     return sum(bool(first & set(replay.violations)) for replay in replays)
 
 
 @dataclass(slots=True)
 class CampaignLog:
-    """identity: a campaign with another one may not go on in this folder."""
+    """identity: a campaign with another identity may not continue in this folder."""
 
     folder: Path
     identity: Mapping[str, Any]
@@ -175,9 +176,10 @@ class CampaignLog:
     @staticmethod
     @contextlib.contextmanager
     def open(folder: Path, identity: Mapping[str, Any], goes_on: bool) -> Iterator[CampaignLog]:
-        """The log of this folder, which no other campaign may use meanwhile; an empty one unless the campaign goes on.
+        """Open the log of this folder, which excludes other campaigns meanwhile; it is empty unless the campaign is
+        continued.
 
-        Raises BrokenFile, or WrongSpec if another campaign is at work here or was.
+        Raises BrokenFile, or WrongSpec if another campaign uses or used the folder.
         """
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / LOCK).open("w") as lock:
@@ -192,7 +194,7 @@ class CampaignLog:
             yield log
 
     def _read(self) -> list[Ended]:
-        """Return what was run; a run that could not be made or judged is made again."""
+        """Return the runs of the log; a run that could not be made or judged is repeated."""
         kept = read_object(self.folder / LOG)
         theirs, mine = kept.get("identity"), json.loads(json.dumps(self.identity))
         if kept.get("format") != FORMAT or theirs != mine:
@@ -201,7 +203,7 @@ class CampaignLog:
         return [run for run in runs if run.code != HARNESS_FAILED]
 
     def note(self, run: Ended) -> None:
-        """Keep it: the file is old or new, because a campaign may be killed at any moment."""
+        """Write the log atomically, because a campaign may be killed at any moment."""
         self.runs.append(run)
         found = [group.to_json() for group in self.found()]
         kept = {"format": FORMAT, "identity": self.identity, "found": found}
@@ -222,11 +224,12 @@ class CampaignLog:
         return [FoundSymptom(one, tuple(runs), tuple(self.replays_of(runs[0]))) for one, runs in seen.items()]
 
     def unseen(self) -> str:
-        """Estimate what further runs of the same tests would show that no run has shown yet, in one sentence.
+        """Estimate in one sentence the symptoms that further runs of the same tests would show for the first time.
 
         With S symptoms seen, f1 of them in one run and f2 in two, Chao1 (1984) estimates f1 (f1 - 1) / 2 (f2 + 1) more,
-        and Good and Turing (1953) estimate that f1 of n further runs show a new one.  Where n runs showed nothing, a
-        symptom that shows in more than 1 - 0.05^(1/n) of the runs would have been seen with 95 %.  "" for too few runs.
+        and Good and Turing (1953) estimate that f1 of n further runs show a new one.  If n runs showed nothing, a
+        symptom that occurs in more than 1 - 0.05^(1/n) of the runs would have been seen with 95 %.  "" for too few
+        runs.
         """
         runs = [run for run in self.tests if run.code in (AS_EXPECTED, FOUND)]
         often = Counter(len(one.runs) for one in self.found())
@@ -246,7 +249,7 @@ class CampaignLog:
         return [run for run in self.runs if run.test.replay and run.test.number == first.test.number]
 
     def replay_due(self, times: int) -> Planned | None:
-        """The next replay of a finding that has fewer than so many."""
+        """Return the next replay of a finding that has fewer replays than this."""
         for group in self.found():
             if len(group.replays) < times:
                 first = group.runs[0].test
@@ -267,16 +270,18 @@ class CampaignLog:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """name: of the campaign.  words: what it runs, in one sentence.  tests: in order; they may have no end.
+    """name: of the campaign. words: its runs, in one sentence. tests: in order; possibly endless.
 
-    identity: another campaign may not go on in its folder.  goes_on: it takes over what its folder holds already.
+    identity: a campaign with another identity may not continue in its folder. goes_on: it continues the campaign in its
+    folder.
     expects_bugs: a planted bug, or a known finding, must be found; else every violation is a finding.
     every_run: each run must end as expected; else one valid run is enough.
-    falsifies: a clean run must also notice each row of it that is falsified.
-    minutes: no test begins after so many.  replays: of each finding.  ends_with_finding: the first one ends it.
-    keeps_all: the folders of all runs; else only of those that found something or failed.
-    failures_max: after so many runs in a row that could not be made or judged it ends: the next one would fail as well.
-    at_once: how many tests `run` gets at a time.
+    falsifies: every falsified row of a clean run must also be detected.
+    minutes: no test begins after this time. replays: number of replays of each finding. ends_with_finding: the first
+    finding ends it.
+    keeps_all: keep the folders of all runs; else only of those that found something or failed.
+    failures_max: maximum number of failed runs in a row; then it ends, because the next one would fail as well.
+    at_once: number of tests that `run` gets at a time.
     """
 
     name: str
@@ -296,14 +301,14 @@ class Plan:
 
 
 Run = Callable[[Plan, Sequence[Planned], Path], Iterable[Ended]]
-"""Makes runs of a plan, and yields how each ended, in any order.  The path: the folder of the campaign."""
+"""Executes runs of a plan, and yields their results, in any order.  The path: the folder of the campaign."""
 
 
 def campaign(plan: Plan, log: CampaignLog, say: Callable[[str], None], run: Run | None = None) -> int:
-    """Run the plan, note every run in the log, and return the exit code.  say: prints one line of progress.
+    """Run the plan, add every run to the log, and return the exit code. say: prints one line of progress.
 
-    run: makes the runs; by default one after another, each as a process of its own.
-    Raises KeyboardInterrupt after the run that was going on has cleaned up; that run is not noted.
+    run: executes the runs; by default one after another, each in its own process.  Raises KeyboardInterrupt after the
+    current run has cleaned up; that run is not added.
     """
     began_s, failed, make = time.monotonic(), 0, run or one_after_another
     pending = log.pending(plan.tests)
@@ -320,7 +325,7 @@ def campaign(plan: Plan, log: CampaignLog, say: Callable[[str], None], run: Run 
 
 
 def next_tests(plan: Plan, log: CampaignLog, pending: Iterable[Planned], time_left: bool) -> list[Planned]:
-    """Return what to run next; nothing if the campaign is over."""
+    """Return the tests to run next; none if the campaign is over."""
     if (replay := log.replay_due(plan.replays)) is not None:
         return [replay]
     if not time_left or (plan.ends_with_finding and log.found()):
@@ -329,7 +334,8 @@ def next_tests(plan: Plan, log: CampaignLog, pending: Iterable[Planned], time_le
 
 
 def exit_code(plan: Plan, log: CampaignLog) -> int:
-    """1 if something was found.  Else, if every run counts: 3 if one failed, 2 if one proved nothing, 0 if none did.
+    """Return 1 if something was found.  Else, if every run counts: 3 if one failed, 2 if one proved nothing, 0 if none
+    did.
 
     If not every run counts: 0 if one was valid, 2 if none was a real test, 3 if all failed or there was none.
     """
@@ -348,7 +354,7 @@ def tests_of(plan: Plan, log: CampaignLog) -> list[Ended]:
 
 
 def one_after_another(plan: Plan, tests: Sequence[Planned], folder: Path) -> Iterable[Ended]:
-    """Each test as a process of its own, as a user would run it."""
+    """Run each test in its own process, as a user would."""
     for test in tests:
         child = run_child(test.spec.words(), folder / RUNS, folder / OUTPUT)
         ended = became(plan, test, child, folder)
@@ -359,7 +365,7 @@ def one_after_another(plan: Plan, tests: Sequence[Planned], folder: Path) -> Ite
 
 
 def became(plan: Plan, test: Planned, child: ChildRun, folder: Path) -> Ended:
-    """Return how the run of a test ended.  folder: of the campaign."""
+    """Return the result of a test's run. folder: of the campaign."""
     where = str(child.folder.relative_to(folder.resolve())) if child.folder else ""
     if child.judged is None:
         reason = f"the run could not be made or judged (exit code {child.exit_code}); see {OUTPUT}"
@@ -381,7 +387,7 @@ def became(plan: Plan, test: Planned, child: ChildRun, folder: Path) -> Ended:
 
 
 def violations_in(results: Results) -> tuple[tuple[str, str], ...]:
-    """(checker, kind) of all violations in results.json, the nearest to the cause first."""
+    """Return (checker, kind) of all violations in results.json, the nearest to the cause first."""
     pairs = [(violation.checker, violation.kind) for violation in violations_by_cause(results)]
     if not pairs:  # no checker kept evidence
         pairs = [(name, "violation") for name in results.invalid]
@@ -389,7 +395,7 @@ def violations_in(results: Results) -> tuple[tuple[str, str], ...]:
 
 
 def _counts_as(plan: Plan, spec: Spec, child: ChildRun, results: Results) -> tuple[int, str, float]:
-    """Return how the campaign counts a judged run, why, and after how many seconds its planted bug was found."""
+    """Return the result of a judged run, its reason, and the seconds until its planted bug was found."""
     if plan.expects_bugs and spec.bug:
         planted, run = results.planted, child.folder
         if planted is None or not planted.found or run is None:
@@ -408,8 +414,8 @@ def _counts_as(plan: Plan, spec: Spec, child: ChildRun, results: Results) -> tup
 
 
 def seconds_to_find(checker: str, record: RunRecord) -> float:
-    """From the beginning of the main phase until a run with a bug has shown it to this checker: an online check found
-    it, or else the last phase has ended, after which the sealed run is judged.  Raises BrokenFile.
+    """Return the seconds from the beginning of the main phase until a run with a bug has shown it to this checker: an
+    online check found it, or else the last phase has ended, after which the sealed run is judged.  Raises BrokenFile.
     """
     header, outcome = record.header, record.outcome or RunOutcome()
     began_ns = header.main_began_ns if header is not None else 0
@@ -420,19 +426,19 @@ def seconds_to_find(checker: str, record: RunRecord) -> float:
 
 
 def _injected(run: Path, until_ns: int) -> tuple[str, ...]:
-    """The kinds of fault that were injected until the violation showed.  until_ns: -1 for the whole run."""
+    """Return the kinds of fault that were injected before the violation showed. until_ns: -1 for the whole run."""
     done = (fault for fault in RunRecord(run).faults if fault.carried_out)
     return tuple(sorted({fault.kind for fault in done if until_ns < 0 or fault.injected_ns <= until_ns}))
 
 
 def title(spec: Spec) -> str:
-    """Return what was run, in a few words."""
+    """Return a short description of a run."""
     rate = f"{spec.rate_hz:g}/s" if spec.rate_hz else "full rate"
     return f"{what(spec)}, {plural(spec.nodes, 'node')}, {rate}, seed {spec.seed}"
 
 
 def what(spec: Spec) -> str:
-    """Return what was run, without what differs from seed to seed."""
+    """Return a description of a run without the parts that depend on the seed."""
     if spec.finding:
         return spec.finding + (" without what breaks it" if spec.clean else "")
     bug = f" with {spec.bug}" if spec.bug else ""
@@ -455,7 +461,7 @@ def _progress(plan: Plan, log: CampaignLog, run: Ended, left_s: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChildRun:
-    """Record of how a child ended.  folder: of its run, None if it made none.  seconds: from its start to its end."""
+    """Result of a child. folder: of its run, None if it made none. seconds: from its start to its end."""
 
     exit_code: int
     folder: Path | None
@@ -468,7 +474,7 @@ class ChildRun:
 
 
 def run_child(words: Sequence[str], results: Path, output: Path) -> ChildRun:
-    """Run `python -m harness WORDS --results RESULTS` and wait for it.  output: the file to which its words are added.
+    """Run `python -m harness WORDS --results RESULTS` and wait for it. output: the file to which its output is added.
 
     Raises KeyboardInterrupt after the child has cleaned up.
     """

@@ -1,13 +1,12 @@
-"""Files that a campaign leaves for its readers, written again after every run: a page, a table, and JUnit for a CI
-system.
+"""Files of a campaign for readers, rewritten after every run: a page, a table, and JUnit for a CI system.
 
-*Nights.*  News, streaks with trends, a badge, GitHub's step summary, and the failures that a night keeps.
+*Nights.*  News, streaks with trends, a badge, GitHub's step summary, and the stored failures.
 
-`harness/lake/past.py` knows how symptoms and tests stand.
+`harness/lake/past.py` computes the state of symptoms and tests.
 
-A failure is kept with its spec and the schedule that was played.  Those that fail are tried first: the fastest first,
-and of equally fast ones the oldest.  A failure counts as fixed after PASSES runs in a row that passed, each on another
-revision; from then on it is a regression test of every night.  One that fails again counts as failing at once.
+A failure is stored with its spec and the schedule that was executed.  Stored failures run first: the fastest first, and
+of equally fast ones the oldest.  A failure counts as fixed after PASSES passing runs in a row, each on another
+revision; from then on it is a regression test of every night.  If it fails again, it counts as failing at once.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class PageGroup:
 
     @property
     def words(self) -> str:
-        """Return how often it ended as it should."""
+        """Return in words how many runs ended as expected."""
         return f"{'found' if self.bug else 'as expected'} in {self.good} of {plural(len(self.runs), 'run')}"
 
     @property
@@ -61,7 +60,7 @@ class PageGroup:
 
 
 def groups_of(runs: Iterable[Ended]) -> list[PageGroup]:
-    """The runs by what they ran; planted bugs behind all others."""
+    """Group the runs by test; planted bugs last."""
     groups: dict[str, PageGroup] = {}
     for run in runs:
         spec = run.test.spec
@@ -70,7 +69,7 @@ def groups_of(runs: Iterable[Ended]) -> list[PageGroup]:
 
 
 def write_all(plan: Plan, log: CampaignLog) -> Path:
-    """Write PAGE, SUMMARY and JUNIT into the folder of the campaign; the path of the page."""
+    """Write PAGE, SUMMARY and JUNIT into the folder of the campaign; return the path of the page."""
     (log.folder / SUMMARY).write_text(summary(plan, log), encoding="utf-8")
     (log.folder / JUNIT).write_text(junit(plan, log), encoding="utf-8")
     html = environment().get_template("campaign.html.j2").render(
@@ -93,7 +92,7 @@ def write_all(plan: Plan, log: CampaignLog) -> Path:
 
 
 def headline(plan: Plan, log: CampaignLog) -> str:
-    """The campaign in one sentence."""
+    """Return the campaign's result in one sentence."""
     runs, found = plural(len(log.tests), "run"), log.found()
     wrong = sum(run.code != AS_EXPECTED for run in log.tests)
     if not log.runs:
@@ -104,7 +103,7 @@ def headline(plan: Plan, log: CampaignLog) -> str:
 
 
 def lines_of(plan: Plan, log: CampaignLog) -> list[str]:
-    """Return what a campaign found, for a terminal."""
+    """Return the findings of a campaign as lines for a terminal."""
     lines = [headline(plan, log)]
     if plan.every_run:
         lines += [f"  {group.words}: {group.name}" for group in groups_of(log.tests) if group.good < len(group.runs)]
@@ -125,7 +124,7 @@ def _mark(plan: Plan, log: CampaignLog) -> str:
 
 
 def summary(plan: Plan, log: CampaignLog) -> str:
-    """Markdown: the headline, the findings, and a table of how often each test ended as it should.
+    """Return Markdown: the headline, the findings, and for each test the number of runs that ended as expected.
 
     Seconds are those of the main phase until a planted bug was found.
     """
@@ -159,7 +158,7 @@ def _to_see(run: Ended) -> list[str]:
 
 
 def junit(plan: Plan, log: CampaignLog) -> str:
-    """One test case for each finding, which failed, and one for each test, which passed or is an error.
+    """Return one test case for each finding, which failed, and one for each test, which passed or is an error.
 
     A run that could not be made or judged, or that proved nothing, is no finding: it is an error of its test.
     """
@@ -185,7 +184,7 @@ def junit(plan: Plan, log: CampaignLog) -> str:
 DASHBOARD, BADGE = "dashboard.html", "badge.svg"
 RUNS_SHOWN = 60
 TREND_LEAST = 3
-"""Runs that each half of a trend has at least."""
+"""Minimum number of runs in each half of a trend."""
 STEP_SUMMARY_BYTES = 1_000_000
 """GitHub drops a summary of more than 1 MiB whole."""
 _CUT = "\n\n… the rest is in summary.md of the kept artifacts.\n"
@@ -193,7 +192,9 @@ _COLOURS = {AS_EXPECTED: "#2da44e", FOUND: "#cf222e"}
 
 
 def words_of(standing: Sequence[Standing], runs: Sequence[PastRun], now: datetime) -> list[str]:
-    """Lines of Markdown: what is new, back, known and gone; the canary's age; the longest and the broken streaks."""
+    """Return lines of Markdown: new, recurring, known and vanished symptoms; the canary's age; the longest and the
+    ended streaks.
+    """
     lines = ["", "### Since the runs before", ""]
     for one in standing:
         lines.append(f"- **{one.state}** {one.line().partition(': ')[2]}")
@@ -213,7 +214,8 @@ class DashboardRow:
     """One test on the dashboard.
 
     shown: its last runs, each with the link to its report.
-    count: of all its runs."""
+    count: number of all its runs.
+    """
 
     name: str
     streak: int
@@ -222,13 +224,13 @@ class DashboardRow:
 
     @property
     def median_s(self) -> float:
-        """Median duration of the runs shown; 0 if none is recorded."""
+        """Return the median duration of the runs shown; 0 if none is recorded."""
         known = [run.duration_s for run, _ in self.shown if run.duration_s is not None]
         return statistics.median(known) if known else 0.0
 
     @property
     def trend(self) -> str:
-        """Compare how many of the later half of the runs shown ended as expected with the earlier half."""
+        """Compare the numbers of expected results in the later and the earlier half of the runs shown."""
         half = len(self.shown) // 2
         if half < TREND_LEAST:
             return "too few runs"
@@ -243,16 +245,17 @@ class DashboardRow:
 
     @property
     def good(self) -> int:
-        """Return how many of the runs shown ended as they should."""
+        """Return the number of shown runs that ended as expected."""
         return sum(run.good for run, _ in self.shown)
 
 
 def write_dashboard(
     folder: Path, title: str, standing: Sequence[Standing], runs: Sequence[PastRun], results: Path | None = None
 ) -> Path:
-    """The page of all nights: one row for each test, with its last runs and its streak.
+    """Write the page of all nights: one row for each test, with its last runs and its streak.
 
-    results: the folder that the paths of runs begin in; None: `folder` itself."""
+    results: the folder that run paths are relative to; None: `folder` itself.
+    """
     by_test: dict[Test, list[PastRun]] = {}
     for run in runs:
         by_test.setdefault(run.test, []).append(run)
@@ -288,7 +291,7 @@ def write_dashboard(
 
 
 def write_badge(folder: Path, code: int, standing: Sequence[Standing]) -> Path:
-    """A badge for a README: how the night ended."""
+    """Write a badge for a README with the result of the night."""
     new = sum(one.state in (SymptomStatus.NEW, SymptomStatus.BACK) for one in standing)
     words = {AS_EXPECTED: "as expected", FOUND: f"{new} new" if new else "known findings"}
     words[HARNESS_FAILED] = "infrastructure failed"
@@ -300,7 +303,9 @@ def write_badge(folder: Path, code: int, standing: Sequence[Standing]) -> Path:
 
 
 def add_to_step_summary(text: str, environment: Mapping[str, str] = os.environ) -> bool:
-    """Add the text to the summary of this step of GitHub Actions, cut so that GitHub shows it; False elsewhere."""
+    """Add the text to the summary of this step of GitHub Actions, truncated to GitHub's limit; return False
+    elsewhere.
+    """
     path = environment.get("GITHUB_STEP_SUMMARY")
     if not path:
         return False
@@ -312,7 +317,7 @@ def add_to_step_summary(text: str, environment: Mapping[str, str] = os.environ) 
 
 
 def bounded(text: str, size_bytes: int) -> str:
-    """The text, or as many of its lines as fit into so many bytes, with a line that says so."""
+    """Return the text, or as many of its lines as fit into this many bytes, with a line that says so."""
     if len(text.encode()) <= size_bytes:
         return text
     left = size_bytes - len(_CUT.encode())
@@ -333,8 +338,9 @@ KEPT_MAX = 50
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """words: of its symptom.  seconds: of the run that found it.  found: when, in ISO 8601 (UTC).
-    passes: runs in a row that passed since it failed last.  tried: the revision that was tried last."""
+    """words: of its symptom. seconds: of the run that found it. found: time in ISO 8601 (UTC).
+    passes: passing runs in a row since its last failure. tried: the last revision that ran it.
+    """
 
     spec: Spec
     words: str
@@ -357,26 +363,26 @@ class Failure:
 
 
 def kept(folder: Path) -> list[Failure]:
-    """The failures kept in the folder of a campaign.  Raises BrokenFile."""
+    """Return the failures stored in the folder of a campaign.  Raises BrokenFile."""
     return [Failure.from_json(row) for row in read_objects(folder / FILE)]
 
 
 def keep(folder: Path, failures: Sequence[Failure]) -> None:
-    """The file is old or new, because a campaign may be killed at any moment."""
+    """Write the file atomically, because a campaign may be killed at any moment."""
     write_json_whole(folder / FILE, [failure.to_json() for failure in failures])
 
 
 def due(failures: Iterable[Failure], revision: str) -> list[Spec]:
-    """Return what to try on this revision, before all other tests.
+    """Return the failures to run on this revision, before all other tests.
 
-    revision: "" if it is not known, or files differ.
+    revision: "" if it is unknown, or if files differ.
     """
     wanted = [one for one in failures if one.fixed or not revision or one.tried != revision]
     return [one.spec for one in sorted(wanted, key=lambda one: (one.fixed, one.seconds, one.found))]
 
 
 def after(failures: Sequence[Failure], runs: Iterable[Ended], folder: Path, revision: str, now: str) -> list[Failure]:
-    """The failures after a night: those that were tried again, and new ones, whose schedules are copied.
+    """Return the failures after a night: the repeated ones, and new ones, whose schedules are copied.
 
     folder: of the campaign.  now: in ISO 8601.
     """
@@ -404,7 +410,7 @@ def _tried(failure: Failure, run: Ended, revision: str) -> Failure:
 
 
 def _with_schedule(spec: Spec, folder: Path, run: Ended) -> Spec:
-    """The spec with the schedule that was played, if the run kept one."""
+    """Return the spec with the schedule that was executed, if the run kept one."""
     played = folder / run.folder / "schedule.json"
     if not played.exists():
         return spec

@@ -1,11 +1,11 @@
 """The plans of campaigns, as values: the night, a hunt, a hunt for planted bugs, the known findings, and replays.
 
-A hunt draws tests at random over one system: workload, kinds of fault, number of clients, seed.  Test number i of a
-hunt follows from the hunt's seed and i alone.  So a hunt that was broken off goes on with the tests that it would have
-run.  Workloads and kinds of fault are dealt like decks of cards, without replacement: after as many tests as there are
-names, each name has had its turn.  Everything else is drawn independently.
+A hunt draws random tests of one system: workload, kinds of fault, number of clients, seed.  Test number i of a hunt
+follows from the hunt's seed and i alone.  So an interrupted hunt continues with the tests that it would have run.
+Workloads and kinds of fault are dealt like decks of cards, without replacement: after as many tests as there are names,
+each name was used.  Everything else is drawn independently.
 
-*Two sides.*  One test runs in turn as it was and with other settings.
+*Two sides.*  One test alternates between its own settings and other ones.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ FAILURES_MAX = 3
 def night(
     seeds: Sequence[int], parts: Sequence[str], base: Spec, kinds: Sequence[str] = (), bugs: Sequence[str] = ()
 ) -> Plan:
-    """Every test and every planted bug over several seeds.  parts: of PARTS.  base: what all tests have in common.
+    """Return the plan of every test and every planted bug over several seeds. parts: of PARTS. base: common part of all
+    tests.
 
-    kinds: only tests with these kinds of fault alone, for a short night.  bugs: only these planted bugs of kraft.
-    Both empty: all.  The canary runs in any case that `parts` holds it: it shows that the harness can fail.
+    kinds: only tests with these kinds of fault alone, for a short night.  bugs: only these planted bugs of kraft.  Both
+    empty: all.  The canary runs whenever `parts` contains it, because it shows that the harness can fail.
 
-    A clean run must be valid, and every falsified row of it must be noticed (`checkers.judging.pipeline`).  A planted
-    bug counts as found only by its own checker, with a witness of the planted mechanism.
+    A clean run must be valid, and every falsified row of it must be detected (`checkers.judging.pipeline`).  A planted
+    bug counts as found only if its own checker found it, with a witness of the planted mechanism.
     """
     words = "Every test and every planted bug.  A clean system must be valid, and a planted bug must be found."
     if kinds or bugs:
@@ -60,8 +61,9 @@ def _in_short_night(spec: Spec, kinds: Sequence[str], bugs: Sequence[str]) -> bo
 
 
 def _tests_of_night(seeds: Sequence[int], parts: Sequence[str], base: Spec) -> Iterator[Spec]:
-    """Seed by seed.  A clean system meets every kind of fault that it and the backend allow, each alone, and all at
-    once.  Its other workloads meet one kind each, which changes with the seed."""
+    """Seed by seed.  A clean system is tested with every kind of fault that it and the backend allow, each alone, and
+    all at once.  Its other workloads are tested with one kind each, which changes with the seed.
+    """
     systems = {"clean": "kraft", "peer": "etcd"}
     every = {
         system: with_every_kind(replace(base, subject=system, nemesis=EVERY))[0].nemesis
@@ -90,7 +92,9 @@ def _other_workloads(one: Spec, kinds: Sequence[str]) -> Iterator[Spec]:
 
 
 def _with_bugs(one: Spec, names: Sequence[str] = (), nemesis: str = "") -> Iterator[Spec]:
-    """One run for each planted bug that a run on nodes can show.  names: only these.  nemesis: instead of its own."""
+    """Return one run for each planted bug that a run on nodes can show. names: only these. nemesis: replaces the bug's
+    own.
+    """
     for name, bug in load_subject(one.subject).bugs.items():
         shown_by = nemesis or _shown_by(bug)
         if bug.in_containers and shown_by and name in (names or (name,)):
@@ -102,10 +106,10 @@ def _shown_by(bug: Bug) -> str:
 
 
 def hunt_for_bugs(names: Sequence[str], seeds: Iterable[int], base: Spec, nemesis: str = "") -> Plan:
-    """Every planted bug of a subject with a nemesis that can show it, seed by seed.
+    """Return the plan of every planted bug of a subject with a nemesis that can show it, seed by seed.
 
-    names: empty for all bugs.  nemesis: instead of the one that the subject names for a bug.
-    Raises WrongSpec for a bug that cannot be hunted.
+    names: empty for all bugs. nemesis: replaces the one that the subject names for a bug.  Raises WrongSpec for a bug
+    that cannot be hunted.
     """
     known = load_subject(base.subject).bugs
     for name in names:
@@ -127,7 +131,9 @@ class _Drawn:
 
 
 def hunt(choices: Choices, seed: int, minutes: float, replays: int, keeps_on: bool) -> Plan:
-    """Random tests over one system until something is found or the time is up.  keeps_on: go on after a finding."""
+    """Return the plan of random tests over one system until something is found or the time is up. keeps_on: continue
+    after a finding.
+    """
     return Plan(
         name="hunt",
         words="Random tests over one system.  A hunt that finds nothing proves little.",
@@ -144,7 +150,7 @@ def hunt(choices: Choices, seed: int, minutes: float, replays: int, keeps_on: bo
 
 
 def findings(names: Sequence[str], seeds: Sequence[int], backend: str) -> Plan:
-    """Each finding and its counterpart, or a clean run, once for each seed."""
+    """Return the plan of each finding and its counterpart, or a clean run, once for each seed."""
     ways = [(name, clean) for name in names for clean in _ways(name)]
     tests = [spec_of(name, seed, backend, clean) for name, clean in ways for seed in seeds]
     words = "Every known finding must be seen again, and its counterpart and the clean runs must be valid."
@@ -175,8 +181,9 @@ SEEDS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Choices that a hunt draws from.  base: what all tests have in common.  kinds: of fault, NONE among them.
-    left_out: a kind of fault that cannot be used here, and why."""
+    """Alternatives from which a hunt draws. base: common part of all tests. kinds: of fault, NONE among them.
+    left_out: a kind of fault that cannot be used here, and the reason.
+    """
 
     base: Spec
     workloads: tuple[str, ...]
@@ -189,10 +196,10 @@ class Choices:
 def choices(
     base: Spec, workloads: Sequence[str], kinds: Sequence[str], nodes: Sequence[int], rates_hz: Sequence[float]
 ) -> Choices:
-    """Return what can be drawn for this system on this backend.
+    """Return the alternatives for this system on this backend.
 
-    base: its backend is a name other than "auto".  workloads, kinds: () for all that fit.
-    Raises WrongSpec where nothing fits, or where a name that was given does not.
+    base: its backend is a name other than "auto".  workloads, kinds: () for all that fit. Raises WrongSpec if nothing
+    fits, or if a given name does not.
     """
     usable = tuple(name for name in workloads or offered_workloads(load_subject(base.subject)) if _fits(base, name))
     if not usable:
@@ -213,7 +220,7 @@ def choices(
 
 
 def draw(choices: Choices, seed: int, number: int) -> Spec:
-    """Test `number` of the hunt with this seed.  number: from 0."""
+    """Return test `number` of the hunt with this seed. number: from 0."""
     rng = Random(f"{seed}/{number}")
     kind, others = dealt(choices.kinds, seed, "kinds", number), [k for k in choices.kinds if k != NONE]
     nemesis = [kind]
@@ -234,13 +241,13 @@ def draw(choices: Choices, seed: int, number: int) -> Spec:
 
 
 def dealt(names: Sequence[str], seed: int, stream: str, number: int) -> str:
-    """The card with this number, where the deck is shuffled anew each time that it is used up."""
+    """Return the card with this number, if the deck is shuffled again each time that it is used up."""
     turn, place = divmod(number, len(names))
     return Random(f"{seed}/{stream}/{turn}").sample(names, len(names))[place]
 
 
 def _fits(base: Spec, workload: str) -> bool:
-    """Return whether this workload may go with the planted bug of this hunt; without one every workload may."""
+    """Return whether this workload is possible with the planted bug of this hunt; without a bug every workload is."""
     bug = load_subject(base.subject).bugs.get(base.bug or "")
     return bug is None or workload in bug.workloads
 
@@ -250,7 +257,7 @@ WHOLE_RUN = "the run"
 
 @dataclass(frozen=True, slots=True)
 class TwoSides:
-    """One test as it was, and with other settings.  Both get the same seed, and so the same faults.
+    """One test with its own settings, and with other ones.  Both get the same seed, and so the same faults.
 
     one, other: their specs, which differ in `set` alone."""
 
@@ -259,7 +266,7 @@ class TwoSides:
 
     @staticmethod
     def of(spec: Spec, settings: str) -> TwoSides:
-        """Return a spec beside itself with some settings changed.
+        """Return a spec paired with itself under some changed settings.
 
         settings: NAME=VALUE, with commas between, as in `--set`.  Raises WrongSpec if they change nothing."""
         plain = replace(spec, finding=None, clean=False)  # the finding is known for one variant only
@@ -269,11 +276,11 @@ class TwoSides:
         return TwoSides(plain, replace(plain, set=",".join(f"{name}={value}" for name, value in merged.items())))
 
     def in_turn(self, times: int) -> list[Spec]:
-        """Return the tests in order: what the machine does meanwhile meets both sides alike."""
+        """Return the tests in alternating order, so that changes of the machine's load affect both sides alike."""
         return [self.one, self.other] * times
 
     def differs(self) -> str:
-        """Return in one line which settings differ."""
+        """Return in one line the settings that differ."""
         one, other = self.one.settings, self.other.settings
         named = sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
         words = [f"{name} {one.get(name, 'as usual')} | {other.get(name, 'as usual')}" for name in named]
@@ -291,7 +298,7 @@ class TwoSides:
 
 
 def _counts(runs: Sequence[Ended], folder: Path) -> dict[str, Counter[str]]:
-    """Return how often each verdict was given: by WHOLE_RUN and by each checker."""
+    """Return the number of each verdict: of WHOLE_RUN and of each checker."""
     counts = {WHOLE_RUN: Counter(run.verdict for run in runs)}
     for checker, verdict in (pair for run in runs for pair in _verdicts(run, folder)):
         counts.setdefault(checker, Counter())[verdict] += 1

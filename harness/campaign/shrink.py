@@ -1,39 +1,39 @@
-"""Runs a failing schedule again: to make it smaller, and to see which of its faults the violation needs.
+"""Repeats a failing schedule: to make it smaller, and to find the faults that the violation needs.
 
-*Shrinking.*  A schedule gets fewer cards, shorter holds, fewer servers, as long as it still fails.
+*Shrinking.*  A schedule gets fewer cards, shorter holds and fewer servers while it still fails.
 
-Theory.  A run depends on luck, so one that passes proves little.  A candidate counts as failing as soon as `needed` of
+Theory.  A run depends on chance, so a passing run proves little.  A candidate counts as failing as soon as `needed` of
 at most `times` runs were invalid.  A run may show another symptom than the original, because a smaller schedule may
-break more: it is followed, too, and named (`other_symptom`).
+break more: such a run counts too, and the symptom is named (`other_symptom`).
 
 All candidates of a step are run once before any of them is run a second time.  So a smaller schedule that often fails
-is found after few runs, and runs that only make sure that nothing smaller fails come last.  The search ends when every
+is found after few runs, and runs that only confirm that nothing smaller fails come last.  The search ends when every
 candidate has passed often enough, or when its time is up.
 
-How sure the result is follows from how often the smallest failing schedule has failed.  If it fails with probability p,
-then so few failures of another candidate come by luck with a binomial probability, (1 - p)^n if all n runs passed.
-Luck has hidden one of several candidates with at most the sum of these (Boole's inequality).  The smallest one is
-therefore run `times` times as well, and p is estimated by Laplace's rule, (failed + 1) / (runs + 2).
+The certainty of the result follows from the share of failing runs of the smallest failing schedule.  If it fails with
+probability p, then the few failures of another candidate occur by chance with a binomial probability, (1 - p)^n if all
+n runs passed.  The probability that chance has hidden any of several candidates is at most the sum of these (Boole's
+inequality).  The smallest one is therefore run `times` times as well, and p is estimated by Laplace's rule, (failed +
+1) / (runs + 2).
 
 The order of candidates: each card alone, then halves of the cards are removed, then single ones (delta debugging,
-Zeller and Hildebrandt 2002).  Then holds are halved, one card after another.  Then servers that no fault names are left
-out.  Last, all cards begin earlier.  That is a candidate of its own, because a short log may hide what a long one
-shows.  Whenever something was left out, the attempts begin anew, until nothing more can be left out.
+Zeller and Hildebrandt 2002).  Then holds are halved, one card after another.  Then servers that no fault names are
+removed.  Last, all cards begin earlier.  That is a separate candidate, because a short log may hide what a long one
+shows.  After each removal the attempts start over, until nothing more can be removed.
 
-Everything that was tried is kept as it ends, so that a shrinking that was broken off goes on where it stood.
+Every result is stored at once, so that an interrupted shrinking can be continued.
 
-*Trials.*  Each fault is left out or moved in time, and the test is run again.
+*Trials.*  Each fault is removed or moved in time, and the test is repeated.
 
     without the pause of leader: 0 of 12, at most 26 %
     the kill of one 0.5 s later: 9 of 12, 43 to 95 %
 
-Theory.  A test shows its violation with some probability.  The runs of one schedule are trials of it, with bounds of
-Clopper and Pearson (1934): with a probability of CONFIDENCE the true share lies between them, whatever it is.  A change
-*matters* if the violation then shows certainly less often: its upper bound lies below the lower bound of the whole
-schedule.  No difference is *seen* if its share lies within the bounds of the whole schedule.  What lies between needs
-more trials.
+Theory.  A test shows its violation with some probability.  The runs of one schedule are trials, with bounds of Clopper
+and Pearson (1934): they contain the true share with a probability of at least CONFIDENCE.  A change *matters* if the
+violation then occurs certainly less often: its upper bound lies below the lower bound of the whole schedule.  No
+difference is *seen* if its share lies within the bounds of the whole schedule.  Cases in between need more trials.
 
-All schedules take turns, so that a machine that becomes slower changes all of them alike.
+All schedules take turns, so that a machine that becomes slower affects all of them alike.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ EARLIEST_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ShrinkCandidate:
-    """A schedule on so many servers, and how long its run takes at least."""
+    """A schedule on a number of servers, and the minimum length of its run."""
 
     schedule: Schedule
     servers: int
@@ -88,7 +88,7 @@ class ShrinkCandidate:
 
 @dataclass(slots=True)
 class TriedSchedule:
-    """Outcome of a candidate.  folders: of its runs, in order; failing: of those that failed."""
+    """Result of a candidate. folders: of its runs, in order; failing: of those that failed."""
 
     runs: int = 0
     failed: int = 0
@@ -98,14 +98,14 @@ class TriedSchedule:
 
 @dataclass(slots=True)
 class TrialLog:
-    """Candidates that were tried, by the identity of the candidate; kept in a file if there is a path."""
+    """Results of candidates, by the identity of the candidate; stored in a file if there is a path."""
 
     path: Path | None = None
     tried: dict[str, TriedSchedule] = field(default_factory=dict)
 
     @staticmethod
     def read(path: Path) -> TrialLog:
-        """An empty log if there is no file yet.  Raises ValueError for a file that is no log."""
+        """Return the log; an empty one if there is no file yet.  Raises ValueError for a file that is no log."""
         if not path.exists():
             return TrialLog(path)
         rows: dict[str, dict[str, Any]] = json.loads(path.read_text())
@@ -135,8 +135,9 @@ Run = Callable[[ShrinkCandidate], tuple[bool, str]]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """needed: a candidate fails if so many of its runs fail.  times: runs of each candidate at most.
-    time_left: False once the time is up.  wanted: (checker, kind) of the violations of the original."""
+    """needed: number of failing runs for a candidate to fail. times: maximum number of runs of each candidate.
+    time_left: False once the time is up. wanted: (checker, kind) of the violations of the original.
+    """
 
     needed: int = 1
     times: int = 3
@@ -146,9 +147,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Shrunk:
-    """smallest: the smallest candidate that failed.  passed: number of smaller candidates of which every run passed.
-    seldom: number of those that failed fewer times than needed.  in_time: all were run as often as they should be.
-    chance: at most so probable is it that one of them would fail as often as the smallest and passed by luck alone."""
+    """smallest: the smallest candidate that failed. passed: number of smaller candidates whose runs all passed.
+    seldom: number of those that failed fewer times than needed. in_time: True if all got their number of runs.
+    chance: upper bound of the probability that one of them would fail as often as the smallest and passed by chance
+    alone.
+    """
 
     smallest: ShrinkCandidate
     tried: TriedSchedule
@@ -182,7 +185,7 @@ def shrink(original: ShrinkCandidate, run: Run, limits: Limits, log: TrialLog, s
 
 
 def smaller(candidate: ShrinkCandidate) -> Iterator[ShrinkCandidate]:
-    """Candidates with a little less each, the boldest first; none of them twice."""
+    """Return candidates that are a little smaller, the boldest first, without duplicates."""
     seen = {candidate.identity}
     for one in _smaller(candidate):
         if one.identity not in seen:
@@ -208,12 +211,12 @@ def _smaller(candidate: ShrinkCandidate) -> Iterator[ShrinkCandidate]:
 
 
 def moved(card: Card, shift_s: float) -> Card:
-    """Return the card, begun and healed so many seconds earlier."""
+    """Return the card with begin and heal this many seconds earlier."""
     return replace(card, at_s=round(card.at_s - shift_s, 3), heal_s=round(card.heal_s - shift_s, 3))
 
 
 def with_cards(candidate: ShrinkCandidate, cards: tuple[Card, ...]) -> ShrinkCandidate:
-    """These cards alone, at their times; a card that lost its model stands for itself."""
+    """Return these cards alone, at their times; a card whose `like` was removed becomes independent."""
     numbers = {card.number for card in cards}
     kept = tuple(
         replace(
@@ -231,7 +234,7 @@ def with_cards(candidate: ShrinkCandidate, cards: tuple[Card, ...]) -> ShrinkCan
 
 
 def _servers_named(schedule: Schedule) -> int:
-    """The highest number of a server that a resolved fault names; servers are n1, n2, ..."""
+    """Return the highest number of a server that a resolved fault names; servers are n1, n2, ..."""
     names = {n for fault in schedule.faults.values() for n in (*fault.nodes, *(e for link in fault.cut for e in link))}
     return max((int(name[1:]) for name in names if name.startswith("n") and name[1:].isdigit()), default=0)
 
@@ -244,7 +247,9 @@ class _Search:
     say: Callable[[str], None]
 
     def first_failing(self, candidates: list[ShrinkCandidate]) -> ShrinkCandidate | None:
-        """The first that failed often enough.  None: all passed, or the time is up.  Earlier runs count."""
+        """Return the first candidate that failed often enough.  None: all passed, or the time is up.  Earlier runs
+        count.
+        """
         for turn in range(1, self.limits.times + 1):
             for one in candidates:
                 if self._can_fail(one) and self.log.of(one).runs < turn and not self._fails(one):
@@ -278,7 +283,9 @@ def other_symptom(run: Path, wanted: frozenset[tuple[str, str]]) -> str:
 
 
 def _hit_nothing(folder: str) -> str:
-    """Name the cards of a run that hit nothing, and why: a role may not have come up.  "" if each hit something."""
+    """Name the cards of a run that hit nothing, with the reason: for example, no node had the role.  "" if each hit
+    something.
+    """
     try:
         skipped = [record for record in RunRecord(Path(folder)).faults if record.achieved is Achieved.SKIPPED]
     except BrokenFile:
@@ -299,7 +306,9 @@ def violated_run(run_folder: Path) -> tuple[Path, frozenset[tuple[str, str]]]:
 
 
 def lines_of(found: Shrunk, root: Path, folder: Path, wanted: frozenset[tuple[str, str]]) -> list[str]:
-    """Return what a shrinking found, for a terminal.  root: the folder of the original run; folder: of the tries."""
+    """Return the result of a shrinking as lines for a terminal. root: the folder of the original run; folder: of the
+    tries.
+    """
     tried = found.tried
     others = Counter(filter(None, (other_symptom(Path(run), wanted) for run in tried.failing)))
     lines = ["", f"smallest: {found.smallest.words()}; it failed {tried.failed} of {tried.runs} times"]
@@ -321,7 +330,7 @@ def lines_of(found: Shrunk, root: Path, folder: Path, wanted: frozenset[tuple[st
 
 @dataclass(slots=True)
 class Reruns:
-    """Runs a candidate as a process of its own; every run gets a seed of its own.
+    """Runs a candidate in its own process, each time with another seed.
 
     spec: of the original.  folder: where schedules, runs and output go.  runs: number of runs made so far.
     """
@@ -343,7 +352,7 @@ class Reruns:
         return bool(violations_in(read_results(run) or NO_RESULTS)), str(run)
 
     def spec_of(self, candidate: ShrinkCandidate, schedule: Path) -> Spec:
-        """The original with this schedule, and with as many servers as the candidate has."""
+        """Return the original with this schedule, and with the candidate's number of servers."""
         return replace(
             self.spec,
             nodes=candidate.servers,
@@ -363,7 +372,7 @@ WHOLE = "all faults"
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """words: what was changed.  least, most: bounds of the share of runs that show the violation."""
+    """words: the change. least, most: bounds of the share of runs that show the violation."""
 
     words: str
     shown: int
@@ -414,7 +423,9 @@ def attribute(
 
 
 def judged(counts: Sequence[tuple[str, int, int]]) -> list[Variant]:
-    """counts: (what was changed, runs that showed the violation, runs); the whole schedule is the first."""
+    """counts: (the change, number of runs that showed the violation, number of runs); the whole schedule is the
+    first.
+    """
     _, shown, runs = counts[0]
     whole_least, whole_most = bounds(shown, runs)
     found = []
@@ -429,7 +440,7 @@ def judged(counts: Sequence[tuple[str, int, int]]) -> list[Variant]:
 
 
 def bounds(shown: int, runs: int) -> tuple[float, float]:
-    """Return the Clopper-Pearson bounds of a share, of which so many of the runs were seen."""
+    """Return the Clopper-Pearson bounds of the share of runs that showed the violation."""
     tail = (1 - CONFIDENCE) / 2
     least = 0.0 if shown == 0 else _root(lambda p: 1 - _at_most(shown - 1, runs, p) - tail)
     most = 1.0 if shown == runs else _root(lambda p: tail - _at_most(shown, runs, p))
@@ -449,6 +460,6 @@ def _root(rising: Callable[[float], float]) -> float:
 
 
 def keep(folder: Path, found: Sequence[Variant]) -> None:
-    """Write what was tried into the folder of the run, for its page."""
+    """Write the results into the folder of the run, for its page."""
     rows = [asdict(one) | {"line": one.line()} for one in found]
     (folder / ATTRIBUTION).write_text(json.dumps({"variants": rows}, indent=1))

@@ -41,9 +41,9 @@ def _console() -> Console:
 
 
 def _carry_out(plan: Plan, folder: Path, console: Console) -> int:
-    """Run the plan in this folder, keep its page up to date, and print what came out.
+    """Run the plan in this folder, keep its page up to date, and print the result.
 
-    Its runs go into the lake above the folder, which is made beside it where it is kept in `results`.
+    Its runs go into the lake above the folder, which is created beside it if it is in `results`.
     """
     from harness.campaign.loop import CampaignLog, campaign
     from harness.campaign.page import lines_of, write_all
@@ -74,9 +74,9 @@ def _lake_above(folder: Path) -> Lake:
 
 
 def _night(plan: Plan, folder: Path, console: Console) -> int:
-    """Carry out a night: what failed before comes first, and what came out is held against all runs before.
+    """Run a night: earlier failures come first, and results are compared with all earlier runs.
 
-    A night that is interrupted (a job that ran out of its time) also leaves its summary, dashboard and failures.
+    A night that is interrupted (a job that ran out of time) also writes its summary, dashboard and failures.
     """
     from harness.campaign import page
     from harness.campaign.loop import CampaignLog
@@ -440,7 +440,7 @@ def _in_time(minutes: float | None) -> Callable[[], bool]:
 def _trials(
     spec: Spec, folder: Path, schedule: Path, limits: Limits
 ) -> tuple[ShrinkCandidate, Reruns, Limits, TrialLog]:
-    """Return the schedule that is tried, what runs it, and the log of what was tried before in this folder."""
+    """Return the schedule to try, the function that runs it, and the log of earlier tries in this folder."""
     from harness.campaign.shrink import Reruns, ShrinkCandidate, TrialLog
     from harness.run.refused_before_start import read_schedule
 

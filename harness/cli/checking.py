@@ -1,4 +1,4 @@
-"""Judge files by hand: `check` for histories of any source, `check-logs` for what nodes left behind.
+"""Judges files by hand: `check` for histories of any source, `check-logs` for files of nodes.
 
 A line per file: verdict, file, and the first witness in words (or why the verdict is unknown).  A file that cannot be
 read as a history is unknown, with `error: line N ...`; the others are judged all the same, and the exit code is 3.
@@ -56,7 +56,7 @@ MODELS = (
 STDIN = Path("/dev/stdin")
 
 _WHY_MAX = 160
-"""Characters of the reason in a table of levels."""
+"""Maximum length of a reason in a table of levels."""
 
 STRICTEST = "strict-serializable"
 """The default of --consistency."""
@@ -67,7 +67,7 @@ _OF_SOME_MODELS = (
     ("order", ("", *TRANSACTIONS), "have orders"),
     ("consistency", ("", *TRANSACTIONS), "are judged at a level"),
 )
-"""Option, the models that have it ("": the file names its own), and what they have."""
+"""Option, the models that have it ("": the file names its own), and their description."""
 
 _REPORT = click.option(
     "--report",
@@ -231,7 +231,7 @@ def check_logs(as_json: bool, explain: bool, report_to: Path | None, folders: tu
 
 
 def _asked(model: str, source: str, with_order: bool, given: Mapping[str, Any]) -> tuple[Ask, Budget]:
-    """Return what is asked of each file, and its budget.  Raises click.BadParameter."""
+    """Return the question for each file, and its budget.  Raises click.BadParameter."""
     from checkers.base.checker import Budget
     from checkers.by_hand.judge_file import Ask
 
@@ -251,17 +251,16 @@ def _asked(model: str, source: str, with_order: bool, given: Mapping[str, Any]) 
 
 
 def _must_have_a_folder(report_to: Path | None) -> None:
-    """Refuses before hours of judging.  Raises click.BadParameter."""
+    """Refuse a missing folder before hours of judging.  Raises click.BadParameter."""
     if report_to is not None and not report_to.resolve().parent.is_dir():
         raise click.BadParameter(f"there is no folder {report_to.parent}", param_hint="--report")
 
 
 def files_in(paths: Sequence[Path]) -> list[Path]:
-    """The files that the paths stand for: of a folder, every file in it, at any depth, but hidden ones.
+    """Return the files of the paths: for a folder, every file in it, at any depth, except hidden ones.
 
-    A folder of Cobra's logs stands for them all: it is one history.  That of a test in Jepsen's store stands for the
-    file that holds its history.
-    Raises click.BadParameter for a folder without a file: a check of nothing must not pass.
+    A folder of Cobra's logs counts as one history.  The folder of a test in Jepsen's store means the file that holds
+    its history.  Raises click.BadParameter for a folder without a file: a check of nothing must not pass.
     """
     found: list[Path] = []
     for path in paths:
@@ -276,7 +275,7 @@ def files_in(paths: Sequence[Path]) -> list[Path]:
 
 
 def _histories(files: Sequence[Path]) -> list[Path]:
-    """The files, with Cobra's logs replaced by their folder, and a test of Jepsen by its history."""
+    """Return the files, with Cobra's logs replaced by their folder, and a test of Jepsen by its history."""
     folders = {path.parent for path in files}
     logs = {log for folder in folders for log in cobra_logs(folder)}
     tests = {folder: history for folder in folders if (history := jepsen_history(folder)) is not None}
@@ -292,7 +291,9 @@ def _hidden(path: Path) -> bool:
 
 
 def _known(model: str) -> str:
-    """The source of a model of the user's own, "" for one of the project or of the file.  Raises click.BadParameter."""
+    """Return the source of a model of the user, "" for one of the project or of the file.  Raises
+    click.BadParameter.
+    """
     if model in ("", *MODELS) and model != "semaphore:N":
         return ""
     if model.startswith("semaphore:"):
@@ -323,7 +324,7 @@ def _consistency(name: str) -> str:
 
 
 def _allowed(names: Sequence[str]) -> tuple[str, ...] | None:
-    """The anomalies that do not count; None: the default."""
+    """Return the anomalies that do not count; None: the default."""
     if not names:
         return None
     from checkers.kafka_log.judge import ANOMALIES
@@ -335,7 +336,7 @@ def _allowed(names: Sequence[str]) -> tuple[str, ...] | None:
 
 
 def _settings(model: str, given: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """(name, value) of each setting.  Raises click.BadParameter."""
+    """Return (name, value) of each setting.  Raises click.BadParameter."""
     if not given:
         return ()
     from checkers.models.each_object import refused_setting
@@ -395,7 +396,7 @@ def _show_levels(judged: JudgedFile) -> None:
 
 
 def _explain(judged: JudgedFile) -> None:
-    """The drawing of the first witness below the line of its file."""
+    """Return the drawing of the first witness below the line of its file."""
     from harness.terminal.witness import show_witness
 
     for witness in judged.verdict.witnesses[:1]:

@@ -1,6 +1,7 @@
-"""The last lines of a run: every checker's verdict, the verdict of all, where the report is, how to run it again.
+"""The last lines of a run: the checkers' verdicts, the overall verdict, the report's path, the command that repeats the
+run.
 
-An unknown run is followed by what it lacked, and a kept cluster by how to enter and release it.
+After an unknown run come its shortfalls, and after a kept cluster the commands to enter and release it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from harness.run.session import JudgedRun
 
 _REASONS_FROM = 24
-"""Column in which the reason of a checker goes on."""
+"""Column in which the reason of a checker continues."""
 
 _ERRORS_SHOWN = 4
 
@@ -38,22 +39,23 @@ _COLOUR = {"valid": "green", "invalid": "bold red", "unknown": "yellow", "harnes
 
 
 def end(console: Console, judged: JudgedRun, as_json: bool, every: bool = False) -> NoReturn:
-    """Print them, and end the command with the run's exit code.
+    """Print the last lines, and end the command with the run's exit code.
 
-    as_json: one line of JSON on stdout as well.  every: also the checkers that found nothing."""
+    as_json: one line of JSON on stdout as well. every: also print checkers that found nothing.
+    """
     print_end(console, judged, as_json, every)
     raise click.exceptions.Exit(judged.exit_code)
 
 
 def print_end(console: Console, judged: JudgedRun, as_json: bool, every: bool = False) -> None:
-    """Print the last lines of a run, and go on."""
+    """Print the last lines of a run, and continue."""
     _print(console, judged, every)
     if as_json:
         click.echo(json.dumps(in_short(judged)))
 
 
 def in_short(judged: JudgedRun) -> dict[str, Any]:
-    """Return what a program wants to know of a run; all the rest stands in results.json."""
+    """Return a summary of a run for programs; the rest is in results.json."""
     wanted, results = ("verdict", "exit_code", "summary", "reason", "planted", "signer"), as_object(judged.results)
     kept = {"kept": asdict(judged.kept)} if judged.kept is not None else {}
     return {
@@ -66,7 +68,7 @@ def in_short(judged: JudgedRun) -> dict[str, Any]:
 
 
 def _print(console: Console, judged: JudgedRun, every: bool) -> None:
-    """Print the headline, the checkers, the drawing, and then what to do, with the headline again above it."""
+    """Print the headline, the checkers, the drawing, and then the next steps, with the headline again above them."""
     results, header, width = judged.results, _header_of(judged), width_of(console)
 
     def say(words: str, style: str | None = None) -> None:
@@ -121,7 +123,7 @@ def _seen_before(judged: JudgedRun) -> tuple[str, str]:
 
 
 def _further(judged: JudgedRun, header: Header | None, valid: str) -> list[NextStep]:
-    """Return what to do next, beside running the test again: three steps at most, and none after a pass.
+    """Return the next steps, other than repeating the test: at most three, and none after a pass.
 
     valid: folder of the last valid run of the test, "" for none."""
     if not findings(judged.results):
@@ -133,7 +135,8 @@ def _further(judged: JudgedRun, header: Header | None, valid: str) -> list[NextS
 def print_checkers(console: Console, results: Results, width: int, every: bool, said: str) -> None:
     """Print a row for each checker that found something or could not decide; the others are counted.
 
-    said: what stands above, and is not said again."""
+    said: text already printed above, which is not repeated.
+    """
     quiet = (Validity.VALID, Validity.NOT_APPLICABLE)
     shown = {name: c for name, c in results.checkers.items() if every or c.verdict not in quiet}
     for name, checker in sorted(shown.items(), key=lambda row: row[1].verdict is not Validity.INVALID):
@@ -150,7 +153,7 @@ def print_checkers(console: Console, results: Results, width: int, every: bool, 
 
 
 def _count_errors(console: Console, results: Results, width: int) -> None:
-    """The errors that clients met most often: they show what a client, or a fault, did."""
+    """Return the most frequent errors of clients, which show the effects of a client or a fault."""
     errors = results.statistics.errors
     if not errors:
         return
@@ -161,14 +164,14 @@ def _count_errors(console: Console, results: Results, width: int) -> None:
 
 
 def _kinds(checker: CheckerResult) -> str:
-    """The kinds of violations that a checker kept; the first of them all stands in the first line."""
+    """Return the kinds of violations that a checker kept; the headline has the first of all."""
     from harness.story.kinds import name_in_words
 
     return ", ".join(dict.fromkeys(name_in_words(witness.kind) for witness in checker.witness))
 
 
 def _draw_first(console: Console, results: Results) -> None:
-    """Print the witness that the headline is about, drawn, and that of its cause; the others are in the report."""
+    """Print the witness of the headline, drawn, and that of its cause; the others are in the report."""
     from harness.terminal.witness import show_witness
 
     found = findings(results)
@@ -179,9 +182,10 @@ def _draw_first(console: Console, results: Results) -> None:
 
 
 def show_to_do(console: Console, results: Results, header: Header | None, folder: str, said: str = "") -> None:
-    """Print what an unknown run lacked, and the runs that would make up for it.
+    """Print the shortfalls of an unknown run, and the runs that would make up for them.
 
-    folder: as a user types it.  said: what stands above, and is not said again."""
+    folder: as a user types it. said: text already printed above, which is not repeated.
+    """
     found = shortfalls(results, header, folder)
     if not found:
         return
@@ -212,7 +216,7 @@ def lines_to_enter(kept: Mapping[str, Any]) -> list[str]:
 
 
 def line_of(kept: Mapping[str, Any], stale: str) -> str:
-    """A kept cluster in a list.  stale: why it is up no more, "" if it is."""
+    """Return a kept cluster as a line of a list. stale: reason why it is not up any more, "" if it is."""
     where = kept["folder"]
     if stale:
         return f"kept, but {stale}: {where} ({kept['title']}); `{program()} release {where}` removes what is left"

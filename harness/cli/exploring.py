@@ -130,7 +130,7 @@ def _bound_given() -> bool:
 
 
 def _search(console: Console, explorer: Explorer, bug: str, cpu_s_max: float, states: int, crew: int) -> int:
-    """Explore one bound; the exit code."""
+    """Explore one bound; return the exit code."""
     found = explorer.search(cpu_s_max, states, console.print, crew)
     counted = _counted(found.states, found.transitions, found.cpu_s)
     if found.broken:
@@ -143,7 +143,7 @@ def _search(console: Console, explorer: Explorer, bug: str, cpu_s_max: float, st
 
 
 def _grow(console: Console, voters: int, bug: str, cpu_s_max: float, states: int, crew: int) -> int:
-    """Explore bounds that grow; the exit code."""
+    """Explore growing bounds; return the exit code."""
     from harness.exploring.explore import grow
 
     grown = grow(voters, bug, cpu_s_max, states, console.print, crew)
@@ -282,7 +282,7 @@ def swarm(
 
 
 def _sum_up(run: Swarm, spark: SparkJudge, plays: int, console: Console) -> None:
-    """Shrink and keep what failed, and write and print the summary.  plays: to make a failure smaller."""
+    """Shrink and store failures, and write and print the summary. plays: to make a failure smaller."""
     from harness.campaign.swarm.swarm import in_words, summary
 
     kept, found = run.keep_findings(plays), summary(run, spark)
@@ -319,7 +319,7 @@ def _replay(path: Path, console: Console) -> int:
 
 
 def _whole(count: int, first: int, bug: str, folder: Path, console: Console) -> int:
-    """A sample with all bytes and the whole conductor: runs as users make them, on the backend `simulator`."""
+    """Run a sample with all bytes and the whole conductor, like a user's run, on the backend `simulator`."""
     from harness.campaign.loop import run_child
     from harness.spec import Spec
 

@@ -34,7 +34,7 @@ in_lake = click.option(
 
 
 def lake_at(folder: Path | None, results: Path, store: str = "") -> Lake:
-    """The lake that a user named, or that of the store or results folder."""
+    """Return the lake that a user named, or that of the store or results folder."""
     from harness.lake.lake import Lake, lake_of
 
     if store:
@@ -249,7 +249,7 @@ def step(run_folder: Path, key: str | None, from_s: float, to_s: float) -> None:
 
 
 def _all(steps: Iterator[RunStep]) -> int:
-    """Print them; how many."""
+    """Print all steps; return their number."""
     shown = 0
     for shown, one in enumerate(steps, 1):  # noqa: B007 - their number is what is wanted
         click.echo(one.line())
@@ -257,7 +257,7 @@ def _all(steps: Iterator[RunStep]) -> int:
 
 
 def _one_by_one(steps: Iterator[RunStep]) -> int:
-    """Print them as the user asks for them; how many were shown."""
+    """Print steps as the user requests them; return the number shown."""
     click.echo(_HELP)
     shown, left, until = 0, 1, ""
     for one in steps:
@@ -276,7 +276,7 @@ def _one_by_one(steps: Iterator[RunStep]) -> int:
 
 
 def _asked() -> tuple[int, str]:
-    """Return how many steps, and until what; 0 steps to end."""
+    """Return how many steps to show, and until which event; 0 steps to end."""
     while True:
         words = click.prompt(">", default="", show_default=False, prompt_suffix=" ").strip()
         if words in ("q", "quit"):
@@ -334,7 +334,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _source(name: str, place: str) -> Source:
-    """Raises WrongSpec for a place that holds no runs."""
+    """Raise WrongSpec for a place that holds no runs."""
     from harness.lake.lake import Lake, lake_of
     from harness.serve.sources import Source
     from harness.store import Store, StoreUnavailable, is_store

@@ -1,9 +1,9 @@
-"""`setup`, `release`, `clean-up`, `list` and `completion`: commands that concern the machine and no single test.
+"""`setup`, `release`, `clean-up`, `list` and `completion`: commands about the machine and not about a single test.
 
 Prepares a machine, once: Java, compiled kernels, Spark's class archive, the node image.
 
 The two long jobs (kernels, and the image) share nothing, so they run side by side.  Only what a run needs is prepared.
-All other kernels are compiled on their first use: a compiler beside a run would take the CPU that its nodes need.
+All other kernels are compiled on their first use, because a compiler beside a run would take CPU from its nodes.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def clean_up(inventory: str | None) -> None:
 
 
 def _swept() -> list[str]:
-    """Remove what dead runs left on this machine: one line for each thing that was removed, or could not be."""
+    """Remove remains of dead runs on this machine; return one line for each that was removed, or could not be."""
     from harness.backends.docker.engine import connect, sweep_dead, why_unavailable
     from harness.backends.namespaces.backend import sweep_folders
 
@@ -116,7 +116,7 @@ def release(run_folder: str | None, everything: bool) -> None:
 
 
 def _clean_up_hosts(inventory: Path) -> list[str]:
-    """One line for each thing that was removed, or could not be."""
+    """Return one line for each thing that was removed, or could not be."""
     import asyncio  # imported here, so that listings and refusals start fast
 
     from harness.backends.ssh.inventory import BadInventory, read_inventory
@@ -180,7 +180,7 @@ def list_names(as_json: bool, subject: str | None) -> None:
 
 
 def _allows(subject: Subject, kind: Kind) -> bool:
-    """Return True unless no fault of this kind can do anything to this system, wherever it runs."""
+    """Return True unless no fault of this kind can have an effect on this system, wherever it runs."""
     from nemesis.cluster import DAMAGES, MEMBERS, VERSIONS
 
     damages = {need for target in kind.targets.values() for need in target.needs if need in DAMAGES}
@@ -194,10 +194,11 @@ def _allows(subject: Subject, kind: Kind) -> bool:
 
 
 def known_names(own: str | None = None) -> dict[str, dict[str, str]]:
-    """Kind of name -> name -> summary.  own: a system whose workloads and named processes are listed, too, and only the
-    kinds of fault that it allows.
+    """Return kind of name -> name -> summary. own: a system whose workloads and named processes are listed, too, and
+    only the kinds of fault that it allows.
 
-    Raises WrongSpec if that is no system."""
+    Raises WrongSpec if it is no system.
+    """
     from checkers.run_quality.waivers import WAIVABLE
     from harness.backends.leftovers import kept_clusters
     from harness.real_systems import CLEAN_RUNS, FINDINGS
@@ -242,7 +243,7 @@ def known_names(own: str | None = None) -> dict[str, dict[str, str]]:
 
 
 def _kinds(own: str | None) -> dict[str, type[Workload]]:
-    """Name -> each workload, those of the file of a system first."""
+    """Return name -> each workload, those of the system's file first."""
     from harness.registry import WORKLOADS, load, load_subject, own_workloads
 
     known: dict[str, type[Workload]] = own_workloads(load_subject(own)) if own else {}
@@ -250,13 +251,13 @@ def _kinds(own: str | None) -> dict[str, type[Workload]]:
 
 
 QUIET_S = 2.0
-"""A step that takes no longer is not worth a line."""
+"""Seconds below which a step is not reported."""
 
 
 def prepare(console: Console, backend: str, needs_nodes: bool, everything: bool = False) -> None:
-    """Do what a run needs, with progress.  everything: what `check` and the project's tests need, too.
+    """Prepare what a run needs, with progress. everything: also what `check` and the project's tests need.
 
-    Raises BackendUnavailable only where the backend was named, OSError where Spark cannot be prepared.
+    Raises BackendUnavailable only if the backend was named, OSError if Spark cannot be prepared.
     """
 
     def say(words: str) -> None:
@@ -275,7 +276,7 @@ def prepare(console: Console, backend: str, needs_nodes: bool, everything: bool 
 
 
 def _prepare_spark(everything: bool) -> float:
-    """Seconds it took.  In a process of its own: no process can start Spark twice with different archives."""
+    """Seconds it took.  Runs in its own process, because no process can start Spark twice with different archives."""
     began = time.monotonic()
     words = [sys.executable, "-m", "checkers.spark", "prepare", *(["--all"] if everything else [])]
     done = subprocess.run(words, check=False)

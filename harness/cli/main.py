@@ -1,7 +1,7 @@
-"""The command line: finds the command, runs it, and turns every refusal into one sentence and exit code 3.
+"""The command line: finds the command, runs it, and turns every error of use into one sentence and exit code 3.
 
-A command's module is imported when that command is named.  It imports what is heavy (Spark, numba, pyarrow)
-only once its arguments are known to be good.  So a refusal and `--help` cost no more than Python itself.
+A command's module is imported when that command is named.  It imports large packages (Spark, numba, pyarrow) only once
+its arguments have been verified.  So a refusal and `--help` cost no more than Python itself.
 
 Exit codes: 0 valid; 1 invalid; 2 unknown (a budget ran out, a fault was not achieved, the run was vacuous, a planted
 bug was not found); 3 the harness itself failed or was called wrongly.
@@ -133,9 +133,9 @@ def cli() -> None:
 
 
 def main() -> NoReturn:
-    """Run the command line as a process of its own, and end the process.
+    """Run the command line as the main program, and end the process.
 
-    Python's own end takes every module apart, which costs half a second of CPU after a run.  That is left out here:
+    Python's own exit tears every module down, which costs half a second of CPU after a run.  That is skipped here:
     threads are joined, exit functions run, streams are flushed, and the kernel does the rest.
     """
     _demand_utf8()
@@ -158,8 +158,8 @@ def main() -> NoReturn:
 
 
 def needs_no_numpy(words: Sequence[str]) -> bool:
-    """Return whether a command only lists what the lake holds.  Arrow works without NumPy, whose import takes a third
-    of the time of such a command.
+    """Return whether a command only lists the content of the lake.  Arrow works without NumPy, whose import takes a
+    third of the time of such a command.
 
     words: the command line.  A run folder or an object store that is read may need NumPy."""
     reads_runs = "--rebuild" in words or any(word.startswith("--store") for word in words)
@@ -168,9 +168,10 @@ def needs_no_numpy(words: Sequence[str]) -> bool:
 
 
 def of_another_folder(here: Path, code: Path) -> str:
-    """A sentence where a copy of the repository runs the code of the one that it was copied from; "" elsewhere.
+    """Return a sentence if a copy of the repository runs the code of its original; "" otherwise.
 
-    here: the folder where the command was given.  code: the repository whose code is running."""
+    here: the folder where the command was given. code: the repository whose code is running.
+    """
     own = here / "harness" / "cli" / "main.py"
     if not own.is_file() or here.resolve() == code:
         return ""
@@ -178,7 +179,7 @@ def of_another_folder(here: Path, code: Path) -> str:
 
 
 def _demand_utf8() -> None:
-    """Start again in Python's UTF-8 mode if the locale cannot write every sign of a report.  Else this does nothing."""
+    """Restart in Python's UTF-8 mode if the locale cannot write every character of a report.  Otherwise do nothing."""
     if codecs.lookup(locale.getpreferredencoding(False)).name != "utf-8" and not sys.flags.utf8_mode:
         os.environ["PYTHONUTF8"] = "1"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
@@ -191,8 +192,9 @@ def run_command_line() -> NoReturn:
 
 
 def _output_has_no_reader() -> bool:
-    """Return whether stdout is a pipe whose reading end is closed.  click and rich end the program then, each in its
-    way."""
+    """Return whether stdout is a pipe whose reading end is closed. click and rich then end the program, each in its own
+    way.
+    """
     poll = select.poll()
     poll.register(1, 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))

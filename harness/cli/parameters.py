@@ -86,7 +86,7 @@ def bugs(context: click.Context) -> Iterable[str]:
 _NAMES: Mapping[str, Callable[[click.Context], Iterable[str]]] = {
     "subjects": subjects, "workloads": workloads, "backends": backends, "nemeses": nemeses, "bugs": bugs,
 }  # fmt: skip
-"""Sort of names that an option takes (`Option.names`) -> the names that a shell completes."""
+"""Type of names that an option takes (`Option.names`) -> the names that a shell completes."""
 
 
 def spec_option(name: str, default: Any = ..., help_words: str = "") -> Callable[[Decorated], Decorated]:
@@ -139,7 +139,7 @@ def results_in(folder: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
 
 
 note_folder = click.option("--note-folder", type=click.Path(path_type=Path), default=None, hidden=True)
-"""A file that gets the path of the run's folder: a campaign finds the folder of its child by it."""
+"""A file that receives the path of the run's folder, by which a campaign finds the folder of its child."""
 
 
 def beside() -> tuple[str, ...]:

@@ -1,1 +1,1 @@
-"""The disk under test: a folder that passes everything through, remembers what was not fsynced, and fails on order."""
+"""The disk under test: a folder that passes all operations through, remembers unsynced changes, and fails on order."""

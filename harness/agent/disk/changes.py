@@ -1,43 +1,44 @@
-"""Changes of a folder that a power loss can take back, and faults of its disk on order.
+"""Changes of a folder that a power loss can revert, and faults of its disk on order.
 
-*Changes.*  Those of a folder since they were last made durable, and how to take them back.
+*Changes.*  Changes of a folder since they were last made durable, and how to revert them.
 
-Theory.  Every change is carried out on the real folder at once, so reads need nothing special.  Beside it a journal
-keeps, for each change that is not durable yet, how to undo it and how to do it again:
+Every change is applied to the real folder at once, so reads need no special handling.  In addition, a journal stores
+for each change that is not durable yet how to undo and redo it:  Beside it a journal keeps, for each change that is not
+durable yet, how to undo it and how to do it again:
 
 * Data (`write`, `truncate`) belongs to an inode.  An fsync of that inode makes all its earlier data durable.
 * Names (`create`, `unlink`, `rename`, `mkdir`, …) belong to the folder.  They form one ordered journal, as on ext4: any
   fsync makes all earlier changes of names durable.  A rename that replaces a file first makes the data of the new file
   durable (ext4's auto_da_alloc), because many programs rely on it.
 
-An fsync that fails takes back the data it should have made durable, and a second fsync succeeds without them.  Linux
+An fsync that fails reverts the data that it should have made durable, and a second fsync succeeds without them.  Linux
 marks pages that it could not write as clean, and Btrfs then shows the old content (Rebello et al. 2020, "Can
 Applications Recover from fsync Failures?").
 
-A power loss takes back every change that is not durable, the latest first.  Then, by the mode, some of the data is done
-again: nothing (`lose`), all but the last write and of that one a prefix that ends with a sector (`tear`), or each write
-with probability one half, with all that shares its sectors (`reorder`).  The mode `recent` takes back
-only the changes of the last `RECENT_S`: Linux writes old changes back by itself, names after 5 s (ext4's `commit`) and
-data after 30 s.  A server that never fsyncs then loses its last answers and not its whole disk.  A real disk may keep
-any of these, so a correct program survives them.
+A power loss reverts every change that is not durable, the latest first.  Then, depending on the mode, some of the data
+is redone: nothing (`lose`), all but the last write and of that one a prefix that ends with a sector (`tear`), or each
+write with probability one half, with all that shares its sectors (`reorder`).  The mode `recent` reverts only the
+changes of the last `RECENT_S`: Linux writes old changes back by itself, names after 5 s (ext4's `commit`) and data
+after 30 s.  So a server that never fsyncs loses its last acknowledged writes and not its whole disk.  A real disk may
+keep any of these, so a correct program survives them.
 
-Data of the agent's probes is always taken back, and counts for nothing else: it is neither the last write that is torn
-nor one of the changes of the program.
+Data of the agent's probes is always reverted, and is not counted: it is neither the torn last write nor a change of the
+program.
 
-Memory: pre-image and image of each pending write.  Beyond `PENDING_BYTES_MAX` the oldest data counts as written back.
+Memory: old and new content of each pending write.  Beyond `PENDING_BYTES_MAX` the oldest data counts as written back.
 
-*Sectors.*  A disk writes each of them whole, or not at all.
+*Sectors.*  A disk writes each sector as a whole or not at all.
 
-Programs rely on that.  etcd, for example, knows a torn append by a sector of zeros, and takes half of a sector for
-damage.  So a torn write is cut where a sector ends.  A sector that is on the disk holds what all writes before had put
-into it, because the kernel writes pages and not calls: a later write brings along the bytes of earlier ones.
+Programs rely on that. etcd, for example, recognizes a torn append by a sector of zeros, and reports half of a sector as
+damage.  So a torn write ends at the end of a sector.  A sector that reached the disk contains the data of all earlier
+writes, because the kernel writes pages and not calls: a later write also writes the bytes of earlier ones.
 
-An offset in a file is one on the disk, too: file systems give files whole blocks of sectors.
+An offset in a file corresponds to one on the disk, because file systems give files whole blocks of sectors.
 
-*Behaviour.*  On order some operations fail with an error, and others take longer.
+*Behaviour.*  Ordered faults: some operations fail with an error, and others take longer.
 
-A behaviour is a list of rules.  A rule names operations, may name files by a pattern, and says what happens: an error,
-a delay, or both.  The first rule that fits decides.  All random choices come from the seed of the order.
+A behaviour is a list of rules.  A rule names operations, may name files by a pattern, and gives the effect: an error, a
+delay, or both.  The first matching rule decides.  All random choices come from the seed of the order.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ Kept = Literal["lose", "tear", "reorder", "recent"]
 KEPT: tuple[str, ...] = get_args(Kept)
 PENDING_BYTES_MAX = 64 << 20
 RECENT_S = 5.0
-"""Older changes are durable in the mode `recent`."""
+"""Seconds after which a change counts as durable in the mode `recent`."""
 
 Inode = tuple[int, int]
 """(device, inode number)."""
@@ -65,8 +66,9 @@ Inode = tuple[int, int]
 
 @dataclass(slots=True)
 class Data:
-    """One pending write or truncation of an inode.  image: None for a truncation.  at_s: of the journal's clock.
-    probe: whether the agent did it, and not the program."""
+    """One pending write or truncation of an inode. image: None for a truncation. at_s: time by the journal's clock.
+    probe: whether the agent made it, and not the program.
+    """
 
     at_s: float
     offset: int
@@ -79,7 +81,7 @@ class Data:
 
 @dataclass(slots=True)
 class Pending:
-    """An inode with pending data, held open so that it can be restored even after its last name is gone."""
+    """An inode with pending data, held open so that it can be restored even after its last name was removed."""
 
     descriptor: int
     number: int
@@ -88,10 +90,10 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class PowerLoss:
-    """Record of what a power loss did to the changes of the program.
+    """Effect of a power loss on the changes of the program.
 
-    undone: how many were taken back.  redone: how many writes the disk kept after all.
-    bytes_lost: file -> bytes of its writes that the disk did not keep.  oldest_ms: age of the oldest of these writes.
+    undone: number of reverted changes. redone: number of writes that the disk kept after all.
+    bytes_lost: file -> bytes of its writes that the disk lost. oldest_ms: age of the oldest of these writes.
     """
 
     undone: int
@@ -105,7 +107,7 @@ class PowerLoss:
 class Changes:
     """The journal of one folder.  Not thread-safe: the caller holds a lock around every call.
 
-    aside: a folder on the same file system, outside of what the program sees, for names that may have to come back.
+    aside: a folder on the same file system that the program does not see, for names that may have to be restored.
     """
 
     def __init__(self, aside: Path, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -120,7 +122,7 @@ class Changes:
     # ---- data --------------------------------------------------------------------------------------------------
 
     def write(self, descriptor: int, offset: int, image: bytes, *, probe: bool = False) -> None:
-        """Write all of `image`.  Raises OSError; then nothing is journaled beyond what was written."""
+        """Write all of `image`.  Raises OSError; then the journal contains only the part that was written."""
         size = os.fstat(descriptor).st_size
         before = os.pread(descriptor, len(image), offset)
         _write_all(descriptor, image, offset)
@@ -135,18 +137,19 @@ class Changes:
         self._note(descriptor, Data(self._clock_s(), size, None, before, size_before, size, probe))
 
     def sync(self, descriptor: int, data_only: bool = False) -> None:
-        """Make the data of one inode and every earlier change of names durable.  Raises OSError; nothing is forgotten
-        then, because what the disk holds is unknown."""
+        """Make the data of one inode and every earlier change of names durable.  Raises OSError; then the journal keeps
+        everything, because the content of the disk is unknown.
+        """
         self.sync_alone(descriptor, data_only)
         self.sync_names()
 
     def sync_alone(self, descriptor: int, data_only: bool = False) -> None:
-        """Make the data of one inode durable, and no name.  Raises OSError like `sync`."""
+        """Make the data of one inode durable, but no name.  Raises OSError like `sync`."""
         (os.fdatasync if data_only else os.fsync)(descriptor)
         self._forget(_inode(descriptor))
 
     def drop(self, descriptor: int) -> None:
-        """Take back what is not durable of the data of one inode: its fsync fails.  Raises OSError."""
+        """Revert the data of one inode that is not durable, because its fsync fails.  Raises OSError."""
         inode = _inode(descriptor)
         if (file := self._files.get(inode)) is not None:
             for _, data in reversed(file.changes):
@@ -154,14 +157,14 @@ class Changes:
             self._forget(inode)
 
     def sync_names(self) -> None:
-        """Every earlier change of names is durable."""
+        """Mark every earlier change of names as durable."""
         self._names.clear()
         for saved in self._aside.iterdir():
             saved.unlink()
 
     @property
     def pending(self) -> int:
-        """Return how many changes a power loss would take back."""
+        """Return the number of changes that a power loss would revert."""
         return sum(len(file.changes) for file in self._files.values()) + len(self._names)
 
     # ---- names -------------------------------------------------------------------------------------------------
@@ -173,7 +176,7 @@ class Changes:
         self._name_changed(path.rmdir)
 
     def unlink(self, path: Path) -> None:
-        """Remove a name; the inode stays aside until the removal is durable."""
+        """Remove a name; the inode is kept aside until the removal is durable."""
         saved = self._save(path)
         path.unlink()
         self._name_changed(lambda: _rename(saved, path))
@@ -206,7 +209,7 @@ class Changes:
     # ---- power loss --------------------------------------------------------------------------------------------
 
     def lose(self, kept: Kept, rng: Random) -> PowerLoss:
-        """Leave the folder as a disk that lost its power would: see the theory above."""
+        """Leave the folder in the state after a power loss: see the theory above."""
         since_s = self._clock_s() - RECENT_S if kept == "recent" else 0.0
         journal = sorted(
             ((at, file, data) for file in self._files.values() for at, data in file.changes if data.at_s >= since_s),
@@ -272,7 +275,7 @@ class Changes:
             self._write_back()
 
     def _write_back(self) -> None:
-        """The oldest pending change counts as written back."""
+        """Count the oldest pending change as written back."""
         inode = min(self._files, key=lambda i: self._files[i].changes[0][0])
         _, data = self._files[inode].changes.pop(0)
         self._pending_bytes -= _size(data)
@@ -297,7 +300,7 @@ def _inode(descriptor: int) -> Inode:
 
 
 def _name(descriptor: int) -> str:
-    """The folder and name of an open file."""
+    """Return the folder and name of an open file."""
     return "/".join(Path(f"/proc/self/fd/{descriptor}").readlink().parts[-2:])
 
 
@@ -322,7 +325,7 @@ def _extent(file: Pending, data: Data) -> FileWrite:
 
 
 def _do_again(descriptor: int, data: Data, piece: Piece | None = None) -> None:
-    """Carry a change out once more; of a write only a piece, if given."""
+    """Redo a change; of a write only one piece, if given."""
     if data.image is None:
         os.ftruncate(descriptor, data.size_after)
         return
@@ -341,7 +344,7 @@ SECTOR_BYTES = 512
 
 @dataclass(frozen=True, slots=True)
 class FileWrite:
-    """A write of a file: from an offset to an end.  truncates: everything from `end` on is cut off instead."""
+    """A write of a file: from an offset to an end. truncates: the file is truncated at `end` instead."""
 
     file: int
     offset: int
@@ -350,21 +353,21 @@ class FileWrite:
 
 
 Piece = tuple[int, int]
-"""The first byte of a part of a write, and the byte behind it; counted from the beginning of the write."""
+"""First byte of a part of a write, and the byte after it, relative to the start of the write."""
 
 
 def torn_at(write: FileWrite, rng: Random) -> int:
-    """The bytes that are kept of a torn write: up to the end of a sector in it, none if it lies in one sector."""
+    """Return the bytes kept of a torn write: up to the end of a sector in it, none if it lies in one sector."""
     first = write.offset // SECTOR_BYTES + 1
     ends = range(first * SECTOR_BYTES, write.end, SECTOR_BYTES)
     return rng.choice(ends) - write.offset if ends else 0
 
 
 def some_of(writes: Sequence[FileWrite], chosen: Sequence[bool]) -> list[list[Piece]]:
-    """The pieces that the disk holds of each write, in order, if it keeps those that are chosen and not the others.
+    """Return, for each write in order, the pieces that the disk holds if it keeps only the chosen writes.
 
-    A write that is not chosen leaves the bytes that share a sector with a later one that is.  A truncation with a later
-    write that is chosen happened before it: it is kept, with the piece (0, 0).
+    A write that is not chosen still leaves the bytes that share a sector with a later chosen write.  A truncation
+    before a chosen write is kept, as the piece (0, 0).
     """
     found: list[list[Piece]] = [[] for _ in writes]
     sectors: dict[int, list[tuple[int, int]]] = {}  # sectors of later writes chosen to be lost, per file
@@ -391,16 +394,16 @@ OPERATIONS = ("open", "read", "write", "fsync")
 """Operations that a rule may name.  write: also truncations and new names.  fsync: of a file or a folder."""
 ERRORS = ("EIO", "ENOSPC", "EROFS", "EDQUOT")
 SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT)
-"""Errors of a full disk, and only of operations that take space."""
+"""Errors of a full disk, which affect only operations that need space."""
 DELAY_S_MAX = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """operations: which, of OPERATIONS.  files: a pattern (fnmatch) that the name must match.
+    """operations: names from OPERATIONS. files: a pattern (fnmatch) for the name.
 
-    error: of ERRORS, or "" for none.  share: how often it happens, from 0 to 1.  delay_s: before anything else.
-    tail_share, tail_s: in that share of the operations the delay is tail_s instead.
+    error: from ERRORS, or "" for none. share: probability, from 0 to 1. delay_s: delay before the operation.
+    tail_share, tail_s: with this probability the delay is tail_s instead.
     """
 
     operations: Sequence[str]
@@ -434,19 +437,19 @@ class Effect:
 
 
 class Behaviour:
-    """The rules in force.  Thread-safe as far as one assignment is."""
+    """The rules in force.  Thread-safe to the extent that one assignment is."""
 
     def __init__(self) -> None:
         self._rules: Sequence[Rule] = ()
         self._rng = Random(0)
 
     def order(self, rules: Sequence[Rule], seed: int) -> None:
-        """From now on exactly these rules hold; none means a healthy disk."""
+        """Apply exactly these rules from now on; without rules the disk is healthy."""
         self._rng = Random(seed)
         self._rules = tuple(rules)
 
     def effect(self, operation: str, name: str) -> Effect:
-        """Return what happens to an operation on a file of this name."""
+        """Return the effect on an operation on a file of this name."""
         for rule in self._rules:
             if operation in rule.operations and fnmatch.fnmatch(name, rule.files):
                 slow = rule.tail_share > 0 and self._rng.random() < rule.tail_share
@@ -457,5 +460,5 @@ class Behaviour:
 
 
 def failing(effect: Effect) -> OSError:
-    """The error of an effect."""
+    """Return the OSError of an effect."""
     return OSError(effect.number, os.strerror(effect.number))

@@ -1,28 +1,28 @@
-"""The folder as a FUSE file system: calls go through to a real folder, by way of the journal and the rules.
+"""The folder as a FUSE file system: calls are passed to a real folder through the journal and the rules.
 
 The page cache of the kernel stays on (write-through, FUSE's default): servers that map their files, like etcd, need it.
 Every write reaches this program before it returns to the server, so the order of writes and fsyncs is exact.  Reads of
-cached pages do not reach it: a rule for reads applies to files that are opened while it holds (`open` drops the cache).
+cached pages do not reach it: a rule for reads affects files that are opened while it holds (`open` drops the cache).
 
 libfuse renames a file that is removed while it is open, and removes it when it is closed.  The kernel reports a close
-late: the program may already have gone on.  So `readdir` leaves these names out.  A server that has just emptied a
-folder finds it empty, and may remove it.
+late: the program may already have continued.  So `readdir` hides these names.  A server that has just emptied a folder
+finds it empty, and may remove it.
 
-The agent's probes lie in a folder of their own, PROBE.  Their names are not journaled, and their fsync makes no other
-name durable: a probe must not save what the server has not fsynced.  Their data is journaled apart from the server's.
+The agent's probes have their own folder, PROBE.  Their names are not journaled, and their fsync makes no other name
+durable: a probe must not save what the server has not fsynced.  Their data is journaled separately from the server's.
 
-`arm` holds the n-th of the next operations of a sort, and `reached` says so: the power is about to be lost exactly
+`arm` holds the n-th of the next operations of one type, and `reached` reports it: power is about to be lost exactly
 there.  The agent then kills the server and orders the loss.  If the operation does not come in time, the agent disarms
 the disk.
 
-*Writers.*  They show whether the server wrote to the disk under test.
+*Writers.*  They record whether the server wrote to the disk under test.
 
-A fault on a disk that the server does not use changes nothing: its data lies in another folder, or in memory alone.
+A fault on a disk that the server does not use has no effect: its data is in another folder, or only in memory.
 
-Two others write there, too: the agent itself, and the commands that the harness orders, which install programs and
-configurations.  Each command has `COMMAND` in its environment, and all processes that it starts inherit it.  A
-server never has this mark.  Every other writer counts as the server, even if the kernel hides its environment.  If a
-write of a real server were missed, that server would be spared its faults.
+Two others also write there: the agent itself, and the commands that the harness orders, which install programs and
+configurations.  Each command has `COMMAND` in its environment, and all processes that it starts inherit it.  A server
+never has this mark.  Every other writer counts as the server, even if the kernel hides its environment.  If a write of
+a real server were missed, the server would not get its faults.
 
 *Daemon.*  The daemon behind one mounted folder.
 
@@ -35,8 +35,8 @@ method of `FileSystem` with its arguments:
     {"order": "arm", "operation": "fsync", "nth": 3}        {"to": "arm", "answer": null}
     {"order": "think"}                                      {"to": "think", "refused": "..."}
 
-`{"to": "mount", "answer": null}` comes first.  After a loss, and when stdin ends, the daemon ends; the folder is then
-unmounted.
+`{"to": "mount", "answer": null}` comes first.  After a power loss, and when stdin ends, the daemon exits; the folder is
+then unmounted.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _STATVFS = ("f_bsize", "f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files",
 
 
 class Armed:
-    """Counts operations of one sort, and holds the n-th.  reached: whether that one has come."""
+    """Counts operations of one type, and holds the n-th. reached: whether the n-th has occurred."""
 
     def __init__(self, operation: str, nth: int) -> None:
         self._operation = operation
@@ -76,7 +76,7 @@ class Armed:
         self.reached = False
 
     def meet(self, operation: str) -> None:
-        """Returns, unless this is the operation that was aimed at or a later one: these wait until `disarm`."""
+        """Return, unless this is the armed operation or a later one: these wait until `disarm`."""
         if operation != self._operation:
             return
         with self._lock:
@@ -87,7 +87,7 @@ class Armed:
             self._disarmed.wait()
 
     def disarm(self) -> None:
-        """Hold nothing more; what is held takes place."""
+        """Stop holding operations; the held ones take place."""
         self._disarmed.set()
 
 
@@ -107,11 +107,13 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
     # ---- what the agent orders; what is returned travels back as JSON ------------------------------------------
 
     def behave(self, rules: Sequence[Mapping[str, Any]], seed: int) -> None:
-        """From now on exactly these rules hold; none is a healthy disk."""
+        """Apply exactly these rules from now on; without rules the disk is healthy."""
         self.behaviour.order([Rule(**rule) for rule in rules], seed)
 
     def arm(self, operation: str, nth: int) -> None:
-        """Hold the n-th of the next operations of a sort, and all later ones.  0: hold none; what is held goes on."""
+        """Hold the n-th of the next operations of one type, and all later ones. 0: hold none, and release the held
+        ones.
+        """
         if operation not in OPERATIONS or nth < 0:
             raise ValueError(f"arm needs an operation of {', '.join(OPERATIONS)} and a number from 0")
         before, self.armed = self.armed, Armed(operation, nth) if nth else None
@@ -119,11 +121,11 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
             before.disarm()
 
     def reached(self) -> bool:
-        """Return whether the armed operation has come."""
+        """Return whether the armed operation has occurred."""
         return self.armed is not None and self.armed.reached
 
     def pending(self) -> int:
-        """Return how many changes a power loss would take back now."""
+        """Return the number of changes that a power loss would revert now."""
         with self._lock:
             return self._changes.pending
 
@@ -132,7 +134,9 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
         return self.writers.server_wrote
 
     def lose(self, kept: Kept, seed: int) -> dict[str, Any]:
-        """Leave in the folder what the disk kept.  No operation takes place afterwards: the lock is never released."""
+        """Leave in the folder the data that the disk kept.  No operation takes place afterwards: the lock is never
+        released.
+        """
         if kept not in KEPT:
             raise ValueError(f"kept must be one of {', '.join(KEPT)}")
         self._lock.acquire()
@@ -153,7 +157,7 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
         return descriptor
 
     def mknod(self, path: str, mode: int, dev: int) -> int:
-        """Make a socket or a pipe by name, as servers do for their controls.  The kernel carries what goes through."""
+        """Create a socket or a named pipe, as servers do for control.  The kernel itself carries its data."""
         self._meet("write", path)
         with self._lock:
             os.mknod(self._real(path), mode, dev)
@@ -323,9 +327,9 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
         return self._root / path.lstrip("/")
 
     def _meet(self, operation: str, path: str, *, takes_space: bool = True) -> None:
-        """Apply what was ordered: the aimed-at operation is held, then the delay, then the error.
+        """Apply the orders: hold the armed operation, then delay, then fail.
 
-        A full disk (SPACE_ERRORS) refuses only what takes space: not the bytes that overwrite others.
+        A full disk (SPACE_ERRORS) refuses only operations that need space, not overwrites.
         """
         if operation == "write":
             self.writers.note()
@@ -347,8 +351,9 @@ def _is_hidden(name: str) -> bool:
 
 
 def _give_to_caller(real: Path) -> None:
-    """Give what a process makes to that process, and not to this daemon; to the group of a folder that is
-    set-group-id."""
+    """Give a new file to the process that created it instead of this daemon; to the group of the folder if that is
+    set-group-id.
+    """
     user, group, _ = mfusepy.fuse_get_context()
     if real.parent.stat().st_mode & stat.S_ISGID:
         group = -1
@@ -357,11 +362,11 @@ def _give_to_caller(real: Path) -> None:
 
 
 _ANCESTORS = 64
-"""A chain of parents is followed no further."""
+"""Maximum length of the chain of parents that is followed."""
 
 
 def asking_thread() -> int:
-    """The thread whose operation FUSE carries out now; 0 for one outside of this PID namespace."""
+    """Return the thread whose operation FUSE is serving; 0 for one outside of this PID namespace."""
     return int(mfusepy.fuse_get_context()[2])
 
 
@@ -375,9 +380,9 @@ class Writers:
         self.server_wrote = False
 
     def note(self) -> None:
-        """Called for each write.  After the first one of the server it costs only a look at a flag.
+        """Record a write; called for each one.  After the server's first write it only reads a flag.
 
-        Before it, each write costs two files of /proc, and a new thread costs three more for each ancestor.
+        Before that, each write reads two files of /proc, and a new thread three more for each ancestor.
         """
         if not self.server_wrote:
             thread = self._asking()
@@ -396,8 +401,7 @@ class Writers:
         return True
 
     def _is_of_command(self, process: int) -> bool:
-        """Return whether a process or one of its ancestors below the agent has the mark; False where none can be
-        read."""
+        """Return whether a process or one of its ancestors below the agent has the mark; False if none can be read."""
         for _ in range(_ANCESTORS):
             if process in (0, 1, self._agent):
                 return False
@@ -411,7 +415,7 @@ class Writers:
 
 
 def _identity(thread: int) -> tuple[int, int, int]:
-    """The process of a thread, the parent of that process, and when the thread started, in clock ticks since boot.
+    """Return the process of a thread, that process's parent, and the start of the thread in clock ticks since boot.
 
     Raises OSError if the thread has ended.
     """
@@ -438,7 +442,7 @@ def main() -> None:
 
 
 def _serve(system: FileSystem, mount_point: Path) -> None:
-    """Carry orders out until stdin ends or the power is lost, then end the process."""
+    """Carry orders out until stdin ends or power is lost, then end the process."""
     try:
         for line in sys.stdin:
             order: dict[str, Any] = json.loads(line)

@@ -1,25 +1,24 @@
-"""Verbs of the agent that act with the disk of its node: the verbs behind the faults, and the probes that prove them.
+"""Verbs of the agent for the disk of its node: faults, and the probes that prove them.
 
 Proof of a power loss.  Before it, one probe file is written and fsynced, and bytes are added to another without an
-fsync.  After it, the first must be there, and the second must be gone, also where the disk keeps some writes of the
-server.
+fsync.  After it, the first must exist, and the second must be gone, even if the disk keeps some writes of the server.
 
-A disk that is armed holds an operation of the server, and then every later one of that sort.  So its probes are
-written when it is armed.  A process inside such an operation cannot end before the disk lets go.  So it is killed
-without waiting, the power is lost, and only then its end is awaited.
+An armed disk holds an operation of the server, and then every later one of that type.  So the agent writes its probes
+when it arms the disk.  A process inside such an operation cannot end before the disk releases it.  So the agent kills
+it without waiting, makes the disk lose power, and only then waits for its end.
 
 Proof of a failing disk.  A probe opens, writes, fsyncs and reads a file beside the data, and reports the error of each
 step and how long the fsync took.
 
-*Mount.*  One folder under the daemon, as the agent holds it: mounted, ordered, lost and mounted again.
+*Mount.*  One folder under the daemon, as the agent sees it: mounted, ordered, lost and mounted again.
 
-*Damage.*  Files are damaged while their server is down, and it is shown later that the damage is still there.
+*Damage.*  Files are damaged while their server is down, and later probes show that the damage still exists.
 
-The place that was damaged has a *fingerprint*: a hash of the size of its file and of the block around the damaged byte.
-It is taken before and after the damage, and again with every measurement.  A wiped folder has the fingerprint of its
-list of names.
+The damaged place has a *fingerprint*: a hash of the file's size and of the block around the damaged byte.  It is taken
+before and after the damage, and again with every measurement.  The fingerprint of a wiped folder is that of its list of
+names.
 
-The folders at the top of a disk under test.
+Top-level folders of a disk under test.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ from harness.agent.frames import limit
 _KEPT, _LOST = "fsynced", "not-fsynced"
 _BYTES = b"p" * 512
 _FILES_SHOWN = 3
-"""Files of which a power loss states what they lost."""
+"""Number of files whose lost bytes a power loss reports."""
 
 
 class DiskVerbs:
     """The disk of one node.  Blocking.  Every verb but `mount` raises OSError (ENODEV) before `mount`."""
 
     def __init__(self, kill_server: Callable[[bool], None]) -> None:
-        """kill_server: sends SIGKILL; waits for the end of the server if its argument is true."""
+        """kill_server: sends SIGKILL; waits for the server's end if its argument is true."""
         self._kill_server = kill_server
         self._armed = False
         self._mounted: Mounted | None = None
@@ -63,7 +62,7 @@ class DiskVerbs:
 
     @limit(60.0)
     def mount(self, path: str, root: str) -> None:
-        """Show `root` at `path`.  Data belongs into `path`/data.  Raises OSError where FUSE cannot be used."""
+        """Show `root` at `path`.  Data must be written below `path`/data.  Raises OSError where FUSE cannot be used."""
         mounted = Mounted(Path(path), Path(root))
         mounted.mount()
         self._mounted = mounted
@@ -83,7 +82,9 @@ class DiskVerbs:
 
     @limit(60.0)
     def arm(self, operation: str, nth: int) -> None:
-        """Hold the n-th of the next operations of a sort; `lose_power` must follow, or `arm` with 0, which disarms."""
+        """Hold the n-th of the next operations of one type; `lose_power` must follow, or `arm` with 0, which
+        disarms.
+        """
         disk = self._disk()
         if nth > 0:
             self._write_probes()
@@ -97,7 +98,7 @@ class DiskVerbs:
 
     @limit(90.0)
     def lose_power(self, kept: str, seed: int) -> None:
-        """Kill the server, and leave on the disk what a power loss would.  `last_loss` has the figures."""
+        """Kill the server, and leave the disk in the state after a power loss.  `last_loss` returns its effects."""
         disk = self._disk()
         probe = disk.path / PROBE
         if not self._armed:
@@ -156,8 +157,9 @@ class DiskVerbs:
 
     @limit(90.0)
     def last_damage(self) -> dict[str, Any]:
-        """Return what the last damage was, the seed of its order, and the fingerprint of its place now; empty before
-        the first."""
+        """Return the last damage, the seed of its order, and the current fingerprint of its place; empty before the
+        first.
+        """
         return self._last_damage.shown(self._disk().path / DATA) if self._last_damage else {}
 
     def _disk(self) -> Mounted:
@@ -167,7 +169,7 @@ class DiskVerbs:
 
 
 def _refusal(act: Callable[[], object]) -> str:
-    """Return the name of the error with which the disk refuses; "" if it does not."""
+    """Return the name of the error that the disk returns; "" if there is none."""
     try:
         act()
     except OSError as refused:
@@ -195,15 +197,17 @@ def _content(path: Path) -> bytes:
 
 _MNT_DETACH = 2
 _ANSWER_S = 60.0
-"""The end of the daemon is seen at once, because its stream ends.  A living one may have to wait for CPU time."""
+"""The end of the daemon is detected at once, because its stream ends.  A running daemon may have to wait for CPU
+time.
+"""
 
 _LIBRARIES = ("libfuse3.so.4", "libfuse3.so.3")
 
 
 class Mounted:
-    """A folder `path` that shows `root`, with the daemon between.  Blocking; call it from a thread.
+    """A folder `path` that shows `root` through the daemon.  Its methods block; call them from a thread.
 
-    Raises OSError where FUSE is not to be had: no /dev/fuse, no right to mount, no libfuse3, no mfusepy.
+    Raises OSError if FUSE is not available: no /dev/fuse, no right to mount, no libfuse3, no mfusepy.
     """
 
     def __init__(self, path: Path, root: Path) -> None:
@@ -215,7 +219,7 @@ class Mounted:
         self._used = False
 
     def mount(self) -> None:
-        """Start a daemon over what the root holds now.  Raises OSError with the daemon's own words."""
+        """Start a daemon over the current content of the root.  Raises OSError with the daemon's message."""
         for folder in (self.path, self._root):
             folder.mkdir(parents=True, exist_ok=True)
         argv = [sys.executable, "-m", "harness.agent.disk.file_system", str(self.path), str(self._root)]
@@ -234,20 +238,22 @@ class Mounted:
         self._end()
 
     def behave(self, rules: Sequence[Mapping[str, Any]], seed: int) -> None:
-        """From now on exactly these rules hold (`changes.Rule`); none is a healthy disk."""
+        """Apply exactly these rules from now on (`changes.Rule`); without rules the disk is healthy."""
         self._order("behave", rules=list(rules), seed=seed)
         self._ordered = (tuple(rules), seed)
 
     def arm(self, operation: str, nth: int) -> None:
-        """Hold the n-th of the next operations of a sort, and all later ones.  0: hold none; what is held goes on."""
+        """Hold the n-th of the next operations of one type, and all later ones. 0: hold none, and release the held
+        ones.
+        """
         self._order("arm", operation=operation, nth=nth)
 
     def has_reached(self) -> bool:
-        """Return whether the armed operation has come."""
+        """Return whether the armed operation has occurred."""
         return bool(self._order("reached"))
 
     def pending(self) -> int:
-        """Return how many changes a power loss would take back now."""
+        """Return the number of changes that a power loss would revert now."""
         return int(self._order("pending"))
 
     def was_used(self) -> bool:
@@ -256,9 +262,9 @@ class Mounted:
         return self._used
 
     def lose_power(self, kept: str, seed: int) -> dict[str, int]:
-        """Take back what was not fsynced, and mount what the disk kept.  The server must be dead by now.
+        """Revert changes that were not fsynced, and mount what the disk kept.  The server must be dead by now.
 
-        The disk behaves afterwards as it was ordered before: a power cut repairs nothing.
+        The ordered rules still apply afterwards, because a power cut repairs nothing.
         """
         self.was_used()  # the next mount starts with a clean record
         loss = self._order("lose", kept=kept, seed=seed)
@@ -297,7 +303,7 @@ class Mounted:
         return words["answer"]
 
     def _end(self) -> str:
-        """End the daemon and unmount; the last line it wrote to stderr."""
+        """End the daemon and unmount; return the last line of its stderr."""
         daemon, self._daemon = self._daemon, None
         if daemon is None:
             return ""
@@ -317,7 +323,9 @@ class Mounted:
 
 
 def _environment() -> dict[str, str]:
-    """mfusepy would look for libfuse with the help of gcc.  That takes a second, and leaves files if it is killed."""
+    """Return an environment in which mfusepy does not search for libfuse with gcc.  That search takes a second, and
+    leaves files if it is killed.
+    """
     for name in _LIBRARIES:
         try:
             ctypes.CDLL(name)
@@ -328,7 +336,7 @@ def _environment() -> dict[str, str]:
 
 
 def unmount(path: Path) -> None:
-    """Detach a mount at once, though files in it may be open.  A no-op where nothing is mounted."""
+    """Detach a mount at once, even if files in it are open.  Does nothing if nothing is mounted."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.umount2(os.fsencode(path), _MNT_DETACH) == 0:
         return
@@ -347,8 +355,9 @@ def mounts_below(folder: Path) -> list[Path]:
 
 FLIP, TRUNCATE, WIPE = "flip", "truncate", "wipe"
 CONTENT_SHARE = 0.75
-"""Share of the flips that hit a letter or a digit of a word.  Any reader notices one in the structure of a file, say in
-the length of an entry; only a checksum notices one in the content."""
+"""Share of the flips that hit a letter or a digit of a word.  Any reader detects a flip in the structure of a file,
+such as the length of an entry; only a checksum detects one in the content.
+"""
 _WORD = re.compile(rb"[0-9A-Za-z._-]{4,}")
 _BLOCK_BYTES = 4096
 
@@ -357,8 +366,9 @@ _BLOCK_BYTES = 4096
 class Damage:
     """Damage that was done.
 
-    seed: of the order.  file: relative to the data folder, "" if all of it was wiped.  offset: of the first byte that
-    is damaged, or how many names were removed.  before, after: fingerprints of the place."""
+    seed: of the order. file: relative to the data folder, "" if the folder was wiped. offset: of the first damaged
+    byte, or the number of removed names. before, after: fingerprints of the place.
+    """
 
     seed: int
     how: str
@@ -377,8 +387,8 @@ def damage(data: Path, pattern: str, how: str, seed: int) -> Damage:
 
     pattern: of the file's name; spaces separate several.
     how: FLIP one bit, mostly of a word in the file; TRUNCATE at any byte; WIPE everything (the pattern does not count).
-    Zeros at the end of a file are space that was only reserved: they are not drawn.  Raises OSError if no file with
-    content matches.
+    Zeros at the end of a file are only reserved space, which is not drawn.  Raises OSError if no file with content
+    matches.
     """
     rng = Random(seed)
     if how == WIPE:
@@ -410,12 +420,12 @@ def damage(data: Path, pattern: str, how: str, seed: int) -> Damage:
 
 
 def _words(path: Path) -> list[range]:
-    """The places of the words in a file: runs of letters and digits."""
+    """Return the positions of the words in a file: runs of letters and digits."""
     return [range(*found.span()) for found in _WORD.finditer(path.read_bytes())]
 
 
 def _used_bytes(path: Path) -> int:
-    """The size of a file without the zeros at its end."""
+    """Return the size of a file without the zeros at its end."""
     with path.open("rb") as file:
         at = file.seek(0, os.SEEK_END)
         while at > 0:
@@ -458,4 +468,4 @@ def _wipe(folder: Path) -> int:
 DATA = "data"
 """Folder of the mount that the server sees."""
 PROBE = "probe"
-"""The agent's own files, by which it proves what the disk does."""
+"""Folder of the agent's own files, with which it proves the behaviour of the disk."""

@@ -1,1 +1,3 @@
-"""Nodes on Linux hosts of one's own, reached by ssh: an inventory, one connection a host, and rules on each host"""
+"""Nodes on Linux hosts of the user, reached by ssh: an inventory, one connection per host, and firewall rules on each
+host
+"""

@@ -1,37 +1,38 @@
-"""The ssh backend: every node is a Linux host of one's own, and gets back as it was.
+"""The ssh backend: every node is a Linux host of the user, and is restored at the end.
 
     harness ── ssh ──► guard (root) ── starts ──► agent        one of each on every host, over one channel
 
-Nothing is expected on a host but sshd, Python and nft.  The harness sends the code.  The guard lets one run at a time
-in, and removes everything of the run when the agent ends.  The agent ends when the harness is done or dead, or when
-nothing came from it for a while.  So a host needs no reaper; what a killed guard leaves is removed when the next run
-begins.
+Nothing is expected on a host but sshd, Python and nft.  The harness sends the code.  The guard admits one run at a
+time, and removes everything of the run when the agent ends.  The agent ends when the harness ends, or when it has
+received nothing for a while.  So a host needs no reaper; remains of a killed guard are removed at the start of the next
+run.
 
-The hosts' monotonic clocks are not the harness' own.  `clocks` says how far each is ahead, with a bound of the error.
+The hosts' monotonic clocks differ from that of the harness.  `clocks` gives the lead of each, with a bound of the
+error.
 
 *Clocks.*  The lead of a host's monotonic clock over the harness' own, with a bound of the error.
 
-Theory.  The harness notes its time, asks the agent for its time, and notes its own time again.  The agent read its
-clock between the two, so one reading bounds the difference within its round trip, however long the network took.
+Theory.  The harness notes its time, asks the agent for its time, and notes its own time again.  The agent reads its
+clock between the two, so one reading bounds the difference within its round trip, regardless of the network delay.
 Clocks drift (some 10 ppm, at most 500 ppm while they are slewed), so readings are repeated while the run lasts.  The
 estimate is the middle of the best readings; the error covers all of them, their own bounds, and a drift between two.
 
-No verdict rests on it.  It puts rows of nodes on the axis of the history, and it widens excuses (`health.py`).
+No verdict depends on it.  It places rows of nodes on the time axis of the history, and widens excuses (`health.py`).
 
-*Rules.*  Each host has a table of the run's own, which drops what arrives from some of the other nodes.
+*Rules.*  Each host has a table of this run, which drops packets that arrive from some of the other nodes.
 
-A link is cut where it ends: a rule at the sender would let `sendto` fail, which no real partition does.  Every change
-replaces the whole set in one transaction of that host.  A cut of several links is one transaction on each host at
-which one of them ends, all ordered at once; the hosts follow within some milliseconds of each other.
+A link is cut at its receiving end: a rule at the sender would make `sendto` fail, which no real partition does.  Every
+change replaces the whole set in one transaction of that host.  A cut of several links is one transaction on each
+receiving host, all ordered at once; the hosts follow within some milliseconds of each other.
 
-A link that rejects answers TCP with a reset, from the host at which it ends.  The reset must reach the sender even if
-the link back is cut.  So the sender lets resets through that come from such a host, and nothing else.
+A link that rejects answers TCP with a reset, from its receiving host.  The reset must reach the sender even if the
+reverse link is cut.  So the sender accepts resets from such a host, and nothing else.
 
-Rules match the IPv4 address of the sender, so its multicast and broadcast are dropped as well.  IPv6, and what a host
-sends from another address, is not: hosts may stand behind routers, which hide the hardware address.
+Rules match the IPv4 address of the sender, so its multicast and broadcast are dropped as well.  IPv6, and packets that
+a host sends from another address, are not dropped: hosts may be behind routers, which hide the hardware address.
 
-A rule lets the connection of the harness to the host through, by its addresses and ports.  So the harness' machine may
-be a node as well.
+A rule exempts the connection of the harness to the host, by its addresses and ports.  So the machine of the harness may
+also be a node.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class SshBackend(AgentCluster):
         self._clocks: dict[str, NodeClock] = {}
         self._table: Table = table_of(spec.run_id)
         self._dropped: dict[str, HostCut] = {}
-        """Node -> what its host does to packets; no entry where an order may not have arrived."""
+        """Node -> treatment of packets by its host; no entry if an order may not have arrived."""
         self._no_reject = ""
         self._cutting = asyncio.Lock()
         self._stop = threading.Event()
@@ -119,10 +120,11 @@ class SshBackend(AgentCluster):
         progress(f"{len(self._visits)} nodes answer after {time.monotonic() - began:.1f} s")
 
     async def cut(self, links: Collection[Link], reject: Collection[Link] = ()) -> None:
-        """See Cluster.cut; one transaction on each host that is concerned.
+        """See Cluster.cut; one transaction on each affected host.
 
-        Raises KeyError for an unknown node, CannotInject where a host cannot reject, OSError if one refuses, NodeGone
-        if one does not answer: the others have carried the order out."""
+        Raises KeyError for an unknown node, CannotInject if a host cannot reject, OSError if one refuses, NodeGone if
+        one does not answer: the others have carried the order out.
+        """
         if reject and self._no_reject:
             raise CannotInject(self._no_reject)
         wanted = cuts_of(links, reject, self._address_of)
@@ -152,7 +154,7 @@ class SshBackend(AgentCluster):
         return {name: clock.offset() for name, clock in self._clocks.items()}
 
     def heard(self, node: str, event: Mapping[str, Any]) -> None:
-        """Times of nodes become the harness' own."""
+        """Convert times of nodes to times of the harness."""
         if "monotonic_ns" in event and node in self._clocks:
             event = {**event, "monotonic_ns": event["monotonic_ns"] - self._clocks[node].offset().ahead_ns}
         super().heard(node, event)
@@ -180,7 +182,7 @@ class SshBackend(AgentCluster):
         return assign(read_inventory(Path(path)), self.spec.servers, self.spec.clients, path)
 
     async def _log_in(self, hosts: Mapping[str, Host], progress: Callable[[str], None]) -> None:
-        """Log in everywhere and look what is there; every host that cannot be used is named at once."""
+        """Log in everywhere and examine the hosts; every unusable host is named at once."""
         if self.spec.needs.jars != Jars():
             raise BackendUnavailable("Hosts reached by ssh get no Java archives: choose another --backend.")
         progress(f"logging in to {len(hosts)} hosts")
@@ -199,7 +201,7 @@ class SshBackend(AgentCluster):
         _refuse_twins(self._address_of)
 
     async def _pack(self, progress: Callable[[str], None]) -> Mapping[tuple[str, str], bytes]:
-        """(Python, machine) -> what a host of that kind is sent."""
+        """Return (Python, machine) -> the files to send to a host of that kind."""
         wheels = [*wheel_requirements(), *self.spec.needs.wheels]
         packed = {}
         for version, machine in {_kind(visit) for visit in self._visits.values()}:
@@ -252,8 +254,9 @@ class SshBackend(AgentCluster):
         self._dropped[name] = wanted
 
     async def _beat(self, name: str) -> None:
-        """Send heartbeats to one agent, and read its clock, until the end.  Every host has a task of its own,
-        so that a silent host holds up no other one."""
+        """Send heartbeats to one agent, and read its clock, until the end of the run.  Every host has its own task, so
+        that a silent host delays no other one.
+        """
         while True:
             with contextlib.suppress(OSError):  # the next verb that uses this host reports it
                 self._clocks[name].add(await _read_clock(self._link(name)))
@@ -271,7 +274,7 @@ def _kind(visit: Visit) -> tuple[str, str]:
 
 
 def _data_address(visit: Visit) -> str:
-    """The address by which other nodes reach this one.  Raises BackendUnavailable where that is not known."""
+    """Return the address by which other nodes reach this one.  Raises BackendUnavailable if it is unknown."""
     address = visit.host.data_address or visit.connection.address
     try:
         if not ipaddress.IPv4Address(address).is_loopback:
@@ -293,13 +296,13 @@ def _refuse_twins(address_of: Mapping[str, str]) -> None:
 
 
 KEPT_EVERY_NS = 10_000_000_000
-"""The best reading of so long is kept, so two neighbours lie at most twice as far apart."""
+"""Window in which the best reading is kept, so two neighbours lie at most twice as far apart."""
 DRIFT_SHARE_MAX = 500e-6
 
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """One answer.  sent_ns, received_ns: of the harness' clock; node_ns: of the node's."""
+    """One answer. sent_ns, received_ns: by the harness' clock; node_ns: by the node's clock."""
 
     sent_ns: int
     node_ns: int
@@ -344,8 +347,9 @@ class NodeClock:
 
 @dataclass(frozen=True, slots=True)
 class HostCut:
-    """Treatment by one host: what it does to packets from the addresses of other nodes.  cut: it drops them.  reject:
-    of these, it answers TCP with a reset.  resets: it lets resets through, because that host answers it so."""
+    """Treatment of packets from the addresses of other nodes by one host. cut: it drops them. reject: of these, it
+    answers TCP with a reset. resets: it accepts resets, because that host answers it so.
+    """
 
     cut: frozenset[str] = frozenset()
     reject: frozenset[str] = frozenset()
@@ -357,7 +361,7 @@ def table_of(run_id: str) -> Table:
 
 
 def make_table(table: Table, control: tuple[str, str, str, str] | None) -> str:
-    """nft text: the table with nothing cut.  control: see `facts.HostFacts`."""
+    """Return nft text for the table with nothing cut. control: see `facts.HostFacts`."""
     family, name = table
     keep = ""
     if control is not None and ":" not in control[0]:
@@ -381,19 +385,21 @@ table {family} {name} {{
 
 
 def make_rejecting(table: Table) -> str:
-    """nft text, to be added to the table: the answer to rejected TCP.  Kernels before 5.9 refuse it at this hook."""
+    """Return nft text to be added to the table: the answer to rejected TCP.  Kernels before 5.9 refuse it at this
+    hook.
+    """
     family, name = table
     return f"add rule {family} {name} rejecting ip saddr @rejected meta l4proto tcp reject with tcp reset\n"
 
 
 def replace_cut(table: Table, wanted: HostCut) -> str:
-    """nft text: from now on exactly what comes from these addresses is dropped, or rejected."""
+    """Return nft text that drops, or rejects, exactly the packets from these addresses."""
     sets = {"cut": wanted.cut, "rejected": wanted.reject, "resets": wanted.resets}
     return "".join(replace_set(table, name, sources) for name, sources in sets.items())
 
 
 def cuts_of(links: Collection[Link], reject: Collection[Link], address_of: Mapping[str, str]) -> Mapping[str, HostCut]:
-    """Node -> what its host must do.  Raises KeyError for a node that is not in the cluster."""
+    """Return node -> the treatment that its host must apply.  Raises KeyError for a node that is not in the cluster."""
     made: dict[str, tuple[set[str], set[str], set[str]]] = {node: (set(), set(), set()) for node in address_of}
     for source, to in links:
         made[to][0].add(address_of[source])

@@ -1,4 +1,4 @@
-"""The inventory: a TOML file that names the hosts of one's own (docs/ssh.md describes it).
+"""The inventory: a TOML file that lists the user's hosts (docs/ssh.md describes it).
 
     [defaults]                      # optional: what holds for every host that does not state it itself
     user = "root"
@@ -34,10 +34,10 @@ class BadInventory(ValueError):
 class Host:
     """One machine.
 
-    name: for people.  address: where ssh reaches it, an IPv4 address or a host name.  role: "server" or "client".
-    key: a file with a private key; "" for the agent and the usual files in ~/.ssh.  known_hosts: a file besides
-    ~/.ssh/known_hosts.  data_address: the IPv4 address by which the nodes reach each other; "" if it is `address`.
-    folder: where a run keeps its files on the host; a folder of the run is made in it, and removed.
+    name: for messages. address: where ssh reaches it, an IPv4 address or a host name. role: "server" or "client".
+    key: a file with a private key; "" for the agent and the usual files in ~/.ssh. known_hosts: a file besides
+    ~/.ssh/known_hosts. data_address: the IPv4 address by which the nodes reach each other; "" if it is `address`.
+    folder: where a run keeps its files on the host; the run creates a folder in it, and removes that.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Host:
 
 
 def read_inventory(path: Path) -> tuple[Host, ...]:
-    """The hosts, in the order of the file.  Raises BadInventory, also where the file cannot be read."""
+    """Return the hosts, in the order of the file.  Raises BadInventory, also if the file cannot be read."""
     try:
         text = path.read_text()
         data = tomllib.loads(text)
@@ -69,14 +69,15 @@ def read_inventory(path: Path) -> tuple[Host, ...]:
 
 
 def refuse_inventory(path: Path, servers: Sequence[str], clients: Sequence[str]) -> None:
-    """Raises BadInventory where the file cannot be used for a run with these nodes."""
+    """Raise BadInventory if the file cannot be used for a run with these nodes."""
     assign(read_inventory(path), servers, clients, str(path))
 
 
 def assign(hosts: Sequence[Host], servers: Sequence[str], clients: Sequence[str], path: str) -> Mapping[str, Host]:
-    """Node -> host: the first hosts of each role, in the order of the file.  Raises BadInventory if there are too few.
+    """Return node -> host: the first hosts of each role, in the order of the file.  Raises BadInventory if there are
+    too few.
 
-    path: of the inventory, for words.
+    path: of the inventory, for messages.
     """
     assigned: dict[str, Host] = {}
     for role, nodes in zip(ROLES, (servers, clients), strict=True):
@@ -94,7 +95,7 @@ def assign(hosts: Sequence[Host], servers: Sequence[str], clients: Sequence[str]
 
 _FIELDS = tuple(field.name for field in fields(Host))
 _OWN = ("name", "address", "data_address")
-"""Fields that no two hosts share, so that they cannot be defaults."""
+"""Fields whose values differ between hosts, so that they cannot be defaults."""
 
 
 class _Reader:
@@ -160,14 +161,14 @@ class _Reader:
         return BadInventory(f"{self._path}{f', line {line}' if line else ''}: {words}")
 
     def _line(self, where: tuple[str | int, ...]) -> int:
-        """The line of a field, else of its table, else 0."""
+        """Return the line of a field, else of its table, else 0."""
         while where and where not in self._lines:
             where = where[:-1]
         return self._lines.get(where, 0)
 
 
 def _lines_of(text: str) -> dict[tuple[str | int, ...], int]:
-    """Return where each table begins, and each field of it.  tomllib does not report it."""
+    """Return the line of each table, and of each of its fields, which tomllib does not report."""
     lines: dict[tuple[str | int, ...], int] = {}
     table: tuple[str | int, ...] = ()
     hosts = 0
@@ -213,4 +214,4 @@ _RULES: Mapping[str, tuple[Callable[[object], bool], str]] = {
         "an absolute path of letters, digits, '.', '_' and '-', at least two folders deep",
     ),
 }
-"""Field -> whether a value is right, and what it must be, in words that a refusal quotes."""
+"""Field -> test of a value, and a description of valid values, which messages quote."""

@@ -1,22 +1,23 @@
-"""Connections to hosts of one's own, and visits over them: log in, look, enter alone, leave the host as it was.
+"""Connections to the user's hosts, and visits over them: log in, examine, enter exclusively, restore the host.
 
 reach    log in and look what is there                                     (blocks; call it with `in_thread`)
 enter    send the code; the guard lets the run in, and removes what dead runs left
 leave    wait until the guard has removed everything, and log out
 
-What a host has and lacks: looked up with one command before anything is sent there.
+Properties of a host, which one command reads before anything is sent there.
 
-Nothing is installed on a host of one's own.  What is missing is one sentence, with the command that installs it.
+Nothing is installed on a user's host.  A missing program is reported in one sentence, with the command that installs
+it.
 
-One ssh connection to one host: authenticated with keys only, and only with a host that is known.
+One ssh connection to one host: authenticated with keys only, and only to a known host.
 
 paramiko speaks the protocol, in a thread of its own per connection.  Small packets are sent at once (TCP_NODELAY): a
 command takes 3 ms instead of 48 ms.  Everything here blocks; call it in a thread.
 
 A channel of an ssh connection as asyncio streams, over which the harness speaks to an agent.
 
-paramiko fills a channel's buffers in a thread of its own and then makes a descriptor readable, which the loop watches.
-So an answer needs no thread but paramiko's.  Sending may block (a full window, a dead network), so it has a thread.
+paramiko fills a channel's buffers in its own thread and then makes a descriptor readable, which the loop watches.  So
+an answer needs no other thread.  Sending may block (a full window, a dead network), so it has a thread.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # failures are raised,
 
 
 class SshConnection:
-    """Open until `close`.  Raises BackendUnavailable in one sentence where the host cannot be used.
+    """Open until `close`.  Raises BackendUnavailable in one sentence if the host cannot be used.
 
     address: of the host as it was reached, an IPv4 or IPv6 address.
     """
@@ -78,7 +79,7 @@ class SshConnection:
             raise
 
     def run(self, command: str, timeout_s: float = 30.0) -> tuple[int, bytes, bytes]:
-        """Status, stdout and stderr of a command.  Raises OSError (ETIMEDOUT) if it takes longer."""
+        """Return status, stdout and stderr of a command.  Raises OSError (ETIMEDOUT) if it takes longer."""
         channel = self.open(command)
         deadline = time.monotonic() + timeout_s
         try:
@@ -94,7 +95,7 @@ class SshConnection:
         return channel.recv_exit_status(), output, words
 
     def open(self, command: str) -> paramiko.Channel:
-        """A channel to a command that has been started.  Raises OSError if the connection is dead."""
+        """Start a command, and return a channel to it.  Raises OSError if the connection is dead."""
         try:
             transport = self._client.get_transport()
             if transport is None:
@@ -200,7 +201,7 @@ def _socket(host: Host) -> socket.socket:
 
 
 def _read(receive: Any) -> bytes:
-    """To the end, or to the most that a command of ours has to say."""
+    """Read to the end, or up to the maximum output of such a command."""
     data = bytearray()
     while len(data) < _OUTPUT_BYTES_MAX and (piece := receive(1 << 16)):
         data += piece
@@ -212,10 +213,11 @@ _STDERR_PIECES = 50
 
 
 class AttachedChannel:
-    """The agent's stdin and stdout, as `AgentLink` needs them, and the last of what it wrote to stderr.
+    """The agent's stdin and stdout, as `AgentLink` needs them, and the end of its stderr.
 
-    Make it on the loop's thread.  Closing ends the host's stdin only; what the host still says is read to its end.
-    ended: set once the host has closed all of its side, and everything it wrote has been read."""
+    Create it on the loop's thread.  Closing ends the host's stdin only; the rest of the host's output is still read.
+    ended: set once the host has closed its side, and all its output has been read.
+    """
 
     def __init__(self, channel: paramiko.Channel) -> None:
         self.reader = asyncio.StreamReader(limit=1 << 20)
@@ -243,7 +245,7 @@ class AttachedChannel:
     close = write_eof
 
     def _readable(self) -> None:
-        """Take what came, one piece of each; the descriptor stays readable while there is more."""
+        """Read what has arrived, one piece of each stream; the descriptor stays readable while there is more."""
         while self._channel.recv_stderr_ready():
             self._stderr.append(self._channel.recv_stderr(_PIECE_BYTES))
         if self._channel.recv_ready():
@@ -266,11 +268,11 @@ class AttachedChannel:
 
 
 SILENCE_S = 60.0
-"""An agent that hears nothing for so long ends, and its guard removes everything."""
+"""Seconds without a message after which an agent ends, and its guard removes everything."""
 PATIENCE_S = 15.0
-"""Seconds that a run that has just ended may go on removing its parts on a host, before another one is refused."""
+"""Seconds that a run that has just ended may need for cleaning up a host, before another run is refused."""
 _READY_S = 60.0
-"""Code has arrived and is unpacked, and another run has left the host, within so long."""
+"""Seconds until the code has arrived and is unpacked, and another run has left the host."""
 _REMOVED_S = 30.0
 _LAST_WORDS_S = 2.0
 _POOL = ThreadPoolExecutor(32, thread_name_prefix="ssh")
@@ -278,13 +280,13 @@ T = TypeVar("T")
 
 
 def in_thread(work: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
-    """paramiko blocks, and every host may keep a thread waiting."""
+    """Run a function in a thread, because paramiko blocks, and every host may occupy a thread."""
     return asyncio.get_running_loop().run_in_executor(_POOL, work, *arguments)
 
 
 @dataclass(slots=True)
 class Visit:
-    """channel, attached: to the agent, once `enter` has begun."""
+    """channel, attached: the connection to the agent, once `enter` has begun."""
 
     host: Host
     connection: SshConnection
@@ -295,9 +297,9 @@ class Visit:
     async def enter(
         self, run: str, packed: bytes, silence_s: float, patience_s: float = PATIENCE_S, *, stay: bool = True
     ) -> Sequence[str]:
-        """Returns the dead runs that were removed.  stay: start an agent, which `attached` then speaks to.
+        """Return the dead runs that were removed. stay: start an agent, which is then reachable through `attached`.
 
-        Raises BackendUnavailable if another run has the host, or if nothing can be started there.
+        Raises BackendUnavailable if another run occupies the host, or if nothing can be started there.
         """
         folder = f"{self.host.folder}/{run}"
         given = {"folder": folder, "size_bytes": len(packed), "silence_s": silence_s}
@@ -323,9 +325,9 @@ class Visit:
         return removed
 
     async def leave(self) -> str:
-        """Wait for the guard's end, which the end of the agent's stdin brings about, and log out.
+        """End the agent's stdin, wait for the guard's end, and log out.
 
-        "" if everything was removed, else a sentence that says what is left.
+        Return "" if everything was removed, else a sentence that names the rest.
         """
         try:
             if self.channel is None or self.attached is None:
@@ -358,14 +360,16 @@ def reach(host: Host, needs: Needs) -> Visit:
 
 
 def packed_code(site: Path | None) -> bytes:
-    """A tar of what a host needs.  code/: this project's; site/: packages, if there is such a folder."""
+    """Return a tar of the files that a host needs. code/: this project's; site/: packages, if there is such a
+    folder.
+    """
     files = {f"code/{path}": content for path, content in node_code().items()}
     files |= {f"site/{path}": content for path, content in (files_of(site) if site else {}).items()}
     return gzip.compress(archive(files), compresslevel=3)  # networks are faster than compression at level 9
 
 
 async def sweep_hosts(hosts: Sequence[Host], run: str) -> Mapping[Host, Swept]:
-    """Remove now what dead runs left on hosts; a host that a run is using is left alone."""
+    """Remove remains of dead runs on hosts; a host in use is left alone."""
     packed = await in_thread(packed_code, None)
     return dict(zip(hosts, await asyncio.gather(*(_sweep(host, run, packed) for host in hosts)), strict=True))
 
@@ -444,7 +448,7 @@ def look(connection: SshConnection, needs: Needs) -> HostFacts:
 
 
 def _missing(facts: Mapping[str, str], user: str, needs: Needs) -> str:
-    """The first thing that the host lacks, in words; "" if it has all."""
+    """Return the first thing that the host lacks, in words; "" if it has everything."""
     if facts.get("kernel", "Linux") != "Linux":
         return f"its kernel is {facts['kernel']}, and nodes need Linux"
     if facts.get("uid", "0") != "0" and facts.get("sudo") != "allowed":

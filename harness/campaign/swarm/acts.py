@@ -1,11 +1,11 @@
-"""Acts of cards: what each does to links, processes, disks, clocks and files.
+"""Effects of cards on links, processes, disks, clocks and files.
 
-*Damage.*  Damage to a file that a node keeps, of every kind, and the places at which a node has to cope with it.
+*Damage.*  All kinds of damage to a node's files, and the bytes whose damage a node has to handle.
 
     refused  the node notices it: it refuses to start, or to hand out what it read
     mended   the node does without: the file follows from others, or only promises what may be missing
 
-A flipped bit is placed where a reader can notice it.  Kafka's formats leave some bytes without a checksum: the base
+A bit is flipped at a place where a reader can detect it.  Kafka's formats leave some bytes without a checksum: the base
 offset and the epoch of a batch, and the values in quorum-state and meta.properties.
 """
 
@@ -33,12 +33,12 @@ LOG, IN_LAST_BATCH, LAST_BATCH_GONE = "", "last", "gone"
 
 Damage to the last batch looks like a torn append; only the recovery point tells them apart."""
 SNAPSHOT, SERVED_SNAPSHOT = "snapshot", "served snapshot"
-"""The newest snapshot of a server that is down, or of one that runs and sends it to others."""
+"""The newest snapshot of a server that is down, or of one that runs and sends it to other servers."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """pattern: of the file's name.  places: the bytes of a file at which a flip can be noticed."""
+    """pattern: of the file's name. places: the bytes of a file at which a flip can be detected."""
 
     pattern: str
     refused: bool
@@ -46,7 +46,7 @@ class FileKind:
 
 
 def last_batch(data: bytes) -> int:
-    """Return where the last whole batch of a log begins; 0 if it holds none."""
+    """Return the start of the last whole batch of a log; 0 if it has none."""
     return max(_batches(data), default=0)
 
 
@@ -54,7 +54,7 @@ CRC_COVERS_FROM = 21
 
 
 def _batches(data: bytes) -> dict[int, int]:
-    """Position -> end, of the whole batches at the beginning of a log."""
+    """Return position -> end of the whole batches at the beginning of a log."""
     found: dict[int, int] = {}
     position = 0
     while position < len(data):
@@ -67,7 +67,7 @@ def _batches(data: bytes) -> dict[int, int]:
 
 
 def covered(data: bytes) -> list[int]:
-    """The bytes of a log that the CRC of a batch covers, and all behind the last whole batch."""
+    """Return the bytes of a log that the CRC of a batch covers, and all after the last whole batch."""
     batches = _batches(data)
     whole = max(batches.values(), default=0)
     places = [place for begin, end in batches.items() for place in range(begin + CRC_COVERS_FROM, end)]
@@ -107,7 +107,7 @@ FILE_KINDS: Mapping[str, FileKind] = {
     "partition.metadata": FileKind("partition.metadata", False, _anywhere),
 }
 FLIPS = (*FILE_KINDS, IN_LAST_BATCH, SNAPSHOT, SERVED_SNAPSHOT)
-"""Flips that storms draw from; one that stands here twice is twice as likely."""
+"""Flips that storms draw from; duplicates are more likely."""
 MENDED = tuple(name for name, kind in FILE_KINDS.items() if not kind.refused)
 
 
@@ -133,12 +133,12 @@ def damage_file(disk: VolatileDisk, how: str, at: int) -> bool:
 
 
 STOP_S, STOP_OF_BROKER_S = 1.5, 8.0
-"""Seconds that a server, and one that is a broker, may take for an orderly stop."""
+"""Seconds for a graceful stop of a server, and of one that is a broker."""
 
 
 @dataclass(slots=True)
 class ArmedCard:
-    """Actions that wait for the nth time that a moment is met, and how often it was met since then."""
+    """Actions that wait for the nth occurrence of an event, and the number of occurrences since then."""
 
     moment: str
     act: Callable[[VoterOnMachine], object]
@@ -313,5 +313,5 @@ DO: dict[str, Callable[[StormWorld, StormCard, VoterOnMachine], bool | None]] = 
     "registry": lambda world, card, victim: world.administrators.registry(card, victim),
     "stranger": lambda world, card, victim: world.strangers.ask(card, victim),
 }
-"""Carries out a card; False if it changed nothing."""
+"""Carry out a card; return False if it changed nothing."""
 OF_THE_LIVING = frozenset({"kill", "power", "inside", "stop", "pause", "busy", "slow", "disk", "flip", "stranger"})

@@ -1,8 +1,9 @@
-"""Clients in the process of the simulation: what they ask, whom, and what the answers prove.
+"""Clients in the process of the simulation: their requests, the servers they choose, and conclusions from the answers.
 
-Half of the processes follow: they ask the leader of the highest epoch.  The others stay with whom they know until it
-refuses them, or else no process would ask a deposed leader.  A process that follows learns of a leader at once, which
-no real client does; so no clients have to look for it, and no verdict depends on whom a client asks.
+Half of the processes follow: they send requests to the leader of the highest epoch.  The others stay with the server
+they know until it refuses them, because otherwise no process would use a deposed leader.  A process that follows learns
+of a leader at once, which no real client does; so clients need not look for it, and no verdict depends on the chosen
+server.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ BACKOFF_S = 0.05
 
 @dataclass(slots=True)
 class Asked:
-    """An operation.  began, ended: places in the one order of all invokes and completions; -1: it never ended.
+    """An operation. began, ended: positions in the total order of all invokes and completions; -1: it never ended.
 
     type: OK, FAIL (certainly not done) or INFO (unknown).  got: what a read returned."""
 
@@ -58,7 +59,7 @@ class Asked:
 
 
 class History:
-    """All operations in order of their invokes, and every number that was answered."""
+    """All operations in order of their invokes, and every number returned to a client."""
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
@@ -72,9 +73,10 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """Programs beside the cluster.  hosts: the processes that they run in.
+    """Programs outside the cluster. hosts: the processes that they run in.
 
-    best: returns the living leader of the highest epoch; None if there is none."""
+    best: returns the running leader of the highest epoch; None if there is none.
+    """
 
     network: SimulatedNetwork
     hosts: Sequence[Process]
@@ -83,7 +85,7 @@ class Outside:
     def call(
         self, server: str, what: Any, limit_s: float, answered: Callable[[Any], None] = lambda answer: None, at: int = 0
     ) -> None:
-        """Ask a server once, from the host of this number."""
+        """Send a request to a server once, from the host of this number."""
         Lane(self.network, server, CALLS_PORT, LaneTimes(limit_s), owner=self.hosts[at]).call(what, answered)
 
     def later(self, seconds: float, action: Callable[[], None], at: int = 0) -> None:
@@ -115,13 +117,13 @@ class StormClient:
         self.done = True
 
     def run(self, until_s: float) -> None:
-        """Ask at the scenario's rate until then."""
+        """Send requests at the scenario's rate until then."""
         self._until_s = until_s
         self.done = False
         self._next()
 
     def probe(self, name: str) -> None:
-        """Ask this server once, whether or not it leads."""
+        """Send a request to this server once, whether or not it leads."""
         self._leave(name)
         self.ask(self._choose(), lambda asked: None)
 
@@ -148,7 +150,7 @@ class StormClient:
         return ("append" if workload == "list" else "write"), key, self._values
 
     def ask(self, operation: Operation, done: Callable[[Asked], None]) -> None:
-        """Send one operation, and call `done` with how it ended."""
+        """Send one operation, and call `done` with its outcome."""
         function, key, value = operation
         asked = Asked(self._number, function, key, value, self._history.place(), self._loop.time())
         self._history.asked.append(asked)
@@ -200,7 +202,7 @@ class StormClient:
             self._loop.post(self._loop.time() + BACKOFF_S, self.process, done, asked)
 
     def _move(self) -> None:
-        """Refused: a process that stays looks elsewhere now."""
+        """Choose another server after a refusal, if the process stays."""
         if not self._follows:
             best = self._best()
             name = best.name if best is not None else self._random.choice(self._names)

@@ -1,6 +1,6 @@
-"""The consensus core alone as a voter of a swarm: its effects are carried out on a log in memory.
+"""The consensus core alone as a voter of a swarm, whose effects apply to a log in memory.
 
-The log of a consensus core without a disk below it, with what a power loss takes.
+The log of a consensus core without a disk below it, which can lose power.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from system_under_test.kraft.raft.voters import CONFIGURED, VoterHistory, VoterS
 
 
 class CoreVoter(VoterOnMachine):
-    """The very core that a node runs, its effects carried out on a log in memory.  A change is (key, value)."""
+    """The same core that a node runs, with a log in memory.  A change is (key, value)."""
 
     cluster_id = "swarm"
 
@@ -291,7 +291,7 @@ class CoreVoter(VoterOnMachine):
 
 
 class CoreLog(BatchLog):
-    """The log of a core alone, with what a power loss takes.  The machine's disk decides what fails."""
+    """The log of a core alone, which can lose power.  The machine's disk decides which operations fail."""
 
     __slots__ = ("_flushing", "_machine", "chain", "ends", "flushed", "fsynced", "state")
     batches: list[Batch]
@@ -344,7 +344,7 @@ class CoreLog(BatchLog):
             self.fsynced = max(self.fsynced, self._flushing)
 
     def truncate(self, end_offset: int) -> None:
-        """Durable on return, as that of a node's log."""
+        """Truncate the log durably, as a node's log does."""
         self._changes("truncate")
         self._cut(end_offset)
 
@@ -353,7 +353,7 @@ class CoreLog(BatchLog):
         self.state = state
 
     def lose(self, kind: str, random: Random) -> None:
-        """A power loss: of what was not fsynced nothing is kept, or a prefix."""
+        """Lose power: nothing of the unsynced data is kept, or a prefix."""
         kept = {"lose": self.fsynced, "keep": self.end_offset}.get(kind)
         ends = [self.fsynced, *self.ends[self.count_below(self.fsynced) :]]
         self._cut(random.choice(ends) if kept is None else kept)

@@ -1,9 +1,9 @@
 """Rules that must hold at the end of a scenario: every answer fits the one committed log.
 
 The committed log gives the one order of all changes, so that linearizability needs no search.  Each operation has a
-place: a write that of its change, a read that of the change whose value it saw.  The history is linearizable with that
-order exactly if no operation ended before another began that stands earlier.  Where values repeat a read has no place,
-and the register kernel of the checkers searches.
+position: a write that of its change, a read that of the change whose value it returned.  The history is linearizable
+with that order exactly if no operation ended before another one of an earlier position began.  If values repeat, a read
+has no position, and the register kernel of the checkers searches.
 
     lost write                 acknowledged, and not in the log
     failed write in the log    reported as certainly not done
@@ -12,7 +12,7 @@ and the register kernel of the checkers searches.
     not linearizable           an operation stands before one that had ended when it began
     committed log cannot be read
 
-What clients were answered besides (ids, epochs, offsets) has rules of its own (`watch_calls`).
+Other answers to clients (ids, epochs, offsets) have their own rules (`watch_calls`).
 
 *After the storm.*  Demands that are made of a healed cluster once it has made progress.
 
@@ -23,7 +23,7 @@ What clients were answered besides (ids, epochs, offsets) has rules of its own (
     topics   one is deleted, made and grown, and a broker is given producer ids
     voters   one is updated, and a server joins and is removed again; or a voter is removed and joins again
 
-All that is asked for here can be done.  So the controller must do it, and one that refuses it breaks a rule.
+All requests of this phase are possible.  So the controller must carry them out, and a refusal violates a rule.
 """
 
 from __future__ import annotations
@@ -67,8 +67,9 @@ STEPS_MAX, SIZE_MAX_BYTES = 2_000_000, 1 << 28
 def judge(
     scenario: Scenario, history: History, voters: Sequence[VoterOnMachine], watch: Watch, archive: Sequence[Change]
 ) -> None:
-    """Report to the watch what does not hold.  archive: every change at the time when it was first published as
-    committed; it stands for the log of a system that takes snapshots."""
+    """Report violations to the watch. archive: every change at the time when it was first published as committed; it
+    replaces the log of a system that takes snapshots.
+    """
     for rule, what in wrong_numbers(history.numbers):
         watch.violated(rule, what)
     best = max(voters, key=lambda voter: voter.mark)
@@ -105,7 +106,7 @@ def judge(
 
 
 def _places(scenario: Scenario, log: Iterable[Change], watch: Watch) -> tuple[Places, Places]:
-    """The place of each element that was written, and of each state that an object was in."""
+    """Return the position of each written element, and of each state of an object."""
     changes: Places = {}
     states: Places = {}
     lists: dict[str, tuple[int, ...]] = {}
@@ -195,14 +196,16 @@ def _words(asked: Asked) -> str:
 
 
 CALM_S = 25.0
-"""A healed cluster takes at most so long for whatever is demanded of it."""
+"""Maximum seconds that a healed cluster may take for any demand."""
 LOOK_S = 0.1
 SESSION_S_MAX = 1.2 * float(KraftBrokers.cluster_settings["brokers"]["session_timeout_s"])
-"""A session of a broker by the slowest clock, with time for a record."""
+"""Seconds of a broker's session by the slowest clock, with time for a record."""
 STEADY_S = 2 * SESSION_S_MAX + 1.0
-"""A broker that was fenced a moment before serves again, and is fenced once more, within a session and a second."""
+"""A broker that was just fenced is unfenced, and is fenced once more, within a session and a second."""
 CHANGES_MAX = 3
-"""Changes of the controller that are allowed after the storm: leaders elected in it may still depose each other."""
+"""Number of changes of the controller that are allowed after the storm: leaders elected in it may still depose each
+other.
+"""
 STEADY_S_MAX = (CHANGES_MAX + 2) * STEADY_S
 RESTART_S = 0.3
 LEARNS_LATE, KNOWS_S, SLOW_FSYNC_S = 0.7, 0.5, 3.0
@@ -219,7 +222,7 @@ class AfterStorm:
         self._scenario, self._loop, self._watch = world.scenario, world.loop, world.watch
 
     async def demand(self) -> None:
-        """All phases, one after another."""
+        """Make all demands, phase by phase."""
         brokers, sets = self._watch.brokers, self._watch.sets
         await self._steady(brokers)
         if brokers is not None:
@@ -229,8 +232,10 @@ class AfterStorm:
             await self._voters(sets)
 
     async def _steady(self, brokers: BrokerWatch | None) -> None:
-        """A broker may be fenced for what happened before: it was silent, or asked to leave, or its controller changed.
-        So the stretch begins anew with each change of the controller and of a server's life."""
+        """Demand that no broker is fenced.  A broker may be fenced for earlier reasons: it was silent, or asked to
+        leave, or its controller changed.  So the stretch restarts after each change of the controller and of a server's
+        life.
+        """
         limit_s = max(self._loop.time(), self._world.acts_until_s) + STEADY_S_MAX
         began_s, before, changes = 0.0, None, 0
         fences: Counter[int] = Counter()
@@ -255,8 +260,9 @@ class AfterStorm:
         self._watch.violated("no controller stays in office", what)
 
     async def _silence(self, brokers: BrokerWatch) -> None:
-        """A new controller knows nothing of the heartbeats that the one before it got: it fences a broker, too, that it
-        has never heard of."""
+        """Demand that a silent broker is fenced.  A new controller knows nothing of earlier heartbeats: it also fences
+        a broker that it has never heard of.
+        """
         leader = self._world.best()
         if leader is None:
             return
@@ -296,7 +302,9 @@ class AfterStorm:
             self._watch.violated("no progress", f"{unsettled} {CALM_S:g} s after broker {silent.number} was silent")
 
     def _leads_with(self, silent: VoterOnMachine, brokers: BrokerWatch) -> VoterOnMachine | None:
-        """A broker that leads a partition with a replica on the silent one.  The controller knows what it decides."""
+        """Return a broker that leads a partition with a replica on the silent one.  The controller knows its own
+        decisions.
+        """
         partitions = (each for topic in brokers.image.topics.values() for each in topic.partitions.values())
         leaders = {each.leader for each in partitions if silent.number in each.replicas}
         controller = self._world.best()
@@ -304,7 +312,7 @@ class AfterStorm:
         return next(iter(found), None)
 
     async def _topics(self, brokers: BrokerWatch) -> None:
-        """The topic is one that cards make and delete, too, without a config."""
+        """Demand changes of a topic, one that cards also create and delete, without a config."""
         topics = brokers.image.topics
         delete, create, grow = (TopicRequest(how, 2) for how in ("delete", "create", "grow"))
         name = create.name
@@ -319,7 +327,9 @@ class AfterStorm:
         await self._accepted(("registry", "", request), f"to give producer ids to broker {number}", lambda: False)
 
     async def _voters(self, sets: VoterSets) -> None:
-        """A server of which the voters hold another disk is left alone: its voter counts as long as it stays."""
+        """Demand changes of voters.  A server whose disk differs from that of its voter is left alone, because its
+        voter counts as long as it stays.
+        """
         leader = self._world.best()
         if leader is None:
             return
@@ -352,9 +362,11 @@ class AfterStorm:
         return best is not None and server.key in sets.in_force(best)
 
     async def _accepted(self, operation: tuple[str, str, object], what: str, is_done: Callable[[], bool]) -> None:
-        """Ask the leader until it acknowledges, within CALM_S.
+        """Repeat a request to the leader until it is acknowledged, within CALM_S.
 
-        is_done: whether an earlier request whose answer got lost has done it, so that it is refused now."""
+        is_done: returns whether an earlier request whose answer was lost has been carried out, so that a repetition is
+        refused.
+        """
         until_s = self._loop.time() + CALM_S
         while self._loop.time() < until_s:
             ended: asyncio.Future[Type] = self._loop.create_future()

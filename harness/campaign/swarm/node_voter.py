@@ -1,6 +1,6 @@
 """The whole node of KRaft as a voter of a swarm: disk, log, core, state machine, controller, and broker.
 
-Where the log on a simulated disk ends if power is lost now: by its fsynced bytes, not by what its server reports.
+End of the log on a simulated disk if power is lost now: by the disk's fsynced bytes, not by the server's reports.
 """
 
 from __future__ import annotations
@@ -78,8 +78,9 @@ APPLY_S_MAX = 1.0
 COMES_AND_GOES = "flush.messages"
 """A config that writes set and delete in turn; nothing reads it."""
 OF_CALLS = 1 << 40
-"""Added to the number of a connection that carries calls: those of brokers carry bytes, and are counted apart.  A node
-that saw one number twice would drop the Fetch that waits on one connection when the other is closed."""
+"""Added to the number of a connection that carries calls: those of brokers carry bytes, and are counted apart.  With
+equal numbers, a node would drop the Fetch that waits on one connection when the other is closed.
+"""
 
 
 class NodeVoter(VoterOnMachine):
@@ -93,7 +94,7 @@ class NodeVoter(VoterOnMachine):
         super().__init__(number, scenario, machine, network, watch)
         self.quorum: QuorumNode | None = None
         self._recovered_in = 0
-        """The life in which it recovered its log last: its recovery point is exact from then on."""
+        """Incarnation in which it last recovered its log: its recovery point is exact from then on."""
         self._config = _config(scenario, number)
         self.cluster_id = self._config.cluster_id
         self._ids = itertools.count(1)
@@ -134,7 +135,7 @@ class NodeVoter(VoterOnMachine):
         return min(APPLY_S_MAX, records * self._scenario.apply_s * self._slowed)
 
     async def _serve_brokers(self, machine: Machine, ports: Ports) -> int:
-        """Serve the same with the part that brokers and their controller need.  Raises CannotStart."""
+        """Return the same service with the requests that brokers and their controller need.  Raises CannotStart."""
         with machine.disk.for_observer():
             left = small_files.read(machine.disk, CLEAN_SHUTDOWN)
         if left is not None:
@@ -307,7 +308,7 @@ _MADE = (ErrorCode.none, ErrorCode.topic_already_exists)
 
 
 class _NoTrace:
-    """`ports.TraceFile`: the rows go elsewhere."""
+    """`ports.TraceFile` that discards rows, which go elsewhere."""
 
     def last_line(self) -> bytes | None:
         return None
@@ -350,7 +351,9 @@ def _brokers(scenario: Scenario, number: int) -> Brokers | None:
 
 
 def _snapshots(scenario: Scenario) -> SnapshotLimits:
-    """A log is cut once it holds two segments, so that a server that was away for seconds needs a snapshot."""
+    """Delete the log before a snapshot once it holds two segments, so that a server that was away for seconds needs a
+    snapshot.
+    """
     if not scenario.snapshot_bytes:
         return KAFKA_LIMITS
     return SnapshotLimits(
@@ -373,7 +376,9 @@ _SUFFIX = ".log"
 
 
 class DurableLog:
-    """Reads what was fsynced, segment after segment, as far as batches join.  It goes on where it was the last time."""
+    """Reads fsynced data, segment after segment, as far as batches are contiguous.  It continues at the end of the
+    previous read.
+    """
 
     def __init__(self) -> None:
         self._base = -1  # base offset of the segment that contains it
@@ -381,11 +386,11 @@ class DurableLog:
         self._end = 0
 
     def begin_anew(self) -> None:
-        """Forget what was read: it may be another log by now."""
+        """Forget all data, because it may be another log by now."""
         self._base = -1
 
     def end_offset(self, disk: VolatileDisk) -> int:
-        """The end of the last batch that is durable, with all before it; the first segment's base if there is none."""
+        """Return the end of the last durable batch, with all before it; the first segment's base if there is none."""
         files = disk.durable_in(FOLDER)
         if self._position > len(files.get(file_name(self._base), b"")):
             self.begin_anew()

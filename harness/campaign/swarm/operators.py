@@ -1,15 +1,15 @@
-"""People who act on a storm's cluster over the network: operators, strangers and administrators.
+"""Users who act on a storm's cluster over the network: operators, strangers and administrators.
 
-*Operators.*  They add, remove and update voters, and have those replaced whose disk was lost (KIP-853).
+*Operators.*  They add, remove and update voters, and replace voters whose disk was lost (KIP-853).
 
-An operator asks the leader over the network, as a client does, and repeats what was refused.  Two of them do not know
-of each other.
+An operator sends requests to the leader over the network, like a client, and repeats refused ones.  The two operators
+do not know of each other.
 
-What they do must leave the cluster able to go on once all is healed.  A disk that was lost never votes again, and still
-its voter counts for a majority.  So a storm does one of two things.  Either voters are removed that have their disks,
-or disks are lost, one at a time, and only the voters of these disks are removed.
+Their changes must leave the cluster able to continue once all is healed.  A disk that was lost never votes again, and
+still its voter counts for a majority.  So a storm has one of two forms.  Either it removes voters that have their
+disks, or it loses disks, one at a time, and removes only the voters of these disks.
 
-*Strangers.*  Programs that are no voters of the cluster, and ask its voters for what only voters may ask.
+*Strangers.*  Programs that are no voters of the cluster, and send its voters requests that only voters may send.
 
 another cluster   a server of it asks with its own cluster id, and otherwise as a voter of this one would: for a
                   vote in the next epoch, to be followed or succeeded as a leader, or for entries and snapshots.  It
@@ -17,15 +17,16 @@ another cluster   a server of it asks with its own cluster id, and otherwise as 
 false leader      a program says, by this cluster's id, that a voter leads the present epoch or a later one.  It may
                   be asked; it is not followed unless it has won that election (`watch`)
 
-*Administrators.*  They ask the leader, once each, to change topics and the registry of brokers.
+*Administrators.*  They send requests to the leader, once each, to change topics and the registry of brokers.
 
-Topics are made, grown and deleted, and leaders of their partitions elected.
+They create, extend and delete topics, and elect leaders of partitions.
 
-The objects of the clients are topics, too.  Those are grown and get other leaders, and are never deleted.
+The objects of the clients are topics, too.  Those are extended and get other leaders, but are never deleted.
 
-*Brokers.*  Requests about registered brokers: one that is down is unregistered, and one gets a block of producer ids.
+*Brokers.*  Requests about registered brokers: one that is down is unregistered, and a block of producer ids is
+allocated to one.
 
-A broker config counts how often it was changed, and the level of a feature is changed with it.  Each change is read.
+A broker config counts its changes, and the level of a feature changes with it.  Each change is read back.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ TOO_LATE_S = 0.5
 
 
 class Operators:
-    """Two of them, on a host each."""
+    """Two operators, on one host each."""
 
     def __init__(self, outside: Outside, servers: Sequence[VoterOnMachine], sets: VoterSets) -> None:
         self._outside = outside
@@ -107,13 +108,13 @@ class Operators:
         self._until_s = float("inf")
 
     def stop(self) -> None:
-        """They begin nothing more."""
+        """Begin nothing more."""
         self._until_s = self._loop.time()
 
     # Cards
 
     def change(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        """Begin what the card says; whether there is anything to do."""
+        """Begin the change of the card; return whether there is anything to do."""
         leader = self._outside.best()
         if leader is None:
             return False
@@ -137,7 +138,7 @@ class Operators:
         return True
 
     def wipe(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        """Replace a disk, and have the voter replaced; whether the cluster can bear that."""
+        """Replace a disk, and have the voter replaced; return whether the cluster can tolerate that."""
         leader = self._outside.best()
         if leader is None or self._removes or not self._is_settled(leader):
             return False
@@ -162,8 +163,9 @@ class Operators:
         return True
 
     def _too_late(self, gone: ReplicaKey) -> None:
-        """Another operator has not heard that a disk was replaced, and asks for the voter that had the old one: for
-        its removal, and for other endpoints.  Neither may touch the voter with the new disk."""
+        """Send late requests of an operator who does not know that a disk was replaced: to remove the voter with the
+        old disk, and to update its endpoints.  Neither may touch the voter with the new disk.
+        """
         changes = (
             RemoveVoter(gone),
             UpdateVoter(VoterEntry(gone, (VoterEndpoint("CONTROLLER", f"n{gone.id}", PORT),))),
@@ -172,7 +174,7 @@ class Operators:
             self._repeat(1, lambda: False, partial(_same, change), self._loop.time() + TOO_LATE_S)
 
     def _is_settled(self, leader: VoterOnMachine) -> bool:
-        """Every voter that lost its disk is one again with the new one, and that is committed."""
+        """Return whether every voter that lost its disk is a committed voter again with the new one."""
         if leader.voter_history().latest_offset >= leader.mark:
             return False
         return self._lost is None or self._lost.key in self._sets.in_force(leader)
@@ -196,7 +198,7 @@ class Operators:
         until_s: float,
         then: Callable[[], None] = lambda: None,
     ) -> None:
-        """Ask until it is done, or until the time; at least once."""
+        """Repeat the request until it succeeds, or until the time; at least once."""
         if done():
             then()
             return
@@ -227,7 +229,9 @@ def add_voter(server: VoterOnMachine) -> VoterChange:
 
 
 def update_voter(server: VoterOnMachine, number: int) -> VoterChange:
-    """It has another second endpoint.  The first stays right: brokers reach the controller there."""
+    """Return the request for another second endpoint.  The first endpoint stays right, because brokers reach the
+    controller there.
+    """
     second = VoterEndpoint("CONTROLLER_TOO", server.name, PORT + 1 + number)
     return UpdateVoter(VoterEntry(server.replica, (VoterEndpoint("CONTROLLER", server.name, PORT), second)))
 
@@ -237,7 +241,7 @@ OTHER_CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 class Strangers:
-    """violated: takes a rule, the voter that broke it, and what happened."""
+    """violated: takes a rule, the voter that violated it, and a description."""
 
     def __init__(
         self,
@@ -250,7 +254,7 @@ class Strangers:
         self._violated = violated
 
     def ask(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        """Ask what the card says, once; False if the victim is down or alone."""
+        """Send the card's request once; return False if the victim is down or alone."""
         random = Random(card.size)
         others = [voter for voter in self._voters if voter is not victim]
         if not victim.alive or not others:
@@ -274,7 +278,7 @@ class Strangers:
 
 
 def _as_a_voter(asking: VoterOnMachine, asked: VoterOnMachine) -> list[RaftRequest]:
-    """Return what the one voter might ask the other, of each kind, but for the cluster id."""
+    """Return every kind of request that one voter might send the other, except for the cluster id."""
     epoch, (last_epoch, end) = asked.epoch, asked.end
     me, other, cluster = asking.replica, asked.replica, OTHER_CLUSTER_ID
     return [
@@ -291,7 +295,7 @@ REQUEST_S_MAX = 3.0
 
 
 class Administrators:
-    """brokers: None if none register."""
+    """brokers: None if no brokers register."""
 
     def __init__(self, outside: Outside, history: History, brokers: BrokerWatch | None) -> None:
         self._outside = outside
@@ -301,7 +305,7 @@ class Administrators:
     # Cards
 
     def topics(self, card: StormCard) -> bool:
-        """Ask for what the card says; False if nobody leads or no brokers register."""
+        """Send the card's request; return False if there is no leader or no brokers register."""
         leader = self._outside.best()
         if leader is None or self._brokers is None:
             return False
@@ -309,7 +313,7 @@ class Administrators:
         return True
 
     def registry(self, card: StormCard, victim: VoterOnMachine) -> bool:
-        """A broker asks for producer ids; or an administrator has it unregistered, while it is down."""
+        """Let a broker request producer ids; or let an administrator unregister it while it is down."""
         leader = self._outside.best()
         known = None if self._brokers is None else self._brokers.image.brokers.get(victim.number)
         if leader is None or known is None or (card.how == UNREGISTER and victim.alive):
@@ -325,7 +329,7 @@ class Administrators:
     # Requests
 
     def ask(self, operation: tuple[str, str, object], done: Callable[[Type], None]) -> bool:
-        """Ask the leader, once; False if there is none.  done: called with how it ended."""
+        """Send the request to the leader, once; return False if there is none. done: called with the outcome."""
         leader = self._outside.best()
         if leader is None:
             return False
@@ -361,7 +365,7 @@ def _nothing(answer: Any) -> None:
 
 
 def _how(answer: Any) -> Type:
-    """FAIL: certainly nothing was written.  INFO: unknown."""
+    """Return the outcome; FAIL: certainly nothing was written.  INFO: unknown."""
     if type(answer) is NoAnswer:
         return Type.INFO if answer.sent else Type.FAIL
     return {OK: Type.OK, REFUSED: Type.FAIL}.get(answer[0], Type.INFO)
@@ -371,7 +375,7 @@ KRAFT_VERSION_LEVEL = 0
 Decision = tuple[list[Record], Collection[ErrorCode]]
 
 FACTOR = 3
-"""Replicas of a partition, if there are so many brokers."""
+"""Replicas of a partition, if there are enough brokers."""
 PARTITIONS_MAX = 6
 CONFIGS: Sequence[Mapping[str, str]] = (
     {},
@@ -379,12 +383,12 @@ CONFIGS: Sequence[Mapping[str, str]] = (
     {"min.insync.replicas": "2"},
     {UNCLEAN_ELECTION: "true"},
 )
-"""None of those that clients write."""
+"""Numbers that are not used by topics of clients."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRequest:
-    """how: create, grow, delete, preferred, unclean or ELIGIBLE.  number: of the topic, and what else is drawn."""
+    """how: create, grow, delete, preferred, unclean or ELIGIBLE. number: of the topic, and of other random choices."""
 
     how: str
     number: int
@@ -401,7 +405,7 @@ class TopicRequest:
     def decide(
         self, image: Image, new_id: Callable[[], UUID], bugs: Collection[str]
     ) -> tuple[list[Record], Collection[ErrorCode]]:
-        """The records of the request, and the error of each topic or partition.  Raises Refused."""
+        """Return the records of the request, and the error of each topic or partition.  Raises Refused."""
         if self.how == "create":
             wanted = new_topic(image, self.name, 1 + self.number % 3, CONFIGS[self.number // 4 % len(CONFIGS)])
             records, results = create_topics(image, [wanted], registered(image), new_id)
@@ -430,7 +434,9 @@ ELIGIBLE = "eligible"
 
 
 def set_eligibility(image: Image, number: int) -> Decision:
-    """Set who may lead, for the whole cluster: `min.insync.replicas`, unclean elections, and the level of ELR."""
+    """Set the rules of eligibility for the whole cluster: `min.insync.replicas`, unclean elections, and the level of
+    ELR.
+    """
     wanted = {"min.insync.replicas": str(1 + number % 2), UNCLEAN_ELECTION: str(number // 2 % 2 == 1).lower()}
     alterations = tuple(Alteration(name, ConfigOperation.SET, value) for name, value in wanted.items())
     records, results = alter_configs(image, [Resource(BROKER_RESOURCE, "", alterations)])
@@ -440,7 +446,7 @@ def set_eligibility(image: Image, number: int) -> Decision:
 
 
 def new_topic(image: Image, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> NewTopic:
-    """With FACTOR replicas, or one on each broker."""
+    """Return a topic with FACTOR replicas, or one on each broker."""
     return NewTopic(name, partitions, min(FACTOR, max(1, len(image.brokers))), configs=dict(configs or {}))
 
 
@@ -457,8 +463,9 @@ _NUMBERS_OF: Mapping[str, Sequence[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class RegistryRequest:
-    """how: UNREGISTER, PRODUCER_IDS, or one of the settings.  epoch: of the incarnation that is meant.  A later one is
-    left alone: a broker that runs and is unregistered comes back only when it is started anew."""
+    """how: UNREGISTER, PRODUCER_IDS, or one of the settings. epoch: of the intended incarnation.  A later one is left
+    alone, because a broker that is unregistered while it runs returns only when it is restarted.
+    """
 
     how: str
     broker: int = -1

@@ -1,11 +1,11 @@
 """One seed as data: a cluster, its clients, and the cards of a storm.
 
-A scenario decides everything that happens, so that a file of it replays byte for byte.  A storm is drawn once; what is
-shrunk and kept is the scenario, so that a change of the storms makes no kept file worthless.
+A scenario decides everything, so that a file of it replays byte for byte.  A storm is drawn once; the scenario is what
+is shrunk and stored, so that a change of the storms invalidates no stored file.
 
-A card names roles: `leader`, `former` (a leader that has a successor and does not know it), `it` (the server at which
-the moment happened), `any:N`, `follower:N`, `broker:N` and `partition-leader:N` (the N-th, modulo their number).  It is
-played at a time, or *aimed*: after the N-th time that a moment is met.
+A card names roles: `leader`, `former` (a leader that has a successor and does not know it), `it` (the server of the
+event), `any:N`, `follower:N`, `broker:N` and `partition-leader:N` (the N-th, modulo their number).  It is played at a
+time, or *aimed*: after the N-th occurrence of an event.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Literal
 Layer = Literal["core", "node"]
 LAYERS: tuple[Layer, ...] = ("core", "node")
 BrokersOf = Literal["", "combined", "apart"]
-"""Servers that register as brokers: none, or every one that may vote, or only others."""
+"""Servers that register as brokers: none, every possible voter, or only others."""
 BROKERS_OF: tuple[BrokersOf, ...] = ("", "combined", "apart")
 
 FORMAT = "krucible-swarm-1"
@@ -54,13 +54,13 @@ BROKER_MOMENTS: Mapping[str, str] = {
     "topic": "a topic is made; it is the controller",
     "topic-removed": "a topic is deleted; it is the controller",
 }
-"""Moments of clusters whose brokers register: when the record is committed."""
+"""Events of clusters whose brokers register: when the record is committed."""
 
 _OF_PARTS: Mapping[str, str] = {"part": "a server has some parts of a snapshot, and asks for the next one"}
-"""Moments of clusters whose snapshots are fetched in parts."""
+"""Events of clusters whose snapshots are fetched in parts."""
 
 MOMENTS: Mapping[str, str] = {**QUORUM_MOMENTS, **_OF_PARTS, **BROKER_MOMENTS}
-"""Moments that a card can be aimed at -> their meaning."""
+"""Events at which a card can be aimed -> their meaning."""
 
 WORKLOADS = ("register", "list", "repeated")
 SNAPSHOT_INTERVAL_S = 3.0
@@ -68,11 +68,11 @@ SNAPSHOT_INTERVAL_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class StormCard:
-    """fault: a name of `FAULTS`.  who: the role it strikes.  at_s: of the main phase; with a moment, the earliest.
+    """fault: a name of `FAULTS`. who: the role that it hits. at_s: of the main phase; with an event, the earliest time.
 
-    moment, nth, delay_s: struck so long after the nth time that it is met, from at_s on.  for_s: how long it holds.
-    with_: the others of its side, for cuts.  how: a variant of the fault.  size: a number that it needs.
-    until: the moment at which a cut or an impairment ends, if that comes before `for_s` is over.
+    moment, nth, delay_s: injected this long after the nth occurrence of the event, from at_s on. for_s: its duration.
+    with_: the others on its side, for cuts. how: a variant of the fault. size: a number that it needs.
+    until: the event at which a cut or an impairment ends, if that comes before the end of `for_s`.
     """
 
     fault: str
@@ -90,7 +90,7 @@ class StormCard:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """values: how many different ones are written where values repeat.  With 1 hardly a write changes anything, and a
+    """values: number of distinct written values, if values repeat.  With 1 hardly any write changes anything, and a
     leader may acknowledge such a write without a commit.
 
     seconds: of the main phase.  processes: of clients, on two client nodes.  segment_bytes: of a node's log.
@@ -138,12 +138,14 @@ class Scenario:
 
     @property
     def may_vote(self) -> int:
-        """Return how many servers vote, or may come to; they are numbered from 1 on, and the observers behind them."""
+        """Return the number of servers that vote, or may become voters; they are numbered from 1 on, followed by the
+        observers.
+        """
         return self.nodes + self.spares
 
     @property
     def broker_ids(self) -> range:
-        """The servers that register as brokers."""
+        """Return the servers that register as brokers."""
         if not self.brokers:
             return range(0)
         first = self.may_vote + 1 if self.brokers == "apart" else 1
@@ -217,21 +219,23 @@ FAULTS: Mapping[str, str] = {
     "stranger": "a server of another cluster asks as a voter would, or a program names a leader that there is not",
     "registry": "a broker that is down is unregistered, one gets a block of producer ids, or settings are changed",
 }
-"""Acts of a card -> their meaning."""
+"""Faults of a card -> their meaning."""
 
 OF_VOTERS = ("voters", "wipe")
 """Faults of clusters whose voters can change."""
 OF_BROKERS = ("topics", "registry")
 """Faults of clusters whose brokers register."""
 OF_STRANGERS = ("stranger",)
-"""Drawn apart from all others."""
+"""Drawn from a separate stream."""
 _OTHERS = tuple(name for name in FAULTS if name not in (*OF_VOTERS, *OF_BROKERS, *OF_STRANGERS))
 DRAWN_AT_ONCE = (*_OTHERS, "clock-rates", "aimed", "quick", "snapshots", "observers")
 CLASSES = (*DRAWN_AT_ONCE, *OF_VOTERS, *OF_BROKERS, *OF_STRANGERS)
 ANOTHER_CLUSTER, FALSE_LEADER = "cluster", "leader"
 CLIENTS = ("c1", "c2")
 PROBES = 6
-"""Clients besides, each of which asks a leader once when it has a successor.  Others seldom come in that moment."""
+"""Additional clients, each of which sends one request to a leader that has a successor.  Other clients seldom hit that
+moment.
+"""
 
 REGISTRATION_TIMEOUT_S = 2.1
-"""After so long a broker has given up waiting for an answer, and drops one that comes later."""
+"""Seconds after which a broker has given up waiting for an answer, and drops a later one."""

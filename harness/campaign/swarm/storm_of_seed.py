@@ -1,10 +1,10 @@
-"""The storm of a seed: which scenario it draws.
+"""The storm of a seed: draws its scenario.
 
 Each scenario turns whole classes of faults, sizes and timings on or off (swarm testing: Groce et al., ISSTA 2012).
 With all of them on at once, few of the deep states are ever reached.
 
-What is drawn for a class of clusters alone comes from a stream of random numbers of its own, so that the storms of all
-other seeds stay as they are.
+Random choices for one class of clusters use a separate stream of random numbers, so that the storms of all other seeds
+do not change.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ TEMPOS_HZ = (0.12, 0.4, 1.0)
 AIMED = ("cut", "lag", "kill", "power", "inside", "pause", "busy", "slow", "disk", "packets", "stop", "wall-clock")
 
 TELLING = {"wall-clock": ("succeeded",)}
-"""The moments at which a fault can matter, of those that matter at few: half of its cards are aimed at these.
+"""Events at which a fault can matter, for faults that matter at few of them: half of their cards are aimed at these.
 
-Nothing of a Raft may rest on a wall clock.  Only a leader that no longer leads can show that something does."""
+No guarantee of Raft may depend on a wall clock.  Only a leader that was replaced can show such a dependency.
+"""
 
 
 def draw(
@@ -52,7 +53,7 @@ def draw(
     nodes: int = 0,
     bug: str = "",
 ) -> Scenario:
-    """The scenario of a seed.  nodes: 0 = drawn."""
+    """Return the scenario of a seed. nodes: 0 = drawn."""
     random = Random(f"{seed}/storm")
     count = nodes or random.choice((3, 3, 5, 5))
     on = [name for name in DRAWN_AT_ONCE if random.random() < RARE.get(name, 0.4)]
@@ -120,7 +121,7 @@ _AT_CHANGES = ("voters", "voters", "removed", "elected", "elected", "first-fetch
 
 
 def lost_while_slow(random: Random, scenario: Scenario) -> list[StormCard]:
-    """The leader is lost while an fsync of each follower goes on for longer than the followers wait for a leader."""
+    """Kill the leader while an fsync of each follower lasts longer than the followers wait for a leader."""
     at_s = round(random.uniform(1, scenario.seconds - 12), 3)
     disks = [
         StormCard("disk", f"follower:{n}", at_s, 4.0, how="slow", size=round(random.uniform(2.5, 5), 2))
@@ -131,9 +132,9 @@ def lost_while_slow(random: Random, scenario: Scenario) -> list[StormCard]:
 
 
 def lost_again(random: Random, scenario: Scenario) -> list[StormCard]:
-    """Servers are killed before an fsync takes effect, start again, and lose power before they fsync anything else.
+    """Kill servers before an fsync takes effect, restart them, and let them lose power before any other fsync.
 
-    A killed server leaves in the page cache what it wrote.  It is durable after the start only if recovery fsyncs it.
+    A killed server leaves its writes in the page cache.  They are durable after the start only if recovery fsyncs them.
     """
     cards = []
     for _ in range(4):
@@ -148,8 +149,9 @@ def lost_again(random: Random, scenario: Scenario) -> list[StormCard]:
 
 
 def leaders_in_turn(random: Random, scenario: Scenario) -> list[StormCard]:
-    """Cut the leader off from the voters while clients write to it.  Cut off its successor when that is elected, and
-    heal the first cut at the same moment.  Besides, cut leaders off that keep one follower and all clients."""
+    """Cut the leader off from the voters while clients write to it.  Cut off its successor at its election, and heal
+    the first cut at the same moment.  In addition, cut off leaders together with one follower and all clients.
+    """
     cards = []
     for _ in range(random.choice((1, 2, 4))):
         at_s = round(random.uniform(1, scenario.seconds - 8), 3)
@@ -163,8 +165,9 @@ def leaders_in_turn(random: Random, scenario: Scenario) -> list[StormCard]:
 
 
 def rolls_while_slow(random: Random, scenario: Scenario) -> Scenario:
-    """Return the same storm, and a leader whose fsync goes on for so long that its segment gets more entries, and is
-    full."""
+    """Return the same storm, with a leader whose fsync lasts so long that its segment gets more entries and fills
+    up.
+    """
     cards = [
         StormCard("disk", "leader", at_s, 3.0, how="slow", size=round(random.uniform(0.05, 0.4), 3))
         for at_s in sorted(round(random.uniform(1, scenario.seconds - 4), 3) for _ in range(3))
@@ -175,8 +178,9 @@ def rolls_while_slow(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _with_parts(random: Random, scenario: Scenario) -> Scenario:
-    """Return the same storm, and often snapshots of many parts: servers are away for so long that they need one, and
-    while they fetch it, they or their leader are lost."""
+    """Return the same storm, with frequent snapshots of many parts: servers are away long enough to need one, and while
+    they fetch it, they or their leader are lost.
+    """
     part_bytes = random.choice((0, 100, 300, 600))
     cards: list[StormCard] = []
     for _ in range(random.choice((2, 5)) if part_bytes and scenario.seconds > 12 else 0):
@@ -194,7 +198,7 @@ def _with_parts(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _with_strangers(random: Random, scenario: Scenario) -> Scenario:
-    """Return the same storm, and strangers that ask: at any time, or while voters are about to follow somebody."""
+    """Return the same storm, with requests of strangers: at any time, or while voters are about to follow a leader."""
     cards = []
     for _ in range(random.choice((4, 12))):
         at_s = round(random.uniform(0.5, max(1.0, scenario.seconds - 2)), 3)
@@ -209,13 +213,14 @@ def _in_order(cards: Sequence[StormCard]) -> tuple[StormCard, ...]:
 
 
 def _mended(card: StormCard) -> StormCard:
-    """The card, without damage that stops a server for good."""
+    """Return the card without damage that stops a server for good."""
     return replace(card, how=MENDED[int(card.size) % len(MENDED)]) if card.fault == "flip" else card
 
 
 def _with_voters(random: Random, scenario: Scenario) -> Scenario:
-    """Return the same storm over voters that change.  No file is damaged that a voter cannot do without: the voters may
-    be few."""
+    """Return the same storm over voters that change.  Only files that a voter can do without are damaged, because the
+    voters may be few.
+    """
     wipes = random.random() < 0.4
     spares = random.choice((1, 1, 2))
     kinds = [name for name in scenario.classes if name in AIMED] or ["cut", "kill"]
@@ -245,8 +250,10 @@ _PART_BYTES_OF_BROKERS = 600
 
 
 def _with_brokers(random: Random, scenario: Scenario) -> Scenario:
-    """Return the same storm over brokers that register.  Only files are damaged that a broker can do without, and parts
-    of snapshots are larger: a snapshot holds what brokers and administrators have set, and has to arrive in time."""
+    """Return the same storm over brokers that register.  Only files that a broker can do without are damaged, and parts
+    of snapshots are larger, because a snapshot also holds the settings of brokers and administrators, and has to arrive
+    in time.
+    """
     kinds = [name for name in scenario.classes if name in AIMED] or ["cut", "kill", "stop"]
     cards = [_mended(card) for card in scenario.cards]
     for number in (3, 4, 9, 14):  # t0 to t3: three of them with a config
@@ -277,7 +284,7 @@ def _with_brokers(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _of_registry(random: Random, scenario: Scenario) -> list[StormCard]:
-    """The phases of a broker's registration.
+    """Return the phases of a broker's registration.
 
     It goes down and is fenced; meanwhile it is unregistered, or another one goes down and stays away for longer.  It
     comes up while its disk is slow, so that it learns late of its own registration.  It is given producer ids."""
@@ -302,9 +309,10 @@ def _of_registry(random: Random, scenario: Scenario) -> list[StormCard]:
 
 
 def _leave_together(random: Random, scenario: Scenario) -> list[StormCard]:
-    """All brokers are stopped in order within a moment, or two of them while another one is fenced.
+    """Stop all brokers gracefully within a moment, or two of them while another one is fenced.
 
-    Partitions then keep only replicas on brokers that leave, none of which may come to lead."""
+    Partitions then have replicas only on leaving brokers, none of which may become leader.
+    """
     found = []
     count = len(scenario.broker_ids)
     for _ in range(random.choice((0, 1, 2))):
@@ -320,7 +328,7 @@ def _leave_together(random: Random, scenario: Scenario) -> list[StormCard]:
 
 
 def _unanswered(random: Random, scenario: Scenario) -> list[StormCard]:
-    """A broker that was fenced comes back and is registered, and the answer is lost: it has to ask once more."""
+    """Let a fenced broker return and register, and lose the answer: it has to send the request again."""
     found = []
     for _ in range(random.choice((0, 1, 2))):
         at_s = round(random.uniform(0.5, max(1.0, scenario.seconds - 14)), 3)
@@ -331,8 +339,9 @@ def _unanswered(random: Random, scenario: Scenario) -> list[StormCard]:
 
 
 def _of_eligibility(random: Random, scenario: Scenario) -> list[StormCard]:
-    """Rules of who may lead: level of ELR, `min.insync.replicas` 1 or 2, unclean elections or none; from the start, and
-    often changed later."""
+    """Set rules of eligibility: level of ELR, `min.insync.replicas` 1 or 2, unclean elections or none; from the start,
+    and often changed later.
+    """
     later_s = (round(random.uniform(1, max(2.0, scenario.seconds - 2)), 3) for _ in range(random.choice((0, 1, 3))))
     times_s = (0.05, *later_s)
     return [StormCard("topics", "leader", at_s, how=ELIGIBLE, size=random.randrange(8)) for at_s in times_s]
@@ -355,11 +364,11 @@ _AIMS_AT_BROKERS: Mapping[str, Callable[[Random, Scenario], list[StormCard]]] = 
     "eligibility": _of_eligibility,
     "settings": _of_settings,
 }
-"""Each draws by itself, so that one more leaves the cards of the others as they are."""
+"""Each draws from its own stream, so that one more leaves the cards of the others unchanged."""
 
 
 def _of_broker(random: Random, card: StormCard) -> StormCard:
-    """The card, aimed at a broker, and often for longer than the session of a broker lasts."""
+    """Return the card, aimed at a broker, and often longer than the session of a broker."""
     who = random.choice((f"broker:{random.randrange(6)}", f"partition-leader:{random.randrange(4)}"))
     long_s = round(random.uniform(2.5, 9), 2)
     return replace(card, who=who, for_s=random.choice((card.for_s, long_s)))
@@ -384,7 +393,7 @@ def _cards(random: Random, scenario: Scenario, on: Sequence[str], tempo_hz: floa
 
 
 def card_of(random: Random, fault: str, at_s: float) -> StormCard:
-    """A card of this fault, drawn at random."""
+    """Return a random card of this fault."""
     who = random.choice(("leader", "leader", f"any:{random.randrange(5)}", f"follower:{random.randrange(4)}"))
     card = StormCard(fault, who, at_s, round(random.uniform(0.5, 8), 2))
     match fault:

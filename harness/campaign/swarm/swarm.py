@@ -1,4 +1,4 @@
-"""Runs a swarm: seeds on Spark, wave by wave; counts, coverage, and a small schedule of each kind of failure.
+"""Runs a swarm: seeds on Spark, wave by wave; counts, coverage, and a small schedule for each kind of failure.
 
 The folder of a swarm:
 
@@ -6,13 +6,13 @@ The folder of a swarm:
     findings/NAME.json       a schedule for each symptom, shrunk; `krucible swarm --replay` plays it byte for byte
     summary.json             counts by Spark SQL, coverage, and what was never met
 
-Seeds that are in the folder already are not played again, so a swarm that was broken off goes on where it stood.
+Seeds that are already in the folder are not played again, so an interrupted swarm can be continued.
 
-*Shrinking.*  A failing scenario gets smaller, as long as it breaks the same rule.
+*Shrinking.*  A failing scenario is reduced while it violates the same rule.
 
-A scenario is deterministic, so that one play decides: nothing depends on luck.  In turn: seconds after the violation,
-halves and single cards (delta debugging, Zeller and Hildebrandt 2002), shorter holds, fewer nodes, clients and
-operations, plain timings.  Whenever something was left out, the attempts begin anew.
+A scenario is deterministic, so one play decides.  In turn: seconds after the violation, halves and single cards (delta
+debugging, Zeller and Hildebrandt 2002), shorter holds, fewer nodes, clients and operations, plain timings.  After each
+reduction the attempts start over.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SYMPTOMS_MAX = 20
 
 @dataclass(slots=True)
 class Swarm:
-    """say: prints a line.  guided: a wave is aimed at what the waves before it met seldom."""
+    """say: prints a line. guided: each wave aims at situations that earlier waves seldom met."""
 
     folder: Path
     plain: SeedTask
@@ -114,7 +114,7 @@ class Swarm:
     # What failed
 
     def failures(self) -> dict[str, list[dict[str, Any]]]:
-        """Symptom -> the rows that have it, the quickest first."""
+        """Return symptom -> its rows, the quickest first."""
         found: dict[str, list[dict[str, Any]]] = {}
         for row in self.rows:
             if row["verdict"] != VALID:
@@ -124,7 +124,7 @@ class Swarm:
         return dict(sorted(found.items()))
 
     def keep_findings(self, plays_max: int) -> list[Path]:
-        """Shrink one failure of each symptom, and keep its schedule."""
+        """Shrink one failure of each symptom, and store its schedule."""
         folder = self.folder / "findings"
         kept = []
         for symptom, rows in list(self.failures().items())[:SYMPTOMS_MAX]:
@@ -143,15 +143,16 @@ class Swarm:
 
 
 def keep(played: Played, path: Path) -> None:
-    """Save a schedule with what it is expected to show."""
+    """Save a schedule with its expected result."""
     expects = {"symptom": played.symptom, "digest": played.digest, "what": played.found[0].what}
     path.write_text(json.dumps({**played.scenario.to_json(), "expects": expects}, indent=1) + "\n")
 
 
 def replay(path: Path) -> tuple[Played, str]:
-    """Play a kept schedule again; how it compares with what it showed when it was kept.
+    """Play a stored schedule again, and compare the result with the stored one.
 
-    Raises ValueError and OSError, in words, for a file that is none."""
+    Raises ValueError and OSError, in words, for a file that is no schedule.
+    """
     scenario = load(path)
     expects = json.loads(path.read_text()).get("expects", {})
     played = play(scenario)
@@ -164,7 +165,7 @@ def replay(path: Path) -> tuple[Played, str]:
 
 
 def summary(swarm: Swarm, spark: SparkJudge) -> dict[str, Any]:
-    """Counts by Spark SQL over all rows of the folder, with coverage."""
+    """Return counts by Spark SQL over all rows of the folder, with coverage."""
     session = spark.sql_session()
     session.read.parquet((swarm.folder / "rows").resolve().as_uri()).createOrReplaceTempView("seeds")
 
@@ -205,7 +206,7 @@ NODES_MIN = 3
 
 @dataclass(slots=True)
 class Smallest:
-    """plays: how many it took.  finished: whether nothing smaller is left to try."""
+    """plays: number of plays. finished: True if nothing smaller is left to try."""
 
     played: Played
     plays: int
@@ -215,7 +216,7 @@ class Smallest:
 def shrink(
     original: Played, plays_max: int = 400, run: Callable[[Scenario], Played] = play, say: Callable[[str], None] = print
 ) -> Smallest:
-    """The smallest scenario found that breaks the rule that `original` broke first."""
+    """Return the smallest scenario found that violates the rule that `original` violated first."""
     best, plays, rule = original, 0, original.found[0].rule
     again = True
     while again:

@@ -1,4 +1,4 @@
-"""A voter of a swarm: its machine, its lives, its lanes to the others, and what the watch looks at.
+"""A voter of a swarm: its machine, its incarnations, its lanes to the others, and its state for the watch.
 
 There are two kinds: a whole node of KRaft over direct calls (`node_voter`), or its consensus core alone (`core_voter`).
 Both answer the same calls: requests of other voters, and operations of clients as (function, key, value).
@@ -54,18 +54,19 @@ OK, REFUSED, UNKNOWN = "ok", "refused", "unknown"
 Operation = tuple[str, str, int | None]
 Value = int | None | tuple[int, ...]
 Position = tuple[int, int]
-"""(offset of a batch, number of the record in it): the place of a change in the committed log."""
+"""(offset of a batch, number of the record in it): position of a change in the committed log."""
 Change = tuple[Position, str, int | str | None]
-"""(place, key, what was written)."""
+"""(position, key, written value)."""
 
 
 class VoterOnMachine(ABC):
-    """Part that a whole node and a core alone share: a machine, its lives, and the lanes to the others.
+    """Common part of a whole node and a core alone: a machine, its incarnations, and the lanes to the others.
 
-    lives: how often it was started.  key: names it together with its disk.  flushed, durable_end: up to where its log
-    is durable, as it says and as its disk says.  end: (epoch, offset) of the end of its log.
-    may_stop: its disk fails, or its log is damaged, so it may refuse to go on.  may_forget: its log was damaged and it
-    lost power before it started again, so it may take what it held durably for a torn tail."""
+    lives: number of starts. key: identifies it together with its disk. flushed, durable_end: end of its durable log, by
+    its own report and by its disk. end: (epoch, offset) of the end of its log.
+    may_stop: its disk fails, or its log is damaged, so it may exit. may_forget: its log was damaged and it lost power
+    before it started again, so it may mistake durable entries for a torn tail.
+    """
 
     def __init__(
         self, number: int, scenario: Scenario, machine: Machine, network: SimulatedNetwork, watch: Watch
@@ -77,13 +78,13 @@ class VoterOnMachine(ABC):
         self.may_stop = False
         self.may_forget = False
         self.left_cleanly: set[int] = set()
-        """The epochs of its brokers that left cleanly, as its starts found them on its disk."""
+        """Epochs of its brokers that shut down cleanly, as its starts found them on its disk."""
         self.observes = number > scenario.nodes
         self._rate = scenario.rates[number - 1] if number <= len(scenario.rates) else 1.0
         self.watch = watch
         self.on_first_fetch: Callable[[VoterOnMachine], None] = lambda voter: None
         self.on_part: Callable[[int], None] = lambda replica: None
-        """A replica has some parts of a snapshot, and asks this server for the next one."""
+        """Report that a replica has some parts of a snapshot, and requests the next one from this server."""
         self._scenario = scenario
         self._network = network
         self._fetched_in = 0
@@ -98,7 +99,7 @@ class VoterOnMachine(ABC):
             self.slow_down(self._slowed)
 
     def slow_down(self, times: float) -> None:
-        """Each handler takes so many times as long as the scenario says, in this life and the next ones."""
+        """Multiply the time of each handler by the scenario's factor, in this incarnation and the next ones."""
         self._slowed = times
         factor = times * self._scenario.cpu_factor
         self.machine.costs = {kind: seconds * factor for kind, seconds in HANDLER_CPU_S.items()} if factor else {}
@@ -107,7 +108,7 @@ class VoterOnMachine(ABC):
     async def _serve(self, machine: Machine) -> int: ...
 
     def replace_disk(self) -> None:
-        """An empty disk in the place of the one of a server that is down."""
+        """Replace the disk of a server that is down with an empty one."""
         self._disks += 1
         drawn = derived_uuid("directory", self._scenario.seed, self.name, self._disks)
         self._take_disk(id_of_new_disk(drawn, self.directory, {self._scenario.bug}))
@@ -115,13 +116,13 @@ class VoterOnMachine(ABC):
         self._format()
 
     def _take_disk(self, directory: UUID) -> None:
-        """From now on this server is another replica, with another name for the watch, which asks for it often."""
+        """Make this server another replica, with another name for the watch, which reads it often."""
         self.directory = directory
         self.key = key_of(self.replica)
 
     @abstractmethod
     def _format(self) -> None:
-        """Make its empty disk fit for a start, and forget what was on the one before it."""
+        """Format its empty disk for a start, and forget the content of the previous one."""
 
     @property
     def alive(self) -> bool:
@@ -131,19 +132,21 @@ class VoterOnMachine(ABC):
 
     @property
     def replica(self) -> ReplicaKey:
-        """This server with its disk."""
+        """Return this server with its disk."""
         return ReplicaKey(self.number, self.directory)
 
     @abstractmethod
     def voter_history(self) -> VoterHistory:
-        """The voters as its log names them; those of the configuration before it does."""
+        """Return the voters that its log names; before the log names any, those of the configuration."""
 
     def log_began_anew(self) -> None:
-        """Its log was cut, or a snapshot may have taken its place, or another life of it has begun."""
+        """Report that its log was truncated, that a snapshot may have replaced it, or that another incarnation has
+        begun.
+        """
         return
 
     def snapshot_voters(self) -> VoterSet | None:
-        """Return the voters that its newest snapshot names."""
+        """Return the voters in its newest snapshot."""
         return None
 
     def _configured(self) -> VoterSet:
@@ -162,32 +165,37 @@ class VoterOnMachine(ABC):
 
     @property
     def log_start(self) -> int:
-        """Return where its log begins: all below it is in a snapshot."""
+        """Return the start of its log: all before it is in a snapshot."""
         return 0
 
     @property
     def snapshot_end(self) -> int:
-        """Return where its newest snapshot ends; 0: it has none."""
+        """Return the end of its newest snapshot; 0: it has none."""
         return 0
 
     @abstractmethod
     def prefix(self, offset: int) -> int | None:
-        """Identifies all entries below this offset; None if it is not the end of one, or the log begins behind it."""
+        """Return an identification of all entries before this offset; None if no entry ends there, or if the log begins
+        after it.
+        """
 
     @abstractmethod
     def changes(self, offset: int, end_offset: int) -> Iterator[Change]:
-        """Every change from an offset to another, as the log of this voter holds it.  Of a list, what was written is
-        the whole list, as text in a node and as the element in a core."""
+        """Return every change between two offsets in the log of this voter.  For a list, the written value is the whole
+        list, as text in a node and as the element in a core.
+        """
 
     def committed_batches(self, offset: int, end_offset: int) -> list[CommittedBatch]:
-        """The batches of its metadata log between two offsets; a core alone has none."""
+        """Return the batches of its metadata log between two offsets; a core alone has none."""
         return []
 
     def power_lost(self, kind: str, random: Random) -> None:  # noqa: B027 - a node has nothing else to lose
-        """The machine has lost power; what the disk of the machine does not know about is lost here."""
+        """Handle a power loss of the machine; state that the disk does not know is lost here."""
 
     def flip(self, at: int, how: str = "") -> bool:
-        """Damage a file (`damage.FILE_KINDS`).  False: there is none, or this life has not recovered its log yet."""
+        """Damage a file (`damage.FILE_KINDS`).  Return False if there is none, or this incarnation has not recovered
+        its log yet.
+        """
         return False
 
     # Calls
@@ -197,7 +205,7 @@ class VoterOnMachine(ABC):
         return Lanes(self._network, self.number, hosts)
 
     def _noted(self, connection: int, request: RaftRequest, reply: Callable[[Any], None]) -> Callable[[Any], None]:
-        """A request of a voter has arrived; how to answer it."""
+        """Note the arrival of a voter's request; return the function that answers it."""
         calls, wait_s = self.watch.calls, 0.0
         calls.called(self)
         if request.cluster_id != self.cluster_id:
@@ -236,7 +244,7 @@ class VoterOnMachine(ABC):
         return answer
 
     def _noted_change(self, change: VoterChange, reply: Callable[[Any], None]) -> Callable[[Any], None]:
-        """An operator asks for this change of the voters; how to answer it."""
+        """Note an operator's request for this change of voters; return the function that answers it."""
         sets, end = self.watch.sets, self.end[1]
         if sets is None:
             return reply
@@ -257,7 +265,7 @@ class VoterOnMachine(ABC):
 
 
 def initial_voters(scenario: Scenario) -> VoterSet:
-    """Return the voters with which the cluster begins, each with its first disk."""
+    """Return the initial voters of the cluster, each with its first disk."""
     names = {number: f"n{number}" for number in range(1, scenario.nodes + 1)}
     return voter_set(
         VoterEntry(
@@ -269,7 +277,9 @@ def initial_voters(scenario: Scenario) -> VoterSet:
 
 
 class Lanes:
-    """`ports.Calls` of one voter: as `wire.channel`, one lane to each peer for fetches and one for all else."""
+    """`ports.Calls` of one voter: as in `wire.channel`, one lane to each peer for fetches and one for all other
+    requests.
+    """
 
     def __init__(self, network: SimulatedNetwork, me: int, hosts: Sequence[str]) -> None:
         self._lanes = {
@@ -288,7 +298,7 @@ LOG_BEGINS_ANEW = frozenset({"start", "truncate", "snapshot"})
 
 
 class WatchedTrace(Trace):
-    """Rows go to the watch at once, and nowhere else."""
+    """Trace whose rows go to the watch at once, and nowhere else."""
 
     def __init__(self, voter: VoterOnMachine) -> None:
         super().__init__(lambda line: None, lambda: 0, 0, voter.lives - 1)
@@ -325,5 +335,5 @@ class DriftingClock:
 
 
 def elements(text: str | None) -> tuple[int, ...] | None:
-    """Return what a list in a record holds; None for no list."""
+    """Return the elements of a list in a record; None for no list."""
     return None if text is None else tuple(int(member.partition(":")[0]) for member in text.split(",") if member)

@@ -1,7 +1,7 @@
-"""Rules that must hold after every event.  A `Watch` sees the rows of all traces at once, as no voter does.
+"""Rules that must hold after every event.  A `Watch` sees the rows of all traces at once, which no voter does.
 
-The rows are those of `checkers.base.columns.TRACE_EVENTS`, as a voter writes them: after what they report is durable,
-before any message that depends on it leaves.  So no rule needs a clock, and none can blame a voter wrongly:
+The rows are those of `checkers.base.columns.TRACE_EVENTS`, written as by a voter: after their effect is durable, before
+any message that depends on it leaves.  So no rule needs a clock, and none can blame a voter wrongly:
 
     election safety       one leader, and one life of it, per epoch, by the votes of a majority
     vote once             no voter votes for two in one epoch, or forgets a vote
@@ -20,8 +20,8 @@ before any message that depends on it leaves.  So no rule needs a clock, and non
     who is followed       has won the election of that epoch
     nobody stops          unless its disk failed
 
-What a leader owes to those who ask it, voters that change, and brokers that register bring rules of their own
-(`watch_calls`, `watch_voters`, `watch_brokers`).
+Obligations of a leader to its callers, changing voters, and registering brokers have their own rules (`watch_calls`,
+`watch_voters`, `watch_brokers`).
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ if TYPE_CHECKING:
 FOUND_MAX = 20
 
 JUDGED_BY_ROWS = frozenset({VOTED_TWICE, VOTE_NOT_KEPT, MARK_BACK, OLD_EPOCH_MARK, CUT_BELOW_MARK})
-"""The rules of one voter that the monitor of traces judges here too.  Of the others the watch knows more than rows say:
-it compares the logs and the disks themselves."""
+"""Rules of one voter that the monitor of traces also checks here.  For other rules the watch knows more than the rows:
+it compares the logs and the disks themselves.
+"""
 
 
 class WatchedRow(NamedTuple):
@@ -76,7 +77,7 @@ class WatchedRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BrokenRule:
-    """A rule that did not hold: when, by which rule, and what happened.  role: of the voter then."""
+    """A violated rule: time, rule, and description. role: of the voter then."""
 
     time_s: float
     rule: str
@@ -103,7 +104,7 @@ class Watch:
         self.roles: dict[str, str] = {}
         self.voters: Sequence[VoterOnMachine] = ()
         self.sets: VoterSets | None = None
-        """Sets of voters that change; None: all of `voters` vote."""
+        """Changing sets of voters; None: all of `voters` vote."""
         self.brokers: BrokerWatch | None = None
         """None: no brokers register."""
         self._now = now
@@ -136,7 +137,7 @@ class Watch:
             self.found.append(BrokenRule(round(self._now(), 6), rule, what, role))
 
     def row(self, voter: VoterOnMachine, row: WatchedRow) -> None:
-        """A voter has written a row of its trace."""
+        """Check a row that a voter has written to its trace."""
         self.rows += 1
         self._note(f"{self._now():.9f} {voter.name} {' '.join(map(str, row))}\n")
         if self.sets is not None:
@@ -149,7 +150,7 @@ class Watch:
             rule(self, voter, row)
 
     def _judge(self, voter: VoterOnMachine, row: WatchedRow) -> None:
-        """Hand the row to the monitor of this voter with its disk: it knows the rules that rows alone can break."""
+        """Pass the row to the monitor of this voter and its disk, which knows the rules that rows alone can violate."""
         monitor = self._monitors.get(voter.key)
         if monitor is None:
             monitor = self._monitors[voter.key] = NodeMonitor(voter.name, collects=False)
@@ -158,7 +159,9 @@ class Watch:
                 self.violated_by(breach.kind, voter, breach.summary)
 
     def _later(self, voter: VoterOnMachine) -> None:
-        """The core of this voter has done something: what had to follow an earlier row at once has followed it."""
+        """Check, after the voter's core has acted again, that the immediate consequences of an earlier row have
+        occurred.
+        """
         since_s = self._opens.get(voter.name)
         if since_s is not None and since_s < self._now():
             del self._opens[voter.name]
@@ -170,7 +173,7 @@ class Watch:
         return voter.name in self._led_from
 
     def has_committed(self, voter: VoterOnMachine) -> bool:
-        """Return whether a leader has committed something of its own epoch."""
+        """Return whether a leader has committed an entry of its own epoch."""
         led = self._led_from.get(voter.name)
         return led is not None and led[0] in self._published
 
@@ -194,8 +197,9 @@ class Watch:
         self._met("appended", voter)
 
     def _flushed(self, voter: VoterOnMachine, row: WatchedRow) -> None:
-        """It reports what it has made durable.  Some of it may be committed already: a voter lags behind, or finds it
-        in its log when it starts."""
+        """Check a report of durable data.  Some of it may be committed already: a voter lags, or finds it in its log at
+        start.
+        """
         offset = row.offset or 0
         if offset > voter.durable_end and (life := (voter.name, voter.lives)) not in self._overstated:
             self._overstated.add(life)
@@ -321,14 +325,14 @@ class Watch:
             self._met(moment, voter)
 
     def _follows(self, voter: VoterOnMachine, epoch: int, peer: str) -> None:
-        """A leader has reported its office before anybody hears of it."""
+        """Check a follower: a leader reports its election before other nodes hear of it."""
         name = next(iter(self._leaders.of(epoch)), "")
         if peer not in (name, name.removeprefix("n")):
             what = f"{voter.name} follows {peer} in epoch {epoch}, which {name or 'nobody'} leads"
             self.violated_by("follows who does not lead", voter, what)
 
     def _elected(self, leader: VoterOnMachine, epoch: int, start: int) -> None:
-        """Each voter has reported its vote before it granted it."""
+        """Check an election: each voter has reported its vote before it granted it."""
         names = _names(leader)
         granted = {key for (key, at), peer in self._votes.items() if at == epoch and peer in names}
         voters = frozenset(each.key for each in self.voters)
@@ -365,14 +369,14 @@ class Watch:
     # What clients see
 
     def answered_read(self, voter: VoterOnMachine, mark: int, owed: int) -> None:
-        """A read that arrived when `owed` was published is answered from what lies below `mark`."""
+        """Check a read that arrived when `owed` was published and is answered from the state below `mark`."""
         if mark < owed:
             what = f"{voter.name} answers from below {mark}; {owed} was committed when the read arrived"
             self.violated_by("stale read", voter, what)
 
 
 def _names(voter: VoterOnMachine) -> tuple[str, str]:
-    """Return what a vote may name it by: some voters know its number alone."""
+    """Return the names by which a vote may identify it: some voters know only its number."""
     return voter.name, voter.name.removeprefix("n")
 
 

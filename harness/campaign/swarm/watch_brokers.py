@@ -1,4 +1,4 @@
-"""Rules that must hold of brokers and partitions: each record is looked at when its commit is first published.
+"""Rules of brokers and partitions: each record is checked when its commit is first published.
 
     records     the rules of `checkers.cluster.replay`: one incarnation of a broker, and partitions whose changes follow
                 from one another, with a leader that is alive and in sync
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from harness.campaign.swarm.voter import VoterOnMachine
 
 CLOCK_RATE_MAX = 1.2
-"""Bound above the ratio of the rates of any two clocks of a storm."""
+"""Upper bound of the ratio of the rates of any two clocks of a storm."""
 
 
 class CommittedBatch(NamedTuple):
-    """A batch of the metadata log.  end: the offset behind it.  values: of its records; none of a control batch."""
+    """A batch of the metadata log. end: the offset after it. values: of its records; none for a control batch."""
 
     base: int
     end: int
@@ -53,7 +53,9 @@ class CommittedBatch(NamedTuple):
 
 
 class _Decided(NamedTuple):
-    """A leader has appended its decisions.  end: of the log then.  applied: server -> all below is applied there."""
+    """An append of decisions by a leader. end: of the log then. applied: server -> offset below which it has applied
+    all.
+    """
 
     end: int
     epoch: int
@@ -67,11 +69,13 @@ class _Epochs:
 
 
 class BrokerWatch:
-    """violated: as `Watch.violated_by`.  met: called with a moment and the id of the broker that it is about.
+    """violated: as `Watch.violated_by`. met: called with an event and the id of its broker.
 
     may_vote: the names of the servers that may be the controller.
 
-    left_cleanly: whether the broker ever started from the clean shutdown of an incarnation, by the epoch of that."""
+    left_cleanly: whether the broker ever started from the clean shutdown of an incarnation, by the epoch of that
+    incarnation.
+    """
 
     def __init__(
         self,
@@ -98,15 +102,15 @@ class BrokerWatch:
         self._decided: deque[_Decided] = deque()
         self._changed_at: dict[str, int] = {}  # partition -> offset of its last record
         self.fences: Counter[int] = Counter()
-        """Number of each broker -> times that it was fenced."""
+        """Number of each broker -> number of times that it was fenced."""
 
     @property
     def image(self) -> Image:
-        """Return what is committed."""
+        """Return the committed state."""
         return self._image
 
     def committed(self, server: VoterOnMachine, batches: Sequence[CommittedBatch]) -> None:
-        """A server has published a mark, and these batches are committed now."""
+        """Check batches that became committed when a server published a high watermark."""
         for batch in batches:
             touched: list[str] = []
             applied = self._applied_when_decided(batch)
@@ -126,11 +130,11 @@ class BrokerWatch:
         self._judged = len(found)
 
     def decided(self, leader: VoterOnMachine, end: int, epoch: int) -> None:
-        """A leader has appended up to `end` what it decided on requests that had arrived."""
+        """Check the decisions that a leader has appended up to `end` on requests that had arrived."""
         self._decided.append(_Decided(end, epoch, dict(self._applied)))
 
     def _applied_when_decided(self, batch: CommittedBatch) -> Mapping[str, int] | None:
-        """None if nobody reported the append."""
+        """Return the applied offsets at the append; None if no append was reported."""
         found = next((each for each in self._decided if each.epoch == batch.epoch and each.end >= batch.end), None)
         while self._decided and self._decided[0].end <= batch.end and self._decided[0].epoch <= batch.epoch:
             self._decided.popleft()
@@ -145,8 +149,9 @@ class BrokerWatch:
         applied: Mapping[str, int] | None,
         lost_data: list[int],
     ) -> str | None:
-        """The partition that the record makes or changes, if it does.  lost_data: takes each broker that has come
-        back and may have lost data."""
+        """Return the partition that the record creates or changes, if any. lost_data: receives each broker that has
+        restarted and may have lost data.
+        """
         row = row_of(value, offset, batch.epoch, batch.base)
         fields: dict[str, Any] = {}
         if row is not None:
@@ -188,7 +193,9 @@ class BrokerWatch:
         return about if kind in ("partition", "change partition") else None
 
     def _clear_eligible(self, topic_name: str) -> None:
-        """It is a change of each partition that has eligible or last known leaders; "": of all topics."""
+        """Record that eligible or last known leaders are removed from each partition that has them; "": of all
+        topics.
+        """
         for topic in self._image.topics.values():
             for partition in topic.partitions.values() if topic_name in ("", topic.name) else ():
                 held = self._epochs.get(f"{topic.id.hex}/{partition.partition}")
@@ -198,7 +205,7 @@ class BrokerWatch:
     def _rests_on(
         self, kind: str, about: str, fields: dict[str, Any], before: PartitionRecord | None
     ) -> Iterator[tuple[str, int]]:
-        """Server -> offset of a record that it had to know to ask for this one."""
+        """Return server -> offset of a record that it had to know to request this one."""
         if kind == "unfence broker" or (kind == "change broker" and fields.get("fenced") == -1):
             yield f"n{about.rpartition(' ')[2]}", fields["epoch"]
         # Only the leader adds replicas to its in-sync set.
@@ -212,7 +219,9 @@ class BrokerWatch:
             yield leader, known[member].broker_epoch
 
     def _came_back_unclean(self, about: str, fields: dict[str, Any]) -> int | None:
-        """The broker that the record registers anew, unless the incarnation before it may have left cleanly."""
+        """Return the broker that the record registers again, unless its previous incarnation may have shut down
+        cleanly.
+        """
         number = int(about.rpartition(" ")[2])
         former = self._image.brokers.get(number)
         if former is not None and former.incarnation_id == UUID(fields["incarnation"]):
@@ -246,7 +255,7 @@ class BrokerWatch:
                 self._violated("epochs of a partition", server, f"{what}not {due.leader} and {due.partition}")
 
     def applied(self, server: VoterOnMachine, offset: int, state_hash: int | None, now_s: float = 0.0) -> None:
-        """A server has applied everything below an offset, and its state has this hash."""
+        """Check the hash of the state of a server that has applied everything below an offset."""
         self._applied[server.name] = max(offset, self._applied.get(server.name, 0))
         if server.name in self._may_vote:
             unknown = [b.broker_epoch for b in self._image.brokers.values() if b.broker_epoch not in self._known_s]
@@ -257,7 +266,7 @@ class BrokerWatch:
             self._violated("a state that no replay leads to", server, f"{server.name} at {offset}")
 
     def reported(self, server: VoterOnMachine, words: str, now_s: float, epoch: int = 0) -> None:
-        """A server has said this of its broker (`checkers.base.columns`).
+        """Check a server's report about its broker (`checkers.base.columns`).
 
         epoch: of the broker; -1 if it dropped an answer that came too late."""
         word, _, more = words.partition(" ")
@@ -281,7 +290,7 @@ class BrokerWatch:
             self._violated(REFUSED_ITSELF, server, f"{what}; this incarnation is refused")
 
     def unsettled(self, brokers: Collection[int]) -> str:
-        """Return what keeps these brokers from serving, while all of them run; "" for nothing."""
+        """Return the reason why these brokers do not serve while all of them run; "" for none."""
         known = self._image.brokers
         for number in brokers:
             if number not in known:
@@ -295,9 +304,10 @@ class BrokerWatch:
         return ""
 
     def out_of_sync(self, were_in_sync: set[str]) -> str:
-        """A partition whose replicas serve and have not all been in sync at one time; "" for none.
+        """Return a partition whose replicas serve and have not all been in sync at the same time; "" for none.
 
-        were_in_sync: takes the partitions whose replicas are, since moves of replicas go on."""
+        were_in_sync: collects the partitions whose replicas were, since reassignments continue.
+        """
         found = ""
         for topic in self._image.topics.values():
             for partition in topic.partitions.values():
@@ -315,16 +325,18 @@ class BrokerWatch:
         return known is not None and not known.fenced and not known.in_controlled_shutdown
 
     def leads_partitions(self) -> list[int]:
-        """The brokers that lead a partition."""
+        """Return the brokers that lead a partition."""
         partitions = (each for topic in self._image.topics.values() for each in topic.partitions.values())
         return sorted({each.leader for each in partitions} - {NO_LEADER})
 
 
 def _can_have_a_leader(image: Image, partition: PartitionRecord) -> bool:
-    """With every broker alive: else all that held everything may have lost data, and an operator must decide.
+    """Return whether a partition can have a leader, with every broker running; otherwise all replicas that held
+    everything may have lost data, and an operator must decide.
 
-    A broker whose disk was wiped has another directory than the replica that it held, and leads it no more.
-    The last known leader may lead at the level of the feature that keeps it (KIP-966)."""
+    A broker whose disk was wiped has another directory than its former replica, and cannot lead it any more.  The last
+    known leader may lead at the level of the feature that keeps it (KIP-966).
+    """
     last_known = (partition.last_known_elr or ()) if image.keeps_elr else ()
     may_lead = partition.isr or partition.elr or (last_known if len(last_known) == 1 else ())
     return any(is_online(image, each, directory_held(partition, each)) for each in may_lead)
@@ -333,7 +345,7 @@ def _can_have_a_leader(image: Image, partition: PartitionRecord) -> bool:
 def _moments(
     kind: str, about: str, fields: dict[str, Any], before: PartitionRecord | None
 ) -> Iterator[tuple[str, int | None]]:
-    """Moments that a record brings (`scenario.BROKER_MOMENTS`), with the broker."""
+    """Return the events that a record causes (`scenario.BROKER_MOMENTS`), with the broker."""
     broker = int(about.rpartition(" ")[2]) if about.startswith("broker ") else None
     if kind == "register broker":
         yield "registered", broker

@@ -1,20 +1,20 @@
-"""Rules about what servers owe to those who ask them: requests and their answers, and the numbers that are answered.
+"""Rules about obligations of servers to their callers: requests and their answers, and the numbers in answers.
 
-*Calls.*  The part of the watch that sees requests arrive at a leader, and answers leave.
+*Calls.*  The part of the watch that observes requests arriving at a leader, and answers leaving.
 
     check quorum         a leader from which no majority fetches any more resigns (KIP-595)
     an answer in time    a Fetch waits for news no longer than it asks for, any other request of a voter not at all
     an answer at last    a leader that leaves office answers all that still waits there
 
-One rule is of those who ask: parts in turn.  A replica asks a leader only for the part of a snapshot that follows one
-which this leader has sent in this epoch, or for the first one.  Snapshots of one id need not be the same bytes on two
-servers, so that a download that goes on under another leader, or at another place, ends with anything.
+One rule concerns the callers: parts in turn.  A replica asks a leader only for the part of a snapshot that follows one
+which this leader has sent in this epoch, or for the first one.  Snapshots of one id may have different bytes on two
+servers, so a download that continues under another leader, or at another place, may end with garbage.
 
-A core that is asked, or that writes a row, carries out at once whatever is due.  So what is overdue when it is asked
-may be done in that very call.  A rule is broken only if the same thing is still overdue at a later time when the core
-is called again.  Therefore no rule blames a server that stood still, was slow, or was never called.
+A core that receives a request, or writes a row, carries out at once whatever is due.  So an overdue action may be
+carried out in that very call.  A rule is broken only if the same thing is still overdue at a later time when the core
+is called again.  Therefore no rule blames a server that was paused, slow, or never called.
 
-*Numbers.*  Numbers that clients were answered: each is a row of its own, and each kind of number has its demands.
+*Numbers.*  Numbers in answers to clients: each is a separate row, and each kind of number has its demands.
 
 kind           demands
     producer ids   unique, growing, dense: blocks of 1,000 ids that follow each other
@@ -28,7 +28,8 @@ dense     a block that nobody was answered belongs to a request whose outcome is
 
 Epochs of brokers are unique and growing, too: `watch_brokers` sees them answered.
 
-Answers prove these rules alone.  So they hold also where no record and no trace shows what a client was given.
+Answers alone prove violations of these rules.  So they also apply if no record and no trace shows the numbers that a
+client received.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ if TYPE_CHECKING:
     from harness.campaign.swarm.voter import VoterOnMachine
 
 SLOWEST_CLOCK = 0.9
-"""Seconds that pass on the slowest clock of a storm in one real second."""
+"""Seconds on the slowest clock of a storm during one real second."""
 QUORUM_S = Timing().check_quorum_factor * Timing().fetch_timeout_s / SLOWEST_CLOCK
-"""No leader has a longer period in which it must hear a majority."""
+"""No leader has a longer period in which it must hear from a majority."""
 MARGIN_S = 0.1
 OF_A_CORE = frozenset({"append", "truncate", "high-watermark", "role", "vote", "quorum-state"})
-"""Rows that a core causes: it has been called."""
+"""Rows that show that a core has been called."""
 
 
 @dataclass(slots=True)
@@ -64,11 +65,14 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Asked:
-    """Requests of one server, in this life.  fetched_s: of each replica, when its last Fetch of this epoch came.
+    """Requests to one server, in this incarnation. fetched_s: of each replica, the time of its last Fetch of this
+    epoch.
 
-    parts_end: replica and snapshot -> where the parts end that it was sent in this epoch.
+    parts_end: replica and snapshot -> end of the parts sent to it in this epoch.
 
-    since_s: since when the leader has had these voters; None: it leads no epoch.  look_s: when anything is due next."""
+    since_s: time since which the leader has these voters; None: it leads no epoch. look_s: time of the next due
+    action.
+    """
 
     epoch: int = 0
     since_s: float | None = None
@@ -80,7 +84,7 @@ class _Asked:
 
 
 class CallWatch:
-    """voters: of a server, those that its log names last.  violated: takes a rule, the server, and what happened."""
+    """voters: of a server, those that its log names last. violated: takes a rule, the server, and a description."""
 
     def __init__(
         self,
@@ -107,7 +111,7 @@ class CallWatch:
         known.look_s = min(known.look_s, self._now())
 
     def left_office(self, server: VoterOnMachine) -> None:
-        """Answer what still waits before anything else happens."""
+        """Demand that a leader that resigns answers all waiting requests before anything else happens."""
         known = self._servers[server.name]
         known.since_s = None
         for waiting in known.waiting.values():
@@ -115,7 +119,7 @@ class CallWatch:
         known.look_s = self._now() if known.waiting else math.inf
 
     def voters_changed(self, server: VoterOnMachine) -> None:
-        """Other voters count from now on, and the leader's period begins anew at the latest now."""
+        """Count other voters from now on; the leader's period restarts now at the latest."""
         known = self._servers[server.name]
         if known.since_s is not None:
             known.since_s, known.alone_s = self._now(), math.inf
@@ -123,7 +127,7 @@ class CallWatch:
     # Calls
 
     def asked(self, server: VoterOnMachine, connection: int, wait_s: float) -> int:
-        """A request has arrived that may wait for so long, by the clock of the server; returns its number."""
+        """Note a request that may wait this long, by the clock of the server; return its number."""
         known = self._servers[server.name]
         self._numbers += 1
         waiting = _Waiting(connection, self._now() + wait_s / SLOWEST_CLOCK + MARGIN_S)
@@ -132,13 +136,13 @@ class CallWatch:
         return self._numbers
 
     def fetched(self, server: VoterOnMachine, replica: str, epoch: int) -> None:
-        """A replica, with its disk, fetches from the leader of this epoch."""
+        """Note a Fetch of a replica, with its disk, from the leader of this epoch."""
         known = self._servers[server.name]
         if known.since_s is not None and known.epoch == epoch:
             known.fetched_s[replica] = self._now()
 
     def part_asked(self, server: VoterOnMachine, replica: str, request: FetchSnapshotRequest) -> None:
-        """A replica, with its disk, asks for a part of a snapshot."""
+        """Note a request of a replica, with its disk, for a part of a snapshot."""
         known, position = self._servers[server.name], request.position
         if known.since_s is None or known.epoch != request.current_leader_epoch or not position:
             return
@@ -156,13 +160,13 @@ class CallWatch:
         self._servers[server.name].waiting.pop(number, None)
 
     def gone(self, server: VoterOnMachine, connection: int) -> None:
-        """This connection is closed: nobody waits for an answer on it."""
+        """Note that this connection is closed, so that no caller waits for an answer on it."""
         known = self._servers[server.name]
         for number in [each for each, waiting in known.waiting.items() if waiting.connection == connection]:
             del known.waiting[number]
 
     def called(self, server: VoterOnMachine) -> None:
-        """The core of this server is called, or has just done something."""
+        """Check a server whose core is called, or has just acted."""
         known = self._servers.get(server.name)
         if known is None or self._now() < known.look_s:
             return
@@ -185,7 +189,9 @@ class CallWatch:
                 known.look_s = min(known.look_s, waiting.due_s)
 
     def _look_at_quorum(self, server: VoterOnMachine, known: _Asked, since_s: float) -> None:
-        """A majority was heard in the period before the last one at the earliest, if the leader leads rightly."""
+        """Demand that a majority was heard in the period before the last one at the earliest, if the leader leads
+        rightly.
+        """
         now, voters = self._now(), self._voters(server)
         needed = len(voters) // 2 + 1 - (server.key in voters)
         others = [key for key in voters if key != server.key]
@@ -231,9 +237,10 @@ ANSWERED_TWICE, WENT_BACK, LEFT_OUT = "one number answered twice", "answered num
 
 @dataclass(slots=True)
 class NumberAnswered:
-    """began, ended: places in the one order of all invokes and completions.  node: that answered.
+    """began, ended: positions in the total order of all invokes and completions. node: that answered.
 
-    type: OK with a number, FAIL (certainly none was given) or INFO (unknown)."""
+    type: OK with a number, FAIL (certainly none was assigned) or INFO (unknown).
+    """
 
     kind: str
     began: int
@@ -247,7 +254,7 @@ class NumberAnswered:
 
 
 def wrong_numbers(rows: Sequence[NumberAnswered]) -> Iterator[tuple[str, str]]:
-    """Yield each rule that the answers break, with what happened: at most one of a rule and kind."""
+    """Yield each rule that the answers violate, with a description: at most one of a rule and kind."""
     for kind, demands in DEMANDS.items():
         given = [row for row in rows if row.kind == kind and row.type is Type.OK]
         counted = Counter(row.number for row in given)

@@ -1,6 +1,6 @@
-"""Rules that must hold while voters change (KIP-853): the part of the watch that knows who votes.
+"""Rules while voters change (KIP-853): the part of the watch that knows the voters.
 
-The sets are read from the log of each server whenever its log was changed, and not from what its core believes.
+The sets are read from the log of each server whenever its log changes, not from the state of its core.
 
     one at a time        a leader appends no set before the last one is committed, nor before its epoch has committed
     overlap              a set differs from the one before it by at most one voter
@@ -14,8 +14,8 @@ The sets are read from the log of each server whenever its log was changed, and 
     as asked for         no replica joins or is removed that no operator has asked for, with its very disk
     acknowledged late    a change is acknowledged only once a set that carries it out is committed
 
-A voter is a server with its disk: `key` names both.  A disk that was replaced held what it held when it was replaced:
-its acknowledgements still count, and it will never vote again.
+A voter is a server with its disk: `key` names both.  A replaced disk keeps the content that it had when it was
+replaced: its acknowledgements still count, and it will never vote again.
 """
 
 from __future__ import annotations
@@ -47,11 +47,13 @@ def keys_of(voters: VoterSet) -> frozenset[str]:
 
 @dataclass(slots=True)
 class _Known:
-    """Knowledge of one server, in this life.  history: of its log.  untold_s: since when a set that was cut off is not
+    """State of one server, in this incarnation. history: of its log. untold_s: time since which a removed set is not
     reported.
 
-    ends: (time, end of the log) at each append since it leads.  must_resign_s: since when its removal is committed.
-    reported: the names of the voters that it reported last.  differs_s: since when these are not those of its log."""
+    ends: (time, end of the log) at each append since it leads. must_resign_s: time of the commit of its removal.
+    reported: the names of the voters that it reported last. differs_s: time since which these differ from those of its
+    log.
+    """
 
     history: VoterHistory | None = None
     untold_s: float | None = None
@@ -62,7 +64,7 @@ class _Known:
 
 
 class VoterSets:
-    """servers: all that may vote.  violated: as `Watch.violated`, with a server in place of its role."""
+    """servers: all possible voters. violated: as `Watch.violated`, with a server in place of its role."""
 
     def __init__(self, now: Callable[[], float], violated: Callable[[str, VoterOnMachine, str], None]) -> None:
         self.servers: Sequence[VoterOnMachine] = ()
@@ -75,17 +77,17 @@ class VoterSets:
         self._asked_for: set[tuple[str, str]] = set()
 
     def disk_is_lost(self, server: VoterOnMachine) -> None:
-        """Its disk is about to be replaced."""
+        """Note that its disk is about to be replaced."""
         self._lost[server.key] = server.flushed
 
     def in_force(self, server: VoterOnMachine) -> frozenset[str]:
-        """The voters that the log of a server names last."""
+        """Return the voters that the log of a server names last."""
         return keys_of(self._history(server).latest)
 
     def electorate(
         self, server: VoterOnMachine, holds: Callable[[VoterOnMachine], bool], offset: int
     ) -> tuple[int, int]:
-        """(how many of the voters in force hold its log below an offset, how many of them there are)."""
+        """Return (number of voters in force that hold its log below an offset, number of voters in force)."""
         voters = self.in_force(server)
         by_key = {each.key: each for each in self.servers}
         count = 0
@@ -106,7 +108,7 @@ class VoterSets:
         self._known[server.name] = _Known()
 
     def cut(self, server: VoterOnMachine) -> None:
-        """The end of its log was cut off."""
+        """Note that the end of its log was truncated."""
         before = self._history(server)
         known = self._known[server.name]
         known.history = None
@@ -115,7 +117,9 @@ class VoterSets:
         self._compare(server)
 
     def _compare(self, server: VoterOnMachine) -> None:
-        """The voters that it reported last, with those of its log: by their names, which is all that it reports."""
+        """Compare the voters that it reported last with those of its log, by their names, which is all that it
+        reports.
+        """
         known, history = self._known[server.name], self._history(server)
         named = {f"n{id}" for id in history.latest.ids}
         same = known.reported is None or {each.removeprefix("n") for each in known.reported} == {
@@ -124,7 +128,7 @@ class VoterSets:
         known.differs_s = None if same else self._now()
 
     def snapshot(self, server: VoterOnMachine, end: int) -> None:
-        """It has a snapshot of all below `end`, and its log may begin there."""
+        """Check a snapshot of all before `end`, at which its log may begin."""
         self._known.setdefault(server.name, _Known()).history = None
         offset, voters = self._history(server).before(end)
         self._compare(server)
@@ -142,7 +146,7 @@ class VoterSets:
             self._violated("a snapshot names other voters", server, what)
 
     def later(self, server: VoterOnMachine, event: str) -> None:
-        """Any row: what had to follow an earlier one at once has followed it."""
+        """Check at any row that immediate consequences of an earlier one have occurred."""
         known = self._known.get(server.name)
         if known is None or event in ("disk", "start"):
             return
@@ -168,7 +172,7 @@ class VoterSets:
         marks: tuple[int, int],
         reported: str | None = None,
     ) -> bool:
-        """A server reports the voters that its log names last; whether a leader has changed them by that.
+        """Check a report of the voters that its log names last; return whether a leader has changed them by that.
 
         office: (epoch, its start) of a leader.  marks: its high watermark, and that of its epoch.  reported: the names
         of these voters, if it gives them."""
@@ -207,7 +211,9 @@ class VoterSets:
         return True
 
     def _joins(self, leader: VoterOnMachine, joining: VoterOnMachine, epoch: int) -> None:
-        """Its log reached what the leader's was so many seconds ago, or what it was when the leader began to lead."""
+        """Check that a joining voter's log reached the leader's log end of some seconds ago, or that of the leader's
+        election.
+        """
         since_s = self._now() - CAUGHT_UP_WITHIN_S / SLOWEST_CLOCK
         ends = self._known[leader.name].ends
         before = max(0, bisect_right(ends, (since_s, 1 << 62)) - 1)
@@ -216,7 +222,7 @@ class VoterSets:
             self._violated(JOINED_EARLY, leader, what)
 
     def committed(self, leader: VoterOnMachine, mark: int) -> None:
-        """A leader has published a mark."""
+        """Check the voters when a leader has published a high watermark."""
         history = self._history(leader)
         offset, voters = history.before(mark)
         if offset != CONFIGURED:
@@ -229,7 +235,7 @@ class VoterSets:
             self._known[leader.name].must_resign_s = self._now()
 
     def took_office(self, server: VoterOnMachine, start: int) -> None:
-        """start: where its epoch begins in the log."""
+        """Note an election. start: beginning of its epoch in the log."""
         known = self._known.setdefault(server.name, _Known())
         known.must_resign_s, known.ends = None, [(self._now(), start)]
         history = self._history(server)
@@ -238,14 +244,14 @@ class VoterSets:
             self._violated("a leader that is no voter", server, f"{server.name}: its log names {self.words(server)}")
 
     def _agreed_before(self, end: int) -> VoterSet | None:
-        """The committed set that everything below `end` leaves in force."""
+        """Return the committed set that everything below `end` leaves in force."""
         offsets = [offset for offset in self._agreed if offset < end]
         return self._agreed[max(offsets)] if offsets else None
 
     # Operators
 
     def asked_for(self, change: VoterChange) -> None:
-        """A server is asked to change the voters."""
+        """Note a request to a server to change the voters."""
         match change:
             case AddVoter(entry):
                 self._asked_for.add(("add", key_of(entry.key)))
@@ -253,7 +259,7 @@ class VoterSets:
                 self._asked_for.add(("remove", key_of(key)))
 
     def acknowledged(self, server: VoterOnMachine, change: VoterChange, end: int) -> None:
-        """A server acknowledges a change for which it was asked when its log ended at `end`."""
+        """Check the acknowledgement of a change that was requested when the server's log ended at `end`."""
         sets = [voters for offset, voters in self._agreed.items() if offset >= end]
         if not any(_carries_out(voters, change) for voters in sets):
             what = f"{server.name}: {change} was asked for at {end}"

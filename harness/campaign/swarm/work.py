@@ -1,20 +1,20 @@
-"""Seeds of a swarm as tasks of Spark, the row that each leaves, and the coverage of all rows.
+"""Seeds of a swarm as tasks of Spark, the row of each seed, and the coverage of all rows.
 
-*Tasks.*  Each task plays its seeds in a fresh process of its own.
+*Tasks.*  Each task plays its seeds in a new process.
 
     run_task(task)                            on a worker of Spark
       python -m harness.campaign.swarm.work   the fresh process: seeds on stdin, one row of JSON on stdout for each
 
-The process has a limit of CPU time, and the worker a watch on its wall clock.  A seed that goes beyond either is
-reported as such, and the other seeds of the task are played in another process.
+The process has a limit of CPU time, and the worker limits its wall-clock time.  A seed that exceeds either is reported
+as such, and the other seeds of the task are played in another process.
 
 *Rows.*  Their columns, and where their values come from.
 
-*Coverage.*  Situations that the seeds of a swarm have met, those that none has, and storms that are aimed at that.
+*Coverage.*  Situations that the seeds of a swarm have met or not, and storms that are aimed at them.
 
-A point of coverage is a moment, a transition of the table of roles, or a fault with the role and the phase in which it
-struck.  `aims_at` chooses faults that struck seldom in some role and phase.  `aimed` adds cards to a storm, each at a
-moment at which a server has that role.  Some points cannot be met.  What was aimed at often is chosen seldom.
+A point of coverage is an event, a transition of the table of roles, or a fault with the role that it hit and the phase.
+`aims_at` chooses faults that seldom hit some role in some phase.  `aimed` adds cards to a storm, each at an event at
+which a server has that role.  Some points cannot be met.  Points that were often aimed at are chosen seldom.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ WALL_S_A_SEED = 600
 
 @dataclass(frozen=True, slots=True)
 class SeedTask:
-    """layer: "" = each in turn.  nodes: 0 = drawn.  revision: of the code that is to play them.
+    """layer: "" = alternating. nodes: 0 = drawn. revision: of the code that must play them.
 
     cpu_s_max: of one seed.  aims: points of coverage; each seed takes some of them."""
 
@@ -67,7 +67,7 @@ def layer_of(layer: str, seed: int) -> Layer:
 
 
 def run_task(task: SeedTask) -> list[dict[str, Any]]:
-    """One row for each seed."""
+    """Return one row for each seed."""
     rows: list[dict[str, Any]] = []
     left = list(task.seeds)
     while left:
@@ -83,7 +83,7 @@ def run_task(task: SeedTask) -> list[dict[str, Any]]:
 
 
 def _in_a_fresh_process(task: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
-    """The rows of the seeds that it played, and why it did not play the others."""
+    """Return the rows of the seeds that it played, and the reason why it did not play the others."""
     command = [sys.executable, "-m", "harness.campaign.swarm.work"]
     root = Path(__file__).resolve().parents[3]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=root)
@@ -126,7 +126,7 @@ def main() -> None:
 
 
 def tasks_of(seeds: Sequence[int], each: int, plain: SeedTask) -> list[SeedTask]:
-    """The seeds in tasks of so many."""
+    """Split the seeds into tasks of this size."""
     fields = asdict(plain)
     return [SeedTask(**{**fields, "seeds": tuple(seeds[at : at + each])}) for at in range(0, len(seeds), each)]
 
@@ -135,14 +135,16 @@ if TYPE_CHECKING:
     from harness.campaign.swarm.world import Played
 
 VALID, INVALID, FAILED, TOO_LONG = "valid", "invalid", "failed", "too long"
-"""The verdicts of a seed.  FAILED: its process ended.  TOO_LONG: it used more CPU time than it may."""
+"""The verdicts of a seed.  FAILED: its process ended.  TOO_LONG: it exceeded its CPU time."""
 
 
 @dataclass(slots=True)
 class SeedRow:
     """A row of the swarm's folder: the columns, with the values of a seed that was not played to its end.
 
-    moments, transitions, faults: JSON objects of counts.  what: what broke the rule, or why the seed was not played."""
+    moments, transitions, faults: JSON objects of counts. what: description of the violation, or the reason why the seed
+    was not played.
+    """
 
     seed: int
     layer: str
@@ -193,7 +195,7 @@ def row_of(played: Played, revision: str, aims: Sequence[str]) -> dict[str, Any]
 
 
 def unplayed_row(it: Scenario, revision: str, aims: Sequence[str], verdict: str, what: str = "") -> dict[str, Any]:
-    """Return the row of a seed that was not played, or not to its end.  what: why not."""
+    """Return the row of a seed that was not played, or not to its end. what: the reason."""
     version, symptom = platform.python_version(), f"{verdict}: {what}" if what else ""
     begun = (it.seed, it.layer, it.nodes, it.workload, it.bug, list(it.classes), list(aims), revision, version)
     return asdict(SeedRow(*begun, verdict, symptom, what=what))
@@ -213,14 +215,14 @@ _MOMENTS_OF: Mapping[str, Sequence[str]] = {
     "unattached": ("started", "vote"),
     "resigned": ("resigned",),
 }
-"""Role -> moments at which a server has it."""
+"""Role -> events at which a server has it."""
 ALL_AIMS = tuple(f"{fault} / {role} / {phase}" for fault in AIMED for role in _MOMENTS_OF for phase in PHASES)
-"""Aims in the words in which the rows of a swarm name them."""
+"""Aims in the words of a swarm's rows."""
 
 
 @dataclass(slots=True)
 class StormCoverage:
-    """Situations that were met, and how often."""
+    """Situations that were met, with their numbers."""
 
     moments: Counter[str] = field(default_factory=Counter)
     transitions: Counter[str] = field(default_factory=Counter)
@@ -228,15 +230,16 @@ class StormCoverage:
     aims: Counter[str] = field(default_factory=Counter)
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """A row of `work`."""
+        """Add a row of `work`."""
         for name in ("moments", "transitions", "faults"):
             getattr(self, name).update(json.loads(row[name]))
         self.aims.update(row.get("aims", ()))  # rows of older versions lack this field
 
     def never_met(self) -> dict[str, list[str]]:
-        """Moments, transitions of the table of roles, and faults with roles, that no seed has met.
+        """Return the events, transitions of the table of roles, and faults with roles, that no seed has met.
 
-        A fault that must find a living server cannot strike a dead one; of dead ones only links are cut."""
+        A fault that needs a running server cannot hit a dead one; of dead ones only links are cut.
+        """
         transitions = {f"{old} > {new}" for old, new in LEGAL if old != new}
         faults = {f"{fault} / {role}" for fault in FAULTS for role in ROLES if role != "dead"}
         met = {" / ".join(key.split(" / ")[:2]) for key in self.faults}
@@ -250,18 +253,18 @@ class StormCoverage:
         }
 
     def aims_at(self, random: Random, count: int) -> tuple[str, ...]:
-        """At most so many points of ALL_AIMS that were met seldom and aimed at seldom."""
+        """Return at most this many points of ALL_AIMS that were seldom met and seldom aimed at."""
         weights = [1 / (1 + self.faults[aim] + self.aims[aim]) ** 2 for aim in ALL_AIMS]
         return tuple(dict.fromkeys(random.choices(ALL_AIMS, weights, k=count)))
 
 
 def aims_of(seed: int, aims_of_wave: Sequence[str]) -> tuple[str, ...]:
-    """Return the aims of a wave that this seed takes."""
+    """Return the aims of a wave that are assigned to this seed."""
     return tuple(Random(f"{seed}/aims of wave").sample(aims_of_wave, min(AIMS, len(aims_of_wave))))
 
 
 def aimed(scenario: Scenario, aims: Sequence[str]) -> Scenario:
-    """The scenario with a card for each of these points."""
+    """Return the scenario with a card for each of these points."""
     random = Random(f"{scenario.seed}/aims")
     cards = []
     for aim in aims:

@@ -1,4 +1,4 @@
-"""Plays a scenario: boots the voters, lets clients ask, plays the cards, heals, and demands progress.
+"""Plays a scenario: boots the voters, runs clients, plays the cards, heals, and demands progress.
 
     set-up   brokers register and objects are made, within SET_UP_S
     main     clients ask, cards are played
@@ -7,7 +7,7 @@
              damaged may be missing, as long as a majority is left
     after    what `judging.AfterStorm` demands of brokers and voters
 
-Everything is decided by the scenario: the same one gives the same rows, operations and verdict, byte for byte.
+The scenario decides everything: equal scenarios give equal rows, operations and verdicts, byte for byte.
 """
 
 from __future__ import annotations
@@ -47,11 +47,12 @@ SET_UP_S = 30.0
 
 @dataclass(slots=True)
 class Played:
-    """Record of how a scenario went.  digest: of every row and operation.  faults: (fault, role, phase) -> how often it
-    struck.
+    """Result of a scenario. digest: of every row and operation. faults: (fault, role, phase) -> number of times it was
+    injected.
 
-    struck: the kinds of fault until the first violation, in order.  calm_s: how long the healed system took; -1: it
-    did not recover."""
+    struck: the kinds of fault before the first violation, in order. calm_s: seconds that the healed system needed; -1:
+    it did not recover.
+    """
 
     scenario: Scenario
     found: list[BrokenRule]
@@ -70,8 +71,7 @@ class Played:
 
     @property
     def symptom(self) -> str:
-        """Return what stands for the cause, as far as it can be seen from outside: the first rule that did not hold,
-        the role of the voter, and the layer."""
+        """Return an approximation of the cause: the first violated rule, the role of the voter, and the layer."""
         if not self.found:
             return ""
         first = self.found[0]
@@ -79,7 +79,7 @@ class Played:
 
 
 def play(scenario: Scenario) -> Played:
-    """Play it to its end."""
+    """Play the scenario to its end."""
     began_s = time.process_time()
     with _quiet():
         world = StormWorld(scenario)
@@ -110,8 +110,9 @@ def play(scenario: Scenario) -> Played:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Send what nodes print and log to their machines, or nowhere.  Garbage is collected afterwards, in one go:
-    while a scenario is played that would cost a sixth of its time."""
+    """Send output and logs of nodes to their machines, or discard them.  Garbage is collected afterwards, once: during
+    a scenario that would cost a sixth of its time.
+    """
     before, collects = logging.root.manager.disable, gc.isenabled()
     logging.disable(logging.CRITICAL)
     gc.disable()
@@ -138,8 +139,9 @@ class StormWorld:
         servers = [f"n{number}" for number in range(1, may_vote + scenario.observers + 1)]
         names = servers[:may_vote]
         self.servers: list[VoterOnMachine] = []
-        """Servers that may vote, then observers.  An observer that is no broker is never cut off; only a card aimed at
-        a moment hits it."""
+        """Possible voters, then observers.  An observer that is no broker is never cut off; only a card aimed at an
+        event hits it.
+        """
         for number, name in enumerate(servers, 1):
             machine = Machine(name, self.loop, self.network, scenario.seed)
             voter = kind(number, scenario, machine, self.network, self.watch)
@@ -180,7 +182,7 @@ class StormWorld:
         self.kinds: list[tuple[float, str]] = []
         self.calm_s = -1.0
         self.acts_until_s = 0.0
-        """Second until which cards go on to act."""
+        """Second until which cards have effects."""
         self._nobody = contextvars.Context()
         self.armed: list[ArmedCard] = []
         self.lost_power: dict[str, str] = {}
@@ -248,8 +250,9 @@ class StormWorld:
             self.calm_s = round(self.loop.time() - began_s, 3)
 
     async def brokers_unsettled(self, limit_s: float) -> str:
-        """Wait until each broker serves, every partition has a leader, and all its replicas have been in sync at one
-        time; return what was missing at last."""
+        """Wait until each broker serves, every partition has a leader, and all its replicas have been in sync at the
+        same time; return what was missing at the end.
+        """
         until_s, brokers = self.loop.time() + limit_s, self.watch.brokers
         were_in_sync: set[str] = set()
         while brokers is not None:
@@ -268,7 +271,7 @@ class StormWorld:
         return all(caught_up) and len(caught_up) > self.scenario.nodes // 2
 
     async def _every_object(self, functions: Sequence[tuple[str]], limit_s: float) -> bool:
-        """Ask for these functions of every object, one after another and again until each was answered."""
+        """Invoke these functions on every object, one after another, until each was answered."""
         until_s = self.loop.time() + limit_s
         followers = [client for number, client in enumerate(self.clients) if number % 4 < 2]
 
@@ -304,7 +307,7 @@ class StormWorld:
     # Who is who
 
     def best(self) -> VoterOnMachine | None:
-        """The living leader of the highest epoch."""
+        """Return the running leader of the highest epoch."""
         leaders = [voter for voter in self.voters if voter.role == "leader"]
         return max(leaders, key=lambda voter: voter.epoch, default=None)
 
@@ -337,7 +340,7 @@ class StormWorld:
     # Cards
 
     def _at(self, when_s: float, action: Callable[..., object], *arguments: Any) -> None:
-        """The world acts outside of every process."""
+        """Schedule an act of the world, outside of every process."""
         self.loop.call_at(when_s, action, *arguments, context=self._nobody)
 
     def later(self, seconds: float, action: Callable[..., object], *arguments: Any) -> None:
@@ -372,7 +375,7 @@ class StormWorld:
             raise Killed  # a fault has killed the process that is running this code: it must not continue
 
     def _met_at_broker(self, moment: str, broker: int | None) -> None:
-        """Once the row that shows it is judged.  broker: None stands for the controller."""
+        """Note an event once the row that shows it is judged. broker: None stands for the controller."""
 
         def met() -> None:
             it = self.best() if broker is None else self.servers[broker - 1] if broker <= len(self.servers) else None
@@ -386,7 +389,7 @@ class StormWorld:
             client.probe(former.name)
 
     def _committed(self, voter: VoterOnMachine, before: int, after: int) -> None:
-        """More is published as committed than ever before: keep it, since the logs are cut later on."""
+        """Store newly committed changes, because the logs are truncated later."""
         if not self.scenario.snapshot_bytes and self.watch.brokers is None:
             return
         if voter.log_start > before:
