@@ -1,7 +1,7 @@
-"""State of a run that goes on, for readers in other processes: a small file beside the runs, gone when the run has
-ended.
+"""Status of a running test, for readers in other processes: a small file beside the runs, removed at the end of the
+run.
 
-It stands in `results/.live/`, outside the run's folder: it is no evidence, and a run folder holds nothing else.
+It is in `results/.live/`, outside the run's folder, because it is no evidence.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 FOLDER = ".live"
 LEAST_S = 0.25
-"""On virtual time a second passes in a moment; so the file is written no more often than this."""
+"""Minimum seconds between writes of the file; on virtual time a second passes in a moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """A run at one moment.  title: what is run.  folder: of the run.  elapsed_s: on the clock of the run.
+    """A run at one moment. title: name of the test. folder: of the run. elapsed_s: on the clock of the run.
 
-    rate_hz: completions per second, of late.  ok, fail, unknown: completions so far.  faults: in force, in words;
-    kinds: theirs.  leader: its name, "" if it is not known; epoch: -1 then.  violations: found by online
-    checks.  first: the first of them, as a sentence.
+    rate_hz: recent completions per second. ok, fail, unknown: completions so far. faults: in force, in words;
+    kinds: theirs. leader: its name, "" if it is not known; epoch: -1 then. violations: number found by online checks.
+    first: the first of them, as a sentence.
     """
 
     title: str
@@ -53,17 +53,17 @@ class RunStatus:
 
 
 class Watcher(Protocol):
-    """An observer of a run while it goes on; called on the loop of the run, so it must be quick."""
+    """An observer of a running test, called on its loop, so it must be quick."""
 
     def show(self, status: RunStatus) -> None:
-        """Return what the run does now: at the begin of every phase, and once a second."""
+        """Receive the status of the run: at the beginning of every phase, and once a second."""
 
     def hand_over(self, batch: pa.RecordBatch) -> None:
-        """Rows of the history that were written just now; they never change again."""
+        """Receive rows of the history that were just written; they never change again."""
 
 
 class LiveFile:
-    """Keeps the status of one run in a file.  results: the folder that keeps the runs.  name: of the file."""
+    """Keeps the status of one run in a file. results: the folder that keeps the runs. name: of the file."""
 
     def __init__(self, results: Path, name: str, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._path = results / FOLDER / f"{name}.json"
@@ -83,16 +83,16 @@ class LiveFile:
             part.replace(self._path)
 
     def hand_over(self, batch: pa.RecordBatch) -> None:
-        """A status counts operations already."""
+        """Ignore rows: a status already counts operations."""
 
     def remove(self) -> None:
         self._path.unlink(missing_ok=True)
 
 
 def read_live(results: Path) -> list[RunStatus]:
-    """The runs that go on under this results folder, and its campaigns' runs, by title.
+    """Return the running tests under this results folder, and those of its campaigns, by title.
 
-    A file whose process is gone is left out: that harness was killed.
+    A file whose process has ended is left out: that harness was killed.
     """
     found = []
     for folder in (results / FOLDER, *results.glob(f"*/runs/{FOLDER}"), *results.glob(f"*/*/runs/{FOLDER}")):

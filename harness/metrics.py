@@ -54,7 +54,7 @@ class Metrics:
         self._kinds: set[str] = set()
 
     def serve(self, host: str, port: int) -> tuple[int, Callable[[], None]]:
-        """Serve them at this address; the port, and what ends it.  Raises OSError."""
+        """Serve the metrics at this address; return the port, and a function that stops it.  Raises OSError."""
         server, thread = start_http_server(port, host, self.registry)
 
         def end() -> None:
@@ -79,7 +79,7 @@ class Metrics:
             self._faults.labels(kind).set(status.kinds.count(kind))
 
     def hand_over(self, batch: pa.RecordBatch) -> None:
-        """Count the rows of a history that were written just now, in their order."""
+        """Count the rows of a history that were just written, in their order."""
         columns = [batch.column(name) for name in ("process", "type", "f", "time_ns")]
         for process, type_, f, time_ns in zip(*(column.to_pylist() for column in columns), strict=True):
             if process < 0:

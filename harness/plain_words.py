@@ -1,4 +1,4 @@
-"""Figures, names and lists as people read them: units, plurals, short lines.
+"""Numbers, names and lists for readers: units, plurals, short lines.
 
 Text from a run (keys, values, errors, log lines) may be long or hostile.  It is shortened here, and escaped where it
 enters HTML.
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 LONGEST = 300
-"""Characters of one hostile or huge text that are shown; the raw files keep it all."""
+"""Maximum characters shown of one hostile or huge text; the raw files contain all of it."""
 
 _PREPOSITION = re.compile(r"\s(?:of|with|without|in|under|beyond|that|at|from|by|on|for)\b")
 _PLURALS = (("ies", "y"), ("ches", "ch"), ("shes", "sh"), ("xes", "x"), ("sses", "ss"), ("criteria", "criterion"))
@@ -27,7 +27,7 @@ def looked_at(figures: Mapping[str, Any]) -> str:
 
 
 def amount(value: Any, name: str = "") -> str:
-    """A figure for people: thousands separated, the unit its name ends in."""
+    """Return a number for readers: thousands separated, with the unit in which its name ends."""
     unit = next((u for suffix, u in _UNITS.items() if name.endswith(suffix)), "")
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -41,49 +41,54 @@ def amount(value: Any, name: str = "") -> str:
 
 
 def label(name: str) -> str:
-    """A figure's name for people, without its unit."""
+    """Return a number's name for readers, without its unit."""
     suffix = next((s for s in _UNITS if name.endswith(s)), "")
     return name[: len(name) - len(suffix)].replace("_", " ").replace("-", " ")
 
 
 def shorten(text: str, most: int = LONGEST) -> str:
-    """Text of at most `most` characters, on one line, without control characters."""
+    """Return text of at most `most` characters, on one line, without control characters."""
     flat = re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]+", " ", text[: most * 4])
     return flat if len(flat) <= most and len(text) <= most * 4 else flat[: most - 1] + "…"
 
 
 def checksum_words(checksum: Any) -> str:
-    """The checksum of a record (schema LOG) as one compares it: the CRC of its batch, without the place in it."""
+    """Return the checksum of a record (schema LOG) in a comparable form: the CRC of its batch, without the index in
+    it.
+    """
     if not isinstance(checksum, int):
         return shorten(str(checksum), 8)
     return f"{(checksum >> 31 or checksum) & 0xFFFFFFFF:08x}"
 
 
 def sentence(text: str) -> str:
-    """Text that ends as a sentence does."""
+    """Return text that ends like a sentence."""
     text = text.strip()
     return text if text.endswith((".", "!", "?", "…")) else text + "."
 
 
 def lower_first(text: str) -> str:
-    """Return the same sentence, to go on after a colon: lower case unless its first word is a name or an acronym."""
+    """Return the same sentence for use after a colon: lower case unless its first word is a name or an acronym."""
     return text[0].lower() + text[1:] if len(text) > 1 and text[1].islower() else text
 
 
 def upper_first(text: str) -> str:
-    """Return the same text as a sentence begins: upper case unless its first word is a name with a number, such as
-    n1."""
+    """Return the same text for the start of a sentence: upper case unless its first word is a name with a number, such
+    as n1.
+    """
     word = text.split(" ", 1)[0]
     return text if any(c.isdigit() for c in word) else text[:1].upper() + text[1:]
 
 
 def seconds(ns: int | float, digits: int = 3) -> str:
-    """Nanoseconds as seconds with a unit."""
+    """Return nanoseconds as seconds with a unit."""
     return f"{round(ns / 1e9, digits) + 0.0:,.{digits}f} s"  # + 0.0 avoids a negative zero
 
 
 def opening(text: str) -> tuple[str, str]:
-    """Return the first sentence of a text without its full stop, and the rest.  The dots in `[... 5, 6]` end none."""
+    """Return the first sentence of a text without its full stop, and the rest.  The dots in `[... 5, 6]` do not end a
+    sentence.
+    """
     found = re.search(r"(?<!\.)\.(?: |$)", text)
     return (text, "") if found is None else (text[: found.start()], text[found.end() :])
 
@@ -129,7 +134,7 @@ def _figure(name: str, value: Any) -> str:
 
 
 def _of_one(words: str) -> str:
-    """Return the same words for one thing: "copies of logs" -> "copy of logs"."""
+    """Return the same words in the singular: "copies of logs" -> "copy of logs"."""
     found = _PREPOSITION.search(words)
     noun, rest = (words[: found.start()], words[found.start() :]) if found else (words, "")
     for ending, one in _PLURALS:
@@ -139,5 +144,5 @@ def _of_one(words: str) -> str:
 
 
 def as_typed(path: Path) -> str:
-    """A path as a user would type it."""
+    """Return a path as a user would type it."""
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)

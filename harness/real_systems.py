@@ -1,11 +1,10 @@
-"""Runs of systems that others wrote: known findings, their counterparts and clean runs, and the story of each run.
+"""Runs of real systems: known findings, their counterparts and clean runs, and the story of each run.
 
-All of them are data: `real_systems.toml` beside this file has a table for each.  A finding is found if its checker is
-invalid, with a witness of one of its kinds: another violation is another finding.  Its counterpart has the same faults
-on the configuration that keeps the promise, and shows that one option decides: there the harness must find nothing.  A
-clean run has no finding beside it: it shows that the harness stays silent.  An invalid one is a false alarm, or a
-finding.  The story of a run stands in results.json under `finding`, on the page and on the terminal.  It changes no
-verdict.
+All of them are data: `real_systems.toml` beside this file has a table for each.  A finding is reproduced if its checker
+is invalid, with a witness of one of its kinds: another violation is another finding.  Its counterpart has the same
+faults on the configuration that keeps the promise, which shows that one option decides: there the harness must find
+nothing.  A clean run has no finding: it shows that the harness stays silent.  An invalid one is a false alarm, or a
+finding.  results.json (under `finding`), the page and the terminal show the story of a run.  It changes no verdict.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from harness.story.kinds import name_in_words
 
 _TREE = Path(__file__).resolve().parents[1]
 EXAMPLES = next(path for path in (_TREE / "examples", _TREE / "krucible" / "examples") if path.exists())
-"""In the tree they stand at its top; a wheel carries them inside the package `krucible`."""
+"""In the tree they are at its top; a wheel contains them inside the package `krucible`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """The counterpart of a finding.  words: what is different.  The rest: what takes the place of the finding's own.
+    """The counterpart of a finding. words: the difference.  The other fields replace the finding's own.
 
-    schedule: it holds the cards of the finding's own schedule, and more.  A system that survives what the finding
-    shows must still be seen to work under a fault, or the run was no real test of it.
+    schedule: it contains the cards of the finding's own schedule, and more.  A system that survives the faults of the
+    finding must still be seen to work under a fault, or the run was no real test of it.
     """
 
     words: str = ""
@@ -45,7 +44,7 @@ class Clean:
 class CleanRun:
     """A run of a system that keeps its promise.
 
-    file: of EXAMPLES, with a class behind a colon where the file holds several systems; "" for a bundled `subject`.
+    file: of EXAMPLES, with a class after a colon if the file holds several systems; "" for a bundled `subject`.
     workload: a name, or a file of EXAMPLES.
     schedule: a file of EXAMPLES, "" to deal from the decks of `nemesis`.
     """
@@ -60,7 +59,7 @@ class CleanRun:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def spec(self, name: str, seed: int, backend: str, clean: bool, other: Clean = Clean()) -> Spec:
-        """Return the run of this name, with what `other` puts in its place."""
+        """Return the run of this name, with the replacements in `other`."""
         workload, schedule = other.workload or self.workload, other.schedule or self.schedule
         return Spec(
             subject=self.subject or str(EXAMPLES / (other.file or self.file)),
@@ -77,15 +76,15 @@ class CleanRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownFinding(CleanRun):
-    """A run that shows a finding.
+    """A run that reproduces a finding.
 
-    summary: the finding in a few words.  words: what happens to a user's data, with {names} of `looked_at`.
-    published: where it is known from.  kinds: of witnesses; empty for any.
-    missing: a figure of `looked_at` that must not be 0, where a kind of witness alone would not be this finding.
-    says: a text that the summary of the witness must hold, for the same reason.
-    complaint: a text in a server's own log that shows the finding too, before any client meets it, and what the server
-        has noticed, in words.  ("", ""): there is none.
-    bug: a planted one, where the system's own controllers are bundled; "" for a finding in what others wrote.
+    summary: the finding in a few words. words: its effect on a user's data, with {names} of `looked_at`.
+    published: where it was published. kinds: of witnesses; empty for any.
+    missing: a number of `looked_at` that must not be 0, if a kind of witness alone would not be this finding.
+    says: a text that the summary of the witness must contain, for the same reason.
+    complaint: a text in a server's own log that also shows the finding, before any client meets it, and what the server
+        has detected, in words.  ("", ""): there is none.
+    bug: a planted one, if the system's own controllers are bundled; "" for a finding in a real system.
     """
 
     checker: str
@@ -118,13 +117,12 @@ CLEAN_RUNS: Mapping[str, CleanRun] = {name: CleanRun(**entry) for name, entry in
 
 
 def names_of_runs() -> list[str]:
-    """Return the findings, and behind them the clean runs."""
+    """Return the findings, followed by the clean runs."""
     return [*FINDINGS, *CLEAN_RUNS]
 
 
 def spec_of(name: str, seed: int, backend: str, clean: bool) -> Spec:
-    """Return the run of a finding; with `clean` its counterpart, or a clean run.  Raises WrongSpec where there is
-    none."""
+    """Return the run of a finding; with `clean` its counterpart, or a clean run.  Raises WrongSpec if there is none."""
     if name in FINDINGS:
         other = FINDINGS[name].clean if clean else Clean()
         if other is None:
@@ -138,7 +136,7 @@ def spec_of(name: str, seed: int, backend: str, clean: bool) -> Spec:
 
 
 def found(finding: KnownFinding, results: Results) -> bool:
-    """Return whether the results of a run show this very finding."""
+    """Return whether the results of a run show this finding."""
     checker = results.invalid.get(finding.checker)
     if witness_of(finding, results) is None:
         return False
@@ -148,7 +146,7 @@ def found(finding: KnownFinding, results: Results) -> bool:
 
 
 def witness_of(finding: KnownFinding, results: Results) -> Witness | None:
-    """The first witness that shows the finding, else a complaint that does; None if there is neither."""
+    """Return the first witness that shows the finding, else a complaint that does; None if there is neither."""
     judged = results.checkers.get(finding.checker)
     witnesses = judged.witness if judged is not None else ()
     return next(
@@ -165,7 +163,7 @@ def _complaint_of(finding: KnownFinding, results: Results) -> Witness | None:
 
 
 def in_words(finding: KnownFinding, results: Results) -> str:
-    """The finding for a user of that system, with the figures of this run."""
+    """Return the finding for a user of that system, with the numbers of this run."""
     if finding.checker not in results.invalid and _complaint_of(finding, results) is not None:
         return finding.complaint[1]
     figures = results.checkers[finding.checker].looked_at
@@ -174,15 +172,16 @@ def in_words(finding: KnownFinding, results: Results) -> str:
 
 
 class _Figures(dict[str, Any]):
-    """A figure that the checker did not give is worded, too."""
+    """Mapping of numbers that also words those that the checker did not give."""
 
     def __missing__(self, name: str) -> str:
         return "some"
 
 
 def witness_in_words(finding: KnownFinding, results: Results) -> str:
-    """The witness of a finding that was seen, led by the name that users of databases know: `lost update: T1 and T2
-    both read …`."""
+    """Return the witness of a reproduced finding, led by the name that users of databases know: `lost update: T1 and T2
+    both read …`.
+    """
     witness = witness_of(finding, results)
     assert witness is not None
     return f"{name_in_words(witness.kind)}: {witness.summary.removeprefix(f'{witness.kind}: ')}"

@@ -1,4 +1,4 @@
-"""Every name that a user may type, and what it stands for.  Heavy modules are imported when their name is used."""
+"""Every name that a user may type, and its meaning.  Heavy modules are imported when their name is used."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BackendEntry:
-    """summary: one line for `list`.  target: module:class, imported when it is needed.  inventory: module:function
-    that refuses an inventory, for a backend that needs one.  virtual_time: its runs need a loop on virtual time.
-    not_kept: why the nodes of a backend cannot outlive their run; "" if they can."""
+    """summary: one line for `list`. target: module:class, imported when it is needed. inventory: module:function that
+    verifies an inventory, for a backend that needs one. virtual_time: its runs need a loop on virtual time.
+    not_kept: reason why the nodes of a backend cannot outlive their run; "" if they can.
+    """
 
     summary: str
     target: str
@@ -107,10 +108,10 @@ _SETTING_MOST = 1e9
 
 
 def load_subject(wanted: Spec | str) -> Subject:
-    """Return a subject of SUBJECTS, or one of the user's own: a file, a folder, or an entry point of
-    `krucible.systems`; of a spec, with the parameters that it sets.
+    """Return a subject of SUBJECTS, or the user's: a file, a folder, or an entry point of `krucible.systems`; for a
+    spec, with the parameters that it sets.
 
-    Raises WrongSpec for an unknown name, for a file that is no system, and for a wrong value of a parameter.
+    Raises WrongSpec for an unknown name, for a file without a system, and for a wrong value of a parameter.
     """
     if isinstance(wanted, str):
         return _subject_named(wanted)
@@ -148,7 +149,7 @@ def load_workload(spec: Spec) -> Workload:
 
 
 def _demand_what_is_promised(workload: Workload, spec: Spec) -> None:
-    """Let another checker judge transactions where the system does not promise strict serializability."""
+    """Choose another checker of transactions if the system does not promise strict serializability."""
     from checkers.transactions.anomalies import ENDINGS
 
     if promised := load_subject(spec).system.consistency:
@@ -189,7 +190,7 @@ def load_backend(name: str, cluster: ClusterSpec) -> Backend:
 
 
 def check_names(spec: Spec) -> None:
-    """Refuse a spec whose names do not fit together.  Raises WrongSpec; imports only the subject and the decks."""
+    """Refuse a spec whose names are not compatible.  Raises WrongSpec; imports only the subject and the decks."""
     _settings(spec, _workload(spec.workload, spec.subject))
     _check_nemesis(spec.nemesis)
     if spec.backend != "auto":
@@ -213,26 +214,26 @@ def check_names(spec: Spec) -> None:
 
 
 def _not_a_bug_of(subject: Subject, bug: str) -> str:
-    """The refusal of a planted bug that the subject does not have: others may have it."""
+    """Return the message about a planted bug that the subject does not have; others may have it."""
     if others := [name for name in SUBJECTS if bug in load_subject(name).bugs]:
         return f"{bug!r} is no bug of {subject.name}, but of {', '.join(others)}: choose --subject {others[0]}"
     return unknown_name(f"bug of {subject.name}", bug, subject.bugs)
 
 
 def usual_options(subject: str) -> Mapping[str, float]:
-    """Return the numbers of a run of this subject whose user gives none.  Raises WrongSpec as `load_subject`.
+    """Return the default options of runs of this subject.  Raises WrongSpec as `load_subject`.
 
-    Those of the default subject stand in `Spec`: a wrong option of it is refused before a subject is imported.
+    Those of the default subject are in `Spec`, so that a wrong option is refused before a subject is imported.
     """
     return {} if subject == Spec().subject else load_subject(subject).usual
 
 
 def names_for_bug(subject: str, bug: str | None) -> dict[str, str]:
-    """The workload and the nemesis of a run that names none: the defaults, or the first that can show the bug.
+    """Return the workload and the nemesis of a run that names none: the defaults, or the first that can show the bug.
 
-    A system whose file defines workloads is run with the first of them, and one whose clients cannot run the default
-    workload with the first that they can.
-    A name that is unknown gets the defaults, because `check_names` refuses it.  Raises WrongSpec as `load_subject`.
+    If a system's file defines workloads, the first of them is run; if its clients cannot run the default workload, the
+    first that they can.  An unknown name gets the defaults, because `check_names` refuses it.  Raises WrongSpec as
+    `load_subject`.
     """
     usual = {"workload": Spec().workload, "nemesis": Spec().nemesis}
     if subject not in SUBJECTS and (own := own_workloads(load_subject(subject))):
@@ -247,7 +248,7 @@ def names_for_bug(subject: str, bug: str | None) -> dict[str, str]:
 
 
 def check_inventory(spec: Spec) -> None:
-    """Raises WrongSpec where the backend needs an inventory and has none that suits, or needs none and has one."""
+    """Raise WrongSpec if the backend needs an inventory and has no suitable one, or needs none and has one."""
     refuse = BACKENDS[spec.backend].inventory if spec.backend in BACKENDS else ""
     if not refuse:
         if spec.inventory is not None:
@@ -263,7 +264,7 @@ def check_inventory(spec: Spec) -> None:
 
 
 def refuse_workload(spec: Spec, subject: Subject) -> None:
-    """Raises WrongSpec, in one sentence, where the subject's client lacks a function that the workload invokes."""
+    """Raise WrongSpec, in one sentence, if the subject's client lacks a function that the workload invokes."""
     kind = own_workloads(subject).get(spec.workload) or _workload(spec.workload)
     if why := _why_not(kind, subject):
         runs = ", ".join(offered_workloads(subject)) or "none"
@@ -271,7 +272,7 @@ def refuse_workload(spec: Spec, subject: Subject) -> None:
 
 
 def offered_workloads(subject: Subject) -> tuple[str, ...]:
-    """The names of the workloads that the subject's client can run, those of its own file first."""
+    """Return the names of the workloads that the subject's client can run, those of its own file first."""
     own = own_workloads(subject)
     known = {**own, **{name: _workload(name) for name in WORKLOADS if name not in own}}
     return tuple(name for name, kind in known.items() if not _why_not(kind, subject))
@@ -287,7 +288,7 @@ def _why_not(kind: type[Workload], subject: Subject) -> str:
 
 
 def own_workloads(subject: Subject) -> dict[str, type[Workload]]:
-    """The workloads that stand in the file of a system of the user's own.  Raises WrongSpec."""
+    """Return the workloads in the file of a user's system.  Raises WrongSpec."""
     from system_under_test.own.subject import Subject
     from workloads.read_own_workload import NoWorkload, workloads_in
 
@@ -300,7 +301,7 @@ def own_workloads(subject: Subject) -> dict[str, type[Workload]]:
 
 
 def _workload(name: str, subject: str = "") -> type[Workload]:
-    """subject: whose own file may define a workload of this name.  Raises WrongSpec."""
+    """subject: its file may define a workload of this name.  Raises WrongSpec."""
     if name.endswith(".py"):
         from workloads.read_own_workload import NoWorkload, read_workload
 
@@ -331,7 +332,7 @@ def _check_nemesis(name: str) -> None:
 
 
 def load(target: str) -> Any:
-    """Return what a name of the tables stands for.  target: module:attribute."""
+    """Return the object behind a name of the tables. target: module:attribute."""
     module, _, attribute = target.partition(":")
     return getattr(importlib.import_module(module), attribute)
 

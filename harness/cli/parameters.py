@@ -23,7 +23,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 class Name(click.ParamType[str]):
     """A name out of a table.  Any text passes here: `harness.registry` refuses unknown names with the reason.
 
-    known: the names, given the words before; only the shell's completion calls it.
+    known: the names, given the preceding words; only the shell's completion calls it.
     """
 
     name = "name"
@@ -36,7 +36,7 @@ class Name(click.ParamType[str]):
 
 
 class Amount(click.FloatRange):
-    """A number in a range.  NaN is in none, though no comparison shows that."""
+    """A number in a range.  NaN is in no range, although no comparison shows that."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = float(super().convert(value, param, ctx))
@@ -76,7 +76,7 @@ def findings(_: click.Context) -> Iterable[str]:
 
 
 def bugs(context: click.Context) -> Iterable[str]:
-    """The planted bugs of the subject that was named before."""
+    """Return the planted bugs of the subject that was named before."""
     from harness.registry import SUBJECTS, load_subject
 
     subject = str(context.params.get("subject"))
@@ -92,7 +92,7 @@ _NAMES: Mapping[str, Callable[[click.Context], Iterable[str]]] = {
 def spec_option(name: str, default: Any = ..., help_words: str = "") -> Callable[[Decorated], Decorated]:
     """Return the option of a field of `Spec`, as declared there; its value reaches the command by the field's name.
 
-    default: another one than the field's; None: the command finds it.  help_words: in place of the field's.
+    default: replaces the field's default; None: the command finds it. help_words: replaces the field's help.
     """
     about, of = OPTIONS[name], getattr(_DEFAULT, name) if default is ... else default
     flag, words = option_of(name), help_words or about.help
@@ -111,7 +111,7 @@ def spec_option(name: str, default: Any = ..., help_words: str = "") -> Callable
 
 
 def spec_options(command: Decorated) -> Decorated:
-    """Give a command the options of all fields of `Spec`; None where one is absent whose default is found later."""
+    """Give a command the options of all fields of `Spec`; an absent option is None if its default is found later."""
     for name, about in reversed(list(OPTIONS.items())):
         command = spec_option(name, None if about.unset and name != "holds" else ...)(command)
     return command
@@ -128,7 +128,7 @@ def _known_master(_: click.Context, __: click.Parameter, master: str | None) -> 
 
 
 def results_in(folder: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The option --results; folder: its default."""
+    """Return the option --results; folder: its default."""
     return click.option(
         "--results",
         type=click.Path(path_type=Path),
@@ -143,9 +143,10 @@ note_folder = click.option("--note-folder", type=click.Path(path_type=Path), def
 
 
 def beside() -> tuple[str, ...]:
-    """Return the words of this command that no `Spec` holds, for the command that runs the test again.
+    """Return the options of this command that are not in `Spec`, for the command that repeats the test.
 
-    A campaign chooses the folder of its runs itself: what it hands on is no word of the user."""
+    A campaign chooses the folder of its runs itself, so that option does not come from the user.
+    """
     context = click.get_current_context()
     names = {option: option.removeprefix("--").replace("-", "_") for option in BESIDE}
     given = context.params if context.params.get("note_folder") is None else {}
@@ -203,7 +204,7 @@ store = click.option(
 
 
 class RunAddress(click.ParamType[Path]):
-    """A run folder, or the address of a run in a store, which is fetched: then `fetched_from` knows where it came from.
+    """A run folder, or the address of a run in a store, which is fetched: then `fetched_from` returns the store.
 
     Converts to the folder.
     """
@@ -233,6 +234,6 @@ _FETCHED = "krucible: the store that a run was fetched from"
 
 
 def fetched_from() -> Store | None:
-    """The store that the run of this command came from; None for a folder."""
+    """Return the store that this command's run came from; None for a folder."""
     found = click.get_current_context().meta.get(_FETCHED)
     return found if found is None else cast("Store", found)

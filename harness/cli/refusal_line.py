@@ -1,8 +1,7 @@
-"""Lines that a user reads when nothing was run: one sentence on stderr, and one line of JSON where a program can find
-it.
+"""Messages when nothing was run: one sentence on stderr, and one line of JSON for programs.
 
 The line is {"utc", "verdict": "refused", "exit_code": 3, "reason", "command"}.  With `--json` it goes to stdout.  A
-refused `run` also adds it to `refused.jsonl` in its folder of results; `latest` stays where it was.
+refused `run` also adds it to `refused.jsonl` in its folder of results; `latest` is not changed.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ REFUSED = "refused.jsonl"
 
 
 def refuse(reason: str) -> None:
-    """Say why nothing was run."""
+    """Report why nothing was run."""
     words = sys.argv[1:]
     click.echo(f"krucible: {reason.strip()}", err=True)
     line = {
@@ -40,7 +39,7 @@ def refuse(reason: str) -> None:
 
 
 def results_folder(words: Sequence[str]) -> Path:
-    """The folder that `--results` names among the words of a `run`, or its default."""
+    """Return the folder that `--results` names among the words of a `run`, or its default."""
     named = Path("results")
     for word, following in zip(words, [*words[1:], ""], strict=True):
         if word == "--results" and following:
@@ -51,7 +50,9 @@ def results_folder(words: Sequence[str]) -> Path:
 
 
 def explain(problem: Exception) -> None:
-    """A problem that may well come is one sentence.  Any other is a mistake of the harness and is shown whole."""
+    """Explain a problem: an expected one in one sentence.  Any other is a bug of the harness and is shown with its
+    traceback.
+    """
     if words := sentences(problem):
         for sentence in words:
             refuse(sentence)

@@ -127,9 +127,11 @@ def run(
 
 
 def titled_by_schedule(spec: Spec) -> Spec:
-    """The spec whose nemesis names the kinds of fault of its schedule file, if it has one: the run is named after them.
+    """Return the spec whose nemesis names the kinds of fault of its schedule file, if it has one: the run is named
+    after them.
 
-    A file that cannot be used is refused with its reason later on."""
+    An unusable file is refused later, with its reason.
+    """
     if spec.schedule is None:
         return spec
     from harness.run.refused_before_start import read_schedule
@@ -143,14 +145,14 @@ def titled_by_schedule(spec: Spec) -> Spec:
 
 
 def _with_limits(spec: Spec, given: Mapping[str, Any]) -> Spec:
-    """Return the spec with the limits that the user gave; the usual ones are stretched as much as faults are."""
+    """Return the spec with the limits that the user gave; default limits are stretched like faults."""
     holds = spec.lengthened(load_subject(spec).declares.failover_s)
     limits = ("time_limit_s", "recovery_limit_s")
     return replace(spec, **{name: holds * getattr(spec, name) for name in limits if name not in given})
 
 
 def _with_every_kind(spec: Spec) -> Spec:
-    """The spec with the nemesis `all` written out; says which kinds of fault do not fit, and why."""
+    """Return the spec with the nemesis `all` written out; report the kinds of fault that do not fit, and why."""
     from nemesis.catalog import EVERY
 
     if spec.nemesis != EVERY:

@@ -1,1 +1,1 @@
-"""Every order of messages, timeouts, crashes and cuts of a few voters, over the very core that runs in containers."""
+"""Every order of messages, timeouts, crashes and cuts of a few voters, with the same core that runs in containers."""

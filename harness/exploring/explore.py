@@ -2,15 +2,15 @@
 
 *Search.*  Breadth first through every order of steps, so that the first violation has a shortest trace.
 
-Each level is cut into chunks, and shared out to this process and others that are forked anew for it.  They send back
-the states that they reach, and this one knows which are new.  The result does not depend on their number.
+Each level is split into chunks, which this process and newly forked ones share.  They send back the states that they
+reach, and this process knows which are new.  The result does not depend on the number of processes.
 
-What is exhausted within its budgets proves that no order of those steps breaks a rule.
+A complete search within its budgets proves that no order of those steps violates a rule.
 
-*Growing bounds.*  One after another is explored, until the time is used up.
+*Growing bounds.*  They are explored one after another, until the time is used up.
 
-Each bound that is exhausted is a proof, so small ones come first.  Their order follows the planted bugs: each
-line makes room for bugs that the lines before it cannot show.
+Each completely explored bound is a proof, so small ones come first.  Their order follows the planted bugs: each line
+allows bugs that the lines before it cannot show.
 
     two terms, two elections           two leaders; the commit of a minority; logs that are compared by offset alone
     one term, one step of each kind    what is not durable (crashes, insides); what arrives late (losses, splits)
@@ -22,20 +22,20 @@ line makes room for bugs that the lines before it cannot show.
     one term, two kinds of steps       an answer that left before a power loss
     more elections, more terms, and so on without an end
 
-A bound that lies within one that was exhausted is left out, and so is one around a bound with too many states.
-Where voters change, one server besides them follows the log and may become one, and the log holds the voters.  So
-such a bound proves nothing about static voters, and lies around none of theirs.
+A bound within a completely explored one is skipped, and so is one that contains a bound with too many states.  If
+voters change, one additional server follows the log and may become a voter, and the log holds the voters.  So such a
+bound proves nothing about static voters, and contains none of their bounds.
 
-*Elections.*  No order of steps may leave voters that wait for one another for ever.
+*Elections.*  No order of steps may leave voters that wait for one another forever.
 
-A state is looked at in which no server leads, and a log names other voters than the cluster began with.  All servers
-are started again, all links are whole, and from then on everything arrives.  Servers wait no longer for a leader, one
-of them again and again, or all in turn.  If a leader commits something of its own epoch in one of these futures, then a
-leader can be elected.
+This is checked for states without a leader, if a log names other voters than the initial ones.  All servers are
+restarted, all links are restored, and from then on every message arrives.  Election timeouts fire, of one server again
+and again, or of all in turn.  If a leader commits an entry of its own epoch in one of these futures, then a leader can
+be elected.
 
-A future that comes to a state of another one that elected a leader ends there.
+A future that reaches a state of an earlier future with a leader ends there.
 
-That takes timers that ring in a good order, as those of a real cluster do sooner or later.
+That assumes timers that fire in a favourable order, as those of a real cluster eventually do.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ MANY = 1000
 
 
 class ElectionsLeft:
-    """steps: of the cluster that is explored; voters: as there."""
+    """steps: of the explored cluster; voters: likewise."""
 
     def __init__(self, steps: ClusterSteps, voters: int, bug: str) -> None:
         many = Budgets(**dict.fromkeys(("epochs", "timeouts", "looks"), MANY), changes=steps.budgets.changes)
@@ -77,7 +77,7 @@ class ElectionsLeft:
         """States of futures in which a leader was elected later."""
 
     def check(self, voters: Sequence[int], calls: Sequence[int]) -> None:
-        """Raises Broken if no leader can be elected from this state."""
+        """Raise Broken if no leader can be elected from this state."""
         nodes = [self._explored.node(number) for number in voters]
         if any(map(_leads, nodes)) or not any(map(_names_others, nodes)):
             return
@@ -146,13 +146,15 @@ def _names_others(node: ExploredVoter) -> bool:
 
 
 CHUNK = 500
-"""States of a level that are expanded at once."""
+"""Number of states of a level that are expanded at once."""
 
 
 class Chunk(NamedTuple):
-    """Part that another process has found.  The states have numbers of parts, and the steps are places in `steps`.
+    """Part of a level that another process has explored.  The states consist of numbers of parts, and the steps are
+    indices into `steps`.
 
-    parts, outcomes: that it met first."""
+    parts, outcomes: those that it met first.
+    """
 
     found: Expansion
     steps: list[Step]
@@ -162,9 +164,10 @@ class Chunk(NamedTuple):
 
 @dataclass(slots=True)
 class Explored:
-    """levels: (depth, states so far, transitions so far, CPU seconds).  broken: the first rule that did not hold.
-    trace: the steps to it.  violations: every rule that did not hold.  exhausted: nothing is left to explore.
-    late: the CPU time was used up before the end."""
+    """levels: (depth, states so far, transitions so far, CPU seconds). broken: the first violated rule.
+    trace: the steps to it. violations: every violated rule. exhausted: everything was explored.
+    late: the CPU time was used up before the end.
+    """
 
     states: int = 0
     transitions: int = 0
@@ -179,13 +182,13 @@ class Explored:
 
     @property
     def depth(self) -> int:
-        """The steps of the last level that is complete."""
+        """Return the steps of the last complete level."""
         return max(0, len(self.levels) - 1)
 
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """Collect no garbage: nothing that is explored refers to itself, and a collection walks all of it."""
+    """Disable garbage collection: explored objects contain no reference cycles, and a collection walks all of them."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -196,7 +199,7 @@ def _without_collections() -> Iterator[None]:
 
 
 class Explorer:
-    """symmetric: states that differ by names alone count as one."""
+    """symmetric: states that differ only by names count as one."""
 
     def __init__(
         self,
@@ -213,7 +216,7 @@ class Explorer:
         self._known = Index(1)
         """The key of each state that was met, in the order of their numbers."""
         self._reached = GrowingTable(2, np.int64)
-        """(number of the state before, step) of each state."""
+        """(number of the previous state, step) of each state."""
 
     def keys(self) -> list[int]:
         """Return the key of each state that was met, in the order of their numbers."""
@@ -231,9 +234,10 @@ class Explorer:
         *,
         on: bool = False,
     ) -> Explored:
-        """Level by level, until a rule breaks, all is explored, or time or memory is used up.
+        """Search level by level, until a rule is violated, all is explored, or time or memory is used up.
 
-        cpu_s_max: of all processes together.  on: go on after a rule broke, but not beyond the step that broke it."""
+        cpu_s_max: of all processes together. on: continue after a violation, but not beyond that step.
+        """
         began_s, wall_began_s, done = _cpu_s(), time.monotonic(), Explored()
         level = self._levels.row(self.steps.first())
         self._known.add(self._levels.keys(level)[:, None])
@@ -272,7 +276,7 @@ class Explorer:
         return done
 
     def _path(self, number: int, step: int) -> list[Step]:
-        """Return the steps to a state, and one more."""
+        """Return the steps to a state, followed by one more."""
         steps, found = list(self._levels.steps_met), list[Step]()
         while step >= 0:
             found.append(steps[step])
@@ -282,9 +286,10 @@ class Explorer:
     # One level of the search, split among workers
 
     def _chunks(self, level: States, left_s: float, workers: int, on: bool) -> Iterator[tuple[int, Expansion | None]]:
-        """Yield (first row, what was found) of each chunk, in the order of the level; None: the time is up.
+        """Yield (first row, result) of each chunk, in the order of the level; None: the time is up.
 
-        This process expands the chunks of its turn itself, so that new workers start with most of what is known."""
+        This process expands the chunks of its own turn, so that new workers start with most of the known states.
+        """
         firsts = range(0, len(level.rest), CHUNK)
         crew = min(workers, len(firsts))
         until_s = time.process_time() + left_s / crew
@@ -344,7 +349,7 @@ class Explorer:
 
 
 def _cpu_s() -> float:
-    """Return the CPU seconds of this process and of its workers that have ended."""
+    """Return the CPU seconds of this process and of its finished workers."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
 
@@ -358,7 +363,9 @@ BESIDES = ("reads", "crashes", "insides", "writes", "losses", "splits", "resigns
 
 
 def rounds() -> Iterator[list[Budgets]]:
-    """Every bound, without an end: any sum of steps is reached at last.  Each lies within one of the next round."""
+    """Yield every bound, without end: every combination of steps is eventually reached.  Each bound lies within one of
+    the next round.
+    """
     first = [Budgets(epochs=2, timeouts=2), *_each_besides(1, 1), Budgets(epochs=1, timeouts=3)]
     for elections in count(2):
         few, many = Budgets(epochs=elections - 1, timeouts=elections - 1), Budgets(epochs=elections, timeouts=elections)
@@ -381,7 +388,7 @@ def _each_besides(epochs: int, timeouts: int) -> Iterator[Budgets]:
 
 
 def _changing(within: Budgets, changes: int) -> Iterator[Budgets]:
-    """Yield this number of changes of the voters, alone and with one step of each kind besides."""
+    """Yield this number of changes of the voters, alone and with one step of each other kind."""
     changing = replace(within, changes=changes)
     yield changing
     yield from (_with(changing, name) for name in ("looks", "updates", *BESIDES))
@@ -392,7 +399,7 @@ def _with(budgets: Budgets, name: str) -> Budgets:
 
 
 def covers(large: Budgets, small: Budgets) -> bool:
-    """Return whether every order of steps that `small` allows is one that `large` allows."""
+    """Return whether `large` allows every order of steps that `small` allows."""
     if large.dynamic != small.dynamic:
         return False
     return all(getattr(large, each.name) >= getattr(small, each.name) for each in fields(Budgets))
@@ -400,9 +407,11 @@ def covers(large: Budgets, small: Budgets) -> bool:
 
 @dataclass(slots=True)
 class Grown:
-    """last: the bound in which a rule broke, or in which time or states were used up, and its search.  steps: of it.
+    """last: the bound in which a rule was violated, or in which time or states were used up, and its search. steps: of
+    that bound.
 
-    exhausted: bounds within which no rule broke, with what that took."""
+    exhausted: bounds without a violation, with the cost of each.
+    """
 
     last: tuple[Budgets, Explored]
     steps: ClusterSteps
@@ -412,7 +421,7 @@ class Grown:
 def grow(
     voters: int, bug: str, cpu_s_max: float, states_max: int, say: Callable[[str], None], workers: int = 1
 ) -> Grown:
-    """Explore one bound after another until a rule breaks or the time is used up.
+    """Explore one bound after another until a rule is violated or the time is used up.
 
     cpu_s_max: of all processes together.  states_max: of one bound."""
     exhausted: list[tuple[Budgets, Explored]] = []
@@ -435,8 +444,9 @@ def grow(
 
 
 def _worth_trying(exhausted: list[tuple[Budgets, Explored]], too_large: list[Budgets]) -> Iterator[Budgets]:
-    """Bounds that are not decided by what the two lists hold when their turn comes.  They end with a round of which
-    none is left, because then all of the next round have too many states, too."""
+    """Yield bounds that the two lists do not decide at that time.  They end with a round in which none is left, because
+    then all of the next round have too many states, too.
+    """
     for each_round in rounds():
         tried = False
         for budgets in each_round:

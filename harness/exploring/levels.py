@@ -1,8 +1,8 @@
-"""States of a level as arrays, and every step of all of them at once.
+"""States of a level as arrays, and all steps of all of them at once.
 
-A state is a row of places: each names a part (`Parts`) by the order in which this process met it; 0 stands for none.
-What a step reads is a few of the places of a row.  So each rule is asked once for each combination that is met, and
-its answer is looked up for all rows at once (`Memo`):
+A state is a row of indices: each names a part (`Parts`) by the order in which this process met it; 0 stands for none. A
+step reads only a few columns of a row.  So each rule is computed once for each combination that occurs, and its result
+is looked up for all rows at once (`Memo`):
 
     the steps of a call     the call, its server, and which kinds of steps are left
     the end of a call       the call with its answer, and its client
@@ -10,7 +10,7 @@ its answer is looked up for all rows at once (`Memo`):
     what is promised        the change, what was promised before, and the logs if a leader's mark is counted
     what is left            what was left, and what the step uses up
 
-Arrays only carry the answers out.
+Arrays only distribute the results.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ Ints: TypeAlias = NDArray[np.int64]
 Keys: TypeAlias = NDArray[np.uint64]
 
 FACTORS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93], np.uint64)
-"""Odd numbers without a pattern, for the slots of an index."""
+"""Random odd numbers, which hash rows to the slots of an index."""
 SLOTS_A_ROW = 3
-"""At least: an index with fewer becomes twice as large."""
+"""Minimum number of slots; a smaller index is doubled."""
 
 
 Kind = TypeVar("Kind", np.int64, np.uint64)
 
 
 class GrowingTable(Generic[Kind]):
-    """Rows that arrive one after another, in one array."""
+    """Rows that arrive one after another, stored in one array."""
 
     def __init__(self, width: int, kind: type[Kind]) -> None:
         self._rows: NDArray[Kind] = np.zeros((256, width), kind)
@@ -50,7 +50,7 @@ class GrowingTable(Generic[Kind]):
         return self._rows[: self.count]
 
     def add(self, rows: ArrayLike, count: int = 1) -> int:
-        """Append rows, and return the place of the first one."""
+        """Append rows, and return the index of the first one."""
         first, self.count = self.count, self.count + count
         if self.count > len(self._rows):
             self._rows = np.resize(self._rows, (2 * self.count, self._rows.shape[1]))
@@ -59,16 +59,17 @@ class GrowingTable(Generic[Kind]):
 
 
 class Index:
-    """The place of each row of a table: a hash table with open addressing, for many rows at once.
+    """The index of each row of a table: a hash table with open addressing, for many rows at once.
 
-    Rows of one number are keys, which are hashes already."""
+    Rows of one number are keys, which are already hashes.
+    """
 
     def __init__(self, width: int) -> None:
         self.table = GrowingTable(width, np.uint64)
         self._slots = np.zeros(1 << 12, np.int64)
 
     def find(self, rows: Keys) -> Ints:
-        """Return the place of each row; -1: it is not there."""
+        """Return the index of each row; -1: it is missing."""
         if not self.table.count:
             return np.full(len(rows), -1)
         table, slots = self.table.rows, self._first_slots(rows)
@@ -84,7 +85,7 @@ class Index:
         return found
 
     def add(self, rows: Keys) -> None:
-        """Append rows, none of which is there; no two are the same."""
+        """Append distinct rows, none of which exists yet."""
         first = self.table.add(rows, len(rows))
         if self.table.count * SLOTS_A_ROW > len(self._slots):
             self._slots = np.zeros(4 * len(self._slots), np.int64)
@@ -109,7 +110,7 @@ class Index:
 
 
 class Memo:
-    """A function of whole numbers that is computed once for each combination of them, and looked up for many at once.
+    """A function of integers that is computed once for each combination, and looked up for many at once.
 
     width: its number of arguments."""
 
@@ -120,7 +121,7 @@ class Memo:
         self._values = GrowingTable(1, np.int64)
 
     def __call__(self, *columns: Ints) -> Ints:
-        """Return the value for each row of the columns, which have one shape, or one that spreads to it."""
+        """Return the value for each row of the columns, which have one shape, or are broadcast to it."""
         spread = np.broadcast_arrays(*columns)
         rows = np.stack([column.ravel() for column in spread], axis=1).view(np.uint64)
         at = self._index.find(rows)
@@ -134,7 +135,7 @@ class Memo:
 
 
 class States(NamedTuple):
-    """States, one a row.  calls, late: in the order in which they were sent, filled up with zeros."""
+    """States, one per row. calls, late: in the order in which they were sent, padded with zeros."""
 
     voters: Ints
     calls: Ints
@@ -147,7 +148,7 @@ class States(NamedTuple):
 
 
 def joined(pieces: Sequence[States]) -> States:
-    """Return the states of all pieces, one behind the other."""
+    """Return the states of all pieces, concatenated."""
     columns = []
     for each in zip(*pieces, strict=True):
         width = max(piece.shape[1] for piece in each)
@@ -156,10 +157,11 @@ def joined(pieces: Sequence[States]) -> States:
 
 
 class Expansion(NamedTuple):
-    """States that a piece of a level leads to and that were not known, in the order of the steps to them.
+    """New states that follow from a piece of a level, in the order of the steps to them.
 
-    parents: row of the piece from which each is reached.  steps: by which.  broken: (row, step, rule) of each step that
-    broke a rule.  transitions: steps in all."""
+    parents: row of the piece from which each is reached. steps: the step. broken: (row, step, rule) of each step that
+    violated a rule. transitions: total number of steps.
+    """
 
     keys: Keys
     states: States
@@ -170,13 +172,14 @@ class Expansion(NamedTuple):
 
 
 class Levels:
-    """Steps of many states at once.
+    """All steps of many states at once.
 
-    check: raises Broken for (voters, calls) of a state from which no leader can be elected."""
+    check: raises Broken for the (voters, calls) of a state from which no leader can be elected.
+    """
 
     def __init__(self, steps: ClusterSteps, check: Callable[[Sequence[int], Sequence[int]], None] | None) -> None:
         self.steps_met: dict[Step, int] = {}
-        """Each step that was met -> its place."""
+        """Each known step -> its index."""
         self._steps = steps
         self._check = check
         self._servers = len(steps.ids)
@@ -199,7 +202,7 @@ class Levels:
         self._members = GrowingTable(2, np.int64)
         """(change, step) of each step of a site."""
         self._sites = GrowingTable(2, np.int64)
-        """(first member, number of members) of what has steps: a call, a voter, or the links."""
+        """(first member, number of members) of each object with steps: a call, a voter, or the links."""
         self._sites.add(0)
         self._broken: list[str] = []
         # The rules
@@ -220,11 +223,11 @@ class Levels:
         return States(*(np.array([[self._part(each) for each in group]], np.int64).reshape(1, -1) for group in numbers))
 
     def portable(self, states: States) -> States:
-        """Return states for another process: with the numbers of their parts, which are the same everywhere."""
+        """Return states for another process, with the numbers of their parts, which are equal in all processes."""
         return States(*(self._numbers.rows[each, 0] for each in states))
 
     def local(self, states: States) -> States:
-        """Return states of another process whose parts were taken in."""
+        """Return states of another process whose parts were added here."""
         found = []
         for each in states:
             numbers, at = np.unique(each, return_inverse=True)
@@ -234,7 +237,7 @@ class Levels:
         return States(*found)
 
     def keys(self, states: States) -> Keys:
-        """Return the least of the sums of each state for each way to name the voters."""
+        """Return, for each state, the minimum of its sums over all ways to name the voters."""
         sums = self._sums.rows
         totals = np.zeros((len(states.rest), sums.shape[1]), np.uint64)
         for group in states:
@@ -248,7 +251,7 @@ class Levels:
         return int(self._numbers.rows[place, 0])
 
     def _part(self, number: int) -> int:
-        """Return the place of a part, the last one if it is new here."""
+        """Return the index of a part, the last one if it is new here."""
         if number not in self._places:
             self._places[number] = self._numbers.add(number)
             self._sums.add(self._steps.parts.sums[number])
@@ -272,7 +275,8 @@ class Levels:
     def expand(self, states: States, known: Index, *, on: bool) -> Expansion:
         """Take every step of every state.
 
-        known: the keys of states that were met.  on: also take those of states behind the first that broke a rule."""
+        known: the keys of known states. on: also take steps of states after the first violation.
+        """
         parents, columns, changes, steps = self._every_step(states)
         after = self._carried_out(states.only(parents), columns, changes)
         ends = self._ends(after, changes)
@@ -324,7 +328,7 @@ class Levels:
         return site // sites.shape[1], site % sites.shape[1], changes, steps
 
     def _ends(self, states: States, changes: Ints) -> Ints:
-        """Return what the clients of calls that have ended make of that; 0: none has."""
+        """Return the reactions of the clients of calls that have ended; 0: none has."""
         heard, ends = self._flags(changes).heard, np.zeros_like(changes)
         there = np.flatnonzero((heard > 0) & (states.promises[:, 0] >= 0))
         clients = self._traits.rows[heard[there] >> 1, 0]
@@ -335,7 +339,7 @@ class Levels:
         return Flags(*self._rows.rows[changes, 3 * self._servers :].T)
 
     def _carried_out(self, before: States, columns: Ints, changes: Ints) -> States:
-        """Carry out a change of each state; a broken rule is a promise below 0.  columns: of calls that are taken."""
+        """Apply a change to each state; a violated rule is a promise below 0. columns: of calls that are removed."""
         voters, adds = np.split(self._rows.rows[changes, : 3 * self._servers], [self._servers], axis=1)
         flags = self._flags(changes)
         promises, some = before.promises.copy(), np.flatnonzero(changes)
@@ -356,7 +360,7 @@ class Levels:
         return States(np.where(voters > 0, voters, before.voters), calls, late, promises, rest)
 
     def _unplugged(self, calls: Ints, voters: Ints) -> tuple[Ints, Ints]:
-        """End the connections of a voter in each row.  What it asked arrives late, what it answered never."""
+        """End the connections of a voter in each row.  Its requests arrive late, its answers never."""
         client, server, answered = np.moveaxis(self._traits.rows[calls], -1, 0)
         asked = client == voters
         unsent = ~asked & (server == voters) & (answered > 0)
@@ -366,7 +370,7 @@ class Levels:
         return kept, late
 
     def _without_a_leader(self, states: States) -> dict[int, str]:
-        """Row of each state from which no leader can be elected -> the rule."""
+        """Return row of each state from which no leader can be elected -> the rule."""
         assert self._check is not None
         numbers, found = self.portable(states), dict[int, str]()
         for at, (voters, calls) in enumerate(zip(numbers.voters.tolist(), numbers.calls.tolist(), strict=True)):
@@ -447,11 +451,12 @@ class Levels:
 
 
 class Flags(NamedTuple):
-    """Columns of a change behind its voters and the calls that it adds.
+    """Columns of a change, after its voters and the calls that it adds.
 
-    takes: 1 if it takes the call that it is of.  adds_late: a call.  uses: which budgets; 0: none.  past: 1 if beyond
-    the last epoch.  disconnects: a voter.  counts_logs: 1 if a leader's mark is counted.
-    heard: twice the call whose end its client hears, and 1 more if it is lost; 0: none."""
+    takes: 1 if it removes its own call. adds_late: a call. uses: the budgets it uses; 0: none. past: 1 if beyond the
+    last epoch. disconnects: a voter. counts_logs: 1 if a leader's mark is counted.
+    heard: twice the call whose end its client learns, plus 1 if it is lost; 0: none.
+    """
 
     takes: Ints
     adds_late: Ints

@@ -1,15 +1,15 @@
-"""Parts of a state of the explored world, the key of a state, and the rules of every act.
+"""Parts of an explored state, the key of a state, and the rules that hold after every event.
 
-A state consists of numbers.  Each names a part: a voter, a message on its way, what was promised, what is left to
-happen.  A part is never changed, and its number is a hash of its content: so every process gives it the same number.
+A state consists of numbers.  Each identifies a part: a voter, a message in flight, the promises so far, the remaining
+budgets.  A part is immutable, and its number is a hash of its content, so it has the same number in every process.
 
-Two states that differ only by the names of the voters have the same future.  The key of a state is the least of one sum
-for each way to name them (symmetry reduction: Ip and Dill, 1996).  Each part adds a hash of 64 bits to each sum, so a
-sum is that of its parts, whatever their order (`Levels.keys`).
+Two states that differ only by the names of the voters have the same future.  The key of a state is the minimum of one
+sum for each way to name them (symmetry reduction: Ip and Dill, 1996).  Each part adds a hash of 64 bits to each sum, so
+the order of parts does not matter (`Levels.keys`).
 
-Among a million states two share a key with a chance of 3 in 10^8, and one of them would be left out.
+Among a million states the probability that two share a key is 3 in 10^8, and one of them would be skipped.
 
-*Rules.*  They must hold after every act of a voter; each act also promises something for ever.
+*Rules.*  They must hold after every event of a voter; each event also adds permanent promises.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from system_under_test.kraft.raft.voters import KRaftVersion, VoterSet, majority
 
 
 class Naming(dict[int | None, int | None]):
-    """Names of voters in place of theirs.  logs: batches -> the same under these names, since few logs are met."""
+    """Other names of the voters. logs: batches -> the same under these names; there are few distinct logs."""
 
     def __init__(self, names: Mapping[int | None, int | None]) -> None:
         super().__init__(names)
@@ -57,17 +57,17 @@ class Naming(dict[int | None, int | None]):
 
 
 Lane = tuple[int, int, str]
-"""(who asks, who answers, the kind of request): one request of a kind is on its way at a time."""
+"""(sender, receiver, kind of the request): at most one request of a kind is in flight."""
 
 
 def namings(voters: int) -> list[Naming]:
-    """Every way to name the voters 1 .. n; the first one keeps their names."""
+    """Return every way to name the voters 1 .. n; the first one keeps their names."""
     ids = range(1, voters + 1)
     return [Naming({None: None, **dict(zip(ids, names, strict=True))}) for names in permutations(ids)]
 
 
 class CallUnderWay(NamedTuple):
-    """A request on its way, or its answer.  late: its sender has given up."""
+    """A request in flight, or its answer. late: its sender has given up."""
 
     lane: Lane
     request: RaftRequest
@@ -77,7 +77,7 @@ class CallUnderWay(NamedTuple):
 
 
 class Promises(NamedTuple):
-    """Everything that was ever promised, in ascending order.  committed: the batches of the largest mark.
+    """All promises so far, in ascending order. committed: the batches of the largest mark.
 
     leaders: (epoch, leader).  votes: (voter, epoch, for whom).  reads: (token, the mark that the answer owes)."""
 
@@ -88,7 +88,7 @@ class Promises(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """left: of each kind of step that has a budget.  cut: the voter that is alone; 0: none."""
+    """left: remaining number of each kind of step with a budget. cut: the isolated voter; 0: none."""
 
     left: tuple[int, ...]
     cut: int = 0
@@ -98,14 +98,14 @@ Part = ExploredVoter | CallUnderWay | Promises | Rest
 
 
 class Parts:
-    """Every part that was met, by its number."""
+    """All known parts, by number."""
 
     def __init__(self, names: Sequence[Naming]) -> None:
         self.values: dict[int, Part] = {}
         self.sums: dict[int, tuple[int, ...]] = {}
-        """The number of a part -> its hash for each way to name the voters; the first one is the number itself."""
+        """Number of a part -> its hash for each way to name the voters; the first hash is the number itself."""
         self.fresh: list[int] = []
-        """The numbers of the parts that came since it was last emptied."""
+        """Numbers of the parts added since it was last emptied."""
         self._names = names
         self._numbers: dict[Part, int] = {}
         # Read in every step: returns the value with this number; the caller knows its type.
@@ -131,7 +131,7 @@ class Parts:
             self._numbers[part] = number
 
     def taken_out(self) -> list[tuple[int, Part, tuple[int, ...]]]:
-        """The parts that came since the last call, for another process."""
+        """Return the parts added since the last call, for another process."""
         found = [(number, self.values[number], self.sums[number]) for number in self.fresh]
         self.fresh = []
         return found
@@ -143,7 +143,7 @@ class Parts:
 
 
 def _hash(named: tuple[Any, ...]) -> int:
-    """Version 2 of the format writes equal values as equal bytes, whatever refers to them."""
+    """Hash with version 2 of the format, which writes equal values as equal bytes, regardless of references to them."""
     return int.from_bytes(blake2b(marshal.dumps(named, 2), digest_size=8).digest(), "little")
 
 
@@ -272,11 +272,11 @@ def _message(message: RaftRequest | RaftResponse | None, name: Naming) -> tuple[
 
 
 class Broken(Exception):
-    """A rule does not hold; the message says which, and how."""
+    """A rule is violated; the message says which, and how."""
 
 
 def promised_after(act: Act, id: int, promises: Promises, logs: Sequence[tuple[Batch, ...]]) -> Promises:
-    """Return what is promised after an act of a voter.  logs: of all voters before the act.  Raises Broken."""
+    """Return the promises after an event of a voter. logs: of all voters before the event.  Raises Broken."""
     match act:
         case Voted(epoch, voted):
             return _vote(promises, id, epoch, voted)
@@ -329,5 +329,5 @@ def _mark(mark: Marked, id: int, promises: Promises, logs: Sequence[tuple[Batch,
 
 
 def end(batches: Sequence[Batch]) -> int:
-    """The offset behind the last batch."""
+    """Return the offset after the last batch."""
     return batches[-1].end_offset if batches else 0

@@ -1,4 +1,4 @@
-"""The steps that a state of the explored world allows, their results, and the rules that must hold.
+"""The possible steps of an explored state, their results, and the rules that must hold.
 
 A step is one of
 
@@ -16,9 +16,9 @@ A step is one of
     update        it asks for other endpoints of a voter   (updates)
     look      a server that does not vote waits no longer for a leader, and asks a voter who leads   (looks)
 
-Those with a budget happen at most so often, and no epoch beyond the last is entered.  Time is abstracted: every timer
-may ring at any moment, which is more than clocks of any rate would allow.  A flush that a step begins ends with it,
-or a power loss inside of the step comes first.
+The number of steps with a budget is limited, and no epoch beyond the last is entered.  Time is abstracted: every timer
+may fire at any time, which is more than clocks of any rate would allow.  A flush that a step begins ends with the step,
+unless a power loss occurs inside the step.
 """
 
 from __future__ import annotations
@@ -45,20 +45,21 @@ from system_under_test.kraft.raft.states import Follower, Leader, Prospective, R
 
 Place = Lane | int
 Step = tuple[str, Place] | tuple[str, Place, str, int]
-"""(kind, lane, voter or number of a late call); of `inside`: (inside, place, kind of the step that is broken off, at
-which of its deaths)."""
+"""(kind, lane, voter or number of a late call); of `inside`: (inside, index, kind of the interrupted step, index of the
+power loss).
+"""
 
 LEFT = (
     *("timeouts", "crashes", "insides", "losses", "cuts", "splits", "writes", "reads", "resigns"),
     *("changes", "looks", "updates"),
 )
 CHANGES = {"add": "changes", "remove": "changes", "update": "updates"}
-"""Steps that change the voters in the log -> of which budget."""
+"""Steps that change the voters in the log -> their budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """Limits on how often each kind of step may happen; epochs: the last one that may be entered.
+    """Maximum numbers of steps of each kind; epochs: the last epoch that may be entered.
 
     changes: of voters, one by one.  updates: of a voter's endpoints.  With neither, voters are static, and states that
     differ by names count as one."""
@@ -79,7 +80,7 @@ class Budgets:
 
     @property
     def dynamic(self) -> bool:
-        """Return whether the voters stand in the log."""
+        """Return whether the log records the voters."""
         return self.changes > 0 or self.updates > 0
 
     def words(self) -> str:
@@ -88,7 +89,7 @@ class Budgets:
 
 
 class ExploredState(NamedTuple):
-    """A state: numbers of parts.  Where only some of them are read, the others are 0."""
+    """A state: numbers of parts.  If only some of them are read, the others are 0."""
 
     voters: tuple[int, ...]
     calls: tuple[int, ...]
@@ -100,7 +101,8 @@ class ExploredState(NamedTuple):
 class Outcomes(NamedTuple):
     """An `EventOutcome`, with numbers in place of voters and calls.
 
-    past: beyond the last epoch.  deaths: (acts, number of the voter that is down)."""
+    past: beyond the last epoch. deaths: (events, number of the voter that is down).
+    """
 
     voter: int
     acts: tuple[Act | int, ...]
@@ -112,8 +114,9 @@ class Outcomes(NamedTuple):
 class ClusterSteps:
     """The steps of one cluster with one set of budgets.
 
-    spares: servers besides that follow the log, and may become voters.  symmetric: if voters are static; one that looks
-    for a leader asks the others in the order of their names."""
+    spares: additional servers that follow the log, and may become voters. symmetric: if voters are static; one that
+    looks for a leader asks the others in the order of their names.
+    """
 
     def __init__(
         self, voters: int, budgets: Budgets, bug: str = "", *, symmetric: bool = True, spares: int = 0
@@ -136,13 +139,13 @@ class ClusterSteps:
             for id in self.ids
         }
         self._messages: dict[tuple[str, int, int], Change] = {}
-        """(kind, number of the call, number of the server) -> what this step of a message changes."""
+        """(kind, number of the call, number of the server) -> changes by this step of a message."""
         self._heard: dict[tuple[int, bool, int], Change] = {}
-        """(number of the call, whether it is lost, number of the client) -> what the end of the call changes."""
+        """(number of the call, whether it is lost, number of the client) -> changes by the end of the call."""
         self._budgets_left: dict[int, dict[str, int]] = {}
 
     def first(self) -> ExploredState:
-        """All voters have started, with empty disks."""
+        """Return the state in which all voters have started, with empty disks."""
         nodes = [self.parts.number(ExploredVoter(id, ShortLog(), QuorumState(), None)) for id in self.ids]
         left = tuple(getattr(self.budgets, name) for name in LEFT)
         numbers = (self.parts.number(Promises()), self.parts.number(Rest(left)))
@@ -159,12 +162,12 @@ class ClusterSteps:
         return self._budgets_left[rest]
 
     def condition(self, rest: int) -> tuple[object, ...]:
-        """Return what the steps of a call depend on, of what is left to happen."""
+        """Return the part of the remaining budgets on which the steps of a call depend."""
         left = self._left(rest)
         return self.parts.rest(rest).cut, *(left[each] > 0 for each in ("losses", "splits", "insides"))
 
     def steps_of_call(self, world: ExploredState, number: int) -> list[Step]:
-        """Return the steps of a call.  Of a state, its client, its server and the condition are read."""
+        """Return the steps of a call.  Of a state, it reads the client, the server and the condition."""
         budget, cut = self._left(world.rest), self.parts.rest(world.rest).cut
         call = self.parts.call(number)
         lane, found = call.lane, list[Step]()
@@ -180,7 +183,7 @@ class ClusterSteps:
         return [*found, ("request", lane)] if budget["splits"] else found
 
     def steps_of_voter(self, world: ExploredState, id: int) -> list[Step]:
-        """Return the steps of a voter.  Of a state, this voter and what is left to happen are read."""
+        """Return the steps of a voter.  Of a state, it reads this voter and the remaining budgets."""
         budget, number = self._left(world.rest), world.voters[id - 1]
         core, found = self.parts.node(number).core, list[Step]()
         if core is None:
@@ -195,7 +198,7 @@ class ClusterSteps:
         return found
 
     def _own_kinds(self, core: Core, budget: dict[str, int]) -> Iterator[str]:
-        """The kinds of steps that a voter takes by itself, with a client, or by its timer."""
+        """Return the kinds of steps that a voter takes alone, with a client, or by its timer."""
         state = core.memory.state
         if isinstance(state, Leader):
             yield from (kind for kind in ("write", "read", "resign") if budget[f"{kind}s"])
@@ -255,7 +258,7 @@ class ClusterSteps:
         return world
 
     def look(self, world: ExploredState, step: Step) -> Change:
-        """Return what a step changes, without what a client makes of the end of its call (`Change.heard`)."""
+        """Return the changes of a step, without its client's reaction to the end of the call (`Change.heard`)."""
         kind, place = step[0], step[1]
         if isinstance(place, tuple) and len(step) == 2 and kind not in CHANGES:
             reads = (kind, self.on_lane(world, place), world.voters[place[1] - 1])
@@ -288,7 +291,7 @@ class ClusterSteps:
         return change
 
     def heard(self, number: int, lost: bool, client: int) -> Change:
-        """Return what a client makes of the end of its call.  lost: it connects anew."""
+        """Return the reaction of a client to the end of its call. lost: it opens a new connection."""
         if (known := self._heard.get((number, lost, client))) is None:
             known = self._heard[number, lost, client] = Change(self.parts)
             known.event(self.parts.node(client).id, self._answer(number, client, lost=lost))
@@ -314,7 +317,9 @@ class ClusterSteps:
         return change
 
     def _dying(self, world: ExploredState, kind: str, place: Place) -> Outcomes:
-        """The event of a step inside of which its voter may die: who gets a request, or whom the step is of."""
+        """Return the event of a step during which its voter may die: of the receiver of a request, or of the voter that
+        acts.
+        """
         if kind in CHANGES and isinstance(place, tuple):
             return self._change_voters(world, kind, place)
         if not isinstance(place, tuple):
@@ -325,7 +330,7 @@ class ClusterSteps:
         return self._ask(number, world.voters[place[1] - 1])
 
     def _inside(self, change: Change, world: ExploredState, step: tuple[str, Place, str, int]) -> None:
-        """A request that was handled in part stays on its way: its sender may try again."""
+        """Keep a partly handled request in flight, because its sender may retry."""
         _, place, kind, at = step
         change.use("insides")
         dying = self._dying(world, "rpc" if kind == "answer" else kind, place)
@@ -355,13 +360,13 @@ class ClusterSteps:
         return self.parts.number(self.parts.call(number)._replace(late=True))
 
     def rest_after(self, rest: int, uses: Sequence[int], cuts: int | None) -> int:
-        """Return what is left to happen after a step."""
+        """Return the remaining budgets after a step."""
         left, cut = self.parts.rest(rest)
         then = tuple(each - uses.count(at) for at, each in enumerate(left))
         return self.parts.number(Rest(then, cut if cuts is None else cuts))
 
     def words(self, step: Step) -> str:
-        """A step as a line of a trace."""
+        """Return a step as a line of a trace."""
         kind, place, *more = step
         if kind in ("heal", "late"):
             lane = self.parts.call(place).lane if kind == "late" and isinstance(place, int) else None
@@ -422,7 +427,7 @@ class ClusterSteps:
         )
 
     def _acts(self, id: int, acts: Sequence[Act]) -> tuple[Act | int, ...]:
-        """Requests that leave are numbers of calls; answers are kept apart."""
+        """Return the events; outgoing requests are numbers of calls, and answers are kept separately."""
         return tuple(
             self.parts.number(CallUnderWay((id, act.peer, type(act.request).__name__), act.request, act.connection))
             if type(act) is Sent
@@ -434,14 +439,15 @@ class ClusterSteps:
 
 @dataclass(slots=True)
 class Change:
-    """Changes by a step, in every state in which what the step reads is the same.
+    """Changes made by a step, in every state with the same relevant parts.
 
-    take, adds, adds_late: the number of a call that it takes away, those that it brings, one that is late from now on;
-    0: none.  heard: (number of a call, whether it is lost) of which its client hears the end right afterwards.
-    events: (id of a voter, its number afterwards, acts).  past: beyond the last epoch.  uses: which budgets.
-    owes: the token of a read that is owed all that is committed now.  disconnects: a voter whose connections end: what
-    it asked arrives late, what it answered never.  cuts: the voter that is alone from now on; 0: none; None: as it was.
-    place: among all changes."""
+    take, adds, adds_late: the number of a call that it removes, those that it adds, one that becomes late; 0: none.
+    heard: (number of a call, whether it is lost) whose client learns its end right afterwards.
+    events: (id of a voter, its number afterwards, events). past: beyond the last epoch. uses: the budgets it uses.
+    owes: the token of a read that must return all that is committed now. disconnects: a voter whose connections end:
+    its requests arrive late, its answers never. cuts: the voter that is isolated from now on; 0: none; None: unchanged.
+    place: its index among all changes.
+    """
 
     parts: Parts
     take: int = 0
@@ -458,7 +464,7 @@ class Change:
 
     @property
     def counts_logs(self) -> bool:
-        """Return whether what is promised afterwards depends on the logs of other voters."""
+        """Return whether the later promises depend on the logs of other voters."""
         return any(type(act) is Marked and act.leads for _, _, acts in self.events for act in acts)
 
     def event(self, id: int, outcome: Outcomes) -> None:
@@ -467,13 +473,14 @@ class Change:
         self.events.append((id, outcome.voter, [act for act in outcome.acts if not isinstance(act, int)]))
 
     def use(self, name: str) -> None:
-        """It uses up one of this budget."""
+        """Use one step of this budget."""
         self.uses = (*self.uses, LEFT.index(name))
 
     def promised_after(self, promised: int, logs: list[tuple[Batch, ...]]) -> int:
-        """Return the number of what is promised afterwards.
+        """Return the number of the later promises.
 
-        logs: of all voters before the step, if it counts them.  Raises Broken."""
+        logs: of all voters before the step, if it reads them.  Raises Broken.
+        """
         promises = self.parts.promises(promised)
         if self.owes:
             owed = end(promises.committed)

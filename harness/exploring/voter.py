@@ -1,7 +1,7 @@
-"""One voter of the explored cluster, and what one event makes of it.
+"""One voter of the explored cluster, and the effect of one event on it.
 
-A voter in one state, and one event that it meets, have one outcome.  The core computes it once; the same pair is looked
-up ever after.  So a voter that was met is never changed: an event works on a copy.
+A voter in a given state and an event have one outcome.  The core computes it once; later the pair is looked up.  So a
+known voter is never changed: an event works on a copy.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _EPOCH, _END = attrgetter("epoch"), attrgetter("end_offset")
 FOREVER_S = 9.0
 BATCHES_OF_A_READ = 100
 CONNECTIONS = 100
-"""A connection's number is CONNECTIONS * how often its client has connected anew + 10 * client + server."""
+"""The number of a connection is CONNECTIONS * number of reconnections of its client + 10 * client + server."""
 
 
 class BatchLog:
-    """A log of batches in memory; a `LogView`.  It is never cut at its beginning, and has no snapshots."""
+    """A log of batches in memory; a `LogView`.  It is never deleted at its beginning, and has no snapshots."""
 
     __slots__ = ("batches",)
     start = BEGINNING
@@ -81,7 +81,7 @@ class BatchLog:
 
 
 class ShortLog(BatchLog):
-    """durable: how many batches a power loss leaves.  Copied before a change."""
+    """durable: number of batches that a power loss leaves.  Copied before a change."""
 
     __slots__ = ("durable",)
     batches: tuple[Batch, ...]
@@ -91,13 +91,13 @@ class ShortLog(BatchLog):
         self.durable = durable
 
     def upto(self, end_offset: int) -> tuple[Batch, ...] | None:
-        """Return the batches below an offset; None if no batch ends there."""
+        """Return the batches before an offset; None if no batch ends there."""
         kept = self.batches[: self.count_below(end_offset)]
         return kept if end_offset == (kept[-1].end_offset if kept else 0) else None
 
 
 class VotersInBatches:
-    """`VoterRecords` of such a log.  first: in force as long as the log names none."""
+    """`VoterRecords` of such a log. first: the voters in force while the log names none."""
 
     def __init__(self, log: BatchLog, first: VoterSet) -> None:
         self.log = log
@@ -119,9 +119,10 @@ def _in_log(records: VoterRecords) -> TypeGuard[VotersInBatches]:
 
 
 class ExploredVoter:
-    """core: None while it is down.  mark: the largest it has published in this life.
+    """core: None while it is down. mark: the largest mark that it has published in this incarnation.
 
-    connections: how often it has connected anew, as a client of the others."""
+    connections: number of its reconnections, as a client of the others.
+    """
 
     __slots__ = ("connections", "core", "file", "id", "log", "mark")
 
@@ -136,7 +137,7 @@ class ExploredVoter:
         self.connections = connections
 
     def copy(self) -> ExploredVoter:
-        """Copy what an event may change, and share all else."""
+        """Copy what an event may change, and share the rest."""
         log = ShortLog(self.log.batches, self.log.durable)
         core = None
         if self.core is not None:
@@ -172,8 +173,9 @@ class Leads(NamedTuple):
 
 
 class Marked(NamedTuple):
-    """A high watermark, with the batches below it.  leads: whether a leader has computed it.  voters: those that its
-    log names last; empty: those of the configuration."""
+    """A high watermark, with the batches before it. leads: True if a leader computed it. voters: those that its log
+    names last; empty: those of the configuration.
+    """
 
     prefix: tuple[Batch, ...]
     leads: bool
@@ -181,31 +183,31 @@ class Marked(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A log was cut."""
+    """A log was truncated."""
 
     kept: tuple[Batch, ...]
     before: tuple[Batch, ...]
 
 
 class Read(NamedTuple):
-    """A read was answered from below a mark; None: it was refused, or will never be answered."""
+    """A read was answered from the state below a mark; None: it was refused, or will never be answered."""
 
     token: int
     mark: int | None
 
 
 class Wrong(NamedTuple):
-    """A rule is broken that one voter can break alone."""
+    """A voter alone violates a rule."""
 
     rule: str
 
 
 Act = Sent | Replied | Voted | Leads | Marked | Cut | Read | Wrong
-"""Effects of an event that others see and the rules look at."""
+"""Effects of an event that others and the rules see."""
 
 
 class DeathInEvent(NamedTuple):
-    """A power loss inside of an event: what was carried out before, and the voter that is down now."""
+    """A power loss during an event: the effects before it, and the voter that is down now."""
 
     acts: tuple[Act, ...]
     down: ExploredVoter
@@ -220,7 +222,7 @@ class EventOutcome(NamedTuple):
 
 
 class _Middle(Random):
-    """Chance that is none: the same in every order."""
+    """Random source without randomness: equal in every order."""
 
     def random(self) -> float:
         return 0.0
@@ -235,9 +237,10 @@ CHANCE = _Middle()
 class VoterEvent(NamedTuple):
     """kind: boot, crash, timeout, look, resign, write, read, add, remove, update, ask, answer, or lost.
 
-    token: of a client's write or read, or of a change of voters.  peer: who is added, removed or updated.
-    connection, request: of an ask.  peer, request, response: of an answer; without a response none will come, and after
-    `lost` the voter connects anew."""
+    token: of a client's write or read, or of a change of voters. peer: the voter that is added, removed or updated.
+    connection, request: of an ask. peer, request, response: of an answer; without a response none will come, and after
+    `lost` the voter opens a new connection.
+    """
 
     kind: str
     token: int = 0
@@ -248,9 +251,10 @@ class VoterEvent(NamedTuple):
 
 
 def happen(before: ExploredVoter, event: VoterEvent, identity: Identity, *, insides: bool = True) -> EventOutcome:
-    """Return what an event makes of a voter; the voter itself stays as it was.
+    """Return the effect of an event on a voter, which itself stays unchanged.
 
-    insides: also what a power loss inside of the event makes of it.  An error of the core is a violation."""
+    insides: also return the effects of a power loss during the event.  An exception of the core is a violation.
+    """
     node = before.copy()
     held = _waiting_reads(before)
     if event.kind == "crash":
@@ -274,12 +278,12 @@ def happen(before: ExploredVoter, event: VoterEvent, identity: Identity, *, insi
 
 
 def _begins_flush(effects: Sequence[fx.Effect]) -> bool:
-    """A flush that goes on ends before the next step, and a power loss may come before its end."""
+    """Return whether the event begins a flush, which ends before the next step, unless a power loss comes first."""
     return any(isinstance(effect, fx.BeginFlush) for effect in effects)
 
 
 def down(node: ExploredVoter) -> ExploredVoter:
-    """After a power loss: what was not flushed is gone."""
+    """Return the voter after a power loss, without unflushed data."""
     kept = node.log.batches[: node.log.durable]
     return ExploredVoter(node.id, ShortLog(kept, len(kept)), node.file, None, 0, node.connections + 1)
 
@@ -335,7 +339,7 @@ def _wait_no_longer(core: Core) -> list[fx.Effect]:
 
 
 class _Carried:
-    """Effects, carried out one after another on one voter."""
+    """Effects carried out on one voter, one after another."""
 
     def __init__(
         self, node: ExploredVoter, bugs: frozenset[str], reads: Sequence[int], *, leads: bool, dies: bool
@@ -370,7 +374,7 @@ class _Carried:
         self._run_of_sends.append(sent)
 
     def end_flush(self) -> list[fx.Effect]:
-        """The flush that goes on is done; what the core makes of that."""
+        """End the flush in progress; return the core's reaction."""
         node = self._node
         assert node.core is not None
         if must_fsync(self._bugs):
@@ -445,7 +449,7 @@ class _Carried:
             self.acts.append(Wrong(f"sets of voters differ by more than one: {where}"))
 
     def compare_voters(self, before: ExploredVoter, *, of_boot: bool) -> None:
-        """Put in force at once what the log names last, also when another set was cut off."""
+        """Put the voters that the log names last in force at once, even if another set was truncated."""
         node = self._node
         then, now = latest_voters(before.log), latest_voters(node.log)
         assert node.core is not None
@@ -469,8 +473,9 @@ class _Carried:
 
 
 def latest_voters(log: ShortLog) -> tuple[int, VoterSet] | None:
-    """The voters that a log names last, with the offset of their record; None: those of the configuration are in
-    force."""
+    """Return the voters that a log names last, with the offset of their record; None: those of the configuration are in
+    force.
+    """
     named = ((batch.base_offset, batch.body) for batch in reversed(log.batches))
     return next(((offset, body) for offset, body in named if isinstance(body, VoterSet)), None)
 
@@ -480,7 +485,7 @@ def _subsets(acts: Sequence[Act]) -> list[tuple[Act, ...]]:
 
 
 def stop_time(core: Core) -> None:
-    """No time has passed: what was due in the future is still there, and nothing is to be waited for."""
+    """Stop the clock: future timers stay, and nothing waits."""
     voter = core.memory
     voter.retry_at.clear()
     voter.epochs_by_request = EpochAllowance(0.0)

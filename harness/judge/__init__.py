@@ -1,1 +1,1 @@
-"""Judges what a run kept, and files that users bring."""
+"""Judging of run folders, and of users' files."""

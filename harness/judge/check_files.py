@@ -1,4 +1,4 @@
-"""Judging histories of any source, without a test: each file as one task, in this process or on Spark.
+"""Judging histories of any source, without a test: each file is one task, in this process or on Spark.
 
 Both ways give the same verdicts in the same order.
 """
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from checkers.spark.session import SparkJudge
 
 FILES_PER_JOB = 32
-"""Files that Spark judges in one job.  The lines of a job are printed together, so that they come in order."""
+"""Maximum number of files that Spark judges in one job.  The lines of a job are printed together, in order.
+"""
 
 
 def check(history: str | Path, model: str | Path, *, budget: Budget | None = None, **how: Any) -> Verdict:
@@ -31,8 +32,8 @@ def check(history: str | Path, model: str | Path, *, budget: Budget | None = Non
     compressed by gzip or zstd, and the folder of a test in Jepsen's store.
 
     model: a name such as "register" (`krucible check --help` lists them), or the path of a Python file with a model.
-    how: further fields of `Ask`, such as keyed=True.  An unknown verdict names what could not be read or decided.
-    Raises FileNotFoundError, and BadModel or ValueError for a model that there is not.
+    how: further fields of `Ask`, such as keyed=True.  An unknown verdict says what could not be read or decided. Raises
+    FileNotFoundError; BadModel or ValueError for an unknown model.
 
     >>> from pathlib import Path
     >>> history = Path(getfixture("tmp_path")) / "history.edn"
@@ -60,7 +61,7 @@ def check(history: str | Path, model: str | Path, *, budget: Budget | None = Non
 
 
 def judge_in_process(files: Sequence[Path], ask: Ask, budget: Budget) -> Iterator[JudgedFile]:
-    """Judge one file after another.  Never raises for what is in them."""
+    """Judge one file after another.  Never raises because of their content."""
     load_compiler_for(sum(path.stat().st_size for path in files if path.is_file()))
     return (_judged(path, verdict_of(judge_task(task_of(path, ask, budget))), ask) for path in files)
 
@@ -94,7 +95,7 @@ def judge_on_spark(
 
 
 def _by_groups(spark: SparkJudge, tasks: Sequence[Task], found: Sequence[FileVerdict]) -> list[FileVerdict]:
-    """Judge the groups of files that were only counted, all in one job, each group as a task."""
+    """Judge the counted files, all in one job, each group as a task."""
     counts = [each.groups_to_judge for each in found]
     of_groups = [
         replace(task, part=replace(task.part, params={**task.part.params, "group": group}))

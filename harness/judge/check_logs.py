@@ -1,13 +1,13 @@
-"""Judging what nodes left behind, without a test: a run folder, or data directories someone collected.
+"""Judging files of nodes without a test: a run folder, or collected data directories.
 
-A run folder has traces and copies of each node's data directory, so every checker of logs and traces can look.  Bare
-data directories show whether two logs disagree below an epoch they share.  They do not show what was acknowledged or
-committed.
+A run folder has traces and copies of each node's data directory, so every checker of logs and traces applies.  Bare
+data directories show whether two logs disagree below an epoch they share.  They do not show which entries were
+acknowledged or committed.
 
-The verdict says what the files are worth as evidence.  A run's manifest binds them: a file that differs from it makes
-the verdict unknown.  Where there is no manifest the verdict says that the files were judged as they are.
+The verdict says how reliable the files are as evidence.  A run's manifest binds them: a file that differs from it makes
+the verdict unknown.  Without a manifest, the verdict says that the files were judged as they are.
 
-Nothing is written into the folder: tables are made in a temporary one beside which the run's own files are linked.
+Nothing is written into the folder: tables are written to a temporary folder with links to the run's own files.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from system_under_test.subject import Collected, StartedOn
 NOT_BOUND = "no manifest binds these files, so they were judged as they are"
 
 SHOWN = 8
-"""Files that differ from the manifest and are named; the rest are counted."""
+"""Maximum number of files with differences from the manifest that are named; the rest are counted."""
 
 _DEPTH_MAX = 6
 _LINKED = ("trace", TEST, JOURNAL)
 
 
 def judge_logs(folder: Path, say: Progress = lambda _: None) -> Iterator[JudgedFile]:
-    """One verdict for a folder, over all that its checkers say (`details` has each); say: called with how far it is."""
+    """Return one verdict for a folder, over all its checkers (`details` has each); say: receives progress."""
     folder = folder.resolve()
     is_run = (folder / JOURNAL).exists()
     try:
@@ -79,14 +79,14 @@ def judge_logs(folder: Path, say: Progress = lambda _: None) -> Iterator[JudgedF
 
 
 def _without_logs(folder: Path) -> str:
-    """The system of a run that has no logs of Kafka's format; "" for every other folder."""
+    """Return the system of a run without logs of Kafka's format; "" for every other folder."""
     record = RunRecord(folder)
     lacks = record.header is not None and record.outcome is not None and record.outcome.declares.get("logs") is False
     return str(record.header.spec.get("subject")) if record.header is not None and lacks else ""
 
 
 def data_directories(folder: Path) -> list[Collected]:
-    """Every data directory in a folder, as the final copy of a node named after where it lies."""
+    """Return every data directory in a folder, as the final copy of a node named after its location."""
     found: list[Path] = []
     level: Sequence[Path] = [folder]
     for _ in range(_DEPTH_MAX):
@@ -103,7 +103,7 @@ def data_directories(folder: Path) -> list[Collected]:
 
 
 def _demands(folder: Path) -> Demands:
-    """Return what the run in this folder must show; of a run that does not say what it was, logs and traces."""
+    """Return the demands of the run in this folder; for an unknown run, logs and traces."""
     try:
         return demands_of(spec_of(folder))
     except (BrokenFile, WrongSpec):
@@ -115,7 +115,7 @@ def _started_on(folder: Path) -> StartedOn:
 
 
 def _bound(folder: Path) -> tuple[list[str], str]:
-    """(what differs from the manifest of the run, a note where there is no manifest)."""
+    """Return (differences from the manifest of the run, a note if there is no manifest)."""
     try:
         if bound_files(folder) is None:
             return [], NOT_BOUND
@@ -125,8 +125,9 @@ def _bound(folder: Path) -> tuple[list[str], str]:
 
 
 def _together(verdicts: dict[str, Verdict], broken: Sequence[str], note: str) -> Verdict:
-    """One verdict of all.  broken: what the manifest does not find as it was, which makes a valid verdict unknown.
-    note: for the reader, shown with every verdict."""
+    """Combine all into one verdict. broken: differences from the manifest, which make a valid verdict unknown.
+    note: for the reader, shown with every verdict.
+    """
     overall = combine(v.validity for v in verdicts.values())
     if broken and overall is Validity.VALID:
         overall = Validity.UNKNOWN

@@ -1,20 +1,20 @@
-"""Judges a kept run: seal, tabulate, judge on Spark; with the demands on it, its copies, and whether it found its bug.
+"""Judges a run folder: seal, tabulate, judge on Spark; with the demands on the run, its copies, and its planted bug.
 
 Judging needs nothing but the run folder, so `run` and `analyze` share it, and a run whose harness was killed is judged
 by the same code.
 
-*Planted bugs.*  The judging of a run decides once whether it found its bug, and results.json keeps that.
+*Planted bugs.*  Judging decides once whether the run found its bug, and results.json stores that.
 
-A planted bug is there to prove that the harness finds it.  So a run that misses it is no success: its verdict is
-unknown at best.  Found means that the checker which the subject names is invalid, with a witness of one of the bug's
-kinds.  Another violation alone does not count, but it keeps the verdict invalid.
+A planted bug exists to prove that the harness finds it.  So a run that misses it is no success: its verdict is unknown
+at best.  Found means that the checker which the subject names is invalid, with a witness of one of the bug's kinds.
+Another violation alone does not count, but it keeps the verdict invalid.
 
-*Demands.*  They follow from the run's spec, its subject and its workload, and from nothing that the run left behind.
+*Demands.*  They follow from the run's spec, its subject and its workload, never from files of the run.
 
 *Copies.*  The journal lists the copies of data directories; only some of them may still be evidence.
 
-A copy that is missing, or was changed after the run, is missing input.  It is never read as a log that lost entries:
-what it no longer holds says nothing about the node.  Checkers see it as a copy that could not be read, with the reason.
+A copy that is missing, or was changed after the run, is missing input.  It is never read as a log that lost entries,
+because it proves nothing about the node.  Checkers see it as a copy that could not be read, with the reason.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ from system_under_test.subject import Bug, Collected, Declares, ProcessState
 from workloads.workload import Workload
 
 _EXECUTABLE = (".py", ".so")
-"""Suffixes of the files of a run folder that Python may execute; `source_only` leaves out compiled ones."""
+"""Suffixes of files in a run folder that Python may execute; `source_only` excludes compiled ones."""
 _CODE_SHOWN = 8
 _CLOCK_NS_MAX = 1 << 62
-"""No monotonic clock shows this: it is more than a century.  Differences of such times still fit into 64 bits."""
+"""Upper bound of monotonic times, more than a century.  Differences of such times still fit into 64 bits."""
 
 
 def checkers_for(spec: Spec, demands: Demands) -> list[Checker]:
-    """The checkers that apply to a run with these demands, in the order of the catalog.
+    """Return the checkers that apply to a run with these demands, in the order of the catalog.
 
-    Raises WrongSpec where the workload names no checker of what its clients see, or one that does not exist.
+    Raises WrongSpec if the workload names no checker of its clients' answers, or an unknown one.
     """
     workload = load_workload(spec)
     if wrong := wrong_names(workload.checkers):
@@ -82,7 +82,7 @@ def checkers_for(spec: Spec, demands: Demands) -> list[Checker]:
 
 
 def _offered(spec: Spec, demands: Demands) -> set[Need]:
-    """Return what a run with these demands offers to checkers."""
+    """Return the evidence that a run with these demands offers to checkers."""
     has: dict[Need, bool] = {"logs": demands.logs, "traces": demands.traces, "nodes": demands.nodes}
     has["unique-values"] = load_workload(spec).unique_values
     declares = load_subject(spec).declares
@@ -102,13 +102,13 @@ def _note_left_out(verdicts: Verdicts, spec: Spec, demands: Demands) -> None:
 
 
 def spec_of(root: Path, trust: bool = False) -> Spec:
-    """The spec of a stored run.  A system or workload of the user's own is the one that was kept with it.
+    """Return the spec of a stored run.  A system or workload of the user is loaded from the copy in the run folder.
 
     Loading this system or workload executes code from the run folder.  So it must be code that this machine or a
-    trusted key has signed, or trust must be set: the user has read it.
+    trusted key has signed, or `trust` must be set: the user has read it.
 
-    Raises WrongSpec and BrokenFile.  A run without this copy is refused: the user's file of today may be another.  So
-    is one whose copy differs from the manifest: what it runs could hide what was changed.
+    Raises WrongSpec and BrokenFile.  A run without this copy is refused, because the user's current file may differ. So
+    is one whose copy differs from the manifest, because its code could hide other changes.
     """
     header = RunRecord(root).header
     if header is None:
@@ -141,9 +141,10 @@ def _kept_workload(root: Path, name: str) -> str:
 
 
 def _demand_safe(root: Path, folder: str, trust: bool) -> None:
-    """Raise BrokenFile if what is about to be executed, or what names it, is not what the manifest binds.
+    """Raise BrokenFile if the code to be executed, or a file that names it, differs from the manifest.
 
-    Raise WrongSpec if nobody whom the user trusts has signed it.  trust: the user trusts it without that."""
+    Raise WrongSpec if no trusted key has signed it. trust: the user trusts it without that.
+    """
     links = [path for path in (root / folder, *(root / folder).rglob("*")) if path.is_symlink()]
     broken = {str(path.relative_to(root)): "is a symbolic link, and a run holds none" for path in links}
     for name, what in (broken | broken_files(root, TEST) | broken_files(root, f"{folder}/")).items():
@@ -163,9 +164,9 @@ def _demand_safe(root: Path, folder: str, trust: bool) -> None:
 
 
 def demands_on(spec: Spec) -> Demands:
-    """The demands on a stored run.
+    """Return the demands on a stored run.
 
-    Raises WrongSpec where the user's own workload raises: its kept copy may have been changed.
+    Raises WrongSpec if the user's own workload raises, because its copy may have been changed.
     """
     try:
         return demands_of(spec)
@@ -178,8 +179,9 @@ def demands_on(spec: Spec) -> Demands:
 
 
 def outcome_of(record: RunRecord) -> RunOutcome:
-    """Return what became of a stored run.  If the file cannot be read, that of a run of which nothing is known: the
-    checkers have already reported that."""
+    """Return the outcome of a stored run.  If the file cannot be read, return the outcome of an unknown run: the
+    checkers have already reported that.
+    """
     try:
         return record.outcome or RunOutcome()
     except BrokenFile:
@@ -193,12 +195,12 @@ def judge(
     report: bool = True,
     trust: bool = False,
 ) -> Results:
-    """Judge the run kept in `root`; its results, which are written to results.json, with report.html and junit.xml.
+    """Judge the run in `root`; return its results, which are written to results.json, with report.html and junit.xml.
 
-    trust: execute code of the run folder although nobody whom the user trusts has signed it.
+    trust: execute code of the run folder although no trusted key has signed it.
 
-    Raises MalformedHistory where the history breaks its own grammar, BrokenFile where test.json or the copies that the
-    journal lists cannot be used, WrongSpec where no such test can have been.
+    Raises MalformedHistory if the history violates its grammar, BrokenFile if test.json or the copies listed in the
+    journal are unusable, WrongSpec if no such test can exist.
     """
     demand_plain(root)
     run = StoredRun(root)
@@ -242,7 +244,7 @@ def judge(
 
 
 def _signer(root: Path) -> SignerWords:
-    """Return the maker of the run as results.json holds it.  `evidence` reports a manifest that cannot be read."""
+    """Return the signer of the run as in results.json.  `evidence` reports a manifest that cannot be read."""
     try:
         made_by = signer(root)
     except BrokenFile:
@@ -251,7 +253,7 @@ def _signer(root: Path) -> SignerWords:
 
 
 def _corrected(results: Results, outcome: RunOutcome, bug: Bug | None) -> Results:
-    """Hold the verdict of the checkers against the end of the run, the planted bug and the online checks."""
+    """Correct the verdict of the checkers by the end of the run, the planted bug and the online checks."""
     results = demand(bug, doubt_a_stop(results, outcome))
     results = _note_set_up_failure(results, outcome.set_up_failure)
     found = outcome.online.findings if outcome.online is not None else ()
@@ -259,7 +261,7 @@ def _corrected(results: Results, outcome: RunOutcome, bug: Bug | None) -> Result
 
 
 def doubt_a_stop(results: Results, outcome: RunOutcome) -> Results:
-    """A run that ended early because of a violation, and in which no checker finds one, is no valid test."""
+    """Make a run unknown that ended early because of a violation which no checker finds."""
     if outcome.stopped is None or results.verdict is not RunVerdict.VALID:
         return results
     reason = "the run ended early because of a violation that the sealed run does not show"
@@ -267,7 +269,7 @@ def doubt_a_stop(results: Results, outcome: RunOutcome) -> Results:
 
 
 def _note_set_up_failure(results: Results, why: str) -> Results:
-    """A subject that never became ready, and violated nothing either, was not tested."""
+    """Note that a subject which never became ready, and violated nothing, was not tested."""
     if not why or results.verdict is RunVerdict.INVALID:
         return results
     reason = f"the system never became ready: {why}"
@@ -275,7 +277,7 @@ def _note_set_up_failure(results: Results, why: str) -> Results:
 
 
 def _shout(results: Results, contradicted: Sequence[str]) -> Results:
-    """Online checks found what the sealed run does not confirm: a failure of the harness in every case."""
+    """Report an online finding that the sealed run does not confirm, which is always a failure of the harness."""
     if not contradicted:
         return results
     words = f"The harness contradicts itself, and one of its judges is wrong: {' '.join(contradicted)}"
@@ -284,7 +286,7 @@ def _shout(results: Results, contradicted: Sequence[str]) -> Results:
 
 
 def contradictions(found: Sequence[OnlineViolation], results: Results) -> list[str]:
-    """Return what online checks found and the results of the sealed run do not confirm; a sentence each."""
+    """Return the online findings that the results of the sealed run do not confirm; one sentence each."""
     return [
         f"Online checks found that {violation.checker} was violated ({violation.summary.rstrip('.')}), but in the "
         f"sealed run that checker is {results.verdict_of(violation.checker) or 'missing'}."
@@ -294,7 +296,8 @@ def contradictions(found: Sequence[OnlineViolation], results: Results) -> list[s
 
 
 def falsify(root: Path) -> Iterator[Mutant]:
-    """The mutation check of a judged run (`checkers.judging.pipeline`): one mutant per row its verdict must hang on.
+    """Run the mutation check of a judged run (`checkers.judging.pipeline`): one mutant per row on which its verdict
+    must depend.
 
     Raises FileNotFoundError where the run was never judged.
     """
@@ -320,7 +323,7 @@ def decide(bug: Bug, results: Results) -> PlantedBugResult:
 
 
 def demand(bug: Bug | None, results: Results) -> Results:
-    """The results of a run with this bug, with `planted`; a bug that was missed makes a valid run unknown."""
+    """Return the results of a run with this bug, with `planted`; if the bug was missed, a valid run becomes unknown."""
     if bug is None:
         return results
     results = replace(results, planted=(planted := decide(bug, results)))
@@ -328,7 +331,7 @@ def demand(bug: Bug | None, results: Results) -> Results:
 
 
 def demands_of(spec: Spec) -> Demands:
-    """Raises WrongSpec where the spec names a subject, workload or nemesis that does not exist."""
+    """Return the demands.  Raises WrongSpec if the spec names an unknown subject, workload or nemesis."""
     subject, workload = load_subject(spec), load_workload(spec)
     declares = subject.declares
     try:
@@ -381,7 +384,7 @@ _COPIES_MAX = 1 << 15
 
 
 def copies_of(record: RunRecord) -> list[Collected]:
-    """The copies a run took, as the journal lists them; none if it took none.  Raises BrokenFile."""
+    """Return the copies of a run, as the journal lists them; none if it took none.  Raises BrokenFile."""
     if wrong := [row.copy for row in record.copies if not 0 <= row.copy < _COPIES_MAX]:
         raise BrokenFile(f"{JOURNAL}: {wrong[0]} is no number of a copy")
     times = Counter((row.copy, row.node) for row in record.copies)
@@ -402,14 +405,14 @@ def copies_of(record: RunRecord) -> list[Collected]:
 
 
 def _below(run_folder: Path, name: str) -> Path:
-    """A folder of the run.  Raises BrokenFile for a name that leads out of it."""
+    """Return a folder of the run.  Raises BrokenFile for a name that leads outside."""
     if ".." in Path(name).parts or Path(name).is_absolute():
         raise BrokenFile(f"{JOURNAL} names a folder of copies outside of the run: {name}")
     return run_folder / name
 
 
 def tabulate(record: RunRecord, write_tables: Callable[[Sequence[Collected]], None]) -> None:
-    """Make the tables of a run from the copies that are whole, and enter the others as unreadable, with the reason.
+    """Make the tables of a run from the intact copies, and enter the others as unreadable, with the reason.
 
     write_tables: makes `tables/` from some copies (`Subject.tables`).  Raises BrokenFile.
     """
@@ -425,7 +428,7 @@ def tabulate(record: RunRecord, write_tables: Callable[[Sequence[Collected]], No
 
 
 def _not_whole(root: Path, copies: Sequence[Collected]) -> dict[int, str]:
-    """Places in `copies` of those that cannot be read as evidence, and why."""
+    """Return the indices in `copies` of those that cannot be read as evidence, and the reasons."""
     broken = broken_files(root, "nodes/")
     lost: dict[int, str] = {}
     for number, copy in enumerate(copies):
@@ -438,6 +441,6 @@ def _not_whole(root: Path, copies: Sequence[Collected]) -> dict[int, str]:
 
 
 def _unreadable(copy: Collected, why: str) -> Mapping[str, object]:
-    """A row of COPIES for a copy of which nothing is known."""
+    """Return a row of COPIES for an unreadable copy."""
     row = {"copy": copy.copy, "node": copy.node, "when": copy.when, "state": copy.state, "error": why}
     return row | {"log_end": 0, "torn_bytes": 0, "quorum_epoch": -1, "voted_for": None, "trace_seq": -1}

@@ -1,12 +1,13 @@
 """The results of an earlier judging, while a stored run is judged again.
 
-results.json belongs to the last judging.  If that one refuses the run, or is killed, an earlier *valid* must not stay:
-a program that reads results.json would take it for the answer.  So the earlier results get other names first.  A
-judging that ends removes them.  One that refuses leaves them, and results.json says why and where they are.
+results.json belongs to the last judging.  If that one refuses the run, or is killed, an earlier *valid* must not
+remain, because a program that reads results.json would take it for the current result.  So the earlier results get
+other names first.  A judging that finishes removes them.  One that refuses leaves them, and results.json gives the
+reason and their names.
 
-A full disk is no refusal: nothing is wrong with the run.  Then the earlier results get their names back.
+A full disk is no refusal, because nothing is wrong with the run.  Then the earlier results get their names back.
 
-A run that began and could not be judged: *harness failed* is its verdict, in results.json and on a page.
+A run that began and could not be judged: its verdict is *harness failed*, in results.json and on a page.
 
 So `results/latest` never leads to a folder without a verdict, and never to the verdict of another run.
 """
@@ -36,13 +37,13 @@ def record_failure(
     not_tested: bool = False,
     before: str = "",
 ) -> Results:
-    """Write results.json and report.html into a run folder; the results.
+    """Write results.json and report.html into a run folder; return the results.
 
     A verdict that was reached before the failure stands; then only the reason and the exit code are added.
-    problem: an unexpected exception; its traceback is kept in failure.txt.
-    not_tested: no test took place, through no fault of the harness (`exceptions_for_users`).  before: name of the file
-    that keeps the results of an earlier judging.  Never raises for a page that cannot be written: results.json alone
-    must then do.  Raises OSError if not even that can be written.
+    problem: an unexpected exception; its traceback is stored in failure.txt.
+    not_tested: no test took place, through no fault of the harness (`exceptions_for_users`). before: name of the file
+    with the results of an earlier judging.  Never raises for a page that cannot be written; results.json alone must
+    suffice then.  Raises OSError if not even that can be written.
     """
     results = replace(
         _reached(root) or Results(RunVerdict.HARNESS_FAILED),
@@ -81,7 +82,7 @@ NAMES: Mapping[str, str] = {
 """Name of a result -> its name while the run is judged again."""
 
 SOURCES = ("history.*", "trace/*", "nodes/*/data/**/*.log")
-"""Files that judging writes once more, as buckets and tables."""
+"""Files that judging writes in addition, such as buckets and tables."""
 FULL_BYTES = 500_000
 REPORT_BYTES = 4_000_000
 """The report and results.json."""
@@ -93,9 +94,9 @@ def is_judged(root: Path) -> bool:
 
 
 def set_aside(root: Path) -> None:
-    """Give the results of an earlier judging their other names.  Raises OSError if the folder cannot be written.
+    """Rename the results of an earlier judging.  Raises OSError if the folder cannot be written.
 
-    If the last judging refused the run, its results are removed, because those before it are set aside already.
+    If the last judging refused the run, its results are removed, because the earlier ones are already set aside.
     """
     last = _results(root)
     refused = last is not None and last.before != ""
@@ -105,14 +106,16 @@ def set_aside(root: Path) -> None:
 
 
 def remove(root: Path) -> None:
-    """Remove what was set aside: this judging has ended.  A folder of that name is no result, and stays."""
+    """Remove the earlier results, because this judging has finished.  A folder of that name is no result, and
+    remains.
+    """
     for path in (root / other for other in NAMES.values()):
         if path.is_symlink() or not path.is_dir():
             path.unlink(missing_ok=True)
 
 
 def restore(root: Path) -> None:
-    """Give the earlier results their names back; what a judging that did not end has written goes."""
+    """Rename the earlier results back; results of a judging that did not finish are removed."""
     for name, other in NAMES.items():
         (root / name).unlink(missing_ok=True)
         (root / f"{name}.partial").unlink(missing_ok=True)
@@ -121,8 +124,9 @@ def restore(root: Path) -> None:
 
 
 def disk_is_full(root: Path, problem: BaseException) -> bool:
-    """Return whether a judging ended because nothing more can be written.  Libraries keep neither the number nor the
-    words of such an error, so the disk itself is looked at, too."""
+    """Return whether a judging ended because the disk is full.  Libraries drop the number and the text of such an
+    error, so the disk itself is checked, too.
+    """
     leaves = problem.exceptions if isinstance(problem, BaseExceptionGroup) else (problem,)
     errors = [one for one in leaves if isinstance(one, OSError)]
     numbers = {one.errno for one in errors}
@@ -130,7 +134,7 @@ def disk_is_full(root: Path, problem: BaseException) -> bool:
 
 
 def full_disk(root: Path) -> str:
-    """The sentence for a full disk.  Judging writes the history, logs and traces of a run once more, sorted."""
+    """Return the message for a full disk.  Judging writes the history, logs and traces of a run again, sorted."""
     size_bytes = sum(path.stat().st_size for name in SOURCES for path in root.glob(name) if path.is_file())
     needed_mb = (size_bytes + REPORT_BYTES) / 1e6
     free_mb = shutil.disk_usage(root).free / 1e6
@@ -139,9 +143,10 @@ def full_disk(root: Path) -> str:
 
 
 def refused(root: Path, reason: str, problem: BaseException | None = None) -> None:
-    """Write results that say why this judging did not end.  A verdict that it has reached stands.
+    """Write results that say why this judging did not finish.  A verdict that it has reached remains.
 
-    problem: an unexpected exception.  Does nothing if the folder cannot be written: then nothing could be set aside.
+    problem: an unexpected exception.  Does nothing if the folder cannot be written, because then nothing could be set
+    aside.
     """
     before = NAMES[RESULTS] if (root / NAMES[RESULTS]).exists() else ""
     with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
-"""Two runs side by side: what differs in their specs, their figures and faults, and where they first part.
+"""Compares two runs: differences of specs, figures and faults, and the points where they diverge.
 
-Two runs part twice.  On the timeline they part at the first fault, election or violation that differs.  In their
-histories they part at the first operation of a thread that asks for something else or ends otherwise; for two runs of
-one seed everything before it was the same.
+Two runs diverge twice.  On the timeline they diverge at the first different fault, election or violation.  In their
+histories they diverge at the first operation of a thread with another request or outcome; for two runs of one seed
+everything before it was equal.
 """
 
 from __future__ import annotations
@@ -62,9 +62,10 @@ class ComparedEvent:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """spec: only fields that differ.  figures: all, the same or not.  timelines: entry by entry, None past the end of
-    one.  parted: the first place in `timelines` that differs; None if they are equal.  operation: sentence about the
-    first operation that differs; "" if none does, or if a history is missing."""
+    """spec: only fields that differ. figures: all, equal or not. timelines: entry by entry, None past the end of one.
+    parted: the first index in `timelines` that differs; None if they are equal. operation: sentence about the first
+    operation that differs; "" if none does, or if a history is missing.
+    """
 
     names: tuple[str, str]
     spec: tuple[Difference, ...]
@@ -92,10 +93,10 @@ class Comparison:
 
 
 def find(lake: Lake, name: str) -> tuple[Rows, Path | None]:
-    """The facts of a run that a user named, and its folder if it is here.
+    """Return the facts of a run that a user named, and its folder if it is here.
 
-    name: the path of a run folder, or how the name of exactly one run of the lake begins.
-    Raises LookupError with a sentence, and BrokenFile if the folder cannot be used.
+    name: the path of a run folder, or a prefix of the name of exactly one run of the lake.  Raises LookupError with a
+    sentence, and BrokenFile if the folder cannot be used.
     """
     folder = Path(name)
     if (folder / "test.json").exists():
@@ -130,7 +131,7 @@ def compare(a: Rows, b: Rows, a_folder: Path | None = None, b_folder: Path | Non
 
 
 def _differences_of_folders(a: Path, b: Path, named: set[str]) -> tuple[Difference, ...]:
-    """Return what only the folders of two runs show: other options, the schedule, and files of the user's own."""
+    """Return differences that only the folders of two runs show: other options, the schedule, and the user's files."""
     from checkers.record.reading import RunRecord
 
     one, other = RunRecord(a).header, RunRecord(b).header
@@ -144,7 +145,7 @@ def _differences_of_folders(a: Path, b: Path, named: set[str]) -> tuple[Differen
 
 
 _SPEC_AS_COLUMN = ("subject", "nemesis")
-"""Options that the table of runs holds under other names: system and kinds."""
+"""Options with other names in the table of runs: system and kinds."""
 
 
 def _cards(header: Header) -> str:
@@ -165,7 +166,7 @@ def _digest(folder: Path) -> str | None:
 
 
 def timeline(rows: Rows) -> list[ComparedEvent]:
-    """Faults, elections, and the first violation of each symptom, in the order of time."""
+    """Return faults, elections, and the first violation of each symptom, in order of time."""
     events = []
     for fault in rows[FAULTS]:
         name = f"fault {fault['number']}: {fault['kind']} {fault['name']}"
@@ -188,12 +189,14 @@ def timeline(rows: Rows) -> list[ComparedEvent]:
 
 
 def _differ(one: ComparedEvent | None, other: ComparedEvent | None) -> bool:
-    """Return whether two entries say different things; their times always differ a little."""
+    """Return whether two entries differ, apart from their times, which always differ a little."""
     return one is None or other is None or one.words != other.words
 
 
 def first_different_operation(a: Path, b: Path) -> str:
-    """A sentence about the first operation of any process that differs; "" if none does or a history is missing."""
+    """Return a sentence about the first operation of any process that differs; "" if none does or a history is
+    missing.
+    """
     try:
         one, other = _rows_by_process(a), _rows_by_process(b)
     except MalformedHistory:
@@ -214,7 +217,7 @@ _Row = tuple[int, int, str, str, str]
 
 
 def _rows_by_process(root: Path) -> dict[int, list[_Row]]:
-    """Process -> its rows as (time, type, f, key, value), in order, without the set-up."""
+    """Return process -> its rows as (time, type, f, key, value), in order, without the set-up."""
     history = read_history(root)
     history = history.filter(pc.greater_equal(history["process"], 0))
     names = ("process", "time_ns", "type", "f", "key", "value", "value2", "payload")

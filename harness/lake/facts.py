@@ -1,6 +1,6 @@
 """The facts of one run: its files, read once, as one small Arrow table for each table of the lake.
 
-Nothing here judges.  What a verdict says stands in results.json; what was measured, in the record and the history.
+Nothing here judges.  Verdicts come from results.json, measurements from the record and the history.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RunFacts:
 
 
 def facts_of(root: Path, path: str = "") -> RunFacts:
-    """The facts of the run kept in `root`, judged or not.  path: what the table of runs says about where it lies.
+    """Return the facts of the run in `root`, judged or not. path: its location in the table of runs.
 
     Raises BrokenFile if a file of the run cannot be used.
     """
@@ -99,8 +99,9 @@ def facts_of(root: Path, path: str = "") -> RunFacts:
 
 
 def symptom_of_run(root: Path) -> tuple[Mapping[str, Any], ViolationSymptom] | None:
-    """Return what the table of runs holds of a run, as far as its test needs, and the symptom of its leading finding;
-    None for a run without a violation.  Raises BrokenFile."""
+    """Return the row of a run in the table of runs, as far as its test needs, and the symptom of its leading finding;
+    None for a run without a violation.  Raises BrokenFile.
+    """
     record, results = RunRecord(root), read_results(root)
     if record.header is None or results is None or not (found := findings(results)):
         return None
@@ -174,7 +175,7 @@ def _fault(fault: FaultRecord) -> dict[str, Any]:
 
 
 def _in_force(from_ns: int, to_ns: int, faults: Iterable[FaultRecord]) -> str:
-    """The kinds of fault in force at some moment of this span, in words of a column."""
+    """Return the kinds of fault in force at some time of this span, as text of a column."""
     kinds = {fault.card.kind for fault in faults if fault.in_force(from_ns, to_ns)}
     return "+".join(sorted(kinds)) or NO_FAULT
 
@@ -207,7 +208,7 @@ def _violation(
 
 
 def _preceding(moment_ns: int, faults: Sequence[FaultRecord], outcome: RunOutcome) -> str:
-    """Return what happened last before this moment; "not known" for a violation without one."""
+    """Return the last event before this time; "not known" for a violation without a time."""
     if moment_ns < 0:
         return "not known"
     happened = [(fault.injected_ns, f"{fault.card.kind} injected") for fault in faults if fault.carried_out]
@@ -257,8 +258,9 @@ FROM counted GROUP BY second, f, outcome ORDER BY second, f, outcome"""
 
 
 def _operations(root: Path, faults: Sequence[FaultRecord]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return (the figures of a run's clients, a row for each second, function and outcome); a history that is missing
-    or cannot be read has no operation.  What never ended counts as info."""
+    """Return (the statistics of a run's clients, a row for each second, function and outcome); a history that is
+    missing or unreadable has no operation.  Operations that never ended count as info.
+    """
     try:
         history = read_history(root)
     except MalformedHistory:

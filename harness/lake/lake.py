@@ -8,10 +8,10 @@ merged, because ten thousand files take seconds to open.  A run that is judged a
 never stands there twice.
 
 Writers hold an exclusive lock, readers a shared one.  A merge first moves the loose files into `_merging`, which no
-reader looks into; then it replaces `merged.parquet`; then it removes them.  If it is killed in between, the next
-writer finishes the merge.  So a kill can hide rows until then, and cannot double them.
+reader looks into; then it replaces `merged.parquet`; then it removes them.  If it is killed in between, the next writer
+finishes the merge.  So a kill can hide rows until then, but not duplicate them.
 
-Nothing here is evidence.  A lake that was lost is made again from the run folders (`krucible runs --rebuild`).
+Nothing here is evidence.  A lost lake is rebuilt from the run folders (`krucible runs --rebuild`).
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ _NOT_RUNS = frozenset({NAME, "nodes", "buckets", "tables", "plots", "trace", "mu
 
 
 def lake_of(results: Path) -> Path:
-    """The lake that runs kept under `results` go into: the folder that KRUCIBLE_LAKE names, else the nearest `lake`
-    in this folder or one above it, else a new one in this folder."""
+    """Return the lake for runs under `results`: the folder that KRUCIBLE_LAKE names, else the nearest `lake` in this
+    folder or one above it, else a new one in this folder.
+    """
     return existing_lake(results) or results.resolve() / NAME
 
 
@@ -62,14 +63,14 @@ def existing_lake(folder: Path) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """folder: may not exist yet; then the lake is empty, and the first run makes it."""
+    """folder: may not exist yet; then the lake is empty, and the first run creates it."""
 
     folder: Path
 
     def add(self, root: Path) -> RunFacts:
-        """Add the run kept in `root`, or replace its rows.  Raises BrokenFile, and OSError if nothing can be written.
+        """Add the run in `root`, or replace its rows.  Raises BrokenFile, and OSError if nothing can be written.
 
-        A run below the folder in which the lake lies is noted with its relative path: both may move together.
+        A run below the parent folder of the lake is stored with its relative path, because both may move together.
         """
         from harness.lake.facts import facts_of  # a listing needs no NumPy
 
@@ -79,7 +80,7 @@ class Lake:
         return facts
 
     def append(self, facts: RunFacts) -> None:
-        """Write the facts of one run; the rows that the lake had of it go."""
+        """Write the facts of one run, in place of its earlier rows."""
         with self._locked(fcntl.LOCK_EX):
             for name, rows in facts.rows.items():
                 partition = partition_of(self.folder / name, facts.date, facts.system)
@@ -91,13 +92,13 @@ class Lake:
                     _merge(partition, TABLES[name])
 
     def make(self) -> None:
-        """Make an empty lake, unless it is there: runs kept below its folder's parent go into it from now on."""
+        """Create an empty lake unless it exists: runs below its folder's parent go into it from now on."""
         with self._locked(fcntl.LOCK_SH):
             pass
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """While this lasts nothing is merged, so that a reader meets every run exactly once."""
+        """Prevent merges meanwhile, so that a reader sees every run exactly once."""
         if not self.folder.exists():
             yield
             return
@@ -105,7 +106,8 @@ class Lake:
             yield
 
     def read(self, name: str, columns: Sequence[str] | None = None, run: str | None = None) -> pa.Table:
-        """A table, with its partition's `date` and `system`, in no order.  columns: only these.  run: only its rows.
+        """Return a table, with its partition's `date` and `system`, in no order. columns: only these. run: only its
+        rows.
 
         Reads footers and pages with pyarrow alone: no JVM.
         """
@@ -123,16 +125,16 @@ class Lake:
         return (whole if run is None else whole.filter(pc.equal(whole["run"], run))).select(wanted)
 
     def _files_of(self, name: str, run: str) -> list[Path]:
-        """The files of a table that may hold rows of this run: those of its partition."""
+        """Return the files of a table that may contain rows of this run: those of its partition."""
         index = self._indexed(["run", DATE, SYSTEM])
         rows = index.filter(pc.equal(index["run"], run)).select([DATE, SYSTEM]).to_pylist()
         return [path for row in rows for path in sorted(partition_of(self.folder / name, **row).glob("*.parquet"))]
 
     def _indexed(self, columns: Sequence[str]) -> pa.Table:
-        """These columns of all rows of the table of runs; `date` and `system` may be among them.
+        """Return these columns of all rows of the table of runs; `date` and `system` may be among them.
 
-        Opening a file a day and system takes longer than a user waits for a list.  So all rows stand in one more file,
-        `_index.parquet`, with the file that each came from and its time; what has changed is read anew.
+        Opening one file per day and system takes too long for a list.  So all rows are also in one more file,
+        `_index.parquet`, with the source file of each and its time; changed files are read again.
         """
         marks = {str(path.relative_to(self.folder)): path.stat().st_mtime_ns for path in self.files(RUNS)}
         path = self.folder / _INDEX
@@ -145,7 +147,7 @@ class Lake:
         return self._index_anew(marks).select(list(columns))
 
     def _index_anew(self, marks: Mapping[str, int]) -> pa.Table:
-        """Write the index anew, and return all of it.  Rows of files that did not change are taken over.
+        """Rewrite the index, and return all of it.  Rows of unchanged files are kept.
 
         marks: file of the table of runs -> time of its last change."""
         path = self.folder / _INDEX
@@ -169,9 +171,9 @@ class Lake:
         return sorted((self.folder / name).glob(f"{DATE}=*/{SYSTEM}=*/*.parquet"))
 
     def rebuild(self, results: Path, say: Callable[[str], None]) -> int:
-        """Make the lake anew from the run folders under `results`; returns how many runs it holds then.
+        """Rebuild the lake from the run folders under `results`; return its number of runs.
 
-        say: gets a sentence for each run that cannot be used.
+        say: receives a sentence for each unusable run.
         """
         with self._locked(fcntl.LOCK_EX):
             for name in TABLES:
@@ -197,7 +199,9 @@ class Lake:
 
 
 def run_folders(results: Path) -> Iterator[Path]:
-    """Every run folder under `results`, in order of names, replays in run folders included.  Links are not followed."""
+    """Return every run folder under `results`, in order of names, including replays in run folders.  Links are not
+    followed.
+    """
     from checkers.record.reading import TEST  # a listing reads no records
 
     for folder, names, files in os.walk(results):
@@ -211,12 +215,12 @@ def _loose(partition: Path) -> list[Path]:
 
 
 def partition_of(table: _P, date: str, system: str) -> _P:
-    """The folder of a partition.  table: the folder of its table, here or in a store."""
+    """Return the folder of a partition. table: the folder of its table, here or in a store."""
     return table / f"{DATE}={date}" / f"{SYSTEM}={quote(system)}"
 
 
 def _with_partition(rows: pa.Table, path: Path) -> pa.Table:
-    """The rows of a file, with what the names of its folders say."""
+    """Return the rows of a file, with the columns that its folder names contain."""
     for part in path.parent.parts[-2:]:
         name, _, value = part.partition("=")
         rows = rows.append_column(name, pa.repeat(pa.scalar(unquote(value)), len(rows)))
@@ -228,7 +232,7 @@ def _empty(schema: pa.Schema) -> pa.Table:
 
 
 def _read(path: Path, schema: pa.Schema, columns: list[str]) -> pa.Table:
-    """Rows of a file as the schema of today has them: a column that an older version did not write is null."""
+    """Return rows of a file in the current schema: a column that an older version did not write is null."""
     with pq.ParquetFile(path) as file:
         names = {column: _name_in(file.schema_arrow.names, column) for column in columns}
         there = [name for name in names.values() if name is not None]
@@ -249,12 +253,12 @@ def _whole(path: Path) -> pa.Table:
 
 
 def _name_in(names: Collection[str], column: str) -> str | None:
-    """Return what a file calls a column; None if it has none."""
+    """Return a file's name of a column; None if it has none."""
     return next((name for name in (column, OLD_NAMES.get(column)) if name in names), None)
 
 
 def _write(rows: pa.Table, path: Path) -> None:
-    """Whole or not at all."""
+    """Write atomically."""
     part = path.with_name(f"_{path.name}.part")
     pq.write_table(rows, part, compression="zstd")
     part.replace(path)
@@ -280,7 +284,9 @@ def _merge(partition: Path, schema: pa.Schema) -> None:
 
 
 def _finish_merge(partition: Path, schema: pa.Schema) -> None:
-    """Merge what was set aside.  Rows of its runs that `merged.parquet` has already are replaced, not doubled."""
+    """Merge the files that were set aside.  Rows of its runs that `merged.parquet` has already are replaced, not
+    doubled.
+    """
     aside, merged = partition / _MERGING, partition / _MERGED
     if not aside.exists():
         return

@@ -1,10 +1,10 @@
 """The past of a symptom and of a test (seen before, since when, how often, last passed), and listings of runs.
 
-A *test* is what runs have in common that differ in their seeds alone.  A symptom seen now is *new* if no earlier run of
+A *test* is the common part of runs that differ only in their seeds.  A symptom seen now is *new* if no earlier run of
 any test showed it; *back* if the last BACK_AFTER runs of its test or more passed without it; else *known*.  A symptom
-that earlier runs of a test showed is *gone* if this campaign ran that test and it passed without it: then its last
-BACK_AFTER runs decide nothing yet, so the line says how many runs passed since.  No run is repeated until it passes: a
-streak is the number of runs in a row, up to the last, that ended as they should.
+that earlier runs of a test showed is *gone* if this campaign ran that test and it passed without the symptom: then its
+last BACK_AFTER runs decide nothing yet, so the line gives the number of runs that passed since.  No run is repeated
+until it passes: a streak is the number of runs in a row, up to the last, that ended as expected.
 
 *Listings.*  Runs of the lake that pass a filter, the newest first.  No JVM: pyarrow alone.
 """
@@ -35,8 +35,9 @@ class SymptomStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """One run of the lake.  good: it ended as it should: valid, or with its planted bug found.  planted: it had a bug.
-    symptoms: id -> words, of all its violations."""
+    """One run of the lake. good: it ended as expected: valid, or with its planted bug found. planted: it had a bug.
+    symptoms: id -> words, of all its violations.
+    """
 
     path: str
     started: datetime
@@ -50,15 +51,16 @@ class PastRun:
 
     @property
     def when(self) -> str:
-        """Its day and revision."""
+        """Return its day and revision."""
         return f"{self.started:%Y-%m-%d}" + (f" (revision {self.revision[:7]})" if self.revision else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A symptom beside the runs before.  shown: those that showed it, the oldest first.  tried: how many there are of
-    its tests.  passed_since: how many of them passed since it was last seen.  passed: the last valid run of its test
-    without a planted bug.  run: one that shows it now."""
+    """A symptom compared with earlier runs. shown: those that showed it, the oldest first. tried: number of runs of its
+    tests. passed_since: number of them that passed since it was last seen. passed: the last valid run of its test
+    without a planted bug. run: one that shows it now.
+    """
 
     symptom: str
     words: str
@@ -91,7 +93,7 @@ class Standing:
 
 
 def past_runs(lake: Lake) -> list[PastRun]:
-    """All runs of the lake, the oldest first; those that did not say when they began are left out."""
+    """Return all runs of the lake, the oldest first, except those without a start time."""
     symptoms: dict[str, dict[str, str]] = {}
     for row in lake.read(VIOLATIONS, ["run", "symptom", "words"]).to_pylist():
         symptoms.setdefault(row["run"], {})[row["symptom"]] = row["words"]
@@ -114,7 +116,7 @@ def _past(row: Mapping[str, Any], symptoms: Mapping[str, str]) -> PastRun:
 
 
 def standings(before: Sequence[PastRun], now: Sequence[PastRun]) -> list[Standing]:
-    """Each symptom of clean systems: those seen now, new ones first, and those that are gone.
+    """Return each symptom of clean systems: those seen now, new ones first, and those that are gone.
 
     before, now: the oldest first.
     """
@@ -126,7 +128,7 @@ def standings(before: Sequence[PastRun], now: Sequence[PastRun]) -> list[Standin
 
 
 def standing_of(symptom: str, before: Sequence[PastRun], now: Sequence[PastRun]) -> Standing | None:
-    """Return how a symptom stands; None if it was not seen now and none of its tests passed now."""
+    """Return the standing of a symptom; None if it was not seen now and none of its tests passed now."""
     shown = tuple(run for run in before if symptom in run.symptoms)
     run = next((run for run in now if symptom in run.symptoms), None)
     tests = {each.test for each in (*shown, *now) if symptom in each.symptoms}
@@ -144,7 +146,7 @@ def standing_of(symptom: str, before: Sequence[PastRun], now: Sequence[PastRun])
 
 
 def standing_of_run(root: Path) -> tuple[Standing, str] | None:
-    """Return how the leading symptom of a run stands among all runs before it, and the folder of the last valid run, ""
+    """Return the standing of a run's leading symptom among all earlier runs, and the folder of the last valid run, ""
     if it is not here.  None without a lake, or for a run without a violation.
 
     root: of a judged run.  Raises BrokenFile."""
@@ -167,13 +169,13 @@ def standing_of_run(root: Path) -> tuple[Standing, str] | None:
 
 
 def _passed(runs: Iterable[PastRun], tests: set[Test], shown: Sequence[PastRun]) -> int:
-    """Runs of these tests that passed after the last that showed the symptom."""
+    """Return runs of these tests that passed after the last one with the symptom."""
     last = shown[-1].started if shown else None
     return sum(run.good and run.test in tests and (last is None or run.started > last) for run in runs)
 
 
 def streaks(runs: Iterable[PastRun]) -> dict[Test, int]:
-    """Test -> how many runs in a row have ended as they should, up to the last one; 0 if that one did not."""
+    """Return test -> number of runs in a row that ended as expected, up to the last one; 0 if that one did not."""
     found: dict[Test, int] = {}
     for run in runs:
         found[run.test] = found.get(run.test, 0) + 1 if run.good else 0
@@ -181,7 +183,9 @@ def streaks(runs: Iterable[PastRun]) -> dict[Test, int]:
 
 
 def canary_age(runs: Iterable[PastRun], now: datetime) -> float | None:
-    """Days since the harness last proved that it can fail: a planted bug of the canary was found.  None: never."""
+    """Return the days since the harness last proved that it can fail, by finding a planted bug of the canary.  None:
+    never.
+    """
     found = [run.started for run in runs if run.test[0] == "canary" and run.planted and run.good]
     return (now - found[-1]).total_seconds() / 86_400 if found else None
 
@@ -193,8 +197,9 @@ def name_of(test: Test) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Filter of runs; "" or None: any value fits.  kind: one of its kinds of fault.  symptom: id of any of its
-    violations.  revision: how it begins.  since, until: when it started."""
+    """Filter of runs; "" or None: any value fits. kind: one of its kinds of fault. symptom: id of any of its
+    violations. revision: a prefix. since, until: bounds of its start.
+    """
 
     system: str = ""
     workload: str = ""
@@ -217,7 +222,7 @@ COLUMNS: Sequence[str] = (
 
 
 def runs(lake: Lake, wanted: Filter, most: int | None = None) -> list[dict[str, Any]]:
-    """The runs that pass, the newest first, at most so many; each as {column: value} of COLUMNS."""
+    """Return the runs that pass the filter, the newest first, at most this many; each as {column: value} of COLUMNS."""
     table = lake.read(RUNS, COLUMNS)
     keep = pa.repeat(pa.scalar(True), len(table))
     for column in ("system", "workload", "bug", "verdict", "backend"):
@@ -253,7 +258,7 @@ def _scalar(at: datetime) -> pa.Scalar:
 
 
 def lines(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A table for a terminal: one line for each run below a line of titles."""
+    """Return a table for a terminal: one line for each run below a header."""
     titles = ("started", "verdict", "system", "workload", "faults", "bug", "operations", "symptom", "folder")
     rows = [titles] + [
         (

@@ -1,9 +1,9 @@
 """SQL over the lake: one query that reads the lake's own tables, on DuckDB in this process or on Spark.
 
-What a statement may do is listed, never what it may not.  It is parsed once, by the engine that answers it.  A walk
-over the parsed form allows one query, the tables of the lake, names that the query itself gives in WITH, and the
-nodes and functions listed here.  Spark's analysed plan is walked again, because analysis resolves names.
-DuckDB gets its tables as rows in memory; it may open no file, load no extension and change no setting.
+An allow-list says what a statement may do.  The engine that answers a statement also parses it, once.  A walk over the
+parsed form allows one query, the tables of the lake, names that the query itself gives in WITH, and the nodes and
+functions listed here.  Spark's analysed plan is walked again, because analysis resolves names.  DuckDB gets its tables
+as rows in memory; it may not open files, load extensions or change settings.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class NamedQuestion(NamedTuple):
-    """words: what it asks, in one line.  sql: the statement."""
+    """words: the question in one line. sql: the statement."""
 
     words: str
     sql: str
@@ -47,7 +47,7 @@ FUNCTIONS, _DUCKDB_NODES, _SPARK_NODES, _SPARK_EXPRESSIONS = (
     frozenset(" ".join(_ALLOWED[name].values()).split())
     for name in ("functions", "duckdb_nodes", "spark_nodes", "spark_expressions")
 )
-"""Names of functions that a query may call, on either engine, and what else a parsed query may consist of."""
+"""Names of functions that a query may call on either engine, and other allowed parts of a parsed query."""
 
 
 class WrongQuery(ValueError):
@@ -55,7 +55,7 @@ class WrongQuery(ValueError):
 
     @staticmethod
     def beyond(what: str) -> WrongQuery:
-        """Refuse a statement for a part of it."""
+        """Refuse a statement because of one part."""
         return WrongQuery(
             f"a question of the lake is one query that reads the lake's tables, as SELECT … FROM runs does; {what} is "
             "not allowed in it (`krucible query` lists the tables)"
@@ -119,7 +119,7 @@ def _on_duckdb(lake: Lake, statement: str) -> Answer:
 
 
 def _without_zones(rows: pa.Table) -> pa.Table:
-    """Return the rows with the types that both engines answer: dates, and times of UTC without a zone."""
+    """Return the rows with types that both engines share: dates, and times of UTC without a zone."""
     fields = [
         pa.field(field.name, pa.timestamp("ms")) if pa.types.is_timestamp(field.type) else field
         for field in rows.schema
@@ -137,7 +137,7 @@ def _tables_of(form: Mapping[str, Any]) -> list[str]:
 def _allowed(part: Any, given: frozenset[str]) -> Iterator[str]:
     """Walk a part of a parsed statement, and yield the tables of the lake that it reads.
 
-    given: names that WITH gives to queries around this part.
+    given: names that WITH defines for queries around this part.
     """
     if isinstance(part, list):
         for each in part:
@@ -162,7 +162,7 @@ def _qualifiers(part: Mapping[str, Any]) -> list[str]:
 
 
 def _named(name: str, path: Sequence[str], table: bool, given: frozenset[str]) -> Iterable[str]:
-    """Check the name of a table or function as a statement writes it; return the table of the lake that it means."""
+    """Check the name of a table or function as a statement writes it; return the corresponding table of the lake."""
     lower = name.lower()
     if len(path) == 1 and (lower in FUNCTIONS if not table else lower in given or lower in TABLES):
         return [lower] if table and lower not in given else []
@@ -181,7 +181,7 @@ _CONF = {
 
 
 def columns_of(table: str) -> str:
-    """Return the columns of the files of a table, as Spark writes a schema; a renamed column stands under one name."""
+    """Return the columns of a table's files, in Spark's notation of a schema; a renamed column has one name."""
     own = [f"`{field.name}` {_TYPES[field.type]}" for field in TABLES[table]]
     own += [f"`{OLD_NAMES[field.name]}` {_TYPES[field.type]}" for field in TABLES[table] if field.name in OLD_NAMES]
     return ", ".join([*own, f"`{DATE}` DATE", f"`{SYSTEM}` STRING"])
@@ -226,8 +226,8 @@ def _items(sequence: Any) -> Iterator[Any]:
 def _allowed_plan(plan: Any, given: frozenset[str]) -> Iterator[str]:
     """Walk a logical plan, parsed or analysed, and yield the tables of the lake that it names.
 
-    given: names that WITH gives to queries around this plan.
-    Raises WrongQuery for a node or function that is not allowed.
+    given: names that WITH defines for queries around this plan.  Raises WrongQuery for a node or function that is not
+    allowed.
     """
     kind = plan.getClass().getSimpleName()
     if kind not in _SPARK_NODES:
@@ -249,7 +249,7 @@ def _allowed_plan(plan: Any, given: frozenset[str]) -> Iterator[str]:
 
 
 def _demand_allowed(expression: Any) -> None:
-    """Raise WrongQuery for an expression that is neither an operator nor a function of the list."""
+    """Raise WrongQuery for an expression that is neither an operator nor an allowed function."""
     kind = expression.getClass().getSimpleName()
     if kind == "UnresolvedFunction":
         path = [*_items(expression.nameParts())]

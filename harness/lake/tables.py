@@ -1,7 +1,7 @@
-"""The tables of the lake: what is known of every run, one schema each (`tables.sql`).
+"""The tables of the lake: all facts of every run, one schema each (`tables.sql`).
 
-Every table has the column `run`, the name under which all tables know a run.  `date` and `system` are no columns of the
-files: they stand in the names of the folders, so that a question about one week or one system reads no other files.
+Every table has the column `run`, the name of a run in all tables.  `date` and `system` are not columns of the files but
+names of their folders, so that a question about one week or one system reads no other files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DATE, SYSTEM = "date", "system"
 PARTITIONS = pa.schema([(DATE, pa.string()), (SYSTEM, pa.string())])
 
 OLD_NAMES: Mapping[str, str] = {"symptom": "signature"}
-"""Column -> its name in lakes of older versions, which stay readable."""
+"""Column -> its name in lakes of older versions, which remain readable."""
 
 TYPES: Mapping[str, pa.DataType] = {
     "STRING": pa.string(),
@@ -31,7 +31,7 @@ TYPES: Mapping[str, pa.DataType] = {
     "TIMESTAMP": pa.timestamp("ms", tz="UTC"),
     "ARRAY<STRING>": pa.list_(pa.string()),
 }
-"""Name of a type, as Spark SQL and `tables.sql` have it -> the type."""
+"""Name of a type in Spark SQL and `tables.sql` -> the type."""
 
 
 TABLES: Mapping[str, pa.Schema] = tables_in(Path(__file__).with_name("tables.sql").read_text(encoding="utf-8"), TYPES)

@@ -1,1 +1,1 @@
-"""Files that a run leaves for its reader: report.html, junit.xml, and one page over many runs."""
+"""Files of a run for its reader: report.html, junit.xml, and one page over many runs."""

@@ -1,6 +1,6 @@
 """The page of `check --report`: files judged by hand, and every witness drawn as a run's report draws it.
 
-There is no run behind it, so there is no timeline and no fault to show; the findings are the report's own.
+There is no run, and so no timeline and no fault to show; the findings look like those of a run's report.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from harness.story.findings import violations_by_cause
 _SCRIPTS = ("scripts/page.js", "scripts/proof.js", "scripts/check.js")
 
 FINDINGS_MOST = 60
-"""Witnesses that are drawn; beyond them only the first of each file, up to as many again."""
+"""Maximum number of drawn witnesses; beyond them only the first of each file, up to as many again."""
 
 FINDINGS_OPEN = 10
-"""Kinds of violations whose first is shown with its evidence open."""
+"""Number of kinds of violations whose first one is shown with its evidence open."""
 
 LOGS = "logs"
-"""The `model` of what `check-logs` judged."""
+"""The `model` of judged logs (`check-logs`)."""
 
 _QUESTIONS = {
     "list-append": "Can transactions with the demanded isolation have given these answers?",
@@ -73,7 +73,9 @@ def render_check(judged: Sequence[JudgedFile], model: str, out: Path) -> Path:
 
 
 def _findings(judged: Sequence[JudgedFile]) -> tuple[list[witness.FindingView], int]:
-    """(the witnesses to draw, how many are left out).  The name of their checker is the place of their file."""
+    """Return (the witnesses to draw, the number left out).  The index of their file replaces the name of their
+    checker.
+    """
     every = sum(len(j.verdict.witnesses) for j in judged)
     most = 10**9 if every <= FINDINGS_MOST else 1
     checkers: dict[str, CheckerResult] = {}
@@ -93,7 +95,7 @@ def _findings(judged: Sequence[JudgedFile]) -> tuple[list[witness.FindingView], 
 
 
 def _head(judged: Sequence[JudgedFile], nouns: tuple[str, str]) -> tuple[str, list[str]]:
-    """The verdict over all files in one sentence, and further sentences below it."""
+    """Return the verdict over all files in one sentence, and further sentences below it."""
     counts = {v: sum(j.verdict.validity is v for j in judged) for v in Validity}
     total = f"{len(judged):,} {nouns[len(judged) != 1]}"
     bad, unknown = counts[Validity.INVALID], counts[Validity.UNKNOWN]

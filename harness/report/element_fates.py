@@ -1,13 +1,12 @@
-"""Elements that clients put in: kept, lost or unknown; who acknowledged what was lost, under which fault.
+"""Elements that clients added: kept, lost or unknown; with the server that acknowledged a lost one, and the fault then.
 
     set, append-log   an element is kept if the last read of its key shows it.  It is lost if it was acknowledged before
                       that read was invoked, and the read lacks it.
-    queue             an element is kept if any dequeue or drain of its key returned it.  It is lost if it was
-                      acknowledged before the last drain, and more such elements are missing than dequeues without an
-                      answer can have taken.
+    queue             an element is kept if any dequeue or drain of its key returned it.  All other elements are
+                      unknown.
 
-All else is unknown.  An element whose put certainly failed is left out.  The counts are those of the checkers of
-`checkers/models/objects/`, which decide; this module gives each element its place on the page.
+All else is unknown.  An element that was certainly not added is left out.  The counts are those of the checkers of
+`checkers/models/objects/`, which decide; this module gives each element its position on the page.
 
 Cost: linear in the operations; the payloads of the last reads or drains, and of a queue all values.
 
@@ -37,21 +36,22 @@ from harness.report.run_data import OperationColumns, ReportData, load
 from harness.story.causes import LossCause, cause_of_loss
 
 PUT_BY: Mapping[str, str] = {"set": "add", "append-log": "append", "queue": "enqueue", "at-least-once-queue": "enqueue"}
-"""Checker -> the function that puts an element in."""
+"""Checker -> the function that adds an element."""
 _TAKES = ("dequeue", "drain")
 
 KEPT, LOST, UNKNOWN = range(3)
 NAMES = ("kept", "lost", "unknown")
 
 SERVERS_NAMED = 3
-"""Servers named in a sentence; the others are counted together."""
+"""Maximum number of servers named in a sentence; the others are counted together."""
 
 
 @dataclass(frozen=True, slots=True)
 class ElementFates:
-    """One entry per element that may have been put in.  places: of their operations.  time_ns: of the answer, or of the
-    end of waiting for one.  fate: KEPT, LOST or UNKNOWN.  node: code of the server that answered, or that got the
-    request; nodes: its name, "" where no server is known.  acknowledged: whether the put was answered with ok."""
+    """One entry per element that may have been added. places: of their operations. time_ns: of the answer, or of the
+    end of waiting for one. fate: KEPT, LOST or UNKNOWN. node: code of the server that answered, or that got the
+    request; nodes: its name, "" if no server is known. acknowledged: True if it was acknowledged.
+    """
 
     places: np.ndarray
     time_ns: np.ndarray
@@ -68,7 +68,7 @@ class ElementFates:
 
 
 def fates_of(data: ReportData) -> ElementFates | None:
-    """The fates of a run whose workload puts elements in; None for other runs, and without a sealed history."""
+    """Return the fates of a run whose workload adds elements; None for other runs, and without a sealed history."""
     checker = next((name for name in PUT_BY if name in data.checkers), None)
     ops, history = data.operations, StoredRun(data.folder).history
     if checker is None or not len(ops) or not history.is_file():
@@ -128,7 +128,7 @@ def _of_queues(ops: OperationColumns, places: np.ndarray, history: Path) -> np.n
 
 
 def _numbers(answer: Row) -> np.ndarray:
-    """The elements of the list in an answer's payload.  Raises ValueError for another payload."""
+    """Return the elements of the list in an answer's payload.  Raises ValueError for another payload."""
     found = json.loads(answer["payload"] or "null")
     if found is None:
         return np.empty(0, np.int64)
@@ -138,7 +138,9 @@ def _numbers(answer: Row) -> np.ndarray:
 
 
 def words_of_lost(folder: Path, results: Results) -> str:
-    """The sentences of `lost_in_words` on a run whose results.json is not written yet; "" if nothing was lost."""
+    """Return the sentences of `lost_in_words` for a run whose results.json is not written yet; "" if nothing was
+    lost.
+    """
     if not PUT_BY.keys() & results.invalid.keys():
         return ""
     data = replace(load(folder), results=results)
@@ -147,8 +149,9 @@ def words_of_lost(folder: Path, results: Results) -> str:
 
 
 def lost_in_words(fates: ElementFates, data: ReportData) -> str:
-    """Return who had acknowledged what was lost, and near which faults, "" where nothing was lost.  First, of a queue,
-    how many more never came out and may be somewhere."""
+    """Return the servers that had acknowledged lost elements, and the faults nearby, "" if nothing was lost.  For a
+    queue, it begins with the number of further elements that were never dequeued and may still exist.
+    """
     lost = np.flatnonzero(fates.fate == LOST)
     if not len(lost):
         return ""
@@ -168,14 +171,14 @@ def lost_in_words(fates: ElementFates, data: ReportData) -> str:
 
 
 def _counted(lost: int, rest: int) -> str:
-    """rest: elements that never came out, and of which it is not known whether they are lost."""
+    """rest: elements that were never dequeued, and of which it is unknown whether they are lost."""
     other = "the other" if rest == 1 else f"the other {rest:,}"
     where = "may have been taken by a dequeue without an answer, or be in a queue that was not drained"
     return f"{lost:,} of them {'is' if lost == 1 else 'are'} lost for certain; {other} {where}." if rest else ""
 
 
 def _in_a_sentence(parts: Sequence[tuple[str, int]]) -> str:
-    """parts: (where or when they were acknowledged, how many were)."""
+    """parts: (where or when they were acknowledged, their number)."""
     if len(parts) > 1:
         (first, count), *others = parts
         return f"{listed([f'{count:,} were acknowledged {first}', *(f'{n:,} {w}' for w, n in others)])}."
@@ -183,7 +186,7 @@ def _in_a_sentence(parts: Sequence[tuple[str, int]]) -> str:
 
 
 def _near_faults(causes: Sequence[LossCause | None]) -> list[tuple[str, int]]:
-    """(near which fault, how many), [] if no fault explains any.  causes: of each lost element."""
+    """Return (nearby fault, number of losses), [] if no fault explains any. causes: of each lost element."""
     alike: dict[Any, list[LossCause | None]] = {}
     for cause in sorted(causes, key=lambda c: (c is None, c.fault.card.number if c else 0, c.phase if c else 0)):
         alike.setdefault((cause.fault.card.number, cause.phase) if cause else None, []).append(cause)

@@ -1,8 +1,8 @@
-"""The templates of all pages, and what may be put into them.
+"""The templates of all pages, and the data that they may contain.
 
-Text of a run is hostile until proven otherwise.  There are three walls.  Jinja escapes every value.  The
-JSON block has `<`, `>` and `&` written as \\u escapes, so that no value can close it.  A content security policy allows
-exactly one script, by its hash, and no request at all.
+Text of a run is hostile until proven otherwise.  There are three defences.  Jinja escapes every value.  The JSON block
+has `<`, `>` and `&` written as \\u escapes, so that no value can close it.  A content security policy allows exactly
+one script, by its hash, and no request at all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _MOST = 4000
 def environment(own: Path = TEMPLATES) -> Environment:
     """The templates' environment: everything escaped, an unknown name is an error.
 
-    own: a folder of templates that are found before those of the report."""
+    own: a folder of templates that take precedence over those of the report.
+    """
     env = Environment(
         loader=FileSystemLoader([own, TEMPLATES]),
         autoescape=True,
@@ -54,17 +55,17 @@ def environment(own: Path = TEMPLATES) -> Environment:
 
 
 def title_in_a_list(title: str) -> str:
-    """The title of a checker within a list: lower case, an article too, unless it begins with an acronym."""
+    """Return the title of a checker within a list: lower case, also its article, unless it begins with an acronym."""
     return title[0].lower() + title[1:] if title.startswith("A ") else words.lower_first(title)
 
 
 def xml_text(value: object) -> Markup:
-    """Text that XML can hold, in an attribute too, where a reader would take a line break for a space."""
+    """Return text that XML can hold, also in an attribute, where a reader would convert a line break to a space."""
     return Markup(str(escape(_NOT_XML.sub("�", str(value)[:_MOST]))).replace("\n", "&#10;"))
 
 
 def json_block(value: Any) -> Markup:
-    """JSON that is safe inside a script element of type application/json, for all strings it may hold."""
+    """Return JSON that is safe inside a script element of type application/json, for all strings it may hold."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
@@ -76,5 +77,5 @@ def script_hash(script: str) -> str:
 
 @cache
 def template_text(name: str) -> str:
-    """A style sheet or script of the templates, as it stands."""
+    """Return a style sheet or script of the templates, unchanged."""
     return (TEMPLATES / name).read_text(encoding="utf-8")

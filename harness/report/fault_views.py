@@ -1,17 +1,17 @@
-"""The faults of a run as a reader wants them: what was ordered, what was measured, and who could reach a majority.
+"""The faults of a run for its reader: orders, measurements, and the nodes that could reach a majority.
 
-No kind of fault is known here by name.  Words, nodes, links, states and numbers are taken from the record that a fault
-left (`checkers.record.faults.FaultRecord`); what a record does not have is not shown.
+No kind of fault is known here by name.  Words, nodes, links, states and numbers come from the record of a fault
+(`checkers.record.faults.FaultRecord`); missing data is not shown.
 
-A wrong cell of the matrix is framed.  It is wrong if its link was ordered cut and let something through, or was meant
-to be open and let nothing through.  A link that another fault cut at that time is neither.
+A wrong cell of the matrix is framed.  It is wrong if its link was ordered cut and passed a beacon, or was meant to be
+open and passed none.  A link that another fault cut at that time is not wrong.
 
 Sides: the links that a fault leaves open form a directed graph over servers and client nodes.  Two nodes can talk if
 both directions between them are open.  A server reaches a majority if it can talk to enough other servers itself,
 because servers do not forward for each other.  A client reaches one if it can talk to such a server.  The connected
 components of that graph are the sides of the partition.
 
-Coverage: the table of what the faults met, by which the deck deals (`nemesis.coverage`).
+Coverage: the table of situations that the faults met, which the deck uses (`nemesis.coverage`).
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ OK_MARK = {
 """Outcome of a fault -> the mark beside it (red is kept for violations)."""
 
 MOST_MEASURED = 60
-"""Measurements of one fault that are shown."""
+"""Maximum number of measurements shown for one fault."""
 
 _SLACK_NS = 250_000_000
-"""A process can end that long before the harness notes that its order was carried out."""
+"""Time by which a process may end before the harness notes that its order was carried out."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkCell:
-    """One directed pair in a matrix.  ordered_cut: this fault was meant to cut it.  by_other: another fault did, or
-    changed it during the measurement.  sent < 0: not measured."""
+    """One directed pair in a matrix. ordered_cut: this fault was meant to cut it. by_other: another fault did, or
+    changed it during the measurement. sent < 0: not measured.
+    """
 
     source: str
     target: str
@@ -61,7 +62,7 @@ class LinkCell:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One measurement while a fault held, or after its heal.  when: its phase; words: what it showed."""
+    """One measurement while a fault held, or after its heal. when: its phase; words: its result."""
 
     when: str
     time_ns: int
@@ -71,11 +72,12 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class FaultView:
-    """One fault; times are ns since the test began, -1 where it did not happen.
+    """One fault; times are ns since the test began, -1 if they do not apply.
 
-    sides: who could reach a majority while it held, one sentence a side; [] if it cut no link.  alone: the servers that
-    could not.  others: links that other faults cut when this one was injected.  held_states: what processes of nodes
-    were while it held.  states: of each node's process after the order and after the heal, and whether it was hit.
+    sides: nodes that could reach a majority while it held, one sentence per side; [] if it cut no link. alone: the
+    servers that could not. others: links that other faults cut at the time of its injection. held_states: states of
+    nodes' processes while it held. states: of each node's process after the order and after the heal, and whether it
+    was hit.
     """
 
     number: int
@@ -112,35 +114,35 @@ class FaultView:
         return self.start_ns >= 0
 
     def in_force(self, from_ns: int, to_ns: int) -> bool:
-        """Return whether it was in force at some moment of this span, both ends included."""
+        """Return whether it was in force at some time of this span, both ends included."""
         return self.happened and self.start_ns <= to_ns and self.end_ns >= from_ns
 
     @property
     def what(self) -> str:
-        """Return its effect on which nodes; its name if nothing recorded that."""
+        """Return its effect and the nodes; its name if nothing was recorded."""
         return self.words or self.name
 
     @property
     def pairs_words(self) -> str:
-        """Return how much of the network or which nodes it hit, in words."""
+        """Return the part of the network or the nodes that it hit, in words."""
         total = sum(cell is not None for _, row in self.matrix for cell in row)
         pairs = f"{len(self.cut)} of {plural(total, 'pair')}" if total else plural(len(self.cut), "pair")
         return ", ".join(part for part in (pairs if self.cut else "", listed(self.nodes)) if part) or "–"
 
     def ended(self, node: str, time_ns: int) -> bool:
-        """Return whether this fault ended a node's process at that time: it was ordered or measured to be dead then."""
+        """Return whether this fault ended a node's process at that time: it was ordered or measured dead then."""
         begin = self.start_ns - max(0, round(self.apply_ms * 1e6)) - _SLACK_NS
         return self.happened and self.held_states.get(node) == "dead" and begin <= time_ns <= self.end_ns
 
 
 def views(data: ReportData) -> list[FaultView]:
-    """All faults in the order of the schedule."""
+    """Return all faults in the order of the schedule."""
     found = [_view(data, record) for record in data.faults]
     return sorted(found, key=lambda v: v.number)
 
 
 def summary(faults: Sequence[FaultView]) -> str:
-    """One sentence about all of them."""
+    """Return one sentence about all of them."""
     if not faults:
         return "No fault was injected in this run."
     by = {state: [f for f in faults if f.achieved == state] for state in OK_MARK}
@@ -202,7 +204,7 @@ def _view(data: ReportData, record: FaultRecord) -> FaultView:
 
 
 def _held_states(record: FaultRecord) -> dict[str, str]:
-    """Return what the processes of the nodes that a fault hit were while it held: as ordered, else as measured."""
+    """Return the states of the processes of nodes that a fault hit while it held: as ordered, else as measured."""
     ordered = record.ordered.held.states
     seen = dict(record.inject_proof.states) if record.inject_proof is not None else {}
     for m in record.measured:
@@ -213,7 +215,9 @@ def _held_states(record: FaultRecord) -> dict[str, str]:
 
 
 def _measured(m: Measurement, cut: frozenset[Link], held: Mapping[str, str]) -> Measured:
-    """One measurement in words.  Links whose order changed meanwhile, and those that other faults cut, do not count."""
+    """Return one measurement in words.  Links whose order changed meanwhile, and those cut by other faults, do not
+    count.
+    """
     healed = m.phase == "heal"
     aside = _aside(m)
     links = {pair: counts for pair, counts in _links(m.links).items() if pair not in aside and counts[0] > 0}
@@ -233,7 +237,7 @@ def _measured(m: Measurement, cut: frozenset[Link], held: Mapping[str, str]) -> 
 
 
 def _aside(m: Measurement) -> frozenset[Link]:
-    """The links that other faults cut or changed during a measurement."""
+    """Return the links that other faults cut or changed during a measurement."""
     return frozenset((*m.also_cut, *m.unsettled))
 
 
@@ -251,7 +255,7 @@ def _cell(
 
 
 def _links(counts: Mapping[str, tuple[int, int]]) -> dict[Link, tuple[int, int]]:
-    """The beacons (sent, received) of each directed link.  counts: by names such as "n1>n2"."""
+    """Return the beacons (sent, received) of each directed link. counts: by names such as "n1>n2"."""
     ends = {tuple(name.split(">", 1)): both for name, both in counts.items()}
     return {(pair[0], pair[1]): both for pair, both in ends.items() if len(pair) == 2}
 
@@ -281,8 +285,9 @@ def _servers_first(name: str) -> tuple[int, tuple[str, int, str]]:
 class Side:
     """Nodes that can still talk, directly or through each other.
 
-    reach: those that reach a majority of the servers.  cut_off: the others.  servers: how many of them are servers.
-    most_reached: the largest number of servers that one of them can talk to itself, with itself if it is a server.
+    reach: those that reach a majority of the servers. cut_off: the others. servers: number of servers among them.
+    most_reached: the largest number of servers that one of them can talk to directly, including itself if it is a
+    server.
     """
 
     reach: tuple[str, ...]
@@ -304,7 +309,9 @@ class Side:
 
 
 def sides(servers: Sequence[str], nodes: Iterable[str], cut: Collection[Link]) -> list[Side]:
-    """The sides of a fault that cuts these links, the one with most servers first.  nodes: servers and client nodes."""
+    """Return the sides of a fault that cuts these links, the one with most servers first. nodes: servers and client
+    nodes.
+    """
     grudge = grudge_graph({*servers, *nodes}, cut)
     can_talk = talking(grudge)
     able = reaching_majority(grudge, servers)
@@ -329,9 +336,10 @@ def _reached(server: str, can_talk: networkx.Graph, servers: Sequence[str]) -> i
 
 @dataclass(frozen=True, slots=True)
 class CoverageView:
-    """rows: kind and role of a node that it hit, and how many looks met that in each phase.
+    """rows: kind and role of a node that it hit, and the number of looks that met that in each phase.
 
-    situations: how many looks met each; None: the system does not report it."""
+    situations: number of looks that met each; None: the system does not report it.
+    """
 
     phases: tuple[str, ...]
     rows: list[tuple[str, str, tuple[int, ...]]]
@@ -340,7 +348,7 @@ class CoverageView:
 
 
 def attributed(data: ReportData) -> list[str]:
-    """Return how often the violation was seen without each fault, one line each; [] where that was not tried."""
+    """Return the number of sightings of the violation without each fault, one line each; [] if that was not tried."""
     try:
         rows = read_object(data.folder / ATTRIBUTION).get("variants")
     except (BrokenFile, OSError):
@@ -349,7 +357,7 @@ def attributed(data: ReportData) -> list[str]:
 
 
 def coverage_of(data: ReportData) -> CoverageView | None:
-    """None for a run that kept no such table, or broke nothing."""
+    """Return the coverage; None for a run without such a table, or without faults."""
     coverage = data.outcome.coverage
     if coverage is None or not coverage.cells:
         return None

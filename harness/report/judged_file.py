@@ -1,4 +1,4 @@
-"""The result for one file that was judged by hand: a line of words, or an object of JSON."""
+"""The result for one file judged by hand: a line of text, or an object of JSON."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from checkers.base.verdict import Verdict
 from harness.plain_words import shorten
 
 LINE_MAX = 2000
-"""Characters of a line; values of a history may be long, or hold line ends and worse."""
+"""Maximum characters of a line; values of a history may be long, or contain line ends and worse."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedFile:
-    """One file.  error: why it could not be read; then the verdict is unknown.  model: as it was chosen."""
+    """One file. error: reason why it could not be read; then the verdict is unknown. model: as chosen."""
 
     file: str
     verdict: Verdict

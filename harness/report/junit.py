@@ -1,8 +1,8 @@
-"""The verdict for a CI system: one JUnit test case per checker.
+"""The results for a CI system: one JUnit test case per checker.
 
 Invalid is a failure, unknown an error (a run that proved nothing must not turn a build green), not applicable is
 skipped.  A run may prove nothing although no checker shows that: the harness failed, a planted bug was not found, or
-nothing was judged.  Such a run has one test case more, which is an error.
+nothing was judged.  Such a run has an additional test case, which is an error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from harness.story.findings import title_of
 from harness.story.headline import verdict_in_words
 
 THE_RUN = "the run itself"
-"""Name of the test case that is no checker's."""
+"""Name of the test case that belongs to no checker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def write(data: ReportData, path: Path) -> None:
 
 
 def _of_the_run(data: ReportData) -> dict[str, CheckerResult]:
-    """A case for the run itself, if it did not pass and no checker's case shows that."""
+    """Return a case for the run itself, if it did not pass and no checker's case shows that."""
     passed = data.results.verdict is RunVerdict.VALID and not data.results.exit_code
     if passed or any(c.verdict in (Validity.INVALID, Validity.UNKNOWN) for c in data.checkers.values()):
         return {}

@@ -1,19 +1,19 @@
-"""The lines around one violation, from all sources in one order: nodes' output, nodes' traces, faults, clients.
+"""The lines around one violation, merged from all sources: nodes' output, nodes' traces, faults, clients.
 
-Deciding lines are kept over the whole span: faults, elections, starts, errors and the rows of the witness.  Of other
-lines the nearest are kept; the page states the span in which all are shown.
+Significant lines are kept over the whole span: faults, elections, starts, errors and the rows of the witness.  Of the
+other lines the nearest are kept; the page states the span in which all are shown.
 
-Every system leaves files in `nodes/<node>/`.  Lines in which a time is found are put on the axis of the test; a line
-without one belongs to the line before it.  Traces are thinned: what happens hundreds of times a second is shown near
-the violation only.  The order is that of clocks, for reading; no verdict comes from it.
+Every system leaves files in `nodes/<node>/`.  Lines with a time are placed on the time axis of the test; a line without
+one belongs to the line before it.  Traces are thinned: frequent events are shown near the violation only.  The lines
+are ordered by clocks, for reading; no verdict depends on it.
 
-The time of a line is found if it is written in one of these forms: ISO 8601, syslog, redis, glog, seconds, clock.
+A line's time is recognized in one of these forms: ISO 8601, syslog, redis, glog, seconds, clock.
 
     "2026-11-24T10:11:49.460Z", "2026/11/24 10:11:49.460 UTC", "Nov 24 10:11:49", "24 Nov 2026 10:11:49.460",
     "I1124 10:11:49.460123", "1795774309.460", "1795774309460", "10:11:49.460"
 
-A line states no time zone, or a node has another one than the harness.  Then the hours are moved until the line falls
-into the run, by whole quarters of an hour.  A line that never falls into it has no time.
+A line may lack its time zone, or a node may have another one than the harness.  Then the time is shifted by whole
+quarters of an hour until the line falls into the run.  A line that cannot fall into it has no time.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ NEAR_NS = 500_000_000
 FAR_NS = 10_000_000_000
 """Longest span before and after it on the page."""
 LINES_MOST = 700
-"""Lines on the page; the nearest ones are kept."""
+"""Maximum number of lines on the page; the nearest ones are kept."""
 FILE_MOST_BYTES = 64_000_000
-"""Bytes that are read at the end of a larger file."""
+"""Bytes read at the end of a larger file."""
 _WORDS_MOST = 320
 _PAYLOADS_MOST = 20_000
 _DECIDING = frozenset({"role", "vote", "start", "stop", "fatal", "truncate", "quorum-state"})
@@ -57,8 +57,9 @@ _NO_OUTPUT = frozenset({"copies", "data"})
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """source: a node, "faults" or "clients".  kind: "output", "trace", "fault" or "client".  decides: kept at any
-    distance.  marked: a row of the witness."""
+    """source: a node, "faults" or "clients". kind: "output", "trace", "fault" or "client". decides: kept at any
+    distance. marked: a row of the witness.
+    """
 
     time_ns: int
     source: str
@@ -70,8 +71,9 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class LogsAround:
-    """near_ms: what is shown first.  whole_ms: milliseconds before and after the violation of which no line is left
-    out.  far_ms: how far the lines that decide reach."""
+    """near_ms: the span shown first. whole_ms: milliseconds before and after the violation in which no line is left
+    out. far_ms: span of the significant lines.
+    """
 
     at_ns: int
     lines: list[LogLine]
@@ -86,7 +88,7 @@ class LogsAround:
 def around(
     data: ReportData, faults: Sequence[FaultView], at_ns: int, key: str, witness: Story | None = None
 ) -> LogsAround | None:
-    """Return the lines around a moment, None for -1.  key: whose operations are shown, "" for all."""
+    """Return the lines around a time, None for -1. key: of the operations shown, "" for all."""
     if at_ns < 0:
         return None
     marked = _rows_of(witness) if witness is not None else frozenset()
@@ -121,7 +123,7 @@ def _rows_of(witness: Story) -> frozenset[tuple[Any, Any]]:
 
 
 def _output(data: ReportData, unread: list[str]) -> Iterator[LogLine]:
-    """Return what processes of nodes printed, and the log files that they wrote."""
+    """Return output of nodes' processes, and their log files."""
     began = _began(data)
     if began is None:
         return
@@ -190,7 +192,7 @@ def _faults(faults: Sequence[FaultView]) -> Iterator[LogLine]:
 
 
 def _clients(data: ReportData, at_ns: int, key: str, marked: Collection[tuple[Any, Any]]) -> Iterator[LogLine]:
-    """Yield the operations of one key, each at its answer; of transactions what they did."""
+    """Yield the operations of one key, each at its answer; for transactions their steps."""
     ops = data.operations
     mine = np.flatnonzero(ops.on(key)) if key else np.arange(len(ops))
     mine = mine[np.abs(ops.end_ns[mine] - at_ns) <= FAR_NS]
@@ -211,7 +213,7 @@ def _clients(data: ReportData, at_ns: int, key: str, marked: Collection[tuple[An
 
 
 def _payloads(data: ReportData, places: npt.NDArray[np.int64]) -> dict[int, str]:
-    """Return what operations answered that have no plain value, in words, for as many as a page may show."""
+    """Return the answers of operations without a plain value, in words, for as many as a page may show."""
     ops = data.operations
     if not any(f in TRANSACTIONS for f in ops.fs):
         return {}
@@ -241,16 +243,17 @@ _FORMS = (
     re.compile(rf"^\W?{_CLOCK}"),
 )
 _LOOKED_AT = 200
-"""Characters of a line in which its time is looked for; lines of JSON may begin with other fields."""
+"""Maximum position of the time in a line; lines of JSON may begin with other fields."""
 
 _NS = 1_000_000_000
 _QUARTER_NS = 900 * _NS
 
 
 def time_of(line: str, began: datetime, length_ns: int) -> int | None:
-    """ns since the run began; None for a line without a time, or with one that is not of this run.
+    """Return ns since the run began; None for a line without a time, or with one outside this run.
 
-    began: with its time zone.  length_ns: of the run; a minute before it and ten after it are of the run, too."""
+    began: with its time zone. length_ns: of the run; a minute before it and ten after it also belong to the run.
+    """
     text = line[:_LOOKED_AT]
     for form in _FORMS:
         if (found := form.search(text)) is not None:
@@ -294,7 +297,7 @@ def _zone(text: str | None) -> timezone:
 
 
 def _fitted(at_ns: int, length_ns: int, *, moved: bool) -> tuple[int] | None:
-    """The time, if it is of the run; else the one a few quarters of an hour away that is."""
+    """Return the time, if it is in the run; else the one a few quarters of an hour away that is."""
     if -60 * _NS <= at_ns <= length_ns + 600 * _NS:
         return (at_ns,)
     if not moved or abs(at_ns) > 26 * 3600 * _NS:

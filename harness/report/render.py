@@ -61,13 +61,13 @@ RAW_FILES = (
 
 
 _LATER_NS = 100_000_000
-"""Nanoseconds from which on two moments are named separately."""
+"""Nanoseconds from which two times are named separately."""
 
 
 def render(run_folder: Path) -> Path:
-    """Write junit.xml and report.html into a judged run folder; the path of report.html.
+    """Write junit.xml and report.html into a judged run folder; return the path of report.html.
 
-    The page names what is missing in the folder.  Raises FileNotFoundError if there is no such folder.
+    The page names missing files of the folder.  Raises FileNotFoundError if there is no such folder.
     """
     data = load(run_folder)
     junit.write(data, run_folder / "junit.xml")
@@ -77,16 +77,16 @@ def render(run_folder: Path) -> Path:
 
 
 def prewarm() -> None:
-    """Compile what rendering needs, while the test still runs."""
+    """Compile functions needed for rendering, while the test still runs."""
     for name in environment().list_templates(extensions=["j2"]):
         environment().get_template(name)
 
 
 HERO_MOST = 4
-"""Operations of a witness that is drawn small beside the headline."""
+"""Maximum number of operations of a witness that is drawn small beside the headline."""
 
 TITLE_MOST = 200
-"""Characters of a heading; what is longer stands below it."""
+"""Maximum characters of a heading; longer text stands below it."""
 
 _IN_A_FILE = re.compile(r" \([\w./-]+, (?:seq|line) \d+\)")
 
@@ -157,8 +157,9 @@ def _head(
     groups: Sequence[witness.GroupView],
     faulty: Sequence[faults.FaultView],
 ) -> dict[str, Any]:
-    """Return what the run showed, where and why, and the sentences below.  A run that missed its planted bug, or in
-    which the harness failed, is never green."""
+    """Return the result of the run, with place and cause, and the sentences below.  A run that missed its planted bug,
+    or in which the harness failed, is never shown in green.
+    """
     found, bug = witness.in_order(groups), planted(data.results, data.header)
     missed = verdict == "valid" and ((bug is not None and not bug.found) or bool(data.results.failure))
     verdict = "unknown" if missed else verdict
@@ -207,9 +208,10 @@ def _head(
 
 
 def _cause(data: ReportData, found: Sequence[witness.FindingView]) -> tuple[str, witness.FindingView | None]:
-    """Return why the first violation happened, in words, and the view of the first wrong step if a checker saw one.
+    """Return the cause of the first violation in words, and the view of the first wrong step if a checker found one.
 
-    Else the cause is what the node believed that answered, or the page says why none is known."""
+    Otherwise the cause is the belief of the node that answered, or a statement why no cause is known.
+    """
     first, findings_of = found[0], findings(data.results)
     if (behind := cause_of(findings_of)) is not None:
         step = next((view for view in found if view.summary == words.sentence(behind.lead.summary)), None)
@@ -231,7 +233,7 @@ def _cause(data: ReportData, found: Sequence[witness.FindingView]) -> tuple[str,
 
 
 def _look_at(data: ReportData, found: Sequence[Finding]) -> str:
-    """Return the part of the system's code in which the mistake lies."""
+    """Return the part of the system's code that probably contains the bug."""
     cause = (cause_of(found) or found[0]).lead
     if divergence.never_fsynced(data, cause):
         return LOOK_AT[Stage.LOSS]
@@ -242,7 +244,7 @@ def _look_at(data: ReportData, found: Sequence[Finding]) -> str:
 
 
 def _clients(data: ReportData, found: Sequence[Finding]) -> str:
-    """Return that no client got a wrong answer, "" if one did or no checker can say."""
+    """Return a statement that no client got a wrong answer, "" if one did or no checker can tell."""
     if any(finding.lead.stage is Stage.ANSWER for finding in found):
         return ""
     judged = {name: c.verdict for name, c in data.results.checkers.items() if name in OF_CLIENTS}
@@ -254,9 +256,10 @@ def _clients(data: ReportData, found: Sequence[Finding]) -> str:
 
 def _where(data: ReportData, first: witness.FindingView, lead: ReportedViolation, at_node: str) -> str:
     """Return time, nodes and fault of the first violation in words, and the time at which it showed if that was later.
-    A loss happened where it had been acknowledged; a copy of a log shows none of it.
+    A loss happened at the server that had acknowledged the element; a copy of a log shows none of it.
 
-    at_node: "on", or "through" where servers pass requests on to their leader."""
+    at_node: "on", or "through" if servers forward requests to their leader.
+    """
     wrong, shown_ns, copied = first.violation.wrong, first.moment_ns, seen_in_a_copy(lead)
     since_ns = wrong[0][1] if len(wrong) == 1 else shown_ns
     if (lost := loss_of(lead)) is not None and not copied:
@@ -282,7 +285,7 @@ def _where(data: ReportData, first: witness.FindingView, lead: ReportedViolation
 
 
 def _hits_of_disk(data: ReportData, nodes: Sequence[Any]) -> str:
-    """Return which faults hit the disk of the first of these nodes, "" if none did."""
+    """Return the faults that hit the disk of the first of these nodes, "" if none did."""
     hit = [f for f in data.faults if f.carried_out and (f.damages_data or f.wipes_disks or f.loses_unsynced)]
     named = [
         f"fault {f.card.number} ({words.shorten(f.words or f.kind)})" for f in hit if nodes and nodes[0] in f.nodes
@@ -291,7 +294,7 @@ def _hits_of_disk(data: ReportData, nodes: Sequence[Any]) -> str:
 
 
 def _checkers(data: ReportData, found: Sequence[witness.FindingView]) -> list[dict[str, Any]]:
-    """Return each checker's title, result and the anchors of its witnesses; what went wrong stands first."""
+    """Return each checker's title, result and the anchors of its witnesses; violations come first."""
     rows = [
         {
             "title": title_of(name, result),
@@ -317,12 +320,12 @@ def _ended_by(data: ReportData, death: Death, faulty: Sequence[faults.FaultView]
 
 RAN_TO_ITS_END = "ran to its end"
 _WORDS_MOST = 10_000
-"""Characters of a criterion's words: whole, unless somebody changed the results."""
+"""Maximum characters of a criterion's description; genuine ones are shorter."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFigure:
-    """enough: None where nothing is demanded.  least: what counts, in words, "" where nothing is demanded."""
+    """enough: None if nothing is demanded. least: the minimum in words, "" if nothing is demanded."""
 
     value: str
     name: str
@@ -332,13 +335,13 @@ class RunFigure:
 
 
 def figures(data: ReportData) -> list[RunFigure]:
-    """Every criterion in the checker's order, what was demanded and missed first; [] for a run not judged by it."""
+    """Return every criterion in the checker's order, missed demands first; [] for a run without this checker."""
     found = [_figure(criterion, bool(data.outcome.stopped)) for criterion in data.results.vacuity.criteria]
     return sorted(found, key=lambda f: {False: 0, True: 1, None: 2}[f.enough])
 
 
 def _figure(criterion: Criterion, stopped: bool) -> RunFigure:
-    """stopped: a violation ended the run early, so it did not run to its end although nothing is wrong with that."""
+    """stopped: a violation ended the run early, so the shortfall is not its fault."""
     name, value, least = shorten(criterion.name or "?", 80), criterion.value, criterion.least
     demanded, met = criterion.demanded, criterion.met
     yes_or_no = name in YES_OR_NO

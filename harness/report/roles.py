@@ -1,12 +1,12 @@
 """Leaders, followers and committed offsets over time, from the nodes' own reports.
 
-Sources, best first: the trace of each node (exact role changes and high watermarks); what nodes reported of themselves
-when they were asked; the leaders the harness saw (both in the journal).  Where none of them says what a node was, it
-is `UNKNOWN`, with what is known beside it: its last report, and how many answers it gave to clients meanwhile.
-Times are for drawing only; no verdict comes from here.
+Sources, best first: the trace of each node (exact role changes and high watermarks); the nodes' status reports; the
+leaders that the harness saw (both in the journal).  If none of them gives the role of a node, it is `UNKNOWN`, with
+related facts: its last report, and the number of its answers to clients meanwhile.  Times are for drawing only; no
+verdict depends on them.
 
-`circumstances` and `belief` put the moment of a violation into words: the faults in force, who led, and what one node
-believed.  They state what was measured.  Whether one follows from the other is for the reader to conclude.
+`circumstances` and `belief` describe the time of a violation: the faults in force, the leader, and the belief of one
+node.  They state measurements.  Whether one follows from the other is for the reader to conclude.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from harness.report.run_data import ReportData
 DEAD = "dead"
 UNKNOWN = "unknown"
 UNLED_MOST = 20
-"""Epochs without a leader that a page names."""
+"""Maximum number of epochs without a leader that a page names."""
 BUCKETS = 1200
 """The run is cut into at most this many steps to show high watermarks."""
 _LOOK_NS = 1_500_000_000
-"""Nodes are asked several times a second.  A report stands until the next one if that comes within this time."""
+"""Status is requested several times a second.  A report holds until the next one if that comes within this time."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoleSegment:
-    """One node in one role.  role: as in `checkers.base.columns.TRACE`, DEAD or UNKNOWN; epoch -1 where unknown.
-    known: what is known of a node whose role is not, in words."""
+    """One node in one role. role: as in `checkers.base.columns.TRACE`, DEAD or UNKNOWN; epoch -1 if unknown.
+    known: facts about a node whose role is unknown, in words.
+    """
 
     node: str
     start_ns: int
@@ -61,7 +62,7 @@ class Deposed:
 
 
 def segments(data: ReportData) -> list[RoleSegment]:
-    """Roles of every node over the run, nodes in natural order, each in order of time."""
+    """Return roles of every node over the run, nodes in natural order, each in order of time."""
     if any(table.num_rows for table in data.traces.values()):
         return [s for node in data.servers for s in _of_trace(data, node)]
     reports, leads = data.outcome.reports or (), data.outcome.leaders
@@ -79,7 +80,7 @@ def segments(data: ReportData) -> list[RoleSegment]:
 
 
 def leaders(roles: Sequence[RoleSegment]) -> list[RoleSegment]:
-    """Segments in which a node led, by epoch; one node's adjoining segments of one epoch count once."""
+    """Return segments in which a node led, by epoch; one node's adjoining segments of one epoch count once."""
     merged: list[RoleSegment] = []
     for s in sorted((s for s in roles if s.role == "leader"), key=lambda s: (s.epoch, s.node, s.start_ns)):
         last = merged[-1] if merged else None
@@ -91,19 +92,25 @@ def leaders(roles: Sequence[RoleSegment]) -> list[RoleSegment]:
 
 
 def elections(roles: Sequence[RoleSegment]) -> list[RoleSegment]:
-    """The first segment of each leader in each epoch, in order of time: one that was silent for a while leads on."""
+    """Return the first segment of each leader in each epoch, in order of time; a leader that was silent for a while
+    still leads.
+    """
     first = {(s.node, s.epoch): s for s in reversed(leaders(roles))}
     return sorted(first.values(), key=lambda s: s.start_ns)
 
 
 def deposed_from(s: RoleSegment, led: Sequence[RoleSegment]) -> int:
-    """Return the first election of a later epoch within the segment of a leader; its end if there was none."""
+    """Return the first election of a later epoch within the segment of a leader; the segment's end if there was
+    none.
+    """
     newer = min((o.start_ns for o in led if o.epoch > s.epoch and o.node != s.node), default=s.end_ns)
     return min(max(newer, s.start_ns), s.end_ns)
 
 
 def deposed(data: ReportData, roles: Sequence[RoleSegment]) -> list[Deposed]:
-    """Every span in which a leader went on although one of a later epoch had been elected, with what it answered."""
+    """Return every span in which a leader continued although one of a later epoch had been elected, with its
+    answers.
+    """
     led = leaders(roles)
     ops = data.operations
     found = []
@@ -121,7 +128,7 @@ def deposed(data: ReportData, roles: Sequence[RoleSegment]) -> list[Deposed]:
 
 @dataclass(frozen=True, slots=True)
 class Watermarks:
-    """High watermarks at the end of every step of `step_ns`: node -> array, -1 where the node knew none."""
+    """High watermarks at the end of every step of `step_ns`: node -> array, -1 if the node knew none."""
 
     step_ns: int
     of: dict[str, np.ndarray]
@@ -187,7 +194,7 @@ def _died_ns(data: ReportData, node: str, from_ns: int, to_ns: int, default_ns: 
 
 
 def _of_reports(data: ReportData, reports: Sequence[Report]) -> list[RoleSegment]:
-    """The reports of one node.  Each stands until the next one, if they are near each other."""
+    """Return the status reports of one node.  Each holds until the next one, if they are close to each other."""
     out = []
     ordered = sorted((r for r in reports if r.time_ns >= 0), key=lambda r: (r.time_ns, r.until_ns))
     for report, following in zip(ordered, [*ordered[1:], None], strict=True):
@@ -211,9 +218,9 @@ def _of_leaders(data: ReportData, leads: Sequence[SeenLeader], node: str) -> lis
 
 
 def _with_unknown(data: ReportData, node: str, seen: Sequence[RoleSegment]) -> list[RoleSegment]:
-    """Return the same segments, and between and after them what is not known.
+    """Return the same segments, with unknown segments between and after them.
 
-    Before the first of all nothing is said.
+    Nothing is stated about the time before the first one.
     """
     began = data.main_start_ns
     out: list[RoleSegment] = []
@@ -245,7 +252,7 @@ def _unknown(data: ReportData, node: str, start_ns: int, end_ns: int, last: Role
 
 
 def circumstances(time_ns: int, faults: Sequence[FaultView], roles: Sequence[RoleSegment]) -> str:
-    """One line: which faults were in force at a time and which nodes led; "" if nothing is known of that time."""
+    """Return one line: faults in force at a time and nodes that led; "" if nothing is known of that time."""
     if time_ns < 0 or not (faults or roles):
         return ""
     led = _leading(time_ns, roles)
@@ -260,7 +267,7 @@ def circumstances(time_ns: int, faults: Sequence[FaultView], roles: Sequence[Rol
 
 
 def _faults_near(time_ns: int, faults: Sequence[FaultView]) -> str:
-    """Return the faults in force, or the one that was healed last before."""
+    """Return the faults in force, or the one that was healed last."""
     held = [
         f"fault {f.number} ({f.what}) had been in force for {span_in_words(time_ns - f.start_ns)}"
         for f in faults
@@ -270,7 +277,7 @@ def _faults_near(time_ns: int, faults: Sequence[FaultView]) -> str:
 
 
 def _healed_before(time_ns: int, faults: Sequence[FaultView]) -> str:
-    """Return which fault was healed last before a time at which none was in force."""
+    """Return the fault that was healed last before a time without faults."""
     before = [f for f in faults if f.happened and f.end_ns < time_ns]
     if not before:
         return "no fault had been in force before" if faults else "no fault was in force"
@@ -281,7 +288,7 @@ def _healed_before(time_ns: int, faults: Sequence[FaultView]) -> str:
 def belief(node: str, time_ns: int, roles: Sequence[RoleSegment], since_ns: int | None = None) -> str:
     """Return a sentence if a node led at that time although one of a later epoch had been elected, else "".
 
-    since_ns: when the operation was invoked that it answered; None if it is not known, or leaders need no majority.
+    since_ns: invocation of the operation that it answered; None if it is unknown, or leaders need no majority.
     """
     mine = [s for s in _leading(time_ns, roles) if s.node == node]
     newer = [s for s in leaders(roles) if mine and _newer(s, mine[-1], time_ns)]
@@ -301,8 +308,9 @@ def belief(node: str, time_ns: int, roles: Sequence[RoleSegment], since_ns: int 
 
 
 def epochs_without_leader(roles: Sequence[RoleSegment]) -> list[int]:
-    """Return the epochs between the first and the last that was led, in which no node was seen to lead; none if there
-    are more than UNLED_MOST, because then an epoch does not count elections."""
+    """Return the epochs between the first and the last leader in which no node was seen to lead; none if there are more
+    than UNLED_MOST, because then an epoch does not count elections.
+    """
     led = sorted({s.epoch for s in leaders(roles) if s.epoch >= 0})
     if not led or led[-1] - led[0] + 1 - len(led) > UNLED_MOST:
         return []

@@ -1,11 +1,10 @@
 """A run folder as one value, `ReportData`, complete or not.
 
-A report is needed most when something went wrong, so no file is demanded here.  A file that is missing, torn or
-nonsense becomes a sentence in `missing`, and the page says what it cannot show.
+A report is needed most after a failure, so no file is required here.  A missing, torn or invalid file becomes a
+sentence in `missing`, and the page says what it cannot show.
 
-A history is a list of events; a reader thinks in operations.  So every invoke is paired with its completion
-(`OperationColumns`).  Pairing is done once, on whole columns, because a nightly run brings hundreds of thousands of
-rows.
+A history is a list of events, but readers think in operations.  So every invoke is paired with its completion
+(`OperationColumns`).  Pairing is done once, on whole columns, because a nightly run has hundreds of thousands of rows.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ NS = 1_000_000_000
 _T = TypeVar("_T")
 
 ROWS_SHOWN_MAX = 5_000_000
-"""Longest history whose operations the page shows: it holds all of them in memory, 200 bytes each."""
+"""Maximum length of a history whose operations the page shows: it holds all of them in memory, 200 bytes each."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class ReportData:
 
     @property
     def declares(self) -> Mapping[str, Any]:
-        """Return what the subject has; a run that does not say so is taken to have everything."""
+        """Return the capabilities of the subject; a run that does not state them is assumed to have all."""
         everything = {"nodes": True, "logs": True, "traces": True, "elections": True, "faults": True}
         return {**everything, **self.outcome.declares}
 
@@ -88,7 +87,7 @@ class ReportData:
 
     @cached_property
     def end_ns(self) -> int:
-        """Return where the time axis ends: the last thing a client, a fault or a node did before collection."""
+        """Return the end of the time axis: the last action of a client, a fault or a node before collection."""
         ends = [int(self.operations.end_ns.max())] if len(self.operations) else []
         ends += [fault.healed_ns for fault in self.faults]
         ends += [p.end_ns for p in self.outcome.phases if p.name in ("main", "recovery", "final reads")]
@@ -96,13 +95,13 @@ class ReportData:
 
     @property
     def main_start_ns(self) -> int:
-        """Start of the main phase, from which a schedule's seconds count."""
+        """Return the start of the main phase, from which a schedule's seconds count."""
         main = self.outcome.phase("main")
         return main.start_ns if main is not None else 0
 
     @cached_property
     def servers(self) -> tuple[str, ...]:
-        """Names of the servers, in natural order, from all files that name them."""
+        """Return the names of the servers, in natural order, from all files that name them."""
         named = self.spec.get("nodes")
         if isinstance(named, list):
             return tuple(sorted({str(n) for n in named}, key=natural))
@@ -113,12 +112,14 @@ class ReportData:
         return tuple(sorted(names, key=natural))
 
     def log_rows(self, node: str, copy: int, offsets: Collection[int]) -> list[dict[str, Any]]:
-        """Rows of schema LOG of one node's copy at these offsets; [] where there is no such file."""
+        """Return rows of schema LOG of one node's copy at these offsets; [] if there is no such file."""
         filters = [("copy", "=", copy), ("offset", "in", sorted(offsets))]
         return self._rows_of_log(node, filters, LOG)
 
     def entry_of(self, key: str, written: int) -> tuple[int, int] | None:
-        """(offset, epoch) of the entry that writes a value to a key, in the newest copy of any log that holds it."""
+        """Return (offset, epoch) of the entry that writes a value to a key, in the newest copy of any log that contains
+        it.
+        """
         for node in self.servers:
             rows = self._rows_of_log(node, [("key", "=", key), ("value", "=", written)])
             if rows:
@@ -129,7 +130,7 @@ class ReportData:
     def _rows_of_log(
         self, node: str, filters: Sequence[tuple[str, str, Any]], schema: pa.Schema | None = None
     ) -> list[dict[str, Any]]:
-        """[] where there is no such file that can be read."""
+        """Return the rows; [] if there is no such readable file."""
         path = StoredRun(self.folder).log / f"{node}.parquet"
         try:
             return list(pq.read_table(path, schema=schema, filters=filters).to_pylist())
@@ -138,7 +139,10 @@ class ReportData:
 
 
 def load(folder: Path) -> ReportData:
-    """Read a run folder.  Raises FileNotFoundError only if the folder itself is not there."""
+    """header: None without test.json. results: NO_RESULTS if missing. outcome: without the end of the journal that of
+    an unknown run. traces: node -> table of schema TRACE. copies: rows of schema COPIES. missing: one sentence for each
+    missing file.  Raises FileNotFoundError only if the folder itself is not there.
+    """
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such run folder")
     files, record = StoredRun(folder), RunRecord(folder)
@@ -170,7 +174,7 @@ def _read(name: str, read: Callable[[], _T | None], missing: list[str], holds: s
 
 
 def _row_count(files: StoredRun) -> int:
-    """Rows of the sealed history; 0 if there is none that can be read."""
+    """Return the rows of the sealed history; 0 if it cannot be read."""
     try:
         return int(pq.read_metadata(regular(files.history, HISTORY_SIZE_BYTES_MAX)).num_rows)
     except (pa.ArrowInvalid, OSError, BrokenFile):
@@ -256,27 +260,27 @@ class OperationColumns:
         return np.asarray(self.end_ns - self.start_ns)
 
     def is_f(self, *names: str) -> np.ndarray:
-        """Mask of the operations that ask one of these."""
+        """Return a mask of the operations with one of these functions."""
         return np.asarray(np.isin(self.f, [i for i, name in enumerate(self.fs) if name in names]))
 
     def on(self, key: str) -> np.ndarray:
-        """Mask of the operations on one key, transactions that name it too."""
+        """Return a mask of the operations on one key, including transactions that name it."""
         code = self.keys.index(key) if key in self.keys else len(self.keys)
         mask = self.key == code
         mask[self.touched[0][self.touched[1] == code]] = True
         return np.asarray(mask)
 
     def matched(self) -> np.ndarray:
-        """Mask of the answers: every ok, and every cas that was answered with `mismatch`."""
+        """Return a mask of the answers: every ok, and every cas that was answered with `mismatch`."""
         mismatch = [i for i, text in enumerate(self.errors) if text == "mismatch"]
         return np.asarray((self.type == Type.OK) | ((self.type == Type.FAIL) & np.isin(self.error, mismatch)))
 
 
 def pair(history: pa.Table) -> OperationColumns:
-    """The client operations of a table of schema HISTORY.
+    """Return the client operations of a table of schema HISTORY.
 
-    An event that breaks the grammar (a completion without an invoke) is left out: the report shows what it can,
-    and it is the checkers' business to complain.
+    An event that violates the grammar (a completion without an invoke) is left out: the report shows what it can, and
+    checkers report the error.
     """
     table = history.filter(pc.greater_equal(history["process"], 0))
     index, process, kind = (_ints(table, name) for name in ("index", "process", "type"))
@@ -341,7 +345,7 @@ def _keys(
 
 
 def _micro_operations(payload: str | None) -> list[Sequence[Any]]:
-    """Return the micro-operations of a transaction; [] where its row does not hold any."""
+    """Return the micro-operations of a transaction; [] if its row contains none."""
     try:
         parts = decode(payload or "[]")
     except (ValueError, RecursionError):
@@ -350,7 +354,7 @@ def _micro_operations(payload: str | None) -> list[Sequence[Any]]:
 
 
 def none() -> OperationColumns:
-    """The operations of a run that left no history."""
+    """Return the operations of a run without a history."""
     return pair(events_to_table([]))
 
 

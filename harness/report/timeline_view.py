@@ -1,8 +1,8 @@
 """The data behind the timeline: faults, roles, commits and operations on one axis, small enough for one page.
 
-Operations travel as little-endian arrays, deflated (base64); times and rows as differences, which deflate well.  Rates
-are counted here over *all* operations, so that they stay true when a very long run has to leave single operations out.
-The page says what it leaves out.
+Operations are little-endian arrays, deflated (base64); times and rows as differences, which deflate well.  Rates are
+counted over *all* operations, so that they are right even if a very long run has to omit single operations.  The page
+says what it omits.
 """
 
 from __future__ import annotations
@@ -32,15 +32,17 @@ from harness.report.witness.violation_views import FindingView
 from harness.spec import CLIENT_NODES
 
 MAX_OPERATIONS = 120_000
-"""Operations drawn one by one; about 15 bytes of page each."""
+"""Maximum number of operations drawn one by one; about 15 bytes of page each."""
 MAX_TABLE_ROWS = 400
 _KEEP_AROUND_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A violation's place on the axis.  anchor: id of the element that explains it; key: of its object, if it has one.
-    open: True for the leading violation and the first wrong step."""
+    """A violation's position on the axis. anchor: id of the element that explains it; key: of its object, if it has
+    one.
+    open: True for the leading violation and the first wrong step.
+    """
 
     time_ns: int
     text: str
@@ -51,7 +53,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """One row of the table that says in words what the canvas draws.  mark: "" or "violation"."""
+    """One row of the table that describes the canvas. mark: "" or "violation"."""
 
     time_ns: int
     what: str
@@ -62,7 +64,7 @@ class EventRow:
 
 @dataclass(frozen=True, slots=True)
 class TimelineView:
-    """words: sentences about what the drawing lacks, below it."""
+    """words: sentences about omissions of the drawing, below it."""
 
     data: dict[str, Any]
     left_out: str
@@ -79,7 +81,7 @@ def view(
     moments: Sequence[Moment],
     fates: ElementFates | None = None,
 ) -> TimelineView:
-    """Everything the canvas draws, JSON-ready, and the same as a table."""
+    """Return everything that the canvas draws, JSON-ready, and the same as a table."""
     marks = watermarks(data)
     packed, left_out = pack(data.operations, [m.time_ns for m in moments], [f.start_ns for f in faults], fates)
     servers = [s for s in data.servers if any(r.node == s for r in roles) or any(s in f.nodes for f in faults)]
@@ -124,7 +126,7 @@ def view(
 
 
 def _notes(data: ReportData, faults: Sequence[FaultView], roles: Sequence[RoleSegment]) -> list[str]:
-    """Return sentences about what the drawing leaves open."""
+    """Return sentences about facts that the drawing leaves open."""
     notes = []
     if roles and data.outcome.declares.get("registers_brokers"):
         notes.append("Roles and epochs are those of the controllers; leaders of partitions are not drawn.")
@@ -136,7 +138,7 @@ def _notes(data: ReportData, faults: Sequence[FaultView], roles: Sequence[RoleSe
 
 
 def _unled(data: ReportData, roles: Sequence[RoleSegment]) -> list[str]:
-    """Return a sentence about the epochs between two that were led; [] if each of them has a leader."""
+    """Return a sentence about epochs between two leaders; [] if each of them has a leader."""
     if not (epochs := epochs_without_leader(roles)):
         return []
     named = f"{'epoch' if len(epochs) == 1 else 'epochs'} {listed([str(epoch) for epoch in epochs])}"
@@ -146,7 +148,7 @@ def _unled(data: ReportData, roles: Sequence[RoleSegment]) -> list[str]:
 
 
 def moments(found: Sequence[FindingView], shown: FindingView | None) -> list[Moment]:
-    """Return where the violations stand on the time axis, `shown` first; those without a time are left out."""
+    """Return the positions of the violations on the time axis, `shown` first, without those that have no time."""
     return [
         Moment(
             f.moment_ns,
@@ -163,11 +165,11 @@ def moments(found: Sequence[FindingView], shown: FindingView | None) -> list[Mom
 def pack(
     ops: OperationColumns, moments_ns: Sequence[int], faults_ns: Sequence[int], fates: ElementFates | None = None
 ) -> tuple[dict[str, Any], str]:
-    """Operations as packed arrays, and a sentence on what was left out ("" if nothing was).  fates: of the elements
-    that they put in.
+    """Return operations as packed arrays, and a sentence on omissions ("" if none). fates: of the elements that they
+    added.
 
-    Kept first: everything that is not ok, and everything near a violation or the beginning of a fault; of the
-    rest every k-th.
+    Priority: everything that is not ok, and everything near a violation or the beginning of a fault; of the rest every
+    k-th.
     """
     keep = np.ones(len(ops), dtype=bool)
     left_out = ""

@@ -1,1 +1,1 @@
-"""Runs one test: conducts its phases, records its history, and keeps what it left behind."""
+"""Runs one test: conducts its phases, records its history, and keeps its files."""

@@ -1,6 +1,6 @@
-"""The clock of a run: one value that everything on the host reads and waits by.
+"""The clock of a run: one value for all reading of time and waiting on the host.
 
-The recorder, the conductor, its phases and what watches the run get this value and read no other clock.  Limits
+The recorder, the conductor, its phases and observers of the run get this value and read no other clock.  Limits
 (`asyncio.timeout`) and the nemeses wait by the event loop.  So the clock and the loop must show the same time, as
 `time.monotonic` and asyncio's own loop do, and as `clock_of` makes sure for any other loop.
 """
@@ -16,8 +16,9 @@ from datetime import UTC, datetime, timedelta
 
 @dataclass(frozen=True, slots=True)
 class RunClock:
-    """monotonic_ns: ns since an arbitrary beginning.  sleep: waits that many seconds.  utc: the date.
-    cpu_s: the processor time of the running thread."""
+    """monotonic_ns: ns since an arbitrary beginning. sleep: waits this number of seconds. utc: the date.
+    cpu_s: the processor time of the running thread.
+    """
 
     monotonic_ns: Callable[[], int]
     sleep: Callable[[float], Awaitable[None]]
@@ -33,7 +34,7 @@ MACHINE = RunClock(time.monotonic_ns, asyncio.sleep, lambda: datetime.now(UTC), 
 
 
 def clock_of(loop: asyncio.AbstractEventLoop, began: datetime) -> RunClock:
-    """The clock of an event loop with a time of its own.  began: the date at which the loop's time was 0.
+    """Return the clock of an event loop with its own time. began: the date at which the loop's time was 0.
 
     Processor time costs nothing there, so it counts as 0: a run must not depend on the machine that simulates it."""
 

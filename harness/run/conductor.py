@@ -1,18 +1,18 @@
-"""Conducts one run, phase by phase, until everything it produced lies in the run folder.
+"""Conducts one run, phase by phase, until all its data is in the run folder.
 
     set-up -> main (clients and nemesis at once) -> recovery -> final reads -> collection
 
-Nothing is judged here.  Where the nodes are to outlive the run (`krucible run --keep`), the last duty is left to the
-caller.  Even if a phase fails, the later duties remain: faults are healed, what the nodes hold is
-collected, the history is closed and the backend is destroyed.  A subject that cannot even be set up is not an error of
-the harness until judging says so: its nodes may have died of the very bug that is looked for.
+Nothing is judged here.  If the nodes are to outlive the run (`krucible run --keep`), the caller takes over the last
+duty.  Even if a phase fails, the later duties remain: faults are healed, the nodes' data is collected, the history is
+closed and the backend is destroyed.  A subject whose set-up fails is no error of the harness until judging says so: its
+nodes may have died of the bug that the test looks for.
 
-At the end it adds what only the end shows: which servers ended and by whose order, and the rate outside faults.  If the
-harness could not keep up by itself, what it measured under faults shows little.
+At the end it adds facts that only the end shows: the servers that ended and by whose order, and the rate outside
+faults.  If the harness could not keep up, its measurements under faults prove little.
 
-*Builds.*  They end before there are nodes: beside a compiler, nodes would be short of CPU.
+*Builds.*  They end before nodes are created, because nodes beside a compiler would lack CPU.
 
-*Interruptions.*  After Ctrl-C or SIGTERM (a cancelled CI job) the run cleans up, and keeps what it has recorded.
+*Interruptions.*  After Ctrl-C or SIGTERM (a cancelled CI job) the run cleans up, and keeps its records.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ from system_under_test.subject import Complaint, Node
 
 
 async def build_programs(run: RunContext) -> None:
-    """Note their hashes in test.json.  Raises BackendUnavailable.  Cancelled: the compiler is stopped first."""
+    """Note their hashes in test.json.  Raises BackendUnavailable.  If cancelled, it first stops the compiler."""
     subject = run.subject
     if not isinstance(subject, Subject) or not (subject.needs.crates or subject.needs.artefacts):
         return
@@ -102,16 +102,17 @@ WORK: Mapping[str, Work] = {
     RECOVERY: recover,
     FINAL_READS: final_reads,
 }
-"""Phase -> its work, in this order, unless one fails.  The collection follows even where the set-up failed."""
+"""Phase -> its work, in this order, unless one fails.  The collection follows even if the set-up failed."""
 
 
 class Conductor:
-    """One run.  `run()` once; afterwards its outcome and the run folder hold everything."""
+    """One run.  Call `run()` once; afterwards its outcome and the run folder contain everything."""
 
     def __init__(self, run: RunContext, watchers: Sequence[Watcher] = (), *, leaves_nodes: bool = False) -> None:
-        """run: as `prepare` made it, with the same watchers.
+        """run: made by `prepare`, with the same watchers.
 
-        leaves_nodes: `run` leaves the nodes up if it ends by itself; then the caller calls `destroy`."""
+        leaves_nodes: `run` leaves the nodes up if it ends normally; then the caller calls `destroy`.
+        """
         self._run = run
         self._watchers = watchers
         self._leaves_nodes = leaves_nodes
@@ -119,8 +120,9 @@ class Conductor:
             self._run.online.found = self._violated
 
     async def run(self) -> None:
-        """Raises BackendUnavailable; SetUpFailed is noted in the outcome instead.  Cancelled (Ctrl-C): cleans up, keeps
-        what there is, marks the run as interrupted and raises CancelledError on."""
+        """Raises BackendUnavailable; SetUpFailed is noted in the outcome instead.  If cancelled (Ctrl-C): cleans up,
+        keeps its records, marks the run as interrupted and re-raises CancelledError.
+        """
         run, watch = self._run, self._run.watch
         try:
             async with AsyncExitStack() as stack:
@@ -145,7 +147,7 @@ class Conductor:
             write_manifest(run.folder.root)
 
     async def _create(self) -> None:
-        """The nodes; the test's clock begins once they are there (an image may have had to be built first)."""
+        """Create the nodes; the test's clock begins once they exist (an image may have to be built first)."""
         run = self._run
         run.progress.phase("create")
         await build_programs(run)
@@ -183,7 +185,7 @@ class Conductor:
             run.outcome = replace(run.outcome, phases=(*before, this))
 
     async def _violated(self, findings: Sequence[OnlineFinding], time_ns: int) -> None:
-        """An online check found something: report it, and end the main phase if the spec demands that."""
+        """Report a violation found by an online check, and end the main phase if the spec demands that."""
         run = self._run
         for finding in findings:
             run.progress.violation(finding.checker, finding.witness.kind, time_ns)
@@ -246,9 +248,10 @@ class Conductor:
             watcher.show(status)
 
     async def start_servers(self) -> list[str]:
-        """Start the servers that do not run, because collecting what they hold has ended them.
+        """Start the servers that do not run, because collecting their data has ended them.
 
-        Returns one sentence for each that does not start."""
+        Returns one sentence for each that does not start.
+        """
         return [words for words in await asyncio.gather(*map(self._start_server, self._run.nodes)) if words]
 
     async def _start_server(self, node: Node) -> str:
@@ -267,7 +270,7 @@ class Conductor:
 
     @property
     def run_id(self) -> str:
-        """The id that everything carries which the backend made."""
+        """Return the id that everything created by the backend has."""
         return self._run.header.run_id
 
     @property
@@ -275,7 +278,7 @@ class Conductor:
         return self._run.backend.leftovers
 
     async def destroy(self) -> None:
-        """Remove the nodes.  What is left behind is reported, and fails neither the run nor its verdict."""
+        """Remove the nodes.  Leftovers are reported, and make neither the run nor its verdict fail."""
         self._run.progress.phase("clean-up")
         reported = len(self._run.backend.leftovers)
         await asyncio.shield(self._run.backend.destroy())
@@ -287,7 +290,7 @@ class Conductor:
 
 
 def _concluded(run: RunContext) -> RunOutcome:
-    """The outcome with what only the end of a run shows."""
+    """Return the outcome with facts that only the end of a run shows."""
     watch, subject = run.watch, run.subject
 
     def last_words(end: Exit) -> str:
@@ -318,7 +321,7 @@ def _achieved_rate_hz(run: RunContext) -> float | None:
 
 
 async def beside(work: Coroutine[Any, Any, None], duties: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Run `work` with `duties`, which never end, beside it.  A duty that fails ends the work with its exception."""
+    """Run `work` concurrently with `duties`, which never end.  A duty that fails ends the work with its exception."""
     main, others = asyncio.create_task(work), [asyncio.create_task(duty) for duty in duties]
     try:
         await asyncio.wait([main, *others], return_when=asyncio.FIRST_COMPLETED)
@@ -338,10 +341,10 @@ def deaths(
     started_monotonic_ns: int,
     last_words: Callable[[Exit], str],
 ) -> tuple[Death, ...]:
-    """Every end of a server process, and every complaint in a node's own log (without a time, and not ordered).
+    """Return every end of a server process, and every complaint in a node's own log (without a time, and not ordered).
 
-    last_words: what a process that ended by itself printed last; most often it says why.
-    A complaint may say which process wrote it and how soon before its end: `pid` and `lines_before_end`.
+    last_words: last output of a process that ended by itself, which usually gives the reason.  A complaint may contain
+    its process and its distance from the end: `pid` and `lines_before_end`.
     """
     ended = [
         Death(
@@ -370,13 +373,13 @@ def deaths(
 
 
 AFTERMATH_NS = 3_000_000_000
-"""Stalled connections and operations that still wait for their timeout belong to the fault that was just healed."""
+"""Seconds after a heal in which stalled connections and operations still belong to the healed fault."""
 
 
 def achieved_rate_hz(run_folder: Path, start_ns: int, end_ns: int, faults: Iterable[FaultRecord]) -> float | None:
-    """Operations invoked per second of [start_ns, end_ns) outside faults; None where faults left less than 1 s.
+    """Return operations invoked per second of [start_ns, end_ns) outside faults; None if faults left less than 1 s.
 
-    Reads the history a batch at a time.  Raises MalformedHistory where there is none.
+    It reads the history a batch at a time.  Raises MalformedHistory if there is none.
     """
     struck: list[tuple[int, int]] = []
     calm_ns, covered_until = end_ns - start_ns, start_ns
@@ -396,7 +399,7 @@ def achieved_rate_hz(run_folder: Path, start_ns: int, end_ns: int, faults: Itera
 
 
 def _calm_invokes(rows: pa.RecordBatch, main: tuple[int, int], struck: list[tuple[int, int]]) -> int:
-    """Return how many operations clients invoked in this span of time, outside the others."""
+    """Return the number of invokes of clients in this span of time, outside the others."""
     time_ns = rows["time_ns"].to_numpy()
     calm = (rows["type"].to_numpy() == Type.INVOKE) & (rows["process"].to_numpy() != NEMESIS)
     calm &= (time_ns >= main[0]) & (time_ns < main[1])
@@ -431,7 +434,7 @@ async def interruptible(conductor: Conductor, interrupted: Callable[[], None]) -
 
 
 class Once:
-    """Work in a thread of its own that begins at the first `start`."""
+    """Work in a separate thread that begins at the first `start`."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._thread = threading.Thread(target=work, name="spark-end", daemon=True)

@@ -1,10 +1,10 @@
-"""The value that all phases of a run share, made before the first of them.
+"""The value that all phases of a run share, created before the first of them.
 
-*Copies.*  The nodes' data directories are copied just before each heal, at the end, and regularly where nodes cut their
-logs.
+*Copies.*  The nodes' data directories are copied just before each heal, at the end, and regularly if nodes truncate
+their logs.
 
 A data directory is copied with its process stopped, one node after another, each for well under 200 ms.  A live copy
-can mix the states before and after a truncation, and raise a false alarm.  A process already stopped or dead stays so.
+can mix the states before and after a truncation, and cause a false alarm.  A process already stopped or dead stays so.
 Copies are taken before each heal, because afterwards the uncommitted tails are gone and all logs agree.
 """
 

@@ -1,1 +1,1 @@
-"""One violation as people see it: drawn, in words, step by step."""
+"""One violation for readers: drawn, in words, step by step."""

@@ -1,4 +1,4 @@
-"""Violations that are no operations on one object, as tables a reader can check.
+"""Violations other than operations on one object, as tables that a reader can check.
 
     log_table   entries of logs: offsets × nodes, by epoch
     ballots     votes and elections of an epoch
@@ -6,7 +6,7 @@
     cycle_of    transactions: a ring that shows which must come before which, and a ladder with the reason of each edge
 
 The witness names a few rows of a log.  Around them a few equal entries are read from the run's own log tables, because
-a difference is only seen next to what agrees.
+a difference is visible only next to equal entries.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MOST_OFFSETS = 60
 
 @dataclass(frozen=True, slots=True)
 class DrawnEntry:
-    """One node's entry at one offset; None fields where the log holds nothing there."""
+    """One node's entry at one offset; fields are None if the log has nothing there."""
 
     epoch: int | None
     checksum: str
@@ -74,7 +74,7 @@ class LogTable:
 
 @dataclass(frozen=True, slots=True)
 class DrawnBallot:
-    """Record of what one node did in one epoch.
+    """Record of one node's actions in one epoch.
 
     votes: (candidate, seq) in order; led: seq at which it became leader.
     """
@@ -96,8 +96,7 @@ class Ballots:
 
 @dataclass(frozen=True, slots=True)
 class NodeReach:
-    """Record of how far one node's log reached.  end: log end; durable: how far of it was on disk; shares of the drawn
-    span."""
+    """Extent of one node's log. end: log end; durable: end of the durable part; shares of the drawn span."""
 
     node: str
     role: str
@@ -110,9 +109,9 @@ class NodeReach:
 
 @dataclass(frozen=True, slots=True)
 class LogReach:
-    """Record of what was called committed, and how far every log reached at that moment.
+    """The prefix called committed, and the extent of every log at that time.
 
-    base: where the bars begin.
+    base: start of the bars.
     """
 
     committed_below: int
@@ -123,9 +122,9 @@ class LogReach:
 
 
 def reach(data: ReportData, facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> LogReach | None:
-    """Return how far each log reached when the last trace row of the witness was written; None if it is about no mark.
+    """Return the extent of each log at the last trace row of the witness; None if the witness has no mark.
 
-    By the nodes' traces up to that time, on the harness' clock: a picture, from which nothing was concluded.
+    It follows the nodes' traces up to that time, on the harness' clock: a picture, from which nothing was concluded.
     """
     mark = number(facts.get("committed_below"), -1)
     times = [number(r.get("time_ns"), -1) for r in rows]
@@ -192,8 +191,9 @@ def traced_log(rows: pa.Table) -> TracedLog:
 
 
 def log_table(data: ReportData, story: Story) -> LogTable | None:
-    """The entries of a witness with `AROUND` offsets of context: a column for every log it names, and for the logs
-    of the other nodes in its last copy."""
+    """Return the entries of a witness with `AROUND` offsets of context: a column for every log it names, and for the
+    logs of the other nodes in its last copy.
+    """
     named = [r for r in story.rows_of("log") if r.get("node") is not None and number(r.get("offset"), -1) >= 0]
     if not named:
         return None
@@ -242,7 +242,7 @@ def log_table(data: ReportData, story: Story) -> LogTable | None:
 
 
 def ballots(data: ReportData, rows: Sequence[Mapping[str, Any]]) -> list[Ballots]:
-    """Return votes and leaders of every epoch whose votes or elections the witness is about (at most 3)."""
+    """Return votes and leaders of every epoch of the witness (at most 3)."""
     about = [r for r in rows if r.get("event") == "vote" or (r.get("event") == "role" and r.get("role") == "leader")]
     epochs = sorted({number(r.get("epoch"), -1) for r in about})[:3]
     out = []
@@ -277,7 +277,9 @@ def _compare(
     committed: Mapping[str, Any] | None,
     wrong: Sequence[bool],
 ) -> list[DrawnEntry]:
-    """Entries of one offset; those of `odd_entries` differ, and those that a wrong log lacks although committed."""
+    """Compare the entries of one offset; those of `odd_entries` differ, and so do committed ones that a wrong log
+    lacks.
+    """
     out = []
     for cell, reached, odd, lacks in zip(cells, reaches, odd_entries(cells, committed), wrong, strict=True):
         if cell is None:
@@ -306,7 +308,7 @@ def _copy(data: ReportData, node: str, copy: int) -> Mapping[str, Any]:
 
 
 def copied_log(data: ReportData, facts: Mapping[str, Any]) -> str:
-    """Return which copy of whose log a witness blames, and the offset: the first that its facts name."""
+    """Return the copy, the node and the offset that a witness blames: the first that its facts name."""
     nodes, copies = sequence(facts.get("nodes")), sequence(facts.get("copies"))
     if not nodes or not copies:
         return "in a copy of a log"
@@ -316,8 +318,9 @@ def copied_log(data: ReportData, facts: Mapping[str, Any]) -> str:
 
 
 def never_fsynced(data: ReportData, lost: ReportedViolation) -> str:
-    """Return which bytes a power loss took from the disk of a node that then started without them, a sentence to go
-    on with; "" if a violation shows no such start, or nobody measured the loss."""
+    """Return the bytes that a power loss discarded from the disk of a node that then started without them, as part of a
+    sentence; "" if a violation shows no such start, or the loss was not measured.
+    """
     traced = [row for row in lost.witness.rows if row.get("table") == "trace"]
     if not traced or traced[-1].get("event") != "start":
         return ""
@@ -350,7 +353,7 @@ def _when(data: ReportData, node: str, copy: int) -> str:
 
 
 def _high_watermark(data: ReportData, node: str, copy: int) -> int | None:
-    """Return what the node last knew to be committed when its log was copied."""
+    """Return the node's last known high watermark when its log was copied."""
     table = data.traces.get(node)
     upto = _copy(data, node, copy).get("trace_seq")
     if table is None or not isinstance(upto, int):
@@ -359,10 +362,10 @@ def _high_watermark(data: ReportData, node: str, copy: int) -> int | None:
 
 
 RING_MOST = 12
-"""Transactions of a ring; of a longer cycle only the ladder is shown."""
+"""Maximum number of transactions of a ring; of a longer cycle only the ladder is shown."""
 
 KEY_SHOWN_MOST = 10
-"""Characters of a key beside an arrow; its sentence has it whole."""
+"""Maximum characters of a key beside an arrow; its sentence contains all of it."""
 
 _WIDTH = 330
 _RADIUS_NODE = 19.0
@@ -377,7 +380,7 @@ class CycleNode:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """A curve from the rim of one node to that of the next, its tip as a path, and where its words stand."""
+    """A curve from the rim of one node to that of the next, its tip as a path, and the position of its words."""
 
     curve: str
     tip: str
@@ -406,7 +409,7 @@ class Cycle:
 
 
 def cycle_of(story: Story) -> Cycle | None:
-    """The cycle of a violation of isolation; None if it has none."""
+    """Return the cycle of a violation of isolation; None if it has none."""
     edges = story.edges
     if not edges:
         return None
@@ -417,8 +420,9 @@ def cycle_of(story: Story) -> Cycle | None:
 
 
 def _is_simple_cycle(edges: Sequence[Edge]) -> bool:
-    """Return whether the edges form one cycle that visits each transaction once.  The page also shows files of other
-    hands."""
+    """Return whether the edges form one cycle that visits each transaction once.  The page also shows files of unknown
+    origin.
+    """
     graph = _graph_of(edges)
     each_once = graph.number_of_nodes() == graph.number_of_edges() == len(edges) > 1
     return each_once and bool(networkx.is_strongly_connected(graph))
@@ -429,12 +433,12 @@ def _graph_of(edges: Sequence[Edge]) -> networkx.DiGraph:
 
 
 def _short(edge: Edge) -> str:
-    """Return what stands on the ring: kind and key."""
+    """Return the label on the ring: kind and key."""
     return f"{edge.kind} {shorten(edge.key, KEY_SHOWN_MOST)}" if edge.key else edge.kind
 
 
 def _ring(edges: Sequence[Edge]) -> Ring:
-    """Lay the transactions out clockwise from the top; two of them stand side by side."""
+    """Lay the transactions out clockwise from the top; two of them side by side."""
     count = len(edges)
     radius = 84.0 if count == 2 else 62.0 + 13.0 * max(0, count - 3)
     centre_x, centre_y = _WIDTH / 2, 62.0 if count == 2 else radius + 46
@@ -447,7 +451,7 @@ def _ring(edges: Sequence[Edge]) -> Ring:
 
 
 def _arrow(a: CycleNode, b: CycleNode, words: str) -> Arrow:
-    """A curve that bends outwards, with its words beyond the bend."""
+    """Return a curve that bends outwards, with its words beyond the bend."""
     middle_x, middle_y = (a.x + b.x) / 2, (a.y + b.y) / 2
     length = hypot(b.x - a.x, b.y - a.y) or 1.0
     # to the left of the direction from a to b: outwards
@@ -474,6 +478,6 @@ def _arrow(a: CycleNode, b: CycleNode, words: str) -> Arrow:
 
 
 def _rim(x: float, y: float, towards_x: float, towards_y: float, radius: float) -> tuple[float, float]:
-    """The point that far from (x, y) on the way to another."""
+    """Return the point at that distance from (x, y) towards another."""
     length = hypot(towards_x - x, towards_y - y) or 1.0
     return x + (towards_x - x) * radius / length, y + (towards_y - y) * radius / length

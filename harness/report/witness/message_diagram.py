@@ -1,14 +1,14 @@
-"""A diagram of messages around one violation: who asked whom, what was cut, and what each node knew.
+"""A diagram of messages around one violation: requests, cut links, and each node's knowledge.
 
-Clients and servers are lines, time runs to the right.  Only what was recorded is drawn:
+Clients and servers are lines, time runs to the right.  It draws only recorded facts:
 
   * requests and answers, from the history; when one arrived at the server was not recorded, so its slope is a guess;
   * who led and whom nodes voted for, how a write came into each log and when it was called committed, from traces;
   * the faults that cut links, and the servers that no majority could reach.
 
-A violation that no client met, such as two leaders of one epoch, is drawn from the traces of its nodes alone.
-Time is warped: events that lie close to each other get room, and a pause shrinks.  Where the paper is narrow the same
-messages stand in a list.
+A violation without a client, such as two leaders of one epoch, is drawn from the traces of its nodes alone.  Time is
+warped: events that lie close to each other get room, and a pause shrinks.  On narrow paper the same messages appear as
+a list.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _CHAR = 7.2
 
 @dataclass(frozen=True, slots=True)
 class DrawnLine:
-    """css: what it is.  head: whether it ends in the head of an arrow."""
+    """css: its class. head: True if it ends in the head of an arrow."""
 
     x1: float
     y1: float
@@ -80,7 +80,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One line of the list.  way: "n1 → n3", or the name of one node for what it did itself.  bad: what was wrong."""
+    """One line of the list. way: "n1 → n3", or the name of one node for its own action. bad: the error."""
 
     time_ns: int
     way: str
@@ -90,7 +90,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Knew:
-    """Facts that one server knew when the answer was given.  "" and "–": nothing is recorded."""
+    """Knowledge of one server when the answer was given.  "" and "–": nothing is recorded."""
 
     node: str
     role: str
@@ -102,7 +102,7 @@ class Knew:
 
 @dataclass(slots=True)
 class Diagram:
-    """Shapes in pixels, WIDTH wide.  at_ns: the moment of which `knew` speaks.  words: what the drawing shows."""
+    """Shapes in pixels, WIDTH wide. at_ns: the time of `knew`. words: description of the drawing."""
 
     height: float
     at_ns: int
@@ -118,8 +118,9 @@ class Diagram:
 
 @dataclass(frozen=True, slots=True)
 class _Canvas:
-    """Area on which shapes are laid out on.  rows: name of a line -> its y.  x_of: of a time.  The times drawn are
-    those from first_ns to last_ns."""
+    """Area on which shapes are laid out. rows: name of a line -> its y. x_of: of a time.  The times drawn are those
+    from first_ns to last_ns.
+    """
 
     diagram: Diagram
     rows: Mapping[str, float]
@@ -137,7 +138,7 @@ class _Canvas:
         self.diagram.labels.append(Label(x, y, words, css, anchor))
 
     def free_y(self, x: float, width: float, *ys: float) -> float:
-        """Return the first of these heights at which words of this width cover no label, else the first."""
+        """Return the first of these heights at which text of this width covers no label, else the first."""
         taken = [(e.x - (e.anchor == "end") * (w := len(e.words) * _CHAR), w, e.y) for e in self.diagram.labels]
         free = (y for y in ys if all(abs(at - y) > 11 or x > x1 + w or x1 > x + width for x1, w, at in taken))
         return next(free, ys[0])
@@ -149,7 +150,7 @@ class _Canvas:
         self.diagram.messages.append(Exchange(at_ns, way, words, bad))
 
     def span(self, start_ns: int, end_ns: int) -> tuple[float, float] | None:
-        """The xs of a span of time, cut to the times drawn; None if none of it is drawn."""
+        """Return the xs of a span of time, clipped to the drawn times; None if none of it is drawn."""
         if end_ns < self.first_ns or start_ns > self.last_ns:
             return None
         return self.x_of(max(start_ns, self.first_ns)), self.x_of(min(end_ns, self.last_ns))
@@ -157,7 +158,9 @@ class _Canvas:
 
 @dataclass(frozen=True, slots=True)
 class DrawnWrite:
-    """One write in the logs.  arrived: node -> when it stood in its log; committed: node -> when it knew that."""
+    """One write in the logs. arrived: node -> time when its log contained it; committed: node -> time when it knew it
+    to be committed.
+    """
 
     short: str
     words: str
@@ -226,7 +229,7 @@ def _epoch(elected: Sequence[RoleSegment], leader: str, led_ns: int) -> int:
 
 
 def _steps_of_nodes(data: ReportData, trace_rows: Sequence[Mapping[str, Any]]) -> list[Exchange]:
-    """Return what the rows of a witness say that nodes did, the wrong step last and marked."""
+    """Return the actions of nodes in the rows of a witness, the wrong step last and marked."""
     rows = [row for row in trace_rows if row.get("node") in data.servers and isinstance(row.get("time_ns"), int)]
     rows = sorted(rows, key=lambda row: int(row["time_ns"]))[-STEPS_MOST:]
     return [Exchange(row["time_ns"], str(row["node"]), trace_words(row), row is rows[-1]) for row in rows]
@@ -242,7 +245,9 @@ def _step_of(canvas: _Canvas, step: Exchange) -> None:
 
 
 def _asked_nobody(canvas: _Canvas, data: ReportData, wrong: WindowOp, faults: Sequence[FaultView]) -> None:
-    """State that the node of the wrong answer could ask no majority, if faults cut it off for the whole operation."""
+    """State that the node of the wrong answer could reach no majority, if faults isolated it for the whole
+    operation.
+    """
     apart: dict[str, int] = {}
     for f in faults:
         if f.happened and f.start_ns <= wrong.start_ns and wrong.end_ns <= f.end_ns:
@@ -264,7 +269,7 @@ def _asked_nobody(canvas: _Canvas, data: ReportData, wrong: WindowOp, faults: Se
 
 
 def _chosen(window: DrawnWindow) -> list[WindowOp]:
-    """The operations that are drawn: the one that was wrong, and those before it."""
+    """Return the operations to draw: the wrong one, and those before it."""
     timed, culprit = [op for op in window.operations if op.start_ns or op.end_ns], window.culprit
     if culprit is None:
         return timed[:OPERATIONS_MOST]
@@ -273,7 +278,7 @@ def _chosen(window: DrawnWindow) -> list[WindowOp]:
 
 
 def _rows(data: ReportData, ops: Sequence[WindowOp]) -> dict[str, float]:
-    """Name of a line -> its y: the processes of clients, then the servers."""
+    """Return name of a line -> its y: the processes of clients, then the servers."""
     names = [f"process {p}" for p in dict.fromkeys(op.process for op in ops)]
     return {name: _TOP + 20 + ROW * place for place, name in enumerate([*names, *data.servers])}
 
@@ -286,7 +291,7 @@ def _client_node(data: ReportData, process: int) -> str:
 
 
 def _axis(times: Sequence[int]) -> Callable[[int], float]:
-    """A time -> its x, between known times in proportion."""
+    """Return a function from time to x, in proportion between known times."""
     gaps = [6 + 10 * log2(1 + (b - a) / 1e6) for a, b in pairwise(times)]
     scale = (WIDTH - GUTTER - 60) / max(1.0, sum(gaps))
     xs = [GUTTER + 8]
@@ -317,7 +322,7 @@ def _frame(canvas: _Canvas, data: ReportData, times: Sequence[int]) -> None:
 
 
 def _cuts(canvas: _Canvas, faults: Sequence[FaultView]) -> None:
-    """The faults in force: their span above, and the lines of the servers that no majority could reach."""
+    """Draw the faults in force: their span above, and the lines of the servers that could not reach a majority."""
     for f in faults:
         if not f.happened or (span := canvas.span(f.start_ns, f.end_ns)) is None:
             continue
@@ -356,7 +361,9 @@ def _roles_of(canvas: _Canvas, roles: Sequence[RoleSegment], servers: Sequence[s
 
 
 def _votes(data: ReportData, led: RoleSegment) -> list[tuple[str, int, str, int]]:
-    """(voter, when, candidate, when it led) of every vote for a leader that was cast before it led."""
+    """Return (voter, time, candidate, time of its election) of every vote for a leader that was cast before its
+    election.
+    """
     out = []
     for node, table in data.traces.items():
         mask = pc.and_(pc.equal(table["epoch"], led.epoch), pc.equal(table["peer"], led.node))
@@ -367,7 +374,7 @@ def _votes(data: ReportData, led: RoleSegment) -> list[tuple[str, int, str, int]
 
 
 def _entry(data: ReportData, op: WindowOp, until_ns: int) -> DrawnWrite | None:
-    """Return how a write came into the logs, up to a moment; None if no log holds it or no trace shows it."""
+    """Return the arrival of a write in the logs, up to a time; None if no log contains it or no trace shows it."""
     written = op.new if op.f == "cas" else op.given if op.f == "write" else None
     if not isinstance(written, int) or op.key is None or not data.traces:
         return None
@@ -389,8 +396,9 @@ def _entry(data: ReportData, op: WindowOp, until_ns: int) -> DrawnWrite | None:
 
 
 def _reached(table: pa.Table, event: str, offset: int, epoch: int, since_ns: int) -> int | None:
-    """Return when a node's log, or its mark, first passed an offset in an epoch.  In another epoch a log may hold
-    something else there: a deposed leader goes on to append its own entries."""
+    """Return the time when a node's log, or its mark, first passed an offset in an epoch.  In another epoch a log may
+    contain another entry there: a deposed leader continues to append its own entries.
+    """
     mask = pc.and_(pc.equal(table["event"].cast(pa.string()), event), pc.greater(table["offset"], offset))
     mask = pc.and_(mask, pc.and_(pc.equal(table["epoch"], epoch), pc.greater_equal(table["time_ns"], since_ns)))
     first = pc.min(table.filter(mask)["time_ns"]).as_py()
@@ -402,7 +410,9 @@ def _of_leader(entry: DrawnWrite) -> Iterable[int]:
 
 
 def _entry_of(canvas: _Canvas, entry: DrawnWrite) -> None:
-    """Into the leader's log first, from there into the others; a ring where the leader called it committed."""
+    """Draw the write into the leader's log first, and from there into the others; a ring where the leader called it
+    committed.
+    """
     rows, x_of = canvas.rows, canvas.x_of
     began = entry.arrived[entry.leader]
     for node, at in entry.arrived.items():
@@ -421,7 +431,7 @@ def _entry_of(canvas: _Canvas, entry: DrawnWrite) -> None:
 
 
 def _operation(canvas: _Canvas, op: WindowOp, letter: str, bad: bool) -> None:
-    """The request towards the server and the answer back; who did not answer is not known."""
+    """Draw the request towards the server and the answer back; the answering server is not known."""
     client, server = canvas.rows[f"process {op.process}"], canvas.rows.get(op.node)
     a, b = canvas.x_of(op.start_ns), canvas.x_of(op.end_ns if op.complete < FOREVER else canvas.last_ns)
     css = "bad" if bad else "asked"

@@ -1,9 +1,9 @@
 """The witness drawn: operations as bars per process, in order, long pauses folded, the legal order numbered.
 
 The drawing is laid out here, in pixels, for one width; the template turns it into SVG.  Time is warped.  The reader
-must see which operation was over before another began.  So every event gets room for its words, and a pause in which
-nothing happens is folded and labelled with its length.  Below the bars stand what the object held, the faults in force
-and the nodes that led, on the same axis.
+must see which operation ended before another began.  So every event gets room for its words, and an empty pause is
+folded and labelled with its length.  Below the bars, on the same axis, are the states of the object, the faults in
+force and the leaders.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WIDTHS = (("wide", 1118), ("middle", 748), ("narrow", 346))
 """Class and width of each drawing of one witness; the page shows the one that fits."""
 
 ONE_WIDTH = (("any", 748),)
-"""The one drawing of a witness that is folded away: a page may hold dozens of them."""
+"""The one drawing of a folded witness: a page may contain dozens of them."""
 
 _NARROW = 500
 _CHAR = 7.3  # width of a character of the labels' font
@@ -39,7 +39,7 @@ _BEFORE_MOST = 40
 def context(
     window: DrawnWindow, faults: Sequence[FaultView], roles: Sequence[RoleSegment], servers: Sequence[str]
 ) -> list[Context]:
-    """The faults in force and the leaders while these operations ran; [] if nothing has a time."""
+    """Return the faults in force and the leaders while these operations ran; [] if nothing has a time."""
     if not window.has_times:
         return []
     ops = window.operations
@@ -116,7 +116,7 @@ def draw(window: DrawnWindow, css: str, target: int, *, context: Sequence[Contex
 
 
 def digits_of(ops: Sequence[WindowOp]) -> int:
-    """Digits of a second that distinguish the begin of these operations from their end."""
+    """Return the number of digits of a second that distinguish the begin of these operations from their end."""
     return 6 if any(op.complete < FOREVER and op.end_ns - op.start_ns < 1_000_000 for op in ops) else 3
 
 
@@ -144,7 +144,7 @@ def _lanes(ops: Sequence[WindowOp], narrow: bool) -> tuple[dict[int, float], lis
 def _axis(
     ops: Sequence[WindowOp], lane_of: dict[int, float], labels: dict[int, str], left: float, right: float
 ) -> tuple[dict[int, float], list[Mark], float]:
-    """x of every event (by history index), folded pauses, and where the drawing ends."""
+    """Return x of every event (by history index), folded pauses, and the end of the drawing."""
     events: dict[int, tuple[int, WindowOp, bool]] = {}
     for op in ops:
         events[op.invoke] = (op.start_ns, op, True)
@@ -181,7 +181,7 @@ def _axis(
 
 
 def _dots(ops: Sequence[WindowOp], order: Order | None, x_of: dict[int, float], right: float) -> dict[int, float]:
-    """Return where each step of the order takes effect: within its bar, one after another."""
+    """Return the points where each step of the order takes effect: within its bar, one after another."""
     out: dict[int, float] = {}
     last = 0.0
     for i in order.steps if order else ():
@@ -194,14 +194,14 @@ def _dots(ops: Sequence[WindowOp], order: Order | None, x_of: dict[int, float], 
 
 
 def _room_before(before: str, target: int) -> float:
-    """Pixels at the left in which the drawing shows what the object held before the first operation."""
+    """Return the pixels at the left for the initial state of the object."""
     return min(len(shorten(before, _BEFORE_MOST)) * _CHAR + 16, target / 3) if before else 0.0
 
 
 def _held(
     order: Order | None, dots: dict[int, float], left: float, room: float, right: float, before: str
 ) -> list[HeldState]:
-    """Return what it holds at first, and after every step that changes it."""
+    """Return the initial state, and the state after every step that changes it."""
     words = shorten(value(order.states[0]) if order and order.steps else before, _BEFORE_MOST)
     if not order:
         return [HeldState(left, room, words, 0)] if words else []
@@ -220,7 +220,7 @@ def _held(
 
 
 def _times(ops: Sequence[WindowOp], x_of: Mapping[int, float]) -> list[tuple[int, float]]:
-    """(time, x) of every event, in order."""
+    """Return (time, x) of every event, in order."""
     times = {op.invoke: op.start_ns for op in ops} | {op.complete: op.end_ns for op in ops if op.complete < FOREVER}
     return sorted((ns, x_of[row]) for row, ns in times.items())
 
@@ -228,8 +228,9 @@ def _times(ops: Sequence[WindowOp], x_of: Mapping[int, float]) -> list[tuple[int
 def _strips(
     context: Sequence[Context], times: Sequence[tuple[int, float]], left: float, right: float, top: float
 ) -> tuple[list[Strip], list[tuple[float, str]]]:
-    """The contexts on the axis of the events, a row for all faults and one for each leader; and (y, name) of the
-    rows."""
+    """Return the contexts on the axis of the events, a row for all faults and one for each leader; and (y, name) of the
+    rows.
+    """
     rows = list(dict.fromkeys(c.row for c in context))
     ns, xs = [t for t, _ in times], [x for _, x in times]
 
@@ -250,7 +251,7 @@ def _strips(
 def _path(
     order: Order | None, dots: dict[int, float], bars: Sequence[Bar], bad: int | None
 ) -> list[tuple[int, float, float, float, float]]:
-    """Lines between the steps: (step they lead to, x1, y1, x2, y2); the last one, to the bad operation, too."""
+    """Return lines between the steps: (step they lead to, x1, y1, x2, y2); the last one leads to the bad operation."""
     if not order:
         return []
     chain = [*order.steps, *([bad] if bad is not None and bad not in order.steps else [])]
@@ -273,7 +274,7 @@ def _ticks(window: DrawnWindow, x_of: dict[int, float], right: float) -> list[Ma
 
 
 def _bracket(window: DrawnWindow, x_of: dict[int, float], lane_of: dict[int, float], width: float) -> Bracket | None:
-    """The last change that was over before the bad operation began, and how long before."""
+    """Return the last change that ended before the bad operation began, and the time between."""
     ops, order, late = window.operations, window.order, window.culprit
     if order is None or late is None:
         return None
@@ -318,7 +319,7 @@ class ProcessLane:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Words at a place of the axis."""
+    """Words at a position of the axis."""
 
     x: float
     words: str
@@ -326,7 +327,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class HeldState:
-    """State that the object holds between two steps of the legal order."""
+    """State of the object between two steps of the legal order."""
 
     x: float
     width: float
@@ -349,8 +350,9 @@ class Bracket:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Something that lasted while the operations ran.  words: the same in fewer and fewer characters.  look: fault,
-    leader or deposed; hue: of a node, 0 to 8."""
+    """A condition that held while the operations ran. words: descriptions of decreasing length. look: fault, leader or
+    deposed; hue: of a node, 0 to 8.
+    """
 
     start_ns: int
     end_ns: int
@@ -362,7 +364,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """A context laid out.  words: as many as have room; title: all of them."""
+    """A context laid out. words: those that fit; title: all of them."""
 
     x: float
     y: float

@@ -1,14 +1,14 @@
 """Violations as the page shows them: by mechanism and kind, one of each kind open, the others folded away.
 
-What is drawn of a violation follows from what its witness holds, not from the checker that found it.  Operations on one
-key become bars per process, entries of logs a table of offsets by nodes, votes and elections the ballots of an epoch.
-Everything else that nodes wrote is shown in their own words and in order.
+The drawing of a violation follows from the content of its witness, not from its checker.  Operations on one key become
+bars per process, entries of logs a table of offsets by nodes, votes and elections the ballots of an epoch.  Other
+evidence from nodes is shown in their own words and in order.
 
-*Sentences.*  What happened in order, the steps of the drawing, and a text to paste into an issue.
+*Sentences.*  The events in order, the steps of the drawing, and a text to paste into an issue.
 
-The text to paste is complete without the page.  It states the system and its version, the fault, what broke, and what
-that kind of violation means.  Then follow the drawing of characters, the reasons, the rows of the history, and the
-command that runs the test again.
+The text to paste is complete without the page.  It states the system and its version, the fault, the violation, and its
+meaning.  Then follow the drawing in characters, the reasons, the rows of the history, and the command that repeats the
+test.
 """
 
 from __future__ import annotations
@@ -58,20 +58,21 @@ from harness.story.story import RowTable, Story, message_tables, row_tables, sto
 from harness.terminal.witness import draw_witness
 
 BRIEF_FROM = 2
-"""Violations of one kind that are drawn; the others are folded away, with a sentence each."""
+"""Maximum number of drawn violations of one kind; the others are folded, with a sentence each."""
 
 DIAGRAMS_MOST = 2
-"""Violations whose messages are drawn: the leading one and its cause."""
+"""Number of violations whose messages are drawn: the leading one and its cause."""
 
 MOST_DRAWN = 60
-"""Operations of one witness that are drawn; a minimised window holds a handful."""
+"""Maximum number of drawn operations of one witness; a minimised window has a handful."""
 
 
 @dataclass(frozen=True, slots=True)
 class FindingView:
-    """One violation, ready for the template.  violation: what its witness says; all else is made for the page.
-    moment_ns: -1 if its evidence is a copy of a log, which does not show since when.
-    also: what other checkers show of the same operation, with the reasons that this one does not give."""
+    """One violation, ready for the template. violation: its witness; all other fields are made for the page.
+    moment_ns: -1 if its evidence is a copy of a log, which does not show when it began.
+    also: evidence of other checkers about the same operation, with additional reasons.
+    """
 
     number: int
     anchor: str
@@ -103,7 +104,7 @@ class FindingView:
 
     @property
     def why(self) -> tuple[str, ...]:
-        """The reasons that the summary does not give; of a cycle its edges are the reasons."""
+        """Return the reasons that the summary does not give; for a cycle its edges are the reasons."""
         return () if self.cycle else tuple(words for words in self.violation.why if words != self.summary)
 
     @property
@@ -120,8 +121,9 @@ class FindingView:
 
 @dataclass(frozen=True, slots=True)
 class KindView:
-    """All violations of one kind.  means: two sentences, or "".  counted: how many were found and are shown.  findings:
-    those with a witness, the first shown; [] if each stands with a finding of another kind."""
+    """All violations of one kind. means: two sentences, or "". counted: numbers found and shown. findings: those with a
+    witness, the first shown; [] if each appears with a finding of another kind.
+    """
 
     name: str
     means: str
@@ -138,7 +140,7 @@ class GroupView:
 
 
 def group_views(data: ReportData, faults: Sequence[FaultView], roles: Sequence[RoleSegment]) -> list[GroupView]:
-    """Every violation of a run, in the order of causes; numbered as they stand on the page."""
+    """Return every violation of a run, in the order of causes, numbered by position on the page."""
     numbers, of = iter(range(1, 1 << 30)), Surroundings(data, faults, roles)
     found = findings(data.results)
     opened = {id(each.lead.witness) for each in (*found[:1], cause_of(found)) if each is not None}
@@ -146,13 +148,13 @@ def group_views(data: ReportData, faults: Sequence[FaultView], roles: Sequence[R
 
 
 def in_order(found: Sequence[GroupView]) -> list[FindingView]:
-    """The violations of all groups, as numbered."""
+    """Return the violations of all groups, as numbered."""
     return [view for group in found for kind in group.kinds for view in kind.findings]
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Data that a run shows besides its violations: the data of its page, its faults, and who led."""
+    """Other data that a run shows with its violations: the data of its page, its faults, and its leaders."""
 
     data: ReportData
     faults: Sequence[FaultView] = ()
@@ -167,8 +169,10 @@ def view(
     also: Sequence[ReportedViolation] = (),
     brief: bool = False,
 ) -> FindingView:
-    """One violation.  number: its place on the page, from 1.  also: what other checkers show of the same operation.
-    brief: in words alone, one of many of its kind."""
+    """Return one violation. number: its position on the page, from 1. also: evidence of other checkers about the same
+    operation.
+    brief: in words alone, one of many of its kind.
+    """
     data, faults, roles = of.data, of.faults, of.roles
     story = story_of(finding.witness)
     window = story.bars.first(MOST_DRAWN)
@@ -223,7 +227,7 @@ def view(
 
 
 def _group(of: Surroundings, group: Group, opened: Collection[int], numbers: Iterator[int]) -> GroupView:
-    """opened: ids of the witnesses whose evidence has no fold of its own: of the leading finding and its cause."""
+    """opened: ids of the witnesses whose evidence has no separate fold: of the leading finding and its cause."""
     kinds: list[KindView] = []
     for count in group.kinds:
         mine = [f for f in group.findings if f.lead.kind == count.kind]
@@ -244,7 +248,7 @@ def _group(of: Surroundings, group: Group, opened: Collection[int], numbers: Ite
 
 
 def refolded(views: Sequence[FindingView], most_open: int) -> list[FindingView]:
-    """Return the same violations, the first of each kind open, at most so many."""
+    """Return the same violations, the first of each kind open, at most this many."""
     seen: set[str] = set()
     out = []
     for each in views:
@@ -255,7 +259,7 @@ def refolded(views: Sequence[FindingView], most_open: int) -> list[FindingView]:
 
 
 def _as_trace_row(copy: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A row of COPIES in the columns of a trace row: what a node's files held when they were copied."""
+    """Return a row of COPIES in the columns of a trace row: the content of a node's files when they were copied."""
     return {
         "node": copy.get("node"),
         "seq": copy.get("trace_seq"),
@@ -269,7 +273,7 @@ def _as_trace_row(copy: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """One sentence of a story.  look: "op", "context" or "bad".  rows: history rows it stands on."""
+    """One sentence of a story. look: "op", "context" or "bad". rows: history rows that it rests on."""
 
     words: str
     look: str
@@ -280,8 +284,9 @@ class Sentence:
 def in_sentences(
     window: DrawnWindow, held_before: str, faults: Sequence[FaultView], roles: Sequence[RoleSegment]
 ) -> list[Sentence]:
-    """Return what clients invoked and which answers they got, in the order of the history, with the faults and
-    elections of that time.  held_before: a sentence about the state before, or ""."""
+    """Return the clients' requests and answers, in the order of the history, with the faults and elections of that
+    time. held_before: a sentence about the state before, or "".
+    """
     ops = window.operations
     if not ops:
         return []
@@ -342,7 +347,7 @@ def _of_operation(op: WindowOp, bad: bool, letter: str, step: int | None, digits
 
 
 def steps(window: DrawnWindow) -> list[str]:
-    """Return what the stepper says at each step, from 1; the last says why the order ends."""
+    """Return the text of the stepper at each step, from 1; the last says why the order ends."""
     ops, order, last = window.operations, window.order, window.culprit
     if not order:
         return []
@@ -362,7 +367,7 @@ def steps(window: DrawnWindow) -> list[str]:
 
 
 def window_words(data: ReportData, window: DrawnWindow, key: str | None, numbered: bool) -> str:
-    """numbered: whether the drawing numbers the steps of the legal order."""
+    """numbered: True if the drawing numbers the steps of the legal order."""
     ops = window.operations
     if not ops:
         return ""
@@ -387,7 +392,7 @@ ROWS_MOST = 40
 
 
 def paste(data: ReportData, finding: ReportedViolation, story: Story, around: str) -> str:
-    """story: of the finding's witness.  around: the faults in force and who led at that moment, "" if unknown."""
+    """story: of the finding's witness. around: the faults in force and the leader at that time, "" if unknown."""
     lines = [f"{finding.title}: {finding.name}", sentence(finding.summary), kind_of(finding.kind).means, ""]
     lines += [f"{name}: {words}" for name, words in _where(data, finding, around) if words]
     lines += ["", _drawing(story), ""]
