@@ -1,7 +1,7 @@
 """The spec of one test: everything that decides what it does, as a value.
 
-The seed decides every random choice.  Each part draws from a stream of its own, named after the part.  So a change in
-one (an operation more, a card less) does not shift the choices of the others.
+The seed decides every random choice.  Each part draws from its own stream, named after the part.  So a change in one
+(an additional operation, a card less) does not shift the choices of the others.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ class WrongSpec(ValueError):
 
 
 def unknown_name(what: str, name: str, known: Collection[str]) -> str:
-    """The sentence for a name that is none: which name was probably meant, and which there are."""
+    """Return the sentence for an unknown name: the name that was probably meant, and the valid names."""
     near = difflib.get_close_matches(name, known, 1)
     meant = f"did you mean {near[0]!r}?  Known" if near else "known"
     return f"unknown {what} {name!r}; {meant}: {', '.join(known) or 'none'}"
 
 
 SLOW = "kafka"
-"""Prefix of the bundled subjects that have defaults of their own (`System.usual`, `failover_s`)."""
+"""Prefix of the bundled subjects that have their own defaults (`System.usual`, `failover_s`)."""
 KINDS_IN_A_NAME = 4
-"""A test of more kinds of fault is named after their number: its name is the name of a folder."""
+"""A test of more kinds of fault is named after their number, because its name is the name of a folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
     """One field of `Spec` as an option of commands and as a variable of make.
 
-    help: for `--help`.  make: name of the variable of make, "" if there is none.  limits: least and largest value of a
-    number.  names: of what its value is a name ("subjects", "nemeses", …), for the completion of shells.  metavar: of
-    the value, where its type does not say it.  unset: what an absent option stands for, where that is no constant.
+    help: for `--help`. make: name of the variable of make, "" if there is none. limits: minimum and maximum of a
+    number. names: kind of the names that it takes ("subjects", "nemeses", …), for the completion of shells. metavar: of
+    the value, if its type is not clear. unset: meaning of an absent option, if that is no constant.
     existing: the value names a file that must exist.
     """
 
@@ -67,7 +67,7 @@ def _of(default: Any, help_words: str, **about: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One test.  A field with an `Option` is an option of `run`, and of make where it names a variable."""
+    """One test.  A field with an `Option` is an option of `run`, and of make if it names a variable."""
 
     nemesis: str = _of(
         "partition", "What breaks things; see `list`.  Several at once: partition,kill; or all.",
@@ -141,9 +141,9 @@ class Spec:
         False, "Let faults also destroy what a majority has fsynced; the system is excused for its loss.",
     )  # fmt: skip
     finding: str | None = None
-    """The known finding that this run shows, or the clean run that it is."""
+    """Name of the known finding, or of the clean run."""
     clean: bool = False
-    """The run is the counterpart of `finding`, or a clean run."""
+    """True if the run is the counterpart of `finding`, or a clean run."""
 
     def __post_init__(self) -> None:
         for name, (least, most) in LIMITS.items():
@@ -167,7 +167,7 @@ class Spec:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Name -> text of each parameter in `set`.  Raises WrongSpec for what is no NAME=VALUE."""
+        """Name -> text of each parameter in `set`.  Raises WrongSpec for text other than NAME=VALUE."""
         found = {}
         for each in filter(None, (part.strip() for part in self.set.split(","))):
             name, _, text = each.partition("=")
@@ -178,7 +178,7 @@ class Spec:
 
     @property
     def waived(self) -> tuple[str, ...]:
-        """The names in `waive`, each once."""
+        """Return the names in `waive`, each once."""
         return tuple(dict.fromkeys(filter(None, (name.strip() for name in self.waive.split(",")))))
 
     @property
@@ -186,7 +186,7 @@ class Spec:
         return tuple(f"n{i}" for i in range(1, self.nodes + 1))
 
     def rng(self, stream: str) -> Random:
-        """The random stream of one named part of this run."""
+        """Return the random stream of one named part of this run."""
         return Random(f"{self.seed}/{stream}")
 
     def lengthened(self, failover_s: float) -> float:
@@ -195,9 +195,10 @@ class Spec:
         return self.holds or max(1.0, failover_s / FAILOVER_S)
 
     def placements(self) -> tuple[Placement, ...]:
-        """Threads dealt over the client nodes in turn.  On each node the first two only read (one follows, one
-        stays); the others do both, and following alternates so that over all nodes half follow.  Servers are dealt in
-        turn to those that follow, and to those that stay."""
+        """Return the threads, assigned to the client nodes in turn.  On each node the first two only read (one follows,
+        one stays); the others read and write, and following alternates so that over all nodes half follow.  Servers are
+        assigned in turn to those that follow, and to those that stay.
+        """
         placements: list[Placement] = []
         for thread in range(self.concurrency):
             node, rank = thread % len(CLIENT_NODES), thread // len(CLIENT_NODES)
@@ -215,9 +216,10 @@ class Spec:
         return tuple(placements)
 
     def rerun(self, beside: Sequence[str] = ()) -> str:
-        """Return the shell command that runs this very test again: by make if this process was started by it.
+        """Return the shell command that repeats this test: by make if make started this process.
 
-        beside: options of the caller that are no part of the spec, which no goal of make takes."""
+        beside: options of the caller outside the spec, which no goal of make takes.
+        """
         if by_make() and _MAKEFILE.exists() and not beside:
             if self.finding is not None and not self.clean:
                 backend = [] if self.backend == _DEFAULTS["backend"] else [f"BACKEND={self.backend}"]
@@ -229,7 +231,7 @@ class Spec:
         return f"{program()} {shlex.join([*self.words(), *beside])}"
 
     def words(self) -> list[str]:
-        """The arguments of `krucible` that run this very test."""
+        """Return the arguments of `krucible` that repeat this test."""
         if self.finding is not None:
             words = ["find", self.finding, *(["--clean"] if self.clean else []), "--seed", str(self.seed)]
             return [*words, *([] if self.backend == _DEFAULTS["backend"] else ["--backend", self.backend])]
@@ -242,8 +244,9 @@ class Spec:
         return words
 
     def _changed(self) -> dict[str, Any]:
-        """Return what is not as by default, without what every command names.  A bug without a workload would choose
-        one."""
+        """Return the options that differ from the defaults, without those of every command.  With a bug and no
+        workload, the command would choose one.
+        """
         named, kept = {"nemesis", "seed", "finding", "clean"}, {"workload"} if self.bug else set()
         if self.holds or "." in self.subject or "/" in self.subject or self.subject.startswith(SLOW):
             kept = {*kept, "time_limit_s", "recovery_limit_s"}
@@ -270,9 +273,9 @@ class Spec:
 
 
 OPTIONS: Mapping[str, Option] = {f.name: f.metadata["option"] for f in fields(Spec) if f.metadata}
-"""Name of a field -> what commands and make say of it."""
+"""Name of a field -> its help in commands and in make."""
 LIMITS: Mapping[str, tuple[float, float]] = {name: o.limits for name, o in OPTIONS.items() if o.limits is not None}
-"""Least and largest value of every number."""
+"""Minimum and maximum of every number."""
 _VARIABLES = {name: option.make for name, option in OPTIONS.items() if option.make and name != "seed"}
 _DEFAULTS = {f.name: f.default for f in fields(Spec)}
 
@@ -290,11 +293,11 @@ def _why(name: str) -> str:
 
 
 BESIDE = ("--results", "--store", "--spark-master", "--metrics")
-"""Options of a run that are no part of its spec: where it is kept, and what goes on beside it."""
+"""Options of a run that do not belong to its spec: where it is kept, and what runs beside it."""
 
 
 def beside_of(command: str) -> list[str]:
-    """Return those words of a recorded command that are BESIDE, each with its value."""
+    """Return the words of a recorded command that are in BESIDE, each with its value."""
     try:
         words = shlex.split(command)
     except ValueError:

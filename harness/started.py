@@ -1,6 +1,6 @@
-"""Command by which this process was started, and if its Python has what Krucible needs.
+"""Command by which this process was started, and a check that its Python has the required packages.
 
-Imports nothing but Python's own modules, so that it can run where everything else is missing.
+It imports only Python's own modules, so that it runs if everything else is missing.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ from importlib.util import find_spec
 from pathlib import Path
 
 STARTED_AS = "KRUCIBLE_STARTED_AS"
-"""Variable of the environment: the words in front of a command, as the user typed them; "make" for a goal of make.
-Children inherit it, so that all printed commands are in the caller's own words."""
+"""Environment variable: the words before a command, as the user typed them; "make" for a goal of make.  Children
+inherit it, so that all printed commands use the caller's own words.
+"""
 
 NEEDED = ("click", "numpy", "pyarrow", "numba", "msgspec", "networkx", "rich")
-"""Packages that nearly every command imports.  Those of pyproject.toml are more, but all are installed together."""
+"""Packages that nearly every command imports.  pyproject.toml lists more, but all are installed together."""
 
 
 def advice(root: Path, needed: Sequence[str] = NEEDED) -> str:
-    """A sentence that says what to do if this Python lacks a package; "" if it has all of them.
+    """Return a sentence with a remedy if this Python lacks a package; "" if it has all of them.
 
-    root: the folder of the repository, which holds .venv once `make setup` has run."""
+    root: the folder of the repository, which contains .venv once `make setup` has run.
+    """
     lacking = [name for name in needed if find_spec(name) is None]
     if not lacking:
         return ""
@@ -34,7 +36,7 @@ def advice(root: Path, needed: Sequence[str] = NEEDED) -> str:
 
 
 def by_make() -> bool:
-    """Return True if this process was started by a goal of make, or if nothing says how."""
+    """Return True if a goal of make started this process, or if the origin is unknown."""
     return os.environ.get(STARTED_AS, "make") == "make"
 
 
@@ -58,5 +60,5 @@ def as_started(original: Sequence[str], script: str) -> str:
 
 
 def _from_here(path: Path) -> str:
-    """Return the path from the working folder if it lies below, else the whole."""
+    """Return the path relative to the working folder if it lies below, else the absolute one."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -1,9 +1,9 @@
 """A stored run as a list of steps: each event of its history, with the faults, elections and violations between them.
 
-Beside an event stand the states that its object may have then: every state that some order of the operations so far
-leads to (`checkers.models.witnesses`).  If there is none, no order explains the answers so far.  Objects without a
-small model of one key (transactions, banks, logs) show no states.  Order is that of the history; faults and elections
-have only times, so they stand before the first event that is later.
+Each event has the possible states of its object: every state to which some order of the operations so far leads
+(`checkers.models.witnesses`).  If there is none, no order explains the answers so far.  Objects without a small model
+of one key (transactions, banks, logs) show no states.  The order is that of the history; faults and elections have only
+times, so each precedes the first later event.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MODELS: Mapping[str, Model] = {
     "linearizability": CAS_REGISTER, "counter": COUNTER, "kv": KV, "mutex": MUTEX, "fenced-lock": FENCED,
     "queue": QUEUE,
 }  # fmt: skip
-"""Name of a checker of a workload -> the model of its objects."""
+"""Name of a workload's checker -> the model of its objects."""
 
 STATES_SHOWN = 6
 _WORDS_WIDE = 50
@@ -71,7 +71,7 @@ class RunStep:
 
 
 def steps_of(root: Path, checkers: Sequence[str], key: str | None = None) -> Iterator[RunStep]:
-    """The steps of the run in `root`.  checkers: of its workload.  key: only operations on this object.
+    """Return the steps of the run in `root`. checkers: of its workload. key: only operations on this object.
 
     Raises MalformedHistory and BrokenFile.
     """
@@ -107,8 +107,9 @@ def _words(event: Event) -> str:
 
 
 def _states(events: Sequence[Event], key: str | None, model: Model) -> dict[int, tuple[str, ...]]:
-    """Index of an event of this object -> the states after it, for those events after which nothing else happened to
-    the object before its next call.  The search knows the states at calls alone."""
+    """Return index of an event of this object -> the states after it, for events after which the object has no other
+    event before its next call.  The search knows the states only at calls.
+    """
     mine = [event for event in events if event.key == key and event.f != CREATE]
     try:
         at_calls = states_at_calls(model, operations_of(mine))
@@ -128,7 +129,7 @@ def _states(events: Sequence[Event], key: str | None, model: Model) -> dict[int,
 
 
 def _between(root: Path, key: str | None) -> Iterator[RunStep]:
-    """Return what stands between operations.  key: no violations of other objects."""
+    """Return the steps between operations. key: without violations of other objects."""
     record = RunRecord(root)
     for fault in record.faults:
         if fault.carried_out:

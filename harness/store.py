@@ -3,9 +3,9 @@
     PREFIX/runs/<test>/<run>/…                       every file of a run; manifest.json is written last
     PREFIX/lake/<table>/date=…/system=…/<run>.parquet    its facts (`harness/lake`), after the manifest
 
-A run is in the store when its manifest is: an upload that was broken off is no run.  What judging makes anew (buckets,
-tables, plots) is not uploaded.  To read, a store is mirrored: the lake whole, a run when it is asked for.  So every
-reader works on a folder, and what was fetched once is not fetched again.
+A run is in the store when its manifest is: an interrupted upload is no run.  Files that judging can recreate (buckets,
+tables, plots) are not uploaded.  For reading, a store is mirrored: the whole lake, and each run when it is needed.  So
+every reader works on a folder, and nothing is fetched twice.
 
 Names in a store are not trusted: a mirror writes nothing outside its own folder.
 """
@@ -45,7 +45,7 @@ class StoreUnavailable(OSError):
 
 @contextlib.contextmanager
 def _reached(words: str) -> Iterator[None]:
-    """Raise StoreUnavailable, with these words, for what a store refuses."""
+    """Raise StoreUnavailable, with these words, for errors of a store."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError) as problem:
@@ -53,23 +53,23 @@ def _reached(words: str) -> Iterator[None]:
 
 
 def is_store(place: str | Path) -> bool:
-    """Return whether this names a store, and no folder."""
+    """Return whether this names a store rather than a folder."""
     return "://" in str(place)
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """address: as the user gave it, without what comes after "?".  files, prefix: how Arrow reaches it."""
+    """address: as the user gave it, without the part after "?". files, prefix: Arrow's access to it."""
 
     address: str
     files: fs.FileSystem
     prefix: str
     uri: str = ""
-    """The address with what comes after "?", from which others open the same store."""
+    """The address with the part after "?", with which others open the same store."""
 
     @staticmethod
     def at(address: str) -> Store:
-        """Raises StoreUnavailable for an address that names no store."""
+        """Raise StoreUnavailable for an address that names no store."""
         with _reached(f"{address.partition('?')[0]} is no store"):
             files, prefix = fs.FileSystem.from_uri(address)
         if isinstance(files, fs.S3FileSystem) and not prefix.strip("/"):
@@ -77,14 +77,14 @@ class Store:
         return Store(address.partition("?")[0].rstrip("/"), files, prefix.rstrip("/"), address)
 
     def check(self) -> None:
-        """Raises StoreUnavailable if the store does not answer, or refuses us."""
+        """Raise StoreUnavailable if the store does not answer, or denies access."""
         with _reached(f"{self.address} does not answer"):
             bucket = self.files.get_file_info(self.prefix.partition("/")[0])
         if isinstance(self.files, fs.S3FileSystem) and bucket.type is fs.FileType.NotFound:
             raise StoreUnavailable(f"{self.address} has no bucket {bucket.path}: make it first")
 
     def upload(self, root: Path, only: Collection[str] = ()) -> str:
-        """Upload the run kept in `root`, with its facts; its address.  only: no other files.
+        """Upload the run in `root`, with its facts; return its address. only: upload only these files.
 
         Raises StoreUnavailable, and BrokenFile.
         """
@@ -107,17 +107,17 @@ class Store:
         return Mirror(self, cache_folder() / "stores" / name)
 
     def list(self, folder: str) -> list[fs.FileInfo]:
-        """The files below a folder of the store.  Raises StoreUnavailable."""
+        """Return the files below a folder of the store.  Raises StoreUnavailable."""
         with _reached(f"{self.address} cannot be read"):
             selector = fs.FileSelector(f"{self.prefix}/{folder}", recursive=True, allow_not_found=True)
             return [info for info in self.files.get_file_info(selector) if info.type is fs.FileType.File]
 
     def name_of(self, info: fs.FileInfo) -> PurePosixPath:
-        """The name of a file below the prefix."""
+        """Return the name of a file below the prefix."""
         return PurePosixPath(info.path[len(self.prefix) :].lstrip("/"))
 
     def get(self, info: fs.FileInfo, into: Path) -> None:
-        """Whole or not at all.  Raises StoreUnavailable."""
+        """Download atomically.  Raises StoreUnavailable."""
         into.parent.mkdir(parents=True, exist_ok=True)
         part = into.with_name(f".{into.name}.part")
         reached = _reached(f"{info.path} cannot be read")
@@ -138,8 +138,8 @@ class RunShelf:
     """Place where the nodes of a Spark cluster read the files of a run that came from a store
     (`checkers.spark.shipping`).
 
-    Files of the run are read where they are.  What judging made anew is uploaded to `_judging/` in the store, and
-    removed by `clear`.  The nodes need access to the store: the same variables, or a role of their own.
+    Files of the run are read directly.  Files that judging recreated are uploaded to `_judging/` in the store, and
+    removed by `clear`.  The nodes need access to the store, by the same variables or their own role.
     """
 
     def __init__(self, store: Store, root: Path) -> None:
@@ -166,7 +166,7 @@ class RunShelf:
         return StoredFile(self._store.uri, there, mark)
 
     def clear(self) -> None:
-        """Remove what was uploaded.  Raises StoreUnavailable."""
+        """Remove the uploaded files.  Raises StoreUnavailable."""
         with _reached(f"{self._aside} cannot be removed"):
             for path in self._uploaded:
                 self._store.files.delete_file(path)
@@ -175,7 +175,7 @@ class RunShelf:
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """Copy of what was fetched of a store.  folder: looks like a results folder; its lake is `lake`."""
+    """Copy of fetched parts of a store. folder: looks like a results folder; its lake is `lake`."""
 
     store: Store
     folder: Path
@@ -185,7 +185,7 @@ class Mirror:
         return Lake(self.folder / LAKE)
 
     def refresh(self) -> Lake:
-        """Make the mirror's lake that of the store; what has changed or is new is fetched.  Raises StoreUnavailable."""
+        """Update the mirror's lake to that of the store; fetch changed and new files.  Raises StoreUnavailable."""
         wanted = {}
         for info in self.store.list(LAKE):
             name = self.store.name_of(info)
@@ -201,9 +201,10 @@ class Mirror:
         return self.lake
 
     def fetch(self, name: str) -> Path:
-        """The folder of a run, fetched unless it is here.  name: RUNS/<test>/<run>, or an address that ends with it.
+        """Return the folder of a run, fetched unless it is here. name: RUNS/<test>/<run>, or an address that ends with
+        it.
 
-        Raises LookupError for a run that the store does not hold whole, and StoreUnavailable.
+        Raises LookupError for a run that is not complete in the store, and StoreUnavailable.
         """
         relative = PurePosixPath(name.removeprefix(self.store.address).strip("/"))
         if len(relative.parts) != 3 or relative.parts[0] != RUNS or ".." in relative.parts:
@@ -219,14 +220,16 @@ class Mirror:
         return root
 
     def _inside(self, name: PurePosixPath) -> Path:
-        """The place of a file of the store in this mirror.  Raises StoreUnavailable for a name that leads out of it."""
+        """Return the path of a file of the store in this mirror.  Raises StoreUnavailable for a name that leads out of
+        it.
+        """
         if name.is_absolute() or ".." in name.parts or not name.parts:
             raise StoreUnavailable(f"{self.store.address} holds a file named {name}, which leads out of its folder")
         return self.folder / name
 
 
 def parted(address: str) -> tuple[str, str]:
-    """The address of a run as that of its store, and its name in it.  Raises LookupError."""
+    """Split the address of a run into that of its store, and its name there.  Raises LookupError."""
     parts = address.partition("?")
     store, found, name = parts[0].rstrip("/").rpartition(f"/{RUNS}/")
     if not found or name.count("/") != 1:
@@ -235,7 +238,7 @@ def parted(address: str) -> tuple[str, str]:
 
 
 def _files_of(root: Path) -> Iterator[Path]:
-    """The files of a run that are kept in a store, in order of names."""
+    """Return the files of a run that are kept in a store, in order of names."""
     for path in sorted(root.rglob("*")):
         if path.is_file() and not path.is_symlink() and path.relative_to(root).parts[0] not in MADE_ANEW:
             yield path
@@ -249,7 +252,7 @@ def _is_same(path: Path, info: fs.FileInfo) -> bool:
 
 
 def _stamp(path: Path, info: fs.FileInfo) -> None:
-    """The file has the store's time, by which a later one is told from it."""
+    """Give the file the store's time, so that a later version can be recognized."""
     os.utime(path, (_seconds(info), _seconds(info)))
 
 

@@ -42,9 +42,10 @@ from workloads.workload import Workload
 
 @dataclass
 class RunContext:
-    """One run.  header: the content of test.json, written anew with each `note`.  nodes: empty until they are created.
-    outcome: as far as phases have added to it; the conductor adds the rest.
-    records: what became of each fault so far, by the number of its card.  ended: set to end the main phase early."""
+    """One run. header: the content of test.json, rewritten by each `note`. nodes: empty until they are created.
+    outcome: the facts that phases have added so far; the conductor adds the rest.
+    records: the outcome of each fault so far, by the number of its card. ended: set to end the main phase early.
+    """
 
     spec: Spec
     clock: RunClock
@@ -71,12 +72,12 @@ class RunContext:
         self.folder.write_json(TEST, as_json(self.header))
 
     def note_clocks(self) -> None:
-        """Note how far the clocks of the nodes are ahead of the harness' own, where they have clocks of their own."""
+        """Note how far the clocks of the nodes are ahead of the harness' own, if they differ."""
         self.note(backend_notes=tuple(self.backend.notes), clocks=self.backend.clocks())
 
     @property
     def phase(self) -> str:
-        """The name of the phase that began last."""
+        """Return the name of the phase that began last."""
         return self.outcome.phases[-1].name
 
 
@@ -88,7 +89,7 @@ def prepare(
     clock: RunClock,
     watchers: Sequence[Watcher] = (),
 ) -> RunContext:
-    """The context of a run that is about to begin: everything is loaded, and no node is created."""
+    """Return the context of a run that is about to begin: everything is loaded, and no node is created."""
     subject, workload = load_subject(spec), load_workload(spec)
     backend = _backend(spec, backend_name, folder.run_id, subject)
     subject.keep(folder.root)
@@ -144,7 +145,7 @@ def _backend(spec: Spec, name: str, run_id: str, subject: Subject) -> Backend:
 
 
 class Copies:
-    """Numbers copies from 0; `taken` lists every node's part of every copy."""
+    """Numbers copies from 0; `taken` lists each node's part of every copy."""
 
     def __init__(
         self,
@@ -166,9 +167,9 @@ class Copies:
         self._one_at_a_time = asyncio.Lock()
 
     async def take(self, when: str, *, leave_stopped: bool = False) -> list[Collected]:
-        """Copy every node's data directory into `nodes/<n>/copies/<number>/`; what was taken.
+        """Copy every node's data directory into `nodes/<n>/copies/<number>/`; return the copies.
 
-        leave_stopped: for the final copy, after which nothing may change any more.
+        leave_stopped: True for the final copy, after which nothing may change.
         """
         async with self._one_at_a_time:
             return await self._take(when, leave_stopped)
@@ -197,5 +198,5 @@ class Copies:
         return [copy for copy in self.taken if copy.copy == number]
 
     def as_recorded(self, taken: Sequence[Collected]) -> tuple[Copy, ...]:
-        """These copies as the journal holds them."""
+        """Return these copies as the journal stores them."""
         return tuple(Copy(**{**asdict(c), "folder": str(c.folder.relative_to(self._run.root))}) for c in taken)

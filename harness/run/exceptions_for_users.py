@@ -1,4 +1,4 @@
-"""Exceptions that are sentences for the user, as opposed to mistakes of the harness."""
+"""Exceptions whose message is a sentence for the user, as opposed to bugs of the harness."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ _SENTENCES = (
 
 
 def expected() -> tuple[type[Exception], ...]:
-    """The exceptions whose message is a sentence for the user.  A module that is not loaded has raised none."""
+    """Return the exceptions whose message is a sentence for the user.  A module that is not loaded cannot have raised
+    one.
+    """
     loaded = [getattr(sys.modules[module], name) for module, name in _SENTENCES if module in sys.modules]
     return (OSError, *loaded)
 
 
 def sentences(problem: BaseException) -> list[str]:
-    """The problem in sentences, one for each exception of a group; [] if it is a mistake of the harness."""
+    """Return the problem in sentences, one for each exception of a group; [] if it is a bug of the harness."""
     leaves = list(_leaves(problem))
     if all(isinstance(leaf, expected()) for leaf in leaves):
         return list(dict.fromkeys(map(_words, leaves)))
@@ -32,8 +34,9 @@ def sentences(problem: BaseException) -> list[str]:
 
 
 def mistakes_in(own_files: Collection[Path], problem: BaseException) -> list[str]:
-    """One sentence for each exception that a line of these files raised, of a workload of one's own for example; [] if
-    another file raised one of them."""
+    """Return one sentence for each exception that a line of these files raised, such as a user's workload; [] if
+    another file raised one of them.
+    """
     found: list[str] = []
     for leaf in _leaves(problem):
         last = traceback.extract_tb(leaf.__traceback__)[-1:]
@@ -45,15 +48,16 @@ def mistakes_in(own_files: Collection[Path], problem: BaseException) -> list[str
 
 
 def _words(problem: BaseException) -> str:
-    """An error of the operating system without its number, which says nothing to a user."""
+    """Return an error of the operating system without its number, which users do not need."""
     if isinstance(problem, OSError) and problem.strerror:
         return f"{problem.filename}: {problem.strerror}" if problem.filename else problem.strerror
     return str(problem)
 
 
 def not_of_the_harness(problem: BaseException) -> bool:
-    """Return whether the file of the system was wrong, or this machine lacks something: no test took place, and the
-    harness did what it should."""
+    """Return whether the system's file was wrong, or this machine lacks something: no test took place, and the harness
+    worked as intended.
+    """
     names = ("BrokenSystem", "CodeMistake", "BackendUnavailable")
     return all(type(leaf).__name__ in names for leaf in _leaves(problem))
 

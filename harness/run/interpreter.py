@@ -1,8 +1,8 @@
 """The interpreter: turns generators into operations, paced, one at a time per process, and records both ends.
 
-A *thread* is a place where a process lives.  After an operation of unknown outcome its process is retired: it might
-still take effect at any time, so no later operation may claim to follow it.  The thread goes on as a new process,
-`process + concurrency`, with the same generator.
+A *thread* is a sequence of processes.  After an operation of unknown outcome its process is retired: it might still
+take effect at any time, so no later operation may claim to follow it.  The thread continues as a new process, `process
++ concurrency`, with the same generator.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Interpreter:
         clock: RunClock,
     ) -> None:
         self.wrong_request: Callable[[object], str] = lambda request: ""
-        """Function of the workload: one sentence if it invokes what no client can be given, else ""."""
+        """Function of the workload: returns one sentence if no client can execute the request, else ""."""
         self._clock = clock
         self.tally = Tally()
         self._placements = placements
@@ -67,16 +67,17 @@ class Interpreter:
         self._pausing: set[asyncio.Future[None]] = set()
 
     def end(self) -> None:
-        """End `run`: no thread invokes anything more, and operations under way go on to their outcome."""
+        """End `run`: no thread invokes anything more, and operations in progress continue to their outcome."""
         self._ended = True
         for pause in self._pausing:
             _wake(pause)
 
     async def ask(self, placement: Placement, request: Request) -> Outcome:
-        """One operation of one thread, recorded; retires the process if the outcome is unknown.
+        """Invoke one operation of one thread, recorded; retire the process if the outcome is unknown.
 
-        Raises CodeMistake where the author's client or workload is wrong: nothing that it does says anything of the
-        system."""
+        Raises CodeMistake if the user's client or workload is wrong, because its behaviour then proves nothing about
+        the system.
+        """
         if wrong := self.wrong_request(request):
             raise CodeMistake(wrong)
         process = self._process[placement.thread]
@@ -100,9 +101,9 @@ class Interpreter:
         until: float,
         pace: Pace | None = None,
     ) -> None:
-        """Every thread invokes what its generator returns until `until` (by the clock) or until `end`.
+        """Let every thread invoke the requests of its generator until `until` (by the clock) or until `end`.
 
-        rng_of, pace_rng_of: what a thread's choices and its gaps are drawn from.  rate_hz: over all threads, with
+        rng_of, pace_rng_of: random streams for a thread's choices and its gaps. rate_hz: over all threads, with
         exponential gaps; 0 = without a pause.  Returns when the last operation has its outcome.
         """
         thread_pace = ThreadPace(rate_hz / len(self._placements), until, self._clock.monotonic_s(), pace or Steady())
@@ -119,11 +120,11 @@ class Interpreter:
         askers: Sequence[Placement] = (),
         heard: Callable[[Request, Outcome], None] = lambda request, outcome: None,
     ) -> dict[str, str]:
-        """Invoke each request again and again until it is ok or `limit_s` is over.
+        """Repeat each request until it is ok or `limit_s` is over.
 
         askers: the threads that invoke them; by default those that write and follow the leader.
-        heard: called with each request and its outcome.
-        Returns key -> "ok", or the last error of one of its requests.  A client that can never be made ends it.
+        heard: called with each request and its outcome.  Returns key -> "ok", or the last error of one of its requests.
+        It ends if a client can never be created.
         """
         leading = [p for p in self._placements if p.follows and not p.reads_only] or self._placements
         result = ["not invoked: the time was over"] * len(requests)

@@ -1,4 +1,4 @@
-"""Leaves the nodes of a run up after it was judged: `krucible run --keep`.
+"""Leaves the nodes of a run up after judging: `krucible run --keep`.
 
     krucible run ── fork ──► runs the test, judges it, prints the verdict
          │                         │ keeps: it leaves the terminal, and holds the streams to the agents
@@ -6,9 +6,9 @@
          ▼                         until `krucible release`, or a SIGTERM: then it removes the nodes and ends
      the shell
 
-A cluster ends with the streams to its agents, and the process that ran the test holds them.  So this process stays, and
-its parent ends with the exit code.  It remains the owner of everything that the run made.  What removes the things of a
-dead harness (the reaper, the warden, the guard of a host) therefore works for a kept cluster, too.
+A cluster ends when the streams to its agents end, and the process that ran the test holds them.  So that process stays,
+and its parent ends with the exit code.  It remains the owner of everything created by the run.  So the clean-up of a
+dead harness (the reaper, the warden, the guard of a host) also works for a kept cluster.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Keeper:
-    """Keeps the nodes of one run.  A process of `apart` has one.
+    """Keeps the nodes of one run.  A process of `apart` has one keeper.
 
     exit_code_to: the pipe to the parent.
     """
@@ -55,13 +55,13 @@ class Keeper:
         self._destroyed = False
 
     def conduct(self, conductor: Conductor, main: Coroutine[Any, Any, None]) -> None:
-        """Run `main`, which runs the conductor, on the loop that goes on afterwards.  Raises what `main` raises."""
+        """Run `main`, which runs the conductor, on the loop that continues afterwards.  Raises the errors of `main`."""
         self._runner.run(main)
         self._conductor = conductor
 
     @contextlib.contextmanager
     def agents_are_heard(self) -> Iterator[None]:
-        """Inside, the loop goes on in a thread: a host that hears nothing for a minute removes everything."""
+        """Run the loop in a thread meanwhile, because a host that receives nothing for a minute removes everything."""
         if self._conductor is None:
             yield
             return
@@ -77,9 +77,10 @@ class Keeper:
     def decide(
         self, root: Path, title: str, backend: str, results: Results, say: Callable[[str], None]
     ) -> KeptCluster | None:
-        """Start the servers again if the run is one to keep; else return None.  say: takes what went wrong.
+        """Restart the servers if the run must be kept; else return None. say: receives errors.
 
-        Raises OSError if the nodes cannot be noted as kept."""
+        Raises OSError if the cluster cannot be recorded as kept.
+        """
         wanted = self._policy == "always" or results.verdict is RunVerdict.INVALID
         if self._conductor is None or not wanted:
             return None
@@ -106,9 +107,11 @@ class Keeper:
             self._destroy()
 
     def stay(self, exit_code: int) -> None:
-        """If the nodes are kept: tell the parent the exit code, leave the terminal, and return once they are removed.
+        """If the nodes are kept: send the parent the exit code, detach from the terminal, and return once they are
+        removed.
 
-        Else return at once."""
+        Otherwise return at once.
+        """
         if self._kept is None:
             return
         _leave_terminal()
@@ -130,11 +133,12 @@ class Keeper:
 
 
 def apart(policy: Policy) -> Keeper | int:
-    """Go on in a child of this process, which gets a keeper.  This process waits, and gets the child's exit code as
+    """Continue in a child of this process, which gets a keeper.  This process waits, and gets the child's exit code as
     soon as the child has one, even if the child stays.
 
-    Call it before there are threads.  Ctrl-C reaches both; SIGTERM and SIGHUP are passed on.  If this process is
-    killed, the child ends as by SIGTERM."""
+    Call it before there are threads.  Ctrl-C reaches both; SIGTERM and SIGHUP are forwarded.  If this process is
+    killed, the child ends as by SIGTERM.
+    """
     reading, writing = os.pipe()
     parent = os.getpid()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)  # blocked until the parent can forward them
@@ -173,7 +177,7 @@ def _end_with_parent(number: int) -> None:
 
 
 def _leave_terminal() -> None:
-    """No signal of the terminal comes any more, and who reads our output sees its end."""
+    """Detach from the terminal, so that none of its signals arrives, and readers of the output see its end."""
     _end_with_parent(0)
     os.setsid()
     sys.stdout.flush()
@@ -185,7 +189,7 @@ def _leave_terminal() -> None:
 
 
 async def _sigterm() -> asyncio.Event:
-    """An event that SIGTERM sets from now on."""
+    """Return an event that SIGTERM sets from now on."""
     came = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, came.set)
     return came

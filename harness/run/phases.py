@@ -6,17 +6,16 @@
     final_reads            every object is read until that is ok, and once more at each server
     collect                clients are closed, and what every node holds is copied
 
-*Recovery* records what it looked at for each server.  A system of one's own may know so little of itself that only the
-states of its processes were looked at.  Those servers are listed as `without_evidence`, and the checker looks for
-answers that clients got through them.  The limit is one of time, and a server that gets no processor time cannot keep
-it.  Agents send beacons in a steady beat.  So the share of beats that a node's agent sent shows how much its node ran;
-the checker demands enough.
+*Recovery* records the evidence about each server.  A user's system may report so little that only the states of its
+processes are known.  Those servers are listed as `without_evidence`, and the checker looks for answers that clients got
+through them.  The limit is a time, and a server without processor time cannot keep it.  Agents send beacons at a steady
+rate.  So the share of beacons that a node's agent sent shows how much its node ran; the checker demands enough.
 
-*Final reads.*  Where a workload states that all servers must come to answer the same, each is read again and again
-until they do, or until the time is over.  A copy that is old or empty shows only where it is read itself.  A system
-that has not recovered is read for a short time, too: what it lacks must be seen.  Where a workload states that its
-final reads need a recovered system, `checkers.judging.pipeline.set_aside_unrecovered` tells what they show from what
-they may show only now.
+*Final reads.*  If a workload demands that all servers answer the same, each is read repeatedly until they do, or until
+the time is over.  A stale or empty copy shows only if that server itself is read.  A system that has not recovered is
+also read for a short time, because missing data must be seen.  If a workload states that its final reads need a
+recovered system, `checkers.judging.pipeline.set_aside_unrecovered` separates proven violations from those that the
+missing recovery may explain.
 """
 
 from __future__ import annotations
@@ -58,11 +57,11 @@ READY_LIMIT_S = 180.0
 
 
 class SetUpFailed(RuntimeError):
-    """The subject never became ready; the message names what was awaited."""
+    """The subject never became ready; the message names the missing condition."""
 
 
 async def set_up(run: RunContext) -> None:
-    """Returns when the main phase may begin.  Raises SetUpFailed."""
+    """Set the system up; return when the main phase may begin.  Raises SetUpFailed."""
     loading = asyncio.gather(*(host.load(run.subject.client_module) for host in run.hosts.values()))
     try:
         await _start_servers(run)
@@ -79,7 +78,7 @@ async def set_up(run: RunContext) -> None:
 
 
 async def _start_servers(run: RunContext) -> None:
-    """Returns when they are ready and, where they elect one, have a leader.  Raises SetUpFailed."""
+    """Start the servers; return when they are ready and, if they elect one, have a leader.  Raises SetUpFailed."""
     subject = run.subject
     await subject.install(run.nodes, seed=run.spec.seed, bug=run.spec.bug)
     await asyncio.gather(*(subject.start(node) for node in run.nodes))
@@ -93,9 +92,10 @@ async def _start_servers(run: RunContext) -> None:
 
 
 async def until_ready(subject: Subject, nodes: Sequence[Node], clock: RunClock, detail: Callable[[str], None]) -> None:
-    """Returns when the subject says so.  detail: takes what is missing.  Raises SetUpFailed.
+    """Wait until the subject is ready. detail: receives what is missing.  Raises SetUpFailed.
 
-    Set-up starts every server once.  So it is over as soon as one is dead."""
+    Set-up starts every server once.  So it fails as soon as a server is dead.
+    """
     until_s = clock.monotonic_s() + READY_LIMIT_S
     while (missing := await subject.ready(nodes)) is not None:
         if clock.monotonic_s() > until_s:
@@ -107,7 +107,7 @@ async def until_ready(subject: Subject, nodes: Sequence[Node], clock: RunClock, 
 
 
 async def until_led(watch: RunWatch, node_count: int, clock: RunClock) -> None:
-    """Returns when every node has answered and one leads.  Raises SetUpFailed."""
+    """Wait until every node has answered and one leads.  Raises SetUpFailed."""
     until_s = clock.monotonic_s() + READY_LIMIT_S
     while clock.monotonic_s() < until_s:
         await watch.ask()
@@ -119,7 +119,9 @@ async def until_led(watch: RunWatch, node_count: int, clock: RunClock) -> None:
 
 
 def clients_of(run: RunContext) -> tuple[str, dict[str, str], dict[str, Any]]:
-    """The module of the clients, the address of each server, and the config of the clients; see `ClientFactory`."""
+    """Return the module of the clients, the address of each server, and the config of the clients; see
+    `ClientFactory`.
+    """
     subject, spec = run.subject, run.spec
     peers = {node.name: f"{node.address}:{subject.port}" for node in run.nodes}
     config = {**subject.client_config(seed=spec.seed, bug=spec.bug), "functions": dict(run.workload.functions)}
@@ -174,13 +176,15 @@ async def copy_logs(run: RunContext, when: str, *, leave_stopped: bool = False) 
 
 
 LOAD_AGAIN_S = 0.1
-"""Pause of a background load after a call that failed."""
+"""Seconds that a background load waits after a failed call."""
 BETWEEN_HEALS = "between heals"
-"""`when` of the copies that are taken because a node cuts its log."""
+"""`when` of copies taken because a node truncates its log."""
 
 
 async def operations_and_faults(run: RunContext) -> None:
-    """Returns when the time is over, or once `run.ended` is set and what is under way has ended."""
+    """Run operations and faults; return when the time is over, or once `run.ended` is set and everything in progress
+    has ended.
+    """
     spec, began_ns = run.spec, run.recorder.now_ns()
     run.interpreter.tally.invoked = 0
 
@@ -216,7 +220,7 @@ async def operations_and_faults(run: RunContext) -> None:
 
 
 async def _load(run: RunContext, placement: Placement, function: str, over: asyncio.Event) -> None:
-    """Call a function of the background load again and again until this phase is over; no history records it."""
+    """Call a function of the background load repeatedly until this phase is over; no history records it."""
     host, request = run.hosts[placement.client_node], Request(function)
     while not over.is_set():
         outcome = await host.invoke(placement.thread, request, run.spec.op_timeout_s)
@@ -227,7 +231,7 @@ async def _load(run: RunContext, placement: Placement, function: str, over: asyn
 
 
 async def _copy_regularly(run: RunContext, began_ns: int, every_s: float, over: asyncio.Event) -> None:
-    """Copy all logs whenever the last copy is so old, until this phase is over; a copy that was begun is completed."""
+    """Copy all logs at this interval until this phase is over; a copy in progress is completed."""
     while True:
         last_ns = run.copies.taken[-1].taken_ns if run.copies.taken else began_ns
         try:
@@ -282,7 +286,7 @@ def _fault_changed(run: RunContext, record: FaultRecord) -> None:
 
 UNANSWERED = "caught_up() has not answered yet"
 _NUMBER = re.compile(r"\d+(\.\d+)?\b")
-"""Reasons that differ in a number alone, such as an offset, are one reason."""
+"""Reasons that differ only in a number, such as an offset, count as one reason."""
 
 
 async def recover(run: RunContext) -> None:
@@ -298,7 +302,7 @@ async def recover(run: RunContext) -> None:
 
 
 class SystemRecovery:
-    """found: what the journal keeps of it; complete only when `run` has returned.  detail: takes what is awaited."""
+    """found: its record in the journal; complete only when `run` has returned. detail: receives what is awaited."""
 
     def __init__(
         self,
@@ -363,7 +367,7 @@ class SystemRecovery:
         self._look_at(await self._states())
 
     def _beats_sent(self, first: Marks, last: Marks, seconds: float) -> dict[str, float]:
-        """Server -> of the beats that were due in this time, the share that its agent sent."""
+        """Return server -> share of the beacons due in this time that its agent sent."""
         due = max(1.0, seconds * 1e3 / CALM_INTERVAL_MS)
         sent: dict[str, list[int]] = {}
         for link in first.keys() & last.keys():
@@ -375,7 +379,7 @@ class SystemRecovery:
         return {node.name: state for node, state in zip(self._nodes, states, strict=True)}
 
     def _look_at(self, states: Mapping[str, ProcessState]) -> None:
-        """Add what was looked at of each server, and the live servers of which nothing but the process was."""
+        """Add the evidence about each server, and the live servers without any evidence but their process."""
         looked = self._subject.looked_at([name for name, state in states.items() if state != "dead"])
         words = {name: looked[name].words if name in looked else () for name in states}
         self.found = replace(
@@ -386,7 +390,7 @@ class SystemRecovery:
 
 
 class WaitReasons:
-    """Reasons for which recovery waited, and for how long.  The last poll alone may show a passing error."""
+    """Reasons for which recovery waited, and for how long.  The last poll alone may show a transient error."""
 
     def __init__(self) -> None:
         self._lasted: Counter[str] = Counter()
@@ -394,7 +398,7 @@ class WaitReasons:
         self._last, self._until_s = "", 0.0
 
     def lasted(self, words: str, until_s: float) -> None:
-        """Add the time from the poll before to until_s, in seconds since recovery began."""
+        """Add the time from the previous poll to until_s, in seconds since recovery began."""
         self._last = _NUMBER.sub("#", words)
         self._words[self._last] = words
         self._lasted[self._last] += round((until_s - self._until_s) * 1e9)
@@ -410,7 +414,7 @@ class WaitReasons:
 
 
 def _majority_dead(states: Mapping[str, ProcessState]) -> str:
-    """The servers that died unexpectedly, if they are a majority: they stay dead, so waiting is useless."""
+    """Return the servers that died unexpectedly, if they are a majority: they stay dead, so waiting is useless."""
     dead = [name for name, state in states.items() if state == "dead"]
     return f"{listed(dead)} died" if 2 * len(dead) > len(states) else ""
 
@@ -453,7 +457,7 @@ class FinalReads:
     async def run(
         self, recovered: bool, limit_s: float, servers: Collection[str], detail: Callable[[str], None]
     ) -> None:
-        """servers: each is read once more, by a client of its own.  detail: takes what is awaited."""
+        """servers: each is read once more, by a separate client. detail: receives what is awaited."""
         limit_s, each_s = (limit_s, READ_LIMIT_S) if recovered else (UNRECOVERED_LIMIT_S, UNRECOVERED_LIMIT_S)
         self.by_key = await self._interpreter.until_ok(self._requests, limit_s, detail)
         own = {name: [p for p in self._placements if p.thread % len(servers) == i] for i, name in enumerate(servers)}
@@ -485,6 +489,6 @@ class FinalReads:
 
 
 def _unordered(payload: str | None) -> object:
-    """A list without its order: two servers may show one set in two orders."""
+    """Return a list as a multiset: two servers may return one set in two orders."""
     shown = None if payload is None else json.loads(payload)
     return sorted(map(str, shown)) if isinstance(shown, list) else shown

@@ -1,12 +1,12 @@
-"""The recorder of every event of a run, in the order the harness saw it, and the run's folder.
+"""The recorder of all events of a run, in the order in which the harness saw them, and the run's folder.
 
-What clients invoke and hear goes to the history, and is on disk within a second.  What the harness does itself goes to
-the journal (`checkers/record/journal.py`), and is on disk at once.
+Requests and answers of clients go to the history, and are on disk within a second.  The harness' own actions go to the
+journal (`checkers/record/journal.py`), and are on disk at once.
 
 Rows are kept as tuples, in the order of the schema, and turned into Arrow once a second: a recorder that converted
 each event would be the slowest part of the harness.
 
-*Run folder.*  There is one per run, and everything lies in it before any checking begins (results/README.md).
+*Run folder.*  There is one per run, and all its data is in it before checking begins (results/README.md).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from system_under_test.client import Outcome, Request
 class Recorder:
     """Appends to `history.arrows` and to the journal beside it.  Not thread-safe: one event loop records.
 
-    started_monotonic_ns: the zero of `time_ns`, when the test began.  on_flush: handed every batch once it is on disk;
-    it never changes again, so it may go to another thread.
+    started_monotonic_ns: the zero of `time_ns`, when the test began. on_flush: receives every batch once it is on disk;
+    it never changes again, so it may be passed to another thread.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class Recorder:
         self._writer = pa.ipc.new_stream(self._sink, HISTORY)
         self._journal = path.with_name(JOURNAL).open("w", encoding="utf-8", errors="replace")
         self._measured: Counter[int] = Counter()
-        """Number of a card -> how many measurements of its fault the journal holds."""
+        """Number of a card -> number of measurements of its fault in the journal."""
 
     def begin(self) -> int:
-        """The test begins now, not when its folder was made: the new zero of `time_ns`, as a monotonic time.
+        """Start the test's time now, not when its folder was made: set the new zero of `time_ns`, as a monotonic time.
 
         Raises ValueError if something was recorded already.
         """
@@ -78,7 +78,7 @@ class Recorder:
         )
 
     def complete(self, process: int, request: Request, outcome: Outcome) -> None:
-        """Call after the answer has arrived.  Unless it was OK, the request's own values stand in the row."""
+        """Call after the answer has arrived.  Unless it was OK, the row contains the request's own values."""
         answered = outcome if outcome.type is Type.OK else request
         self._add(
             process,
@@ -93,14 +93,14 @@ class Recorder:
         )
 
     def enter(self, happened: Happened) -> int:
-        """Write an event of the journal; its time in ns."""
+        """Write an event of the journal; return its time in ns."""
         entry = JournalEntry(self.now_ns(), self.count, happened)
         self._journal.write(line_of(entry) + "\n")
         self._journal.flush()
         return entry.time_ns
 
     def fault_changed(self, record: FaultRecord) -> None:
-        """Write what is new of a fault."""
+        """Write the changes of a fault."""
         number = record.card.number
         fresh = record.measured[self._measured[number] :]
         self._measured[number] = len(record.measured)
@@ -111,7 +111,7 @@ class Recorder:
         self.enter(JournalEnd(self.count))
 
     def flush(self) -> int:
-        """Write what has gathered; the number of events written."""
+        """Write the buffered events; return their number."""
         rows, self._rows = self._rows, []
         if rows:
             columns = zip(*rows, strict=True)
@@ -144,14 +144,14 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """beside: options of the caller that the command which runs it again must carry, too."""
+    """beside: options of the caller that the rerun command must contain, too."""
 
     root: Path
     beside: tuple[str, ...] = ()
 
     @staticmethod
     def create(results: Path, spec: Spec, beside: tuple[str, ...] = ()) -> RunFolder:
-        """A fresh folder `results/<test>/<UTC time>-<seed>`; `results/latest` points to it from now on."""
+        """Create a new folder `results/<test>/<UTC time>-<seed>`, and make `results/latest` point to it."""
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         name = f"{stamp}-{spec.seed}" + (f"-{spec.bug}" if spec.bug else "")
         folder = results / spec.test / name
@@ -166,7 +166,7 @@ class RunFolder:
 
     @property
     def run_id(self) -> str:
-        """Unique among runs of this machine; stands in labels and table names."""
+        """Unique among runs of this machine; part of labels and table names."""
         return f"{os.getpid():x}{datetime.now(UTC).strftime('%H%M%S%f')[:9]}"
 
     def node(self, name: str) -> Path:
@@ -175,7 +175,7 @@ class RunFolder:
         return folder
 
     def write_json(self, name: str, data: object) -> None:
-        """Whole or not at all: a reader, or a kill, never meets half a file."""
+        """Write atomically, so that neither a reader nor a kill leaves half a file."""
         part = self.root / f".{name}.part"
         # Indented by msgspec: with `indent` json itself encodes in Python, fifteen times as slowly.
         part.write_bytes(msgspec.json.format(json.dumps(data).encode(), indent=1) + b"\n")
@@ -186,7 +186,7 @@ class RunFolder:
 
 
 def header_of(spec: Spec, folder: RunFolder, backend: str, started: datetime, started_monotonic_ns: int) -> Header:
-    """Return what test.json says of a run that is about to begin; the schedule is added once it is dealt."""
+    """Return the content of test.json for a run that is about to begin; the schedule is added once it is dealt."""
     return Header(
         run_id=folder.run_id,
         started_monotonic_ns=started_monotonic_ns,
@@ -206,9 +206,10 @@ def header_of(spec: Spec, folder: RunFolder, backend: str, started: datetime, st
 
 
 def revision() -> Revision:
-    """The revision of this repository.
+    """Return the revision of this repository.
 
-    An installed package has none, even if its environment lies in the repository of another project."""
+    An installed package has none, even if its environment is inside the repository of another project.
+    """
     if not (_ROOT / ".git").exists():
         return Revision()
 

@@ -1,15 +1,15 @@
-"""Refuses a wrong run before its nodes are made, and chooses its backend and its schedule.
+"""Rejects a wrong run before its nodes are created, and chooses its backend and its schedule.
 
-Each refusal is one sentence (`WrongSpec`, `BadSchedule`) that says what is wrong and what would be right.  Nothing here
-is imported that judging needs, so a refusal comes at once.
+Each rejection is one sentence (`WrongSpec`, `BadSchedule`) that gives the error and the correction.  Nothing that only
+judging needs is imported here, so a rejection is immediate.
 
 *Backend.*  The kinds of fault that a system and a backend allow, and the nemesis `all` that stands for all of them.
 
 *Schedule.*  A file's, or the one that the nemesis deals; and the capabilities that a backend must offer for it.
 
 A file is one that a user wrote, or the `schedule.json` of an earlier run.  A card without a resolved fault is resolved
-anew: against the leader it finds the node that leads then.  A card with one hits the very nodes and links that it
-names.  Where nothing is fixed, the deck deals cards by what the faults have met so far (`Dealing`).
+again: against the leader it finds the node that leads then.  A card with one hits the nodes and links that it names.
+Without a file, the deck deals cards by the situations that the faults have met so far (`Dealing`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LONGEST_OPENING_S = 120
 
 
 def check_spec(spec: Spec) -> None:
-    """Raises WrongSpec or BadSchedule where this run cannot be, or could show nothing."""
+    """Raise WrongSpec or BadSchedule if this run is impossible, or could prove nothing."""
     check_names(spec)
     check_inventory(spec)
     _check_key()
@@ -164,9 +164,9 @@ def why_not(spec: Spec, kind: str) -> str:
 
 
 def with_every_kind(spec: Spec) -> tuple[Spec, dict[str, str]]:
-    """The spec with its nemesis written out, if that is `all`; and why each other kind was left out.
+    """Return the spec with its nemesis written out, if that is `all`; and the reason why each other kind was left out.
 
-    Raises WrongSpec where no kind of fault fits.
+    Raises WrongSpec if no kind of fault fits.
     """
     if spec.nemesis != EVERY:
         return spec, {}
@@ -180,9 +180,9 @@ def with_every_kind(spec: Spec) -> tuple[Spec, dict[str, str]]:
 
 
 def choose_backend(spec: Spec, progress: Progress) -> str:
-    """The backend that `auto` stands for on this machine; says so where it is not the first choice.
+    """Return the backend for `auto` on this machine; report it if it is not the first choice.
 
-    Raises WrongSpec where the backend that the spec names, or none that `auto` may stand for, can inject the faults.
+    Raises WrongSpec if the backend of the spec, or every backend for `auto`, cannot inject the faults.
     """
     chosen = backend_at_hand(spec, progress.say)
     if chosen == "in-process" or not (why := lacking(spec, chosen)):
@@ -194,9 +194,10 @@ def choose_backend(spec: Spec, progress: Progress) -> str:
 
 
 def backend_at_hand(spec: Spec, say: Callable[[str], None] = lambda _: None) -> str:
-    """The backend that the spec names, or the one that `auto` stands for on this machine.
+    """Return the backend of the spec, or the one for `auto` on this machine.
 
-    It may lack what the faults of this run need: `lacking` says so."""
+    It may lack capabilities for the faults of this run: `lacking` reports them.
+    """
     if not load_subject(spec).declares.nodes:
         return "in-process"
     if spec.backend != "auto":
@@ -219,7 +220,7 @@ def lacking(spec: Spec, backend: str) -> str:
 
 
 def cluster_of(spec: Spec, run_id: str, subject: Subject) -> ClusterSpec:
-    """Return the nodes of a run, and what its system and its faults need of them."""
+    """Return the nodes of a run, with the needs of its system and its faults."""
     servers = spec.servers if subject.declares.nodes else ()
     wanted = capabilities_of(spec) if servers else frozenset()
     offers = subject.needs, subject.notices_damage, subject.members, subject.versions, subject.processes
@@ -235,7 +236,7 @@ def _no_target(cluster: Cluster, kind: Kind) -> str:
 
 
 def dealer_of(spec: Spec, declares: Declares, time_limit_s: float | None = None) -> Dealer | None:
-    """Return what deals the cards of this run, or of one of another length; None where nothing is dealt.
+    """Return the dealer of this run's cards, or of those of a run of another length; None if no cards are dealt.
 
     A subject that does not report who leads gets no card that names the leader: such a card would only be skipped."""
     if not declares.faults or spec.schedule is not None or spec.nemesis == NONE:
@@ -248,7 +249,9 @@ def dealer_of(spec: Spec, declares: Declares, time_limit_s: float | None = None)
 
 
 def dealt(spec: Spec, declares: Declares, time_limit_s: float | None = None) -> list[Card]:
-    """The cards of a run that meets what they aim at.  The first ones are those of every run with this seed."""
+    """Return the cards of a run that meets all situations that they aim at.  The first ones are those of every run with
+    this seed.
+    """
     dealer = dealer_of(spec, declares, time_limit_s)
     while dealer is not None and dealer.next():
         pass
@@ -256,24 +259,23 @@ def dealt(spec: Spec, declares: Declares, time_limit_s: float | None = None) -> 
 
 
 def schedule_of(spec: Spec) -> Schedule:
-    """Return what a schedule file fixes for this run.  Raises BadSchedule for one that cannot be used."""
+    """Return the fixed schedule of a file for this run.  Raises BadSchedule for one that cannot be used."""
     if spec.schedule is None:
         return Schedule((), {})
     return read_schedule(Path(spec.schedule), (*spec.servers, *CLIENT_NODES))
 
 
 def capabilities_of(spec: Spec) -> frozenset[str]:
-    """Return what the kinds of fault of this run need of its backend.  Raises BadSchedule.
+    """Return the capabilities that the kinds of fault of this run need.  Raises BadSchedule.
 
-    Needs of single targets are left out, except for clients in processes of their own, which cost something on every
-    node.
+    Needs of single targets are left out, except for clients in separate processes, which cost something on every node.
     """
     of_targets = {need for kind in _kinds(spec) for target in kind.targets.values() for need in target.needs}
     return needs_of_kinds(spec) | (of_targets & {CLIENT_PROCESSES})
 
 
 def needs_of_kinds(spec: Spec) -> frozenset[str]:
-    """Without which no fault of some kind of this run can be injected.  Raises BadSchedule."""
+    """Return the capabilities without which no fault of some kind of this run can be injected.  Raises BadSchedule."""
     return frozenset(need for kind in _kinds(spec) for need in kind.needs)
 
 
@@ -284,7 +286,8 @@ def _kinds(spec: Spec) -> Sequence[Kind]:
 
 
 def read_schedule(path: Path, nodes: Collection[str] = ()) -> Schedule:
-    """The schedule in this file.  Raises BadSchedule in one sentence that names the file, the card and the field.
+    """Return the schedule in this file.  Raises BadSchedule in one sentence that names the file, the card and the
+    field.
 
     nodes: every server and client node of the cluster; a fault that names another is refused.  () = do not check.
     """
@@ -303,7 +306,7 @@ def read_schedule(path: Path, nodes: Collection[str] = ()) -> Schedule:
 
 
 class Dealing:
-    """schedule: what stands fixed before the run; empty where cards are dealt.  Raises BadSchedule.
+    """schedule: the fixed part before the run; empty if cards are dealt.  Raises BadSchedule.
 
     dealt: called with all cards so far, each time that more are dealt."""
 
@@ -319,7 +322,9 @@ class Dealing:
         return bool(self.schedule.cards) or self._dealer is not None
 
     def next(self) -> Sequence[Card]:
-        """The cards of the next play; none when no time is left.  Until something is met, what cards aim at counts."""
+        """Return the cards of the next play; none when no time is left.  Until situations are met, those that cards aim
+        at count.
+        """
         if self._dealer is None:
             return ()
         cards = self._dealer.next(self.coverage.met or None)
@@ -327,6 +332,6 @@ class Dealing:
         return cards
 
     def look(self, statuses: Sequence[NodeStatus], records: Collection[FaultRecord]) -> None:
-        """Return what the nodes report now, and every fault so far."""
+        """Return the nodes' current reports, and every fault so far."""
         in_force = {r.card.number: r.fault for r in records if r.injected_ns >= 0 > r.heal_ordered_ns}
         self.coverage.see(Look(self._servers, CLIENT_NODES, statuses, in_force))

@@ -1,6 +1,6 @@
-"""One call of the command line: choose the backend, run, judge, return what the user reads.
+"""One call of the command line: choose the backend, run, judge, return the result for the user.
 
-Spark starts in the background before the first container does, so that its cold start costs the user nothing.
+Spark starts in the background before the first container does, so that the user does not wait for its cold start.
 """
 
 from __future__ import annotations
@@ -50,14 +50,15 @@ if TYPE_CHECKING:
 
 
 IN_PROCESS = "in process"
-"""In place of a Spark master: judge without Spark."""
+"""Value in place of a Spark master: judge without Spark."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedRun:
-    """A run that was judged.  exit_code: 0 valid, 1 invalid, 2 unknown, 3 the harness failed.
-    results: as in results.json.  rerun: the command that runs it again.
-    stored: where it was uploaded to, "" if it was not.  kept: its cluster, if that was left up."""
+    """A judged run. exit_code: 0 valid, 1 invalid, 2 unknown, 3 the harness failed.
+    results: as in results.json. rerun: the command that repeats it.
+    stored: address of the upload, "" if there is none. kept: its cluster, if it was left up.
+    """
 
     folder: Path
     results: Results
@@ -82,7 +83,7 @@ class JudgedRun:
         return self.folder / "report.html"
 
     def __str__(self) -> str:
-        """Return the verdict, the drawn witness that it is about, where the report is, and the command to run again."""
+        """Return the verdict, the drawn leading witness, the report's path, and the rerun command."""
         drawn = io.StringIO()
         for finding in findings(self.results)[:1]:
             show_witness(finding.lead.witness, compact=True, file=drawn)
@@ -108,7 +109,7 @@ def run(spec: Spec, results: str | Path = "results", *, spark_master: str | None
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """Work that goes on beside a run, and what becomes of it afterwards.
+    """Work concurrent with a run, and its results.
 
     metrics: ADDRESS:PORT at which to serve them.  store: the object store that gets the run when it has ended.
     keeper: leaves the nodes up afterwards; its owner calls `stay`.  beside: as of `RunFolder`.
@@ -128,10 +129,10 @@ def run_and_judge(
     note_folder: Path | None = None,
     aside: Aside = Aside(),
 ) -> JudgedRun:
-    """Run one test and judge it.  Its results.json is there however the run ends.
+    """Run one test and judge it.  Its results.json exists however the run ends.
 
-    note_folder: a file that gets the path of the run's folder as soon as the folder exists.
-    Raises BackendUnavailable and OSError only before the run's folder exists, and KeyboardInterrupt after cleaning up.
+    note_folder: a file that receives the path of the run's folder as soon as the folder exists.  Raises
+    BackendUnavailable and OSError only before the run's folder exists, and KeyboardInterrupt after cleaning up.
     """
     progress = Progress(console)
     spark = SparkJudge(spark_master)
@@ -234,10 +235,11 @@ def judge_again(
 ) -> JudgedRun:
     """Judge the stored run in `root` again.  trust: as in `judge`.
 
-    where: a Spark master; None for Spark inside this process; IN_PROCESS for no Spark at all.
+    where: a Spark master; None for Spark inside this process; IN_PROCESS for no Spark.
     came_from: the store whose mirror holds `root`; the nodes of a cluster read the run there.
 
-    Raises what `judge` raises.  Then results.json says why, and the results before it are kept (`results_before`).
+    Raises the errors of `judge`.  Then results.json gives the reason, and the earlier results are kept
+    (`results_before`).
     """
     progress = Progress(console)
     shelf = _shelf(came_from, root) if where not in (None, IN_PROCESS) and came_from is not None else None
@@ -290,8 +292,9 @@ def _clear(shelf: RunShelf, console: Console) -> None:
 
 
 def _uploaded(root: Path, store: str, progress: Progress) -> str:
-    """Upload the run.  Returns where it is, "" if it could not be uploaded: it keeps its verdict and its folder, but
-    unless it is a finding, the exit code says that the harness failed."""
+    """Upload the run.  Returns its address, "" if the upload failed: then the run keeps its verdict and its folder, but
+    unless it is a finding, the exit code says that the harness failed.
+    """
     from harness.store import Store, StoreUnavailable
 
     progress.phase("uploading")
@@ -321,7 +324,7 @@ def _kept(root: Path, problem: Exception | SystemExit, own_files: Collection[Pat
 
 
 def _failed(root: Path, problem: Exception | SystemExit, own_files: Collection[Path] = ()) -> Results:
-    """Return what is kept of a run that could not go on; a mistake of the harness leaves its traceback as well."""
+    """Return the results of a run that could not continue; a bug of the harness also leaves its traceback."""
     if isinstance(problem, SystemExit):
         ended = f"code of the system, the workload or a checker ended the program (SystemExit: {problem.code})"
         return record_failure(root, f"{ended}; where it did so is in {TRACEBACK}", problem)
@@ -334,7 +337,7 @@ def _failed(root: Path, problem: Exception | SystemExit, own_files: Collection[P
 
 
 def _prewarm_report() -> None:
-    """Templates take a while to compile: better while nodes come up than while the user waits for the report."""
+    """Compile the templates while nodes start, so that the user does not wait for the report."""
     from harness.report.render import prewarm
 
     prewarm()

@@ -1,14 +1,13 @@
-"""Watches a run while it goes on: who leads, whether our own loop stalls, and the line a user sees.
+"""Watches a running test: leaders, stalls of the harness' own loop, and the line that a user sees.
 
-*Online checks.*  About once a second, what is new of the history and of the nodes' traces and logs is judged in a
-thread.
+*Online checks.*  About once a second, new rows of the history, traces and logs are judged in a thread.
 
-The event loop does only two things.  It hands over batches that the recorder has written and no longer changes.  It
-fetches rows of traces through the agents, outside the data network.  Tables, kernels and words are made in the thread,
-and the kernels run without the interpreter's lock.  A look begins only when the one before has ended, so a slow
-machine gets fewer looks and never a backlog of them: `behind_s` is the longest time that a look took.
+The event loop does only two things.  It passes on batches that the recorder has written and no longer changes.  It
+fetches rows of traces through the agents, outside the data network.  The thread builds tables and text and calls the
+kernels, which run without the interpreter's lock.  A look begins only when the previous one has ended, so a slow
+machine gets fewer looks and never a backlog: `behind_s` is the longest duration of a look.
 
-What is found here is no verdict.  The sealed run is judged on Spark as ever, and must find it too (`contradictions`).
+Online findings are no verdict.  The sealed run is judged on Spark as usual, and must find them too (`contradictions`).
 If it does not, one of the two is wrong, and the harness reports that as its own failure.
 """
 
@@ -35,17 +34,19 @@ STATUS_EVERY_S = 0.25
 PROCESSOR_EVERY_S = 2.0
 SAMPLES_MAX = 5_000
 REPORTS_MAX = 20_000
-"""A system whose status changes with every look does not fill the memory."""
+"""Maximum number of reports, so that a system whose status always changes does not fill the memory."""
 STALL_MS = 500.0
-"""A stall of the harness' own loop that is reported: if it lasts longer, a latency may be ours rather than the
-subject's."""
+"""Minimum stall of the harness' own loop that is reported: after a longer one, a latency may be caused by the
+harness.
+"""
 
 
 @dataclass
 class RunWatch:
-    """statuses: the latest status that each node reported.  leaders: every leader seen, in order.
-    processor: node -> what it measured of its processors.  reports: each change of what a node reported.
-    late_ms: how late this event loop woke up, ten times a second.  seen: called with every answer of all nodes."""
+    """statuses: the latest status that each node reported. leaders: every leader seen, in order.
+    processor: node -> its measurements of its processors. reports: each change of a node's report.
+    late_ms: delays of this event loop, measured ten times a second. seen: called with every answer of all nodes.
+    """
 
     subject: Subject
     nodes: Sequence[Node]
@@ -58,11 +59,11 @@ class RunWatch:
     processor: dict[str, list[ProcessorSums]] = field(default_factory=dict)
     late_ms: list[float] = field(default_factory=list)
     _standing: dict[str, int] = field(default_factory=dict)
-    """Node -> the place in `reports` of its report that still stands."""
+    """Node -> the index in `reports` of its current report."""
     seen: Callable[[Sequence[NodeStatus]], None] = lambda statuses: None
 
     async def ask(self) -> list[NodeStatus]:
-        """The status that every node reports now; silent nodes are left out."""
+        """Return the current status of every node; silent nodes are left out."""
         answers = await asyncio.gather(*(self._status(node) for node in self.nodes))
         answered = [(time_ns, status) for time_ns, status in answers if status is not None]
         fresh = [status for _, status in answered]
@@ -76,10 +77,11 @@ class RunWatch:
         return fresh
 
     def _keep_reports(self, answered: Sequence[tuple[int, NodeStatus]]) -> None:
-        """Add each report that differs from the last one of its node; else that one still stands.  It does not stand
-        through a silence: what a node was while it could not be asked is not known.
+        """Add each report that differs from the last one of its node; otherwise that one still holds.  It does not hold
+        through a silence, because the node's state in that time is unknown.
 
-        A report has the time of its own answer: a paused node holds the end of a round back for seconds."""
+        A report has the time of its own answer, because a paused node delays the end of a round by seconds.
+        """
         standing, self._standing = self._standing, {}
         for now_ns, status in answered:
             now = Report(now_ns, now_ns, 1, status.node, status.epoch, status.role, status.leader, status.disk)
@@ -95,7 +97,7 @@ class RunWatch:
             self._standing[status.node] = place
 
     async def _status(self, node: Node) -> tuple[int, NodeStatus | None]:
-        """Return when the node answered, and what."""
+        """Return the time of the node's answer, and the answer."""
         try:
             status = await self.subject.status(node)
         except OSError:
@@ -103,18 +105,18 @@ class RunWatch:
         return self.recorder.now_ns(), status
 
     def leader(self) -> NodeStatus | None:
-        """The leader of the highest epoch that any node reported last."""
+        """Return the leader of the highest epoch in the nodes' latest reports."""
         leading = [s for s in self.statuses.values() if s.role == "leader"]
         return max(leading, key=lambda s: s.epoch, default=None)
 
     async def poll(self) -> None:
-        """Fetch the status of every node again and again, for ever."""
+        """Fetch the status of every node repeatedly, forever."""
         while True:
             await self.ask()
             await self.clock.sleep(STATUS_EVERY_S)
 
     async def mind_the_loop(self) -> None:
-        """Notice, for ever, when this event loop did not run in time."""
+        """Detect, forever, when this event loop did not run in time."""
         while True:
             before = self.clock.monotonic_s()
             await self.clock.sleep(0.1)
@@ -132,7 +134,7 @@ class RunWatch:
         return {name: round(in_order[int(share * (len(in_order) - 1))], 1) for name, share in places.items()}
 
     async def mind_the_machine(self, health: Callable[[], Awaitable[HostHealth]]) -> None:
-        """Note every few seconds, for ever, for how long processes waited for a processor on each node."""
+        """Record every few seconds, forever, how long processes waited for a processor on each node."""
         while True:
             time_ns = self.recorder.now_ns()
             for node, sums in (await health()).processor.items():
@@ -142,7 +144,7 @@ class RunWatch:
             await self.clock.sleep(PROCESSOR_EVERY_S)
 
     async def flush(self) -> None:
-        """Bring the history to disk once a second, for ever."""
+        """Flush the history to disk once a second, forever."""
         while True:
             await self.clock.sleep(1.0)
             self.recorder.flush()
@@ -156,7 +158,7 @@ def _same(before: Report, now: Report) -> bool:
 
 EVERY_S = 1.0
 FETCH_LIMIT_S = 2.0
-"""Seconds that a node may take to hand over what is new; then the next look fetches again."""
+"""Seconds that a node may take to send new rows; then the next look fetches again."""
 
 LINEARIZABILITY = "linearizability"
 
@@ -166,9 +168,10 @@ class OnlineDisagreement(AssertionError):
 
 
 class Online:
-    """stream: history.arrows of this run.  checkers: names of those that will judge the sealed run; rules of others are
-    not looked at.  record: what was done and found so far.  found: called on the event loop with what a look has found,
-    and when (ns since the test began); by default that is only recorded."""
+    """stream: history.arrows of this run. checkers: names of those that will judge the sealed run; rules of others are
+    skipped. record: actions and findings so far. found: called on the event loop with the findings of a look, and their
+    time (ns since the test began); by default they are only recorded.
+    """
 
     def __init__(
         self,
@@ -194,23 +197,26 @@ class Online:
         self._logs = OnlineLogs()
 
     def hand_over(self, batch: pa.RecordBatch) -> None:
-        """The next events of the history, already on disk (the recorder's `on_flush`)."""
+        """Receive the next events of the history, already on disk (the recorder's `on_flush`)."""
         self._batches.append(batch)
 
     def follow(self, lives: Mapping[str, Live], *, one_clock: bool = False) -> None:
         """Judge the traces and logs of these nodes too, from their beginning.
 
-        lives: all servers.  one_clock: whether they share a monotonic clock, so that times of two nodes compare."""
+        lives: all servers. one_clock: True if they share a monotonic clock, so that times of two nodes are
+        comparable.
+        """
         self._lives = lives
         self._marks = OnlineMarks(tuple(lives)) if one_clock else None
 
     def copied(self, copies: Sequence[Collected]) -> None:
-        """Judge what these copies of data directories have beyond the stable part of their logs."""
+        """Judge the content of these copies of data directories beyond the stable part of their logs."""
         self._copies += [copy for copy in copies if copy.node in self._lives]
 
     async def watch(self) -> None:
-        """Look, for ever, or until a look fails: then that is reported, and the sealed run is judged without these
-        checks."""
+        """Look, forever, or until a look fails: then that is reported, and the sealed run is judged without these
+        checks.
+        """
         while not self.record.failure:
             began = self._clock.monotonic_s()
             await self.look()
@@ -240,7 +246,7 @@ class Online:
     def _judge(
         self, batches: Sequence[pa.RecordBatch], fresh: Mapping[str, Live], copies: Sequence[Collected]
     ) -> list[OnlineFinding]:
-        """In a thread of its own."""
+        """Judge in a separate thread."""
         began = self._clock.cpu_s()
         findings: list[OnlineFinding] = []
         if batches and LINEARIZABILITY in self._checkers:
@@ -265,7 +271,7 @@ class Online:
         return findings
 
     def _withdraw(self) -> None:
-        """Forget findings on keys that later rows made unfit: the sealed run does not judge such a key."""
+        """Withdraw findings on keys that later rows made unfit, because the sealed run does not judge such a key."""
         kept = (
             finding
             for finding in self.record.findings
@@ -274,7 +280,7 @@ class Online:
         self.record = replace(self.record, findings=tuple(kept))
 
     def _confirmed(self, alarms: Sequence[Alarm]) -> list[OnlineFinding]:
-        """Return what the whole prefixes of these keys violate, judged as the sealed run will be."""
+        """Return the violations of the whole prefixes of these keys, judged as the sealed run will be."""
         if not alarms:
             return []
         verdict = judge_prefix(self._stream, {alarm.key for alarm in alarms})
@@ -293,7 +299,7 @@ async def _ignored(findings: Sequence[OnlineFinding], time_ns: int) -> None:
 
 
 async def _fetched(live: Live) -> bool:
-    """Bring what is new of a node; False where it does not answer now."""
+    """Fetch new rows of a node; return False if it does not answer now."""
     try:
         async with asyncio.timeout(FETCH_LIMIT_S):
             await live.fetch()

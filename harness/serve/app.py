@@ -1,4 +1,4 @@
-"""The page's routes, served at a socket until the process ends.  Everything is GET; no request is written anywhere.
+"""The page's routes, served on a socket until the process ends.  Every request is a GET; none is stored.
 
     /                       the list: filters, a spark for each row, two runs to compare
     /live, /live/events     what runs now, once a second as server-sent events
@@ -6,10 +6,10 @@
     /report/…, /zip/…       its report, and its folder as a zip file
     /compare?a=…&b=…        two runs side by side
 
-A page's own scripts and styles come from here alone (Content-Security-Policy).  A report is a file that somebody made:
-it is shown in a sandbox, where its scripts can ask nothing of this server.  The name in the Host header must be one of
-ours, or a page elsewhere could read this one through a name of its own that leads here.  Bound to another address than
-loopback the server wants a token, once in the address and from then on in a cookie.
+A page's own scripts and styles come from here alone (Content-Security-Policy).  A report is a file of unknown origin:
+it is shown in a sandbox, where its scripts cannot send requests to this server.  The name in the Host header must be
+one of the server's, because otherwise a foreign page could read this one through its own name that resolves here. On an
+address other than loopback the server requires a token, once in the address and from then on in a cookie.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from harness.store import StoreUnavailable
 HERE = Path(__file__).parent
 COOKIE = "krucible"
 RUNS_SHOWN = 50
-"""Runs on one page of the list."""
+"""Number of runs on one page of the list."""
 EVERY_S = 1.0
 POLICY = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 REPORT_POLICY = (
@@ -73,7 +73,9 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
 def app_of(sources: Sequence[Source], hosts: Sequence[str] = LOOPBACK, token: str | None = None) -> Starlette:
-    """The page over these sources.  hosts: names by which it may be addressed.  token: what a reader must know."""
+    """Return the page over these sources. hosts: names by which it may be addressed. token: secret that a reader must
+    present.
+    """
     page = _Page(sources)
     routes = [
         Route("/", page.runs),
@@ -97,7 +99,7 @@ def app_of(sources: Sequence[Source], hosts: Sequence[str] = LOOPBACK, token: st
 
 
 class _Headers:
-    """Adds the headers that every answer has; a Content-Security-Policy of its own stays."""
+    """Adds headers to every answer; an existing Content-Security-Policy stays."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -114,7 +116,7 @@ class _Headers:
 
 
 class _Token:
-    """Lets those in who know the token.  From the address it moves into a cookie that scripts cannot read."""
+    """Admits readers who know the token.  From the address it moves into a cookie that scripts cannot read."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app, self._token = app, token
@@ -248,7 +250,7 @@ class _Page:
 
 
 def _on_one_axis(compared: Comparison, facts: Sequence[Rows]) -> dict[str, Any]:
-    """Return the faults and events of two runs as places on one axis that is 980 wide and begins at 20."""
+    """Return the faults and events of two runs as positions on one axis that is 980 wide and begins at 20."""
     spans = [
         [(f["injected_ns"], max(f["healed_ns"], f["injected_ns"]), f["kind"]) for f in rows[FAULTS]] for rows in facts
     ]
@@ -273,13 +275,13 @@ def _on_one_axis(compared: Comparison, facts: Sequence[Rows]) -> dict[str, Any]:
 
 
 def _parted(name: str) -> tuple[str, str]:
-    """SOURCE/RUN, as a form sends it."""
+    """Split SOURCE/RUN, as a form sends it."""
     source, _, run = name.rpartition("/")
     return source, run
 
 
 def _filter(given: Mapping[str, str]) -> Filter:
-    """Raises HTTPException for a time that is none."""
+    """Raises HTTPException for an invalid time."""
 
     def time(name: str) -> datetime | None:
         try:
@@ -293,7 +295,7 @@ def _filter(given: Mapping[str, str]) -> Filter:
 
 
 def zipped(folder: Path) -> Path:
-    """A zip file of a run, in a temporary file that the caller removes.  Links are left out."""
+    """Return a zip file of a run, in a temporary file that the caller removes.  Links are left out."""
     with tempfile.NamedTemporaryFile(prefix="krucible-", suffix=".zip", delete=False) as file:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
             for path in sorted(folder.rglob("*")):
@@ -335,7 +337,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve_until_stopped(sources: Sequence[Source], at: socket.socket, names: Sequence[str], token: str | None) -> None:
-    """names: by which readers may address the server beside loopback; behind a token any name will do."""
+    """names: by which readers may address the server besides loopback; with a token any name is allowed."""
     hosts = ["*"] if token is not None else [*LOOPBACK, *names]
     config = uvicorn.Config(
         app_of(sources, hosts, token),

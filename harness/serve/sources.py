@@ -1,7 +1,7 @@
-"""Sources of the page's runs: one or several lakes, each with the folder that its runs lie in.
+"""Sources of the page's runs: one or several lakes, each with the folder of its runs.
 
-Names in a request are looked up in the lake, never joined to a path.  The folder that the lake then names must lie in
-the folder of the lake, without a link that leads out of it, and must be a run.
+Names in a request are looked up in the lake, never joined to a path.  The folder that the lake then names must be
+inside the folder of the lake, without a link that leads out of it, and must be a run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from harness.started import program
 from harness.store import Mirror
 
 SPARK_RUNS = 24
-"""Runs of the same test that the sparkline of a row shows."""
+"""Number of runs of the same test in the sparkline of a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Source:
         return self.lake.folder.parent
 
     def folder_of(self, run: Mapping[str, Any]) -> Path | None:
-        """The folder of a run of this lake; None if it is not here, or not inside the folder of the lake."""
+        """Return the folder of a run of this lake; None if it is not here, or not inside the folder of the lake."""
         base = self.base.resolve()
         if self.mirror is not None:
             try:
@@ -51,12 +51,12 @@ class Source:
         return folder if folder.is_relative_to(base) and (folder / TEST).is_file() else None
 
     def refresh(self) -> None:
-        """See what has come into the store since the last time.  Raises StoreUnavailable."""
+        """Fetch new runs of the store.  Raises StoreUnavailable."""
         if self.mirror is not None:
             self.mirror.refresh()
 
     def run(self, name: str) -> dict[str, Any] | None:
-        """The row of the run of exactly this name."""
+        """Return the row of the run with exactly this name."""
         rows = self.lake.read(RUNS, run=name).to_pylist()
         return rows[0] if rows else None
 
@@ -69,9 +69,10 @@ class ListedRun:
     """A row of the list.
 
     spark: verdicts of the runs of the same test, the oldest first, up to this one.
-    release: the command that ends its cluster, if that was kept and is up; else "".
-    test: what was run.
-    age: time since it started, such as "3 h"."""
+    release: the command that ends its cluster, if it was kept and is up; else "".
+    test: name of the test.
+    age: time since it started, such as "3 h".
+    """
 
     source: str
     run: Mapping[str, Any]
@@ -82,7 +83,7 @@ class ListedRun:
 
     @property
     def headline(self) -> str:
-        """Return the first sentence of what the run showed, without the verdict, which stands beside it."""
+        """Return the first sentence of the run's result, without the verdict, which is shown beside it."""
         words, _ = opening(str(self.run["summary"] or "").partition(" Planted bug ")[0])
         for verdict in ("Invalid: ", "Unknown: ", "Valid: "):
             words = words.removeprefix(verdict)
@@ -112,7 +113,7 @@ _ORDERS: Mapping[str, Callable[[ListedRun], Any]] = {
     "verdict": lambda one: one.run["verdict"] != "invalid" or one.expected,
     "long": lambda one: -(one.run["duration_s"] or 0),
 }
-"""Name of an order, as a form sends it -> key; all else is the newest first."""
+"""Name of an order, as a form sends it -> key; any other name means newest first."""
 
 
 def grouped(rows: Sequence[ListedRun], by: str) -> list[tuple[str, list[ListedRun]]]:
@@ -128,7 +129,7 @@ def grouped(rows: Sequence[ListedRun], by: str) -> list[tuple[str, list[ListedRu
 
 
 def listed(sources: Sequence[Source], wanted: Filter, text: str = "", order: str = "") -> list[ListedRun]:
-    """Return the runs of all sources that pass the filter and hold a text, the newest first unless ordered."""
+    """Return the runs of all sources that pass the filter and contain a text, the newest first unless ordered."""
     found = []
     kept = {one.folder: one for one in kept_clusters() if one.alive}
     for source in sources:
@@ -154,7 +155,7 @@ def _searched(one: ListedRun) -> str:
 
 
 def words_of_test(run: Mapping[str, Any]) -> str:
-    """Return what was run: `partition on kraft, register, docker`."""
+    """Return the test in words: `partition on kraft, register, docker`."""
     kinds = ", ".join(run["kinds"] or ()) or "no faults"
     return f"{kinds} on {run['system']}, {run['workload']}, {run['backend']}"
 
@@ -171,9 +172,10 @@ def age_of(run: Mapping[str, Any]) -> str:
 
 
 def release_command(source: Source, run: Mapping[str, Any], kept: Mapping[str, KeptCluster] | None = None) -> str:
-    """The command that ends the cluster of a run; "" unless it was kept and is up.
+    """Return the command that ends the cluster of a run; "" unless it was kept and is up.
 
-    kept: folder -> the clusters that are up; read anew if None.  A run that came from a store has none here."""
+    kept: folder -> the clusters that are up; read again if None.  A run that came from a store has none here.
+    """
     if kept is None:
         kept = {one.folder: one for one in kept_clusters() if one.alive}
     if source.mirror is not None or not kept:
@@ -183,12 +185,12 @@ def release_command(source: Source, run: Mapping[str, Any], kept: Mapping[str, K
 
 
 def _test(run: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what two runs have in common that differ in their seeds alone."""
+    """Return the common part of runs that differ only in their seeds."""
     return run["system"], run["workload"], tuple(run["kinds"] or ()), run["bug"], run["backend"], run["nodes"]
 
 
 def choices(sources: Sequence[Source]) -> dict[str, list[str]]:
-    """Return what a reader can filter by: column -> the values that there are."""
+    """Return the values by which a reader can filter: column -> values."""
     every = [run for source in sources for run in runs(source.lake, Filter())]
     columns = ("system", "workload", "bug", "verdict", "symptom")
     found = {column: sorted({str(run[column]) for run in every if run[column]}) for column in columns}

@@ -1,1 +1,1 @@
-"""One violation as a value: its operations, their order, its words; page, terminal and plain text render it."""
+"""One violation as a value: its operations, their order, its text; page, terminal and plain text render it."""

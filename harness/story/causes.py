@@ -1,10 +1,10 @@
 """The faults that can have caused a violation.
 
-Any violation: the faults in force at its moment; if none was, those that were healed last before it (a lost write shows
-at the next read).  A violation without a moment, such as an entry in a copied log, has all faults of the run.  One
-before the first fault has none: it needs no fault at all.
+Any violation: the faults in force at its time; if none was, those that were healed last before it (a lost write shows
+at the next read).  A violation without a time, such as an entry in a copied log, has all faults of the run.  One before
+the first fault has none: it needs no fault.
 
-A loss of what was acknowledged has a fault that can take it, or none.  The first row that fits decides:
+A loss of acknowledged data has a fault that can cause it, or none.  The first matching row decides:
 
     power, damage, wipe   what was acknowledged at most `SOON_NS` before them, or while they lasted
     the end of a process  the same, of the server that acknowledged it: it was still in memory
@@ -13,11 +13,11 @@ A loss of what was acknowledged has a fault that can take it, or none.  The firs
     power, damage, wipe   what is older: a power loss takes what was not fsynced and reaches back to the oldest write
                           that its disks lost, by what was measured; damaged and wiped disks lose everything
 
-A disk takes what another server acknowledged only if there is an election afterwards: else its leader still has it.
-Who acknowledged it is the server that answered; where servers pass requests on, who led then.
+A disk fault loses data that another server acknowledged only if an election follows; otherwise its leader still has it.
+The acknowledging server is the one that answered; if servers forward requests, the leader at that time.
 
-Where nobody reports who leads, a fault that was in force at the acknowledgement or began at most `SOON_NS` later stands
-in the place of an election; a fault that had been healed before is named if no other row fits.
+If no leader is reported, a fault that was in force at the acknowledgement or began at most `SOON_NS` later replaces the
+election; a fault that had been healed before is named if no other row matches.
 """
 
 from __future__ import annotations
@@ -34,27 +34,30 @@ from checkers.record.files import BrokenFile
 
 SOON_NS = 5_000_000_000
 NEVER_SHOWN_NS = 1 << 62
-"""In the place of the moment at which a loss showed, where only the end of the run showed it."""
+"""Value in place of the time at which a loss showed, if only the end of the run showed it."""
 SEEN_LATE_NS = 1_500_000_000
-"""Time by which a node's report that it leads may be late."""
+"""Maximum delay of a node's report that it leads."""
 
 Leading = Sequence[tuple[int, str]]
-"""(since when, node) of everyone who led, in order of time."""
+"""(start, node) of every leader, in order of time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """Leaders of a run.  led: empty if no node reported that it leads.  forwards: servers pass requests on to their
-    leader.  of_keys: each key has a leader of its own, which `led` does not name."""
+    """Leaders of a run. led: empty if no node reported that it leads. forwards: servers forward requests to their
+    leader. of_keys: each key has its own leader, which `led` does not name.
+    """
 
     led: Leading = ()
     forwards: bool = False
     of_keys: bool = False
 
     def behind(self, node: str) -> tuple[str, Leading | None]:
-        """Return whose answer `node` gave, "" if it may be another server's, and who led.
+        """Return the server whose answer `node` gave, "" if it may be another server's, and the leader.
 
-        None if elections do not decide what was answered: `node` is not known to have led, or leads only some keys."""
+        Returns None if elections do not decide the answers: `node` is not known to have led, or leads only some
+        keys.
+        """
         decide = bool(self.led) and (self.forwards or node in {name for _, name in self.led})
         return "" if self.forwards else node, self.led if decide and not self.of_keys else None
 
@@ -79,8 +82,9 @@ def leadership_of(folder: Path) -> Leadership:
 
 @dataclass(frozen=True, slots=True)
 class LossCause:
-    """A fault that can have taken what was acknowledged.  before_ns: from the acknowledgement to its begin, 0 or less
-    if it was acknowledged later.  healed: whether the fault had been healed by the acknowledgement."""
+    """A fault that can have lost acknowledged data. before_ns: from the acknowledgement to its begin, 0 or less if it
+    was acknowledged later. healed: whether the fault had been healed by the acknowledgement.
+    """
 
     fault: FaultRecord
     before_ns: int
@@ -92,7 +96,7 @@ class LossCause:
         return 0 if self.before_ns > 0 else 2 if self.healed else 1
 
     def words(self, *, in_full: bool = False) -> str:
-        """Return the time of its acknowledgement as the end of a sentence.  in_full: with the fault's effect."""
+        """Return the time of its acknowledgement as the end of a sentence. in_full: with the fault's effect."""
         did = (in_full and self.fault.words) or self.fault.kind or self.fault.card.kind
         named = f"fault {self.fault.card.number} ({did})"
         before = f"in the {ceil(self.before_ns / 1e9)} s before {named}"
@@ -100,7 +104,9 @@ class LossCause:
 
 
 def faults_behind(moment_ns: int, faults: Iterable[FaultRecord]) -> list[FaultRecord]:
-    """The faults under which a violation showed.  moment_ns: of the violation, ns since the test began; -1: none."""
+    """Return the faults under which a violation showed. moment_ns: of the violation, ns since the test began; -1:
+    none.
+    """
     injected = [fault for fault in faults if fault.carried_out]
     if moment_ns < 0:
         return injected
@@ -119,9 +125,9 @@ def cause_of_loss(
     leadership: Leadership,
     shown_ns: int = NEVER_SHOWN_NS,
 ) -> LossCause | None:
-    """Return the fault that can have taken what was acknowledged; None if no fault can.
+    """Return the fault that can have lost the acknowledged data; None if no fault can.
 
-    by: the server that answered, "" if that is not known.  shown_ns: when the loss had shown.
+    by: the server that answered, "" if it is unknown. shown_ns: time when the loss had shown.
     """
     by, leading = leadership.behind(by)
     before = [f for f in faults if f.carried_out and f.began_ns <= shown_ns]
@@ -159,7 +165,7 @@ def cause_of_loss(
 
 
 def _reach_of_disk_ns(fault: FaultRecord) -> int:
-    """Return how long before its begin a fault takes what stands on disks."""
+    """Return the time before its begin from which a fault can lose data on disks."""
     if fault.damages_data or fault.wipes_disks:
         return max(fault.began_ns, 0)
     lost_ms = [ms for m in fault.measured for name, ms in m.values.items() if name.endswith(OLDEST_LOST)]

@@ -1,23 +1,22 @@
-"""The violations of a run: by their causes, by their effects on users, and the symptom that two runs share.
+"""The violations of a run: by cause, by effect on users, and the symptom that two runs share.
 
-A checker keeps a few witnesses of what may be thousands of violations; `looked_at["violations"]` has the number of all,
+A checker keeps a few witnesses of possibly thousands of violations; `looked_at["violations"]` has the number of all,
 and `details["violations_by_kind"]` the number of each kind.
 
 By cause (`violations_by_cause`): the earliest moment first, and of equal moments the earliest stage (`kinds.py`).  Some
-evidence has no moment.  A copy of a log shows that an entry is wrong or missing, and not since when.  It is sorted by
-the first violation that it can have caused: the next one of a later stage.  A kind that says only that a step has no
-cause stands behind every named kind that a checker found in the same row of a trace.
+evidence has no time.  A copy of a log shows that an entry is wrong or missing, but not since when.  It is sorted by the
+first violation that it can have caused: the next one of a later stage.  A kind that says only that a step has no cause
+follows every named kind that a checker found in the same row of a trace.
 
-By effect (`findings`): what users met comes first.  Wrong answers lead, then lost data, then a system that does not
-serve, then broken rules of the protocol.  Of wrong answers the one comes first that explains most (`explains`): it
-names the other operation, its node and its time.  Of other effects one comes first whose evidence has a time: a copy of
-a log shows none.  Several checkers may blame one operation, or one row of a trace; this is one `Finding`, with a
-witness of each.  `cause_of` names the first wrong step behind the leading finding.
+By effect (`findings`): effects on users come first.  Wrong answers lead, then lost data, then a system that does not
+serve, then broken rules of the protocol.  Of wrong answers the one that explains most comes first (`explains`): it
+names the other operation, its node and its time.  Of other effects one whose evidence has a time comes first: a copy of
+a log has none.  Several checkers may blame one operation, or one row of a trace; this is one `Finding`, with a witness
+of each.  `cause_of` names the first wrong step behind the leading finding.
 
-The symptom of a violation is what two runs must have in common, so that they probably show one mistake.  It names the
-checker, the kind of the violation, the shape of its witness, the kinds of fault it showed under, and whether they hit
-the leader.  It leaves out whatever differs from seed to seed: times, keys, values, node names, and how long the witness
-is.
+The symptom of a violation is what two runs must have in common to show probably one bug.  It names the checker, the
+kind of the violation, the shape of its witness, the kinds of fault it showed under, and whether they hit the leader. It
+excludes whatever differs from seed to seed: times, keys, values, node names, and the length of the witness.
 
 *Under* which fault: `causes.py`.
 """
@@ -42,17 +41,17 @@ from harness.story.kinds import MECHANISMS, Stage, kind_of, name_in_words
 from harness.story.operations import ANSWERS_NIL, operations_of
 
 NEVER_NS = 1 << 62
-"""Moment of a violation whose evidence has no time at all."""
+"""Time of a violation whose evidence has no time."""
 
 _ONE_STEP_NS = 2_000_000_000
-"""Time within which a step and a violation that ends in the same row of a trace are of one event."""
+"""Nanoseconds within which a step and a violation that ends in the same row of a trace belong to one event."""
 
 _COPY_TABLES = frozenset({"log", "copies"})
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedViolation:
-    """One witness.  title: its checker's.  kind: the checkers' name of it; name: the readers' name.
+    """One witness. title: its checker's. kind: the checkers' name of it; name: the name for readers.
 
     moment_ns: time at which it showed, in ns since the test began, -1 if its evidence has no time.
     cause_ns: time by which violations are sorted.
@@ -78,8 +77,9 @@ class ReportedViolation:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that went wrong.  lead: the witness that explains most.  also: what other checkers show of the same
-    operation."""
+    """One error of the system. lead: the witness that explains most. also: evidence of other checkers about the same
+    operation.
+    """
 
     lead: ReportedViolation
     also: tuple[ReportedViolation, ...] = ()
@@ -91,7 +91,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class KindCount:
-    """Number of violations of one kind were found.  exact: False if a checker gave only the sum of several kinds."""
+    """Number of violations of one kind. exact: False if a checker gave only the sum of several kinds."""
 
     kind: str
     name: str
@@ -101,8 +101,9 @@ class KindCount:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Violations that went wrong in one mechanism.  findings: those with a witness, in order.  found: how many
-    violations all checkers counted; one operation that three of them blame is counted three times."""
+    """Violations of one mechanism. findings: those with a witness, in order. found: number of violations of all
+    checkers; one operation that three of them blame is counted three times.
+    """
 
     mechanism: str
     findings: tuple[Finding, ...]
@@ -111,7 +112,7 @@ class Group:
 
 
 def violations_by_cause(results: Results) -> list[ReportedViolation]:
-    """Every violation that has a witness, the nearest to the cause first."""
+    """Return every violation that has a witness, the nearest to the cause first."""
     found = []
     for name, checker in results.invalid.items():
         for witness in checker.witness:
@@ -123,12 +124,15 @@ def violations_by_cause(results: Results) -> list[ReportedViolation]:
 
 
 _EFFECTS: Mapping[Stage, int] = {Stage.ANSWER: 0, Stage.LOSS: 1, Stage.PROCESS: 2}
-"""Stage -> rank of what users meet: wrong answers, lost data, no service.  All others are broken rules, behind them."""
+"""Stage -> rank of effects on users: wrong answers, lost data, no service.  All others are violated rules, which rank
+last.
+"""
 
 
 def findings(results: Results) -> list[Finding]:
     """Return the violations by effect, those that blame one operation or one row of a trace together.  The first wrong
-    step behind the leading finding stands next to it."""
+    step behind the leading finding is next to it.
+    """
     found = sorted(_together(violations_by_cause(results)), key=_effect)
     cause = cause_of(found)
     return found if cause is None else [found[0], cause, *(f for f in found[1:] if f is not cause)]
@@ -140,7 +144,7 @@ def _effect(finding: Finding) -> tuple[int, bool]:
 
 
 def cause_of(found: Sequence[Finding]) -> Finding | None:
-    """Return the first wrong step behind the leading finding; None if no checker saw one before it.
+    """Return the first wrong step behind the leading finding; None if no checker found one before it.
 
     found: as `findings` orders them."""
     if not found or not has_earlier_steps(found[0].lead):
@@ -153,12 +157,12 @@ def cause_of(found: Sequence[Finding]) -> Finding | None:
 
 
 def has_earlier_steps(violation: ReportedViolation) -> bool:
-    """Return True for what users meet: a wrong step is behind it."""
+    """Return True for effects on users, behind which there is a wrong step."""
     return violation.stage in _EFFECTS
 
 
 def groups(results: Results) -> list[Group]:
-    """The findings by mechanism, in the order of their first violations."""
+    """Return the findings by mechanism, in the order of their first violations."""
     found = findings(results)
     counted = _counts(results)
     out = []
@@ -173,7 +177,7 @@ def groups(results: Results) -> list[Group]:
 
 
 def counted_by_checker(results: Results) -> dict[str, int]:
-    """Title of a checker -> how many violations it found, with or without a witness."""
+    """Return title of a checker -> number of violations that it found, with or without a witness."""
     return {title_of(name, checker): _total(checker) for name, checker in results.invalid.items()}
 
 
@@ -188,15 +192,16 @@ def title_of(name: str, checker: CheckerResult) -> str:
 
 
 def moment_ns(witness: Witness) -> int:
-    """Return when a violation showed: at the answer that no order explains, else the last row; -1 without a time."""
+    """Return the time of a violation: of the answer that no order explains, else of the last row; -1 without a time."""
     answer = _culprits_answer(witness.events, witness.facts)
     timed = [answer] if answer else [*witness.events, *witness.rows, witness.facts]
     return max((number(row.get("time_ns"), -1) for row in timed), default=-1)
 
 
 def blamed_call(witness: Witness) -> int | None:
-    """History index of the invoke of the answer that a witness blames, None if it blames none: the culprit that it
-    names, else the answer that came last."""
+    """Return the history index of the invoke of the answer that a witness blames, None if it blames none: the culprit
+    that it names, else the last answer.
+    """
     facts = witness.facts
     if (call := _culprits_call(facts)) is not None:
         return call
@@ -214,8 +219,9 @@ def blamed_call(witness: Witness) -> int | None:
 
 def explains(violation: ReportedViolation) -> int:
     """Return how much a witness explains, 0 to 4.  An answer that contradicts another operation is explained by that
-    operation, its node and its time.  Less is explained where either of the two may be the wrong one; most where the
-    answers to clients suffice, and a reader needs to know nothing of logs."""
+    operation, its node and its time.  The explanation is weaker if either of the two may be the wrong one; it is
+    strongest if the answers to clients suffice, and a reader needs to know nothing of logs.
+    """
     if not kind_of(violation.kind).of_two:
         return 4
     witness, blamed = violation.witness, blamed_call(violation.witness)
@@ -231,7 +237,7 @@ def explains(violation: ReportedViolation) -> int:
 
 
 def _culprits_answer(events: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The completion of the operation whose letter is the culprit's."""
+    """Return the completion of the operation whose letter is the culprit's."""
     call = _culprits_call(facts)
     if call is None:
         return None
@@ -242,7 +248,7 @@ def _culprits_answer(events: Sequence[Mapping[str, Any]], facts: Mapping[str, An
 
 
 def _culprits_call(facts: Mapping[str, Any]) -> int | None:
-    """History index of the invoke that a witness names as the culprit; None if it names none."""
+    """Return the history index of the invoke that a witness names as the culprit; None if it names none."""
     calls = {str(letter): index for index, letter in mapping(facts.get("letters")).items()}
     index = str(calls.get(str(facts.get("culprit") or "")))
     return int(index) if index.isdigit() else None
@@ -284,14 +290,15 @@ def _named_claims(found: Sequence[ReportedViolation]) -> list[tuple[ReportedViol
 
 
 def _trace_rows(violation: ReportedViolation) -> list[tuple[Any, Any]]:
-    """(node, seq) of the rows of traces in a witness."""
+    """Return (node, seq) of the rows of traces in a witness."""
     rows = violation.witness.rows
     return [(row.get("node"), row.get("seq")) for row in rows if row.get("table") == "trace" and "seq" in row]
 
 
 def _together(found: Sequence[ReportedViolation]) -> list[Finding]:
-    """Return violations that are one finding together: answers that blame one operation, violations of one stage that
-    several checkers see in one row of a trace, and a step without a cause with the violation that names it."""
+    """Group violations that are one finding: answers that blame one operation, violations of one stage that several
+    checkers find in one row of a trace, and a step without a cause with the violation that names it.
+    """
     claim_of = {id(step): claim for step, claim in _named_claims(found)}
     alike: dict[Any, list[ReportedViolation]] = {}
     seen: Counter[Any] = Counter()
@@ -318,13 +325,14 @@ def _together(found: Sequence[ReportedViolation]) -> list[Finding]:
 
 
 def seen_in_a_copy(f: ReportedViolation) -> bool:
-    """Return whether the evidence is a copy of a log, which shows a state and not the moment at which it arose."""
+    """Return whether the evidence is a copy of a log, which shows a state and not the time at which it arose."""
     return bool(f.witness.facts.get("copies")) or any(r.get("table") in _COPY_TABLES for r in f.witness.rows)
 
 
 def _counts(results: Results) -> dict[str, tuple[int, bool]]:
-    """Kind -> (how many, whether that is exact).  Where a checker does not count its kinds apart, what it found beyond
-    its witnesses is added to the kind of its last witness: witnesses come worst first."""
+    """Return kind -> (number, whether it is exact).  If a checker does not count its kinds separately, its violations
+    beyond its witnesses are added to the kind of its last witness: witnesses come worst first.
+    """
     counts: Counter[str] = Counter()
     vague: set[str] = set()
     for checker in results.invalid.values():
@@ -352,8 +360,9 @@ _ID_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class ViolationSymptom:
-    """shape: of the witness (`shape_of`).  faults: kinds, in alphabetical order.  roles: LEADER if a fault hit who led
-    at its injection, OTHERS if one hit only other nodes."""
+    """shape: of the witness (`shape_of`). faults: kinds, in alphabetical order. roles: LEADER if a fault hit the leader
+    at its injection, OTHERS if faults hit only other nodes.
+    """
 
     checker: str
     kind: str
@@ -368,7 +377,7 @@ class ViolationSymptom:
         return hashlib.blake2b(words.encode(), digest_size=_ID_BYTES).hexdigest()
 
     def words(self) -> str:
-        """Such as: stale read (linearizability, by read) under partition of the leader."""
+        """Return words such as: stale read (linearizability, by read) under partition of the leader."""
         if not self.faults:
             return f"{name_in_words(self.kind)} ({self.checker}, by {self.shape}) under no fault"
         of = " of the leader" if LEADER in self.roles else ""
@@ -388,7 +397,7 @@ def symptom_of(violation: ReportedViolation, faults: Sequence[FaultRecord], lead
 
 
 def faults_of(violation: ReportedViolation, faults: Sequence[FaultRecord], leadership: Leadership) -> list[FaultRecord]:
-    """The faults that can have caused a violation."""
+    """Return the faults that can have caused a violation."""
     if loss_of(violation) is None:
         return faults_behind(violation.moment_ns, faults)
     cause = cause_behind(violation, faults, leadership)
@@ -398,14 +407,14 @@ def faults_of(violation: ReportedViolation, faults: Sequence[FaultRecord], leade
 def cause_behind(
     violation: ReportedViolation, faults: Sequence[FaultRecord], leadership: Leadership
 ) -> LossCause | None:
-    """The fault that can have taken what was acknowledged; None if none can or nothing acknowledged is lost."""
+    """Return the fault that can have lost the acknowledged data; None if none can or no acknowledged data is lost."""
     lost = loss_of(violation)
     return cause_of_loss(lost.acknowledged_ns, lost.by, faults, leadership, lost.shown_ns) if lost else None
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """An acknowledged write that was lost: when and by which server ("": not known), and when the loss showed."""
+    """A lost acknowledged write: its time and server ("": unknown), and the time when the loss showed."""
 
     acknowledged_ns: int
     by: str
@@ -413,7 +422,7 @@ class Loss:
 
 
 def loss_of(violation: ReportedViolation) -> Loss | None:
-    """None if a violation calls nothing lost, or it is not known when that was acknowledged."""
+    """Return the loss; None if a violation reports none, or the time of the acknowledgement is unknown."""
     if not kind_of(violation.kind).loss or violation.moment_ns < 0:
         return None
     guilty = mapping(violation.witness.facts.get("guilty"))
@@ -428,8 +437,9 @@ def loss_of(violation: ReportedViolation) -> Loss | None:
 
 
 def shape_of(witness: Witness) -> str:
-    """Return what kind of evidence a witness is, whatever its length: the function whose answer is wrong, or functions
-    and tables, and of traces the last event with the role and the rule that it broke."""
+    """Return the kind of evidence of a witness, regardless of its length: the function whose answer is wrong, or
+    functions and tables, and for traces the last event with the role and the rule that it violated.
+    """
     events, facts = witness.events, witness.facts
     culprit = _culprits_call(facts)
     by = next((str(event.get("f")) for event in events if event.get("index") == culprit), "")

@@ -1,9 +1,9 @@
 """The verdict of a run in words: the headline, planted bugs, kinds of fault that were never in force, and notes.
 
-The headline stands in the terminal, in results.json and at the head of the page.  The sentence of an invalid run is the
-summary of its leading finding (`findings.py`); if elements of a set were lost, it says how many.  A planted bug that
-was not found makes the first sentence of the run, because then the run has not shown what it was made for.  A valid run
-in which a kind of fault was never in force says so, and every run names the demands that were waived.
+The terminal, results.json and the head of the page show the headline.  The sentence of an invalid run is the summary of
+its leading finding (`findings.py`); if elements of a set were lost, it says how many.  If a planted bug was not found,
+the first sentence says so, because then the run has not fulfilled its purpose.  A valid run in which a kind of fault
+was never in force says so, and every run names the demands that were waived.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _STARTS_LOWER = ("A", "At", "The", "In", "No", "Every", "One", "Two")
 
 
 def verdict_in_words(results: Results, header: Header | None) -> str:
-    """One or two sentences: what the run showed."""
+    """Return one or two sentences: the result of the run."""
     bug = planted(results, header)
     head = headline(results, header)
     head = f"{head} {bug.words}" if bug and bug.words.lower() not in head.lower() else head
@@ -44,7 +44,7 @@ def verdict_in_words(results: Results, header: Header | None) -> str:
 
 
 def headline(results: Results, header: Header | None) -> str:
-    """The verdict as one sentence or two; more where kinds of fault were never in force."""
+    """Return the verdict in one or two sentences; more if kinds of fault were never in force."""
     if results.contradiction:
         return sentence(shorten(results.contradiction, 2 * LONGEST))
     if failure := results.failure or (results.reason if results.verdict is RunVerdict.HARNESS_FAILED else ""):
@@ -61,8 +61,9 @@ def headline(results: Results, header: Header | None) -> str:
 
 
 def in_all(results: Results) -> str:
-    """Return how many violations there are, if more than one: a sentence, or "".  The violations of several checkers
-    are not added up, because they may blame one operation."""
+    """Return the number of violations in a sentence, if there is more than one; else "".  The violations of several
+    checkers are not added up, because they may blame one operation.
+    """
     by = counted_by_checker(results)
     if sum(by.values()) < 2:
         return ""
@@ -83,7 +84,7 @@ def how_many(results: Results) -> str:
 
 
 def _invalid(results: Results) -> str:
-    """Return the effect on users, then its cause, then how much there is of it."""
+    """Return the effect on users, then its cause, then the number of violations."""
     found = findings(results)
     if not found:
         return "Invalid, but no checker kept its evidence."
@@ -95,7 +96,8 @@ def _invalid(results: Results) -> str:
 
 def first_step(found: Sequence[Finding]) -> str:
     """Return a sentence about the first wrong step behind the leading finding, with its time if its evidence has one;
-    "" if no checker saw such a step."""
+    "" if no checker found such a step.
+    """
     cause = cause_of(found)
     if cause is None:
         return ""
@@ -105,7 +107,9 @@ def first_step(found: Sequence[Finding]) -> str:
 
 
 def _lost(first: ReportedViolation, checker: CheckerResult) -> str:
-    """Return how many elements or writes were lost, which tells more than the first witness; "" if none was lost."""
+    """Return the number of lost elements or writes, which is more informative than the first witness; "" if none was
+    lost.
+    """
     if first.kind == LOST_WRITE and (writes := checker.violations_by_kind.get(LOST_WRITE, 0)) > 1:
         return f"{writes:,} acknowledged writes were lost, such as this one: {lower_first(sentence(first.summary))}"
     missing, verbs, where = checker.figure("missing_from_last_read"), ("is", "are"), "missing from the last read"
@@ -129,7 +133,7 @@ def _valid(results: Results) -> str:
 
 
 def waived_demands(results: Results) -> list[tuple[str, str]]:
-    """(name of a demand that the user waived, what fell short of it, "" where it was met)."""
+    """Return (name of a demand that the user waived, its shortfall, "" if it was met)."""
     silent = "; ".join(results.availability.waived)
     waived = results.vacuity.waived
     return [(each.name, silent if each.name == "availability" else each.shortfall) for each in waived]
@@ -150,7 +154,7 @@ def _unknown(results: Results) -> str:
 
 
 def _of_what(results: Results) -> str:
-    """Return how much was looked at, from the largest figures named operations and keys."""
+    """Return the amount of evidence, from the largest numbers named operations and keys."""
     seen: dict[str, int] = {}
     for checker in results.checkers.values():
         for name in ("operations", "keys"):
@@ -164,12 +168,14 @@ def _of_what(results: Results) -> str:
 
 
 def kinds_never_in_force(results: Results) -> list[str]:
-    """Their names, sorted.  Results of older versions name none."""
+    """Their names, sorted.  Results of older versions contain none."""
     return [each.kind for each in results.vacuity.never_in_force]
 
 
 def why_never_in_force(results: Results) -> list[str]:
-    """One sentence about all kinds that were never dealt, and one about each other kind."""
+    """Return one sentence about all kinds that were never dealt, and one about each other kind that was never in
+    force.
+    """
     found = results.vacuity.never_in_force
     never_dealt = [each.kind for each in found if not each.dealt]
     out = [f"The time was too short to deal {listed(never_dealt)}."] if never_dealt else []
@@ -184,7 +190,7 @@ def _why(found: KindNeverInForce) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """words: one or two sentences.  does: what the bug does, as a clause; "" if it is not known."""
+    """words: one or two sentences. does: effect of the bug, as a clause; "" if it is unknown."""
 
     name: str
     found: bool
@@ -193,7 +199,7 @@ class Planted:
 
 
 def planted(results: Results, header: Header | None) -> Planted | None:
-    """None for a clean system."""
+    """Return the result for a planted bug; None for a clean system."""
     spec = header.spec if header is not None else {}
     decided = results.planted
     name = decided.bug if decided is not None else spec.get("bug")
@@ -208,10 +214,10 @@ def planted(results: Results, header: Header | None) -> Planted | None:
 
 
 def known_bug(subject: str, name: str) -> Bug | None:
-    """Return what the subject declares about its planted bug.
+    """Return the subject's declaration of its planted bug.
 
-    None if this version has no such subject or bug, or cannot load it: the report on an old run must not fail then.
-    Systems from outside have no planted bugs, and a report executes no code that a run names.
+    None if this version has no such subject or bug, or cannot load it, because the report on an old run must not fail
+    then.  Systems from outside have no planted bugs, and a report executes no code that a run names.
     """
     from harness.registry import SUBJECTS, load_subject
     from harness.spec import WrongSpec
@@ -229,12 +235,11 @@ def _capital(text: str) -> str:
 
 
 REFUSED_MIN = 10
-"""Least number of operations of unknown outcome, refused a connection, that are worth a sentence."""
+"""Minimum number of operations of unknown outcome, refused a connection, that is reported."""
 
 
 def notes(results: Results, outcome: RunOutcome) -> list[str]:
-    """Return what a reader must know next to the verdict, one sentence each; above all how far the harness itself kept
-    up."""
+    """Return notes next to the verdict, one sentence each; above all whether the harness itself kept up."""
     out = []
     if outcome.set_up_failure:
         out.append(f"Set-up failed: {sentence(shorten(outcome.set_up_failure))}")

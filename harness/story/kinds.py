@@ -1,10 +1,10 @@
-"""Kinds of violations: how near each lies to its cause, and two sentences for a reader who has never met Raft.
+"""Kinds of violations: distance of each from its cause, and two sentences for a reader who does not know Raft.
 
-A violation has causes and effects.  A node votes twice, so two nodes lead; two leaders write two logs, so an entry that
-was committed disappears, and in the end a client reads an old value.  `Stage` numbers these steps.
+A violation has causes and effects.  A node votes twice, so there are two leaders; two leaders write two logs, so a
+committed entry disappears, and in the end a client reads an old value.  `Stage` numbers these steps.
 
-The kinds are data: `kinds.toml` beside this file has a table for each, `stages.toml` one for each stage.  A kind that
-is not there counts as a violation of an answer and has no explanation; a test keeps the tables complete.
+The kinds are data: `kinds.toml` beside this file has a table for each, `stages.toml` one for each stage.  A missing
+kind counts as a violation of an answer and has no explanation; a test keeps the tables complete.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def _read(name: str) -> dict[str, dict[str, Any]]:
 
 _STAGES = {Stage[name.upper()]: words for name, words in _read("stages.toml").items()}
 MECHANISMS: Mapping[Stage, str] = {stage: words["mechanism"] for stage, words in _STAGES.items()}
-"""The part of the system that broke.  Violations of one mechanism are shown together."""
+"""The part of the system that failed.  Violations of one mechanism are shown together."""
 LOOK_AT: Mapping[Stage, str] = {stage: words["look_at"] for stage, words in _STAGES.items()}
-"""Part of a system's code in which a mistake of this stage lies."""
+"""Part of a system's code that contains a bug of this stage."""
 LOOK_AT_READS = "the read path: how a leader confirms, before it answers, that a majority still follows it"
 LOOK_AT_LOSSES = (
     "what must hold before an answer, and what a change of leaders or a restart does to what was acknowledged"
@@ -49,9 +49,10 @@ LOOK_AT_TRANSACTIONS = "how transactions on one key exclude each other, and what
 
 @dataclass(frozen=True, slots=True)
 class ViolationKind:
-    """means: two sentences, "" for a kind that is not in the table.  known_as: its everyday name, if it has another.
-    of_two: the answer contradicts another operation, so that a good witness names that one too.
-    loss: what was acknowledged is gone.  look_at: as in `LOOK_AT`, where more can be said than of its stage."""
+    """means: two sentences, "" for a kind that is not in the table. known_as: its everyday name, if it has another.
+    of_two: the answer contradicts another operation, so a good witness also names that one.
+    loss: acknowledged data is gone. look_at: as in `LOOK_AT`, if it is more specific than that of its stage.
+    """
 
     stage: Stage
     means: str = ""
@@ -69,18 +70,18 @@ KINDS: Mapping[str, ViolationKind] = {
     name: ViolationKind(**{**entry, "stage": Stage[entry["stage"].upper()]})
     for name, entry in _read("kinds.toml").items()
 }
-"""Kind of a witness (`checkers.base.verdict.Witness.kind`) -> what it means."""
+"""Kind of a witness (`checkers.base.verdict.Witness.kind`) -> its meaning."""
 
 _UNEXPLAINED = ViolationKind(Stage.ANSWER)
 
 
 def kind_of(name: str) -> ViolationKind:
-    """Return the entry of a kind; of a kind that is not in the table an empty explanation at the stage of answers."""
+    """Return the entry of a kind; for a kind that is not in the table, an empty explanation at the stage of answers."""
     return KINDS.get(name, _UNEXPLAINED)
 
 
 def name_in_words(name: str) -> str:
-    """Return the kind as a reader knows it, with the name of the theory behind it: `long fork (G-nonadjacent)`."""
+    """Return the kind's name for readers, with the name in the theory: `long fork (G-nonadjacent)`."""
     known_as = kind_of(name).known_as
     if known_as and known_as != name.replace("-", " "):
         return f"{known_as} ({name})"

@@ -3,7 +3,7 @@
     results.json + test.json ──next_steps──> what to try, most useful first
                              ──shortfalls──> of an unknown run: wanted, got, and the run that would make up for it
 
-Commands begin as this process was started (`harness/started.py`): with make, krucible, or python -m harness.
+Commands begin in the way this process was started (`harness/started.py`): with make, krucible, or python -m harness.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Change = Callable[[Spec], Spec]
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """words: what it is good for.  command: to copy.  short: the name of the step in one word."""
+    """words: its purpose. command: to copy. short: the name of the step in one word."""
 
     words: str
     command: str
@@ -42,7 +42,7 @@ class NextStep:
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """One thing that a run lacked.  wanted, got: in words, "" where a checker states no figure."""
+    """One shortfall of a run. wanted, got: in words, "" if a checker gives no number."""
 
     what: str
     wanted: str
@@ -52,8 +52,9 @@ class Shortfall:
 
 
 def next_steps(results: Results, header: Header | None, folder: str, *, logs: bool, valid: str = "") -> list[NextStep]:
-    """folder: of the run, as its reader types it.  logs: the run kept logs in Kafka's format.
-    valid: folder of the last valid run of the same test, "" if none is here."""
+    """folder: of the run, as its reader types it. logs: the run kept logs in Kafka's format.
+    valid: folder of the last valid run of the same test, "" if there is none here.
+    """
     rerun = shorten(_rerun(header), _LENGTH_MOST)
     with_run = f"{program()} {{}} {shlex.quote(folder)}"
     out = []
@@ -83,7 +84,7 @@ def next_steps(results: Results, header: Header | None, folder: str, *, logs: bo
 
 
 def _has_faults(header: Header | None) -> bool:
-    """Return False for a run that was to inject no fault: there is nothing to replay or to shrink."""
+    """Return False for a run without faults: there is nothing to replay or to shrink."""
     return header is None or header.spec.get("nemesis") != "none"
 
 
@@ -93,7 +94,7 @@ def _is_on_virtual_time(header: Header | None) -> bool:
 
 
 def _and_keep(rerun: str, backend: str) -> str:
-    """The command that leaves the cluster up if the run fails, "" where nothing can be left up."""
+    """Return the command that leaves the cluster up if the run fails, "" if that is impossible."""
     finds = any(word == "find" or word.startswith("find-") for word in rerun.split())
     if not rerun or finds or backend not in BACKENDS or BACKENDS[backend].not_kept:
         return ""
@@ -101,7 +102,7 @@ def _and_keep(rerun: str, backend: str) -> str:
 
 
 def shortfalls(results: Results, header: Header | None, folder: str) -> list[Shortfall]:
-    """Return what an unknown run lacked, one by one; [] for a run with another verdict."""
+    """Return the shortfalls of an unknown run, one by one; [] for a run with another verdict."""
     if results.verdict is not RunVerdict.UNKNOWN:
         return []
     out = []
@@ -141,7 +142,7 @@ YES_OR_NO = {"ran to its end", "harness kept up", "nodes had their CPU"}
 
 
 def figure(name: str, value: float) -> str:
-    """The figure of a criterion for people."""
+    """Return the value of a criterion for readers."""
     if name.startswith("share"):
         return f"{100 * value:.0f} %"
     return amount(int(value) if value.is_integer() else value)
@@ -187,7 +188,7 @@ _REMEDIES: Mapping[str, Change] = {
 
 
 def _with(spec: Spec, **changes: Any) -> Spec:
-    """A spec with changes, as far as the limits of a spec allow."""
+    """Return a spec with changes, as far as the limits of a spec allow."""
     for name, value in changes.items():
         most = LIMITS[name][1] if name in LIMITS else value
         changes[name] = min(value, most)
@@ -195,7 +196,7 @@ def _with(spec: Spec, **changes: Any) -> Spec:
 
 
 def _changed(header: Header | None, change: Change) -> str:
-    """Return the command that runs a test with a change, "" if the run does not state its spec."""
+    """Return the command that runs a test with a change, "" if the run does not contain its spec."""
     if header is None or not header.spec:
         return _rerun(header)
     if (spec := _spec_of(header)) is None:
@@ -211,7 +212,7 @@ def _another_seed(header: Header | None) -> str:
 
 
 def _rerun(header: Header | None) -> str:
-    """Return the command that runs the test again, as its user gave it, begun as this process was started."""
+    """Return the command that repeats the test, as its user gave it, in the way this process was started."""
     recorded = header.rerun if header is not None else ""
     if recorded.startswith("make "):
         return recorded if by_make() else _changed(header, lambda spec: spec) or recorded
@@ -220,7 +221,7 @@ def _rerun(header: Header | None) -> str:
 
 
 def _spec_of(header: Header | None) -> Spec | None:
-    """Return the spec of a run, with the backend that was asked for; None if the run does not state it."""
+    """Return the spec of a run, with the requested backend; None if the run does not contain it."""
     if header is None or not header.spec:
         return None
     given = {"seed": header.seed or 0, **header.spec}

@@ -1,7 +1,7 @@
-"""The operations of a witness as people see them: paired from its rows, each with its label and its letter.
+"""The operations of a witness for readers: paired from its rows, each with its label and its letter.
 
-Also how far a legal order of them gets: what a picture can step through until nothing fits.  This judges nothing, since
-the checker has already proved that no complete order exists.
+Also the longest legal order of them, which a picture can step through until no operation fits.  This judges nothing,
+because the checker has already proved that no complete order exists.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from checkers.record.reading import mapping, number, sequence
 from harness.plain_words import either, shorten
 
 FOREVER = 1 << 62
-"""`complete` of an operation that is open."""
+"""`complete` of an open operation."""
 
 SEARCHED_MOST = 48
-"""Operations of a window in which an order is searched."""
+"""Maximum operations of a window in which an order is searched."""
 
 _LABEL_MAX = 24
 _TXN_LABEL_MAX = 60
 ANSWERS_NIL = frozenset({"read", "get", "dequeue", "drain", "poll"})
-"""Functions whose answer may be that there is nothing, which must be seen."""
+"""Functions whose answer may be empty, which must be shown."""
 
 TRANSACTIONS = ("txn", "send", "poll")
 """Functions whose values are lists of micro-operations."""
@@ -39,7 +39,7 @@ State = Hashable
 
 @dataclass(frozen=True, slots=True)
 class WindowOp:
-    """One operation of a witness.  invoke, complete: history indices; complete is FOREVER while it is open.
+    """One operation of a witness. invoke, complete: history indices; complete is FOREVER while it is open.
 
     given, got: for a write `given` is the value, for a cas (expected, new) are (given, new); for a read `got`.
     Lists are tuples.
@@ -61,20 +61,21 @@ class WindowOp:
 
     @property
     def happened(self) -> bool:
-        """It must have a place in every order: it was answered ok."""
+        """Return True if it must have a position in every order: it was answered ok."""
         return self.type is Type.OK
 
     @property
     def may_happen(self) -> bool:
-        """It may have a place: an unknown write or cas."""
+        """Return True if it may have a position: an unknown write or cas."""
         return self.type is Type.INFO and self.f != "read"
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """steps: indices into the operations, in a legal order.  states[i]: what the object holds after step i - 1,
-    states[0] before the first; of objects that are no registers their words.  stuck: index of the operation that must
-    come next and cannot; None if all fit."""
+    """steps: indices into the operations, in a legal order. states[i]: state of the object after step i - 1, states[0]
+    before the first; for objects other than registers, in words. stuck: index of the operation that must come next and
+    cannot; None if all fit.
+    """
 
     steps: tuple[int, ...]
     states: tuple[State, ...]
@@ -85,9 +86,10 @@ class Order:
 class DrawnWindow:
     """Operations that are shown together.
 
-    operations: in order of invocation.  letters: index of an invoke, as text -> the name of that operation.
-    order: the longest legal order, None if there is none to show.  bad: place of the operation that has no legal place.
-    before: what the object held before the first operation, in words, "" if this is unknown.
+    operations: in order of invocation. letters: index of an invoke, as text -> the name of that operation.
+    order: the longest legal order, None if there is none to show. bad: index of the operation that has no legal
+    position.
+    before: the object's state before the first operation, in words, "" if unknown.
     """
 
     operations: tuple[WindowOp, ...] = ()
@@ -101,12 +103,12 @@ class DrawnWindow:
 
     @property
     def culprit(self) -> WindowOp | None:
-        """The operation that has no legal place."""
+        """Return the operation that has no legal position."""
         return None if self.bad is None else self.operations[self.bad]
 
     @property
     def has_times(self) -> bool:
-        """Return whether the history kept times at all; some of others have none."""
+        """Return whether the history has times; some foreign histories have none."""
         return any(op.start_ns or op.end_ns for op in self.operations)
 
     def name_of(self, place: int) -> str:
@@ -114,8 +116,9 @@ class DrawnWindow:
         return self.letters.get(str(self.operations[place].invoke), "")
 
     def first(self, most: int) -> DrawnWindow:
-        """At most so many operations: if there are more, the last ones up to the one that has no legal place.  The
-        order is left out unless all of them are there."""
+        """Return at most this many operations: if there are more, the last ones up to the one that has no legal
+        position.  The order is left out unless all of them are there.
+        """
         if len(self.operations) <= most:
             return self
         end = max(most, 0 if self.bad is None else self.bad + 1)
@@ -124,7 +127,7 @@ class DrawnWindow:
 
 
 def window_of(events: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> DrawnWindow:
-    """The operations of a witness.  events: rows of the history.  facts: those of the witness."""
+    """Return the operations of a witness. events: rows of the history. facts: those of the witness."""
     operations = operations_of(events)
     letters = letters_of(operations, facts)
     order = order_of(operations, facts)
@@ -143,15 +146,16 @@ def operations_of(events: Sequence[Mapping[str, Any]]) -> list[WindowOp]:
 
 
 def type_of(raw: Any) -> Type | None:
-    """Rows may carry the stored integer or the word."""
+    """Return the type: rows may contain the stored integer or the word."""
     if isinstance(raw, str):
         return Type.__members__.get(raw.upper())
     return Type(raw) if isinstance(raw, int) and raw in list(Type) else None
 
 
 def letters_of(ops: Sequence[WindowOp], facts: Mapping[str, Any]) -> dict[str, str]:
-    """Index of an invoke, as text -> the name of that operation: as the witness names it (by a letter, or T1, T2, ...),
-    else a letter in order of invocation."""
+    """Return index of an invoke, as text -> the name of that operation: as the witness names it (by a letter, or T1,
+    T2, ...), else a letter in order of invocation.
+    """
     given = {str(k): shorten(str(v), 4) for k, v in mapping(facts.get("letters")).items()}
     for name, transaction in mapping(facts.get("transactions")).items():
         indices = {number(index, -1) for index in sequence(mapping(transaction).get("events"))}
@@ -160,7 +164,8 @@ def letters_of(ops: Sequence[WindowOp], facts: Mapping[str, Any]) -> dict[str, s
 
 
 def order_of(ops: Sequence[WindowOp], facts: Mapping[str, Any]) -> Order | None:
-    """Return the longest legal order of a window, as the checker found it; for a register it is else searched for here.
+    """Return the longest legal order of a window, as the checker found it; for a register without one, search for it
+    here.
 
     None for a witness that is no window of one object.
     """
@@ -181,7 +186,7 @@ def order_of(ops: Sequence[WindowOp], facts: Mapping[str, Any]) -> Order | None:
 
 
 def longest_order(ops: Sequence[WindowOp], before: Sequence[State]) -> Order | None:
-    """The legal order of operations on a register that gets furthest, from any state of `before`.
+    """Return the longest legal order of operations on a register, from any state of `before`.
 
     None for a window that is too large, or that has other operations.
     """
@@ -205,7 +210,7 @@ def _searched(op: WindowOp) -> search.RegisterOperation:
 
 
 def _stuck(ops: Sequence[WindowOp], steps: Sequence[int]) -> int | None:
-    """The operation that must come next and cannot: of those that are left the one that returned first."""
+    """Return the operation that must come next and cannot: of the remaining ones the one that returned first."""
     left = [i for i, op in enumerate(ops) if op.happened and i not in steps]
     return min(left, key=lambda i: ops[i].complete, default=None)
 
@@ -213,7 +218,9 @@ def _stuck(ops: Sequence[WindowOp], steps: Sequence[int]) -> int | None:
 def culprit_of(
     ops: Sequence[WindowOp], order: Order | None, letters: Mapping[str, str], facts: Mapping[str, Any]
 ) -> int | None:
-    """Index of the operation that has no legal place: as the checker named it, else where the longest order stuck."""
+    """Return the index of the operation that has no legal position: as the checker named it, else where the longest
+    order ended.
+    """
     culprit = str(facts.get("culprit") or "")
     for i, op in enumerate(ops):
         if culprit and letters.get(str(op.invoke)) == culprit:
@@ -222,19 +229,20 @@ def culprit_of(
 
 
 def sentences_of_bars(letters: Mapping[str, str], facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """The beginnings of sentences that repeat what the bar of one operation shows.  An operation that was under way
-    before the window is left out: its bar does not show that it may have been done by then."""
+    """Return the beginnings of sentences that repeat the bar of one operation.  An operation that began before the
+    window is left out, because its bar does not show that it may have been done by then.
+    """
     apart = {str(name) for name in sequence(facts.get("under_way"))}
     return tuple(f"{name}: " for name in letters.values() if name not in apart)
 
 
 def said(f: str, given: State) -> str:
-    """Return a value that an operation was given or answered with: of a transaction its micro-operations."""
+    """Return an argument or answer of an operation; of a transaction its micro-operations."""
     return micro_operations(given) if f in TRANSACTIONS and isinstance(given, tuple) else value(given)
 
 
 def say(op: WindowOp) -> str:
-    """An operation with its answer, as short as a label must be."""
+    """Return an operation with its answer, as short as a label must be."""
     if op.f in TRANSACTIONS and isinstance(op.got if op.got is not None else op.given, tuple):
         return shorten(micro_operations(op.got if op.got is not None else op.given), _TXN_LABEL_MAX)
     if op.f == "read":
@@ -280,7 +288,7 @@ def _messages(messages: Any) -> str:
 
 
 def value(state: Any) -> str:
-    """A value for people: nil, numbers and texts as they are, lists in brackets."""
+    """Return a value for readers: nil, numbers and texts unchanged, lists in brackets."""
     if state is None:
         return "nil"
     if isinstance(state, str):
@@ -315,7 +323,7 @@ def _op(invoke: Mapping[str, Any], done: Mapping[str, Any] | None) -> WindowOp:
 
 
 def payload(row: Mapping[str, Any]) -> Hashable:
-    """The value of a row: its integer, else what its payload says, lists as tuples."""
+    """Return the value of a row: its integer, else its payload, with lists as tuples."""
     payload = row.get("payload")
     if isinstance(payload, str):
         try:

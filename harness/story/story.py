@@ -1,9 +1,9 @@
-"""One violation as people see it: a value that the page, the terminal and plain text render.
+"""One violation for readers: a value that the page, the terminal and plain text render.
 
     witness (results.json) --story_of--> Story --> report/witness (HTML), terminal/witness.py (characters), text
 
-What is shown follows from what a witness holds, not from the checker that found it.  Operations on one object become
-bars, transactions a cycle or a list, entries of logs a table.  Everything else is a table of rows or a list of facts.
+The content of a witness decides what is shown, not its checker.  Operations on one object become bars, transactions a
+cycle or a list, entries of logs a table.  All other evidence is a table of rows or a list of facts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SHOWN_OTHERWISE = frozenset({
     "copies", "votes", "excerpt", "time_ns", "transactions", "cycle", "length", "order", "model", "rejudged",
     "under_way", "guilty", "suspects", "so_far", "kept_by",
 })  # fmt: skip
-"""Facts that have a field of their own in a `Story`, or that no reader needs."""
+"""Facts that have their own field in a `Story`, or that no reader needs."""
 
 _SENTENCE_MOST = 600
 
@@ -42,15 +42,15 @@ _SENTENCE_MOST = 600
 class Story:
     """One violation.  Text in it is shortened, and not escaped.
 
-    kind: its name as readers know it.  summary: one sentence.  key: of its object, "" if it has no name.
-    window: the operations that it needs.  model: name of the model that a search judged, "" if a kernel or rule did.
-    reasons: sentences that explain why no order fits.  expected: what would have been right, as ends of sentences.
-    transactions, edges: of a violation of isolation.  length: of the whole cycle, of which `edges` may be a part.
-    rows: of logs, traces and copies, each with its "table".  events: rows of the history.
-    wrong: (node, time) of each answer that was wrong, or of all that may have been.
-    copies: (node, copy) of each log that it names, the one that is wrong first.
-    kept_by: the one of them that still holds what was committed; None if none does or nothing was lost.
-    facts: (name, words) of everything else.
+    kind: its name for readers. summary: one sentence. key: of its object, "" if it has no name.
+    window: its operations. model: name of the model that a search judged, "" if a kernel or rule did.
+    reasons: sentences that explain why no order fits. expected: right answers, as ends of sentences.
+    transactions, edges: of a violation of isolation. length: of the whole cycle, of which `edges` may be a part.
+    rows: of logs, traces and copies, each with its "table". events: rows of the history.
+    wrong: (node, time) of each wrong answer, or of all that may have been wrong.
+    copies: (node, copy) of each log that it names, the wrong one first.
+    kept_by: the one of them that still has the committed entry; None if none does or nothing was lost.
+    facts: (name, words) of all other facts.
     """
 
     kind: str
@@ -73,7 +73,7 @@ class Story:
 
     @property
     def bars(self) -> DrawnWindow:
-        """The operations, if they are drawn as bars: not those of transactions, which do many things at once."""
+        """Return the operations, if they are drawn as bars: not those of transactions, which have several steps."""
         return DrawnWindow() if self.transactions or self.edges else self.window
 
     @property
@@ -83,7 +83,7 @@ class Story:
 
     @property
     def why(self) -> tuple[str, ...]:
-        """The reasons without those that repeat what the bar of one operation shows."""
+        """Return the reasons without those that repeat the bar of one operation."""
         return tuple(words for words in self.reasons if not words.startswith(self.repeated_by_bars))
 
     def rows_of(self, *tables: str) -> list[Mapping[str, Any]]:
@@ -91,7 +91,7 @@ class Story:
 
 
 def story_of(witness: Witness) -> Story:
-    """witness: also one from another version, in whose facts and rows anything may be missing."""
+    """witness: may come from another version, with missing facts and rows."""
     facts = witness.facts
     kind = shorten(witness.kind or "violation", 80)
     window = window_of(witness.events, facts)
@@ -127,7 +127,7 @@ def _sentences(given: Any) -> tuple[str, ...]:
 
 
 def _wrong(facts: Mapping[str, Any], culprit: WindowOp | None) -> tuple[tuple[str, int], ...]:
-    """Return what the witness names; else the node whose answer no order explains."""
+    """Return the answers that the witness names; else the node whose answer no order explains."""
     named = sequence(facts.get("suspects")) or [facts[name] for name in ("guilty",) if name in facts]
     answers = [(shorten(str(m.get("node") or ""), 24), number(m.get("time_ns"), 0)) for m in map(mapping, named)]
     if not answers and culprit is not None:
@@ -159,8 +159,9 @@ def _one(given: Any) -> str:
 
 
 def odd_entries(cells: Sequence[Mapping[str, Any] | None], committed: Mapping[str, Any] | None = None) -> list[bool]:
-    """Return which entries of one offset are unlike the committed one; if that is not known, unlike what most logs hold
-    there, all of them if no kind is most."""
+    """Return the entries of one offset that differ from the committed one; if that is unknown, from the most frequent
+    one; all of them if there is none.
+    """
     alike = Counter((c.get("epoch"), c.get("checksum")) for c in cells if c)
     most = max(alike.values(), default=0)
     usual = [entry for entry, count in alike.items() if count == most]
@@ -170,7 +171,7 @@ def odd_entries(cells: Sequence[Mapping[str, Any] | None], committed: Mapping[st
 
 
 def trace_words(row: Mapping[str, Any]) -> str:
-    """Return what a row of a trace says: `role leader epoch 2 offset 63`."""
+    """Return a row of a trace in words: `role leader epoch 2 offset 63`."""
     epoch, detail = f"epoch {row.get('epoch')}", str(row.get("detail") or "")
     words = [str(row.get("event")).replace("-", " "), str(row.get("role") or ""), "" if epoch in detail else epoch]
     words += [f"offset {row['offset']:,}" if isinstance(row.get("offset"), int) else ""]
@@ -180,12 +181,12 @@ def trace_words(row: Mapping[str, Any]) -> str:
 
 
 MOST_ROWS = 60
-"""Rows of one table that are shown."""
+"""Maximum number of rows of one table that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowTable:
-    """Rows of a table: every column in which any of them holds something.  left_out: how many rows are not here."""
+    """Rows of a table, with every column in which any of them has a value. left_out: number of omitted rows."""
 
     name: str
     columns: list[str]
@@ -194,7 +195,7 @@ class RowTable:
 
 
 def message_tables(window: DrawnWindow) -> list[RowTable]:
-    """Return what sends and polls show of each log of messages."""
+    """Return the sends and polls of each log of messages."""
     return [
         RowTable(f"log of {name}", ["offset", f"in {name}", "sent by", "polled by"], rows)
         for key, rows in message_logs(window).items()
@@ -205,7 +206,7 @@ def message_tables(window: DrawnWindow) -> list[RowTable]:
 def row_tables(
     rows: Sequence[Mapping[str, Any]], most: int = MOST_ROWS, without: Collection[str] = ()
 ) -> list[RowTable]:
-    """Return one table for each name in the column `table`.  without: columns that are left out."""
+    """Return one table for each name in the column `table`. without: omitted columns."""
     out = []
     for name in dict.fromkeys(str(row.get("table") or "rows") for row in rows):
         some = [row for row in rows if str(row.get("table") or "rows") == name]

@@ -1,13 +1,12 @@
-"""Transactions as people see them: their micro-operations, the edges of their cycle, and where two reads differ.
+"""Transactions for readers: their micro-operations, the edges of their cycle, and the differences of two reads.
 
-A list that was read is shown by what it should have held, as far as the witness proves that: what the transaction
-itself had read and appended before, else what another transaction read of the same key.  Equal elements are counted,
-not listed:
+A list that was read is compared with the right content, as far as the witness proves that: the transaction's own
+earlier reads and appends, else another transaction's read of the same key.  Equal elements are counted, not listed:
 
     read k9 [… 149 equal …, 2748, ~~3290~~, 3455]
 
-Where two transactions read lists of which neither is the beginning of the other, either may be wrong.  So each list
-stands as it was answered, and what it alone has is underlined.
+If two transactions read lists of which neither is a prefix of the other, either may be wrong.  So each list is shown as
+it was answered, with its own elements underlined.
 """
 
 from __future__ import annotations
@@ -24,23 +23,24 @@ from harness.plain_words import sentence, shorten
 from harness.story.operations import TRANSACTIONS, DrawnWindow, micro_operation, value
 
 MESSAGES_MOST = 40
-"""Messages of one log of Kafka that are listed."""
+"""Maximum number of messages of one log of Kafka that are listed."""
 
 LISTED_MOST = 12
-"""Elements of a list that are shown without leaving any out."""
+"""Maximum elements of a list that is shown in full."""
 
 _SENTENCE_MOST = 600
 _BESIDE = 2
 """Elements of a run, of equal ones or of a difference, that are shown at each end."""
 
 _COMPARED_MOST = 400
-"""Elements of which the differences are searched."""
+"""Maximum elements in which differences are searched."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Words of a micro-operation.  look: "gone" for elements that should be there, "added" for those that should not,
-    "equal" for elements that are counted, "" for all else."""
+    """Words of a micro-operation. look: "gone" for missing elements, "added" for wrong ones, "equal" for counted ones,
+    "" for all others.
+    """
 
     words: str
     look: str = ""
@@ -48,7 +48,7 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """name: T1, T2, ...  who: process and outcome.  rows: of the history.  did: its micro-operations, one each."""
+    """name: T1, T2, ... who: process and outcome. rows: of the history. did: its micro-operations."""
 
     name: str
     who: str = ""
@@ -57,7 +57,7 @@ class Transaction:
 
     @property
     def contradicted(self) -> tuple[tuple[Fragment, ...], ...]:
-        """Its reads that another one contradicts."""
+        """Return its reads that another one contradicts."""
         return tuple(step for step in self.did if any(part.look in ("gone", "added") for part in step))
 
     def appends_to(self, key: str) -> tuple[tuple[Fragment, ...], ...]:
@@ -65,7 +65,7 @@ class Transaction:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Its micro-operations as text: what is gone is struck through, what was added is underlined."""
+        """Return its micro-operations as text: missing elements struck through, wrong ones underlined."""
         marks = {"gone": "~~", "added": "__"}
         return tuple(
             "".join(f"{marks.get(part.look, '')}{part.words}{marks.get(part.look, '')}" for part in step)
@@ -85,7 +85,7 @@ class Edge:
 
 
 def transactions_of(facts: Mapping[str, Any]) -> tuple[Transaction, ...]:
-    """Return every transaction that a witness names, in the order in which they were invoked."""
+    """Return every transaction that a witness names, in the order of invocation."""
     raw = {str(name): mapping(each) for name, each in mapping(facts.get("transactions")).items()}
     done: dict[str, _Parts] = {
         name: [sequence(part) for part in sequence(each.get("operations"))] for name, each in raw.items()
@@ -103,8 +103,9 @@ def transactions_of(facts: Mapping[str, Any]) -> tuple[Transaction, ...]:
 
 
 def key_of_transactions(facts: Mapping[str, Any]) -> str | None:
-    """Return the key that transactions disagree on: that of every edge of their cycle, else the only one that all of
-    them read or write; None if there is no such key."""
+    """Return the key on which transactions disagree: that of every edge of their cycle, else the only one that all of
+    them read or write; None if there is no such key.
+    """
     if facts.get("cycle"):
         keys = {edge.key for edge in edges_of(facts)}
     else:
@@ -137,7 +138,7 @@ _Parts = list[Sequence[Any]]
 
 
 def _step(done: Mapping[str, _Parts], name: str, place: int, cyclic: bool) -> tuple[Fragment, ...]:
-    """Return one micro-operation in words.  cyclic: True if reads of others agree, so that none is a difference."""
+    """Return one micro-operation in words. cyclic: True if other reads agree, so that none is a difference."""
     match done[name][place]:
         case ["r", key, list() | tuple() as read]:
             before = _held_before(done[name], place)
@@ -152,7 +153,9 @@ def _step(done: Mapping[str, _Parts], name: str, place: int, cyclic: bool) -> tu
 
 
 def _held_before(parts: _Parts, place: int) -> list[Any] | None:
-    """Return the list that a read must show by what its own transaction read and appended before; None if nothing."""
+    """Return the list that a read must show by the earlier reads and appends of its own transaction; None if there are
+    none.
+    """
     held: list[Any] | None = None
     for f, key, given in (part for part in parts[:place] if len(part) == 3):
         if key != parts[place][1]:
@@ -170,12 +173,12 @@ def _reads_of_others(done: Mapping[str, _Parts], name: str, key: Any) -> list[Se
 
 
 def _differ(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    """Return True if neither list is the beginning of the other."""
+    """Return True if neither list is a prefix of the other."""
     return any(value(x) != value(y) for x, y in zip(a, b, strict=False))
 
 
 def _listed(read: list[str], wanted: list[str] | None) -> list[Fragment]:
-    """Return the elements of a list that was read, those that should be there too.  wanted: None if it is unknown."""
+    """Return the elements of a list that was read, with missing ones. wanted: None if it is unknown."""
     same = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(read, wanted or (), strict=False))))
     if wanted is None or read == wanted or max(len(read), len(wanted)) - same > _COMPARED_MOST:
         return _separated([*_some([(each, "") for each in read], from_the_end=True)])
@@ -189,7 +192,9 @@ def _listed(read: list[str], wanted: list[str] | None) -> list[Fragment]:
 
 
 def _some(elements: list[tuple[str, str]], *, from_the_end: bool) -> list[Fragment]:
-    """Count elements far from each difference, those within a long one, or all but the last ones of a plain list."""
+    """Replace elements far from each difference, those within a long one, or all but the last ones of a plain list, by
+    their number.
+    """
     if len(elements) <= LISTED_MOST:
         return [Fragment(shorten(words, 40), look) for words, look in elements]
     runs = [list(run) for _, run in groupby(elements, key=itemgetter(1))]
@@ -212,7 +217,7 @@ def _separated(parts: Sequence[Fragment]) -> list[Fragment]:
 
 
 def message_logs(window: DrawnWindow) -> dict[str, list[list[str]]]:
-    """Per key of Kafka, [offset, value, sent by, polled by] of every message these operations speak of, by offset."""
+    """Return, per key of Kafka, [offset, value, sent by, polled by] of every message of these operations, by offset."""
     logs: dict[str, dict[tuple[int | None, str], tuple[list[str], list[str]]]] = {}
     for op in window.operations:
         name = window.letters.get(str(op.invoke), f"process {op.process}")
@@ -237,7 +242,7 @@ def _offset(offset: int | None) -> str:
 
 
 def _messages_of(part: Any) -> list[tuple[str, int | None, Any, Any]]:
-    """(key, offset, what was sent or None, what was polled or None) of one micro-operation."""
+    """Return (key, offset, sent value or None, polled value or None) of one micro-operation."""
     match sequence(part):
         case ["send", key, [int() | None as offset, sent]]:
             return [(value(key), offset, sent, None)]

@@ -11,10 +11,10 @@ from typing import TextIO, TypeVar
 from checkers.kernels.jit import BEFORE_COMPILING
 
 QUIET_S = 2.0
-"""Seconds before anything is shown."""
+"""Seconds before any progress is shown."""
 
 LINE_EVERY_S = 10.0
-"""Seconds between the lines that are printed where there is no terminal."""
+"""Seconds between printed lines without a terminal."""
 
 CLEAR_LINE = "\r\x1b[K"
 
@@ -39,7 +39,7 @@ class FilesProgress:
             self._show("reading " + (str(first) if self._total == 1 else f"{self._total} files"))
 
     def tick(self, done: int) -> None:
-        """Show how many files are judged."""
+        """Show the number of judged files."""
         self._done = done
         if sys.stderr.isatty() and self._total > 1 and time.monotonic() - self._began > QUIET_S:
             self._show(f"{CLEAR_LINE}judged {done} of {self._total} files")
@@ -57,7 +57,7 @@ class FilesProgress:
             BEFORE_COMPILING.remove(self._compiling)
 
     def _compiling(self) -> None:
-        """State the cause of a wait: on a terminal until the next file is judged, elsewhere as one line."""
+        """Give the reason of a wait: on a terminal until the next file is judged, elsewhere as one line."""
         if sys.stderr.isatty():
             self._show(f"{CLEAR_LINE}{COMPILING}")
         elif not self._compiles:
@@ -96,7 +96,7 @@ class ReadingProgress:
         self._stream.flush()
 
     def done(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         if self._shown:
             self._stream.write(CLEAR_LINE)
             self._stream.flush()

@@ -22,12 +22,13 @@ from rich.status import Status
 from harness.story.kinds import name_in_words
 
 QUIET_S = 10.0
-"""Seconds between the lines about the running phase that are printed where there is no terminal."""
+"""Seconds between printed lines about the running phase without a terminal."""
 
 
 class Progress:
-    """phase() begins a phase; detail(), running(), fault() and skipped() say what it is doing.
-    monotonic_s: the clock of the run, for the durations that are shown."""
+    """phase() begins a phase; detail(), running(), fault() and skipped() report its activity.
+    monotonic_s: the clock of the run, for displayed durations.
+    """
 
     def __init__(self, console: Console, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._monotonic_s = monotonic_s
@@ -43,7 +44,7 @@ class Progress:
 
     @contextlib.contextmanager
     def by(self, monotonic_s: Callable[[], float]) -> Iterator[None]:
-        """Inside, durations are those of another clock."""
+        """Use another clock for durations meanwhile."""
         before, self._monotonic_s = self._monotonic_s, monotonic_s
         self._began = self._printed_s = monotonic_s()
         try:
@@ -53,7 +54,7 @@ class Progress:
             self._began = self._printed_s = before()
 
     def phase(self, name: str) -> None:
-        """A new phase; the one before stays on the screen with its duration."""
+        """Begin a phase; the previous one stays on the screen with its duration."""
         now = self._monotonic_s()
         if self._phase and now - self._began >= 1.0:
             self.say(f"  {self._phase}: {now - self._began:.1f} s")
@@ -64,7 +65,7 @@ class Progress:
         self._tell(f"{self._phase}: {words}")
 
     def fault(self, number: int, words: str, injected_ns: int, healed_ns: int) -> None:
-        """Return what is known of a fault now; times are ns since the test began, -1 for what has not happened."""
+        """Update a fault; times are ns since the test began, -1 for events that have not happened."""
         if injected_ns >= 0 and number not in self._in_force and number not in self._healed:
             self._in_force[number] = words
             self._lasting(f"fault {number}: {words}", injected_ns)
@@ -74,18 +75,21 @@ class Progress:
                 self._lasting(f"fault {number} healed", healed_ns)
 
     def skipped(self, number: int, card: str, reason: str, time_ns: int) -> None:
-        """A card that was not played.  time_ns: since the test began, when that was decided."""
+        """Report a card that was not played. time_ns: of that decision, since the test began."""
         self._lasting(f"card {number} skipped: {card}: {reason}", time_ns)
 
     def violation(self, checker: str, kind: str, time_ns: int) -> None:
-        """An online check has found a violation; the first of each kind is shown.  time_ns: since the test began."""
+        """Report a violation found by an online check; the first of each kind is shown. time_ns: since the test
+        began.
+        """
         if (checker, kind) not in self._violated:
             self._violated.add((checker, kind))
             self._lasting(f"violated: {name_in_words(kind)} ({checker})", time_ns, style="bold red")
 
     def running(self, rate_hz: float, unknown: int, leader: str, limit_s: float | None = None) -> None:
-        """limit_s: how long the phase will last, where that is known.  Then the line counts down: times since the test
-        began stand before faults, and a second clock beside them would confuse."""
+        """limit_s: maximum duration of the phase, if it is known.  Then the line counts down, because times since the
+        test began precede faults, and a second clock beside them would confuse.
+        """
         elapsed_s = self._monotonic_s() - self._began
         clock = f"for {elapsed_s:.0f} s" if limit_s is None else f"{max(0.0, limit_s - elapsed_s):.0f} s left"
         running = f"{clock}, {rate_hz:.0f} operations/s, {unknown} of unknown outcome"
@@ -93,13 +97,13 @@ class Progress:
         self._tell(" · ".join(w for w in words if w))
 
     def say(self, words: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         indent = words[: len(words) - len(words.lstrip())]
         lines = wrapped(words.strip(), width_of(self._console), indent, f"{indent}  ")
         self._console.print(lines, highlight=False, markup=False)
 
     def command(self, words: str) -> None:
-        """A command to copy: on one line, however narrow the terminal is."""
+        """Print a command to copy: on one line, however narrow the terminal is."""
         self._console.print(f"  {words}", highlight=False, markup=False, soft_wrap=True)
 
     def stop(self) -> None:
@@ -124,18 +128,19 @@ class Progress:
 
 WIDTH_LEAST = 60
 WIDTH_MOST = 160
-"""Lines longer than this are hard to follow with the eye."""
+"""Maximum line length that the eye can follow easily."""
 UNBROKEN = 1_000_000
 
 
 def width_of(console: Console) -> int:
-    """Return the columns in which words are broken: whoever reads from a pipe or a file breaks lines as they like."""
+    """Return the number of columns for wrapping; readers of a pipe or a file wrap lines themselves."""
     return UNBROKEN if not console.is_terminal else min(max(WIDTH_LEAST, console.width), WIDTH_MOST)
 
 
 def wrapped(text: str, width: int, first: str = "", rest: str | None = None) -> str:
-    """The text in lines of at most `width` columns.  first: before the first line; rest: before the others, as many
-    spaces if none is given.  A single word that is longer than a line (a path, a command) is never broken."""
+    """Return the text in lines of at most `width` columns. first: before the first line; rest: before the others, as
+    many spaces if none is given.  A single word that is longer than a line (a path, a command) is never broken.
+    """
     indent = " " * len(first) if rest is None else rest
     lines = textwrap.wrap(
         text, width, initial_indent=first, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False

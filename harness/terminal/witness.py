@@ -1,4 +1,4 @@
-"""One witness, drawn: what happened, from where, why nothing explains it, and what would have been right.
+"""One witness, drawn: events, reasons why nothing explains them, and the right answers.
 
 It renders a `Story` (`harness/story/story.py`).  Operations become lanes, entries of logs a table of
 offsets by nodes, and cycles of transactions a ladder: each is a rung, each edge the reason why it must come before the
@@ -13,7 +13,7 @@ next.
     │    │ rw, key x: T2 read x as nil, which T1 appended to
     └────┘
 
-All else that a checker hands over becomes a table of its rows and a list of its facts.
+All other evidence becomes a table of rows and a list of facts.
 
 Operations are bars, one lane per process, left to right in the order of the history:
 
@@ -22,8 +22,8 @@ Operations are bars, one lane per process, left to right in the order of the his
     p1             ├─B write 2──────────▸
     p2                         ╞═C read 7═╡ ✗
 
-Only order is drawn, never time: an event stands right of all that came before it, and a bar is as long as its label
-needs.  Where the labels do not fit into the width the bars carry their letters alone.
+Only order is drawn, never time: an event is right of all earlier ones, and a bar is as long as its label needs.  If the
+labels do not fit into the width, the bars have their letters alone.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ MOST_OPERATIONS = 40
 MOST_ROWS = 24
 WIDTH_LEAST = 80
 _WIDTH_MOST = 160
-"""Lines longer than this are hard to follow with the eye."""
+"""Maximum line length that the eye can follow easily."""
 
 _NOT_SHOWN = ("time_ns", "hash", "incarnation")
 _DID_LINES_MOST = 12
@@ -64,7 +64,7 @@ _PLAIN = str.maketrans({
     **dict.fromkeys("├┤╞╡│┆", "|"), **dict.fromkeys("┌└┘", "+"), "─": "-", "═": "=", "┄": ".", "▸": ">", "✗": "X",
     "▾": "v", "→": ">", "…": "~", "≠": "!", "·": "-", "–": "-", "’": "'",
 })  # fmt: skip
-"""Each drawn character by one of ASCII, so that the drawing keeps its columns."""
+"""Drawn character -> one ASCII character, so that the drawing keeps its columns."""
 
 
 def show_witness(witness: Witness, *, compact: bool = False, file: IO[str] | None = None) -> None:
@@ -100,7 +100,7 @@ def draw_witness(story: Story, width: int, *, compact: bool = False, plain: bool
 
 
 def _why(story: Story) -> Sequence[str]:
-    """The reasons that neither the summary nor the drawing gives already: of a cycle its edges, of a model its bars."""
+    """Return the reasons that neither the summary nor the drawing gives: of a cycle its edges, of a model its bars."""
     if story.edges:
         return ()
     # for registers the reasons also give the time of each operation
@@ -136,7 +136,7 @@ def _window(window: DrawnWindow, width: int) -> list[RenderableType]:
 
 
 def _in_a_line(op: WindowOp, letter: str, bad: bool, width: int) -> Text:
-    """One operation in a line: letter, process, rows, what it was."""
+    """Return one operation as a line: letter, process, rows, description."""
     rows = f"{op.invoke}–{op.complete}" if op.complete < FOREVER else f"{op.invoke}–"
     how = {Type.OK: "", Type.FAIL: ", failed", Type.INFO: ", outcome unknown"}[op.type]
     line = f"{_INDENT}{'✗' if bad else ' '} {letter:<3} p{op.process:<4} rows {rows:<12} {say(op)}{how}"
@@ -159,7 +159,7 @@ def _in_order(window: DrawnWindow, order: Order) -> str:
 
 
 def _cycle(story: Story, width: int) -> list[Text]:
-    """Each edge begins where the one before ended."""
+    """Draw a cycle; each edge begins where the previous one ended."""
     known = {transaction.name: transaction for transaction in story.transactions}
     lines: list[Text] = []
     for place, edge in enumerate(story.edges):
@@ -199,7 +199,7 @@ def _rung(side: str, mark: str, words: str, style: str) -> Text:
 
 
 def _rows(rows: Sequence[Mapping[str, Any]], kept_by: tuple[str, int] | None, plain: bool) -> list[RenderableType]:
-    """Rows of logs side by side; of traces, copies and anything else a table each."""
+    """Return rows of logs side by side; of traces, copies and others one table each."""
     logs = [r for r in rows if r.get("table") == "log" and isinstance(r.get("offset"), int)]
     others = row_tables([r for r in rows if r not in logs], MOST_ROWS, _NOT_SHOWN)
     entries = [Padding(_entries(logs, kept_by, plain), (0, 0, 0, 2), expand=False)] if logs else []
@@ -207,7 +207,9 @@ def _rows(rows: Sequence[Mapping[str, Any]], kept_by: tuple[str, int] | None, pl
 
 
 def _entries(rows: Sequence[Mapping[str, Any]], kept_by: tuple[str, int] | None, plain: bool) -> Table:
-    """Offsets down, logs across; what is unlike the committed entry, or unlike its neighbours, is marked."""
+    """Return a table with offsets down and logs across; entries that differ from the committed one, or from their
+    neighbours, are marked.
+    """
     logs = sorted({(str(r.get("node")), number(r.get("copy"), 0)) for r in rows}, key=lambda c: (natural(c[0]), c[1]))
     several = len({copy for _, copy in logs}) > 1
     table = _table(plain)
@@ -267,14 +269,14 @@ def _ascii(drawing: RenderableType, width: int) -> Text:
 
 @dataclass(frozen=True, slots=True)
 class DrawnLanes:
-    """lines: the drawing.  labelled: whether the bars carry more than letters."""
+    """lines: the drawing. labelled: True if the bars carry more than letters."""
 
     lines: list[Text]
     labelled: bool
 
 
 def draw_lanes(window: DrawnWindow, width: int) -> DrawnLanes | None:
-    """None where so many operations do not fit, not even with letters alone."""
+    """Return the lanes; None if so many operations do not fit, even with letters alone."""
     ops = window.operations
     processes = list(dict.fromkeys(op.process for op in ops))
     gutter = len(_INDENT) + max(len("index"), *(len(f"p{p}") for p in processes)) + 2
@@ -300,7 +302,7 @@ def draw_lanes(window: DrawnWindow, width: int) -> DrawnLanes | None:
 
 
 def legend(window: DrawnWindow) -> str:
-    """Return what the shapes mean, of those that were drawn."""
+    """Return the meaning of the drawn shapes."""
     ops, bad = window.operations, window.bad
     shapes = []
     if any(op.happened for i, op in enumerate(ops) if i != bad):
@@ -315,11 +317,11 @@ def legend(window: DrawnWindow) -> str:
 
 
 _Columns = Mapping[tuple[int, bool], int]
-"""(place of the operation, whether it is its call) -> column."""
+"""(index of the operation, whether it is its call) -> column."""
 
 
 def _columns(ops: Sequence[WindowOp], labels: Sequence[str], room: int) -> dict[tuple[int, bool], int] | None:
-    """Column of every event, each right of those before it in the history; None if the room does not do."""
+    """Return the column of every event, right of all earlier ones in the history; None if there is not enough room."""
     events = [(op.invoke, 0, i) for i, op in enumerate(ops)]
     events += [(op.complete, 1, i) for i, op in enumerate(ops) if op.complete < FOREVER]
     column: dict[tuple[int, bool], int] = {}
@@ -340,7 +342,7 @@ def _columns(ops: Sequence[WindowOp], labels: Sequence[str], room: int) -> dict[
 
 
 def _ruler(ops: Sequence[WindowOp], columns: _Columns, gutter: int) -> Text:
-    """The indices of the history above the events, as many as have room."""
+    """Return the indices of the history above the events, as many as fit."""
     line = f"{_INDENT}{'index':<{gutter - len(_INDENT)}}"
     for (i, begins), column in sorted(columns.items(), key=lambda event: event[1]):
         at = gutter + column
