@@ -1,13 +1,13 @@
-"""The seam between a workload and a system: a request, its outcome, and the client that turns one into the other.
+"""The interface between a workload and a system: a request, its outcome, and the client that turns one into the other.
 
 A system has one of two kinds of client.  A `Client` has one method per function, blocking or async, with any library,
-and runs in a process of its own.  A `ProcessClient` is asyncio alone and runs in the agent of its client node.
+and runs in its own process.  A `ProcessClient` uses asyncio only and runs in the agent of its client node.
 
 The one rule that a client must never break: `FAIL` means *it certainly did not happen*.  The request was refused
 before sending, or refused by an answer that proves it was never queued.  Or it was a cas whose answer was a mismatch,
 or a read without an answer (it changed nothing).  Everything else without an answer is `INFO`.
 
-What an exception of a `Client` proves:
+Meaning of an exception of a `Client`:
 
 * raised by `leader` or `open`: nothing was sent, so the operation certainly did not happen;
 * one of `refused`, raised by a method: the answer proves that nothing happened;
@@ -27,7 +27,7 @@ from checkers.base.history import Type
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Request that a process invokes; the fields are those of `checkers.base.history.Event`."""
+    """Request that a process invokes, with the fields of `checkers.base.history.Event`."""
 
     f: str
     key: str | None = None
@@ -38,8 +38,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """End of an operation.  node: the one that answered, or the one that got the request; "" if no node got it.
-    took_s: seconds until then by the clock of its client node; 0: not measured."""
+    """End of an operation. node: the one that answered, or the one that got the request; "" if no node got it.
+    took_s: seconds until then by the clock of its client node; 0: not measured.
+    """
 
     type: Type
     value: int | None = None
@@ -51,23 +52,22 @@ class Outcome:
 
 
 CANNOT_BE_MADE = "the client cannot be made: "
-"""Stands in the error of an outcome where no other try can succeed, such as for a file that cannot be run."""
+"""Part of the error of an outcome if no other attempt can succeed, such as for a file that cannot be executed."""
 
 
 MISTAKE_IN_CODE = "mistake in the code of the client: "
-"""Beginning of the error of an outcome where the author's own code is wrong.  The run ends."""
+"""Prefix of the error of an outcome if the user's own code is wrong.  The run ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Identity of a process: where it runs, and whom it trusts.
+    """Identity of a process: its client node, and its choice of servers.
 
-    follows: True = goes to the controller of the highest epoch seen; False = stays with the controller it
-        knows until that one refuses it (without such processes no request reaches a deposed leader, and stale
-        reads stay unseen).
+    follows: True = uses the controller of the highest epoch seen; False = stays with the controller it knows until that
+        one refuses it (without such processes no request reaches a deposed leader, and stale reads stay unseen).
     reads_only: it never writes, so an isolated leader cannot block it in a write.
-    member: the server that it was dealt.  Where servers forward requests, a process that does not follow asks it alone,
-        so that some requests go through followers.
+    member: the server assigned to it.  If servers forward requests, a process that does not follow uses only this
+        server, so that some requests go through followers.
     """
 
     thread: int
@@ -81,23 +81,24 @@ class ProcessClient(Protocol):
     """One process' connection to the system.  At most one request at a time; one attempt per request."""
 
     async def invoke(self, request: Request, timeout_s: float) -> Outcome:
-        """Ask once.  Never raises for what the system or the network does; always returns within timeout_s
-        (plus scheduling).  After any request without an answer the connection is closed, so that a late
-        reply can never answer the next request."""
+        """Ask once.  Never raises because of the system or the network; always returns within timeout_s (plus
+        scheduling).  After any request without an answer the connection is closed, so that a late reply can never
+        answer the next request.
+        """
         ...
 
     async def close(self) -> None: ...
 
 
 class ClientFactory(Protocol):
-    """A function named `connect` in the module a subject names as its client (`Subject.client_module`).
+    """A function named `connect` in the client module of a subject (`Subject.client_module`).
 
-    shared: a dictionary that the clients of one client node have in common, empty before the first is made.  They may
-    keep in it what one of them makes for all, such as the view of who leads.
+    shared: a dictionary shared by the clients of one client node, empty before the first is created.  They may store
+    common data in it, such as their view of the leader.
 
-    peers: node name -> "host:port" of every server.  config: what the subject's `client_config` returned,
-    JSON-ready, and under "functions" which function of `system_under_test/functions.py` serves each `f` of a
-    request.  Called on the client node, once per process; must not block or connect yet.
+    peers: node name -> "host:port" of every server. config: the result of the subject's `client_config`, JSON-ready,
+    and under "functions" the function of `system_under_test/functions.py` for each `f` of a request.  Called on the
+    client node, once per process; must not block or connect yet.
     """
 
     def __call__(
@@ -117,12 +118,12 @@ class Address:
 class Client:
     """A client of a system: one method per function that it serves.
 
-    The name of a method says which function it serves (`system_under_test/functions.py` lists them all): a client with
-    `read` and `write` runs the workload `register`, one with `add` and `members` runs `set`.  The arguments and the
-    answer are those of the function.
+    The name of a method determines its function (`system_under_test/functions.py` lists them all): a client with `read`
+    and `write` runs the workload `register`, one with `add` and `members` runs `set`.  The arguments and the answer are
+    those of the function.
 
-    Switch the retries of your library off: an operation is one attempt.  After any exception the client is closed and
-    connects anew, so that a late answer can never answer the next operation.
+    Disable retries of your library, because an operation is one attempt.  After any exception the client is closed and
+    reconnects, so that a late answer can never answer the next operation.
 
     who: the process that this client belongs to.  servers: node name -> its address, in the order of the nodes.
     bug, settings: those of the system in this run (`System.bugs`, `System.parameters`).
@@ -132,21 +133,24 @@ class Client:
     """Exceptions that prove that nothing happened."""
 
     routes_by_itself: bool = False
-    """The library finds the server for each request, so nobody can state which one answers, and no checker asks.
+    """True if the library chooses the server for each request, so that the one that answers is unknown and no checker
+    asks for it.
 
-    `answered` states it afterwards where it is known."""
+    `answered` names it afterwards if it is known.
+    """
 
     connection: Any = None
     """Connection that `open` returned."""
 
     answered: str = ""
-    """A method may set it to the name of the server that answered.  By default it is the one that `open` was given."""
+    """A method may set it to the name of the server that answered.  The default is the one passed to `open`."""
 
     harmless: bool = False
-    """True if nothing that a method has sent so far can change anything: a failure then proves that nothing happened.
+    """True if the requests sent so far cannot change any state: a failure then proves that nothing happened.
 
-    A method starts with the value of its class.  It sets False before the first request that can change anything, and
-    may set True again once an answer proved that nothing was changed."""
+    A method starts with the value of its class.  It sets False before the first request that can change state, and may
+    set True again once an answer proved that nothing was changed.
+    """
 
     bug: str | None = None
     settings: Mapping[str, str | float] = {}
@@ -156,19 +160,21 @@ class Client:
         self.servers = servers
 
     def leader(self) -> Any:
-        """Return the name of the node that leads now, or None where it is not known.
+        """Return the name of the current leader, or None if it is unknown.
 
         Without this method, each client keeps to one server.  With it, half of the clients follow the leader and half
-        stay with the leader they know until it refuses them: some requests must reach a deposed leader.
+        stay with the leader they know until it refuses them, because some requests must reach a deposed leader.
 
-        Where each key has a leader of its own, define `leader(self, key)`.
+        If each key has its own leader, define `leader(self, key)`.
         """
         raise NotImplementedError
 
     def deposed(self) -> Any:
-        """Return True if the server that this client stays with reports that another one leads.
+        """Return True if the server that this client stays with reports another leader.
 
-        Only a system whose servers forward requests needs it: there no server refuses.  Called like `leader`."""
+        Only a system whose servers forward requests needs it, because there no server refuses.  Called like
+        `leader`.
+        """
         return False
 
     def open(self, server: Address) -> Any:
@@ -177,9 +183,9 @@ class Client:
         return None
 
     def close(self) -> Any:
-        """Drop the connection at once.  By default its own `close` is called, blocking or async."""
+        """Close the connection at once.  The default calls its `close` method, blocking or async."""
         return self.connection.close() if hasattr(self.connection, "close") else None
 
     def create(self, key: str | None = None) -> Any:
-        """Make what the key stands for (a table, a queue).  Called before the test, until it succeeds."""
+        """Create the object of a key (a table, a queue).  Called before the test, until it succeeds."""
         return None

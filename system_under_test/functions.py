@@ -1,11 +1,11 @@
-"""The functions that clients serve: what each is given, what it answers, and what becomes of both in a history.
+"""The functions that clients serve: their arguments, their answers, and their form in a history.
 
 A workload names the functions it invokes, a client has some of them, and a subject runs every workload whose functions
-its client has.  The names are distinct where the meaning is: a set's `members` and a register's `read` both stand in a
-history as `read`, but a client could not distinguish them by that.
+its client has.  Functions with different meanings have different names: a set's `members` and a register's `read` are
+both `read` in a history, but a client must distinguish them.
 
-A client in the plain form has one method per function: `arguments` turns a request into what the method is given, and
-`outcome` turns what it returned into an outcome.
+A plain client has one method per function: `arguments` turns a request into the method's arguments, and `outcome` turns
+its return value into an outcome.
 
 Runs on client nodes; needs only the standard library.
 """
@@ -32,7 +32,7 @@ Given = Literal[
     "payload value",
     "fields",
 ]
-"""Parts of a request that a method is given, in this order.  fields: the elements of a payload that is a list."""
+"""Parts of a request that are passed to a method, in this order. fields: the elements of a payload that is a list."""
 Answer = Literal[
     "nothing",
     "number",
@@ -47,8 +47,9 @@ Answer = Literal[
     "registers",
     "anything",
 ]
-"""Result of a method.  lists, registers: the steps of a transaction, with a list or one number in each read.
-anything: whatever JSON can hold."""
+"""Result of a method. lists, registers: the steps of a transaction, with a list or one number in each read.
+anything: any JSON value.
+"""
 
 _EXPECTED: Mapping[Answer, str] = {
     "nothing": "None",
@@ -70,11 +71,12 @@ _LARGEST = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One function of clients.  A workload of one's own may state functions that stand in no table here.
+    """One function of clients.  A user's workload may declare functions that are not in this table.
 
-    words: what it does and returns.  given: what of a request its method is given.  answer: what a method returns.
+    words: its effect and its result. given: the parts of a request that its method receives. answer: the result of a
+    method.
     observes: it changes nothing, so without an answer it certainly did not happen.
-    refusal: why an operation failed that answered False, or None for a token.
+    refusal: the error of an operation that answered False, or None for a token.
     """
 
     words: str
@@ -180,16 +182,15 @@ def wrong_function(function: object) -> str:
 
 
 def observes(function: str, own: Mapping[str, Function] = NO_OTHERS) -> bool:
-    """Return whether a function changes nothing; False for an unknown one.  own: functions that a workload states
-    itself."""
+    """Return whether a function changes nothing; False for an unknown one. own: functions that a workload declares."""
     known = own.get(function) or FUNCTIONS.get(function)
     return known is not None and known.observes
 
 
 def arguments(function: str, request: Request, own: Mapping[str, Function] = NO_OTHERS) -> tuple[Any, ...]:
-    """Return what the method is given.
+    """Return the arguments of the method.
 
-    Raises ValueError where the request lacks it, KeyError for an unknown function.
+    Raises ValueError if the request lacks them, KeyError for an unknown function.
     """
     given = (own.get(function) or FUNCTIONS[function]).given
     payload: Any = json.loads(request.payload) if request.payload is not None else None
@@ -207,10 +208,11 @@ def arguments(function: str, request: Request, own: Mapping[str, Function] = NO_
 
 
 class WrongAnswer(ValueError):
-    """A method returned what its function cannot answer.
+    """A method returned a value that its function cannot return.
 
-    mistake: the type is wrong, so the method is, whatever the system answered.  A system may lose what it holds, or
-    hold too large a number: None in the place of a value, or more than 64 bits, is no mistake of the method."""
+    mistake: the type is wrong, so the method is wrong, regardless of the system's answer.  A system may lose its data,
+    or store too large a number: None in place of a value, or more than 64 bits, is no error of the method.
+    """
 
     def __init__(self, words: str, *, mistake: bool) -> None:
         super().__init__(words)
@@ -218,13 +220,15 @@ class WrongAnswer(ValueError):
 
 
 class _LostByTheSystem(TypeError):
-    """An answer of the right form that lacks a value, or holds one that no history can."""
+    """An answer of the right form without a value, or with one that no history can hold."""
 
 
 def outcome(
     function: str, request: Request, answer: Any, node: str, own: Mapping[str, Function] = NO_OTHERS
 ) -> Outcome:
-    """Return the outcome of a method that returned.  Raises WrongAnswer for an answer that its function cannot have."""
+    """Return the outcome of a method that returned.  Raises WrongAnswer for an answer that is impossible for its
+    function.
+    """
     known = own.get(function) or FUNCTIONS[function]
     given = Outcome(Type.OK, request.value, request.value2, request.payload, node=node)
     try:
@@ -264,7 +268,7 @@ def outcome(
 
 
 def _whole(answer: object) -> int:
-    """A number of any library as Python's own.  Raises TypeError for what is no whole number of 64 bits."""
+    """Convert a number of any library to Python's int.  Raises TypeError unless it is an integer of 64 bits."""
     if isinstance(answer, bool):
         raise TypeError
     try:
@@ -277,14 +281,14 @@ def _whole(answer: object) -> int:
 
 
 def _truth(answer: object) -> bool:
-    """Raises TypeError for what is neither True nor False, of Python or of numpy."""
+    """Convert True or False, of Python or numpy; raise TypeError for other values."""
     if type(answer).__name__ not in ("bool", "bool_"):
         raise TypeError
     return bool(answer)
 
 
 def _numbers(answer: object) -> list[int]:
-    """Raises TypeError for what is no collection of whole numbers; text and dictionaries are none."""
+    """Convert a collection of integers; raise TypeError for other values, such as text and dictionaries."""
     if isinstance(answer, str | bytes | bytearray | Mapping) or not isinstance(answer, Iterable):
         raise TypeError
     return [_element(each) for each in answer]
@@ -311,7 +315,9 @@ def _balances(answer: object) -> dict[str, int]:
 
 
 def _json(answer: object) -> Any:
-    """The answer as JSON gives it back, so that 1.0 and tuples are what a reader of the history sees."""
+    """Return the answer after a round trip through JSON, so that readers of the history see the same values, without
+    1.0 or tuples.
+    """
     try:
         return json.loads(json.dumps(answer, allow_nan=False))
     except (TypeError, ValueError) as problem:
@@ -319,9 +325,10 @@ def _json(answer: object) -> Any:
 
 
 def _steps(given: Sequence[Sequence[Any]], answer: object, read: Callable[[object], Any]) -> list[list[Any]]:
-    """The steps of a transaction as they were answered.  Raises TypeError where they are not the steps that were given.
+    """Return the steps of a transaction as answered.  Raises TypeError if they are not the requested steps.
 
-    read: turns the value of one read into what stands in a history."""
+    read: converts the value of one read to its form in a history.
+    """
     if not isinstance(answer, list | tuple) or len(answer) != len(given):
         raise TypeError(f"there were {len(given)} steps")
     found: list[list[Any]] = []
@@ -342,9 +349,9 @@ _READ: Mapping[Answer, Callable[[object], Any]] = {
 
 
 def _no_failure(answer: object) -> None:
-    """Raises TypeError for an answer that says that nothing is done, or not yet.
+    """Raise TypeError for an answer that reports a failure or a pending result.
 
-    Libraries answer a write with much that means success; but none with False, with an exception, or with a promise.
+    Libraries answer a successful write in many ways, but never with False, an exception or a future.
     """
     if answer is False or isinstance(answer, BaseException):
         raise TypeError("raise an exception where a call fails")
@@ -353,7 +360,7 @@ def _no_failure(answer: object) -> None:
 
 
 def _shown(answer: object) -> str:
-    """The answer and its type: 5 and "5" look alike in an error that shows neither."""
+    """Return the answer with its type, because 5 and "5" look alike otherwise."""
     try:
         words = repr(answer)
     except Exception:  # noqa: BLE001 - the class of the answer is the author's

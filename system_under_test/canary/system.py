@@ -1,9 +1,9 @@
-"""The canary: objects in the harness' own process, which must come out valid, and invalid with any of their switches.
+"""The canary: objects in the harness' own process, which must be judged valid, and invalid with any planted bug.
 
-It is the harness' test of itself, recorder to report: it has no nodes, no faults and no elections.  One process holds
-an object of every kind that a workload uses, so an answer takes microseconds and the harness itself is what is
-measured.  A method per function (`system_under_test/functions.py`); each takes effect at one moment, between two turns
-of the event loop.  A switch that is on strikes about once in `ODDS` requests of its kind.
+It tests the harness itself, from recorder to report: it has no nodes, no faults and no elections.  One process holds an
+object of every kind that a workload uses, so an answer takes microseconds and measurements show the harness alone.  It
+has one method per function (`system_under_test/functions.py`); each takes effect atomically, between two turns of the
+event loop.  A planted bug affects about one in `ODDS` requests of its kind.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ LOCK_ODDS = 3
 """Locks are acquired seldom."""
 LEASE_MS = 200
 INVENT_ODDS = 1
-"""Only the few final reads are judged, so every one shows it."""
+"""Only the few final reads are judged, so every one shows the bug."""
 INVENTED = 10**12
-"""No client writes this."""
+"""A value that no client writes."""
 
 Steps = list[list[Any]]
 
 
 class Objects:
-    """bug: the name of the switch that is on, or None."""
+    """bug: the name of the active planted bug, or None."""
 
     def __init__(self, bug: str | None, rng: Random) -> None:
         self._bug = bug
@@ -143,7 +143,7 @@ class Objects:
         return True
 
     def acquire_lease(self, key: str) -> int | None:
-        """Nobody gives a lease back: it ends."""
+        """Acquire a lease, which is never released and expires."""
         now_s = asyncio.get_running_loop().time()
         if now_s < self._leased_until_s[key] and not self._strikes("two-leases", odds=LOCK_ODDS):
             return None
@@ -212,7 +212,9 @@ _SHARED: dict[str, Objects] = {}
 
 
 class CanaryClient:
-    """Implements `ProcessClient`.  functions: which function serves an `f`; an `f` that is not named serves itself."""
+    """Implements `ProcessClient`. functions: f -> the function that serves it; a missing `f` names its function
+    itself.
+    """
 
     def __init__(self, objects: Objects, functions: Mapping[str, str]) -> None:
         self._objects = objects
@@ -242,7 +244,7 @@ def connect(
 
 
 _ODDS = {"invent": INVENT_ODDS, "same-token": LOCK_ODDS, "two-leases": LOCK_ODDS, "two-holders": LOCK_ODDS}
-"""One in so many answers is wrong, where it is not one in ODDS."""
+"""One in this many answers is wrong, if it is not one in ODDS."""
 
 
 def _bug(name: str, summary: str, found_by: str, kinds: tuple[str, ...], workloads: tuple[str, ...]) -> Bug:

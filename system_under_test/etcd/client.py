@@ -1,4 +1,4 @@
-"""etcd's client, over its JSON gateway: the functions it has, each as requests.
+"""etcd's client, over its JSON gateway: its functions as requests.
 
     read, write, cas          one key that holds a number: a linearizable range, a put, a transaction that compares
     add, members              one key per element under the set's name: a put, and a range over all of them
@@ -13,12 +13,12 @@
     transact_registers
     transfer, balances        one key per account
 
-What reads and then writes (`_guarded`) is one operation all the same: the second request is a transaction that compares
-the revision of every key that the first one read.  If another client was faster nothing happened, and it tries again.
+A function that reads and then writes (`_guarded`) is still one operation: the second request is a transaction that
+compares the revision of every key of the first one.  If another client was faster nothing happened, and it tries again.
 
-What matters is *knowing what may have happened*.  `NotSent` is raised only while not a byte of a request has been
-handed to the kernel.  After that every failure of a change is unknown: etcd's own errors too, because "request timed
-out" says nothing about the proposal that was on its way.
+The client must *know which operations may have happened*.  `NotSent` is raised only before the first byte of a request
+reached the kernel.  After that every failure of a change is unknown, including etcd's own errors, because "request
+timed out" does not decide the proposal in flight.
 
 Runs on client nodes; needs only the standard library.
 """
@@ -39,11 +39,13 @@ from system_under_test.client import Address, Client
 
 RANGE, PUT, TXN = "/v3/kv/range", "/v3/kv/put", "/v3/kv/txn"
 PEER_PORT, HASH = 2380, "/members/hashkv"
-"""Port and path by which members ask each other for a hash of their data: old releases' gateway has none."""
+"""Port and path for a hash of a member's data, which members request from each other: the gateway of old releases has
+none.
+"""
 DIGEST_EVERY = 100
-"""Digests are taken of revisions that this number divides, so that several members are asked for the same one."""
+"""Digests are taken at multiples of this revision, so that several members are asked for the same one."""
 TRIES = 5
-"""Attempts of an operation that reads and then writes, as long as another client was faster."""
+"""Maximum attempts of an operation that reads and then writes, if another client was faster."""
 
 STATUS_PATH = "/v3/maintenance/status"
 PATIENCE_S = 0.5
@@ -58,17 +60,17 @@ class Beaten(RuntimeError):
 
 
 class EtcdClient(Client):
-    """Asks the leader, or stays with a member until that follows another one: etcd forwards what it gets.
+    """Sends requests to the leader, or stays with a member until that follows another leader: etcd forwards requests.
 
-    A method sets `harmless` to False before the first request that changes anything.
+    A method sets `harmless` to False before the first request that changes state.
     """
 
     harmless = True
 
     def leader(self) -> str | None:
-        """Return the leader of the highest term that a member reports; while none leads, the last one that did.
+        """Return the leader of the highest term that a member reports; while there is none, the last one.
 
-        A member answers its status from its own memory.  A deposed leader that has not noticed goes on claiming to
+        A member answers status requests from its own memory.  A deposed leader that has not noticed still claims to
         lead, and a client that is cut off from the new leader rightly keeps the old one.
         """
         pool = ThreadPoolExecutor(len(self.servers))
@@ -108,7 +110,7 @@ class EtcdClient(Client):
             gateway.close()
 
     def _ask(self, path: str, body: Json, *, changes: bool = False) -> Json:
-        """Raises what `Gateway.post` raises, and BadAnswer for what is no answer of etcd."""
+        """Raises the errors of `Gateway.post`, and BadAnswer for an invalid answer."""
         self.connection.connect()
         self.harmless = self.harmless and not changes
         answer: Json = self.connection.post(path, body)
@@ -117,7 +119,7 @@ class EtcdClient(Client):
         return answer
 
     def create(self, key: str | None = None) -> None:
-        """Return once the cluster answers: there is nothing to make."""
+        """Return once the cluster answers; no object must be created."""
         self._ask(RANGE, {"key": to_gateway(key or "krucible")})
 
     # ---- registers -----------------------------------------------------------------------------------------------
@@ -202,7 +204,7 @@ class EtcdClient(Client):
         return _number(found[0]) if found else None, self._shown(answer)
 
     def digest(self) -> tuple[int, str]:
-        """Ask this member for the hash of all that it holds at a revision which others are asked for, too."""
+        """Request from this member the hash of all its data at a revision for which others are asked, too."""
         position = self._revision - self._revision % DIGEST_EVERY
         if not position:
             self.read_shown("krucible")
@@ -263,9 +265,9 @@ class EtcdClient(Client):
     # ---- JSON values, written only if unchanged since the read --------------------------------------------------
 
     def _guarded(self, keys: Sequence[str], play: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> dict[str, Any]:
-        """Read all keys at one moment and write what `play` makes of them, if no key has changed since.
+        """Read all keys at one revision and write the result of `play`, if no key has changed since.
 
-        Returns what was read.  Nothing is written where `play` changes nothing.  Raises Beaten.
+        Returns the values that were read.  Nothing is written if `play` changes nothing.  Raises Beaten.
         """
         for _ in range(TRIES):
             held, revisions = self._held(keys)
@@ -282,7 +284,7 @@ class EtcdClient(Client):
         raise Beaten(f"other clients were faster {TRIES} times")
 
     def _held(self, keys: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
-        """(the value of each key, None where it holds nothing; the revision of each that holds something)."""
+        """Return (the value of each key, None if it has none; the revision of each key with a value)."""
         body = {"success": [{"request_range": {"key": to_gateway(key)}} for key in keys]}
         responses = (self._ask(TXN, body)).get("responses") or []
         held: dict[str, Any] = dict.fromkeys(keys)
@@ -297,7 +299,7 @@ class EtcdClient(Client):
 
 
 def _unchanged(key: str, revision: str | None) -> Json:
-    """The comparison: the key is as it was in this revision, or still absent."""
+    """Return the comparison: the key has not changed since this revision, or is still absent."""
     compare = {"key": to_gateway(key), "result": "EQUAL"}
     if revision is None:
         return {**compare, "target": "CREATE", "create_revision": "0"}
@@ -317,9 +319,10 @@ def _number(found: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MemberStatus:
-    """Status that a member last reported of itself; leader_id is "" if it knows none.
+    """Last status that a member reported of itself; leader_id is "" if it knows none.
 
-    term is that of the last entry it applied, and leader_id is of now: the two may belong to different elections."""
+    term is that of the last applied entry, but leader_id is current: the two may belong to different elections.
+    """
 
     member_id: str
     term: int
@@ -327,7 +330,7 @@ class MemberStatus:
 
 
 def read_status(answer: Mapping[str, object]) -> MemberStatus:
-    """Return what an answer of STATUS_PATH says.  Raises ValueError if it is none."""
+    """Parse an answer of STATUS_PATH.  Raises ValueError if it is invalid."""
     header = answer.get("header")
     if not isinstance(header, dict) or "member_id" not in header:
         raise ValueError("a status without a member's id")
@@ -338,11 +341,11 @@ def read_status(answer: Mapping[str, object]) -> MemberStatus:
 
 
 ANSWER_BYTES_MAX = 1 << 24
-"""A set of 100,000 elements; no answer that this client expects is longer."""
+"""Maximum size of an answer: a set of 100,000 elements."""
 
 
 class NotSent(ConnectionError):
-    """The request never left: it certainly did not happen."""
+    """The request was not sent, so it certainly did not happen."""
 
 
 class NoUsableAnswer(ConnectionError):
@@ -350,18 +353,18 @@ class NoUsableAnswer(ConnectionError):
 
 
 class Rejected(RuntimeError):
-    """etcd answered with an error.  What that proves depends on the request."""
+    """etcd answered with an error.  Its meaning depends on the request."""
 
 
 class BadAnswer(ValueError):
-    """Answer that is no answer of etcd's gateway."""
+    """An answer that etcd's gateway cannot give."""
 
 
 class Gateway:
     """One HTTP/1.1 connection: one request at a time, one attempt each.
 
-    A connection that is found closed before sending is opened anew.  This is no retry: no request was sent on it.
-    timeout_s: limit of connecting and of each read; None where the caller interrupts them.
+    A connection that was closed before sending is opened again.  This is no retry, because no request was sent on it.
+    timeout_s: limit of connecting and of each read; None if the caller interrupts them.
     """
 
     def __init__(self, address: str, timeout_s: float | None = None) -> None:
@@ -394,7 +397,7 @@ class Gateway:
         self._connection.close()
 
     def connect(self) -> None:
-        """Open the connection, or open it anew if it was closed.  Raises NotSent, or TimeoutError."""
+        """Open the connection, or reopen it if it was closed.  Raises NotSent, or TimeoutError."""
         # the connection ended, or holds an answer that no request waits for
         if self._connection.sock is not None and _is_readable(self._connection.sock):
             self.close()
@@ -414,12 +417,12 @@ def _is_readable(connection: socket) -> bool:
 
 
 def to_gateway(text: str) -> str:
-    """Keys and values travel in base64."""
+    """Encode a key or value in base64."""
     return base64.b64encode(text.encode()).decode()
 
 
 def from_gateway(encoded: str) -> str:
-    """Raises ValueError if it is no base64 of a text."""
+    """Decode base64; raise ValueError if it is not the base64 of a text."""
     return base64.b64decode(encoded, validate=True).decode()
 
 
@@ -434,7 +437,7 @@ def _read_answer(response: HTTPResponse) -> dict[str, Any]:
 
 
 def _said(problem: Exception) -> str:
-    """Few different words: they become a column of the history."""
+    """Return one of few distinct messages, because they become a column of the history."""
     if isinstance(problem, OSError) and problem.strerror:
         return problem.strerror.partition(" (")[0].lower()
     if isinstance(problem, BadStatusLine) and not isinstance(problem, OSError):

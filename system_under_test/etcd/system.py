@@ -1,7 +1,7 @@
-"""etcd: a system known to be good, and the proof that the seam is not KRaft in disguise.
+"""etcd: a system known to be correct, and a test that the interfaces do not depend on KRaft.
 
-A static cluster with default election timeouts.  It has no log or trace that the checkers could read, so
-linearizability, recovery, deaths and vacuity judge it; its raft term is the epoch.
+A static cluster with default election timeouts.  It has no log or trace for the checkers, so linearizability, recovery,
+deaths and vacuity judge it; its raft term is the epoch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from system_under_test.subject import Artefact, Needs, Node, NodeStatus
 from system_under_test.system import Command, OwnNode, System
 
 VERSION = "3.7.3"
-"""The newest one at the time of writing, in which no mistake is known that a run could show."""
+"""The newest version at the time of writing, without a known bug that a run could show."""
 BINARY, OF_DEBIAN = "/usr/bin/etcd", "3.4.23"
 """Program and version that Debian 12 packages.  Its linearizable reads can be stale (etcd issue 20418)."""
 _BUILT = "etcd-server"
@@ -62,7 +62,7 @@ class Etcd(System):
         "peer lost": r"lost TCP streaming connection|peer became inactive",
     }
     notices_damage: Mapping[str, str] = {"flip": "*.wal"}
-    """A write-ahead log that was cut short looks to etcd like an append that a crash interrupted."""
+    """To etcd, a truncated write-ahead log looks like an append that a crash interrupted."""
     unreachable_by: Mapping[str, str] = {
         "clock": "etcd is written in Go, which reads the clock without the C library, so no clock of it can be shifted"
     }
@@ -80,13 +80,14 @@ class Etcd(System):
     def versions(self) -> Sequence[str]:  # type: ignore[override]
         """Return the version, and with `--set mixed=…` the next minor one or the one before, which servers may run.
 
-        etcd allows the way back as long as not all members were upgraded."""
+        etcd allows a downgrade until all members were upgraded.
+        """
         mixed = str(self.settings.get("mixed", ""))
         return (self.version, mixed) if mixed else ()
 
     @property
     def needs(self) -> Needs:  # type: ignore[override]
-        """Return what these versions need on a node.  Raises ValueError for what is no version."""
+        """Return the needs of these versions on a node.  Raises ValueError for an invalid version."""
         every = self.versions or (self.version,)
         for version in every:
             if not re.fullmatch(r"\d+\.\d+\.\d+(-[\w.]+)?", version):
@@ -96,7 +97,7 @@ class Etcd(System):
         return Needs(wheels=wheels, artefacts={program_of(version): built(version) for version in made})
 
     async def install(self, node: OwnNode, nodes: Sequence[OwnNode]) -> None:
-        """Raises OSError where a node has not got these versions of etcd."""
+        """Raise OSError if a node lacks these versions of etcd."""
         for version in self.versions or (self.version,):
             await self._install(node, version)
 
@@ -136,10 +137,11 @@ class Etcd(System):
         return [program, "--config-file", "etcd.json"]
 
     async def status(self, node: OwnNode) -> NodeStatus | None:
-        """Return what the member's own log says of its role.
+        """Return the role by the member's own log.
 
-        The status that it serves combines the term of the last applied entry with the leader of now.  Two members could
-        so report to lead one term, which never happened."""
+        etcd's status combines the term of the last applied entry with the current leader.  So two members could seem to
+        lead one term, which never happened.
+        """
         roles = await node.output(f"grep -aE '{_LINES}' {node.log_dir}/server.log | tail -n 40")
         life = roles.rpartition("krucible: ")[2]
         epoch, role, leader = 0, "", None
@@ -160,7 +162,9 @@ class Etcd(System):
         return None
 
     async def caught_up(self, nodes: Sequence[OwnNode]) -> str | None:
-        """Return None once every live member knows a leader and has applied all that any of them knew as committed."""
+        """Return None once every live member knows a leader and has applied all entries that any of them knew as
+        committed.
+        """
         if len(nodes) <= len(self.nodes) // 2:
             return f"only {len(nodes)} of {len(self.nodes)} members are alive"
         answers = await asyncio.gather(*map(_status, nodes))
@@ -181,7 +185,7 @@ def program_of(version: str) -> str:
 
 
 def built(version: str) -> Artefact:
-    """Return how Go builds this version: a program of one line around the server's module."""
+    """Return the build of this version with Go: a one-line program around the server's module."""
     return Artefact(
         f"etcd {version}",
         (
@@ -194,12 +198,12 @@ def built(version: str) -> Artefact:
 
 
 class EtcdMembers:
-    """The members of a cluster, and how they change while it runs (`subject.Members`).
+    """The members of a cluster, and their changes at run time (`subject.Members`).
 
-    Every request goes to the member that leads, because another one may answer with an old list.  A request without an
+    Every request goes to the leading member, because another one may answer with an old list.  A request without an
     answer may have been carried out.  So each change is repeated until the leader's list shows it, or the time is over.
 
-    joined: node -> the members of which it was one when it was added again.
+    joined: node -> its member ids when it was added again.
     """
 
     def __init__(self, joined: dict[str, frozenset[str]]) -> None:
@@ -221,7 +225,7 @@ class EtcdMembers:
         await _until(attempt, f"{leaving.name} could not be removed")
 
     async def add(self, nodes: Sequence[Node], joining: Node, *, wiped: bool = False) -> None:
-        """See `subject.Members`.  wiped makes no difference: etcd needs an empty disk in any case."""
+        """See `subject.Members`. wiped has no effect, because etcd always needs an empty disk."""
         others = [node for node in nodes if node.name != joining.name]
 
         async def attempt() -> bool:
@@ -242,7 +246,7 @@ def peer_url(node: Node | OwnNode) -> str:
 
 
 async def post(node: Node, path: str, body: str = "{}") -> dict[str, Any]:
-    """Return what the member on this node answers.  Raises OSError if it gives no answer, or refuses."""
+    """Return the answer of the member on this node.  Raises OSError if it gives no answer, or refuses."""
     request = f"POST {path} HTTP/1.0\r\nContent-Length: {len(body)}\r\n\r\n{body}"
     head, _, content = (await OwnNode(node, 0).ask(CLIENT_PORT, request, timeout_s=_PATIENCE_S)).partition("\r\n\r\n")
     if " 200 " not in head.partition("\r\n")[0]:
@@ -257,7 +261,7 @@ async def post(node: Node, path: str, body: str = "{}") -> dict[str, Any]:
 
 
 async def _status(own: OwnNode) -> tuple[etcd_client.MemberStatus, dict[str, Any]] | None:
-    """Return what the member on a node reports of itself; None if it reports nothing, for any reason."""
+    """Return the status of the member on a node; None if it does not answer, for any reason."""
     try:
         if await own.state() != "running":
             return None
@@ -268,10 +272,11 @@ async def _status(own: OwnNode) -> tuple[etcd_client.MemberStatus, dict[str, Any
 
 
 async def _reads_all(own: OwnNode) -> bool:
-    """Return whether the member answers a linearizable read: it does once it has applied all that was committed.
+    """Return whether the member answers a linearizable read, which requires that it has applied all committed entries.
 
-    The applied index of its status counts entries alone: a member that a snapshot brought up reports an old index until
-    it applies the next entry (`applySnapshot` and `setAppliedIndex` of etcd's server.go)."""
+    The applied index of its status counts only entries: a member restored from a snapshot reports an old index until it
+    applies the next entry (`applySnapshot` and `setAppliedIndex` of etcd's server.go).
+    """
     try:
         return bool(await post(own.node, etcd_client.RANGE, json.dumps({"key": etcd_client.to_gateway("krucible")})))
     except OSError:
@@ -279,7 +284,7 @@ async def _reads_all(own: OwnNode) -> bool:
 
 
 async def _leader(nodes: Sequence[Node]) -> Node:
-    """Return the node whose member leads, by its own status; of two that claim it, the one in the higher term.
+    """Return the node whose member leads, by its own status; if two claim it, the one in the higher term.
 
     Raises OSError if none does."""
     answers = await asyncio.gather(*(_status(OwnNode(node, 0)) for node in nodes))
@@ -298,13 +303,13 @@ async def _listed(leader: Node) -> list[dict[str, Any]]:
 
 
 def _by_node(nodes: Sequence[Node], listed: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Node -> its entry in the list of members.  A member that was added and not started has no name yet."""
+    """Return node -> its entry in the list of members.  A member that was added and not started has no name yet."""
     node_of = {peer_url(node): node.name for node in nodes}
     return {node_of[url]: entry for entry in listed for url in entry.get("peerURLs") or () if url in node_of}
 
 
 async def _until(attempt: Callable[[], Awaitable[bool]], words: str) -> None:
-    """Repeat an attempt until it is true.  Raises OSError with the last refusal."""
+    """Repeat an attempt until it succeeds.  Raises OSError with the last error."""
     loop = asyncio.get_running_loop()
     until, why = loop.time() + CHANGE_S_MAX, "the list of members did not show it"
     while loop.time() < until:

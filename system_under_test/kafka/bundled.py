@@ -1,8 +1,8 @@
 """Brokers of Apache Kafka whose controllers are the bundled ones, or controllers of both kinds in one quorum.
 
-Each node runs a broker and a controller, in two processes.  A topic has `min.insync.replicas=1`: a leader that goes on
-alone acknowledges records as soon as the controllers have noted that it is alone.  So a quorum that forgets or doubles
-one decision costs a client its records, and one that keeps its promises costs none.
+Each node runs a broker and a controller, in two processes.  A topic has `min.insync.replicas=1`: an isolated leader
+acknowledges records as soon as the controllers have recorded that it is the only in-sync replica.  So a quorum that
+loses or repeats one decision costs a client its records, and a correct quorum costs none.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ RELEASE = "4.0"
 FEATURES = {"metadata.version": 25, "group.version": 1, "transaction.version": 2}
 """The levels of RELEASE, which both kinds of controllers write into an empty log."""
 _SNAPSHOTS = {**SNAPSHOTS_OFTEN, "metadata.max.retention.bytes": 1 << 14}
-"""A broker that was away for ten seconds begins with a snapshot: its log of the metadata ends before that of others
-begins."""
+"""A broker that was away for ten seconds starts from a snapshot, because its metadata log ends before the logs of
+others begin.
+"""
 _JUDGED: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "kafka-queue": ("kafka-read-to-end", LOST),
     "kafka-admin": ("linearizability", ("lost write", "stale read", "order cycle")),
 }
-"""Workload -> the checker of what its clients met, and its kinds of violations."""
+"""Workload -> the checker of its clients' answers, and its kinds of violations."""
 _MET: Mapping[str, tuple[str, str]] = {
     of_raft.MINORITY_COMMIT: ("kafka-queue", "partition"),
     of_controller.UNCLEAN_BY_DEFAULT: ("kafka-queue", "partition"),
@@ -46,7 +47,7 @@ _MET: Mapping[str, tuple[str, str]] = {
 }
 """Planted bug of the bundled controllers -> the workload and the fault under which clients of Kafka met it."""
 DUMPED = "read-by-kafka"
-"""Folder of a node's logs: files of a bundled controller, and what Kafka's own tool reads in them."""
+"""Folder of a node's logs: copies of a bundled controller's files, and the output of Kafka's own tool for them."""
 _FILES = f"$(ls -d {{0}}/{DUMPED}/*.log {{0}}/{DUMPED}/*.checkpoint 2>/dev/null | paste -sd,)"
 _COPY = "rm -rf {0}/%s; mkdir -p {0}/%s; cp {1}/*.log {0}/%s; cp {1}/*.checkpoint {0}/%s; " % ((DUMPED,) * 4)
 _PACKAGES = "org.apache.kafka.tools", "kafka.tools"
@@ -56,18 +57,18 @@ _BUNDLED = {**Kraft.bugs, **KraftBrokers.bugs}
 
 
 def _met(name: str) -> Bug:
-    """Return a planted bug of the bundled controllers, as a client of Kafka meets it."""
+    """Return a planted bug of the bundled controllers, as seen by a client of Kafka."""
     workload, fault = _MET[name]
     checker, kinds = _JUDGED[workload]
     return replace(_BUNDLED[name], found_by=checker, witness_kinds=kinds, workloads=(workload,), shown_by=(fault,))
 
 
 class KafkaBrokers(Kafka):
-    """Settings (`--set`), besides those of `kafka` that say nothing of its controllers:
+    """Settings (`--set`), besides those of `kafka` that do not concern its controllers:
 
     min_insync: `min.insync.replicas` of the topics.
-    features: levels beside or in place of FEATURES, NAME:LEVEL with spaces between.
-    snapshots: controllers take them "seldom", as Kafka does, or "often", and cut their logs behind them.
+    features: levels in addition to or in place of FEATURES, NAME:LEVEL with spaces between.
+    snapshots: controllers take them "seldom", as Kafka does, or "often", and then delete the log before them.
     """
 
     name = "kafka-brokers"
@@ -102,7 +103,9 @@ class KafkaBrokers(Kafka):
         return {FOLDER: await self._controller(node, nodes), "broker": broker}
 
     async def _controller(self, node: OwnNode, nodes: Sequence[OwnNode]) -> Command:
-        """Write the configuration of a bundled controller; return the line that formats its folder once and runs it."""
+        """Write the configuration of a bundled controller; return the command that formats its folder once and runs
+        it.
+        """
         config: dict[str, Any] = {
             "node_id": node.index + 1,
             "name": node.name,
@@ -139,7 +142,7 @@ class KafkaBrokers(Kafka):
 class KafkaMixed(KafkaBrokers):
     """Settings (`--set`), besides those of `kafka-brokers`:
 
-    bundled: number of nodes, from the last one on, whose controllers are the bundled ones.
+    bundled: number of nodes with bundled controllers, counted from the last one.
     """
 
     name = "kafka-mixed"
@@ -157,7 +160,7 @@ class KafkaMixed(KafkaBrokers):
         return index >= nodes - int(self._setting("bundled"))
 
     async def caught_up(self, nodes: Sequence[OwnNode]) -> str | None:
-        """Once all have caught up, let Kafka's own tool read the files of the bundled controllers."""
+        """Once all have caught up, run Kafka's own tool on the files of the bundled controllers."""
         if (missing := await super().caught_up(nodes)) is None:
             for node in nodes:
                 if self._is_bundled(node.index, len(self.nodes)):
@@ -188,7 +191,7 @@ class KafkaMixed(KafkaBrokers):
 
 
 def _dump(version: str) -> str:
-    """Return the line that reads the copied files."""
+    """Return the command that reads the copied files."""
     words = "DumpLogSegments --cluster-metadata-decoder --files"
     return " || ".join(java(f"{each}.{words} {_FILES} > {{0}}/{DUMPED}/dump.txt", version) for each in _PACKAGES)
 

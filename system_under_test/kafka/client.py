@@ -1,9 +1,9 @@
-"""The client of all of Kafka's workloads, with transactions: records sent to several partitions, which consumers see
-all or not at all, and records that are consumed, sent on, and their offsets committed in one transaction.
+"""The client of all of Kafka's workloads, with transactions: records in several partitions, of which consumers see all
+or none; and records that are consumed and forwarded, with their offsets committed in the same transaction.
 
-A transaction that nobody tried to commit certainly never happened: the next producer of the same name, or the limit of
-the transaction, ends it.  Once a commit was tried, only its success proves anything.  An idempotent producer sends
-records again by itself; a broker knows them by their numbers, and one that does not is found as a duplicate.
+A transaction without any attempt to commit certainly never happened: the next producer of the same name, or the time
+limit of the transaction, aborts it.  Once a commit was tried, only its success proves anything.  An idempotent producer
+retries by itself; a broker recognizes repeated records by their numbers, and otherwise the duplicate is found.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ LIMITS: Mapping[str, Mapping[str, int]] = {
 }
 """Settings of a transactional producer, by the setting `transactions` of the system.
 
-Once: one request that is not answered is the last of its producer, and the next one has another epoch.  Repeated: the
-library sends it again, as long as a message may take, and the producer goes on with its next transaction.
+Once: a producer ends after an unanswered request, and the next one has another epoch.  Repeated: the library retries it
+until the message times out, and the producer continues with its next transaction.
 """
 
 OFFSETS_OUTSIDE = "offsets-outside"
 NO_GUESS = {"auto.offset.reset": "error"}
-"""A member of a group that processes in transactions never begins where nobody committed.
+"""A member of a group that processes in transactions never starts without a committed offset.
 
-librdkafka 2.16 begins there although an offset is committed, if the group deals its partitions anew while the library
-asks for an offset that an open transaction is about to replace: with "earliest" it would process all records again.
+librdkafka 2.16 does so although an offset is committed, if a rebalance happens while the library fetches an offset that
+an open transaction is about to replace: with "earliest" it would process all records again.
 """
 
 
@@ -41,7 +41,7 @@ class NeverCommitted(Exception):
 
 
 class NothingProcessed(Exception):
-    """Records were sent, and no result is there."""
+    """Records were sent, and there is no result."""
 
 
 class KafkaClient(GroupsClient, TopicsClient, OffsetsClient):
@@ -86,7 +86,7 @@ class KafkaClient(GroupsClient, TopicsClient, OffsetsClient):
         return [["send", key, [offsets[value], value]] for _, key, value in steps]
 
     def create_processed(self, key: str) -> None:
-        """Create a topic, and that of the results.  The group begins at its first record (`NO_GUESS`)."""
+        """Create a topic, and the topic of results.  The group begins at its first record (`NO_GUESS`)."""
         from confluent_kafka import TopicPartition
 
         self.create_consumed(key)
@@ -97,7 +97,7 @@ class KafkaClient(GroupsClient, TopicsClient, OffsetsClient):
         self._send(key, value)
 
     def process_records(self) -> None:
-        """Consume some records as a member of the group, and send each on.  Now and then it crashes before the end."""
+        """Consume some records as a member of the group, and forward each.  Sometimes it crashes before the end."""
         from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
         if "member" not in self.made:
@@ -129,7 +129,7 @@ class KafkaClient(GroupsClient, TopicsClient, OffsetsClient):
         self.made.update(member=member, transactional=producer)
 
     def processed_records(self, key: str) -> list[int]:
-        """Return the results in order, and behind them what the group has yet to process."""
+        """Return the results in order, followed by the records not processed yet."""
         committed = self._committed(key)
         results = self._poll(_results_of(key), 0, to_end=True)
         left = self._poll(key, committed, to_end=True)
@@ -144,7 +144,7 @@ class KafkaClient(GroupsClient, TopicsClient, OffsetsClient):
         return LIMITS[str(self.settings.get("transactions", ONCE))]
 
     def _new_producer(self) -> Any:
-        """Return a producer that ends what an earlier one of this thread left open."""
+        """Return a producer that ends open transactions of an earlier one of this thread."""
         from confluent_kafka import Producer
 
         name = {"transactional.id": f"krucible-{self.who.thread}", "linger.ms": 0}

@@ -1,10 +1,10 @@
-"""Consumers that subscribe: a group deals the partitions to them, and keeps the offsets that they commit.
+"""Consumers that subscribe: a group assigns the partitions to them, and keeps the offsets that they commit.
 
-A record counts as processed once the poll that showed it stands in the history.  Only then does the workload commit
-behind it, so whatever happens to a consumer, the group delivers a record that nobody processed once more.
+A record counts as processed once the poll that returned it is in the history.  Only then does the workload commit the
+offset after it, so whatever happens to a consumer, the group delivers an unprocessed record again.
 
-A poll that was not answered may have moved the consumer.  The workload subscribes anew, which makes another consumer;
-the group forgets the old one after its session.  Now and then a consumer crashes while it processes.
+An unanswered poll may have moved the consumer.  The workload subscribes again, which creates another consumer; the
+group forgets the old one after its session.  Sometimes a consumer crashes during processing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CLASSIC, KIP_848, MIXED = "classic", "consumer", "mixed"
 all of the former are cut off, the group goes back to the classic protocol."""
 POLL_S, RECORDS_MAX = 0.2, 100
 CRASH_EVERY, FIRST_CRASH = 40, 8
-"""Period of a consumer's crashes, and its first one, counted in polls that showed records."""
+"""Interval of a consumer's crashes, and its first one, counted in polls that returned records."""
 
 
 class Crashed(Exception):
@@ -28,7 +28,7 @@ class Crashed(Exception):
 
 class GroupsClient(RecordsClient):
     def create_consumed(self, key: str) -> None:
-        """Create a topic; the first question for its offsets creates the topic of offsets."""
+        """Create a topic; the first request for its offsets creates the topic of offsets."""
         self.create(key)
         self._committed(key)
 
@@ -37,7 +37,7 @@ class GroupsClient(RecordsClient):
         return keys
 
     def _subscribe(self, keys: list[str], settings: dict[str, Any]) -> None:
-        """Make this process a member of the group.  settings: of the library, in place of those here."""
+        """Make this process a member of the group. settings: of the library, in place of the defaults here."""
         from confluent_kafka import Consumer
 
         protocol = self.settings.get("group_protocol", CLASSIC)
@@ -57,10 +57,12 @@ class GroupsClient(RecordsClient):
         self.made.update({"member": consumer, "moved": moved, "moved before": []})
 
     def poll_subscribed(self, key: str, offset: int) -> list[Any]:
-        """Return the next records of this member, and the partitions that came or went since the poll before the last.
+        """Return the next records of this member, and the partitions assigned or revoked since the poll before the
+        last.
 
-        A partition may go behind the last record of an answer, so each of them is named in two.
-        offset: TO_END asks for what the group has yet to process of the topic `key`, up to its end."""
+        A partition may be revoked after the last record of an answer, so each change is reported in two answers.
+        offset: TO_END requests the unprocessed records of the topic `key`, up to its end.
+        """
         if offset == TO_END:
             return [["poll", {key: self._poll(key, self._committed(key), to_end=True)}]]
         if "member" not in self.made:

@@ -1,9 +1,9 @@
-"""The Java archives of Kafka: those of releases from Maven Central, or those that somebody built.
+"""The Java archives of Kafka: releases from Maven Central, or a user's build.
 
-The archives of several releases lie in a folder each, named after the release.
+The archives of several releases are in separate folders, named after the release.
 
-A Java class-data archive of the classes that a start loads is made once for each set of archives.  With it a process
-starts with 40 % less CPU time, which counts where several start at once.
+A Java class-data archive of the classes loaded at start is created once for each set of archives.  With it a process
+starts with 40 % less CPU time, which matters when several start at once.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ _BUILT = ("*/build/dependant-libs-*", "*/build/libs", "*/*/build/libs")
 def jars_of(version: str, home: str) -> Jars:
     """Return the archives of a release, or, if `home` is given, of an installed or built Kafka.
 
-    home: a folder of archives, an unpacked release (its `libs`), or a source tree in which `./gradlew jar` has run.
-        "" stands for $KAFKA_HOME, if that is set and no version is named.
-    Raises ValueError where a folder is named and holds no archive of Kafka.
+    home: a folder of archives, an unpacked release (its `libs`), or a source tree in which `./gradlew jar` has run. ""
+        means $KAFKA_HOME, if that is set and no version is named.
+    Raises ValueError if a named folder contains no archive of Kafka.
     """
     home = home or ("" if version else os.environ.get(HOME, ""))
     if home:
@@ -76,7 +76,7 @@ def jars_of_all(versions: Sequence[str]) -> Jars:
 
 
 def _made(version: str, folder: str = "") -> Artefact:
-    """Return how Maven fetches a release.  folder: of its archives, below that of all."""
+    """Return the Maven command that fetches a release. folder: of its archives, below that of all."""
     wanted = [f"org.apache.kafka:{name}:{version}" for name in ("kafka_2.13", "kafka-tools")]
     wanted += [f"org.apache.logging.log4j:{name}:{LOG4J_VERSION}" for name in ("log4j-core", "log4j-slf4j-impl")]
     text = _POM.format("".join(_DEPENDENCY.format(*each.split(":")) for each in wanted))
@@ -86,7 +86,7 @@ def _made(version: str, folder: str = "") -> Artefact:
 
 
 def _folders(home: Path) -> tuple[str, ...]:
-    """Return the folders that `bin/kafka-run-class.sh` takes archives from."""
+    """Return the folders from which `bin/kafka-run-class.sh` takes archives."""
     built = [path for pattern in _BUILT for path in sorted(home.glob(pattern))]
     found = [home, home / "libs", *built]
     holding = tuple(str(folder.resolve()) for folder in found if any(folder.glob("*.jar")))

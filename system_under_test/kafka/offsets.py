@@ -1,11 +1,11 @@
 """Offsets that consumer groups commit: each key is a group, and its committed offset is a register.
 
-Clients send frames instead of asking a library: one request is one attempt, and a client states which broker answered.
-Half of them follow the coordinator that the brokers know; half stay with the one they know until it says that it is
-none, so that somebody asks a coordinator that was deposed.
+Clients send frames without a library: one request is one attempt, and a client names the broker that answered.  Half of
+them follow the coordinator that the brokers report; half stay with the one they know until it says that it is none, so
+that a deposed coordinator also gets requests.
 
-A coordinator that was deposed without knowing it answers a read with old offsets, as Kafka documents for consumers
-that are no members; it cannot commit.  So each read first commits for another group, at the same coordinator.
+A deposed coordinator that does not know it answers a read with old offsets, which Kafka documents for consumers that
+are no members; it cannot commit.  So each read first commits for another group, at the same coordinator.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ OFFSETS = "__consumer_offsets"
 TOPIC = "krucible"
 """The topic whose offsets are committed."""
 QUICK_S, PATIENT_S = 0.8, 15.0
-"""Seconds that a broker may take to answer a client that follows, and one that stays."""
+"""Seconds until an answer of a broker, for a client that follows and for one that stays."""
 _GROUPS, _GROUPS_OF_DEPOSED = 8_000, 30_000
-"""Groups in a question for lag: an answer about the first takes 40 ms on an idle machine."""
+"""Number of groups in a request for lag: an answer about the first group takes 40 ms on an idle machine."""
 _PAUSE_S, _IDLE_PAUSE_S = 0.002, 0.2
-"""Pauses between questions of lag, to a coordinator and to another broker."""
+"""Seconds between requests for lag, to a coordinator and to another broker."""
 _MORE_OF_DEPOSED = 2
-"""Further questions that a coordinator gets at the same time once it is deposed and does not know it."""
+"""Number of concurrent additional requests to a deposed coordinator that does not know it."""
 
 
 class NoCoordinator(Exception):
-    """No broker is the coordinator, by its own word or that of the others, so nothing was committed."""
+    """No broker is the coordinator, by its own report or that of the others, so nothing was committed."""
 
 
 class NotCommitted(Exception):
-    """The coordinator answered an error: the commit may still be in its log."""
+    """The coordinator answered with an error: the commit may still be in its log."""
 
 
 class OffsetsClient(Client):
     refused: tuple[type[BaseException], ...] = (NoCoordinator,)
 
     coordinator = ""
-    """The broker that this client commits at.  It belongs to the class, because a client ends with each error."""
+    """The broker at which this client commits.  It belongs to the class, because a client ends with each error."""
     _links: Mapping[str, wire.BrokerConnection] = {}
 
     def __init__(self, who: Placement, servers: Mapping[str, Address]) -> None:
@@ -73,10 +73,11 @@ class OffsetsClient(Client):
         return offsets[0] if offsets else None
 
     def watch_lag(self) -> None:
-        """Ask one broker for the offsets of thousands of groups, as an exporter of consumer lag does.
+        """Request from one broker the offsets of thousands of groups, like an exporter of consumer lag.
 
-        A coordinator that is deposed and does not know it is asked for more: it stays coordinator until it has answered
-        the requests that wait when it learns of its successor, and only its own clients wait behind them."""
+        A deposed coordinator that does not know it gets more requests: it remains coordinator until it has answered
+        those that were waiting when it learns of its successor, and only its own clients wait behind them.
+        """
         self._is_patient = True
         server = [*self.servers.values()][self.who.thread % len(self.servers)]
         believed = _coordinator_in(self._at(server).ask(wire.metadata_request(OFFSETS)))
@@ -111,7 +112,7 @@ class OffsetsClient(Client):
         return connection
 
     def _newest_coordinator(self) -> str:
-        """Return the coordinator by the newest epoch that a broker knows.  Raises NoCoordinator."""
+        """Return the coordinator by the newest epoch in any broker's metadata.  Raises NoCoordinator."""
         known = []
         for server in self.servers.values():
             try:
@@ -131,7 +132,7 @@ class OffsetsClient(Client):
         return self._links[server.node]
 
     def _drop(self, server: Address) -> None:
-        """Forget a connection: an answer that comes late must not be taken for that of the next request."""
+        """Drop a connection, because a late answer must not be taken for that of the next request."""
         left = dict(self._links)
         if (connection := left.pop(server.node, None)) is not None:
             connection.close()
@@ -144,11 +145,11 @@ _LAG, _LAG_OF_DEPOSED = (
 
 
 def _companion(group: str) -> str:
-    """Return the group for which a read of this one commits."""
+    """Return the group for which a commit precedes each read of this one."""
     return f"b{group}"
 
 
 def _coordinator_in(metadata: bytes) -> tuple[int, str] | None:
-    """Return (epoch, name) of the broker that leads the partition of offsets, as one broker knows it."""
+    """Return (epoch, name) of the broker that leads the partition of offsets, by one broker's metadata."""
     partition = wire.partitions_in(metadata).get(OFFSETS, {}).get(0)
     return (partition.epoch, wire.node_of(partition.leader)) if partition is not None and partition.leader > 0 else None

@@ -52,13 +52,13 @@ LOG4J = """Configuration:
 class KafkaProcess:
     """A process with its roles, and the quorum it belongs to.
 
-    node_id: unique in the cluster.  roles: "broker", "controller", or both.
-    controllers: node id -> host:port of every voter of the metadata quorum; they may be of another implementation.
+    node_id: unique in the cluster. roles: "broker", "controller", or both.
+    controllers: node id -> host:port of every voter of the metadata quorum, possibly of another implementation.
     folder: of its logs, in the data directory of the node.
     replicas: replication factor of the internal topics.
-    settings: properties that take the place of those here, or come beside them.
+    settings: properties that replace those here or are added.
     format_options: of Kafka's `StorageTool format`, such as "--release-version 4.0".
-    version: of the archives it runs from, where there are several.
+    version: of its archives, if there are several.
     """
 
     node_id: int
@@ -73,7 +73,7 @@ class KafkaProcess:
     async def command(self, node: OwnNode) -> str:
         """Write the configuration, and return the command that formats the folder once and runs the process.
 
-        A restart after a power loss finds the folder as formatted: `sync` makes it durable before the first start.
+        A restart after a power loss finds the folder formatted, because `sync` makes it durable before the first start.
         """
         file = f"{self.folder}.properties"
         await node.write(file, self.properties(node.address, node.data_dir))
@@ -111,9 +111,10 @@ class KafkaProcess:
 
 
 def java(words: str, version: str = "") -> str:
-    """Return a line for the shell that runs a class of Kafka.  It uses the class-data archive if that fits.
+    """Return a shell command that runs a class of Kafka.  It uses the class-data archive if that matches.
 
-    version: of the archives, where there are several (`jars.jars_of_all`)."""
+    version: of the archives, if there are several (`jars.jars_of_all`).
+    """
     jars = f"{JARS}/{version}" if version else JARS
     archive = f'-XX:SharedArchiveFile="{jars}/{ARCHIVE}" -Xlog:disable -Xlog:all=error:stderr'
     return f'java {JVM} {archive} -Dlog4j2.configurationFile=log4j2.yaml -cp "{jars}/*" {words}'

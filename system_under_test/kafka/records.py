@@ -1,10 +1,11 @@
-"""Records of Kafka: clients send and poll through librdkafka, the library of most languages but Java.
+"""Records of Kafka: clients send and poll through librdkafka, the library of most languages other than Java.
 
-librdkafka finds the leader of each partition by itself.  An operation is one attempt: it never sends a record twice.
-Only an answer that proves that nothing was appended makes a `send` fail, and every other error leaves it open.
-`NOT_LEADER_OR_FOLLOWER` is no such answer: a leader that is deposed while it waits for its followers gives it, too.
+librdkafka finds the leader of each partition by itself.  An operation is one attempt: it never sends a record twice. A
+`send` fails only if its answer proves that nothing was appended; every other error leaves the outcome unknown.
+`NOT_LEADER_OR_FOLLOWER` is no such answer, because a leader that is deposed while it waits for its followers also gives
+it.
 
-The library is imported by what uses it: the machine of the harness need not have it.
+The library is imported where it is used, because the machine of the harness need not have it.
 """
 
 from __future__ import annotations
@@ -14,18 +15,19 @@ from typing import Any, ClassVar
 from system_under_test.client import Client
 
 ATTEMPT_MS = 1500
-"""Limit of one request, below the 2 s of an operation: the library states what became of a record."""
+"""Limit of one request, below the 2 s of an operation, so that the library reports the outcome of a record."""
 
 NEVER_AGAIN_MS = 60_000
-"""Pause before the library sends a record again.  After NOT_LEADER_OR_FOLLOWER it does so whatever `retries` says, and
-the record may be in the log already; so the pause is longer than the time that a record has."""
+"""Seconds until the library sends a record again.  After NOT_LEADER_OR_FOLLOWER it does so regardless of `retries`, and
+the record may already be in the log; so the pause is longer than the lifetime of a record.
+"""
 
 TO_END = -1
-"""Asks for all that there is, instead of the offset at which a poll begins."""
+"""Requests all records, instead of the offset at which a poll begins."""
 
 READ_UNCOMMITTED = "read-uncommitted"
 UNCLEAN = ("acks-one-unclean", "min-insync-one")
-"""Planted bugs: a replica that is not in sync may lead, and one replica in sync suffices for an acknowledgement."""
+"""Planted bugs: a replica that is not in sync may lead, and one in-sync replica suffices for an acknowledgement."""
 
 
 class NotAppended(Exception):
@@ -43,9 +45,10 @@ class RecordsClient(Client):
     routes_by_itself = True
 
     made: ClassVar[dict[str, Any]] = {}
-    """The library's producer and consumer of this process.  They outlive an operation that failed, as they do in any
-    program: the report of a record and the records of an assignment cannot be taken for those of the next one, and
-    closing either waits for brokers that may be cut off."""
+    """The library's producer and consumer of this process.  They outlive a failed operation, as in any program: the
+    report of a record and the records of an assignment cannot be taken for those of the next one, and closing either
+    waits for brokers that may be cut off.
+    """
 
     @property
     def _common(self) -> dict[str, Any]:
@@ -102,11 +105,11 @@ class RecordsClient(Client):
         return int(message.offset())
 
     def assign_partitions(self, keys: list[str]) -> list[str]:
-        """Poll these from the beginning: each poll names its offset, so nothing is to be done."""
+        """Poll these from the beginning; nothing is done here, because each poll names its offset."""
         return keys
 
     def poll_records(self, key: str, offset: int) -> list[Any]:
-        """Return all records from this offset to the end that the leader shows now.
+        """Return all records from this offset to the current end of the leader's log.
 
         offset: TO_END means the whole log, which an open transaction must not hide."""
         return [["poll", {key: self._poll(key, max(offset, 0), to_end=offset == TO_END)}]]

@@ -1,9 +1,9 @@
 """A cluster of Apache Kafka: each node is a broker and a controller, in one process or in two.
 
-krucible run --subject kafka --set version=4.3.0                a release, from Maven Central
-krucible run --subject kafka --set home=../kafka                what you have built
-krucible run --subject kafka --set controllers=apart,release=4.0,features=eligible.leader.replicas.version:1
-krucible run --subject kafka --set 'properties=num.io.threads:4 unclean.leader.election.enable:true'
+krucible run --subject kafka --set version=4.3.0 a release, from Maven Central krucible run --subject kafka --set
+home=../kafka your own build krucible run --subject kafka --set
+controllers=apart,release=4.0,features=eligible.leader.replicas.version:1 krucible run --subject kafka --set
+'properties=num.io.threads:4 unclean.leader.election.enable:true'
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CANNOT_REPLAY = (
     r"Encountered [a-z ]+ fault: (?:Error loading metadata|Error generating new metadata|Unable to apply).*"
     r"|Replaying record CoordinatorRecord\(key=\w+"
 )
-"""Lines of Kafka about records, of metadata or of a coordinator, that it cannot replay."""
+"""Lines of Kafka about records of metadata or of a coordinator that it cannot replay."""
 LOST = ("lost-write", "unseen", "inconsistent-offsets")
 BUGS = (
     Bug(
@@ -95,7 +95,7 @@ BUGS = (
     ),
 )
 UPGRADE_S = 30.0
-"""Limit of Kafka's tool that raises levels of features."""
+"""Time limit of Kafka's tool that raises feature levels."""
 _ALWAYS = 1
 _NEVER = (1 << 63) - 1
 
@@ -103,15 +103,15 @@ _NEVER = (1 << 63) - 1
 class Kafka(System):
     """Settings (`--set`):
 
-    version: a release on Maven Central.  home: a Kafka that you have (`jars.jars_of`).
+    version: a release on Maven Central. home: folder of your own Kafka (`jars.jars_of`).
     versions: releases, oldest first and with spaces between, through which faults upgrade one node after another.
-    controllers: "together" with brokers in one process each, or "apart" in processes of their own.
-    release, features: what the cluster is formatted with: `--release-version`, and NAME:LEVEL with spaces between.
+    controllers: "together" with brokers in one process each, or "apart" in separate processes.
+    release, features: settings of formatting: `--release-version`, and NAME:LEVEL with spaces between.
     properties: of all processes, NAME:VALUE with spaces between.
     flush: "each" record is fsynced before it is acknowledged, or "never", as Kafka does by default.  Then a power loss
         of all replicas loses acknowledged records, as Kafka documents.
     group_protocol: of consumers that subscribe, "classic" or "consumer" (KIP-848), or "mixed" (`groups.MIXED`).
-    transactions: of producers that send them, "once" or "repeated" (`client.LIMITS`).
+    transactions: of transactional producers, "once" or "repeated" (`client.LIMITS`).
     """
 
     name = "kafka"
@@ -225,9 +225,10 @@ class Kafka(System):
         return node.reports(noted["leaderEpoch"], f"n{leader}" if leader >= 0 else None)
 
     async def leader_of(self, key: str) -> str | None:
-        """Return the leader of the topic's only partition, by the broker that knows the newest epoch.
+        """Return the durable state of the metadata quorum on this node's controller.
 
-        A key that is no topic is a consumer group: its coordinator leads the only partition of offsets."""
+        Return the leader of the topic's only partition, by the broker with the newest epoch.
+        """
         known = []
         for node in self.nodes:
             if await node.state() == "running" and (topics := await partitions_on(node, BROKER_PORT, key, OFFSETS)):
@@ -243,7 +244,7 @@ class Kafka(System):
         return await self._out_of_sync(nodes)
 
     async def upgraded(self, nodes: Sequence[OwnNode]) -> None:
-        """Finalize the levels of all features of the last release, as an operator does."""
+        """A key that is no topic is a consumer group: its coordinator leads the only partition of offsets."""
         version = self.versions[-1]
         release = version.rpartition(".")[0]
         tool = f"org.apache.kafka.tools.FeatureCommand --bootstrap-server {nodes[0].address}:{BROKER_PORT}"

@@ -1,10 +1,10 @@
-"""Topics that clients make, change, widen and remove through librdkafka's admin client.
+"""Topics that clients create, change, extend and delete through librdkafka's admin client.
 
-A broker forwards each of these requests to the active controller, and sends it again where it got no answer.  So an
-error proves nothing: the first one may have been carried out.
+A broker forwards each of these requests to the active controller, and retries if it got no answer.  So an error proves
+nothing: the first one may have been carried out.
 
-A broker answers questions from its own copy of the metadata, which may be old.  So a read first sets a mark, waits
-until the broker it asks shows this mark, and only then looks: what was acknowledged before the read began is shown.
+A broker answers requests from its own copy of the metadata, which may be old.  So a read first writes a marker, waits
+until its broker shows this marker, and only then reads: it returns every change acknowledged before the read began.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UNKNOWN_TOPIC = 3
 
 
 class NotShown(Exception):
-    """The broker answered an error, and shows or changes nothing."""
+    """The broker answered with an error, and shows or changes nothing."""
 
 
 class TopicsClient(RecordsClient):
@@ -52,7 +52,7 @@ class TopicsClient(RecordsClient):
         answer.result(_LIMIT_S)
 
     def shown_topic(self, key: str) -> int | None:
-        """Return the state that one broker shows; None for that of a topic as it was made before the test."""
+        """Return the state that one broker shows; None for the initial state of a topic."""
         server = [*self.servers.values()][self.who.thread % len(self.servers)]
         self.answered, until_s = server.node, time.monotonic() + _LIMIT_S
         broker = wire.BrokerConnection(server, _LIMIT_S)
@@ -71,7 +71,7 @@ class TopicsClient(RecordsClient):
         return None if state == MADE_BEFORE else state
 
     def _wait_until_shown(self, broker: wire.BrokerConnection, until_s: float) -> None:
-        """Set a mark through this broker, and wait until it shows the mark."""
+        """Write a marker through this broker, and wait until the broker shows it."""
         topic, mark = f"mark-{self.who.thread}", time.time_ns() // 1_000_000
         while error := wire.error_of_set(broker.ask(wire.set_config_request(topic, RETENTION, str(mark)))):
             if error != _UNKNOWN_TOPIC:
@@ -82,9 +82,11 @@ class TopicsClient(RecordsClient):
             _give_up_after(until_s, f"{self.answered} does not show what the controller has committed")
 
     def change_minimum(self) -> None:
-        """Change how many replicas must be in sync, for all topics that have no such config of their own.
+        """Change the minimum number of in-sync replicas, for all topics without their own config.
 
-        A controller then clears the eligible leaders of every topic, those that are made or removed meanwhile too."""
+        A controller then clears the eligible leaders of every topic, including those that are created or deleted
+        meanwhile.
+        """
         server = [*self.servers.values()][self.who.thread % len(self.servers)]
         lowest = int(time.monotonic() / _MINIMUM_EVERY_S) % 2 + 1
         with closing(wire.BrokerConnection(server, _LIMIT_S)) as broker:

@@ -1,7 +1,7 @@
 """Requests of Kafka's protocol as frames: from a client, or from a node of the harness.
 
-One request is one attempt, at one server: no library retries it, or sends it elsewhere.  A client with a library for
-the whole protocol would load for a second, and eight of them start at once; so its requests are written out here.
+One request is one attempt at one server: no library retries it or sends it elsewhere.  A client library for the whole
+protocol would take a second to load, and eight of them start at once; so the requests are encoded here.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ DESCRIBE_CONFIGS, ALTER_CONFIGS = 32, 44
 TOPIC, BROKER = 2, 4
 """Types of resources that have configs.  A broker of the name "" stands for all of them."""
 _SET_FOR_TOPIC = 1
-"""Source of a config that somebody set for this very topic."""
+"""Source of a config that was set for this topic."""
 BROKERS_APART = 100
-"""Node id of a broker in a process of its own, less that of the controller beside it."""
+"""Node id of a broker in a separate process, minus that of its controller."""
 _BASH = "exec 3<> /dev/tcp/{}/{} && base64 -d <<< {} >&3 && head -c $(head -c4 <&3 | od -An -tu4 --endian=big) <&3"
 
 
@@ -50,7 +50,9 @@ def frame(api: int, version: int, body: bytes) -> bytes:
 
 
 class AnswerReader:
-    """Reads an answer from its beginning to its end.  Raises struct.error or UnicodeDecodeError for what is none."""
+    """Reads an answer from its beginning to its end.  Raises struct.error or UnicodeDecodeError for an invalid
+    answer.
+    """
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 4  # after the correlation id
@@ -74,7 +76,7 @@ class AnswerReader:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """A partition as one broker knows it.  leader: -1 for none."""
+    """A partition in one broker's metadata. leader: -1 for none."""
 
     number: int
     leader: int
@@ -84,7 +86,7 @@ class PartitionState:
 
 
 def metadata_request(*topics: str) -> bytes:
-    """Ask a broker for these topics, or for all."""
+    """Return a request for these topics, or for all."""
     return frame(METADATA, 7, (array([text(topic) for topic in topics]) if topics else struct.pack(">i", -1)) + b"\0")
 
 
@@ -151,7 +153,7 @@ def offsets_in(answer: bytes) -> tuple[list[int], int]:
 
 
 def fetch_many_request(groups: Sequence[str]) -> bytes:
-    """Ask for all offsets of many groups at once, as an exporter of consumer lag does."""
+    """Request all offsets of many groups at once, like an exporter of consumer lag."""
     names = b"".join(bytes([len(name) + 1]) + name.encode() + b"\0\0" for name in groups)
     body = b"\0" + _varint(len(groups) + 1) + names + b"\0\0"
     return frame(OFFSET_FETCH, 8, body)
@@ -173,7 +175,7 @@ def create_topic_request(name: str, replicas: int, configs: Mapping[str, str]) -
 
 
 def set_config_request(resource: str, name: str, value: str, kind: int = TOPIC) -> bytes:
-    """Set one config of a topic or of brokers, and leave its others."""
+    """Set one config of a topic or of brokers, and keep the others."""
     row = struct.pack(">b", kind) + text(resource) + array([text(name) + b"\0" + text(value)])
     return frame(ALTER_CONFIGS, 0, array([row]) + b"\0")
 
@@ -215,7 +217,7 @@ class BrokerConnection:
         self._socket = socket.create_connection((server.host, server.port), timeout=timeout_s)
 
     def ask(self, request: bytes) -> bytes:
-        """Return the answer without its size.  Raises OSError, and EOFError where the broker closes the connection."""
+        """Return the answer without its size.  Raises OSError, and EOFError if the broker closes the connection."""
         self.send(request)
         return self.receive()
 
@@ -240,14 +242,16 @@ class BrokerConnection:
 
 
 async def ask_on(node: OwnNode, port: int, request: bytes, timeout_s: float = 1.0) -> bytes:
-    """Return the answer of the broker on a node, b"" if it gives none.  Bash asks: no program starts for it."""
+    """Return the answer of the broker on a node, b"" if there is none.  Bash sends the request, so no program must
+    start for it.
+    """
     line = _BASH.format(node.address, port, base64.b64encode(request).decode())
     asked = f"timeout {timeout_s:g} bash -c {shlex.quote(line)} | base64 -w0"
     return base64.b64decode(await node.output(asked, timeout_s=timeout_s + 4))
 
 
 async def partitions_on(node: OwnNode, port: int, *topics: str) -> Mapping[str, Mapping[int, PartitionState]] | None:
-    """Return what the broker on a node knows of these topics, or of all; None if it does not answer."""
+    """Return the metadata of the broker on a node about these topics, or about all; None if it does not answer."""
     answer: Any = await ask_on(node, port, metadata_request(*topics))
     try:
         return partitions_in(answer)

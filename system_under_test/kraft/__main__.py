@@ -69,7 +69,7 @@ def _run(config: Config) -> int:
 
 
 def _dump(argv: list[str]) -> int:
-    """0; 1 if something is damaged; 3 if a path is no file of a node."""
+    """Return 0; 1 if something is damaged; 3 if a path is no file of a node."""
     # Only here: a node that starts needs none of it.
     from system_under_test.kraft.dump import DAMAGED, lines_of
 
@@ -96,7 +96,7 @@ def _dump(argv: list[str]) -> int:
 
 
 def _voters(argv: list[str]) -> int:
-    """0; 1 if the quorum did not agree in time."""
+    """Return 0; 1 if the quorum did not agree in time."""
     # Only here: a node that starts needs none of it.
     from system_under_test.kraft.client.voters_tool import run
 

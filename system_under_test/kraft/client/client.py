@@ -1,23 +1,23 @@
 """The client of the bundled KRaft, and the finder of its active controller.
 
-One attempt per request, over one connection per process.  `questions.py` says what is sent for a function, and what an
-answer proves.
+One attempt per request, over one connection per process.  `questions.py` defines the request for each function, and the
+meaning of its answers.
 
-The target.  A process that follows goes to the controller of the highest epoch its client node has seen.  If a later
-one turns up while the process still waits for a former one, it gives that request up (no answer: INFO, reads FAIL) and
-moves at once.  Otherwise it would wait through the very moments in which two leaders answer.  A process that stays
-keeps the controller it knows until that one answers 41 or refuses the connection; a timeout does not make it move.
-Without the second kind no process would ever ask a deposed leader, and stale reads would stay unseen.
+The target.  A process that follows uses the controller of the highest epoch its client node has seen.  If a later epoch
+appears while the process still waits for an earlier controller, it abandons that request (no answer: INFO, reads FAIL)
+and moves at once.  Otherwise it would miss the time in which two leaders answer.  A process that stays keeps the
+controller it knows until that one answers 41 or refuses the connection; a timeout does not make it move.  Without the
+second kind no request would ever reach a deposed leader, and stale reads would stay unseen.
 
 Runs on client nodes; needs the standard library and kio.
 
-*Finder.*  `Finder` finds the active controller, as one client node sees it.  It sends DescribeQuorum to every node,
-each over a connection of its own, a few times a second: the answer names the leader and the epoch that node knows,
-error 6 or not.  The highest epoch ever seen wins.  A deposed leader that has not noticed goes on naming itself in its
+*Finder.*  `Finder` finds the active controller, as one client node sees it.  A few times a second it sends
+DescribeQuorum to every node, over separate connections: the answer names the leader and epoch that the node knows, with
+or without error 6.  The highest epoch ever seen wins.  A deposed leader that has not noticed still names itself in its
 old epoch; a client node cut off from all others believes it, as it should.
 
 One Finder serves all processes of a client node.  Its traffic is that of a client: it travels on the data network and
-partitions cut it.  Asking it costs nothing; only a process that knows no controller at all waits for it.
+partitions cut it.  Reading it is free; only a process that knows no controller at all waits for it.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from system_under_test.kraft.wire.translate import TOPIC
 from system_under_test.kraft.wire.versions import OUR_PREFIX
 
 FIRST_SHARE = 0.4
-"""Share of an operation's time for the first attempt, where a planted bug makes a second one."""
+"""Share of an operation's time for the first attempt, if a planted bug makes a second one."""
 
 
 def connect(
     placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any], shared: dict[str, Any]
 ) -> ProcessClient:
-    """A client for one process; see `system_under_test.client.ClientFactory`.
+    """Return a client for one process; see `system_under_test.client.ClientFactory`.
 
-    config: what the subject's `client_config` returns; "bug" names a planted bug of the client.  "controllers": how
-    many servers are no brokers.
+    config: what the subject's `client_config` returns; "bug" names a planted bug of the client.  "controllers": number
+    of servers that are no brokers.
     """
     if "finder" not in shared:
         shared["finder"] = Finder(peers, f"{OUR_PREFIX}{placement.client_node}-finder")
@@ -125,13 +125,13 @@ class KraftClient:
         await self._finder.release(self._later_epoch if self._follows else None)
 
     def _later_epoch(self, controller: Controller) -> None:
-        """The finder has seen a later epoch: do not wait for its predecessor's answer any longer."""
+        """Stop waiting for an answer of an earlier epoch, because the finder has seen a later one."""
         if self._limit is not None and not self._limit.expired() and self._node not in ("", controller.node):
             self._superseded = True
             self._limit.reschedule(asyncio.get_running_loop().time())
 
     async def _go(self) -> Connection:
-        """The connection to the controller that gets the next request."""
+        """Return the connection to the controller that gets the next request."""
         if self._follows or not self._node:
             controller = await self._finder.controller()
             if controller.node != self._node:
@@ -143,7 +143,7 @@ class KraftClient:
         return self._connection
 
     def _unanswered(self, call: Request, connection: Connection | None, problem: Exception) -> Outcome:
-        """The outcome of a request that got no answer; `Connection.ask` has closed the connection."""
+        """Return the outcome of an unanswered request; `Connection.ask` has closed the connection."""
         node = self._node if connection is not None else ""
         if connection is None or not connection.sent:
             if isinstance(problem, ConnectionRefusedError):
@@ -164,7 +164,7 @@ class KraftClient:
         return "gave up: a later epoch has another leader" if self._superseded else otherwise
 
     def _refused(self) -> None:
-        """Leave the server now if the process keeps to one; if it follows the leader, wait for news of the finder."""
+        """Leave the server now if the process stays with one; if it follows the leader, wait for news of the finder."""
         self._finder.hurry()
         if not self._follows:
             self._leave()
@@ -181,18 +181,19 @@ RESENDS_AFTER_TIMEOUT = "resends-after-timeout"
 BUGS: dict[str, str] = {
     RESENDS_AFTER_TIMEOUT: "the client sends a write again when it gets no answer, and reports the second outcome",
 }
-"""Every planted bug of the client, with what it does."""
+"""Every planted bug of the client, with its effect."""
 
 
 def may_resend(bugs: Collection[str] = ()) -> bool:
-    """Return whether a write whose outcome is unknown is sent again.  Never: the first one may still take effect,
-    later."""
+    """Return whether a write with unknown outcome is sent again.  Never, because the first one may still take effect
+    later.
+    """
     return RESENDS_AFTER_TIMEOUT in bugs
 
 
 REFRESH_S = 0.15
 HURRY_S = 0.05
-"""After a refusal the next question is sent at once, but not more often than this."""
+"""After a refusal the next request is sent at once, but not more often than this."""
 PATIENCE_S = 0.5
 """Seconds that one node may take to answer."""
 
@@ -211,9 +212,10 @@ Listener = Callable[[Controller], None]
 
 
 class Finder:
-    """peers: node name -> "host:port".  Begins to look with the first `controller()`; `retain` and `release` count
-    the clients that use it, and the last release ends it.  A client that wants to hear of every later epoch at once
-    names a listener in both."""
+    """peers: node name -> "host:port".  It starts with the first `controller()`; `retain` and `release` count its
+    clients, and the last release stops it.  A client that wants immediate notice of later epochs passes a listener to
+    both.
+    """
 
     def __init__(self, peers: Mapping[str, str], client_id: str) -> None:
         self._addresses = dict(peers)
@@ -229,11 +231,11 @@ class Finder:
 
     @property
     def best(self) -> Controller | None:
-        """The controller of the highest epoch seen, None while none was seen."""
+        """Return the controller of the highest epoch seen, None while there is none."""
         return self._best
 
     async def controller(self) -> Controller:
-        """`best`, as soon as there is one."""
+        """Return `best`, as soon as there is one."""
         if not self._watchers:
             self._watchers = [asyncio.ensure_future(self._watch(node)) for node in self._addresses]
         while self._best is None:
@@ -241,7 +243,7 @@ class Finder:
         return self._best
 
     def hurry(self) -> None:
-        """A request was refused: send the question again now."""
+        """Send the request for the leader again now, after a refusal."""
         now = asyncio.get_running_loop().time()
         if now - self._hurried_at >= HURRY_S:
             self._hurried_at = now

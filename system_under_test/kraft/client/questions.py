@@ -7,10 +7,10 @@ A key is a topic, and the object is one of its configs:
     add, members      a set: IncrementalAlterConfigs APPEND to LIST, and DescribeConfigs
     append, entries   a log: the same list, whose order is that of the appends
 
-A config without an override (source DEFAULT) is an object that holds nothing.  LIST holds pairs of a partition and a
-broker: the element 7 is the member "7:0".  A list holds 32,767 bytes, which is some 4,000 elements.
+A config without an override (source DEFAULT) is an empty object.  LIST contains pairs of a partition and a broker: the
+element 7 is the member "7:0".  A list holds 32,767 bytes, about 4,000 elements.
 
-*Proofs.*  What an answer, or its absence, proves about an operation.
+*Proofs.*  Meaning of an answer, or of its absence, for an operation.
 
     answered without error                                    OK
     nothing was sent (refused, not connected in time)         FAIL
@@ -55,7 +55,7 @@ CHANGED: Mapping[str, tuple[str, ConfigOperation]] = {
     "add": (LIST, ConfigOperation.APPEND),
     "append": (LIST, ConfigOperation.APPEND),
 }
-"""Function -> the config that it changes, and how."""
+"""Function -> the config that it changes, and the operation."""
 
 FUNCTIONS = frozenset({"create", *OBSERVED, *CHANGED})
 
@@ -63,7 +63,7 @@ REPLICATION_FACTOR = 3
 
 
 def question(request: Request, broker_count: int) -> Entity:
-    """The request that carries out the function `request.f`.  Raises ValueError, in words, for an unknown one."""
+    """Return the request for the function `request.f`.  Raises ValueError, in words, for an unknown one."""
     function, key = request.f, request.key
     if key is None:
         raise ValueError(f"{function} needs a key")
@@ -91,8 +91,9 @@ def question(request: Request, broker_count: int) -> Entity:
 
 
 def value_of(config: str, text: str | None) -> int | list[int] | None:
-    """Return what a config holds; None as text: it has no override.  Raises ValueError for a text that no client can
-    write."""
+    """Return the value of a config; None as text: it has no override.  Raises ValueError for a text that no client can
+    write.
+    """
     if config == REGISTER:
         return None if text is None else int(text)
     return [_element(member) for member in text.split(",")] if text else []
@@ -119,13 +120,13 @@ PROVE_NO_RECORD = frozenset(
         ErrorCode.policy_violation,
     }
 )
-"""Errors found while a request is judged: it then makes no records at all."""
+"""Errors found while a request is validated: then it writes no records."""
 
 REASON_MAX_CHARACTERS = 60
 
 
 def _only_result(answer: Entity) -> Any:
-    """The one result of any of the three responses."""
+    """Return the one result of any of the three responses."""
     for name in ("topics", "responses", "results"):
         results = getattr(answer, name, None)
         if results:
@@ -134,19 +135,19 @@ def _only_result(answer: Entity) -> Any:
 
 
 def error_of(answer: Entity) -> int:
-    """The error code of an answer; one without a result counts as an unknown server error."""
+    """Return the error code of an answer; one without a result counts as an unknown server error."""
     result = _only_result(answer)
     return ErrorCode.unknown_server_error if result is None else int(result.error_code)
 
 
 def of_answer(request: Request, answer: Entity, node: str) -> Outcome:
-    """Return what the answer of a node proves about a request."""
+    """Return the outcome that a node's answer proves."""
     message = getattr(_only_result(answer), "error_message", None) or ""
     return of_error(request, answer, error_of(answer), message, node)
 
 
 def of_error(request: Request, answer: Entity, error: int, message: str, node: str) -> Outcome:
-    """Return what an answer with this error code and message proves; `answer` is read only where there is no error."""
+    """Return the outcome for an answer with this error code and message; `answer` is read only without an error."""
     if error == ErrorCode.none or (request.f == "create" and error == ErrorCode.topic_already_exists):
         return _answered(request, answer, node)
     if error == ErrorCode.not_controller and message.startswith(NOT_QUEUED):
@@ -172,5 +173,5 @@ def _answered(request: Request, answer: Entity, node: str) -> Outcome:
 
 
 def unknown(request: Request) -> Type:
-    """The type of an operation whose effect is unknown: one that only observes has no effect."""
+    """Return the type of an operation with unknown effect: one that only observes has no effect."""
     return Type.FAIL if observes(request.f) else Type.INFO

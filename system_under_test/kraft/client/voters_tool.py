@@ -8,9 +8,9 @@
 `upgrade` sets `kraft.version` to 1, as `kafka-features` does: from then on the voters of a cluster that began with
 static ones can change.
 
-Any server hands a request on to the leader.  A request without an answer may have been carried out.  So a change is
-repeated until the leader's own list shows it, or the time is over.  The last list is printed as JSON:
-{"leader": id, "epoch": epoch, "voters": {id: directory id}}.
+Any server forwards a request to the leader.  A request without an answer may have been carried out.  So a change is
+repeated until the leader's own list shows it, or the time is over.  The last list is printed as JSON: {"leader": id,
+"epoch": epoch, "voters": {id: directory id}}.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class QuorumOfVoters:
     network: Network | None = None
 
     async def listed(self) -> Listed:
-        """Return what the leader lists now.  Raises NotAgreed if no server hands the question on to one."""
+        """Return the leader's current list.  Raises NotAgreed if no server forwards the request to a leader."""
         why = "no server"
         for server in self.servers:
             try:
@@ -126,8 +126,9 @@ class QuorumOfVoters:
     async def _changed(
         self, request: Callable[[Listed], Entity | None], error_in: Callable[[Entity], tuple[int, str | None]] = _error
     ) -> Listed:
-        """request: what to send while the leader's list is this one; None if it is as wanted.  error_in: the error of
-        an answer, and its words."""
+        """request: returns the next request for this list of the leader; None if it is as wanted. error_in: returns the
+        error of an answer, and its text.
+        """
         loop = asyncio.get_running_loop()
         until, why = loop.time() + self.within_s, "no time"
         while loop.time() < until:
@@ -164,7 +165,7 @@ class QuorumOfVoters:
 
 
 async def run(argv: Sequence[str], network: Network | None = None) -> Listed:
-    """One command line, without the program's name.  Raises NotAgreed, and SystemExit for a wrong command line."""
+    """Run one command line, without the program's name.  Raises NotAgreed, and SystemExit for a wrong command line."""
     parser = argparse.ArgumentParser(
         prog="python -m system_under_test.kraft voters",
         description="List the voters of a running quorum, or change them one at a time.",

@@ -1,1 +1,1 @@
-"""Reads what nodes leave behind; shares no code with what wrote it."""
+"""Reads files of nodes; shares no code with their writer."""

@@ -1,5 +1,4 @@
-"""Files that the nodes left behind, read independently: data directories and traces become the tables that checkers
-judge.
+"""Files of nodes, read independently: data directories and traces become the tables that checkers judge.
 
 A reader that used the subject's own codec would repeat its mistakes, so this one shares nothing with
 `system_under_test/kraft/log`.
@@ -10,13 +9,13 @@ A reader that used the subject's own codec would repeat its mistakes, so this on
     <copy>/__cluster_metadata-0/quorum-state one line of JSON: epoch, leader, vote
     trace/<node>.jsonl                       one JSON object a line (`trace_files.py`)
 
-*Replay.*  A copied metadata log is replayed into an empty model, to the hash of the state behind each batch.  Neither
+*Replay.*  A copied metadata log is replayed into an empty model, to the hash of the state after each batch.  Neither
 the reader of the bytes (`log_files.py`) nor the model (`state_model.py`) shares code with the node.  So a difference
-shows a mistake of the node's own machine, or of its past: its caches, its slices of a long replay, its snapshots, its
-terms as a leader that decided ahead of the log.
+shows an error of the node's own state machine, or of its past: its caches, its slices of a long replay, its snapshots,
+its terms as a leader that decided ahead of the log.
 
-*Records of brokers.*  Those of brokers and partitions in a copied metadata log become rows of the table CLUSTER.  A
-record of any other type is not tabulated.  One that cannot be decoded ends the table of its copy with a row
+*Records of brokers.*  Those of brokers and partitions in a copied metadata log become rows of the table CLUSTER.
+Records of other types are not tabulated.  A record that cannot be decoded ends the table of its copy with a row
 "undecodable".
 """
 
@@ -49,13 +48,14 @@ QUORUM_STATE = "quorum-state"
 _NUMBERS = 1 << 31
 """Epochs and ids of nodes are numbers of 32 bits with a sign."""
 ROW_GROUP = 1 << 17
-"""Rows per row group, and every copy begins a new one: the same offsets lie in the same group of every log."""
+"""Rows per row group, and every copy begins a new one: equal offsets are in the same group of every log."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedState:
-    """epoch -1: there is no file.  leader_id: the number of the leader, -1 if the file names none, None without a
-    file."""
+    """epoch -1: there is no file. leader_id: the number of the leader, -1 if the file names none, None without a
+    file.
+    """
 
     epoch: int = -1
     voted_for: str | None = None
@@ -70,8 +70,8 @@ def write_tables(
 ) -> None:
     """Read every trace in `trace/` and every copy, and write `tables/` (schemas LOG, TRACE and COPIES).
 
-    A trace with a broken line in its middle is not tabulated; `tables/trace/<node>.error` says why.  Raises OSError
-    where the run folder cannot be read or written.
+    A trace with a broken line in its middle is not tabulated; `tables/trace/<node>.error` says why.  Raises OSError if
+    the run folder cannot be read or written.
     """
     tables = run_folder / "tables"
     for name in ("log", "trace", "cluster", "replayed"):
@@ -106,23 +106,24 @@ def write_tables(
 
 
 class _Beginnings:
-    """Entries that stood in logs below the offset where they begin now, as far as any copy of any node still shows it.
+    """Entries before the current start of a log, as far as any copy of any node still contains them.
 
-    A prefix hash stands for one prefix of the log alone.  So the entries below a snapshot may be taken from any copy
-    whose log has at the snapshot's end the prefix hash that the snapshot names.
+    A prefix hash identifies one prefix of the log.  So the entries before a snapshot may come from any copy whose log
+    has, at the snapshot's end, the prefix hash in the snapshot.
     """
 
     def __init__(self) -> None:
         self._known: list[tuple[LogFile, tuple[Row, ...]]] = []
 
     def add(self, log: LogFile, of_cluster: Iterable[Row]) -> None:
-        """A log with all entries from 0 on, and its rows of the table CLUSTER."""
+        """Add a log with all entries from 0 on, and its rows of the table CLUSTER."""
         self._known.append((log, tuple(of_cluster)))
 
     def joined(self, log: LogFile) -> tuple[LogFile, tuple[Row, ...]]:
-        """The log with all entries from 0 on, and the rows of the table CLUSTER that come from below its start.
+        """Return the log with all entries from 0 on, and the rows of the table CLUSTER from before its start.
 
-        The log as it is, and no rows, if no copy shows what stood below its start."""
+        If no copy shows the entries before its start, return the log as it is, and no rows.
+        """
         if log.start == 0 or log.error is not None:
             return log, ()
         for known, of_cluster in self._known:
@@ -136,7 +137,8 @@ class _Beginnings:
 
 def _beginnings(copies: Sequence[Collected]) -> _Beginnings:
     """Return the beginnings of the logs of these copies that begin above 0; memory: the longest log that begins at 0,
-    and one for each cut that it takes to reach the others."""
+    and one for each cut needed to reach the others.
+    """
     found = _Beginnings()
     cut = [c for c in copies if log_start(c.folder / LOG_FOLDER) > 0]
     if not cut:
@@ -157,8 +159,9 @@ def _beginnings(copies: Sequence[Collected]) -> _Beginnings:
 
 
 def log_writer(path: Path) -> pq.ParquetWriter:
-    """A file of schema LOG, written so that the columns which are compared cost little to read: offsets as deltas,
-    epochs as runs, checksums as they are; the rest compressed."""
+    """Return a file of schema LOG whose compared columns are cheap to read: offsets as deltas, epochs as runs,
+    checksums as they are; the rest compressed.
+    """
     plain = ("offset", "epoch", "checksum")
     return pq.ParquetWriter(
         path,
@@ -176,7 +179,7 @@ def log_writer(path: Path) -> pq.ParquetWriter:
 
 
 def write_log(writer: pq.ParquetWriter, copy: int, node: str, log: LogFile) -> None:
-    """One copy of a node's log, in row groups of its own: the same offsets lie in the same row group of every log."""
+    """Write one copy of a node's log, in separate row groups: equal offsets are in the same row group of every log."""
     for start in range(0, len(log), ROW_GROUP):
         part = slice(start, start + ROW_GROUP)
         size = len(log.offset[part])
@@ -221,7 +224,7 @@ def _copy_row(copy: Collected, log: LogFile, trace: tuple[Int64, Int64] | None) 
 
 
 def _of_another_node(copy: Collected) -> str | None:
-    """Return what is wrong where the data directory names another node as its own; None where it names none."""
+    """Return an error if the data directory names another node; None if it names none."""
     found = _property(copy, "node.id")
     if found is None or f"n{found}" == copy.node:
         return None
@@ -229,7 +232,7 @@ def _of_another_node(copy: Collected) -> str | None:
 
 
 def _property(copy: Collected, name: str) -> str | None:
-    """Return what meta.properties says of this; None if it says nothing."""
+    """Return this property of meta.properties; None if it is missing."""
     try:
         text = (copy.folder / "meta.properties").read_text(errors="replace")
     except FileNotFoundError:
@@ -239,7 +242,7 @@ def _property(copy: Collected, name: str) -> str | None:
 
 
 def read_quorum_state(path: Path) -> RecordedState:
-    """Raises UnreadableFile where the file is there and is no quorum-state."""
+    """Read quorum-state; raise UnreadableFile if the file exists and is invalid."""
     if not path.exists():
         return RecordedState()
     try:
@@ -253,9 +256,10 @@ def read_quorum_state(path: Path) -> RecordedState:
 
 
 def _write_trace(path: Path, folder: Path, started_monotonic_ns: int, promised_size_bytes: int) -> tuple[Int64, Int64]:
-    """Tabulate one trace, or say why not.  Returns the bytes up to the end of each readable row, and its seq.
+    """Tabulate one trace, or record the reason why not.  Returns the bytes up to the end of each readable row, and its
+    seq.
 
-    promised_size_bytes: how long it was when its node's disk was last copied; one that is shorter now lost its end.
+    promised_size_bytes: its length when its node's disk was last copied; a shorter file now has lost its end.
     """
     broken = folder / f"{path.stem}.error"
     broken.unlink(missing_ok=True)
@@ -269,13 +273,15 @@ def _write_trace(path: Path, folder: Path, started_monotonic_ns: int, promised_s
 
 
 RECORDS_MAX = 50_000
-"""Records of one log that are replayed, in about a second.  The states behind them are not computed."""
+"""Maximum number of replayed records of one log, which takes about a second.  The states after them are not computed.
+"""
 
 
 def replayed(folder: Path) -> Iterator[tuple[int, int]]:
-    """(end offset of a batch, hash of the state there), up to the first record that does not fit.
+    """Yield (end offset of a batch, hash of the state there), up to the first record that does not fit.
 
-    Nothing of a log that begins behind a snapshot: `snapshot-equals-prefix` judges what stood before it."""
+    It yields nothing for a log that begins after a snapshot: `snapshot-equals-prefix` judges the entries before it.
+    """
     if log_start(folder) > 0:
         return
     model, records = StateModel(), 0
@@ -301,7 +307,7 @@ def write_replayed(path: Path, node: str, copy: int, states: Iterator[tuple[int,
 UNDECODABLE = "undecodable"
 
 Row = tuple[int, int, int, str, str, str]
-"""Offset, epoch, base offset of the batch, kind, about what, fields as JSON."""
+"""Offset, epoch, base offset of the batch, kind, subject, fields as JSON."""
 
 _ABOUT: Mapping[int, str] = {
     **dict.fromkeys((0, 1, 7, 8, 15, 17), "broker {broker}"),
@@ -313,15 +319,15 @@ _ABOUT: Mapping[int, str] = {
     **dict.fromkeys((27, 29), "controller {controller}"),
     28: "{name}",
 }
-"""Type of a record that is tabulated -> what it is about, by its fields."""
+"""Type of a tabulated record -> its subject, by its fields."""
 _NOT_SHOWN = frozenset({"migrates", "endpoints", "features", "cordoned"})
 _CONFIG = 4
 _CONFIGS = ("min.insync.replicas", "unclean.leader.election.enable")
-"""The configs of topics that decide about partitions; other config records are left out."""
+"""The configs of topics that affect partitions; other config records are left out."""
 
 
 def read_cluster(folder: Path) -> Iterator[Row]:
-    """The rows of one copied log directory, in offset order."""
+    """Return the rows of one copied log directory, in offset order."""
     for base, epoch, attributes, values in batches_in(folder):
         if attributes & CONTROL:
             continue
@@ -336,7 +342,7 @@ def read_cluster(folder: Path) -> Iterator[Row]:
 
 
 def row_of(value: bytes, offset: int, epoch: int, base: int) -> Row | None:
-    """The row of one record, None if its type is not tabulated.  Raises ValueError or IndexError."""
+    """Return the row of one record, None if its type is not tabulated.  Raises ValueError or IndexError."""
     found = _content(value)
     return None if found is None else (offset, epoch, base, *found)
 
@@ -355,7 +361,7 @@ def _content(value: bytes) -> tuple[str, str, str] | None:
 
 
 def write_cluster(writer: pq.ParquetWriter, copy: int, node: str, rows: Iterator[Row]) -> None:
-    """One copy of a node's log."""
+    """Write one copy of a node's log."""
     columns = list(zip(*rows, strict=True)) or [()] * 6
     size = len(columns[0])
     arrays = [

@@ -1,10 +1,9 @@
-"""Rows and entries that one node adds to its trace and to its log while it runs, brought to the harness without
-stopping the node.
+"""Rows and entries that one node adds to its trace and its log at run time, fetched without stopping the node.
 
-Rows of the trace are read by `status` anyway, several times a second, and a follower takes the same bytes.  It takes
-of the log only what lies below a high watermark that the trace reported *before* the bytes were read.  A node never
-removes that again, so these bytes are whole and stay as they are.  What lies above may be half an append, or a mixture
-of before and after a truncation.
+`status` reads the rows of the trace several times a second anyway, and a follower reuses the same bytes.  It reads the
+log only below a high watermark that the trace reported *before* the bytes were read.  A node never removes these
+entries again, so the bytes are complete and do not change.  Bytes above it may be half an append, or a mixture of
+before and after a truncation.
 
 A segment is named by its first offset, so the next one is found without listing the folder.
 """
@@ -28,7 +27,7 @@ READ_SIZE_BYTES_MAX = 1 << 24
 
 
 class LiveNode:
-    """Implements `subject.Live`.  hear: reads on in the node's trace, and returns what it has reported so far."""
+    """Implements `subject.Live`. hear: reads on in the node's trace, and returns its reports so far."""
 
     def __init__(
         self, node: Node, trace_path: str, hear: Callable[[Node], Awaitable[Hearsay]], started_monotonic_ns: int

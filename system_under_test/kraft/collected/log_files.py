@@ -1,12 +1,12 @@
-"""The log and the snapshots of one data directory, from their bytes alone: a reader that shares nothing with the
+"""The log and the snapshots of one data directory, from their bytes alone: a reader that shares no code with the
 subject's own codec.
 
 It follows the published layouts (Kafka's record batch version 2, the metadata records' flexible encoding of KIP-482)
-and the definition of the prefix hash; `checkers/kernels/kafka_files.py` does the walking.
+and the definition of the prefix hash; `checkers/kernels/kafka_files.py` scans the bytes.
 
     NNN.log     a segment: record batches one behind the other, named by its first offset
 
-A torn tail is an append that a crash interrupted.  It is no violation.  Three things are true of it:
+A torn tail is an append that a crash interrupted.  It is no violation.  It has three properties:
 
 - it stands at the end of the last segment and reaches to the end of that file;
 - its first bytes are those of a batch at the log's end: that base offset, a possible length, the right magic (a crash
@@ -14,15 +14,16 @@ A torn tail is an append that a crash interrupted.  It is no violation.  Three t
 - no whole batch with a right CRC begins anywhere behind its first byte.
 
 All other damage is corruption: `error` names the file and the byte, and the checkers' verdict is unknown.  It is no
-violation by itself, because the bytes cannot say whether the node or the copy damaged them.  What stands before the
-damage is still returned.  Holes and falling epochs are for checkers.
+violation by itself, because either the node or the copying may have damaged the bytes.  Data before the damage is still
+returned.  Checkers judge gaps and decreasing epochs.
 
-A log whose first segment begins at offset 0 begins there.  Any other begins where the first snapshot of the same folder
-ends that does not end below the first segment (NNN-EEE.checkpoint, KIP-630), and batches below that are left out.  If
-there is no such snapshot, or if it does not fit the batches, the log has lost its beginning.  The prefix hash goes on
-from the one in the snapshot's header.
+A log whose first segment begins at offset 0 begins at 0.  Any other log begins at the end of the first snapshot in the
+same folder that does not end before the first segment (NNN-EEE.checkpoint, KIP-630), and earlier batches are left out.
+If there is no such snapshot, or if it does not match the batches, the log has lost its beginning.  The prefix hash
+continues from the one in the snapshot's header.
 
-A folder without any segment is missing input and not an empty log: a node creates its first segment when it starts.
+A folder without any segment is missing input and not an empty log, because a node creates its first segment when it
+starts.
 
     prefix hash: h = 0; for every batch, h = BLAKE2b-64(int64 h, int64 base offset, int32 leader epoch, uint32 CRC),
     all big endian, the digest read as a big-endian int64.
@@ -32,11 +33,11 @@ A folder without any segment is missing input and not an empty log: a node creat
 Cost: headers, CRCs and hashes of a million batches of 100 bytes take 0.2 s, with their records 0.45 s; memory: one
 segment, and 60 bytes a batch and a record each.
 
-*Snapshots.*  They are read from their bytes alone: a reader that shares nothing with the subject's codec.
+*Snapshots.*  They are read from their bytes alone, by a reader that shares no code with the subject's codec.
 
 It follows the published layout (KIP-630): record batches of version 2 whose offsets count from 0 and whose epoch is
-that of the snapshot; the first is a control batch with the header, the last one with the footer.  Where voters can
-change, `kraft.version` and the voters follow the header, in its batch or in batches of their own (KIP-853).
+that of the snapshot; the first is a control batch with the header, the last one with the footer.  If voters can change,
+`kraft.version` and the voters follow the header, in its batch or in separate batches (KIP-853).
 
     state hash   of the state that its records amount to (`state_model.py`)
     prefix hash  of the log at the snapshot's end: tag 10000 of the header, which only the bundled system writes; else 0
@@ -59,10 +60,10 @@ from system_under_test.kraft.collected.record_layouts import Cursor, record_of_n
 from system_under_test.kraft.collected.state_model import StateModel
 
 REGISTER = b"retention.ms"
-"""The config of a topic that is the register of a workload."""
+"""Config of a topic that is the register of a workload."""
 
 LIST = b"follower.replication.throttled.replicas"
-"""The config of a topic that is the set, or the log, of a workload."""
+"""Config of a topic that is the set, or the log, of a workload."""
 
 _TOPIC_RESOURCE = 2
 
@@ -74,7 +75,7 @@ def _no(kind: type) -> Any:
 @dataclass(slots=True)
 class LogFile:
     """One log as columns of schema LOG, one entry per record; log_end: the offset after the last whole batch; start:
-    where the log begins; start_hash: the prefix hash there, as the snapshot names it.
+    offset at which the log begins; start_hash: the prefix hash there, from the snapshot.
 
     key: large strings; value: int64; both Arrow arrays with nulls.
     """
@@ -96,7 +97,7 @@ class LogFile:
         return len(self.offset)
 
     def behind(self, other: LogFile, count: int) -> LogFile:
-        """This log behind the first `count` entries of another one; all else as it is here."""
+        """Return this log after the first `count` entries of another one; all other fields unchanged."""
         joined: dict[str, Any] = {}
         for name in (*_ARRAYS, *_LISTS):
             join = np.concatenate if name in _ARRAYS else pa.concat_arrays
@@ -109,13 +110,14 @@ _ARRAYS, _LISTS = ("offset", "epoch", "checksum", "batch_offset", "batch_hash"),
 
 
 def log_start(folder: Path) -> int:
-    """The offset where the log of a copied directory begins."""
+    """Return the offset at which the log of a copied directory begins."""
     return _beginning(folder).end_offset
 
 
 def read_log(folder: Path) -> LogFile:
-    """All segments of a copied log directory, in order; an empty log if there are none.  Never raises for what the
-    files hold: `error` says what is wrong with them."""
+    """Read all segments of a copied log directory, in order; an empty log if there are none.  Never raises because of
+    file contents: `error` describes the problem.
+    """
     begins = _beginning(folder)
     whole = LogFile(error=missing(folder) or begins.error, start=begins.end_offset)
     whole.start_hash = begins.prefix_hash
@@ -139,7 +141,7 @@ def read_log(folder: Path) -> LogFile:
 
 
 def missing(folder: Path) -> str | None:
-    """Return why a copied log directory holds no log at all; None if it holds one, be it empty."""
+    """Return the reason why a copied log directory has no log; None if it has one, even an empty one."""
     if not folder.is_dir():
         return f"the folder {folder.parent.name}/{folder.name} is missing"
     return None if any(folder.glob("*.log")) else f"{folder.parent.name}/{folder.name} holds no segment (*.log)"
@@ -147,7 +149,7 @@ def missing(folder: Path) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """The whole batches of one segment, and what is wrong behind the last of them."""
+    """The whole batches of one segment, and the problem after the last of them."""
 
     name: str
     data: UInt8
@@ -157,7 +159,7 @@ class _Segment:
 
 
 def _beginning(folder: Path) -> SnapshotFile:
-    """The snapshot behind which a log begins; one of nothing for a log that begins at 0, or has no segment."""
+    """Return the snapshot after which a log begins; an empty one for a log that begins at 0, or has no segment."""
     first = min((path.name for path in folder.glob("*.log")), default="")
     base = int(first[:20]) if first[:20].isdigit() else 0
     if base == 0:
@@ -170,8 +172,9 @@ def _beginning(folder: Path) -> SnapshotFile:
 
 
 def segments(folder: Path, begins: SnapshotFile | None = None) -> Iterator[_Segment]:
-    """The segments in order, up to the first that is damaged, without the batches below the beginning of the log; one
-    at a time in memory.  begins: where the log begins, if that is known already."""
+    """Yield the segments in order, up to the first damaged one, without the batches before the beginning of the log;
+    one at a time in memory. begins: beginning of the log, if already known.
+    """
     begins = begins or _beginning(folder)
     if begins.error is not None:
         return
@@ -208,9 +211,10 @@ def segments(folder: Path, begins: SnapshotFile | None = None) -> Iterator[_Segm
 
 
 def batches_in(folder: Path) -> Iterator[tuple[int, int, int, Iterator[bytes]]]:
-    """(base offset, epoch, attributes, values of the records) of each batch of a copied log directory, in order.
+    """Yield (base offset, epoch, attributes, values of the records) of each batch of a copied log directory, in order.
 
-    An error in the lengths of a record is raised where its value is taken: ValueError or IndexError."""
+    An error in the lengths of a record is raised when its value is read: ValueError or IndexError.
+    """
     for segment in segments(folder):
         data, batches = segment.data.tobytes(), segment.batches
         columns = (batches.base, batches.epoch, batches.attributes, batches.records, batches.start, batches.stop)
@@ -220,9 +224,10 @@ def batches_in(folder: Path) -> Iterator[tuple[int, int, int, Iterator[bytes]]]:
 
 
 def _behind(batches: kafka_files.Batches, begins: SnapshotFile) -> tuple[kafka_files.Batches, bool]:
-    """(the batches from the end of the snapshot on, whether one of them ends there and is of its epoch).
+    """Return (the batches from the end of the snapshot on, whether one of them ends there and has its epoch).
 
-    A log that does not hold the end of its snapshot is about to be replaced by it: none of its batches count."""
+    A log without the end of its snapshot is about to be replaced by it: none of its batches count.
+    """
     ends = batches.base + batches.records
     at = np.flatnonzero((ends == begins.end_offset) & (batches.epoch == begins.epoch))
     if len(at) == 0:
@@ -266,7 +271,7 @@ def _begins_append(tail: UInt8, log_end: int) -> bool:
 
 
 def _records(segment: _Segment, hashes: Int64) -> LogFile:
-    """One segment's records; `error` if one cannot be decoded, and then only the batches before it."""
+    """Return one segment's records; `error` if one cannot be decoded, and then only the batches before it."""
     batches = segment.batches
     names = np.frombuffer(REGISTER, np.uint8), np.frombuffer(LIST, np.uint8)
     configs, broken = kafka_files.find_configs(segment.data, batches, _TOPIC_RESOURCE, *names)
@@ -304,7 +309,7 @@ def _keys(data: UInt8, configs: kafka_files.Configs) -> pa.Array:
 
 
 def _first_not_text(keys: pa.Array) -> int | None:
-    """The first row whose bytes are not UTF-8; None if all are."""
+    """Return the first row whose bytes are not UTF-8; None if all are."""
     try:
         keys.validate(full=True)
     except pa.ArrowInvalid:
@@ -323,7 +328,9 @@ _PREFIX_HASH_TAG = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFile:
-    """records: of the state.  error: why it is no complete snapshot, None if it is; the hashes are 0 then."""
+    """records: of the state. error: reason why the snapshot is incomplete, None if it is complete; the hashes are 0
+    then.
+    """
 
     end_offset: int
     epoch: int
@@ -334,19 +341,20 @@ class SnapshotFile:
 
 
 class _Malformed(ValueError):
-    """The rule that the bytes break."""
+    """The rule that the bytes violate."""
 
 
 def snapshot_names(folder: Path) -> list[tuple[int, int, Path]]:
-    """(end offset, epoch, path) of every complete snapshot by name, oldest first."""
+    """Return (end offset, epoch, path) of every complete snapshot by name, oldest first."""
     found = [(_NAME.fullmatch(path.name), path) for path in folder.glob("*.checkpoint")]
     return sorted((int(match[1]), int(match[2]), path) for match, path in found if match)
 
 
 def read_snapshots(folder: Path) -> list[SnapshotFile]:
-    """All snapshots of a copied log directory, oldest first.  Never raises for what the files hold.
+    """Read all snapshots of a copied log directory, oldest first.  Never raises because of file contents.
 
-    The one at offset 0, which Kafka's formatter writes, stands for nothing of the log."""
+    The one at offset 0, which Kafka's formatter writes, represents no part of the log.
+    """
     return [read_snapshot(path, end, epoch) for end, epoch, path in snapshot_names(folder) if end]
 
 
@@ -391,7 +399,7 @@ def _read(data: bytes, end_offset: int, epoch: int) -> SnapshotFile:
 
 
 def _prefix_hash(header: bytes) -> int:
-    """The prefix hash among the tagged fields of a header; 0 if it is not there."""
+    """Return the prefix hash among the tagged fields of a header; 0 if it is missing."""
     cursor = Cursor(header, 10)
     for _ in range(cursor.uvarint()):
         number, held = cursor.uvarint(), cursor.take(cursor.uvarint())

@@ -1,10 +1,10 @@
-"""State that a node's trace has reported so far, and the voters of a bundled KRaft, which change while it runs.
+"""A node's reports in its trace so far, and the voters of a bundled KRaft, which change at run time.
 
 Voters change through the quorum's own API, on the nodes (KIP-853).
 
-A server that is removed goes on as an observer, with its disk.  It comes back with that disk: it is started, follows
-the log, and is added as a voter once it has caught up.  Or it comes back with an empty disk, which has a directory id
-of its own: it is another replica then, and bound to nothing that the old disk held (KIP-853).
+A server that is removed continues as an observer, with its disk.  It returns with that disk: it is started, follows the
+log, and is added as a voter once it has caught up.  Or it returns with an empty disk, which has a new directory id: it
+is another replica then, to which the promises of the old disk do not apply (KIP-853).
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from system_under_test.subject import Node, NodeStatus
 
 @dataclass(slots=True)
 class Hearsay:
-    """State that a node's trace has reported so far.  largest_mark: over all its incarnations.  unread: rows that a
-    follower of this node has not taken yet; None while it has no follower.  campaigned: it has sought votes since
-    the last `status`.  voted_epoch: of its last vote, -1 before the first.  voters: the names that its
-    log names last, empty if it names none.  disk: its id, "" if no row names it.
-    lost: the trace no longer goes on where it was read last, so what it reported before may not hold any more."""
+    """A node's reports in its trace so far. largest_mark: over all its incarnations. unread: rows that a follower of
+    this node has not read yet; None while it has no follower. campaigned: True if it has requested votes since the last
+    `status`. voted_epoch: of its last vote, -1 before the first. voters: the names that its log names last, empty if it
+    names none. disk: its id, "" if no row names it.
+    lost: the trace no longer continues at the last read position, so earlier reports may not hold any more.
+    """
 
     read_bytes: int = 0
     rows: int = 0
@@ -44,13 +45,15 @@ class Hearsay:
 
     @property
     def wanted_from(self) -> int:
-        """Return the byte from which `take_from` wants the trace: the end of the last row that it has read."""
+        """Return the byte from which `take_from` needs the trace: the end of the last row that it has read."""
         return max(0, self.read_bytes - 1)
 
     def take_from(self, start: int, data: bytes) -> None:
-        """Take the bytes of the trace from `start` on.  They are ignored if another call took them first.
+        """Read the bytes of the trace from `start` on.  They are ignored if another call read them first.
 
-        A node only adds to its trace.  If it lacks what was read before, another hand has cut or removed it."""
+        A node only appends to its trace.  If it lacks rows that were read before, something else has truncated or
+        removed it.
+        """
         if start != self.wanted_from:
             return
         seen = self.read_bytes - start
@@ -63,7 +66,7 @@ class Hearsay:
                 self.lost = True
 
     def take(self, data: bytes) -> None:
-        """Take more of the trace, from `read_bytes` on; an unfinished row is left for the next time."""
+        """Read more of the trace, from `read_bytes` on; an unfinished row is left for the next time."""
         whole = data.rfind(b"\n") + 1
         self.read_bytes += whole
         if self.unread is not None:
@@ -72,7 +75,7 @@ class Hearsay:
             self._row(json.loads(line))
 
     def status(self, node: str) -> NodeStatus:
-        """Return what the trace of this node has reported; it has campaigned if it did so since the last status."""
+        """Return the status by the trace of this node; it has campaigned if it did so since the last status."""
         campaigned, self.campaigned = self.campaigned, False
         return NodeStatus(
             node,
@@ -111,7 +114,7 @@ class Hearsay:
 
 
 CHANGE_S_MAX = 12.0
-"""Seconds that the quorum may take to agree, once everything that takes part runs."""
+"""Seconds that the quorum may take to agree, once all participants run."""
 _PROGRAM_S_MAX = 8.0
 """Further seconds for an interpreter to start and end on a loaded machine: the tool's, or a joining server's."""
 
@@ -119,7 +122,7 @@ _PROGRAM_S_MAX = 8.0
 class KraftMembers:
     """Implements `subject.Members`.
 
-    hear: node -> what its trace has reported.  Raises OSError.
+    hear: node -> the reports of its trace.  Raises OSError.
     argv: node -> the command of its server, whose last word is its configuration.  output: file of its `log_dir`.
     """
 
@@ -136,7 +139,7 @@ class KraftMembers:
         self._output = output
 
     async def members(self, nodes: Sequence[Node]) -> frozenset[str]:
-        """Return what the log of the leader names last, by its trace.  Raises OSError while no server leads."""
+        """Return the voters that the leader's log names last, by its trace.  Raises OSError while no server leads."""
         heard = await asyncio.gather(*(self._heard(node) for node in nodes))
         leading = [each for each in heard if each is not None and each.role == "leader"]
         if not leading:

@@ -1,14 +1,14 @@
 """The records of a metadata log, decoded from their bytes alone.
 
-Like `log_files.py`, this reader shares nothing with the subject's own codec.  It follows Kafka's published record
+Like `log_files.py`, this reader shares no code with the subject's own codec.  It follows Kafka's published record
 layouts (KIP-631, KIP-778, KIP-858, KIP-868, KIP-966) and their flexible encoding (KIP-482):
 
     value     uvarint 1 (frame), uvarint type, uvarint version, fields in order, tagged fields
     text      uvarint length + 1, bytes; 0 for null          array   uvarint count + 1, elements; 0 for null
     tagged    uvarint count, then for each: uvarint tag, uvarint size, bytes
 
-The layouts stand in `LAYOUTS`, a field each: its name and type, then `@` and the first version that has it, and `#` and
-the number of a tagged field.  An array whose type ends with `?` may be null.
+`LAYOUTS` contains the layouts, one field each: its name and type, then `@` and the first version that has it, and `#`
+and the number of a tagged field.  An array whose type ends with `?` may be null.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Fields = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LayoutField:
-    """absent: the value of a field that a record does not have."""
+    """absent: the value of a field that a record lacks."""
 
     name: str
     since: int
@@ -36,7 +36,7 @@ class LayoutField:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Layout of one type of record.  newest: the newest version that has a meaning here."""
+    """Layout of one type of record. newest: the newest version that is known here."""
 
     kind: str
     newest: int
@@ -90,7 +90,7 @@ _TYPES = """
 
 
 def type_and_version(value: bytes) -> tuple[int, int]:
-    """Raises ValueError for another frame than that of a metadata record."""
+    """Return type and version; raise ValueError for a frame other than that of a metadata record."""
     data = Cursor(value)
     if (frame := data.uvarint()) != 1:
         raise ValueError(f"frame version {frame} is unknown")
@@ -99,9 +99,10 @@ def type_and_version(value: bytes) -> tuple[int, int]:
 
 @lru_cache(maxsize=1 << 14)  # the copies of all nodes hold the same records
 def decode(value: bytes) -> Fields:
-    """Return name -> value of the fields of a record whose type stands in LAYOUTS.
+    """Return name -> value of the fields of a record whose type is in LAYOUTS.
 
-    A tagged field stands there only if the record has it.  Raises ValueError or IndexError."""
+    A tagged field is included only if the record has it.  Raises ValueError or IndexError.
+    """
     kind, version = type_and_version(value)
     data, layout, found = Cursor(value), LAYOUTS[kind], {}
     data.uvarint(), data.uvarint(), data.uvarint()
@@ -133,7 +134,7 @@ _BEYOND = "a field reaches beyond its record"
 
 
 class Cursor:
-    """A place in bytes.  Each verb raises ValueError or IndexError where the bytes end."""
+    """A position in bytes.  Each method raises ValueError or IndexError at the end of the bytes."""
 
     def __init__(self, data: bytes, at: int = 0, end: int | None = None) -> None:
         self.data, self.at, self.end = data, at, len(data) if end is None else end
@@ -163,7 +164,7 @@ class Cursor:
         return (value >> 1) ^ -(value & 1)
 
     def sized(self) -> bytes | None:
-        """The bytes behind their length; None for null."""
+        """Return the bytes after their length; None for null."""
         size = self.uvarint()
         return None if size == 0 else self.take(size - 1)
 
@@ -196,7 +197,7 @@ def _field(name: str, kind: str, since: str | None, tag: str | None) -> LayoutFi
 
 
 def _codec(kind: str) -> tuple[Callable[[Cursor], Any], Callable[[Any], bytes]]:
-    """Return how values of a type are read and written."""
+    """Return functions that read and write values of a type."""
     if size := _INTEGERS.get(kind):
         return lambda data: data.number(size), lambda value: value.to_bytes(size, "big", signed=True)
     if kind in _STRUCTS:

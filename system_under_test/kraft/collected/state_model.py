@@ -1,13 +1,13 @@
-"""State to which the records of a metadata log amount, computed from their bytes alone.
+"""The state that results from the records of a metadata log, computed from their bytes alone.
 
-The node's own machine (`controller/image.py`) is a program that may have a mistake.  This model is a second one: it
-shares no code with it and follows Kafka's published definitions of the records (KIP-631, KIP-730, KIP-778, KIP-856,
-KIP-868, KIP-966).  Both are held against each other by the hash that a node reports for its state:
+The node's own state machine (`controller/image.py`) may have a bug.  This model is a second implementation: it shares
+no code with it and follows Kafka's published definitions of the records (KIP-631, KIP-730, KIP-778, KIP-856, KIP-868,
+KIP-966).  Both are compared by the hash that a node reports for its state:
 
     state hash = XOR over all entries of int64(BLAKE2b-8(entry)), big-endian and signed
 
-An entry is a record value in the lowest version that holds all of it.  Most entries stand in the log as they are.  Two
-kinds change in parts, so the model writes them anew: the registration of a broker and the state of a partition.
+An entry is a record value in the lowest version that can hold all of it.  Most entries are in the log unchanged.  Two
+kinds change in parts, so the model encodes them again: the registration of a broker and the state of a partition.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hashlib import blake2b
 from system_under_test.kraft.collected.record_layouts import LAYOUTS, Fields, decode, encode, type_and_version
 
 UNCHANGED = -2
-"""The leader in a change of a partition that names none."""
+"""Value of the leader in a change of a partition that names none."""
 TOPIC_CONFIGS = 2
 _REGISTER, _PARTITION, _BEGIN, _END, _ABORT = 0, 3, 23, 24, 25
 
@@ -34,7 +34,7 @@ _SETS: Mapping[int, tuple[str, ...]] = {
     21: ("migration",),
     27: ("controller", "controller"),
 }
-"""Type of a record that is an entry as it stands -> what it is an entry of, and the fields that name it there."""
+"""Type of a record that is an entry itself -> the kind of the entry, and the fields that identify it."""
 _REMOVES: Mapping[int, int] = {19: 18, 22: 11, 26: 10, 29: 27}
 """Type of a record that removes an entry -> the type that set the entry."""
 _GONE: Mapping[int, Callable[[Fields], bool]] = {
@@ -46,7 +46,7 @@ _GONE: Mapping[int, Callable[[Fields], bool]] = {
 
 
 class StateModel:
-    """Replays record values in offset order.  `state_hash` is that of the state they amount to."""
+    """Replays record values in offset order.  `state_hash` is that of the resulting state."""
 
     def __init__(self) -> None:
         self.state_hash = 0
@@ -58,7 +58,7 @@ class StateModel:
         self._open: list[bytes] | None = None  # records of an open metadata transaction
 
     def replay(self, value: bytes) -> None:
-        """Raises ValueError, IndexError or KeyError for a record that has no meaning behind those before it."""
+        """Replay a record; raise ValueError, IndexError or KeyError if it has no meaning after those before it."""
         kind, version = type_and_version(value)
         known = kind in LAYOUTS and version <= LAYOUTS[kind].newest
         if known and kind in (_END, _ABORT):
@@ -114,7 +114,7 @@ class StateModel:
         self._set(("broker", fields["broker"]), None)
 
     def _change_broker(self, fields: Fields, fenced: int = 0) -> None:
-        """fenced: as in the record, of one that has no such field."""
+        """fenced: as in the record, for one without such a field."""
         broker = self._present(fields)
         changes = {
             "fenced": {1: True, -1: False}.get(fields.get("fenced", fenced), broker["fenced"]),
@@ -144,7 +144,9 @@ class StateModel:
             self._set(key, None)
 
     def _keep_partition(self, fields: Fields) -> None:
-        """Kafka can neither load nor snapshot a partition with another number of directories than replicas."""
+        """Keep a partition; Kafka can neither load nor snapshot one with different numbers of directories and
+        replicas.
+        """
         number, topic = fields["number"], fields["topic"]
         if fields["directories"] and len(fields["directories"]) != len(fields["replicas"]):
             words = f"{len(fields['replicas'])} replicas and {len(fields['directories'])} directories"
@@ -153,7 +155,9 @@ class StateModel:
         self._set(("partition", topic, number), encode(_PARTITION, fields))
 
     def _change_partition(self, fields: Fields) -> None:
-        """A field without a tag stays.  A change that names a leader begins a new leader epoch."""
+        """Change a partition; a field without a tag keeps its value.  A change that names a leader begins a new leader
+        epoch.
+        """
         held = self._partitions[fields["topic"]][fields["number"]]
         after = {**held, **{name: value for name, value in fields.items() if value is not None}}
         if fields.get("leader", UNCHANGED) == UNCHANGED:
@@ -173,7 +177,9 @@ class StateModel:
         self._keep_partition(after)
 
     def _clear_elr(self, fields: Fields) -> None:
-        """An empty name stands for all topics.  Each partition with eligible leaders has changed."""
+        """Clear eligible leaders; an empty name stands for all topics.  Each partition with eligible leaders counts as
+        changed.
+        """
         topics = [topic for topic, held in self._names.items() if fields["name"] in ("", held)]
         if fields["name"] and not topics:
             raise ValueError(f"there is no topic {fields['name']}")
@@ -197,4 +203,4 @@ _ACTS: Mapping[int, Callable[[StateModel, Fields], None]] = {
     _BEGIN: StateModel._begin,
     28: StateModel._clear_elr,
 }
-"""Type of a record -> what it does besides or instead of setting or removing one entry."""
+"""Type of a record -> its effect besides or instead of setting or removing one entry."""

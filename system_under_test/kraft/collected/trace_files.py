@@ -3,12 +3,12 @@
     {"seq": 7, "inc": 0, "t": monotonic ns, "event": ..., "epoch": ...} and what its event has of offset, hash, peer,
     role and detail
 
-A torn last line is left out: the kill came in the middle of one write(2).  A line in the middle that is no row makes
-the whole trace unreadable, because a verdict may depend on that row.  A gap in `seq` does the same: rows are missing
-there, and several checkers conclude from what a trace does not contain.  A trace without any row is missing input.
+A torn last line is left out, because a kill interrupted one write(2).  An invalid line in the middle makes the whole
+trace unreadable, because a verdict may depend on that row.  So does a gap in `seq`: rows are missing there, and several
+checkers draw conclusions from absent rows.  A trace without any row is missing input.
 
-A file is read in blocks, each parsed at once by Arrow; a block in which anything is odd is read again line by line,
-which says what and where.  Cost: 1.5 s a million rows; memory: one block.
+A file is read in blocks, each parsed at once by Arrow; a block with any irregularity is parsed again line by line,
+which gives the error and its line.  Cost: 1.5 s a million rows; memory: one block.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ROW_GROUP = 1 << 17
 """Rows per row group."""
 
 _NAMES = {"incarnation": "inc", "time_ns": "t"}
-"""Columns that are called otherwise in the file."""
+"""Columns with another name in the file."""
 
 _LINE = pa.schema(
     [
@@ -48,15 +48,15 @@ _DELTAS = ("seq", "time_ns", "offset")
 
 
 class UnreadableFile(ValueError):
-    """A file breaks its own layout; the message says which, where and how."""
+    """A file violates its own layout; the message says which file, where and how."""
 
 
 def write_trace(source: Path, target: Path, started_monotonic_ns: int) -> tuple[Int64, Int64]:
     """Write a trace as Parquet.
 
-    Returns, of every row, the bytes of the file up to its end, and its seq.  Where a copy notes the size of the trace,
-    they show which rows had been written before the copy was taken.  Raises UnreadableFile for a line that is no row,
-    an unknown event, a seq that is not the next one, or a trace without rows.  The target does not exist then.
+    Returns, for every row, the size of the file up to its end, and its seq.  With the size of the trace that a copy
+    records, they show which rows had been written before the copy.  Raises UnreadableFile for an invalid line, an
+    unknown event, a seq that is not the next one, or a trace without rows.  The target does not exist then.
     """
     ends, seqs = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     try:
@@ -80,14 +80,14 @@ def write_trace(source: Path, target: Path, started_monotonic_ns: int) -> tuple[
 
 
 def read_trace(path: Path, started_monotonic_ns: int) -> pa.Table:
-    """The whole trace at once.  Raises UnreadableFile, as `write_trace`."""
+    """Read the whole trace at once.  Raises UnreadableFile, as `write_trace`."""
     return pa.Table.from_batches(
         [b for table, _ in read_blocks(path, started_monotonic_ns) for b in table.to_batches()], TRACE
     )
 
 
 def table_of(node: str, lines: bytes, started_monotonic_ns: int) -> pa.Table:
-    """Some successive rows of a trace, whole lines.  Raises UnreadableFile, as `write_trace`."""
+    """Parse some successive rows of a trace, whole lines.  Raises UnreadableFile, as `write_trace`."""
     if not lines:
         return TRACE.empty_table()
     path = Path(f"{node}.jsonl")
@@ -96,8 +96,7 @@ def table_of(node: str, lines: bytes, started_monotonic_ns: int) -> pa.Table:
 
 
 def rows_before_damage(path: Path) -> tuple[Int64, Int64]:
-    """Return what `write_trace` does, of the rows before the first line that is none; nothing where there is no
-    trace."""
+    """Return the result of `write_trace` for the rows before the first invalid line; nothing if there is no trace."""
     ends, seqs, end = [], [], 0
     try:
         for line in _lines(path) if path.exists() else ():
@@ -110,13 +109,13 @@ def rows_before_damage(path: Path) -> tuple[Int64, Int64]:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """The whole lines of a file, with their ends.  Raises UnreadableFile for one that is too long."""
+    """Yield the whole lines of a file, with their ends.  Raises UnreadableFile for one that is too long."""
     for block in _blocks(path):
         yield from block.splitlines(keepends=True)
 
 
 def read_blocks(path: Path, started_monotonic_ns: int) -> Iterator[tuple[pa.Table, Int64]]:
-    """(some rows, the bytes of the file up to the end of each), block by block."""
+    """Yield (some rows, the size of the file up to the end of each), block by block."""
     begun, line, last_seq = 0, 1, -1
     for block in _blocks(path):
         ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")) + 1
@@ -131,7 +130,7 @@ def read_blocks(path: Path, started_monotonic_ns: int) -> Iterator[tuple[pa.Tabl
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
-    """The file in pieces of whole lines; a torn last line is left out.
+    """Yield the file in pieces of whole lines; a torn last line is left out.
 
     Raises UnreadableFile at a line of more than LINE_SIZE_BYTES_MAX: a row has less than a thousandth of that."""
     rest, at = b"", 1
@@ -150,7 +149,7 @@ def _too_long(path: Path, line: int) -> UnreadableFile:
 
 
 def _at_once(block: bytes, lines: int, last_seq: int | None) -> pa.Table | None:
-    """The rows of a block; None if anything about it is odd.  last_seq: of the row before, None if it is unknown."""
+    """Parse a block at once; None if it has any irregularity. last_seq: of the row before, None if it is unknown."""
     try:
         rows = pj.read_json(
             pa.BufferReader(block),

@@ -1,16 +1,15 @@
-"""Compares what two implementations of Kafka's formats wrote, and how they read one file.
+"""Compares the output of two implementations of Kafka's formats, and their reading of one file.
 
     kafka.tools.DumpLogSegments --cluster-metadata-decoder --files FILE,FILE,…
 
-prints each file as Kafka's own code reads it: a line for each batch, and behind it one for each record.
+prints each file as Kafka's own code reads it: a line for each batch, followed by one for each of its records.
 
     baseOffset: 4 lastOffset: 5 count: 2 … partitionLeaderEpoch: 1 … isControl: false … position: 91 … crc: 7 …
     | offset: 4 … valueSize: 23 … payload: {"type":"FEATURE_LEVEL_RECORD","version":0,"data":{…}}
 
 The readers of this folder must find the same batches, and the same records in them.
 
-*Topics.*  What copies of brokers hold of the replicas of topics: batches by header and CRC, and checkpoint files beside
-them.
+*Topics.*  Brokers' copies of the replicas of topics: batches by header and CRC, and the checkpoint files beside them.
 
     <topic>-<number>/NNN.log                    segments of record batches, compressed or not
     <topic>-<number>/leader-epoch-checkpoint    lines "epoch offset": where each epoch begins
@@ -19,7 +18,7 @@ them.
     cleaner-offset-checkpoint                   the same: below it, compaction may have rewritten batches
 
 A checkpoint file begins with a line for its version and one for the number of its entries.  The log of the metadata
-quorum lies in the same directory and is left out, and so are partitions that are deleted, moved or lost.
+quorum in the same directory is left out, and so are partitions that are deleted, moved or lost.
 
 Cost: 5 µs a batch.
 """
@@ -46,7 +45,7 @@ _IN_KAFKA: Mapping[str, str] = {
     "change partition": "PARTITION_CHANGE",
     "change broker": "BROKER_REGISTRATION_CHANGE",
 }
-"""Kind of a record -> how Kafka prints it without "_RECORD", where the words differ."""
+"""Kind of a record -> Kafka's name of it without "_RECORD", if the words differ."""
 _BATCH = re.compile(
     r"baseOffset: (\d+) lastOffset: (\d+) .*partitionLeaderEpoch: (\d+) .*isControl: (true|false) .*"
     r"position: (\d+) .*size: (\d+) .*crc: (\d+) isvalid: true"
@@ -61,7 +60,7 @@ def write_comparisons(run_folder: Path, rows: Iterable[Mapping[str, object]]) ->
 
 
 def files_in_dump(text: str) -> Mapping[str, Sequence[str]]:
-    """Return name of a file -> the lines about it."""
+    """Return name of a file -> its lines."""
     found: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in text.splitlines():
@@ -125,10 +124,11 @@ def _words(line: Line) -> str:
 
 
 def same_bytes(one: Path, other: Path) -> tuple[int, str | None]:
-    """Return (batches compared, the first difference) of two log directories, up to the lower end.
+    """Return (number of batches compared, the first difference) of two log directories, up to the lower end.
 
-    Two logs may differ behind what is committed.  So the comparison ends where their epochs differ, and log-matching
-    decides about that."""
+    Two logs may differ after the committed part.  So the comparison ends where their epochs differ, and log-matching
+    judges that.
+    """
     left, right = _batches(one), _batches(other)
     start = max(min(left, default=0), min(right, default=0))
     stop = min(max(left, default=-1), max(right, default=-1))
@@ -145,7 +145,7 @@ def same_bytes(one: Path, other: Path) -> tuple[int, str | None]:
 
 
 def _batches(folder: Path) -> Mapping[int, tuple[int, bytes]]:
-    """Base offset -> (epoch, bytes) of each whole batch."""
+    """Return base offset -> (epoch, bytes) of each whole batch."""
     found = {}
     for segment in segments(folder):
         columns = (segment.batches.base, segment.batches.epoch, segment.batches.start, segment.batches.stop)
@@ -180,7 +180,7 @@ def write_topics(run_folder: Path, copies: Sequence[Collected], pattern: str) ->
 
 
 def read_topics(folder: Path, pattern: str) -> Iterator[Row]:
-    """The rows of one copy.  Never raises for what the files hold."""
+    """Return the rows of one copy.  Never raises because of file contents."""
     noted = {kind: _offsets((folder / pattern).parent / name) for kind, name in OF_LOG_DIRECTORY.items()}
     for partition in sorted(folder.glob(pattern)):
         if not (named := _PARTITION.fullmatch(partition.name)):
@@ -196,7 +196,7 @@ def read_topics(folder: Path, pattern: str) -> Iterator[Row]:
 
 
 def _batches_of_topic(folder: Path) -> Iterator[tuple[str, int, int, int, int]]:
-    """(kind, base offset, end, epoch, CRC) of each whole batch; "unreadable" where one is damaged."""
+    """Yield (kind, base offset, end, epoch, CRC) of each whole batch; "unreadable" for a damaged one."""
     end = -1
     for path in sorted(folder.glob("*.log")):
         data, at = np.fromfile(path, np.uint8), 0
@@ -222,7 +222,7 @@ def _offsets(path: Path) -> Mapping[tuple[str, int], int]:
 
 
 def _numbers(path: Path, words: int) -> Iterator[list[str]]:
-    """The entries of a checkpoint file; none if it is not there.  A line of another form is left out."""
+    """Return the entries of a checkpoint file; none if it is missing.  A line of another form is left out."""
     text = path.read_text(errors="replace") if path.is_file() else ""
     for line in text.splitlines()[2:]:
         found = line.split()

@@ -5,7 +5,8 @@
     alter_credentials(image, ...)      -> (records, one result per user)        KIP-554
     alter_quotas(image, ...)           -> (records, one result per entity)      KIP-546
 
-Nothing here enforces them: clients of this controller are not authenticated.  Whoever reads the metadata finds them.
+Nothing here enforces them, because clients of this controller are not authenticated.  Readers of the metadata can read
+them.
 
 The entity of a quota is a user, a client id, both, or an address.  A name of None stands for the default of its type.
 """
@@ -34,10 +35,10 @@ from system_under_test.kraft.records.metadata import (
 )
 
 ANY, MATCH = 1, 2
-"""In filters: every value; for patterns, every pattern that applies to the resource of the given name."""
+"""Value in filters: every value; for patterns, every pattern that applies to the resource of the given name."""
 LITERAL, PREFIXED = 3, 4
 WILDCARD = "*"
-"""The resource name that a literal pattern for every resource has."""
+"""Resource name of a literal pattern for every resource."""
 
 RESOURCE_TYPES = range(2, 8)  # topic, group, cluster, transactional id, delegation token, user
 OPERATIONS = range(2, 16)  # all, read, write, … two phase commit
@@ -79,7 +80,7 @@ class AclResult:
 
 @dataclass(frozen=True, slots=True)
 class FilterResult:
-    """matching: what the filter removed."""
+    """matching: the entries that the filter removed."""
 
     error: ErrorCode = ErrorCode.none
     message: str | None = None
@@ -89,7 +90,7 @@ class FilterResult:
 def create_acls(
     image: Image, wanted: Sequence[Acl], new_id: Callable[[], UUID]
 ) -> tuple[list[Record], list[AclResult]]:
-    """An entry that is there already succeeds and makes no record."""
+    """Create entries; an existing entry succeeds and writes no record."""
     there = set(_acls(image).values())
 
     def decide(acl: Acl) -> tuple[list[Record], AclResult]:
@@ -103,13 +104,15 @@ def create_acls(
 
 
 def describe_acls(image: Image, wanted: AclFilter) -> list[Acl]:
-    """The entries that match, in the order of their resources.  Raises Refused for a filter with unknown numbers."""
+    """Return the matching entries, in the order of their resources.  Raises Refused for a filter with unknown
+    numbers.
+    """
     _check_filter(wanted)
     return sorted((acl for acl in _acls(image).values() if matches(wanted, acl)), key=astuple)
 
 
 def delete_acls(image: Image, filters: Sequence[AclFilter]) -> tuple[list[Record], list[FilterResult]]:
-    """Remove what any of the filters matches."""
+    """Remove the entries that match any of the filters."""
     left = dict(sorted(_acls(image).items()))
 
     def decide(wanted: AclFilter) -> tuple[list[Record], FilterResult]:
@@ -218,7 +221,7 @@ class UserResult:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """credentials: (mechanism, iterations) of each that the user has."""
+    """credentials: (mechanism, iterations) of each credential of the user."""
 
     user: str
     error: ErrorCode = ErrorCode.none
@@ -229,7 +232,7 @@ class Credentials:
 def alter_credentials(
     image: Image, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]
 ) -> tuple[list[Record], list[UserResult]]:
-    """All of what a user's changes ask for, or nothing of it; one result per user, in the order of the request."""
+    """Apply all changes of a user, or none; one result per user, in the order of the request."""
     changes: list[Deletion | Upsertion] = [*deletions, *upsertions]
     refused: dict[str, tuple[ErrorCode, str]] = {}
     seen: set[tuple[str, int]] = set()
@@ -246,7 +249,7 @@ def alter_credentials(
 
 
 def describe_credentials(image: Image, users: Sequence[str]) -> list[Credentials]:
-    """Return what each user has; no users: everyone's."""
+    """Return the credentials of each user; no users: all users."""
     held: dict[str, list[tuple[int, int]]] = {}
     for record in image.table(UserScramCredentialRecord).values():
         held.setdefault(record.name, []).append((record.mechanism, record.iterations))
@@ -293,7 +296,7 @@ USER, CLIENT_ID, IP = "user", "client-id", "ip"
 RATES = {"producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"}
 KEYS = {USER: RATES, CLIENT_ID: RATES, IP: {"connection_creation_rate"}}
 WHOLE = {"producer_byte_rate", "consumer_byte_rate", "connection_creation_rate"}
-"""Quotas whose value must be a whole number."""
+"""Quotas whose value must be an integer."""
 
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2
 """Matches of a component of a filter: a name, the default entity, or either."""
@@ -324,7 +327,7 @@ class Component:
 
 
 def alter_quotas(image: Image, wanted: Sequence[QuotaAlteration]) -> tuple[list[Record], list[QuotaResult]]:
-    """An entity with one bad value gets none of its values."""
+    """Alter quotas; an entity with one bad value gets none of its values."""
     held = _held(image)
 
     def decide(each: QuotaAlteration) -> tuple[list[Record], QuotaResult]:
@@ -341,10 +344,9 @@ def alter_quotas(image: Image, wanted: Sequence[QuotaAlteration]) -> tuple[list[
 def describe_quotas(
     image: Image, wanted: Sequence[Component], *, strict: bool
 ) -> dict[tuple[QuotaEntity, ...], dict[str, float]]:
-    """The quotas of the entities that every component matches.
+    """Return the quotas of the entities that every component matches.
 
-    strict: leave out entities with parts of which the filter has no component.
-    Raises Refused for an impossible filter.
+    strict: exclude entities with types for which the filter has no component.  Raises Refused for an impossible filter.
     """
     if len({component.type for component in wanted}) != len(wanted):
         raise Refused(ErrorCode.invalid_request, "The filter names a type of entity twice.")

@@ -9,8 +9,8 @@
        +---no heartbeat for the session------------+                                      v others caught up
                                                                                      SHUTDOWN_NOW
 
-A registration and the broker's state are records, so every controller knows them.  Who sent a heartbeat when is known
-to the active controller alone: a new controller gives each broker that is not fenced a whole session from now on.
+A registration and the broker's state are records, so every controller knows them.  Only the active controller knows the
+times of heartbeats: a new controller gives each unfenced broker a whole session from now on.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ SESSION_TIMEOUT_S = 9.0
 UNKNOWN_EPOCH = -1
 NOT_SHUTTING_DOWN = 0
 CORDONED_SINCE = 30
-"""The level of `metadata.version` from which on records name the directories that take no new replicas (KIP-1066)."""
+"""Level of `metadata.version` from which records name the directories that accept no new replicas (KIP-1066)."""
 SHRINK_IS_NO_NEW_EPOCH_SINCE = 12
-"""The level of `metadata.version` below which a smaller in-sync set begins a new leader epoch (KAFKA-15021)."""
+"""Level of `metadata.version` below which a smaller in-sync set begins a new leader epoch (KAFKA-15021)."""
 FENCE, UNFENCE = 1, -1
 """`fenced` of a BrokerRegistrationChangeRecord."""
 
@@ -59,10 +59,10 @@ class BrokerState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A broker's request to be registered.
+    """A broker's registration request.
 
-    incarnation: new with each start of the process.  previous_epoch: the epoch before, from the file that a clean
-    shutdown leaves; UNKNOWN_EPOCH after an unclean one (KIP-966).
+    incarnation: new at each start of the process. previous_epoch: the previous epoch, from the file that a clean
+    shutdown writes; UNKNOWN_EPOCH after an unclean one (KIP-966).
     """
 
     broker: int
@@ -77,8 +77,9 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """metadata_offset: the last offset of metadata that the broker has applied.  lost_dirs: directories that it can
-    use no more.  cordoned_dirs: those that take no new replicas; None until it knows them."""
+    """metadata_offset: the last metadata offset that the broker has applied. lost_dirs: directories that it can no
+    longer use. cordoned_dirs: directories that accept no new replicas; None until it knows them.
+    """
 
     broker: int
     broker_epoch: int
@@ -91,9 +92,9 @@ class Heartbeat:
 
 @dataclass(slots=True)
 class Session:
-    """Facts that the active controller remembers of one broker.
+    """Facts about one broker that the active controller keeps in memory.
 
-    heard_s: when its last heartbeat arrived.  metadata_offset: what that heartbeat reported.
+    heard_s: time of its last heartbeat. metadata_offset: offset in that heartbeat.
     shutdown_offset: NOT_SHUTTING_DOWN, or the offset that the others must reach before the broker may stop.
     """
 
@@ -103,9 +104,9 @@ class Session:
 
 
 class Sessions:
-    """The heartbeats of brokers, at the active controller.  Made anew when a node becomes active.
+    """The heartbeats of brokers, at the active controller.  Created when a node becomes active.
 
-    bugs: planted ones (`decisions.py`).  timeout_s: how long a broker may be silent.
+    bugs: planted ones (`decisions.py`). timeout_s: maximum silence of a broker.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class Sessions:
         return self._by_broker.setdefault(broker, Session(now_s))
 
     def live(self, broker: int, now_s: float) -> bool:
-        """Return whether the broker was heard of within a session."""
+        """Return whether the broker sent a heartbeat within a session."""
         session = self._by_broker.get(broker)
         return session is not None and now_s < session.heard_s + self._timeout_s
 
@@ -130,16 +131,18 @@ class Sessions:
         self._by_broker.pop(broker, None)
 
     def next_deadline_s(self, image: Image) -> float | None:
-        """Return when the next broker that is not fenced has been silent for too long; None without such a broker."""
+        """Return the time when the next unfenced broker exceeds its session; None without such a broker."""
         waiting = [s.heard_s for number, s in self._by_broker.items() if _is_unfenced(image, number)]
         return min(waiting) + self._timeout_s if waiting else None
 
     def stale(self, image: Image, now_s: float) -> list[int]:
-        """The brokers that are to be fenced, by id."""
+        """Return the brokers to fence, by id."""
         return sorted(n for n in self._by_broker if _is_unfenced(image, n) and not self.live(n, now_s))
 
     def lowest_active_offset(self, image: Image) -> int:
-        """The least offset that a broker reported which is neither fenced nor shutting down.  2^63 - 1 without any."""
+        """Return the minimum offset reported by a broker that is neither fenced nor shutting down. 2^63 - 1 without
+        any.
+        """
         active = [
             session.metadata_offset
             for number, session in self._by_broker.items()
@@ -151,10 +154,10 @@ class Sessions:
 def register(
     image: Image, sessions: Sessions, request: Registration, next_offset: int, now_s: float
 ) -> list[metadata.Record]:
-    """The records of a registration.  next_offset: the offset of the first of them, which is the broker's epoch.
+    """Return the records of a registration. next_offset: the offset of the first of them, which is the broker's epoch.
 
-    Raises Refused if another incarnation of the broker is alive, if a directory is another broker's, or if the broker
-    does not support a feature at the level that the cluster uses.
+    Raises Refused if another incarnation of the broker is alive, if a directory belongs to another broker, or if the
+    broker does not support the cluster's level of a feature.
     """
     known = image.brokers.get(request.broker)
     if known is not None and known.incarnation_id != request.incarnation and sessions.live(request.broker, now_s):
@@ -191,12 +194,12 @@ def register(
 
 
 def epoch_in(records: Iterable[metadata.Record]) -> int:
-    """The broker epoch in the records of a registration."""
+    """Return the broker epoch in the records of a registration."""
     return next(record.broker_epoch for record in records if isinstance(record, metadata.RegisterBrokerRecord))
 
 
 def unregister(image: Image, sessions: Sessions, number: int) -> list[metadata.Record]:
-    """The records that take a broker out of the cluster.  Raises Refused if it is not registered."""
+    """Return the records that remove a broker from the cluster.  Raises Refused if it is not registered."""
     broker = image.brokers.get(number)
     if broker is None:
         raise Refused(ErrorCode.broker_id_not_registered, f"Broker {number} is not registered.")
@@ -207,9 +210,10 @@ def unregister(image: Image, sessions: Sessions, number: int) -> list[metadata.R
 def heartbeat(
     image: Image, sessions: Sessions, request: Heartbeat, end_offset: int, now_s: float
 ) -> tuple[list[metadata.Record], BrokerState]:
-    """The records of a heartbeat, and what the broker shall be.  end_offset: the end of the log that is decided on.
+    """Return the records of a heartbeat, and the state that the broker must enter. end_offset: the end of the log with
+    all decisions so far.
 
-    Raises Refused for a broker that is not registered, or with another epoch.
+    Raises Refused for a broker that is not registered, or that has another epoch.
     """
     broker = require_broker(image, request.broker, request.broker_epoch)
     session = sessions.of(request.broker, now_s)
@@ -230,8 +234,9 @@ def heartbeat(
 
 
 def fence_stale(image: Image, sessions: Sessions, now_s: float) -> list[metadata.Record]:
-    """The records that fence one broker whose session has ended, the first by id.  One at a time, because the
-    partitions of the next are decided on the image that these records lead to."""
+    """Return the records that fence one broker whose session has ended, the first by id.  One at a time, because the
+    partitions of the next broker are decided on the image that results from these records.
+    """
     for number in sessions.stale(image, now_s):
         sessions.forget(number)
         broker = image.brokers[number]
@@ -247,10 +252,11 @@ def _lose_directories(
     decided: Collection[metadata.Record],
     bugs: Collection[str],
 ) -> Iterator[metadata.Record]:
-    """Take a broker out of the partitions whose replicas it has lost, and note the directories that remain.
+    """Remove a broker from the partitions whose replicas it has lost, and record the remaining directories.
 
-    decided: the other records of the heartbeat, which may have changed the same partitions.  These are changed by the
-    next heartbeat, which reports the directories again."""
+    decided: the other records of the heartbeat, which may have changed the same partitions.  The next heartbeat, which
+    reports the directories again, changes these.
+    """
     if not directories_are_named(image):
         return
     gone = set(broker.log_dirs) & set(lost)
@@ -265,7 +271,7 @@ def _lose_directories(
 
 
 def directories_are_named(image: Image) -> bool:
-    """Return whether records name the directories of replicas; where `metadata.version` is not in use, they do."""
+    """Return whether records name the directories of replicas; if `metadata.version` is not in use, they do."""
     return image.metadata_version is None or image.metadata_version >= metadata.DIRECTORIES_SINCE
 
 
@@ -285,7 +291,9 @@ def _require_own_directories(image: Image, request: Registration) -> None:
 
 
 def _require_features(image: Image, request: Registration) -> None:
-    """A feature that a broker does not name is one that it supports at level 0 alone, which is: not in use."""
+    """Verify the features of a broker; it supports one that it does not name only at level 0, which means not in
+    use.
+    """
     supported = levels_of(request.features)
     if image.metadata_version is not None and METADATA_VERSION not in supported:
         raise Refused(ErrorCode.invalid_registration, f"The features of a broker name {METADATA_VERSION}.")
@@ -298,7 +306,7 @@ def _require_features(image: Image, request: Registration) -> None:
 
 
 def require_broker(image: Image, number: int, epoch: int) -> metadata.RegisterBrokerRecord:
-    """The registration of a broker.  Raises Refused if it is not registered, or with another epoch."""
+    """Return the registration of a broker.  Raises Refused if it is not registered, or has another epoch."""
     broker = image.brokers.get(number)
     if broker is None:
         raise Refused(ErrorCode.broker_id_not_registered, f"Broker {number} is not registered.")
@@ -316,7 +324,8 @@ def state_of(broker: metadata.RegisterBrokerRecord) -> BrokerState:
 def rules_of(
     image: Image, topic: str, bugs: Collection[str] = (), *, but: int | None = None, also: int | None = None
 ) -> PartitionRules:
-    """The rules of a topic's partitions.  but, also: a broker that cannot lead, or can, whatever its registration is.
+    """Return the rules of a topic's partitions. but, also: a broker that cannot lead, or can, regardless of its
+    registration.
 
     Decisions about a broker's change are taken before its record is applied.
     """
@@ -336,7 +345,7 @@ def rules_of(
 
 
 def directory_of(image: Image, number: int) -> UUID:
-    """Return where a broker will put a new replica: its only directory, else one that it has still to choose."""
+    """Return the directory where a broker will put a new replica: its only directory, else the unassigned one."""
     broker = image.brokers.get(number)
     if broker is None or len(broker.log_dirs) > 1:
         return metadata.UNASSIGNED
@@ -352,7 +361,7 @@ def is_online(image: Image, number: int, directory: UUID) -> bool:
 
 
 def elects_unclean(image: Image, topic: str, bugs: Collection[str] = ()) -> bool:
-    """Return whether a partition of the topic gets a leader that is not in sync rather than none."""
+    """Return whether a partition of the topic may get a leader that is not in sync rather than none."""
     return decisions.may_elect_unclean(effective_config(image, topic, UNCLEAN_ELECTION).lower() == "true", bugs)
 
 
@@ -400,7 +409,7 @@ def _transition(
 
 
 def _leave(image: Image, number: int, bugs: Collection[str], *, lost_data: bool = False) -> Iterator[metadata.Record]:
-    """The changes of all partitions when a broker can neither lead nor be in sync any more."""
+    """Return the changes of all partitions when a broker can no longer lead or be in sync."""
     for topic, partition in _partitions(image):
         if number in (*partition.isr, *(partition.elr or ()), partition.leader):
             yield from _without(image, topic, partition, number, bugs, lost_data=lost_data)

@@ -1,10 +1,10 @@
-"""Topic configs: what exists, what a value may be, and a pure decision over the image that alters them.
+"""Topic configs: their definitions, their valid values, and a pure decision over the image that alters them.
 
     alter_configs(image, wanted, ...) -> (records, one result per resource)
 
-APPEND and SUBTRACT change lists only.  An APPEND puts those members behind the list that it does not hold yet.  As in
-Kafka, an alteration after which the value is what it was succeeds without a record; a resource with one bad alteration
-gets none of them.
+APPEND and SUBTRACT change lists only.  An APPEND adds those members to the end of the list that it does not contain
+yet.  As in Kafka, an alteration without effect succeeds without a record; a resource with one bad alteration gets none
+of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MIN_INSYNC = "min.insync.replicas"
 
 
 class ConfigType(IntEnum):
-    """Type of a config, as DescribeConfigs says it."""
+    """Type of a config, as in DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -43,7 +43,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Source from which a described value comes from."""
+    """Source of a described value."""
 
     TOPIC = 1
     BROKER = 2
@@ -64,8 +64,9 @@ class ConfigOperation(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """default: as text.  lowest, highest: of numbers.  choices: of strings, and of each member of a list.
-    form: the regular expression of a whole list, where its members are no choices."""
+    """default: as text. lowest, highest: of numbers. choices: of strings, and of each member of a list.
+    form: the regular expression of a whole list, if its members are no choices.
+    """
 
     type: ConfigType
     default: str
@@ -76,7 +77,7 @@ class Definition:
 
 
 VALUE_MAX_BYTES = 2**15 - 1
-"""Longest string of Kafka's older versions.  A longer value could be written but never described."""
+"""Longest string of Kafka's older versions.  A longer value could be written but not described."""
 
 _INT_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1
@@ -127,7 +128,7 @@ OF_BROKERS: Mapping[str, Definition] = {
     "sasl.kerberos.min.time.before.relogin": Definition(ConfigType.LONG, "60000", 0, _LONG_MAX),
     "unclean.leader.election.enable": DEFINITIONS["unclean.leader.election.enable"],
 }
-"""The configs of brokers that can change while they run, and their defaults."""
+"""Broker configs that can change at run time, and their defaults."""
 
 OF_GROUPS: Mapping[str, Definition] = {
     "consumer.heartbeat.interval.ms": Definition(ConfigType.INT, "5000", 1, _INT_MAX),
@@ -148,14 +149,14 @@ STATIC_OF_BROKERS: Mapping[str, ConfigType] = {
     "broker.rack": ConfigType.STRING,
     "node.id": ConfigType.INT,
 }
-"""The configs of a broker that only a new start can change.  They are what its registration says."""
+"""Broker configs that change only at a restart.  Their values come from its registration."""
 
 BROKER_LOGGER, CLIENT_METRICS = 8, 16
 """Types of resources without configs here."""
 
 
 class OfBroker(NamedTuple):
-    """A broker as it presents itself."""
+    """A broker's own values."""
 
     id: int
     host: str
@@ -163,7 +164,7 @@ class OfBroker(NamedTuple):
     rack: str | None
 
     def static(self) -> dict[str, str]:
-        """Its value of each of STATIC_OF_BROKERS that is set."""
+        """Return the value of each config of STATIC_OF_BROKERS that is set."""
         number = str(self.id)
         values = {
             "advertised.listeners": f"PLAINTEXT://{self.host}:{self.port}",
@@ -210,7 +211,7 @@ def refused_resource(resource: Resource, why: Refused) -> ResourceResult:
 
 
 def alter_configs(image: Image, wanted: Sequence[Resource]) -> tuple[list[Record], list[ResourceResult]]:
-    """Alter the configs of each resource.  wanted: entries of the request, or what has their fields."""
+    """Alter the configs of each resource. wanted: entries of the request, or objects with the same fields."""
 
     def decide(resource: Resource) -> tuple[list[Record], ResourceResult]:
         kind, name = resource.resource_type, resource.resource_name
@@ -252,8 +253,8 @@ def describe_configs(
 ) -> list[Described]:
     """Every config of an existing resource, or those of `names` that exist, by name.
 
-    A broker's override comes before the one for all brokers, whose resource has no name.  broker: if the resource is
-    one that the cluster has.
+    A broker's override takes precedence over the one for all brokers, whose resource has no name. broker: if the
+    resource is one of the cluster's brokers.
     """
     _, known, own = KINDS[resource_type]
     sources = [(own, image.configs(resource, resource_type))]
@@ -275,8 +276,9 @@ def describe_configs(
 
 
 def effective_config(image: Image, topic: str | None, name: str) -> str:
-    """Return the value of a config that decides about a topic: its own, else that of the active controller as a node,
-    else that of all nodes, else the default.  topic: None for a value without that of any topic."""
+    """Return the effective value of a topic's config: its own, else that of the active controller as a node, else that
+    of all nodes, else the default. topic: None for the value without any topic.
+    """
     sources = [] if topic is None else [image.configs(topic)]
     if image.controller is not None:
         sources.append(image.configs(str(image.controller), BROKER_RESOURCE))
@@ -287,7 +289,7 @@ def effective_config(image: Image, topic: str | None, name: str) -> str:
 def list_resources(image: Image, wanted: Collection[int], brokers: Collection[str]) -> list[tuple[int, str]] | None:
     """(type, name) of each resource that has or can have configs, by type and name (KIP-1142).
 
-    wanted: types; without any, all.  brokers: their names.  None if there are no resources of a type that is wanted.
+    wanted: types; empty: all. brokers: their names.  None if there are no resources of a wanted type.
     """
     names: Mapping[int, Collection[str]] = {
         TOPIC_RESOURCE: image.topics,
@@ -302,7 +304,7 @@ def list_resources(image: Image, wanted: Collection[int], brokers: Collection[st
 
 
 def why_unknown(image: Image, resource_type: int, resource_name: str) -> tuple[ErrorCode, str] | None:
-    """Return why this resource has no configs here; None if it has."""
+    """Return the reason why this resource has no configs here; None if it has."""
     if resource_type not in KINDS:
         return ErrorCode.invalid_request, f"Resources of type {resource_type} have no configs here."
     if resource_type == BROKER_RESOURCE and resource_name and not resource_name.isdecimal():
@@ -315,7 +317,7 @@ def why_unknown(image: Image, resource_type: int, resource_name: str) -> tuple[E
 
 
 def why_invalid(name: str, value: str | None, resource_type: int = TOPIC_RESOURCE) -> str | None:
-    """Return why a config cannot have this value, in words; None if it can."""
+    """Return the reason why a config cannot have this value; None if it can."""
     kind, known, _ = KINDS[resource_type]
     definition = known.get(name)
     if definition is None:
@@ -361,7 +363,7 @@ def _why_refused(image: Image, resource: Resource) -> tuple[ErrorCode, str] | No
 
 
 def _why_no_list(alteration: Alteration, resource_type: int) -> str | None:
-    """Return why nothing can be appended to this config or subtracted from it; None if it can."""
+    """Return the reason why nothing can be appended to this config or subtracted from it; None if it can."""
     kind, known, _ = KINDS[resource_type]
     definition = known.get(alteration.name)
     if definition is None:
@@ -384,7 +386,7 @@ def _changes(image: Image, resource: Resource) -> list[Record]:
 
 
 def _after(alteration: Alteration, overrides: Mapping[str, str], known: Mapping[str, Definition]) -> str | None:
-    """The value of the config after an alteration; None if it has no override then."""
+    """Return the value of the config after an alteration; None if it has no override then."""
     name, operation, value = alteration.name, alteration.config_operation, alteration.value
     if operation == ConfigOperation.SET:
         return value
@@ -401,7 +403,7 @@ def _members(value: str) -> list[str]:
 
 
 def _expected(definition: Definition, value: str) -> str | None:
-    """Return what the value should have been; None if it is that."""
+    """Return the expected form of the value; None if it is valid."""
     match definition.type:
         case ConfigType.BOOLEAN:
             return None if value.strip().lower() in ("true", "false") else "true or false"

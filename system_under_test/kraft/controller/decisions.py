@@ -1,4 +1,4 @@
-"""The decisions on which the safety of brokers and partitions hangs, each a pure function with one planted bug.
+"""The decisions on which the safety of brokers and partitions depends, each a pure function with one planted bug.
 
 A planted bug is a name in `bugs`.  It changes the outcome of one function of this file and nothing else.  JIRA numbers
 name the faults of Apache Kafka that a bug repeats.
@@ -44,11 +44,11 @@ BUGS: dict[str, str] = {
     REGISTERS_UNFENCED: "a broker that starts is registered as unfenced, before it has applied anything",
     LEAVING_BROKER_LEADS: "a broker that shuts down can be elected as the leader of a partition (KIP-841)",
 }
-"""Every planted bug of the controller, with what it does."""
+"""Every planted bug of the controller, with its effect."""
 
 
 def epoch_of_registration(record_offset: int, former_epoch: int | None, bugs: Collection[str] = ()) -> int:
-    """The epoch of a new incarnation: the offset of its record, which no other registration ever has.
+    """Return the epoch of a new incarnation: the offset of its record, which no other registration ever has.
 
     former_epoch: of the incarnation before, None if there was none.
     """
@@ -63,30 +63,30 @@ def is_fenced_at_first(bugs: Collection[str] = ()) -> bool:
 
 
 def renews_session(bugs: Collection[str] = ()) -> bool:
-    """Return whether a heartbeat begins the broker's session anew."""
+    """Return whether a heartbeat renews the broker's session."""
     return SESSION_NOT_RENEWED not in bugs
 
 
 def expects_heartbeat(fenced: bool, bugs: Collection[str] = ()) -> bool:
-    """Return whether a new controller awaits a heartbeat of a broker of which only the log tells."""
+    """Return whether a new controller expects a heartbeat of a broker that it knows only from the log."""
     return not fenced and FAILOVER_FORGETS_SESSIONS not in bugs
 
 
 def fences_by_record(bugs: Collection[str] = ()) -> bool:
-    """Return whether the end of a session is written into the log: a successor knows of it by nothing else."""
+    """Return whether the end of a session is written to the log, from which alone a successor learns of it."""
     return FENCE_WITHOUT_RECORD not in bugs
 
 
 def knows_its_registration(metadata_offset: int, broker_epoch: int, bugs: Collection[str] = ()) -> bool:
     """Return whether a broker has applied the record of its own registration.
 
-    On a busy log the broker never reaches the end, so no more than that is demanded (KAFKA-13959).
+    On a busy log the broker never reaches the end, so no more is required (KAFKA-13959).
     """
     return metadata_offset >= broker_epoch or UNFENCE_EARLY in bugs
 
 
 def proposal_is_old(proposed_on: int, partition_epoch: int, bugs: Collection[str] = ()) -> bool:
-    """Return whether the partition changed since a leader made its proposal, which saw `proposed_on`."""
+    """Return whether the partition changed after the version `proposed_on` on which a leader made its proposal."""
     return proposed_on < partition_epoch and ISR_IGNORES_PARTITION_EPOCH not in bugs
 
 
@@ -101,7 +101,9 @@ def may_lead(fenced: bool, shutting_down: bool, bugs: Collection[str] = ()) -> b
 
 
 def is_this_incarnation(proposed_epoch: int, registered_epoch: int, bugs: Collection[str] = ()) -> bool:
-    """Return whether a leader means the broker that is registered now: a former one may have had what this one lost."""
+    """Return whether a leader means the currently registered incarnation: an earlier one may have had data that this
+    one lost.
+    """
     return proposed_epoch == registered_epoch or STALE_EPOCH_JOINS_ISR in bugs
 
 
@@ -120,17 +122,17 @@ def lost_replicas(unclean_shutdown: Collection[int], bugs: Collection[str] = ())
 
 
 def reassignment_is_done(remaining: Collection[int], in_sync: Collection[int], bugs: Collection[str] = ()) -> bool:
-    """Return whether the replicas that shall remain are all in sync, so that the others can go."""
+    """Return whether all remaining replicas are in sync, so that the others can be removed."""
     if REASSIGNMENT_DONE_EARLY in bugs:
         return bool(set(remaining) & set(in_sync))
     return set(remaining) <= set(in_sync)
 
 
 def topic_id_after_change(topic_id: UUID, bugs: Collection[str] = ()) -> UUID:
-    """The topic id of a partition that has changed: the one that it had (KAFKA-14190)."""
+    """Return the topic id of a changed partition: the one that it had (KAFKA-14190)."""
     return uuid5(topic_id, "changed") if TOPIC_ID_LOST_ON_CHANGE in bugs else topic_id
 
 
 def configs_go_with_topic(bugs: Collection[str] = ()) -> bool:
-    """Return whether a topic that is deleted takes its configs along: no record of their own removes them (KIP-631)."""
+    """Return whether a deleted topic's configs are removed with it: no separate record removes them (KIP-631)."""
     return DELETES_TOPIC_KEEPS_CONFIGS not in bugs

@@ -1,11 +1,11 @@
 """Features and their levels (KIP-584, KIP-1022): what this software understands.
 
 A cluster agrees on a level of each feature in a FeatureLevel record.  Records of unknown types are kept and skipped,
-because a node that is not upgraded yet must go on.  A *level* beyond what the software supports has the opposite
-meaning: the records behind it mean something that this node does not know, so it must not serve from them.
+because a node that is not upgraded yet must continue.  A *level* above the supported ones has the opposite effect: the
+records after it have an unknown meaning, so this node must not serve from them.
 
 `kraft.version` is no such record: the quorum agrees on it by a control record (`raft/changes.py`).  So a decision here
-gets its level from outside, and makes no record of it.
+receives its level as an argument, and writes no record of it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CONTROLLERS_REGISTER_SINCE = 15
 
 
 def supported_ranges() -> tuple[metadata.FeatureRange, ...]:
-    """SUPPORTED as a broker reports it when it registers."""
+    """Return SUPPORTED in the form of a broker's registration."""
     return tuple(metadata.FeatureRange(name, levels[0], levels[-1]) for name, levels in SUPPORTED.items())
 
 
@@ -59,7 +59,7 @@ def why_not_served(image: Image) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class LevelWanted:
-    """level 0 removes the feature.  may_fall: whether a level below the present one is meant."""
+    """level 0 removes the feature. may_fall: True if a downgrade is intended."""
 
     feature: str
     level: int
@@ -80,9 +80,10 @@ def update_features(
     *,
     controllers: Collection[int] = (),
 ) -> tuple[list[metadata.Record], list[FeatureResult]]:
-    """Set feature levels, all of them or none (KIP-584).  Results stand in the order of the request.
+    """Set feature levels, all of them or none (KIP-584).  Results are in the order of the request.
 
-    controllers: the voters besides this one, which must be registered to be asked for what they support."""
+    controllers: the other voters, which must be registered so that their supported levels are known.
+    """
     levels = {**image.features, KRAFT_VERSION: kraft_version}
     problems = [_why_impossible(levels, each, wanted) or _why_unsupported(image, each, controllers) for each in wanted]
     if any(problems):
@@ -98,8 +99,9 @@ def update_features(
 
 
 def elr_safety(image: Image) -> list[metadata.Record]:
-    """Return the configs that must be set before eligible leaders are kept: `min.insync.replicas` is one number for
-    the whole cluster then, unless a topic has its own."""
+    """Return the configs that must be set before eligible leaders are kept: then `min.insync.replicas` is one number
+    for the whole cluster, unless a topic has its own.
+    """
     records: list[metadata.Record] = []
     if MIN_INSYNC not in image.configs("", metadata.BROKER_RESOURCE):
         default = effective_config(image, None, MIN_INSYNC)
@@ -113,7 +115,7 @@ def elr_safety(image: Image) -> list[metadata.Record]:
 def refused_levels(
     wanted: Sequence[LevelWanted], problems: Sequence[tuple[ErrorCode, str] | None]
 ) -> list[FeatureResult]:
-    """The results of a request of which at least one level has a problem: none of its levels is set."""
+    """Return the results of a request with at least one invalid level: none of its levels is set."""
     refused = (ErrorCode.invalid_update_version, "Another feature of the request cannot be updated.")
     return [FeatureResult(each.feature, *(why or refused)) for each, why in zip(wanted, problems, strict=True)]
 
@@ -147,7 +149,7 @@ def _why_impossible(
 
 
 def _why_unsupported(image: Image, each: LevelWanted, controllers: Collection[int]) -> tuple[ErrorCode, str] | None:
-    """Ask every registered node whether it supports the level, as Kafka does."""
+    """Return the reason why a registered node does not support the level, as Kafka does."""
     registered = image.table(metadata.RegisterControllerRecord)
     nodes = [(f"Broker {broker.broker_id}", broker.features) for broker in image.brokers.values()]
     nodes += [(f"Controller {node.controller_id}", node.features) for node in registered.values()]
@@ -162,5 +164,5 @@ def _why_unsupported(image: Image, each: LevelWanted, controllers: Collection[in
 
 
 def levels_of(features: Sequence[metadata.FeatureRange]) -> dict[str, range]:
-    """Return the levels that a registered node supports; a feature that it does not name it supports at 0 alone."""
+    """Return the levels that a registered node supports; a feature that it does not name is supported at 0 alone."""
     return {each.name: range(each.level_min, each.level_max + 1) for each in features}

@@ -1,27 +1,27 @@
-"""The metadata image: what all committed records amount to.
+"""The metadata image: the state that results from all committed records.
 
-    replay(record) changes the image;  every other change of metadata is forbidden.
+    replay(record) changes the image;  no other code may change metadata.
 
-A controller keeps two of them: the committed one, which answers reads, and the speculative one, which also holds
-what was appended but not yet committed and is what `decide` functions see.  Losing leadership means
-`speculative = committed.copy()`.
+A controller keeps two of them: the committed one, which answers reads, and the speculative one, which also contains
+appended and uncommitted records and is the input of `decide` functions.  Losing leadership means `speculative =
+committed.copy()`.
 
-Entries.  An image is a set of entries, each a record under a key: a topic by its id, a partition by topic id and
-number, a config by resource and name, a broker by its id.  Some records replace an entry, some change a part of one
+Entries.  An image is a set of entries, each a record with a key: a topic by its id, a partition by topic id and number,
+a config by resource and name, a broker by its id.  Some records replace an entry, some change a part of one
 (`PartitionChangeRecord`, `UnfenceBrokerRecord`), and some remove entries.  `records()` writes all entries out: a log
-that holds just these amounts to the same image, which is what a snapshot is.
+with just these gives the same image, which is what a snapshot is.
 
 State hash.
 
     state_hash = XOR over all entries of int64(BLAKE2b-8(encoded record)), big-endian and signed; 0 if there are none
 
 so it depends neither on the order of records nor on how often each is replayed, and it is that of a snapshot's records.
-A small image is hashed anew each time from what it holds, so that the hash covers everything a reader can see.  Of a
-large one the sum is kept, and brought up to date when it is read: an entry that changed a hundred times in between is
-hashed once.  Now and then it, too, is computed anew.
+A small image is hashed each time from its content, so that the hash covers everything that readers see.  For a large
+one the sum is kept, and updated when it is read: an entry that changed a hundred times in between is hashed once.  From
+time to time it is also computed from the content.
 
-Unknown records (`UnknownRecord`) are kept as they are, each an entry of its own, and change nothing else.  Records
-between BeginTransaction and EndTransaction (KIP-868) take effect together at the end, or never.
+Unknown records (`UnknownRecord`) are kept unchanged, each a separate entry, and have no other effect.  Records between
+BeginTransaction and EndTransaction (KIP-868) take effect together at the end, or never.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from system_under_test.kraft.controller.decisions import configs_go_with_topic, 
 from system_under_test.kraft.records import metadata
 
 HASHED_ANEW_MAX = 128
-"""An image of more entries is hashed anew only at every HASHED_ANEW_EVERY-th time."""
+"""An image with more entries is hashed from its content only every HASHED_ANEW_EVERY-th time."""
 HASHED_ANEW_EVERY = 1024
 
 R = TypeVar("R", bound=metadata.Record)
@@ -58,7 +58,7 @@ class Topic:
 class RecordTable:
     """Table by which records of one type become entries.
 
-    key: record -> its key in the table.  removes: whether the record takes its entry away instead of setting it.
+    key: record -> its key in the table. removes: whether the record removes its entry instead of setting it.
     """
 
     key: Callable[[Any], Hashable]
@@ -76,7 +76,7 @@ TABLES: dict[type[metadata.Record], RecordTable] = {
     metadata.DelegationTokenRecord: RecordTable(lambda r: r.token_id),
     metadata.AccessControlEntryRecord: RecordTable(lambda r: r.id),
 }
-"""The types whose entries are kept as they were written, in the order in which a snapshot holds them."""
+"""Types whose entries are kept as written, in the order of a snapshot."""
 
 REMOVERS: dict[type[metadata.Record], tuple[type[metadata.Record], Callable[[Any], Hashable]]] = {
     metadata.RemoveUserScramCredentialRecord: (metadata.UserScramCredentialRecord, lambda r: (r.name, r.mechanism)),
@@ -84,16 +84,16 @@ REMOVERS: dict[type[metadata.Record], tuple[type[metadata.Record], Callable[[Any
     metadata.RemoveAccessControlEntryRecord: (metadata.AccessControlEntryRecord, lambda r: r.id),
     metadata.UnregisterControllerRecord: (metadata.RegisterControllerRecord, lambda r: r.controller_id),
 }
-"""The types that take an entry of another type away, and the key of that entry."""
+"""Types that remove an entry of another type, and the key of that entry."""
 
 
 class Image:
-    """Read an image through its properties; never change what they return, and do not keep it.
+    """Read an image through its properties; never change returned values, and do not keep it.
 
     `copy` costs one shallow copy of each table.  Afterwards both images share the maps of partitions and of configs,
-    and each copies a map before it changes it for the first time: ten thousand partitions of a topic cost one copy.
+    and each copies a map before its first change: ten thousand partitions of a topic cost one copy.
 
-    bugs: planted ones of the controller.  controller: the id of the node that decides on the image, if one does.
+    bugs: planted ones of the controller. controller: the id of the node that decides on the image, if any.
     """
 
     def __init__(self, bugs: Collection[str] = (), controller: int | None = None) -> None:
@@ -122,12 +122,12 @@ class Image:
 
     @property
     def features(self) -> Mapping[str, int]:
-        """The finalized level of each feature that is in use."""
+        """Return the finalized level of each feature in use."""
         return {name: record.level for name, record in self.table(metadata.FeatureLevelRecord).items()}  # type: ignore[misc]
 
     @property
     def metadata_version(self) -> int | None:
-        """The level of `metadata.version`, which decides in which versions records are written; None without any."""
+        """Return the level of `metadata.version`, which determines the versions of records; None without any."""
         held = self.table(metadata.FeatureLevelRecord).get("metadata.version")
         return None if held is None else held.level
 
@@ -139,12 +139,12 @@ class Image:
 
     @property
     def brokers(self) -> Mapping[int, metadata.RegisterBrokerRecord]:
-        """The registration of each broker as it stands now, by broker id."""
+        """Return the current registration of each broker, by broker id."""
         return self.table(metadata.RegisterBrokerRecord)  # type: ignore[return-value]
 
     @property
     def unknown(self) -> int:
-        """Return how many records of unknown types the image keeps."""
+        """Return the number of records of unknown types in the image."""
         return len(self._unknown)
 
     @property
@@ -165,14 +165,14 @@ class Image:
         return self._state_hash
 
     def hash_of_content(self) -> int:
-        """The state hash, computed from every entry; the cost grows with their number."""
+        """Return the state hash, computed from every entry; the cost grows with their number."""
         total = 0
         for record in self.records():
             total ^= _hash_of(record)
         return total
 
     def table(self, kind: type[R]) -> Mapping[Hashable, R]:
-        """The entries of one type of TABLES, by key."""
+        """Return the entries of one type of TABLES, by key."""
         return self._tables[kind]  # type: ignore[return-value]
 
     def topic_of(self, topic_id: UUID) -> Topic | None:
@@ -180,15 +180,15 @@ class Image:
         return None if name is None else self._topics[name]
 
     def configs(self, resource_name: str, resource_type: int = metadata.TOPIC_RESOURCE) -> Mapping[str, str]:
-        """The overrides of one resource: config name -> value; empty where it has none."""
+        """Return the overrides of one resource: config name -> value; empty if it has none."""
         return self._configs.get((resource_type, resource_name), {})
 
     def configured(self, resource_type: int) -> list[str]:
-        """The names of the resources of one type that have overrides."""
+        """Return the names of the resources of one type that have overrides."""
         return [name for kind, name in self._configs if kind == resource_type]
 
     def records(self) -> Iterator[metadata.Record | metadata.UnknownRecord]:
-        """All entries, in an order in which they can be replayed."""
+        """Return all entries, in an order in which they can be replayed."""
         for table in self._tables.values():
             yield from table.values()
         for topic in self._topics.values():
@@ -349,7 +349,7 @@ class Image:
         self._keep_partition(topic, after)
 
     def _clear_elr(self, record: metadata.ClearElrRecord) -> None:
-        """Kafka counts it as a change of each partition that had eligible leaders."""
+        """Clear eligible leaders; Kafka counts this as a change of each partition that had any."""
         if record.topic and record.topic not in self._topics:
             raise metadata.CorruptRecord(
                 f"a record clears the eligible leaders of topic {record.topic}, which does not exist"
@@ -392,7 +392,7 @@ class Image:
             del self._configs[resource], self._own_configs[resource]
 
     def _nothing(self, record: metadata.NoOpRecord) -> None:
-        """A NoOp says only that the controller lives."""
+        """Do nothing; a NoOp only shows that the controller is alive."""
 
     def _hash_what_changed(self) -> None:
         for key, record in self._changed.items():
@@ -405,10 +405,10 @@ class Image:
 
 
 def changed(partition: metadata.PartitionRecord, change: metadata.PartitionChangeRecord) -> metadata.PartitionRecord:
-    """The partition after a change (KIP-631).
+    """Return the partition after a change (KIP-631).
 
-    Every change raises the partition epoch.  The leader epoch rises with every change that names a leader.  If another
-    number of replicas comes without directories, none is known any more.
+    Every change raises the partition epoch.  The leader epoch rises with every change that names a leader.  If the
+    number of replicas changes without directories, none is known any more.
     """
     changes: dict[str, Any] = {
         name: value
@@ -430,7 +430,7 @@ def changed(partition: metadata.PartitionRecord, change: metadata.PartitionChang
 
 @lru_cache(maxsize=4096)
 def _topic_record(name: str, id: int) -> metadata.TopicRecord:
-    """id: as a number, whose hash is cheap."""
+    """id: as a number, which hashes cheaply."""
     return metadata.TopicRecord(name, UUID(int=id))
 
 
@@ -445,7 +445,7 @@ def _hash_of_new(record: metadata.Record | metadata.UnknownRecord) -> int:
 
 _HASHES_MAX = 8192
 _hashes: dict[int, tuple[metadata.Record | metadata.UnknownRecord, int]] = {}
-"""id of a record -> that record, which keeps the id taken, and its hash: a record never changes."""
+"""id of a record -> that record, which keeps the id in use, and its hash: a record never changes."""
 
 
 def _hash_of(record: metadata.Record | metadata.UnknownRecord) -> int:

@@ -1,4 +1,4 @@
-"""Requests of several entries, each of which is decided by itself."""
+"""Requests with several entries, each of which is decided separately."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ def one_by_one(
 ) -> tuple[list[Record], list[R]]:
     """Return the records of all accepted entries, which form one atomic batch, and a result for each entry, in order.
 
-    decide: returns the records and the result of an entry, or raises Refused.  refused: the result of a refusal.
-    named: what an entry is about; of two about the same, both are refused.  None: about nothing that is there.
-    what: is named, in words.  records_max: of all entries together.
+    decide: returns the records and the result of an entry, or raises Refused. refused: returns the result of a refusal.
+    named: returns the object of an entry; two entries about the same object are both refused.  None: an object that
+    does not exist.
+    what: kind of object, in words. records_max: of all entries together.
     """
     times = Counter(map(named, wanted)) if named is not None and len(wanted) > 1 else {}
     repeated = {name for name, count in times.items() if count > 1 and name is not None}

@@ -8,7 +8,8 @@ reassignments(image, wanted)         -> what is under way
 assign_directories(image, broker, ...) -> (records, one answer per partition)  KIP-858
 allocate_producer_ids(image, ...)    -> (records, the first id of a block)     KIP-730
 
-*Duties.*  Those of the active controller, and when.  Pure: the node sets a timer and appends the records.
+*Duties.*  Periodic tasks of the active controller, with their times.  Pure: the node sets a timer and appends the
+records.
 
 duties = Duties(image, now_s, settings)     when a node becomes the active controller
 duties.next_due_s(image)                    when `perform` has something to do
@@ -64,7 +65,7 @@ PRODUCER_IDS_END = 2**63 - 1 - PRODUCER_IDS_OF_A_BLOCK
 
 @dataclass(frozen=True, slots=True)
 class PartitionAnswer:
-    """topic, partition: which.  now: as it is after the request; None if it was refused or does not exist."""
+    """topic, partition: its identity. now: its state after the request; None if it was refused or does not exist."""
 
     topic: str | UUID
     partition: int
@@ -82,7 +83,7 @@ def _refused(which: tuple[Any, ...], why: Refused) -> PartitionAnswer:
 
 
 def _changed(partition: PartitionRecord, record: PartitionChangeRecord | None, which: tuple[Any, ...]) -> _Decided:
-    """The records of a partition's change, and the answer."""
+    """Return the records of a partition's change, and the answer."""
     topic, number, *_ = which
     if record is None:
         return [], PartitionAnswer(topic, number, now=partition)
@@ -96,7 +97,7 @@ def alter_partitions(
     wanted: Sequence[tuple[UUID, int, AlterPartition]],
     bugs: Collection[str] = (),
 ) -> tuple[list[Record], list[PartitionAnswer]]:
-    """Take the in-sync sets that a leader proposes, partition by partition.  wanted: (topic id, partition, proposal).
+    """Accept the in-sync sets that a leader proposes, partition by partition. wanted: (topic id, partition, proposal).
 
     Raises Refused if the broker is not registered with this epoch, or if a partition is named twice.
     """
@@ -129,7 +130,7 @@ def elect_leaders(
 ) -> tuple[list[Record], list[PartitionAnswer]]:
     """Elect a leader for each partition.  wanted: (topic, partition); None: every partition that needs one.
 
-    A preferred election needs one where the first replica does not lead; an unclean one where nobody leads.  A request
+    A preferred election needs one if the first replica does not lead; an unclean one if there is no leader.  A request
     for all partitions has no answers for those that need none.  Raises Refused if a partition is named twice.
     """
     _require_each_once(wanted or ())
@@ -177,7 +178,7 @@ def reassign_partitions(
 
 
 def reassignments(image: Image, wanted: Mapping[str, Sequence[int]] | None) -> dict[str, list[PartitionRecord]]:
-    """The partitions whose replicas are being changed, by topic.  wanted: partitions of topics; None: of all."""
+    """Return the partitions whose replicas are being changed, by topic. wanted: partitions of topics; None: of all."""
     found: dict[str, list[PartitionRecord]] = {}
     for name, number in _all(image):
         partition = image.topics[name].partitions[number]
@@ -190,10 +191,10 @@ def reassignments(image: Image, wanted: Mapping[str, Sequence[int]] | None) -> d
 def assign_directories(
     image: Image, broker: int, broker_epoch: int, wanted: Sequence[tuple[UUID, int, UUID]], bugs: Collection[str] = ()
 ) -> tuple[list[Record], list[PartitionAnswer]]:
-    """Take where a broker says that its replicas are (KIP-858).  wanted: (topic id, partition, directory).
+    """Record a broker's report of its replicas' directories (KIP-858). wanted: (topic id, partition, directory).
 
-    A replica in a directory that the broker has lost leaves the in-sync set.  Raises Refused as `alter_partitions`,
-    and where records name no directories.
+    A replica in a directory that the broker has lost leaves the in-sync set.  Raises Refused as `alter_partitions`, and
+    if records name no directories.
     """
     if not brokers.directories_are_named(image):
         raise Refused(ErrorCode.unsupported_version, "The level of metadata.version has no directories.")
@@ -215,10 +216,10 @@ def assign_directories(
 
 
 def allocate_producer_ids(image: Image, broker: int, broker_epoch: int) -> tuple[list[Record], int]:
-    """A block of PRODUCER_IDS_OF_A_BLOCK ids that no broker was ever given.  Returns its first id.
+    """Allocate a block of PRODUCER_IDS_OF_A_BLOCK unused ids.  Returns its first id.
 
-    The block is handed out when its record is committed, never before: a successor would hand it out again.
-    Raises Refused if the broker is not registered with this epoch, or if no ids are left.
+    The block is returned to the broker only after its record is committed: otherwise a successor would allocate it
+    again.  Raises Refused if the broker is not registered with this epoch, or if no ids are left.
     """
     brokers.require_broker(image, broker, broker_epoch)
     held = list(image.table(ProducerIdsRecord).values())
@@ -231,7 +232,7 @@ def allocate_producer_ids(image: Image, broker: int, broker_epoch: int) -> tuple
 def _check_target(
     image: Image, partition: PartitionRecord, replicas: Sequence[int] | None, factor_may_change: bool
 ) -> None:
-    """Raises Refused if the partition cannot get these replicas."""
+    """Raise Refused if the partition cannot get these replicas."""
     if replicas is None:
         if not partition.adding and not partition.removing:
             raise Refused(ErrorCode.no_reassignment_in_progress, "No reassignment of the partition is under way.")
@@ -281,7 +282,7 @@ def _all(image: Image) -> Iterator[tuple[str, int]]:
 
 
 ELECTIONS_MAX = 1000
-"""Elections of one round of balancing."""
+"""Maximum number of elections in one round of balancing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,11 +313,11 @@ class Duties:
         self._no_op_at_s = now_s + (settings.no_op_interval_s or math.inf)
 
     def appended(self, now_s: float) -> None:
-        """A record was written, so no no-op is needed for a while."""
+        """Note that a record was written, so that no no-op is needed for a while."""
         self._no_op_at_s = now_s + (self._settings.no_op_interval_s or math.inf)
 
     def next_due_s(self, image: Image) -> float:
-        """Infinity if there is nothing to do, ever."""
+        """Return the time of the next task; infinity if there is none."""
         if (self._settings.features and not image.features) or image.in_transaction:
             return -math.inf
         fencing_s = self.sessions.next_deadline_s(image)

@@ -36,10 +36,10 @@ from system_under_test.kraft.records.metadata import (
 
 RECOVERED = 0
 RECOVERING = 1
-"""`recovery_state`: a leader that was elected uncleanly recovers its own state first (KIP-704)."""
+"""`recovery_state`: a leader elected uncleanly recovers its own state first (KIP-704)."""
 
 ANY_BROKER_EPOCH = -1
-"""The broker epoch in an AlterPartition of a leader that does not know the epoch of a follower."""
+"""Broker epoch in an AlterPartition of a leader that does not know the epoch of a follower."""
 
 
 class Election(Enum):
@@ -55,12 +55,12 @@ class Election(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionRules:
-    """Facts that decide beside the partition itself.
+    """Inputs of decisions other than the partition itself.
 
-    alive: whether a broker can lead: registered, not fenced, not shutting down.
-    min_insync: `min.insync.replicas` of the topic.  elr: whether eligible leader replicas are kept (KIP-966).
-    bugs: planted ones (`decisions.py`).  default_directory: broker -> where it puts a new replica; None where records
-    name no directories.  online: whether a broker can use a directory.  bumps_on_shrink: a smaller in-sync set begins
+    alive: returns whether a broker can lead: registered, not fenced, not shutting down.
+    min_insync: `min.insync.replicas` of the topic. elr: whether eligible leader replicas are kept (KIP-966).
+    bugs: planted ones (`decisions.py`). default_directory: broker -> directory of a new replica; None if records name
+    no directories. online: returns whether a broker can use a directory. bumps_on_shrink: a smaller in-sync set begins
     a new leader epoch.
     """
 
@@ -75,10 +75,10 @@ class PartitionRules:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Wishes for what shall become of a partition; None leaves it as it is.
+    """Wanted changes of a partition; None leaves a field unchanged.
 
-    isr: the in-sync set from now on.  replicas, removing, adding: of a reassignment.  unclean_shutdown: brokers that
-    may have lost data.  assigned: broker -> the directory of its replica.
+    isr: the new in-sync set. replicas, removing, adding: of a reassignment. unclean_shutdown: brokers that may have
+    lost data. assigned: broker -> the directory of its replica.
     """
 
     isr: tuple[int, ...] | None = None
@@ -92,7 +92,7 @@ class Wanted:
 
 
 def change(partition: PartitionRecord, wanted: Wanted, rules: PartitionRules) -> PartitionChangeRecord | None:
-    """The record that brings the partition to what is wanted; None if it is there already."""
+    """Return the record that brings the partition to the wanted state; None if it is already there."""
     target = replace(
         partition,
         isr=partition.isr if wanted.isr is None else wanted.isr,
@@ -118,7 +118,7 @@ def change(partition: PartitionRecord, wanted: Wanted, rules: PartitionRules) ->
 
 
 def directory_held(partition: PartitionRecord, broker: int) -> UUID:
-    """Return the directory of a broker's replica; MIGRATING where the partition does not name it."""
+    """Return the directory of a broker's replica; MIGRATING if the partition does not name it."""
     held = dict(zip(partition.replicas, partition.directories, strict=True)) if partition.directories else {}
     return held.get(broker, MIGRATING)
 
@@ -129,7 +129,9 @@ def _with_directories(
     assigned: Mapping[int, UUID],
     default: Callable[[int], UUID],
 ) -> PartitionRecord:
-    """One directory for each replica: where it was, unless it has been assigned; the default of a new one."""
+    """Return one directory for each replica: its current one, unless another was assigned; the default for a new
+    one.
+    """
     held = before.directories or (MIGRATING,) * len(before.replicas)
     known = {**dict(zip(before.replicas, held, strict=True)), **assigned}
     directories = tuple(known[each] if each in known else default(each) for each in target.replicas)
@@ -137,7 +139,7 @@ def _with_directories(
 
 
 def _with_last_leader(before: PartitionRecord, target: PartitionRecord) -> PartitionRecord:
-    """A partition that loses its leader remembers it: nobody else can have acknowledged more."""
+    """Return a partition that remembers its lost leader, because no other replica can have acknowledged more."""
     if target.leader != NO_LEADER:
         return replace(target, last_known_elr=None)
     if before.leader == NO_LEADER or before.last_known_elr:
@@ -146,7 +148,7 @@ def _with_last_leader(before: PartitionRecord, target: PartitionRecord) -> Parti
 
 
 def _finish_reassignment(target: PartitionRecord, bugs: Collection[str]) -> PartitionRecord:
-    """End the reassignment once all replicas that shall remain are in sync (KAFKA-15665)."""
+    """End the reassignment once all remaining replicas are in sync (KAFKA-15665)."""
     if not target.adding and not target.removing:
         return target
     remaining = tuple(replica for replica in target.replicas if replica not in target.removing)
@@ -169,7 +171,7 @@ def _with_elr(
 def _elect(
     before: PartitionRecord, target: PartitionRecord, election: Election, rules: PartitionRules
 ) -> PartitionRecord:
-    """The target with its leader, and with the in-sync set that goes with this leader."""
+    """Return the target with its leader, and with the in-sync set that follows from this leader."""
 
     def alive(replica: int) -> bool:
         return rules.alive(replica) and rules.online(replica, directory_held(before, replica))
@@ -206,7 +208,9 @@ def _led_by(target: PartitionRecord, leader: int) -> PartitionRecord:
 
 
 def _uncleanly_led_by(target: PartitionRecord, leader: int) -> PartitionRecord:
-    """Drop what the others hold beyond this leader's log: nobody but the leader is in sync."""
+    """Return the target with its unclean leader as the only in-sync replica: data of the others beyond this leader's
+    log is lost.
+    """
     return replace(target, leader=leader, isr=(leader,), elr=None, last_known_elr=None, recovery_state=RECOVERING)
 
 
@@ -237,7 +241,7 @@ def _difference(before: PartitionRecord, after: PartitionRecord, leader: int | N
 
 
 def _ordered(replicas: Iterable[int], order: Sequence[int]) -> tuple[int, ...]:
-    """Return the replicas that `order` holds, in its order."""
+    """Return the replicas in the order of `order`."""
     wanted = set(replicas)
     return tuple(replica for replica in order if replica in wanted)
 
@@ -255,7 +259,7 @@ class IsrMember:
 
 @dataclass(frozen=True, slots=True)
 class AlterPartition:
-    """A leader's proposal.  The epochs make it a compare-and-set: they are what the leader believed."""
+    """A leader's proposal.  The epochs make it a compare-and-set: they are the leader's current view."""
 
     leader: int
     leader_epoch: int
@@ -270,11 +274,10 @@ def why_refused(
     is_eligible: Callable[[IsrMember], bool],
     bugs: Collection[str] = (),
 ) -> ErrorCode | None:
-    """The error that refuses the proposal, None if it can be taken.  The order of the checks is Kafka's.
+    """Return the error that refuses the proposal, None if it is acceptable.  The order of the checks is Kafka's.
 
-    partition: None if there is none.  is_eligible: the broker is registered with this epoch, not fenced, and not
-    shutting down.
-    A newer epoch than ours means that *we* are behind: another controller wrote it (KAFKA-14154).
+    partition: None if it does not exist. is_eligible: the broker is registered with this epoch, not fenced, and not
+    shutting down.  A newer epoch than ours means that *we* are behind: another controller wrote it (KAFKA-14154).
     """
     if partition is None:
         return ErrorCode.unknown_topic_or_partition
@@ -304,9 +307,9 @@ def why_refused(
 def without_broker(
     partition: PartitionRecord, broker: int, rules: PartitionRules, *, unclean: bool = False, lost_data: bool = False
 ) -> PartitionChangeRecord | None:
-    """The change when a broker is fenced or shuts down.  unclean: the topic allows unclean elections.
+    """Return the change when a broker is fenced or shuts down. unclean: the topic allows unclean elections.
 
-    lost_data: the broker came back without having shut down cleanly, so that it leaves the ELR, too.
+    lost_data: the broker restarted without a clean shutdown, so that it also leaves the ELR.
     """
     isr = tuple(replica for replica in partition.isr if replica != broker)
     wanted = Wanted(
@@ -320,7 +323,7 @@ def without_broker(
 def with_broker(
     partition: PartitionRecord, rules: PartitionRules, *, unclean: bool = False
 ) -> PartitionChangeRecord | None:
-    """The change when a broker can lead again: only a partition without a leader gains one."""
+    """Return the change when a broker can lead again: only a partition without a leader gains one."""
     if partition.leader != NO_LEADER:
         return None
     return change(partition, Wanted(election=Election.UNCLEAN if unclean else Election.ONLINE), rules)
@@ -329,12 +332,12 @@ def with_broker(
 def reassign(
     partition: PartitionRecord, target: Sequence[int] | None, rules: PartitionRules
 ) -> PartitionChangeRecord | None:
-    """Begin a reassignment to `target`, or cancel the one that goes on (None): KIP-455.
+    """Begin a reassignment to `target`, or cancel the current one (None): KIP-455.
 
     Until all of the target are in sync, the partition has the replicas of both.  Replicas that an unfinished
-    reassignment was adding are dropped at once, unless the target holds them.
+    reassignment was adding are removed at once, unless they are in the target.
 
-    Raises Refused if nothing that is in sync would remain.
+    Raises Refused if no in-sync replica would remain.
     """
     before = tuple(replica for replica in partition.replicas if replica not in partition.adding)
     wanted = before if target is None else tuple(target)

@@ -1,13 +1,13 @@
-"""Topics created, grown and deleted: pure decisions over the image.
+"""Topics created, extended and deleted: pure decisions over the image.
 
     create_topics(image, wanted, ...)      -> (records, one result per topic)
     create_partitions(image, wanted, ...)  -> (records, one result per topic)
     delete_topics(image, wanted)           -> (records, one result per topic)
 
-Every topic is judged by itself, and the records of those accepted form one atomic batch: Topic, its Config records,
-then its Partition records.  Replicas are placed topic by topic, each topic beginning one broker further than the one
-before it.  Replicas on brokers that are alive start in sync, and the first of them leads.
-A deleted topic takes its partitions and configs along; one record says so.
+Every topic is decided separately, and the records of accepted ones form one atomic batch: Topic, its Config records,
+then its Partition records.  Replicas are placed topic by topic; each topic begins one broker after the previous one.
+Replicas on brokers that are alive start in sync, and the first of them leads.  A deleted topic's partitions and configs
+are removed with it, by one record.
 
 Placement.  Replicas of a partition are spread over racks, one rack after another.  Brokers that are alive come first.
 A fenced one gets a replica only if there are too few others, and it is not in sync then.  The first replica leads.  It
