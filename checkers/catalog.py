@@ -86,17 +86,17 @@ CATALOG: dict[str, Checker] = {checker.name: checker for checker in _IN_ORDER}
 
 _OF_OTHERS = (KAFKA, KAFKA_READ_TO_END, CONVERGENCE, SHOWN_ORDER, TOPICS_AGAINST_LOG)
 BY_MODEL: dict[str, Checker] = {checker.name: checker for checker in (*OF_TRANSACTIONS, *_OF_OTHERS, *OF_MODELS)}
-"""Checkers of one kind of history each, which judge a run only where its workload names them."""
+"""Checkers of one kind of history each, which judge a run only if its workload names them."""
 
 OF_CLIENTS = frozenset({LINEARIZABILITY.name, *BY_MODEL})
 """Names of the checkers that judge the answers to clients."""
 
 
 def wrong_names(models: Collection[object]) -> str:
-    """Return why a workload cannot be judged by the checkers that it states; "" if it can.
+    """Return the reason why a workload cannot be judged by its checkers; "" if it can.
 
-    models: names, and checkers of its own (`checkers/models/checker.py`).
-    At least one of them must judge this kind of history.  Without it nothing that clients saw would be judged.
+    models: names, and the user's own checkers (`checkers/models/checker.py`).  At least one of them must judge this
+    kind of history.  Otherwise no client's answers would be judged.
     """
     if isinstance(models, str):
         return f"its checkers are the text {models!r}: write a tuple, such as ({models!r},)"
@@ -117,14 +117,14 @@ def wrong_names(models: Collection[object]) -> str:
 
 
 def names_in(models: Collection[object]) -> list[str]:
-    """The names among what a workload states as its checkers."""
+    """Return the names among a workload's checkers."""
     return [each for each in models if isinstance(each, str)]
 
 
 def select(offered: Collection[Need], models: Collection[object] = ()) -> list[Checker]:
     """The checkers whose needs are offered: the workload's own ones, then those of the catalog in its order.
 
-    models: what the workload states as its checkers; only these meet the need "model".  Raises WrongChecker.
+    models: the workload's checkers; only these meet the need "model".  Raises WrongChecker.
     """
     every = (*own_checkers(models), *(BY_MODEL | CATALOG).values())
     named = {*names_in(models), *(checker.name for checker in own_checkers(models))}
@@ -132,7 +132,7 @@ def select(offered: Collection[Need], models: Collection[object] = ()) -> list[C
 
 
 def named_but_lacking(offered: Collection[Need], models: Collection[object]) -> dict[Checker, str]:
-    """Checkers that a workload states and that `select` leaves out -> why, in one sentence."""
+    """Return the workload's checkers that `select` leaves out -> reason, in one sentence."""
     every = BY_MODEL | CATALOG | {checker.name: checker for checker in own_checkers(models)}
     named = [*names_in(models), *(checker.name for checker in own_checkers(models))]
     lacking = {every[name]: sorted(every[name].needs - {*offered, "model"}) for name in named if name in every}
@@ -144,5 +144,5 @@ def named_but_lacking(offered: Collection[Need], models: Collection[object]) -> 
 
 
 def of_logs_and_traces() -> list[Checker]:
-    """The checkers of consensus: those that look at the servers' logs or traces."""
+    """Return the checkers of consensus: those of the servers' logs or traces."""
     return [checker for checker in _IN_ORDER if checker.needs & {"logs", "traces"}]

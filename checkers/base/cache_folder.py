@@ -1,4 +1,4 @@
-"""The folder for files that can be made again: compiled kernels, class-data archives, a home for another Java."""
+"""The folder for files that can be recreated: compiled kernels, class-data archives, a home for another Java."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """$XDG_CACHE_HOME/krucible, else ~/.cache/krucible, else a folder of this user's among the temporary files.
+    """Return $XDG_CACHE_HOME/krucible, else ~/.cache/krucible, else a folder of this user among the temporary files.
 
-    Raises PermissionError if the last belongs to another user: machine code from strangers is not run.
+    Raises PermissionError if the last belongs to another user, because machine code of other users must not run.
     """
     try:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

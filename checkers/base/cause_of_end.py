@@ -1,8 +1,8 @@
-"""The last lines of a program that state why it ended.
+"""The last lines of a program that give the reason of its end.
 
-The last line is seldom the reason: Rust ends with a note on RUST_BACKTRACE, and other threads go on to log.  So the
-last panic, traceback or fatal error is looked for, in the words of common languages; then the last line of level fatal
-or error, wherever it stands.
+The last line is seldom the reason: Rust ends with a note on RUST_BACKTRACE, and other threads continue to log.  So this
+looks for the last panic, traceback or fatal error, in the forms of common languages; then for the last line of level
+fatal or error.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ def is_note(line: str) -> bool:
 
 
 def cause_of_end(lines: Sequence[str]) -> list[str]:
-    """The lines that say why a program ended, at most _CAUSE_LINES; [] if none of them is known to.
+    """Return the lines that give the reason of a program's end, at most _CAUSE_LINES; [] if none is recognized.
 
-    lines: what it printed, in order, with their indentation."""
+    lines: its output, in order, with indentation.
+    """
     known = [line for line in lines[-LINES_LOOKED_AT:] if line.strip()]
     for place in reversed(range(len(known))):
         line = known[place]
@@ -51,7 +52,7 @@ def cause_of_end(lines: Sequence[str]) -> list[str]:
 
 
 def _last_burst(lines: Sequence[str], level: re.Pattern[str]) -> list[str]:
-    """Return the first lines of the last unbroken run of lines of this level: what follows the first tells details."""
+    """Return the first lines of the last unbroken run of lines of this level; later ones give details."""
     last = max((place for place, line in enumerate(lines) if level.search(line)), default=-1)
     first = last
     while first > 0 and level.search(lines[first - 1]):
@@ -61,5 +62,5 @@ def _last_burst(lines: Sequence[str], level: re.Pattern[str]) -> list[str]:
 
 
 def _in_traceback(lines: Sequence[str], place: int) -> bool:
-    """Return whether this line ends a traceback of Python: then the traceback is found a little later."""
+    """Return whether this line ends a traceback of Python, which is then found a little later."""
     return any(_PYTHON in line for line in lines[max(0, place - 60) : place])

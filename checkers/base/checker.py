@@ -11,11 +11,11 @@ parts are judged as usual.
 
 *Tasks.*  One part to judge, with all that a worker needs, in this process or on a node of Spark.
 
-A task that does not end is given up.  Budgets count steps, so that a history has one verdict on every machine; the wall
-clock is a backstop against errors of the checkers themselves, and lies outside that promise.  A task therefore runs in
-a thread of its own, and the caller waits for it only a limited time.  Compiled kernels run without the interpreter's
-lock, so the caller can give up even if a kernel hangs.  A thread that is given up gets an exception at its next step in
-Python.  It is a daemon, so it never delays the end of the process.
+A task that does not end is abandoned.  Budgets count steps, so that a history has one verdict on every machine; the
+wall clock is a backstop against errors of the checkers themselves, and lies outside that promise.  So a task runs in a
+separate thread, and the caller waits for it only a limited time.  Compiled kernels run without the interpreter's lock,
+so the caller can give up even if a kernel hangs.  An abandoned thread gets an exception at its next step in Python.  It
+is a daemon, so it never delays the end of the process.
 """
 
 from __future__ import annotations
@@ -54,20 +54,19 @@ Need = Literal[
 history: the operations of clients.
 logs, traces: files that the servers wrote.
 nodes: server processes that faults act on.
-model: the workload names this checker, because no other checker understands its histories.
-unique-values: the workload writes no value twice to a key.
-client-records: the logs hold what clients write, and not the decisions of controllers alone.
-topic-logs: copies of the logs of topics, with the checkpoint files beside them.
-two-implementations: the subject compares what two implementations of one format wrote or read.
-kraft-steps: logs and traces of the bundled KRaft.  Its protocol must know a cause for each record and each row.
+model: the workload names this checker, because no other checker understands its histories. unique-values: the workload
+writes no value twice to a key. client-records: the logs contain clients' writes, not only decisions of controllers.
+topic-logs: copies of the logs of topics, with the checkpoint files beside them. two-implementations: the subject
+compares the output or the reading of two implementations of one format. kraft-steps: logs and traces of the bundled
+KRaft.  Its protocol must know a cause for each record and each row.
 """
 
 
 Ground = Literal["times", "answerers"]
 """Grounds of a violation besides its rows.
 
-times: when operations were invoked and answered, beside the times of the servers' traces.
-answerers: which server gave an answer.
+times: invocation and answer times of operations, compared with times in the servers' traces.
+answerers: the servers that gave answers.
 """
 
 
@@ -87,7 +86,7 @@ class BeyondBudget(Exception):
 class Budget:
     """Limits of one part.
 
-    steps, size_bytes: the kernel counts both itself, so a history gets the same verdict on every machine.
+    steps, size_bytes: counted inside the kernel, so that a history gets the same verdict on every machine.
     wall_s: a last limit in seconds.  A part that takes longer is unknown, and that may depend on the machine
     (`base/checker.py`).
     """
@@ -110,9 +109,9 @@ class Checker:
     split: run -> parts.  judge: part and its budget -> finding.  combine: run and findings, in the order of parts.
     needs: the checker does not judge a run that lacks one of these (`checkers.catalog.select`), nor one whose nodes
     delivered none of the logs or traces that it needs (`run_evidence.not_judged`): then `combine` is not called.
-    rests_on: grounds of its violations.  Where a run proves one of them wrong, they are unknown.
-    about_the_run: it judges the test itself, and may be valid though its figures are zero.
-    in_process: its code stands in a user's own file, which workers of Spark have not got.
+    rests_on: grounds of its violations.  If a run refutes one of them, they become unknown.
+    about_the_run: it judges the test itself, and may be valid with zero counts.
+    in_process: its code is in a user's own file, which workers of Spark lack.
 
     Raises ValueError for a need that nothing offers.
     """
@@ -163,7 +162,7 @@ class OutOfTime(RuntimeError):
 
 
 def within(wall_s: float, work: Callable[[], R]) -> R:
-    """The result of `work`, or the exception it raised.  Raises OutOfTime after `wall_s` seconds."""
+    """Return the result of `work`, or raise its exception.  Raises OutOfTime after `wall_s` seconds."""
     running = _Running(work)
     thread = threading.Thread(target=running.run, daemon=True, name="judging")
     thread.start()
@@ -242,12 +241,12 @@ def judge_task(task: Task) -> Judged:
 
 
 def named(part: Part) -> str:
-    """The beginning of a sentence about a part: the names of its files."""
+    """Return the beginning of a sentence about a part: the names of its files."""
     return ", ".join(Path(path).name for path in part.paths) or "a part without files"
 
 
 def in_words(problem: BaseException) -> str:
-    """The failure in one sentence, for people who did not write the checker."""
+    """Return the failure in one sentence, for readers who did not write the checker."""
     match problem:
         case MemoryError():
             return "out of memory"

@@ -26,7 +26,7 @@ _BEFORE_IT_WAS_RECORDED: Mapping[str, NodesClock] = {
 }
 """Backend -> the clock of its nodes, for runs whose test.json does not record it.  No backend is ever added here."""
 UNBOUNDED_NS = 2**62
-"""The error of a clock that the harness did not measure: it is longer than any run."""
+"""Error of a clock that the harness did not measure, longer than any run."""
 
 
 def nodes_clock(header: Header | None) -> NodesClock:
@@ -50,7 +50,7 @@ def one_kernel(header: Header | None) -> bool:
 
 
 def started_on(header: Header | None) -> Callable[[str], int]:
-    """Returns a function from a node to the start of the test, in ns of the node's own clock.
+    """Return a function from a node to the start of the test, in ns of the node's own clock.
 
     If test.json does not record the start, it counts as 0 on the clock of the harness.
     """
@@ -62,7 +62,7 @@ def started_on(header: Header | None) -> Callable[[str], int]:
 
 
 def error_ns(header: Header | None, node: str) -> int:
-    """The largest error, in ns, of a time of this node when it is shown as a time of the history."""
+    """Return the maximum error, in ns, of a time of this node when it is shown as a time of the history."""
     if one_clock(header):
         return 0
     clock = header.clocks.get(node) if header is not None else None

@@ -24,7 +24,7 @@ _STATED = Path(__file__).with_name("columns.sql").read_text(encoding="utf-8")
 
 
 def tables_in(stated: str, types: Mapping[str, pa.DataType]) -> dict[str, pa.Schema]:
-    """Return the tables that a text of SQL states: name -> its columns.  types: name of a type there -> the type."""
+    """Return the tables that a text of SQL defines: name -> its columns. types: name of a type there -> the type."""
     return {
         name: pa.schema(
             pa.field(column, types[kind], nullable=not null)
@@ -53,11 +53,11 @@ TRACE_EVENTS: Mapping[str, str] = {
     name: " ".join(meaning.split()).replace("''", "'")
     for name, meaning in re.findall(r"^  \('([\w-]+)',\n    '(.*?)'\)[,;]$", _STATED, re.MULTILINE | re.DOTALL)
 }
-"""Value of `event` in a trace -> what the other columns mean there."""
+"""Value of `event` in a trace -> the meaning of the other columns."""
 
 
 def events_to_table(events: Iterable[Event]) -> pa.Table:
-    """Events as a table of schema HISTORY, in the order given."""
+    """Return events as a table of schema HISTORY, in the given order."""
     rows = list(events)
     columns = [[getattr(e, name) for e in rows] for name in HISTORY.names]
     arrays = [pa.array(c, type=f.type) for c, f in zip(columns, HISTORY, strict=True)]
@@ -65,7 +65,7 @@ def events_to_table(events: Iterable[Event]) -> pa.Table:
 
 
 def read_stream(path: Path) -> pa.Table:
-    """All record batches of an Arrow IPC stream before the first that cannot be read.
+    """Return all record batches of an Arrow IPC stream before the first unreadable one.
 
     A killed writer leaves an incomplete batch at the end.
     Raises MalformedHistory if not even the schema can be read.
@@ -74,7 +74,9 @@ def read_stream(path: Path) -> pa.Table:
 
 
 def read_stream_to(path: Path) -> tuple[pa.Table, str]:
-    """Like `read_stream`.  Returns also why the stream is not complete, "" if it is (`StreamReader.torn`)."""
+    """Like `read_stream`.  Also returns the reason why the stream is incomplete, "" if it is complete
+    (`StreamReader.torn`).
+    """
     stream = StreamReader(path)
     return pa.Table.from_batches(list(stream), schema=HISTORY), stream.torn
 
@@ -82,10 +84,9 @@ def read_stream_to(path: Path) -> tuple[pa.Table, str]:
 class StreamReader:
     """Reads the record batches of an Arrow IPC stream, one after another, up to the first that cannot be read.
 
-    torn: why the stream is not complete, known after the last batch.  It is "" if nothing follows the batches but the
-    mark that closes a stream.
-    Each batch is validated, so that no damaged offset points outside its buffers.  Memory: one batch.
-    Raises MalformedHistory if not even the schema can be read.
+    torn: reason why the stream is incomplete, known after the last batch.  It is "" if nothing follows the batches but
+    the mark that closes a stream.  Each batch is validated, so that no damaged offset points outside its buffers.
+    Memory: one batch.  Raises MalformedHistory if not even the schema can be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -115,7 +116,7 @@ class StreamReader:
 
 
 def read_history(run_folder: Path) -> pa.Table:
-    """The history of a run, sealed (`history.parquet`) or not (`history.arrows`), in index order.
+    """Return the history of a run, sealed (`history.parquet`) or not (`history.arrows`), in index order.
 
     Raises MalformedHistory if there is neither, or if it cannot be read.
     """

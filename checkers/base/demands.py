@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 READS_OF_A_SERVER = 100
-"""Final reads, counted from the first, that are invoked at each server once more."""
+"""Number of the first final reads that are also invoked at each server."""
 
 
 @dataclass(frozen=True, slots=True)

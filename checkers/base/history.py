@@ -20,13 +20,13 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 E = TypeVar("E")
-"""A row of a history, in any form."""
+"""A row of a history, in any representation."""
 
 NEMESIS = -1
 """The process number under which faults are recorded."""
 
 CREATE = "create"
-"""The f with which set-up makes an object.  It does not state what the object holds, so no model judges it."""
+"""The f with which set-up creates an object.  It does not state what the object holds, so no model judges it."""
 
 MISMATCH_ERRORS = (None, "mismatch")
 """Values of `error` if a failed cas is also an observation: the register did not hold the expected value."""
@@ -85,10 +85,10 @@ class Event:
 def paired(
     events: Iterable[E], type_of: Callable[[E], Type], process_of: Callable[[E], int]
 ) -> list[tuple[E, E | None]]:
-    """Each invoke with its completion, None while it is open, in the order of the invokes.
+    """Return each invoke with its completion, None while it is open, in the order of the invokes.
 
-    events: in index order, of any form.  A completion without an invoke is left out.  An invoke of a process whose
-    operation is open leaves that one open.  `pairing.paired_rows` does the same on whole columns.
+    events: in index order, in any representation.  A completion without an invoke is left out.  An invoke of a process
+    whose operation is open leaves that one open.  `pairing.paired_rows` does the same on whole columns.
     """
     open_of: dict[int, int] = {}
     pairs: list[tuple[E, E | None]] = []
@@ -106,11 +106,11 @@ _TIME_OUT = re.compile(r"time-?d?-? ?out", re.IGNORECASE)
 
 
 def doubt_of_refusal(error: object) -> str:
-    """Return what a failure with this error does not prove, as the end of a sentence; "" unless it is a time-out."""
+    """Return the doubt about a failure with this error, as the end of a sentence; "" unless it is a time-out."""
     if not _TIME_OUT.search(str(error)):
         return ""
     return "a time-out does not prove that it did not happen: record it as info"
 
 
 class MalformedHistory(ValueError):
-    """A history breaks its own grammar; the message names the line or row, and what is wrong there."""
+    """A history violates its grammar; the message names the line or row, and the error."""

@@ -23,7 +23,7 @@ class RegisterOperation:
 
     call, ret: event indices.  ret is None if the operation never returned.  Then it may take effect at any time after
     its call, or never.
-    value: what was read or written, or what a cas expected.  value2: the new value of a cas.
+    value: the value read or written, or expected by a cas. value2: the new value of a cas.
     """
 
     f: str
@@ -90,9 +90,9 @@ def longest_order(
     model: Model = register,
     configurations_max: int = 60_000,
 ) -> tuple[State, tuple[int, ...]] | None:
-    """The legal order, from any of the states, that places the most returned operations: how far an order can get.
+    """Return the legal order, from any of the states, that contains the most returned operations.
 
-    Returns (its first state, places of the operations in its order); None if there are too many orders to try.  Of the
+    Returns (its first state, indices of the operations in its order); None if there are too many orders to try.  Of the
     operations that may come next, the one that returned first is tried first.
     """
     best: tuple[int, State, tuple[int, ...]] = (-1, None, ())
@@ -147,7 +147,9 @@ def _explore(
 
 
 def _candidates(operations: Sequence[RegisterOperation], done: int) -> list[int]:
-    """The operations that may be linearized next: they were invoked before the first return of those not yet done."""
+    """Return the operations that may be linearized next: they were invoked before the first return of the remaining
+    ones.
+    """
     waiting = [i for i in range(len(operations)) if not done >> i & 1]
     first_ret = min((ret for i in waiting if (ret := operations[i].ret) is not None), default=None)
     return [i for i in waiting if first_ret is None or operations[i].call < first_ret]

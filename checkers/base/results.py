@@ -2,7 +2,7 @@
 
 Reading is strict, like that of the other small files (`record/reading.py`): damage is one BrokenFile, which names the
 file and the field.  Older versions of the project wrote fewer fields.  Such a file gets the defaults of the types.
-What every version wrote is demanded: the verdict of the run, and the verdict of each checker.
+Fields that every version wrote are required: the verdict of the run, and the verdict of each checker.
 
 An empty field is left out of the file (results/README.md lists them all).
 """
@@ -23,9 +23,9 @@ from checkers.record.reading import decoded, read_json
 
 RESULTS = "results.json"
 ATTRIBUTION = "attribution.json"
-"""File of how often a run showed its violation without each of its faults (`harness.campaign.shrink`)."""
+"""File with the number of sightings of a violation without each fault (`harness.campaign.shrink`)."""
 VACUITY, AVAILABILITY, STATISTICS = "vacuity", "availability", "statistics"
-"""The checkers whose details have types of their own."""
+"""The checkers whose details have their own types."""
 
 _T = TypeVar("_T")
 
@@ -42,9 +42,11 @@ class RunVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """One figure of a run.  met: value >= least.  words: what the value counts.  advice: what to do about a shortfall.
+    """One measured quantity of a run with its minimum. met: value >= least. words: meaning of the value. advice: remedy
+    for a shortfall.
 
-    demanded: whether a shortfall makes the verdict unknown."""
+    demanded: True if a shortfall makes the verdict unknown.
+    """
 
     name: str
     value: float
@@ -67,7 +69,7 @@ class Criterion:
 
 @dataclass(frozen=True, slots=True)
 class KindNeverInForce:
-    """A kind of fault that a run was to inject.  dealt: how many cards of it.  reasons: why none was in force."""
+    """A kind of fault of a run that was never in force. dealt: number of its cards. reasons: why none was in force."""
 
     kind: str
     dealt: int = 0
@@ -76,7 +78,7 @@ class KindNeverInForce:
 
 @dataclass(frozen=True, slots=True)
 class WaivedDemand:
-    """A demand that the user waived by name.  shortfall: what fell short of it, "" where it was met."""
+    """A demand that the user waived by name. shortfall: the missing part, "" if the demand was met."""
 
     name: str
     shortfall: str = ""
@@ -94,15 +96,16 @@ class VacuityDetails:
 
 @dataclass(frozen=True, slots=True)
 class AvailabilityDetails:
-    """Part of the details of the checker `availability`: the silences that the user waived, in words."""
+    """Part of the details of the checker `availability`: the waived silences, in words."""
 
     waived: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorCount:
-    """An error that clients met.  fail, info: how many operations failed with it, and how many are of unknown
-    outcome."""
+    """An error that clients met. fail, info: number of operations that failed with it, and of those with unknown
+    outcome.
+    """
 
     error: str
     fail: int = 0
@@ -111,9 +114,10 @@ class ErrorCount:
 
 @dataclass(frozen=True, slots=True)
 class StatisticsDetails:
-    """The details of the checker `statistics`.  errors: the most frequent first.  functions: f -> how often it ended in
-    which way, and its "latency_ms": with or without faults -> quantiles.
-    refused_connections: operations of unknown outcome although a connection was refused."""
+    """The details of the checker `statistics`. errors: the most frequent first. functions: f -> numbers of its
+    outcomes, and its "latency_ms": with or without faults -> quantiles.
+    refused_connections: operations of unknown outcome although a connection was refused.
+    """
 
     errors: tuple[ErrorCount, ...] = ()
     functions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -122,7 +126,7 @@ class StatisticsDetails:
 
 @dataclass(frozen=True, slots=True)
 class CheckerResult:
-    """The result of one checker: its `Verdict`, and words for readers.  witness: the worst one first.
+    """The result of one checker: its `Verdict`, and text for readers. witness: the worst one first.
 
     title, question: for readers, "" if the checker was not known.  seconds: of work, summed over all places."""
 
@@ -142,23 +146,23 @@ class CheckerResult:
 
     @property
     def why(self) -> str:
-        """One sentence: why it is unknown, or how it was decided that it is valid; "" where there is nothing to say."""
+        """Return one sentence: why it is unknown, or how its validity was decided; "" if there is nothing to say."""
         return self.reason or _detail(self.details.get("decided", ""), str, "decided")
 
     @property
     def violations_by_kind(self) -> Mapping[str, int]:
-        """Kind of violation -> how many were found, with or without a witness; {} if the checker did not count them."""
+        """Return kind of violation -> number found, with or without a witness; {} if the checker did not count them."""
         return _detail(self.details.get(VIOLATIONS_BY_KIND, {}), dict[str, int], VIOLATIONS_BY_KIND)
 
     def figure(self, name: str) -> int:
-        """Return how much of this it looked at; 0 if it names no such number."""
+        """Return the amount of this kind that it examined; 0 if it names none."""
         value = self.looked_at.get(name, 0)
         return 0 if isinstance(value, str) else int(value)
 
 
 @dataclass(frozen=True, slots=True)
 class PlantedBugResult:
-    """Record of whether a run found its planted bug.  reason: why it counts as found or not."""
+    """Record of whether a run found its planted bug. reason: of that decision."""
 
     bug: str
     found: bool
@@ -167,7 +171,7 @@ class PlantedBugResult:
 
 @dataclass(frozen=True, slots=True)
 class SignerWords:
-    """The maker of a run.  by: a `checkers.sealing.manifest.SignedBy`.  key: its fingerprint.  words: one clause."""
+    """The signer of a run. by: a `checkers.sealing.manifest.SignedBy`. key: its fingerprint. words: one clause."""
 
     by: str
     key: str = ""
@@ -176,11 +180,12 @@ class SignerWords:
 
 @dataclass(frozen=True, slots=True)
 class FindingStory:
-    """A run that `find` made, for a user of the system in it: what it was made to show, and what it showed.
+    """A run that `find` made, described for a user of its system: its purpose, and its result.
 
-    name: of the finding or the clean run.  clean: a clean run, or the counterpart of the finding.
-    as_expected: the finding was seen, or the clean run is valid.
-    words: what happened to a user's data, or what the run was to show.  witness, published: "" unless it was seen."""
+    name: of the finding or the clean run. clean: a clean run, or the counterpart of the finding.
+    as_expected: the finding was reproduced, or the clean run is valid.
+    words: the effect on a user's data, or the purpose of the run. witness, published: "" unless it was reproduced.
+    """
 
     name: str
     clean: bool
@@ -196,15 +201,15 @@ class FindingStory:
 class Results:
     """The content of results.json.
 
-    verdict: of the run.  exit_code: 0 valid, 1 invalid, 2 unknown, 3 the harness failed.
-    summary: one sentence or two for people.  reason: why the verdict is another one than the checkers give, "" if not.
-    judged_by: "in process", or Spark and its master.  judging_s: how long that took.
-    lost_elements: who had acknowledged what was lost, and during which faults.
-    contradiction: what online checks found and the sealed run does not confirm.
-    failure: why there was no test, or no judging came to its end.  report_failure: why there is no page.
+    verdict: of the run. exit_code: 0 valid, 1 invalid, 2 unknown, 3 the harness failed.
+    summary: one sentence or two for readers. reason: why the verdict differs from that of the checkers, "" if not.
+    judged_by: "in process", or Spark and its master. judging_s: duration of judging.
+    lost_elements: servers that had acknowledged lost elements, and the faults then.
+    contradiction: online findings that the sealed run does not confirm.
+    failure: why there was no test, or why judging did not finish. report_failure: why there is no page.
     not_tested: no test took place, through no fault of the harness.
-    before: name of the file with the results of the judging before, if this one refused the run.
-    planted: None without a planted bug.  signer: None if an older version judged.  finding: None unless `find` ran it.
+    before: name of the file with the earlier results, if this judging refused the run.
+    planted: None without a planted bug. signer: None if an older version judged. finding: None unless `find` ran it.
     """
 
     verdict: RunVerdict
@@ -226,12 +231,12 @@ class Results:
 
     @property
     def words(self) -> str:
-        """The verdict in words, as far as there are any."""
+        """Return the verdict in words, as far as there are any."""
         return self.summary or self.reason
 
     @property
     def invalid(self) -> Mapping[str, CheckerResult]:
-        """The checkers that found violations, by name."""
+        """Return the checkers that found violations, by name."""
         return {name: checker for name, checker in self.checkers.items() if checker.verdict is Validity.INVALID}
 
     @property
@@ -251,7 +256,7 @@ class Results:
         return replace(self, verdict=RunVerdict.UNKNOWN, exit_code=EXIT_CODES[Validity.UNKNOWN])
 
     def verdict_of(self, name: str) -> Validity | None:
-        """The verdict of a checker; None if it did not judge."""
+        """Return the verdict of a checker; None if it did not judge."""
         return self.checkers[name].verdict if name in self.checkers else None
 
     def _details(self, checker: str, type_: type[_T]) -> _T:
@@ -264,13 +269,13 @@ NO_RESULTS = Results(RunVerdict.NOT_JUDGED)
 
 
 def read_results(root: Path) -> Results | None:
-    """The results of the run kept in `root`; None if it was never judged.  Raises BrokenFile."""
+    """Return the results of the run in `root`; None if it was never judged.  Raises BrokenFile."""
     raw = read_json(root / RESULTS)
     return None if raw is None and not (root / RESULTS).exists() else parse_results(raw)
 
 
 def parse_results(raw: Any) -> Results:
-    """The results in the content of a results.json.  Raises BrokenFile."""
+    """Return the results in the content of a results.json.  Raises BrokenFile."""
     results = decoded(RESULTS, raw, Results, whole=False)
     _ = results.vacuity, results.availability, results.statistics
     _ = [checker.violations_by_kind for checker in results.checkers.values()]
@@ -278,12 +283,12 @@ def parse_results(raw: Any) -> Results:
 
 
 def write_results(root: Path, results: Results) -> None:
-    """Write results.json into the run folder.  A kill leaves the old file or the new one, and no half of it."""
+    """Write results.json into the run folder.  The replacement is atomic."""
     write_text_whole(root / RESULTS, json.dumps(as_object(results), indent=1, ensure_ascii=False) + "\n")
 
 
 def as_object(results: Results) -> dict[str, Any]:
-    """The JSON object of results.json, without the fields that are empty."""
+    """Return the JSON object of results.json, without empty fields."""
     values = {each.name: getattr(results, each.name) for each in fields(results) if each.name != "checkers"}
     kept = {name: as_json(value) for name, value in values.items() if not _is_empty(value)}
     return {**kept, "checkers": {name: _of_checker(each) for name, each in results.checkers.items()}}
@@ -301,7 +306,7 @@ def _of_checker(checker: CheckerResult) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return what a checker returned, as JSON can hold it: it has no word for a float that is not finite."""
+    """Return a checker's value in a form that JSON can hold, which lacks floats that are not finite."""
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""The evidence of a run, and the conclusions that are allowed if some of it is missing.
+"""The evidence of a run, and the permitted conclusions if some of it is missing.
 
 Checkers over logs and traces share three questions.  Does this run demand such evidence (`demands.py`)?  Was it
 delivered?  Could it be read?  If it is not demanded, a checker is *not applicable*.  If it is demanded and was not
@@ -22,11 +22,13 @@ from checkers.base.stored_run import StoredRun, by_number, node_files
 from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
 
 _NAMES_IN_TRACES = ["node", "event", "peer", "role"]
-"""Columns with few distinct words.  They are read as dictionaries."""
+"""Columns with few distinct strings.  They are read as dictionaries."""
 
 
 def not_judged(run: StoredRun, needs: Collection[Need]) -> Verdict | None:
-    """The verdict of a checker that needs "logs" or "traces" and got none at all; None if it got some of each need."""
+    """Return the verdict of a checker that needs "logs" or "traces" and got none at all; None if it got some of each
+    need.
+    """
     of_nodes = [need for need in ("logs", "traces") if need in needs]
     for need in of_nodes:
         if not getattr(run.demands, need):
@@ -38,8 +40,7 @@ def not_judged(run: StoredRun, needs: Collection[Need]) -> Verdict | None:
 
 
 def gaps(run: StoredRun, *needs: str) -> list[str]:
-    """Return what is missing of the demanded evidence, because no node delivered it or it is unreadable; one clause
-    each."""
+    """Return the gaps of the demanded evidence, because no node delivered it or it is unreadable; one clause each."""
     found = []
     everyone = run.servers
     for need, folder in (("logs", run.log), ("traces", run.trace)):
@@ -57,7 +58,7 @@ def conclude(
     open_questions: Sequence[str] = (),
     details: Mapping[str, Any] | None = None,
 ) -> Verdict:
-    """The verdict is invalid if there is a witness, else unknown if a question is open, else valid.
+    """Return invalid if there is a witness, else unknown if a question is open, else valid.
 
     witnesses: the worst first.  The verdict counts all of them and keeps MAX_WITNESSES.
     looked_at: `violations` in it may be more than the witnesses; then the verdict keeps that number.
@@ -73,7 +74,7 @@ def conclude(
 
 
 def over_budget(part: Part, budget: Budget, columns: Sequence[str] | None = None) -> str | None:
-    """Return why a part's files are too large to open within the budget; None if they fit.  Reads only Parquet footers.
+    """Return the reason why a part's files exceed the budget; None if they fit.  Reads only Parquet footers.
 
     columns: the columns that will be read; None: all.
     """
@@ -91,7 +92,7 @@ def over_budget(part: Part, budget: Budget, columns: Sequence[str] | None = None
 
 
 def read_table(path: str, columns: Sequence[str] | None = None, copy: int | None = None) -> pa.Table:
-    """The rows of a Parquet file.  copy: only the rows of this copy of a log.
+    """Return the rows of a Parquet file. copy: only the rows of this copy of a log.
 
     Reads in one thread, because parts are judged side by side already.
     """
@@ -117,7 +118,7 @@ class LogGroup(NamedTuple):
 
 
 def log_groups(metadata: pq.FileMetaData, copy: int | None = None) -> list[LogGroup]:
-    """The row groups of a log's file that are not empty.  copy: only those that may hold rows of this copy.
+    """Return the row groups of a log's file that are not empty. copy: only those that may hold rows of this copy.
 
     Raises ValueError if the file has no statistics of the offsets.
     """
@@ -141,7 +142,7 @@ def log_groups(metadata: pq.FileMetaData, copy: int | None = None) -> list[LogGr
 def read_trace(
     path: str, events: Iterable[str], columns: Sequence[str] | None = None, groups: Sequence[int] | None = None
 ) -> pa.Table:
-    """The rows of some events in a trace, in seq order.
+    """Return the rows of some events in a trace, in seq order.
 
     columns: read only these, seq and event; None: all.  Give columns if there may be millions of rows, and fetch the
     rows of witnesses with `trace_row`.  groups: read only these row groups; None: all.
@@ -165,7 +166,8 @@ def read_trace(
 
 
 def trace_row(path: str, seq: int) -> dict[str, Any]:
-    """The trace row of this seq with all its columns, as a witness contains it.  Raises LookupError if there is none.
+    """Return the trace row of this seq with all its columns, as a witness contains it.  Raises LookupError if there is
+    none.
 
     Opens only row groups that may hold the row.
     """
@@ -182,7 +184,9 @@ def trace_row(path: str, seq: int) -> dict[str, Any]:
 
 
 def coded(table: pa.Table, column: str, numbers_of: Mapping[str, int], other: int = -1) -> Int64:
-    """A column of words as numbers.  numbers_of: word -> its number.  other: the number of other words and of null."""
+    """Return a column of strings as numbers. numbers_of: string -> its number. other: the number of other strings and
+    of null.
+    """
     pieces = []
     for chunk in table[column].chunks:
         words_there = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()

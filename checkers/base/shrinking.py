@@ -1,7 +1,7 @@
-"""Leaves out what a condition does not need: large pieces first, then smaller ones.
+"""Removes items that a condition does not need: large pieces first, then smaller ones.
 
-This is the minimizing half of delta debugging (Zeller and Hildebrandt 2002).  What may be left out without creating a
-violation, and what shows the violation, is the matter of the caller.
+This is the minimizing half of delta debugging (Zeller and Hildebrandt 2002).  The caller decides which items may be
+removed without creating a violation, and what shows the violation.
 
 The smallest number for which a monotone condition holds, found by halving."""
 
@@ -23,13 +23,13 @@ def drop_in_pieces(
     piece_most: int | None = None,
     attempts_most: int | None = None,
 ) -> Rest:
-    """Return what is left of `rest` when the items that the condition does not need are left out.
+    """Return the remainder of `rest` without the items that the condition does not need.
 
-    items: what may be left out, in order.  rest: the whole; the condition holds for it.
-    without: returns a rest without a piece of the items.  holds: the condition.
+    items: removable items, in order. rest: the whole; the condition holds for it.
+    without: returns a rest without a piece of the items. holds: the condition.
     piece_most: the size of the first pieces; half of the items if it is None.  Later pieces are half as large.
-    attempts_most: the condition is tried at most so often; None sets no limit.
-    Cost: each size of pieces tries each item that is left once.
+    attempts_most: maximum number of tries of the condition; None: no limit.  Cost: each size of pieces tries each item
+    that is left once.
     """
     size = max(1, len(items) // 2) if piece_most is None else piece_most
     left, attempts = list(items), 0

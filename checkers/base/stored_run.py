@@ -62,19 +62,20 @@ class StoredRun:
 
     @property
     def header(self) -> Header | None:
-        """test.json: what was run; None if there is none."""
+        """Return test.json, the description of the run; None if there is none."""
         return self.record.header
 
     @cached_property
     def outcome(self) -> RunOutcome:
-        """Return what only the harness knows: evidence, and no demand on the run.
+        """Return facts that only the harness knows: evidence, and no demand on the run.
 
-        Of a run that did not end (`record.outcome` is None) nothing is known."""
+        Nothing is known about a run that did not end (`record.outcome` is None).
+        """
         return self.record.outcome or RunOutcome()
 
     @property
     def faults(self) -> Sequence[FaultRecord]:
-        """The record of each fault, in the order in which the cards of the schedule were played."""
+        """Return the record of each fault, in the order in which the cards of the schedule were played."""
         return self.record.faults
 
     @property
@@ -93,8 +94,8 @@ class StoredRun:
     def copies(self) -> list[dict[str, Any]]:
         """Rows of COPIES, in order of copy and node; empty if there are none.
 
-        A copy of a disk is left out if a fault had damaged that disk before: it shows nothing about the system.  If
-        that fault was not proven, the run is unknown for that reason.
+        A copy of a disk is left out if a fault had damaged that disk before, because it proves nothing about the
+        system.  If that fault was not proven, the run is unknown for that reason.
         """
         return sorted(
             (row for row in self._all_copies if not self.is_damaged(row["copy"], row["node"])),
@@ -103,7 +104,7 @@ class StoredRun:
 
     @cached_property
     def final_copies(self) -> dict[str, dict[str, Any]]:
-        """Node -> the row of its final copy, if that can be read and no fault had damaged the disk."""
+        """Return node -> the row of its final copy, if that is readable and no fault had damaged the disk."""
         return {row["node"]: row for row in self.copies if row["when"] == FINAL_COPY and not row["error"]}
 
     @cached_property
@@ -113,7 +114,7 @@ class StoredRun:
 
     @cached_property
     def damaged_copies(self) -> list[dict[str, Any]]:
-        """The rows of COPIES that `copies` leaves out.  Their disks show nothing, and their traces still do."""
+        """Return the rows of COPIES that `copies` leaves out.  Their disks prove nothing, but their traces still do."""
         return [row for row in self._all_copies if self.is_damaged(row["copy"], row["node"])]
 
     def is_damaged(self, copy: int, node: str) -> bool:

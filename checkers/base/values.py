@@ -9,7 +9,7 @@ the text follows four rules:
                      value stands in quotes of its own, so 1 and "1" are two keys
     all else         plain JSON
 
-Two values are equal only if they are of one kind: a set is no list, a map is no list of pairs, and 1 is not 1.0.
+Two values are equal only if they have the same kind: a set is no list, a map is no list of pairs, and 1 is not 1.0.
 
 Names the operations of a witness by letters."""
 
@@ -28,7 +28,7 @@ SET = "#set"
 _ALL_DIGITS = Context(prec=10_000, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 SHORT = 40
-"""Maximum length of payloads that are decoded once: an invoke and its answer often have the same."""
+"""Maximum length of payloads whose decoded values are cached, because an invoke and its answer are often equal."""
 
 
 class SetValue(tuple[Hashable, ...]):
@@ -94,7 +94,7 @@ def parse(text: str) -> Any:
 
 
 _DECODER = json.JSONDecoder(parse_float=number_of, parse_constant=str)
-"""NaN and Infinity, which JSON has not and Python writes, are read as texts: NaN as a number equals nothing."""
+"""NaN and Infinity, which are not JSON but which Python writes, are read as strings: NaN as a number equals nothing."""
 
 
 def decode(text: str) -> Hashable:
@@ -108,7 +108,7 @@ def _decode_short(text: str) -> Hashable:
 
 
 def forget_decoded() -> None:
-    """Forget the values of short payloads, for a measurement."""
+    """Clear the cache of decoded payloads, for a measurement."""
     _decode_short.cache_clear()
 
 

@@ -1,7 +1,7 @@
 """Verdicts and the evidence behind them.
 
 Invalid dominates unknown, and unknown dominates valid.  A checker is *not applicable* if the run has nothing that it
-could look at.  The report shows this, and it has no influence on the verdict of the run.
+could examine.  The report shows this, and it does not affect the verdict of the run.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Witness:
 class Verdict:
     """The verdict of one checker on one run.
 
-    looked_at: how much the checker read, e.g. {"keys": 10, "operations": 11873}.
+    looked_at: amounts that the checker read, e.g. {"keys": 10, "operations": 11873}.
     reason: one sentence, required for UNKNOWN and NOT_APPLICABLE.
     witnesses: at least one for INVALID, the worst first.  Checkers keep at most `MAX_WITNESSES`.
     details: more data for the report, JSON-ready, e.g. {"criteria": [...]} of the vacuity checker.
@@ -107,7 +107,7 @@ class Verdict:
             raise ValueError(f"a verdict of {self.validity} needs a reason")
 
     def to_json(self) -> dict[str, Any]:
-        """The entry under `checkers` in results.json."""
+        """Return the entry under `checkers` in results.json."""
         return {
             "verdict": str(self.validity),
             "looked_at": dict(self.looked_at),
@@ -120,21 +120,21 @@ class Verdict:
 MAX_WITNESSES = 10
 
 OBJECTS_NAMED_MAX = 8
-"""Objects that a sentence names; it counts the others."""
+"""Maximum number of objects that a sentence names; it counts the others."""
 
 
 def shortened(names: Sequence[str]) -> str:
-    """Names as a sentence gives them: the first OBJECTS_NAMED_MAX, and how many more there are."""
+    """Return names for a sentence: the first OBJECTS_NAMED_MAX, and the number of the others."""
     more = len(names) - OBJECTS_NAMED_MAX
     return ", ".join(names[:OBJECTS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def nothing_shown(observers: Iterable[str], objects: Sequence[str], acknowledged: int) -> str:
-    """The reason why objects of which no answer shows anything are unknown.
+    """Return the reason why objects are unknown whose state no answer shows.
 
-    observers: the functions whose answers show something; empty if every answer does.
+    observers: the functions whose answers show a state; empty if every answer does.
     objects: their names; empty if the history has one object without a name.
-    acknowledged: how many of their other operations returned.
+    acknowledged: number of their other operations that returned.
     """
     answer = " or ".join(sorted(observers)) or "operation"
     of = f" of {shortened(objects)}" if objects else ""
@@ -153,8 +153,10 @@ def one_of_each_first(items: Iterable[T], group: Callable[[T], Hashable]) -> lis
 
 
 DOUBTED = "doubted"
-"""Name of the detail that holds what a checker found wrong in the evidence: a ground of violations, or the copies of
-one node, and the sentence that shows it."""
+"""Name of the detail with errors that a checker found in the evidence: a ground of violations, or the copies of one
+node, and the sentence that shows the error.
+"""
 VIOLATIONS_BY_KIND = "violations_by_kind"
-"""In `Verdict.details` of an invalid verdict: kind of violation -> how many were found, with or without a witness.
-`violations` in `looked_at` is the sum."""
+"""Key in `Verdict.details` of an invalid verdict: kind of violation -> number found, with or without a witness.
+`violations` in `looked_at` is the sum.
+"""

@@ -1,6 +1,6 @@
 """Judges a history by hand: from events of any source and the name of a model to a verdict.
 
-The exact question of each model:
+The exact question for each model:
 
     register, cas-register   is there one order of all operations of a key that explains every answer?
     kv, queue, counter,      the same, of strings, of a first-in-first-out queue, of a sum, of a lock
@@ -9,9 +9,9 @@ The exact question of each model:
     unique-ids               was no id handed out twice?
     FILE.py                  the same as the first, for your own model (`checkers/models/read_own_model.py`)
 
-Two questions come first: does a queue conserve its values, and does every read of a counter lie within its bounds?
-Both are decided for histories of any size, and a violation of them has no order.  The order of a queue is also decided
-for any size if no value is put there twice.
+Two questions come first: does a queue conserve its values, and is every read of a counter within its bounds?  Both are
+decided for histories of any size, and no order explains a violation of them.  The order of a queue is also decided for
+any size if no value is enqueued twice.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def judge_events(
     failed_cas: str = "did-not-happen",
     settings: Mapping[str, str] = MappingProxyType({}),
 ) -> Verdict:
-    """The verdict on one history.  model: a name of `MODEL_NAMES`, or a model.
+    """Return the verdict on one history. model: a name of `MODEL_NAMES`, or a model.
 
-    failed_cas: how registers read a cas that did not match, `did-not-happen` or `observed`.
-    settings: what is stated about the object (`SETTINGS`).
-    Raises ValueError for an unknown name, WrongEvent if an event contradicts another one or the model.
+    failed_cas: meaning of a failed cas for registers, `did-not-happen` or `observed`.
+    settings: facts about the object (`SETTINGS`).  Raises ValueError for an unknown name, WrongEvent if an event
+    contradicts another one or the model.
     """
     budget = budget or Budget()
     if isinstance(model, Model):
@@ -68,7 +68,7 @@ def judge_events(
 
 
 _EMPTY = re.compile(r"\W*empty\W*")
-"""An error that says so: `:empty`, "empty", `[:empty]`."""
+"""Error that reports an empty container: `:empty`, "empty", `[:empty]`."""
 
 
 def _found_empty(event: Event, known: KnownObject) -> bool:
@@ -78,12 +78,12 @@ def _found_empty(event: Event, known: KnownObject) -> bool:
 
 
 def _as_empty(event: Event) -> Event:
-    """Return the answer of a take that found nothing; of a drain an empty list."""
+    """Return the answer of a dequeue or pop that found nothing; for a drain an empty list."""
     return replace(event, type=Type.OK, value=None, payload="[]" if event.f == DRAIN else None)
 
 
 def decided_of(verdict: Verdict) -> list[str]:
-    """Return the sentence of a valid verdict that states what was decided, if it has one."""
+    """Return the sentence of a valid verdict about what was decided, if it has one."""
     return [str(verdict.details["decided"])] if "decided" in verdict.details else []
 
 

@@ -6,7 +6,7 @@ same function runs in both places, so a file has one verdict everywhere.
 A file is read before a model is imported.  So an unreadable file is refused without kernels (numba) or tables
 (pyarrow).
 
-Which models a history may be of, by the functions of its operations: a hint for who named none.
+Possible models of a history, by the functions of its operations: a hint for users who named none.
 """
 
 from __future__ import annotations
@@ -94,14 +94,14 @@ class Ask:
     """Options by which every file is judged.
 
     model: one of `names()`, or the path of a Python file whose text is `source`; "" if the file's format decides.
-    keyed: in EDN and logs a value [k v] is a key and its value.  failed_cas: the reading of a cas that did not match.
+    keyed: in EDN and logs a value [k v] is a key and its value. failed_cas: meaning of a failed cas.
     consistency: of transactions; "" for the default.
-    order: whether a valid verdict keeps the order of all transactions in its details.
-    levels: whether transactions are judged at every level, too.
-    allow: of Kafka's logs, names of what does not count; None: `allowed_anomalies`.
-    settings: (name, value) of what is stated about the object (`checkers.models.each_object.SETTINGS`).
-    group: the group of independent transactions that is judged (`checkers.transactions.groups`).  If ALL, every
-        group is, one after another.  If COUNT, the same if there is one; else the verdict only counts them.
+    order: True if a valid verdict keeps the order of all transactions in its details.
+    levels: True if transactions are also judged at every level.
+    allow: for Kafka's logs, names of anomalies that do not count; None: `allowed_anomalies`.
+    settings: (name, value) of facts about the object (`checkers.models.each_object.SETTINGS`).
+    group: the group of independent transactions to judge (`checkers.transactions.groups`).  ALL: every group is judged,
+        one after another.  COUNT: the same if there is one group; otherwise the verdict only counts them.
     """
 
     model: str
@@ -129,7 +129,7 @@ class FileVerdict:
 
     @property
     def groups_to_judge(self) -> int:
-        """If above 0: the file was not judged yet, and has so many groups of independent transactions."""
+        """If above 0: the file was not judged yet, and has this number of groups of independent transactions."""
         return int(self.verdict.details.get(GROUPS_TO_JUDGE, 0))
 
 
@@ -217,16 +217,17 @@ def _judge_sessions(path: Path, pieces: Pieces | None, ask: Ask, budget: Budget)
 
 
 def _without_model(content: Pieces) -> str:
-    """Return what to do with a history whose format names no model."""
+    """Return the action for a history whose format names no model."""
     likely = likely_models(read_history(content).events)
     hint = f", perhaps {' or '.join(likely)}" if likely else ""
     return f"line 1: its format does not name what is judged: give --model NAME{hint}"
 
 
 def _with_unread_objects(verdict: Verdict) -> Verdict:
-    """Return a verdict on what was read: in a file, an object that nobody read does not silence the others.
+    """Return a verdict on the objects that were read, because in a file an object without reads does not hide the
+    others.
 
-    A run is different: its workload has to read every object, so there the verdict stays unknown.
+    A run is different: its workload must read every object, so there the verdict stays unknown.
     """
     unread, objects = (int(verdict.looked_at.get(name, 0)) for name in ("unseen_keys", "keys"))
     if verdict.validity is not Validity.UNKNOWN or not 0 < unread < objects:
@@ -307,7 +308,7 @@ def judge_as(events: Sequence[Event], ask: Ask, budget: Budget) -> Verdict:
 
 
 def _as_steps(event: Event) -> str | None:
-    """A payload [[read, key, value], [write, key, value]], with the short names of transactions."""
+    """Return a payload [[read, key, value], [write, key, value]], with the short names of transactions."""
     value = parse(event.payload) if event.payload is not None else None
     if not isinstance(value, list):
         return event.payload

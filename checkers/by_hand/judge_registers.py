@@ -1,7 +1,7 @@
 """Judges a history of registers by hand, by the checker of runs.
 
-Its columns are judged where they are.  Only if something is wrong or not certain, they become a bucket in memory, like
-one of a live run, for the witness.  Events of another form become files in a temporary folder, which are sealed.
+It judges the columns directly.  Only if something is wrong or uncertain, they become a bucket in memory, like one of a
+live run, for the witness.  Events of another form become files in a temporary folder, which are sealed.
 
 The columns of a live run hold whole numbers of 64 bits.  If a value of the file is anything else, a text or a keyword,
 a search decides by the model of a register (`checkers/models/objects/registers.py`).
@@ -60,10 +60,10 @@ def judge_registers(history: HistoryColumns, model: str, budget: Budget, failed_
 
 
 def in_whole_numbers(history: HistoryColumns, mine: Int64) -> Operations | None:
-    """Return the operations in the form of a bucket, without rows of events.
+    """Return the operations as a bucket, without rows of events.
 
-    mine: the rows of clients.  Returns None if another form, a value that is no whole number of 64 bits, or an answer
-    other than its invoke needs a closer look.
+    mine: the rows of clients.  Returns None if another form, a value that is no 64-bit integer, or an answer that
+    differs from its invoke needs a closer check.
     """
     rows = OperationRows._make(column[mine] for column in history.rows)
     kinds = np.array([KINDS.get(name, OTHER) for name in history.f], np.int8)
@@ -93,7 +93,7 @@ def in_whole_numbers(history: HistoryColumns, mine: Int64) -> Operations | None:
 def _judge_with_witness(
     history: HistoryColumns, mine: Int64, names: Sequence[str], budget: Budget, failed_cas: str
 ) -> Verdict:
-    """Judge operations that have the form of a bucket, again and with what a witness shows."""
+    """Judge operations in the form of a bucket again, with data for a witness."""
     import pyarrow as pa
 
     from checkers.base.columns import HISTORY, events_to_table

@@ -1,1 +1,1 @@
-"""Rules about what a metadata log says of brokers and partitions, judged from the log alone."""
+"""Rules about brokers and partitions in a metadata log, judged from the log alone."""

@@ -1,16 +1,17 @@
-"""Reads from traces what brokers and controllers knew: when a broker was heard, who was the active controller,
-when records were appended, how much a node knew to be committed, and how brokers registered.  All times are ns since
-the test began.
+"""Reads from traces the knowledge of brokers and controllers: when a broker's heartbeat was answered, the active
+controller, when records were appended, known commits, and how brokers registered.  All times are ns since the test
+began.
 
-Two rules follow from how a broker registered, by its own trace and by the committed records:
+Two rules follow from a broker's registration, by its own trace and by the committed records:
 
     eligible   A broker that registers without the epoch that the log has of its former incarnation did not leave in
                order, and may have lost data (KIP-966).  While it is fenced after that, it is no eligible leader: the
                records of its registration take it out, and only a broker that was in sync becomes one.
-    refused    An incarnation is registered, and each controller of the run knew that before it was asked once more.
-               So it may not be refused because of another incarnation (KAFKA-16952).
+    refused    An incarnation is registered, and each controller of the run knew that before it was asked once more. So
+               it may not be refused because of another incarnation (KAFKA-16952).
 
-Only what a broker reported is judged.  Where its row or the record of its former registration is missing, nothing is.
+Only a broker's own reports are judged.  If its row or the record of its former registration is missing, nothing is
+judged.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from checkers.base.arrays import Int64
 from checkers.base.run_evidence import coded, numbers, read_trace, words
 
 AWAKE_NS = 1_000_000_000
-"""A process that writes a row so much later has had its turn in between, and would have reported a missing answer."""
+"""A process that writes a row this much later has run in between, and would have reported a missing answer."""
 
 START, APPEND, MARK, APPLIED, SNAPSHOT, ROLE, SESSIONS, BROKER = range(8)
 EVENTS = {
@@ -39,7 +40,7 @@ EVENTS = {
     "broker": BROKER,
 }
 _OF_REGISTRATIONS = ("registered", "refused")
-"""The first words of reports that say nothing of heartbeats."""
+"""First words of reports unrelated to heartbeats."""
 _COLUMNS = ("epoch", "offset", "time_ns", "incarnation", "role", "detail")
 
 
@@ -68,7 +69,8 @@ class CommittedRecord:
 class Heard:
     """From `from_ns` to `to_ns`, this incarnation's last answered heartbeat was sent less than `within_ns` ago.
 
-    seq: of the row that says so."""
+    seq: of the row that shows it.
+    """
 
     broker_epoch: int
     from_ns: int
@@ -79,8 +81,9 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The answer to a broker: its incarnation has `broker_epoch`.  previous_epoch: of the incarnation before, as the
-    file said that it leaves when it leaves; -1 without such a file.  seq: of the row that says so."""
+    """The answer to a broker: its incarnation has `broker_epoch`. previous_epoch: of the previous incarnation, from the
+    file of a clean shutdown; -1 without such a file. seq: of the row that shows it.
+    """
 
     broker_epoch: int
     previous_epoch: int
@@ -128,7 +131,7 @@ class NodeTrace:
         self._knew_ns, self._knew = self.time_ns[knows], np.maximum.accumulate(self.offset[knows])
 
     def knew(self, time_ns: int) -> int:
-        """The largest offset below which this node ever knew everything to be committed, by this time."""
+        """Return the largest offset below which this node knew everything to be committed, by this time."""
         at = int(np.searchsorted(self._knew_ns, time_ns, "right"))
         return int(self._knew[at - 1]) if at else 0
 
@@ -137,7 +140,7 @@ class NodeTrace:
         return int(self.offset[self.event == MARK].max(initial=0))
 
     def heard(self) -> Iterator[Heard]:
-        """Each stretch of time in which the broker was heard, as far as later rows prove it."""
+        """Return each stretch of time in which the broker's heartbeats were answered, as far as later rows prove it."""
         reports = np.flatnonzero((self.event == BROKER) | (self.event == START)).tolist()
         reports = [report for report in reports if self._word(report) not in _OF_REGISTRATIONS]
         for place, report in enumerate(reports):
@@ -169,7 +172,7 @@ class NodeTrace:
         return (self.detail.get(report) or "").partition(" ")[0]
 
     def _proven_until(self, report: int, following: int, within_ns: int) -> int:
-        """following: the next row about the broker, or of the next start, or behind the last row."""
+        """following: the next row about the broker, or of the next start, or after the last row."""
         if following < len(self.event) and self.event[following] == BROKER:
             _, _, value = (self.detail[following] or "").partition(" ")
             if value and int(value) >= 0:  # it may have been dormant until now
@@ -180,7 +183,7 @@ class NodeTrace:
         return int(awake[-1]) if len(awake) else int(times[0])
 
     def brokers(self) -> set[int]:
-        """The epochs that this node's broker had."""
+        """Return the epochs of this node's broker."""
         return set(self.offset[(self.event == BROKER) & (self.offset >= 0)].tolist())
 
     def offices(self) -> Iterator[Office]:
@@ -194,8 +197,9 @@ class NodeTrace:
             )
 
     def worked_until(self, office: Office, deadline_ns: int, limit_ns: int) -> tuple[int, int] | None:
-        """(time, mark): the controller had committed, in office and by that time, all that it had appended by a moment
-        after the deadline and one loop turn.  None if it did not show that within the limit."""
+        """Return (time, mark): the time by which the controller, in office, had committed all that it had appended
+        until a moment after the deadline and one loop turn.  Returns None if it did not show that within the limit.
+        """
         rows = np.arange(*office.rows)
         after = rows[(self.time_ns[rows] >= deadline_ns) & (self.event[rows] == MARK)]
         if not len(after):
@@ -218,7 +222,7 @@ class AppendTimes:
                 self._of.setdefault(epoch, []).append((trace, trace.offset[rows], trace.time_ns[rows], trace.seq[rows]))
 
     def of(self, record: CommittedRecord) -> tuple[NodeTrace, int, int] | None:
-        """(trace of the leader, time, seq of its row); None where that is not known."""
+        """Return (trace of the leader, time, seq of its row); None if it is unknown."""
         leaders = self._of.get(record.epoch, [])
         if len(leaders) != 1:
             return None
@@ -231,7 +235,7 @@ UNKNOWN_EPOCH = -1
 
 
 class CameBack(NamedTuple):
-    """A broker came back uncleanly.  record: of its registration.  partitions: of which it stays an eligible leader."""
+    """A broker restarted uncleanly. record: of its registration. partitions: of which it stays an eligible leader."""
 
     record: CommittedRecord
     trace: NodeTrace
@@ -240,7 +244,7 @@ class CameBack(NamedTuple):
 
 
 class Registrations:
-    """Takes committed records in the order of their offsets.  came_back: how many registrations were unclean."""
+    """Receives committed records in the order of their offsets. came_back: number of unclean registrations."""
 
     def __init__(self, traces: Mapping[str, NodeTrace]) -> None:
         self._answers = {
@@ -255,7 +259,7 @@ class Registrations:
         self.came_back = 0
 
     def record(self, record: CommittedRecord) -> CameBack | None:
-        """The broker that is unfenced by this record, if it must not be eligible and is."""
+        """Return the broker that this record unfences, if it must not be an eligible leader and is one."""
         match record.kind:
             case "register broker":
                 self._register(record)
@@ -292,7 +296,7 @@ class Registrations:
 def refused_themselves(
     records: Sequence[CommittedRecord], traces: Mapping[str, NodeTrace], appended: AppendTimes
 ) -> Iterator[tuple[CommittedRecord, NodeTrace, RefusedRegistration]]:
-    """Registrations of incarnations that were refused later, though every controller knew of them."""
+    """Return registrations of incarnations that were refused later, although every controller knew of them."""
     about = [each for each in records if each.kind in ("register broker", "unregister broker")]
     controllers = [trace for trace in traces.values() if any(trace.offices())]
     for trace in traces.values():
@@ -306,7 +310,7 @@ def refused_themselves(
 
 
 def _replaced(mine: CommittedRecord, about: Sequence[CommittedRecord], appended: AppendTimes, at_ns: int) -> bool:
-    """Return whether a later record about this broker may have been there at that time."""
+    """Return whether a later record about this broker may have existed at that time."""
     for later in about:
         other = later.offset > mine.offset and later.broker == mine.broker
         if other and later.fields.get("incarnation") != mine.fields["incarnation"]:

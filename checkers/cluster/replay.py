@@ -1,32 +1,32 @@
-"""Replays the records of brokers and partitions of one log, and finds those that cannot have been decided.
+"""Replays the records of brokers and partitions of one log, and finds impossible decisions.
 
-A controller decides on the state that its own log amounts to.  So each log, committed or not, obeys the rules by
-itself.  A write is atomic and lies in one batch, and the order inside it is the system's own business: Kafka writes the
-partitions of a broker before the record that fences or registers it.  So rules that join brokers and partitions hold
-where a batch ends.
+A controller decides on the state of its own log.  So each log, committed or not, must follow the rules by itself.  A
+write is atomic and lies in one batch, and the order inside it is the system's choice: Kafka writes the partitions of a
+broker before the record that fences or registers it.  So rules that involve both brokers and partitions are checked at
+the end of a batch.
 
-What a rule demands comes from where the system takes it, at that offset: a config of the topic, else of the broker or
+Parameters of a rule come from the state at that offset, as for the system: a config of the topic, else of the broker or
 the cluster, and the level of a feature.
 
     brokers     The epoch of a new incarnation is an offset of its batch, and so rises.  A new incarnation is fenced.
                 Every record about a broker names its present epoch.  Each block of producer ids lies behind those
                 that were given before.
-    partitions  A record changes only a partition that an earlier one has made, and whose topic is not removed.
-                The in-sync set lies within the replicas and apart from the eligible leaders.  Those were in sync or
-                eligible before, and there are none while `min.insync.replicas` are in sync.  The leader is in sync,
-                and alive when it is named.  A member that joins is alive.  The next leader was in sync or eligible,
-                unless the topic allows others; one that was not in sync is in sync alone.  Whoever leaves the in-sync
-                set while it is too small stays eligible, unless it comes back without what it held; below the level of
-                the feature nobody becomes eligible.  A leader that is alive is not dropped from its own in-sync set.  A
+    partitions  A record changes only a partition that an earlier one has made, and whose topic is not removed.  The
+                in-sync set lies within the replicas and apart from the eligible leaders.  Those were in sync or
+                eligible before, and there are none while `min.insync.replicas` are in sync.  The leader is in sync, and
+                alive when it is named.  A member that joins is alive.  The next leader was in sync or eligible, unless
+                the topic allows others; one that was not in sync is in sync alone.  Whoever leaves the in-sync set
+                while it is too small stays eligible, unless it comes back without what it held; below the level of the
+                feature nobody becomes eligible.  A leader that is alive is not dropped from its own in-sync set.  A
                 reassignment ends only when what it added is in sync.  Where a batch ends, a broker that is fenced,
                 leaves or was unregistered neither leads nor is in sync, but as the last of a partition without a
                 leader.  Directories are one for each replica, and none are named before the level that has them:
-                Kafka's controllers and brokers end over either.  Where no directory is known yet, none can be wrong.
+                Kafka's controllers and brokers end over either.  While no directory is known, none can be wrong.
 
-A log that begins behind a snapshot does not show what it began with.  Records about unknown brokers and partitions are
+A log that begins after a snapshot does not show its initial state.  Records about unknown brokers and partitions are
 then not judged.
 
-*Checkers.*  One for brokers, one for partitions: the rules that each one holds, and how a run is split.
+*Checkers.*  One for brokers, one for partitions: their rules, and the split of a run.
 
 A part is one node's table of all its copies.  Cost: linear in the records about brokers and partitions, some 10 µs
 each; memory: one copy's rows.
@@ -56,7 +56,7 @@ DIRECTORIES_SINCE = 17
 """Level of metadata.version."""
 ELR = "eligible.leader.replicas.version"
 TOPIC_RESOURCE, BROKER_RESOURCE = "2", "4"
-"""Beginnings of the `about` of a config.  The broker without a name stands for the whole cluster."""
+"""Prefixes of the `about` of a config.  The broker without a name stands for the whole cluster."""
 
 # Kinds of witnesses.
 EPOCH_NOT_NEW = "broker epoch is not that of its registration"
@@ -85,10 +85,10 @@ TOO_EARLY = "directories are named below the level that has them"
 EARLY_END = "reassignment ended before its replicas were in sync"
 
 OF_BROKERS = (EPOCH_NOT_NEW, UNFENCED_AT_ONCE, OTHER_EPOCH, IDS_AGAIN)
-"""The other kinds that a replay finds are of partitions."""
+"""The other kinds that a replay finds concern partitions."""
 
 Record = tuple[int, int, str, str, str]
-"""Offset, base offset of the batch, kind, about what, fields as JSON: columns of schema CLUSTER."""
+"""Offset, base offset of the batch, kind, subject, fields as JSON: columns of schema CLUSTER."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """offset: of the record that shows it.  since: of an earlier record that it contradicts, or the same."""
+    """offset: of the record that shows it. since: of an earlier record that it contradicts, or equal."""
 
     kind: str
     offset: int
@@ -134,7 +134,7 @@ class Contradiction:
 
 @dataclass(slots=True)
 class ReplayedMetadata:
-    """found: batch by batch, each kind at most once per broker or partition.  unreadable: why it ended early."""
+    """found: batch by batch, each kind at most once per broker or partition. unreadable: reason why it ended early."""
 
     found: list[Contradiction] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -164,7 +164,7 @@ class ClusterReplay:
         self._changed = False
 
     def record(self, offset: int, kind: str, about: str, fields: dict[str, Any], base: int | None = None) -> None:
-        """Take a record.  base: offset of the first record of its batch; None: its own."""
+        """Replay a record. base: offset of the first record of its batch; None: its own."""
         self._base = offset if base is None else base
         self.result.counts[kind] += 1
         act = _ACTS.get(kind)
@@ -301,9 +301,10 @@ class ClusterReplay:
             configs[fields["name"]] = fields["value"]
 
     def _values(self, about: str, name: str) -> list[str]:
-        """The values of a config that may be in force for a partition.
+        """Return the values of a config that may be in force for a partition.
 
-        A controller takes its own config, as a broker, before that of the cluster, and the log does not say who it is.
+        A controller's own config, as a broker, takes precedence over that of the cluster, and the log does not name the
+        controller.
         """
         topic = self._names.get(about.partition("/")[0], "")
         if (own := self._configs.get(f"{TOPIC_RESOURCE} {topic}", {}).get(name)) is not None:
@@ -399,7 +400,7 @@ class ClusterReplay:
     def _wait(
         self, kind: str, broker: int, offset: int, about: str, words: str, is_wrong: Callable[[int, str], bool]
     ) -> None:
-        """Judge this where the batch ends: by then the broker may be fenced, not any more, or registered anew."""
+        """Judge this at the end of the batch, when the broker may be fenced, unfenced or registered again."""
         found = Contradiction(kind, offset, self._since.get(broker, offset), words)
         self._waiting.append((partial(is_wrong, broker, about), about, found))
 
@@ -417,7 +418,7 @@ class ClusterReplay:
         return not dead and (held is None or self._is_usable(broker, held.directory(broker)))
 
     def _has_all(self, broker: int, about: str) -> bool:
-        """Return True unless this batch registers the broker anew: it may have lost what it held."""
+        """Return True unless this batch registers the broker again, so that it may have lost data."""
         return self._epochs.get(broker, -1) < self._base
 
     def _is_dead(self, number: int) -> bool:
@@ -451,7 +452,9 @@ class ClusterReplay:
             self._wait(DROPPED, old, offset, about, f"{words}.", self._can_serve)
 
     def _look_at_eligible(self, offset: int, about: str, before: Partition, after: Partition, *, elects: bool) -> None:
-        """elects: the record names a leader.  One that was only eligible leaves the others eligible for now."""
+        """elects: True if the record names a leader.  If only an eligible leader is elected, the others stay eligible
+        for now.
+        """
         where, since = f"At offset {offset} {self._name(about)}", self._since.get(about, offset)
         if new := set(after.elr) - {*before.elr, *before.isr}:
             words = f"{where} gets {sorted(new)} as eligible leaders, though {list(before.isr)} were in sync"
@@ -506,7 +509,7 @@ def _number(about: str) -> int:
 
 
 def replay(records: Iterable[Record], *, whole: bool) -> ReplayedMetadata:
-    """The findings of one log.  records: in offset order.  whole: the log begins at offset 0."""
+    """Return the findings of one log. records: in offset order. whole: the log begins at offset 0."""
     run, batch, last = ClusterReplay(whole), -1, -1
     for offset, base, kind, about, fields in records:
         if kind == "undecodable":
@@ -522,7 +525,7 @@ def replay(records: Iterable[Record], *, whole: bool) -> ReplayedMetadata:
 
 
 RECORD_SIZE_BYTES = 1000
-"""Generous bound of a row in memory."""
+"""Upper bound of the memory of a row."""
 
 
 class _Half(NamedTuple):
@@ -535,7 +538,7 @@ class _Half(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClusterFinding:
-    """found: (copy, what), the last copy of each.  counts: of records, by kind."""
+    """found: (copy, contradiction), the last copy of each. counts: of records, by kind."""
 
     node: str
     found: tuple[tuple[int, Contradiction], ...] = ()

@@ -1,7 +1,8 @@
-"""Verify that controllers fence brokers that are silent, keep those that they hear of, and believe no broker too early.
+"""Verify that controllers fence silent brokers, keep those with heartbeats, and unfence no broker too early.
 
-Records of the metadata log say what a controller decided.  Traces say when, and what a broker knew or had answered.
-Servers of one machine share one monotonic clock, so these times can be compared.  Six rules, each with its evidence:
+Records of the metadata log show a controller's decisions.  Traces show their times, and the knowledge and answers of
+brokers.  Servers of one machine share one monotonic clock, so these times can be compared.  Six rules, each with its
+evidence:
 
     fenced although heard    A record fences a broker.  By the broker's own trace, a controller had answered a heartbeat
                              that was sent less than a session before the record was appended, and the broker was not
@@ -14,12 +15,12 @@ Servers of one machine share one monotonic clock, so these times can be compared
                              the partition, or beyond the registration of the broker that joins.
     eligible, refused        See `broker_traces.py`.
 
-A record was appended when the leader of its epoch wrote the `append` row that covers it.  The decision came before, so
+A record was appended when the leader of its epoch wrote the `append` row that covers it.  The decision came earlier, so
 evidence against it is judged at a time that favours the controller.  Only committed records are judged: those of one
 final copy, below the largest mark of its own node.
 
-Not applicable where the servers do not share a clock, or where no trace reports what brokers had answered.  One part.
-Cost: linear; memory: 60 bytes a row of all traces, and the records of brokers and partitions of one copy.
+Not applicable if the servers do not share a clock, or if no trace reports the answers to brokers.  One part.  Cost:
+linear; memory: 60 bytes a row of all traces, and the records of brokers and partitions of one copy.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ UNFENCED_EARLY = "broker is unfenced before it knew its registration"
 JOINED_EARLY = "in-sync set grew by a leader that did not know the partition"
 
 SLACK_S = 1.5
-"""Seconds of silence beyond a session that prove it: heartbeats were on their way, and a loop may lag."""
+"""Seconds of silence beyond a session that prove it: heartbeats were in flight, and a loop may lag."""
 WITNESSES_MAX = 100
 """Maximum number of witnesses; others are only counted."""
 ROW_SIZE_BYTES = 60
@@ -71,7 +72,7 @@ RECORD_SIZE_BYTES = 1000
 
 @dataclass(frozen=True, slots=True)
 class SessionsFinding:
-    """counts: what was judged, by rule."""
+    """counts: number of judged cases, by rule."""
 
     witnesses: tuple[Witness, ...] = ()
     counts: Counter[str] = field(default_factory=Counter)
@@ -81,7 +82,7 @@ class SessionsFinding:
 
 @dataclass(frozen=True, slots=True)
 class _Silence:
-    """A node that no controller of `deaf_to` could hear; None: no controller at all."""
+    """A node from which no controller of `deaf_to` could receive messages; None: no controller at all."""
 
     node: str
     words: str

@@ -5,7 +5,7 @@ write it on their nodes, so this file needs only the standard library.
 """
 
 ABSENT, MADE_BEFORE, STATES = 0, 1, 10
-"""The state of a topic that does not exist, that of one as it is before the test, and the factor of the retention."""
+"""The state of a topic that does not exist, the initial state, and the factor of the retention."""
 
 
 def state_of(retention_ms: int, partitions: int) -> int:

@@ -1,11 +1,11 @@
-"""Compares what clients changed of topics with the metadata log: topics that are made, changed, widened and removed.
+"""Compares clients' changes of topics with the metadata log: topics that are created, changed, extended and deleted.
 
-Each topic has one client that changes it, one change after the other, until an answer fails to come.  So the log must
-show the acknowledged changes of a topic in this order, and behind them at most the one without an answer.  A log may
-end early; of the final logs of a majority, one must hold every acknowledged change.
+Each topic has one client that changes it, one change after the other, until a change gets no answer.  So the log must
+show the acknowledged changes of a topic in this order, followed by at most the unanswered one.  A log may end early; of
+the final logs of a majority, one must contain every acknowledged change.
 
 A state of a topic is one number (`topic_states.py`).  A batch changes a topic at most once, because the changes of a
-topic wait for each other, and a request that a broker sent twice changes nothing the second time.
+topic wait for each other, and a repeated request changes nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ class TopicClash:
 
 @dataclass(frozen=True, slots=True)
 class TopicsFinding:
-    """acknowledged: changes.  logs: final ones that were read.  states: of topics in all of them."""
+    """acknowledged: number of changes. logs: number of final ones that were read. states: number of states of topics in
+    all of them.
+    """
 
     clashes: tuple[TopicClash, ...] = ()
     acknowledged: int = 0
@@ -105,7 +107,9 @@ def states_in(records: Iterator[tuple[int, int, str, str, dict[str, Any]]]) -> S
 def clashes_of(
     changes: Mapping[str, Sequence[Operation]], logs: Mapping[str, States], *, enough: bool
 ) -> list[TopicClash]:
-    """Return each disagreement.  changes: of each topic, in order of call.  enough: `logs` are those of a majority."""
+    """Return each disagreement. changes: of each topic, in order of call. enough: True if `logs` are those of a
+    majority.
+    """
     clashes: list[TopicClash] = []
     for name, operations in changes.items():
         wanted = [(operation, _value(operation)) for operation in operations]
@@ -182,7 +186,7 @@ def _judge(part: Part, budget: Budget) -> TopicsFinding:
 
 
 def _log_start(log: str, copy: int) -> int:
-    """Return the first offset of a log: a server that takes snapshots cuts its log behind them."""
+    """Return the first offset of a log: a server that takes snapshots deletes its log before them."""
     return pc.min(read_table(log, ("offset",), copy)["offset"]).as_py() or 0
 
 

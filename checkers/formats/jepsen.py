@@ -8,17 +8,18 @@ every operation of a client has one: a missing time would be shown as 0.
 
 Some values are ambiguous.  A value `[a b]` of a cas is (expected, new).  `[k v]` of another operation is a key and its
 value only if the map has a `:key`.  (Tuples of `independent` tests are written `[k v]` too.  The text does not
-distinguish them from a list, so a caller chooses with `keyed=True`.)  The `:rebalance-log` of a Kafka test (the
-partitions that came or went in an operation) becomes a `["rebalance", keys]` at the end of its value.
+distinguish them from a list, so a caller chooses with `keyed=True`.) The `:rebalance-log` of a Kafka test (the
+partitions assigned or revoked in an operation) becomes a `["rebalance", keys]` at the end of its value.
 
 *EDN.*  A reader of EDN, the notation Jepsen writes histories in (github.com/edn-format/edn).
 
-In JSON names, keywords and texts are texts, and values have the form in which histories store them (`base/values.py`).
+In JSON names, keywords and strings are strings, and values have the form in which histories store them
+(`base/values.py`).
 
 Krucible has its own reader because a damaged history must be refused with the damaged line, which the readers on PyPI
-do not report.  Keywords and symbols become plain `str` without the colon, vectors and lists `list`, sets `SetValue`.
-A map is a `dict` whose keys are names (`values.name_of_key`): 1 and "1" have two.  Numbers keep all their digits.
-A tagged value is read as the value behind its tag (a record is its map); a `#uuid` gets lower case, because the case of
+do not report.  Keywords and symbols become plain `str` without the colon, vectors and lists `list`, sets `SetValue`.  A
+map is a `dict` whose keys are names (`values.name_of_key`): 1 and "1" have two.  Numbers keep all their digits.  A
+tagged value is read as the value behind its tag (a record is its map); a `#uuid` gets lower case, because the case of
 its letters means nothing.
 """
 
@@ -50,7 +51,7 @@ from checkers.kernels.history.text_columns import (
 )
 
 EXAMPLE = "{:process 0, :type :invoke, :f :write, :value 1}"
-"""An operation as complaints show it."""
+"""An operation as error messages show it."""
 
 _TYPES = {"invoke": Type.INVOKE, "ok": Type.OK, "fail": Type.FAIL, "info": Type.INFO}
 _BEFORE_OPERATION = (
@@ -69,9 +70,9 @@ _PLAIN_WORDS = re.compile(r"(\d+|:nemesis)\s+(:[a-z]+)\s+(:[a-z][\w-]*)\s+(nil|-
 _LOG_HINT = re.compile(rf"^{_BEFORE_OPERATION}", re.MULTILINE)
 _BARE_HINT = re.compile(r"\s*(?:\d+|:nemesis)\s+:(?:invoke|info)\s+:\S")
 _LIKE_AN_OPERATION = re.compile(r"jepsen\.util.*\t:|\t:(?:invoke|ok|fail|info)\t|^\s*[\[(]?\s*(?:#[\w.]+)?\{.*:type\b")
-"""The look of an operation, even if it is damaged, or if it is EDN among lines of a log."""
+"""Pattern of an operation, even if it is damaged, or if it is EDN among lines of a log."""
 _NEMESIS = "nemesis"
-"""The process of faults.  Any other name could be that of a client, whose operations must not be passed over."""
+"""The process of faults.  Any other name could be that of a client, whose operations must not be skipped."""
 _INT64 = range(-(2**63), 2**63)
 _INT32 = range(-(2**31), 2**31)
 
@@ -84,9 +85,9 @@ def read_edn(
 ) -> tuple[list[Line], MalformedHistory | None]:
     """Read up to `limit` operations of an EDN history: maps one after another, or one vector or list of maps.
 
-    state: as of the kernels (`text_rows`); it is moved behind what was read.  first: index of the first operation.
-    more: text follows the content, which may end within an operation.
-    Returns (at least one operation, unless the content ends, and the damage behind them or None).
+    state: as of the kernels (`text_rows`); it is advanced beyond the text read. first: index of the first operation.
+    more: text follows the content, which may end within an operation.  Returns (at least one operation, unless the
+    content ends, and the damage after them or None).
     """
     size_bytes = _WINDOW_BYTES if limit < len(content) else len(content)
     while True:
@@ -191,7 +192,7 @@ def _forms(words: str, number: int, line: str) -> tuple[str, str, str, str]:
 
 
 def _without_error(operation: str) -> tuple[str, str | None]:
-    """(process, type, f and value; the error behind them).  An error is any text, and none stands behind an answer."""
+    """Return (process, type, f and value; the error after them).  An error is any text, and an answer has none."""
     columns = operation.split("\t", 4)
     if len(columns) < 5 or columns[1].strip() not in (":fail", ":info"):
         return operation, None
@@ -399,12 +400,12 @@ DEPTH_LIMIT = 100
 """Nesting beyond this is damage, not data."""
 
 DIGITS_LIMIT = 1000
-"""Longest number that is read."""
+"""Maximum length of a number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One top-level value and the line (from 1) on which it begins."""
+    """One top-level value and its first line (from 1)."""
 
     line: int
     value: Any
@@ -416,7 +417,7 @@ _Token = tuple[str, str]
 class FormReader:
     """Reads the values of a text.
 
-    at: where it stands in the text.  line: of the token it read last.  top: the bracket around all values, or "".
+    at: its position in the text. line: of the last token. top: the bracket around all values, or "".
     """
 
     def __init__(self, text: str, line: int = 1, top: str = "", top_line: int = 1) -> None:
@@ -443,7 +444,7 @@ class FormReader:
             self.must_close(self._top, self._top_line, None)
 
     def place(self) -> tuple[int, int, str, int]:
-        """Return where it stands: place, line, and the bracket around all values with its line."""
+        """Return the position: offset, line, and the bracket around all values with its line."""
         self._count_lines()
         return self.at, self.line, self._top, self._top_line
 
@@ -469,7 +470,7 @@ class FormReader:
         return token
 
     def form(self, token: _Token) -> Iterator[Form]:
-        """The value that begins with this token; nothing if the token discards the next one."""
+        """Return the value that begins with this token; nothing if the token discards the next one."""
         line = self.line
         if token[0] == "discard":
             self.value(self.required(), 0)

@@ -1,14 +1,13 @@
-"""Reads the content of a file that a user names, once and never waiting for ever, and recognises its format.
+"""Reads the content of a file that a user names, once and with a time limit, and recognizes its format.
 
 A named pipe is read like a file (`xzcat history.edn.xz | … check /dev/stdin`).  Its content comes only once, so nothing
-opens a path a second time.  A pipe into which nothing is written is refused after a while.
+opens a path a second time.  A pipe without data is refused after a while.
 
 What gzip (RFC 1952) or zstd (RFC 8878) compressed is unpacked.  A file that was cut off or damaged is refused.  A long
-text comes in pieces, so it is never held as a whole.  A folder in which Jepsen left a test stands for the history of
+text comes in pieces, so it is never held as a whole.  A folder of a test in Jepsen's store stands for the history of
 that test.
 
-*Formats.*  Recognises the formats of `session_files.py` by the first bytes of a file, without importing what reads
-them.
+*Formats.*  Recognizes the formats of `session_files.py` by the first bytes of a file, without importing their readers.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ PIECE_BYTES = 1 << 24
 """Size of the pieces of a text; a shorter text is one piece."""
 
 _OF_JEPSEN = ("history.edn", "history.edn.gz", "jepsen.log", "test.jepsen")
-"""Files that hold the history of a test of Jepsen, best first; the last one is refused, with advice."""
+"""Files with the history of a test of Jepsen, best first; the last one is refused, with advice."""
 _BESIDE_IT = ("history.txt", "results.edn", "test.fressian")
 """Other files that Jepsen leaves there.  Two files of these names make a folder one of Jepsen's store."""
 
 
 def jepsen_history(folder: Path) -> Path | None:
-    """The file that holds the history of a test, if Jepsen's store has it in this folder."""
+    """Return the file with the history of a test, if this folder belongs to Jepsen's store."""
     there = [name for name in (*_OF_JEPSEN, *_BESIDE_IT) if (folder / name).is_file()]
     return folder / there[0] if len(there) > 1 and there[0] in _OF_JEPSEN else None
 
@@ -53,7 +52,7 @@ def jepsen_history(folder: Path) -> Path | None:
 class Pieces:
     """The content of a file, which comes once: pieces of whole lines.
 
-    first: the first one, or all of a short file.  rest: those after it.
+    first: the first one, or all of a short file. rest: the later ones.
     """
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
@@ -82,10 +81,10 @@ def read_once(path: Path) -> bytes:
 
 
 def read_pieces(path: Path) -> Pieces:
-    """Return the content of a file or pipe, unpacked; what comes after its first piece is read later.
+    """Return the content of a file or pipe, unpacked; everything after its first piece is read later.
 
     Raises OSError, also for a device other than a terminal and for a silent pipe, and MalformedHistory ("byte N ...")
-    for what gzip or zstd cannot have written; so does reading the rest.
+    for invalid gzip or zstd data; so does reading the rest.
     """
     return Pieces(_chunks(path))
 
@@ -228,7 +227,7 @@ def cobra_records(content: bytes, records_max: int) -> dict[int, int] | None:
 def cobra_logs(folder: Path) -> list[Path]:
     """The logs of a folder, in order of their names, if any is a log of Cobra; there is one for each session.
 
-    The others may be damaged: they are not passed over, because transactions that are missing look like violations.
+    Damaged ones are not skipped, because missing transactions look like violations.
     """
     logs = [path for path in sorted(folder.glob("*.log")) if path.is_file()]
     return logs if any(is_cobra_log(_head(path)) for path in logs) else []

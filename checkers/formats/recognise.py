@@ -46,21 +46,21 @@ _FOREIGN = {
     b"\xff\xfe": "text in UTF-16: write it as UTF-8",
     b"\xfe\xff": "text in UTF-16: write it as UTF-8",
 }
-"""First bytes of files that hold no history as they are -> what to do."""
+"""First bytes of files that contain no readable history -> advice."""
 
 _HEAD_BYTES = 1 << 16
 _JSON = re.compile(r'\s*\{\s*"[^"\n]*"(?::|\s+:\s)')
 _JSON_LIST = re.compile(rf"\s*\[{_JSON.pattern}")
-"""The look of JSON: the name of the first field is a string, and a colon follows."""
+"""Pattern of JSON: the name of the first field is a string, followed by a colon."""
 _EDN = re.compile(r"(?:[\s,\[(]|;[^\n]*|#[\w.]+)*\{")
-"""The look of the first map of EDN, perhaps in a vector or list."""
+"""Pattern of the first map of EDN, possibly in a vector or list."""
 
 
 def read_any(path: Path, *, keyed: bool = False) -> list[Event]:
     """The events of one file, in order, checked against the grammar.
 
-    keyed: an EDN value `[k v]` is a key and its value (`jepsen.independent`).
-    Raises MalformedHistory ("line N ..." or "row N ..."), OSError where the file cannot be read.
+    keyed: an EDN value `[k v]` is a key and its value (`jepsen.independent`). Raises MalformedHistory ("line N ..." or
+    "row N ..."), OSError if the file cannot be read.
     """
     return read_history(read_pieces(path), keyed=keyed).events
 
@@ -88,13 +88,13 @@ class ReadHistory:
         return frozenset(self.columns.index[~self.columns.flag(HAS_VALUE)].tolist())
 
     def place_of(self, index: int) -> str:
-        """Return the place of the event with this index in the file: "line 7", or "row 6"."""
+        """Return the position of the event with this index in the file: "line 7", or "row 6"."""
         rows = np.flatnonzero(self.columns.index == index)
         return f"{self.unit} {self.columns.rows.number[rows[0]]}" if len(rows) else f"index {index}"
 
 
 def read_history(content: Pieces, *, keyed: bool = False) -> ReadHistory:
-    """Read the content of a file: the only door from bytes to typed events.  Raises as `read_any`."""
+    """Read the content of a file: the only path from bytes to typed events.  Raises as `read_any`."""
     joined, reader = Joined(), None
     is_table = content.first.startswith((PARQUET_MAGIC, ARROW_STREAM_MAGIC, ARROW_FILE_MAGIC))
     if is_table:
@@ -136,7 +136,7 @@ def _by_kernels(size_bytes: int) -> bool:
 
 
 class _TextReader:
-    """Reads a text piece by piece: the kernels read what they know, and Python what is odd."""
+    """Reads a text piece by piece: the kernels read common forms, and Python the others."""
 
     def __init__(self, content: Pieces, keyed: bool, joined: Joined) -> None:
         for begins, words in _FOREIGN.items():

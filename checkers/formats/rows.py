@@ -5,8 +5,8 @@
   * After an `info` a process is retired.
   * An `:index` may have gaps (some tools leave them), but it always rises.  (-1 stands for none, as in Jepsen.)
 
-The first row that breaks a rule is found on whole columns: every row before it is sound, so the row of the same process
-before it shows what the process is doing.
+The first row that violates a rule is found on whole columns: every row before it is valid, so the previous row of the
+same process shows the state of the process.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from checkers.kernels.transactions.payloads import Bytes, Texts
 
 LINE, ROW = "line", "row"
-"""The place that a complaint names: a line of a text, or a row of a table."""
+"""The position that an error names: a line of a text, or a row of a table."""
 
 TRANSACTION = "txn"
 """The f of operations that name none, or nil: histories of Elle."""
@@ -73,7 +73,7 @@ _N = TypeVar("_N", bound=Hashable)
 
 
 class Line(NamedTuple):
-    """An event and its place in the file (from 1 in a text), so that complaints can name it.
+    """An event and its position in the file (from 1 in a text), for error messages.
 
     flags, stated: as in `OperationRows`.
     """
@@ -292,7 +292,7 @@ def _texts_of(texts: Texts) -> list[tuple[str, int]]:
 
 
 _Rule = tuple[Bools, Callable[[int], str]]
-"""(the rows that break a rule, what is wrong with such a row)."""
+"""(the rows that violate a rule, a function that describes the error of such a row)."""
 
 
 def check_grammar(
@@ -436,7 +436,7 @@ def _two_objects(name: str, _: int) -> str:
 
 
 def no_place(index: object) -> str:
-    """Return a sentence about an `:index` that is no place in an order."""
+    """Return a sentence about an `:index` that is no valid position."""
     words = f":index {in_words(index):.40} is no whole number from 0 on, so the order of the lines is not certain"
     return f"{words}; leave :index out if the lines are in order"
 

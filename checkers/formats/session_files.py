@@ -1,24 +1,23 @@
 """Histories of transactions by session, as the checkers of the field write them, recognised by their content.
 
-    format          from                             form
-    DBCop           DBCop, PolySI, VeriStrong        bincode: parameters, then sessions of transactions of events
-    Plume text      Plume, IsoVista, AWDIT, PolySI   r(key,value,session,transaction), one operation a line; a
-                                                     transaction of -1 is aborted
-    AWDIT text      AWDIT's tests                    r key value, one operation a line; ----- ends a transaction, =====
-                                                     a session
-    Cobra           Cobra, AWDIT, VeriStrong         a folder of binary logs, one for each session
-    Chronos         Chronos and Aion (TimeKiller)    JSON: transactions with the system's own time stamps
+    format          from form
+    DBCop           DBCop, PolySI, VeriStrong bincode: parameters, then sessions of transactions of events
+    Plume text      Plume, IsoVista, AWDIT, PolySI r(key,value,session,transaction), one operation a line; a transaction
+                                                     of -1 is aborted
+    AWDIT text      AWDIT's tests r key value, one operation a line; ----- ends a transaction, ===== a session
+    Cobra           Cobra, AWDIT, VeriStrong a folder of binary logs, one for each session
+    Chronos         Chronos and Aion (TimeKiller) JSON: transactions with the system's own time stamps
 
-Such a file has sessions, and no real time: nothing states which transactions of two sessions ran at once.  Where it has
-time stamps of the system, they serve as a guess of the order, never as a demand.
+Such a file has sessions, and no real time: it does not show which transactions of two sessions overlapped.  Time stamps
+of the system, if there are any, are a guess of the order, never a demand.
 
 *Initial state.*  A read of 0 shows that nothing was written, and in Chronos' files also one of null.  In Cobra's logs
-two write ids stand for it.  A transaction that is alone in its session and writes 0 to every key is the initial state.
+two write ids represent it.  A transaction that is alone in its session and writes 0 to every key is the initial state.
 
-*Aborted.*  A transaction that the file marks as not successful did not happen.  Of a successful transaction, a write
-that failed did not happen either, and a read that failed showed nothing.
+*Aborted.*  A transaction that the file marks as not successful did not happen.  Within a successful transaction, a
+failed write did not happen either, and a failed read showed nothing.
 
-Readers bound their memory before they allocate: no count of a file is believed beyond the bytes that are there.
+Readers bound their memory before they allocate: no count in a file is trusted beyond the number of bytes.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ from checkers.formats.read_once import (
 READ, WRITE = 0, 1
 
 SIZE_FACTOR = 24
-"""Reading takes at most so many times the bytes of a file (measured, rounded up)."""
+"""Maximum memory of reading, as a multiple of the file's size (measured, rounded up)."""
 
 _OK, _FAIL, _INFO = int(Type.OK), int(Type.FAIL), int(Type.INFO)
 _INT64 = range(-(2**63), 2**63)
@@ -167,14 +166,16 @@ _EVENT = struct.Struct("<BqqB")
 
 
 class _Bytes:
-    """A content that is read from the front."""
+    """Bytes that are read from the front."""
 
     def __init__(self, content: bytes, at: int) -> None:
         self._content = content
         self.at = at
 
     def length(self, unit_bytes: int, what: str) -> int:
-        """A count of what follows, each of at least `unit_bytes`.  Raises MalformedHistory if it cannot be true."""
+        """Read a count of following items, each of at least `unit_bytes`.  Raises MalformedHistory if it cannot be
+        right.
+        """
         if self.at + LENGTH.size > len(self._content):
             raise self._ends(what)
         (count,) = LENGTH.unpack_from(self._content, self.at)
@@ -294,7 +295,7 @@ def _read_awdit(content: bytes) -> SessionHistory:
 # Cobra's logs
 
 _INITIAL = (0xBEBEEBEE, 0xDEADBEEF)
-"""Write ids of the initial state, and of a key that is not there."""
+"""Write ids of the initial state, and of a missing key."""
 _OF_COLLECTION = (0x23332333, 0x66666666)
 """Write ids that garbage collection reads."""
 
@@ -348,7 +349,7 @@ class _Stamp(msgspec.Struct):
 
 
 class _StampedOperation(msgspec.Struct, forbid_unknown_fields=True):
-    """A field with another name may be a damaged one: what was read must not turn into nothing."""
+    """An operation whose field has another name may be damaged, and must not disappear silently."""
 
     t: str
     k: int

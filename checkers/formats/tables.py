@@ -1,7 +1,7 @@
-"""Histories of our own: Parquet at rest, an Arrow stream while a test runs.
+"""Krucible's own histories: Parquet at rest, an Arrow stream while a test runs.
 
-Both are read whole from memory and checked before use: a footer, a page or a single row may be damaged.  Every
-complaint names the first row (from 0) that cannot be read.
+Both are read whole from memory and checked before use: a footer, a page or a single row may be damaged.  Every error
+names the first unreadable row (from 0).
 """
 
 from __future__ import annotations

@@ -4,15 +4,16 @@ The same functions judge parts in process and on Spark, so a run has one verdict
 kernel that raises, memory that runs out, a missing file) makes that part *unknown* with its reason.  It never stops the
 other parts, and never counts as valid.
 
-*The mutation check.*  Falsify one row of a clean run on which the verdict must depend.  The verdict must turn invalid.
+*The mutation check.*  Falsify one row of a clean run on which the verdict must depend.  The verdict must become
+invalid.
 
 A broken checker calls everything valid, and a clean run does not reveal it.  So the evidence of a clean run is
 falsified, one row at a time, and judged again.  This file selects the rows on which a verdict must depend, by reasoning
 that uses no kernel: a written value that stands in a log, an answer that was never written, an entry below a reported
 mark, a leader's epoch, a vote that quorum-state still holds.
 
-A value that several writes of one register wrote names none of them: another write may explain a log entry or an
-answer.  So the rows of such values are left as they are.
+A value that several writes of one register wrote identifies none of them: another write may explain a log entry or an
+answer.  So the rows of such values are not falsified.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ Progress = Callable[[str], None]
 class Verdicts(dict[str, Verdict]):
     """Verdicts by name of checker, in the order judged.
 
-    seconds: of work per checker, summed over all places that worked.  judged_by: "in process", or Spark and its master.
+    seconds: of work per checker, summed over all workers. judged_by: "in process", or Spark and its master.
     """
 
     def __init__(self, checkers: Sequence[Checker] = ()) -> None:
@@ -82,7 +83,7 @@ def judge_run(
 
     Checkers with the same `split` and `judge` share their parts: each part is judged once, and its time counts for the
     first of them.  Never raises because of the content of the run's files.  If the chosen Spark cannot run, the run is
-    judged in process, and `judged_by` records that: a finished test is never left without its verdict.
+    judged in process, and `judged_by` records that: a finished test always gets a verdict.
     """
     say = progress or (lambda _: None)
     verdicts = Verdicts(checkers)
@@ -121,7 +122,9 @@ def judge_run(
 
 
 def set_aside_doubted(verdicts: Verdicts) -> None:
-    """Turn violations into unknown verdicts that rest only on what the run itself proves wrong; the reason names it."""
+    """Turn violations into unknown verdicts if they rest only on evidence that the run itself refutes; the reason names
+    it.
+    """
     doubted: dict[str, str] = {}
     for verdict in sorted(verdicts.values(), key=lambda each: each is not verdicts.get(EVIDENCE.name)):
         doubted = {**verdict.details.get(DOUBTED, {}), **doubted}
@@ -136,7 +139,7 @@ def set_aside_doubted(verdicts: Verdicts) -> None:
 
 
 def _doubt(checker: Checker, verdict: Verdict, doubted: Mapping[str, str]) -> str:
-    """The sentence that shows what is wrong; "" if something else shows the violations."""
+    """Return the sentence that shows the error; "" if other evidence shows the violations."""
     if grounds := [doubted[ground] for ground in sorted(checker.rests_on) if ground in doubted]:
         return grounds[0]
     if HISTORY_ITSELF in doubted and "history" in checker.needs:
@@ -149,9 +152,10 @@ def _doubt(checker: Checker, verdict: Verdict, doubted: Mapping[str, str]) -> st
 
 
 def set_aside_unrecovered(verdicts: Verdicts, outcome: RunOutcome) -> None:
-    """Turn violations into unknown verdicts that only final reads of a system show that had not recovered.
+    """Turn violations into unknown verdicts if only final reads of an unrecovered system show them.
 
-    They may be old, where the demands say so (`final_needs_recovery`).  A value that nobody wrote is never old."""
+    They may be stale, if the demands say so (`final_needs_recovery`).  A value that no client wrote is never stale.
+    """
     recovery, reading = outcome.recovery, outcome.phase(FINAL_READS)
     if recovery is None or recovery.recovered is not False or reading is None:
         return
@@ -166,8 +170,8 @@ def set_aside_unrecovered(verdicts: Verdicts, outcome: RunOutcome) -> None:
 def results_of(verdicts: Mapping[str, Verdict]) -> Results:
     """The verdicts as results of a run (results/README.md).
 
-    If nothing was judged, the run is unknown: a run that no checker looked at has not passed.  A run is unknown, too,
-    if no checker of what its clients saw could judge it.
+    If nothing was judged, the run is unknown, because a run without any checker has not passed.  A run is also unknown
+    if no checker of its clients' answers could judge it.
     """
     overall = combine(verdict.validity for verdict in verdicts.values())
     known = verdicts.checkers if isinstance(verdicts, Verdicts) else {}
@@ -216,7 +220,7 @@ def _in_process(tasks: Sequence[Task], say: Progress) -> list[Judged]:
 
 
 def _on_spark(spark: TaskJudge, tasks: Sequence[Task], say: Progress) -> tuple[list[Judged], str]:
-    """Judge on Spark, or in process if Spark cannot run.  Also returns in words where it was judged."""
+    """Judge on Spark, or in process if Spark cannot run.  Also returns in words who judged it."""
     try:
         return spark.judge(tasks, lambda done, total: say(f"judged {done} of {total} parts")), spark.description
     except CannotJudge as problem:
@@ -225,7 +229,9 @@ def _on_spark(spark: TaskJudge, tasks: Sequence[Task], say: Progress) -> tuple[l
 
 
 def _combine(files: StoredRun, checker: Checker, judged: Sequence[Judged], split_failure: str) -> Verdict:
-    """The checker's verdict on the judged parts.  It is never better than unknown if some parts were not judged."""
+    """Return the checker's verdict on the judged parts.  It is never better than unknown if some parts were not
+    judged.
+    """
     failures = [j.failure for j in judged if j.failure]
     if split_failure:
         return Verdict(Validity.UNKNOWN, reason=split_failure)
@@ -248,13 +254,13 @@ def _words_of_failures(failures: Sequence[str], parts: int) -> str:
 
 
 def _clients_unjudged(verdicts: Mapping[str, Verdict], known: Mapping[str, Checker]) -> bool:
-    """Return whether the workload named checkers of what clients saw, and none of them is applicable."""
+    """Return whether the workload named checkers of clients' answers, and none of them is applicable."""
     of_clients = [verdicts[name].validity for name, checker in known.items() if "model" in checker.needs]
     return bool(of_clients) and set(of_clients) == {Validity.NOT_APPLICABLE}
 
 
 def _summary(overall: Validity, verdicts: Mapping[str, Verdict], known: Mapping[str, Checker]) -> str:
-    """One sentence for people: the violation, or why the verdict is unknown, or that all checkers hold."""
+    """Return one sentence for readers: the violation, or why the verdict is unknown, or that all checkers hold."""
     bad = {name: verdict for name, verdict in verdicts.items() if verdict.validity is overall}
     titles = ", ".join(known[name].title if name in known else name for name in bad)
     if overall is Validity.INVALID:
@@ -275,7 +281,7 @@ def _summary(overall: Validity, verdicts: Mapping[str, Verdict], known: Mapping[
 
 
 def _sound(checker: Checker, returned: Any) -> Verdict:
-    """Return what the checker returned if it is a sound verdict, else an unknown verdict that names the checker."""
+    """Return the checker's result if it is a valid verdict object, else an unknown verdict that names the checker."""
     if not isinstance(returned, Verdict):
         return Verdict(Validity.UNKNOWN, reason=f"{checker.name} returned {returned!r:.60}, which is no Verdict")
     if wrong := _wrong_looked_at(returned.looked_at) or _wrong_counts(returned) or _not_json(returned):
@@ -327,7 +333,9 @@ FAR_AHEAD = 1000
 
 @dataclass
 class Evidence:
-    """The tables of a sealed run as rows that can be changed; logs and traces by node.  What the run lacks is empty."""
+    """The tables of a sealed run as rows that can be changed; logs and traces by node.  Tables that the run lacks are
+    empty.
+    """
 
     history: list[Row]
     logs: dict[str, list[Row]]
@@ -348,7 +356,7 @@ Mutate = Callable[[Evidence, Random], Row | None]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One falsified run.  noticed: the verdict turned invalid; by: the checkers that noticed."""
+    """One falsified run. noticed: the verdict became invalid; by: the checkers that detected it."""
 
     name: str
     row: Row
@@ -404,7 +412,7 @@ def write(evidence: Evidence, source: StoredRun, folder: Path) -> None:
 
 
 def acknowledged_write_that_failed(evidence: Evidence, rng: Random) -> Row | None:
-    """A write becomes a failed one, though it stands in a log or was read."""
+    """Turn a write into a failed one, although a log contains it or a read returned it."""
     seen = {(row["key"], row["value"]) for row in evidence.final_log_rows()}
     seen |= {(row["key"], row["value"]) for row in _answers(evidence, "read")}
     seen &= _written_once(evidence)
@@ -416,7 +424,7 @@ def answer_never_written(evidence: Evidence, rng: Random) -> Row | None:
 
 
 def answer_from_the_past(evidence: Evidence, rng: Random) -> Row | None:
-    """The last read of a key that returned a value now returns the first value that was read, which must be another."""
+    """Let the last read of a key that returned a value return the first value that was read, which must differ."""
     by_key: dict[str, list[Row]] = {}
     once = _written_once(evidence)
     for row in _answers(evidence, "read"):
@@ -481,7 +489,7 @@ def leader_of_an_epoch_another_led(evidence: Evidence, rng: Random) -> Row | Non
 
 
 def leader_that_began_with_nothing(evidence: Evidence, rng: Random) -> Row | None:
-    """A leader's log becomes empty at its election, though something was committed in an epoch before."""
+    """Make a leader's log empty at its election, although entries were committed in an earlier epoch."""
     marks = [r["epoch"] for r in evidence.traced("high-watermark") if r["offset"]]
     later = [r for r in evidence.traced("role") if r["role"] == "leader" and marks and r["epoch"] > min(marks)]
     return _changed(rng, (r for r in later if r["offset"]), offset=0)
@@ -516,7 +524,7 @@ def _answers(evidence: Evidence, f: str) -> list[Row]:
 
 
 def _written_once(evidence: Evidence) -> set[tuple[str, str]]:
-    """The pairs of key and value that exactly one write was invoked with."""
+    """Return the pairs of key and value that exactly one write was invoked with."""
     invoked = Counter(
         (r["key"], r["value"]) for r in evidence.history if r["f"] == "write" and r["type"] == Type.INVOKE
     )

@@ -1,1 +1,1 @@
-"""Histories of sends and polls on a Kafka log, and the anomalies they show."""
+"""Histories of sends and polls on a Kafka log, and their anomalies."""

@@ -1,7 +1,7 @@
 """Reads histories of Kafka's logs as columns, from events or from a file.
 
-Kernels read the payloads (`kernels/kafka_log.py`).  If they cannot, a slower reader reads each operation, and
-its error names what is wrong.
+Kernels read the payloads (`kernels/kafka_log.py`).  If they cannot, a slower reader reads each operation, and its error
+names the problem.
 
 *Events.*  Reads operations on Kafka's logs from the events of a history.  A key is one partition: a log with offsets.
 
@@ -11,7 +11,7 @@ its error names what is wrong.
     subscribe        [key, ...]  the same, but the group assigns them, and may take them away at any time
 
 An offset is null if the client never learnt it; `["send", key, value]` means the same.  An acknowledged operation
-repeats the sends and polls that were invoked: it may add offsets, and what the polls showed.  In a transaction,
+repeats the sends and polls of its invoke: it may add offsets, and the results of polls.  In a transaction,
 `["rebalance", [key, ...]]` names partitions that were assigned or revoked during it.  Keys are compared as text,
 because JSON maps have text keys; values are compared as JSON values.  No value is sent twice to a key.
 
@@ -50,7 +50,7 @@ TRANSACTIONS = ("send", "poll", "txn")
 ASSIGNMENTS = ("assign", "subscribe")
 
 OFFSET_MAX = 2**63 - 1
-"""No message has this offset: the log end offset behind it must still be a signed number of 64 bits."""
+"""No message has this offset, because the log end offset after it must still be a signed 64-bit number."""
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class KafkaOperation:
 def read_operation(events: tuple[Event, ...], invoked: int, completed: int | None) -> KafkaOperation:
     """Make one operation from its invoke and its completion, if there is one.
 
-    The payload of the completion shows what the operation did; without it, the payload of the invoke counts.
+    The payload of the completion shows the effects of the operation; without it, the payload of the invoke counts.
     Raises WrongEvent if the payload has not the form above, or the answer is that of another invoke.
     """
     status = events[-1].type if len(events) == 2 else Type.INFO
@@ -149,7 +149,8 @@ def _repeats(invoked: Any, answered: Any) -> bool:
 def _add(operation: KafkaOperation, part: Any, in_invoke: Any, *, answered: bool) -> None:
     """Add a micro-operation.  in_invoke: the same one in the invoke, None if it is not known.
 
-    A pair in an invoke is a value.  In an answer it is [offset, value], unless it is the very value of the invoke."""
+    A pair in an invoke is a value.  In an answer it is [offset, value], unless it equals the value of the invoke.
+    """
     match part:
         case ["send", key, [offset, value]] if answered and part[2:] != (in_invoke or [])[2:]:
             operation.sends.append((str(key), _message([offset, value])))
@@ -189,10 +190,10 @@ FUNCTIONS = (*TRANSACTIONS, *ASSIGNMENTS)
 
 @dataclass(frozen=True, slots=True)
 class KafkaHistory:
-    """Columns, and the names and values that their numbers stand for.
+    """Columns, and the names and values behind their numbers.
 
-    pairs: when each operation was invoked and completed.  keys: their names.  values: the value of each message.
-    events: per operation, its events.  event_count: the upper bound of positions.
+    pairs: invocation and completion of each operation. keys: their names. values: the value of each message.
+    events: per operation, its events. event_count: the upper bound of positions.
     """
 
     columns: KafkaColumns
@@ -280,7 +281,7 @@ def _read(
     answered: Bools,
     texts: tuple[Texts, Texts],
 ) -> tuple[Rows, tuple[Texts, Texts]] | None:
-    """Read one payload of each operation; None if one of them is strange.
+    """Read one payload of each operation; None if one of them is unusual.
 
     row_of: per operation, the row of the payload, or -1 to leave it out.  answered: whether it is that of a completion.
     texts: keys and messages that are known; those that were read are added to them.

@@ -1,4 +1,4 @@
-"""Judges histories of Kafka's logs: what was sent, at which offsets, and which operations polled it in which order.
+"""Judges histories of Kafka's logs: sent messages, their offsets, and the order in which operations polled them.
 
     judge_kafka_log(events)    events with the payloads of `read.py`
     checker.KAFKA              from a run's history.parquet, in process or on Spark
@@ -8,7 +8,7 @@ must have read every partition from its beginning.  Otherwise `lost-write` is a 
 
 An acknowledged message that was never polled (`unseen`) is a violation only if consumers read every partition to its
 end after the last send.  A history cannot show this: a poll that returns nothing may just be slow.  So the workload
-states it (`read_to_end`), and a run proves it by its final reads.  Without that such a partition is unknown.
+declares it (`read_to_end`), and a run proves it by its final reads.  Without that such a partition is unknown.
 
 Allowed anomalies are reported and not counted:
 
@@ -60,7 +60,7 @@ CYCLES_OF_WRITES = frozenset("G0" + v for v in VARIANTS)
 ALWAYS_ALLOWED = CYCLES_OF_WRITES | {"int-send-skip"}
 ALLOWED_WITH_SUBSCRIBE = frozenset({"poll-skip", "nonmonotonic-poll"})
 _EXCUSED = {kinds.EXCUSED_POLL_SKIP: kinds.POLL_SKIP, kinds.EXCUSED_NONMONOTONIC_POLL: kinds.NONMONOTONIC_POLL}
-"""Anomalies of consumers that subscribed -> what they are where nothing excuses them."""
+"""Anomalies of consumers that subscribed -> their severity if nothing excuses them."""
 ALLOWED_WITH_WW = frozenset("G1c" + v for v in VARIANTS)
 
 _STEPS_PER_ROW = 5
@@ -80,9 +80,9 @@ def allowed_anomalies(*, subscribed: bool, ww_dependencies: bool) -> frozenset[s
 class Options(TypedDict, total=False):
     """What counts.
 
-    subscribed: whether all consumers shared partitions by subscription; None: the history decides, process by process.
-    ww_dependencies: let the order of messages order their senders, for every cycle.  Then a G1c proves nothing.
-    Cycles of writes alone (G0) are searched if they count.
+    subscribed: True if all consumers shared partitions by subscription; None: the history decides, process by process.
+    ww_dependencies: let the order of messages order their senders, for every cycle.  Then a G1c proves nothing.  Cycles
+    of writes alone (G0) are searched if they count.
     allow: names of anomalies that do not count; None: those of `allowed_anomalies`.
     read_to_end: whether consumers read every partition to its end after the last send.
     """
@@ -204,7 +204,7 @@ def _witnesses(seen: SeenLog, found: Found, cycles: CycleSearch, counted: Sequen
 
 
 def _never_polled(seen: SeenLog) -> str:
-    """Return why partitions are unknown if some of their acknowledged messages were never polled."""
+    """Return the reason why partitions are unknown if some of their acknowledged messages were never polled."""
     columns = seen.history.columns
     acknowledged = np.repeat(columns.status == kinds.OK, np.diff(columns.send_first))
     messages = columns.sent[acknowledged & (seen.logs.reader[columns.sent] < 0)]
@@ -241,9 +241,11 @@ def combine(run: StoredRun, findings: Sequence[Verdict]) -> Verdict:
 
 
 def ends_were_read(outcome: RunOutcome) -> bool:
-    """Return whether the final reads of a run leave no acknowledged message unseen by chance.
+    """Return whether the final reads of a run prove that every unseen acknowledged message is missing from its log.
 
-    Each of them was answered; or one was not, although the system had recovered, so that the log itself is lost."""
+    That is so if each final read was answered; or if one was not, although the system had recovered, so that the log
+    itself is lost.
+    """
     answers, recovery = outcome.final_reads.values(), outcome.recovery
     recovered = recovery is not None and recovery.recovered is True
     return bool(answers) and (recovered or all(answer == "ok" for answer in answers))
@@ -289,7 +291,7 @@ class SeenLog:
         return self.history.keys[int(self.history.columns.key_of[message])]
 
     def who(self, messages: Iterable[int]) -> list[int]:
-        """The operations that sent these messages, and those that first polled them."""
+        """Return the operations that sent these messages, and those that first polled them."""
         chosen = list(messages)
         found = [int(self.logs.writer[m]) for m in chosen] + [int(self.logs.reader[m]) for m in chosen]
         return [o for o in found if o >= 0]
@@ -320,7 +322,7 @@ def witness(
 
 
 Explained = tuple[str, list[int]]
-"""A sentence, and the operations it is about."""
+"""A sentence, and its operations."""
 
 
 def _unsent(seen: SeenLog, m: int, *_: int) -> Explained:
@@ -332,7 +334,9 @@ def _aborted(seen: SeenLog, m: int, *_: int) -> Explained:
 
 
 def _replaced(seen: SeenLog, o: int, m: int) -> Explained | None:
-    """Return what a poll shows at the offset at which a message was acknowledged; None if it shows nothing there."""
+    """Return the message that a poll shows at the offset at which a message was acknowledged; None if it shows none
+    there.
+    """
     slots, messages = seen.placed()
     there = slots[messages == m]
     others = messages[np.isin(slots, there) & (messages != m)]
@@ -454,7 +458,7 @@ _TABLE: tuple[tuple[int, str, _Words, str], ...] = (
     (kinds.INT_SEND_SKIP, "int-send-skip", _skipped("sent"), "the messages of a transaction one after another"),
     (kinds.INT_NONMONOTONIC_SEND, "int-nonmonotonic-send", _backwards("sent"), _LATER),
 )
-"""Anomalies but cycles, worst first: number of the kernel, name, words, and the correct behaviour."""
+"""Anomalies other than cycles, worst first: number of the kernel, name, words, and the correct behaviour."""
 
 RIGHT = {name: right for _, name, _, right in _TABLE}
 KIND_NAMES = {kind: name for kind, name, _, _ in _TABLE}

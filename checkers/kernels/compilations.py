@@ -1,4 +1,4 @@
-"""Watches the compiler: which kernels had no machine code, and were compiled while a block of code ran."""
+"""Watches the compiler: kernels without machine code that were compiled while a block of code ran."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numba.core import event
 
 @dataclass
 class Compilations:
-    """Record of what the compiler did.
+    """Record of the compiler's work.
 
     names: the functions it compiled, in order, one entry for each combination of types.  seconds: the time it took.
     """

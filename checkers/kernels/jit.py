@@ -1,4 +1,4 @@
-"""Marks kernels: pure functions over arrays that are compiled, or run as Python where that is cheaper.
+"""Marks kernels: pure functions over arrays that are compiled, or run as Python if that is cheaper.
 
 Loading the compiler and the kernels of a check takes half a second.  So a small history is judged by the same kernels
 as Python functions (`python_alone`), with the same results (`plain.py`).  Otherwise the first call of a kernel loads
@@ -18,8 +18,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 SMALL_BYTES = 100_000
-"""Histories of this size together are judged without the compiler while it is not loaded: about as much time as loading
-it takes."""
+"""Total size of histories judged without the compiler while it is not loaded: this takes about as long as loading
+it.
+"""
 
 BEFORE_COMPILING: list[Callable[[], None]] = []
 """Called when a kernel without machine code is about to be compiled, which takes seconds."""

@@ -32,7 +32,7 @@ _INVOKE, _INFO = int(Type.INVOKE), int(Type.INFO)
 
 
 class Open(NamedTuple):
-    """State that is known of every process before the next rows; the index is the dense number of the process.
+    """State of every process before the next rows; the index is the dense number of the process.
 
     row: int64, the invoke of its open operation, or IDLE, or RETIRED.  last: int64, its last row, or -1.
     f, key: int32, those of the open operation.
@@ -74,7 +74,7 @@ class GrammarColumns(NamedTuple):
 
 @kernel
 def first_fault(first_row: int, rows: GrammarColumns, open_: Open) -> tuple[int, int, int]:
-    """Return the first row that breaks the grammar: (which rule, row, the earlier row it contradicts or -1).
+    """Return the first row that violates the grammar: (the rule, row, the earlier row it contradicts or -1).
 
     rows: consecutive rows of a history, from `first_row` on.
     open_: the function updates it, so a caller may pass a history piece by piece.  O(rows).

@@ -67,7 +67,8 @@ WORK = 112
 """Length of the work array of a kernel: what `_value` found, the brackets of a value, the names of a map.
 
 _V_AT: the next byte, its line, and the bytes used; the number; the text without quotes; of a list the count of its
-items, and the kinds and numbers of the first two."""
+items, and the kinds and numbers of the first two.
+"""
 
 _ODD_BYTE, _SPACE, _NEWLINE, _COMMA, _NAME, _MARK = range(6)
 
