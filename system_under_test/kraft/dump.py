@@ -1,10 +1,10 @@
-"""Prints the files of a node for people: logs, snapshots, and the small files beside them.
+"""Prints the files of a node for readers: logs, snapshots, and the small files beside them.
 
     NNN.log, NNN-EEE.checkpoint[.part]   a line for each batch, and below it a line for each record
     leader-epoch-checkpoint, quorum-state, recovery-point, meta.properties, partition.metadata     what they hold
 
-It reads and never writes, and it may be used on a copy or on the files of a node that runs.  Damage is a line of its
-own that begins with "damaged"; what follows it in that file is not read.
+It reads and never writes, and it may be used on a copy or on the files of a node that runs.  Damage is a separate line
+that begins with "damaged"; the rest of that file is not read.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _LEADER_CHANGE = 2
 
 
 def lines_of(path: Path, *, records: bool = True) -> Iterator[str]:
-    """Return what a file holds, or every file of a folder that is known here.  records: off for batches alone.
+    """Return the content of a file, or of every known file in a folder. records: False for batches alone.
 
-    Raises OSError where the path cannot be read, and ValueError for a file that no node writes."""
+    Raises OSError if the path cannot be read, and ValueError for a file of another kind.
+    """
     if path.is_dir():
         known = [each for each in sorted(path.rglob("*")) if each.is_file() and _reader(each) is not None]
         if not known:

@@ -1,7 +1,7 @@
-"""Ports that a node needs of the world: clock, disk, network, trace, chance.
+"""Ports of a node to the world: clock, disk, network, trace, randomness.
 
-`node/assembly.py` puts a node together over these ports, and nothing of the node reads time, sockets or randomness
-beside them.  So the same code runs in a container with a real disk and sockets (`node/process.py`), and on a loop of
+`node/assembly.py` assembles a node over these ports, and no part of the node reads time, sockets or randomness in
+another way.  So the same code runs in a container with a real disk and sockets (`node/process.py`), and on a loop of
 virtual time with a simulated network and disks that lose what was not fsynced.  Tasks, futures and time-outs are those
 of the running asyncio loop, which a simulator brings itself.
 """
@@ -23,15 +23,15 @@ class Timer(Protocol):
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Seconds, monotonic, from an arbitrary beginning: what timeouts are measured in."""
+        """Return seconds, monotonic, from an arbitrary beginning: the clock of timeouts."""
         ...
 
     def now_ns(self) -> int:
-        """Return the same clock in nanoseconds: what traces show."""
+        """Return the same clock in nanoseconds, for traces."""
         ...
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970: what record batches carry.  Nothing decides by it."""
+        """Return milliseconds since 1970, for record batches.  No decision depends on it."""
         ...
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
@@ -40,15 +40,15 @@ class Clock(Protocol):
 
 
 class File(Protocol):
-    """An open file.  What `write_at` and `truncate` did is visible at once and durable after the next `fsync`.
+    """An open file.  `write_at` and `truncate` take effect at once and are durable after the next `fsync`.
 
-    All verbs raise OSError; after a failed fsync it is unknown what is durable, and the node must stop.
+    All methods raise OSError; after a failed fsync it is unknown what is durable, and the node must stop.
     """
 
     def size(self) -> int: ...
 
     def read_at(self, offset: int, size_bytes: int) -> bytes:
-        """Fewer bytes only at the end of the file."""
+        """Read bytes; fewer only at the end of the file."""
         ...
 
     def write_at(self, offset: int, data: bytes) -> None: ...
@@ -63,24 +63,24 @@ class File(Protocol):
 class Disk(Protocol):
     """One node's data directory.  Paths are relative to it, parts separated by "/".
 
-    The content of a file is durable by `File.fsync`; that a name exists, is gone or names another file is durable
-    by `fsync_dir` of its folder.  Folders are durable when `make_dir` returns.
+    `File.fsync` makes the content of a file durable; `fsync_dir` of its folder makes creation, removal and renaming
+    durable.  Folders are durable when `make_dir` returns.
     """
 
     def open(self, path: str) -> File:
-        """Open for reading and writing; made empty if there is no such file."""
+        """Open for reading and writing; create an empty file if there is none."""
         ...
 
     def exists(self, path: str) -> bool: ...
 
     def names(self, folder: str) -> list[str]:
-        """The names in a folder, sorted; none if there is no such folder."""
+        """Return the names in a folder, sorted; none if there is no such folder."""
         ...
 
     def make_dir(self, folder: str) -> None: ...
 
     def rename(self, source: str, target: str) -> None:
-        """Atomic; replaces the target."""
+        """Rename atomically, replacing the target."""
         ...
 
     def remove(self, path: str) -> None: ...
@@ -88,26 +88,29 @@ class Disk(Protocol):
     def fsync_dir(self, folder: str) -> None: ...
 
     def beside(self, sync: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-        """Do `sync`, the fsync of an open file, while the running loop goes on.  Afterwards `done` is called on the
-        loop, in a turn of its own, with what `sync` raised.  Those of one disk are done one after another."""
+        """Run `sync`, the fsync of an open file, concurrently with the running loop.  Afterwards `done` is called on
+        the loop, in a separate turn, with the error of `sync`.  Those of one disk run one after another.
+        """
         ...
 
 
 class Transport(Protocol):
-    """The way to the other voters: one request at a time on one connection per peer, as Kafka does it."""
+    """Connection to the other voters: one request at a time on one connection per peer, as in Kafka."""
 
     async def request(self, peer: int, request: RaftRequest) -> RaftResponse | None:
-        """The peer's answer; None if there was none in time or the connection broke; what the peer did is
-        unknown then.  Never raises for what the network does."""
+        """Return the peer's answer; None if there was none in time or the connection broke, in which case the peer's
+        action is unknown.  Never raises because of the network.
+        """
         ...
 
     def send_at_once(self, peer: int, request: RaftRequest, answered: Callable[[RaftResponse | None], None]) -> bool:
         """Send a Fetch without a task, if the connection for it is open and free; `answered` is called as `Calls.call`
-        does it.  False if nothing was sent: then `request` is the way."""
+        does it.  Returns False if nothing was sent: then use `request`.
+        """
         ...
 
     def reach(self, peer: int, host: str, port: int) -> None:
-        """From now on a peer is reached there."""
+        """Set the address at which a peer is reached."""
         ...
 
     async def close(self) -> None: ...
@@ -125,13 +128,13 @@ P = TypeVar("P", bound=asyncio.Protocol)
 
 
 class Listener(Protocol):
-    """port: the real one, where 0 was asked for."""
+    """port: the real one, if 0 was requested."""
 
     @property
     def port(self) -> int: ...
 
     def close(self) -> None:
-        """Accept no further connection; those that are open stay."""
+        """Accept no further connection; open ones stay."""
         ...
 
 
@@ -140,23 +143,23 @@ class Network(Protocol):
     of which a node uses write, abort, is_closing, pause_reading, resume_reading and get_extra_info("peername")."""
 
     async def dial(self, host: str, port: int, protocol: Callable[[], P]) -> P:
-        """A connection.  Raises OSError; may take for ever where packets are lost."""
+        """A connection.  Raises OSError; may never return if packets are lost."""
         ...
 
     async def listen(self, host: str, port: int, protocol: Callable[[], asyncio.Protocol]) -> Listener:
-        """`protocol` makes one for each connection.  Raises OSError where the address cannot be bound."""
+        """`protocol` makes one for each connection.  Raises OSError if the address cannot be bound."""
         ...
 
 
 class TraceFile(Protocol):
-    """File in which a node reports of itself: lines that no fault touches, kept over restarts."""
+    """File of a node's reports about itself, which no fault affects and restarts keep."""
 
     def last_line(self) -> bytes | None:
-        """The last whole line, without its end; a torn one is removed.  None if there is none."""
+        """Return the last whole line, without its end; a torn one is removed.  Return None if there is none."""
         ...
 
     def append(self, line: bytes) -> None:
-        """Written when it returns.  Raises OSError; the node must then stop."""
+        """Append a line, written on return.  Raises OSError; the node must then stop."""
         ...
 
 
@@ -167,8 +170,9 @@ def no_time(records: int) -> float:
 @dataclass(frozen=True, slots=True)
 class Ports:
     """random: a new stream of numbers for each purpose; the same purpose gives the same stream.
-    say: takes lines for people (stderr of a process).
-    apply_s: seconds until this number of committed records is applied, on virtual time; 0 elsewhere."""
+    say: receives lines for the operator (stderr of a process).
+    apply_s: seconds until this number of committed records is applied, on virtual time; 0 elsewhere.
+    """
 
     clock: Clock
     disk: Disk

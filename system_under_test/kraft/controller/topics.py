@@ -34,7 +34,7 @@ from system_under_test.kraft.records import metadata
 
 NAME_MAX_CHARACTERS = 249
 RECORDS_MAX = 10_000
-"""Records of one request, which must fit into one atomic batch (Kafka's MAX_RECORDS_PER_USER_OP)."""
+"""Maximum number of records of one request, which must fit into one atomic batch (Kafka's MAX_RECORDS_PER_USER_OP)."""
 DEFAULT_PARTITIONS = 1
 DEFAULT_REPLICATION_FACTOR = 1
 RESERVED = "__cluster_metadata"
@@ -46,7 +46,7 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 class NewTopic:
     """partitions, replication_factor: -1 = the default.  assignments: partition -> broker ids, instead of both.
 
-    repeats: what the request names more than once and so leaves open; such a topic is refused.
+    repeats: fields that the request contains more than once; such a topic is refused.
     """
 
     name: str
@@ -68,7 +68,7 @@ class TopicResult:
 
 
 def refused_topic(topic: Any, why: Refused) -> TopicResult:
-    """topic: what was wanted, which has a name."""
+    """topic: the requested topic, which has a name."""
     return TopicResult(topic.name, why.error, why.message)
 
 
@@ -95,7 +95,9 @@ def create_topics(
 
 @dataclass(frozen=True, slots=True)
 class MorePartitions:
-    """count: of all partitions, afterwards.  assignments: the brokers of each new partition; None to deal them."""
+    """count: of all partitions, afterwards. assignments: the brokers of each new partition; None to assign them
+    automatically.
+    """
 
     name: str
     count: int
@@ -105,7 +107,7 @@ class MorePartitions:
 def create_partitions(
     image: Image, wanted: Sequence[MorePartitions], brokers: Iterable[PlacementCandidate]
 ) -> tuple[list[metadata.Record], list[TopicResult]]:
-    """Add partitions behind the existing ones."""
+    """Add partitions after the existing ones."""
     candidates = list(brokers)
 
     def decide(more: MorePartitions) -> tuple[list[metadata.Record], TopicResult]:
@@ -123,7 +125,7 @@ def create_partitions(
 
 
 def refused_deletion(which: str | UUID, why: Refused) -> TopicResult:
-    """A topic that was named by an unknown id has no name."""
+    """Refuse a deletion; a topic with an unknown id has no name."""
     name, topic_id = (which, None) if isinstance(which, str) else ("", which)
     return TopicResult(name, why.error, why.message, topic_id)
 
@@ -150,7 +152,7 @@ def delete_topics(image: Image, wanted: Sequence[str | UUID]) -> tuple[list[meta
 def _place_more(
     more: MorePartitions, first: int, factor: int, brokers: Sequence[PlacementCandidate]
 ) -> list[tuple[int, ...]]:
-    """The replicas of the new partitions.  first: the number of the first of them.  factor: replicas of each."""
+    """Return the replicas of the new partitions. first: the number of the first of them. factor: replicas of each."""
     added = more.count - first
     if added < 0:
         words = f"The topic has {first} partitions, which is more than {more.count}; partitions cannot be removed."
@@ -193,7 +195,7 @@ def _check_name(image: Image, name: str) -> None:
 
 
 def _place(topic: NewTopic, brokers: Sequence[PlacementCandidate], first: int) -> list[tuple[int, ...]]:
-    """The replicas of every partition, in the order of partitions."""
+    """Return the replicas of every partition, in the order of partitions."""
     if topic.assignments:
         return _check_assignments(topic, brokers)
     partitions = DEFAULT_PARTITIONS if topic.partitions == -1 else topic.partitions
@@ -274,8 +276,9 @@ def _partition(
 
 @dataclass(frozen=True, slots=True)
 class PlacementCandidate:
-    """A broker that can hold replicas.  alive: it is neither fenced nor shutting down.  directory: where it puts new
-    ones; None where records name no directories."""
+    """A broker that can hold replicas. alive: it is neither fenced nor shutting down. directory: the directory of new
+    replicas; None if records name no directories.
+    """
 
     id: int
     rack: str | None = None
@@ -284,12 +287,12 @@ class PlacementCandidate:
 
 
 def of_ids(ids: Iterable[int]) -> list[PlacementCandidate]:
-    """Brokers of which nothing but the id is known."""
+    """Return brokers of which only the id is known."""
     return [PlacementCandidate(number) for number in ids]
 
 
 def registered(image: Image) -> list[PlacementCandidate]:
-    """Every broker that is registered and has a directory for new replicas."""
+    """Return every registered broker that has a directory for new replicas."""
     return [
         PlacementCandidate(
             broker.broker_id,
@@ -303,7 +306,7 @@ def registered(image: Image) -> list[PlacementCandidate]:
 
 
 def spread(partitions: int, factor: int, brokers: Sequence[PlacementCandidate], first: int) -> list[tuple[int, ...]]:
-    """The replicas of so many partitions.  first: the number of the first, counted over all topics.
+    """Return the replicas of this number of partitions. first: the number of the first, counted over all topics.
 
     Raises Refused if there are too few brokers, or if none is alive.
     """
@@ -331,7 +334,7 @@ def _by_rack(brokers: Iterable[PlacementCandidate], *, alive: bool) -> list[list
 
 
 def _taken(racks: Sequence[Sequence[int]], wanted: int, partition: int) -> list[int]:
-    """Up to `wanted` brokers, one rack after another, beginning further on for each partition."""
+    """Return up to `wanted` brokers, one rack after another, starting further on for each partition."""
     found: list[int] = []
     size = max(map(len, racks), default=0)
     for turn in range(size):

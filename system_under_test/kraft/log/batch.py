@@ -62,11 +62,11 @@ _LENGTH_FROM = 12  # `length` counts from here
 _CONTROL_KEY = struct.Struct(">hh")
 
 MAX_SIZE_BYTES = 64 << 20
-"""No batch is larger; a length beyond it is garbage, not a reason to allocate."""
+"""Maximum size of a batch; a longer length is garbage, not a reason to allocate."""
 
 
 class CorruptBatch(ValueError):
-    """Bytes that are no record batch, or not the one that was written; the message says which rule they break."""
+    """Bytes that are no record batch, or not the original one; the message names the violated rule."""
 
 
 class IncompleteBatch(CorruptBatch):
@@ -93,7 +93,8 @@ class BatchHeader:
 def encode(batch: Batch, timestamp_ms: int, *, checked: bool = True) -> bytes:
     """The bytes of a batch whose body is raw bytes, a control record, or a tuple of record values.
 
-    Raw bytes are passed through.  Unless `checked` is off, CorruptBatch is raised where they are not that batch.
+    Raw bytes are passed through unchanged.  Unless `checked` is False, CorruptBatch is raised if they are not that
+    batch.
     """
     body = batch.body
     if isinstance(body, bytes):
@@ -109,7 +110,7 @@ def encode(batch: Batch, timestamp_ms: int, *, checked: bool = True) -> bytes:
 
 
 def encode_values(base_offset: int, epoch: int, values: Sequence[bytes], timestamp_ms: int) -> bytes:
-    """A data batch of records without key and headers; at least one value."""
+    """Return a data batch of records without key and headers; at least one value."""
     if not values:
         raise ValueError("a batch holds at least one record")
     records = b"".join([_record(delta, b"\x01", value) for delta, value in enumerate(values)])
@@ -117,16 +118,16 @@ def encode_values(base_offset: int, epoch: int, values: Sequence[bytes], timesta
 
 
 def encode_control(base_offset: int, epoch: int, type_number: int, value: bytes, timestamp_ms: int) -> bytes:
-    """A control batch with one record of a type."""
+    """Return a control batch with one record of a type."""
     key = _CONTROL_KEY.pack(0, type_number)
     record = _record(0, _zigzag(len(key)) + key, value)
     return _batch(base_offset, epoch, _CONTROL, 1, record, timestamp_ms)
 
 
 def read_header(data: bytes | memoryview, position: int = 0) -> BatchHeader:
-    """The header at `position`.  The CRC is not checked here (`check_crc`).
+    """Return the header at `position`.  The CRC is not checked here (`check_crc`).
 
-    Raises IncompleteBatch if the batch reaches beyond the end of `data`, CorruptBatch if it is none.
+    Raises IncompleteBatch if the batch extends beyond the end of `data`, CorruptBatch if it is invalid.
     """
     if len(data) - position < HEADER_SIZE_BYTES:
         raise IncompleteBatch(f"{len(data) - position} bytes are too few for a batch header")
@@ -148,14 +149,16 @@ def read_header(data: bytes | memoryview, position: int = 0) -> BatchHeader:
 
 
 def check_crc(raw: bytes | memoryview) -> None:
-    """Raises CorruptBatch unless the bytes of one whole batch are those its CRC was computed over."""
+    """Raise CorruptBatch unless the CRC of one whole batch matches its bytes."""
     (stored,) = struct.unpack_from(">I", raw, 17)
     if crc32c(raw[_CRC_FROM:]) != stored:
         raise CorruptBatch(f"CRC {stored:#010x} does not match the bytes")
 
 
 def check(batch: Batch) -> None:
-    """Raises CorruptBatch unless the body is one whole record batch whose CRC is right, and the batch says the same."""
+    """Raise CorruptBatch unless the body is one whole record batch with a matching CRC and the fields of the given
+    batch.
+    """
     body = batch.body
     assert isinstance(body, bytes)
     header = read_header(body)
@@ -168,7 +171,7 @@ def check(batch: Batch) -> None:
 
 
 def next_whole(data: bytes, position: int) -> int | None:
-    """Return where the first whole batch with a right CRC begins, at `position` or behind it; None if there is none.
+    """Return the start of the first whole batch with a matching CRC, at `position` or after it; None if there is none.
 
     A batch of this log is found by its producer id, epoch and sequence, which are all -1: fourteen bytes 0xff.
     """
@@ -187,9 +190,9 @@ def next_whole(data: bytes, position: int) -> int | None:
 
 
 def split(data: bytes) -> tuple[Batch, ...]:
-    """The whole batches of a fetch; a size-limited fetch may end in the middle of one, which is left out.
+    """Return the whole batches of a fetch; a size-limited fetch may end in the middle of one, which is left out.
 
-    Raises CorruptBatch where there is something else than a batch.  CRCs are checked when batches are appended.
+    Raises CorruptBatch for other bytes.  The CRCs are checked when the batches are appended.
     """
     batches = []
     position = 0
@@ -205,14 +208,16 @@ def split(data: bytes) -> tuple[Batch, ...]:
 
 
 def is_control(raw: bytes) -> bool:
-    """Return whether a whole batch is one of the quorum's own; its records are not for the state machine."""
+    """Return whether a whole batch is a control batch, whose records are not for the state machine."""
     return bool(raw[22] & _CONTROL)
 
 
 def values(raw: bytes) -> list[bytes]:
-    """The record values of a whole data batch, in offset order.  Raises CorruptBatch if they do not add up.
+    """Return the record values of a whole data batch, in offset order.  Raises CorruptBatch if their sizes are
+    inconsistent.
 
-    A start reads every record of the log here, so a number of one byte is read without a call."""
+    At start every record of the log is read here, so a one-byte number is read without a function call.
+    """
     (count,) = struct.unpack_from(">i", raw, 57)
     at = HEADER_SIZE_BYTES
     found = []
@@ -258,7 +263,7 @@ def controls(raw: bytes) -> list[tuple[int, bytes]]:
 
 
 def leader_change(raw: bytes) -> LeaderChange:
-    """The LeaderChange that begins a control batch.  Raises CorruptBatch if another record does."""
+    """Return the LeaderChange that begins a control batch.  Raises CorruptBatch if it begins with another record."""
     type_number, value = controls(raw)[0]
     if type_number != LEADER_CHANGE:
         raise CorruptBatch(f"a control record of type {type_number} is no LeaderChange")
@@ -271,7 +276,7 @@ def leader_change(raw: bytes) -> LeaderChange:
 
 
 def voters(raw: bytes) -> VoterSet | None:
-    """The set of voters that a whole batch names; None if it names none.  Raises CorruptBatch."""
+    """Return the set of voters in a whole batch; None if it contains none.  Raises CorruptBatch."""
     if not is_control(raw):
         return None
     value = dict(controls(raw)).get(VOTERS)
@@ -291,7 +296,7 @@ def _batch(base_offset: int, epoch: int, attributes: int, count: int, records: b
 
 
 def _record(delta: int, key: bytes, value: bytes) -> bytes:
-    """One record; `key` is encoded already.  Attributes and timestamp delta are 0, headers none."""
+    """Return one record; `key` is already encoded.  Attributes and timestamp delta are 0, headers none."""
     content = b"".join((b"\x00\x00", _zigzag(delta), key, _zigzag(len(value)), value, b"\x00"))
     return _zigzag(len(content)) + content
 
@@ -301,7 +306,7 @@ def _zigzag(number: int) -> bytes:
 
 
 def _read_uvarint(data: bytes, position: int) -> tuple[int, int]:
-    """(number, position behind it).  Raises IndexError at the end of the data, CorruptBatch beyond 64 bits."""
+    """Return (number, position after it).  Raises IndexError at the end of the data, CorruptBatch beyond 64 bits."""
     number = shift = 0
     while True:
         byte = data[position]
@@ -315,7 +320,7 @@ def _read_uvarint(data: bytes, position: int) -> tuple[int, int]:
 
 
 EMPTY = 0
-"""The hash of a log without batches."""
+"""The prefix hash of a log without batches."""
 
 _INPUT = struct.Struct(">qqiI")
 _OUTPUT = struct.Struct(">q")
@@ -433,4 +438,4 @@ _CONTROL_VALUES: Mapping[type, tuple[int, Callable[[Any], bytes]]] = {
     VoterSet: (VOTERS, encode_voters),
     KRaftVersion: (KRAFT_VERSION, encode_kraft_version),
 }
-"""Body of a batch of the quorum's own -> the type and the value of its one control record."""
+"""Body of a control batch -> the type and the value of its one control record."""

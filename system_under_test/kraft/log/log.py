@@ -1,4 +1,5 @@
-"""The log: an append-only sequence of record batches that may lose its tail, and its beginning behind a snapshot.
+"""The log: an append-only sequence of record batches whose tail can be truncated, and whose beginning can be deleted
+after a snapshot.
 
 The consensus core sees it as a `LogView`, and the core's effects change it.  Three offsets describe its state:
 
@@ -6,37 +7,35 @@ The consensus core sees it as a `LogView`, and the core's effects change it.  Th
     the first         durable: what a     what has been appended; readable at once,
     offset            power loss leaves   followers may fetch it, a crash may take it
 
-Flushing.  What is appended stays in memory until a flush writes it, all in one write, and fsyncs it.  `begin_flush`
-does the fsync beside the loop; what is appended meanwhile waits for the next flush and shares it.
+Flushing.  Appended batches stay in memory until a flush writes them, all in one write, and fsyncs them.  `begin_flush`
+runs the fsync concurrently with the loop; batches appended meanwhile wait for the next flush and share it.
 
-Recovery.  At start everything is read once: headers, CRCs, base offsets that join, epochs that do not fall.  Bytes that
-break a rule are a torn tail only if all of this holds: they stand in the *last* segment, no readable batch stands
-behind them, and they do not lie below the recovery point.  A torn tail is an append that a power
-loss interrupted, and it is cut off.  Anything else is damage to what was durable: the node must not start
-(`CorruptLog`), or it would forget what it has acknowledged.  So is a first segment that begins above 0, unless a
-snapshot stands for what is missing.  Afterwards the log is fsynced: what a killed process left in the page cache is not
-durable yet.
+Recovery.  At start everything is read once: headers, CRCs, contiguous base offsets, epochs that never decrease.  Bytes
+that violate a rule are a torn tail only if all of this holds: they are in the *last* segment, no readable batch follows
+them, and they are not below the recovery point.  A torn tail is an append that a power loss interrupted, and it is
+truncated.  Anything else is damage to what was durable: the node must not start (`CorruptLog`), or it would forget what
+it has acknowledged.  So is a first segment that begins above 0, unless a snapshot covers the missing part.  Afterwards
+the log is fsynced, because data that a killed process left in the page cache is not durable yet.
 
-Where it begins.  As in Kafka no file says so.  A log whose first segment begins at 0 begins there.  Any other begins
-where the first snapshot ends that does not end below its first segment; batches below that are not looked at.  `clean`
-cuts the log behind a snapshot: first the start is raised, then the segments that lie wholly below it are deleted,
-oldest first, then the older snapshots; the newest snapshot always stays.  So a crash leaves a log that begins behind
-one of the snapshots that are still there.  A snapshot that a follower fetched replaces its log: the segments are
-deleted, newest first, and an empty log begins at the snapshot.  A crash in between leaves a shorter log that does not
-hold the end of its newest snapshot.  The next start replaces it: what such a log holds beside the snapshot was never
-committed.
+Where it begins.  As in Kafka no file records this.  A log whose first segment begins at 0 begins there.  Any other
+begins at the end of the first snapshot that does not end before its first segment; earlier batches are ignored. `clean`
+deletes the log before a snapshot: first the start is raised, then the segments wholly before it are deleted, oldest
+first, then the older snapshots; the newest snapshot always stays.  So a crash leaves a log that begins at the end of
+one of the remaining snapshots.  A snapshot that a follower fetched replaces its log: the segments are deleted, newest
+first, and an empty log begins at the snapshot.  A crash in between leaves a shorter log that does not hold the end of
+its newest snapshot.  The next start replaces it: entries of such a log beyond the snapshot were never committed.
 
-At most one write is ever unflushed, so that a power loss which reorders writes leaves no batch behind a torn one.
+At most one write is ever unsynced, so that a power loss which reorders writes leaves no batch after a torn one.
 
-Reading.  Bytes that come from the disk are checked again (`DamagedLog`): a leader finds its own rot and stops, before
-it hands damaged batches to its followers.
+Reading.  Bytes from the disk are verified again (`DamagedLog`): a leader detects its own disk corruption and stops,
+before it sends damaged batches to its followers.
 
 Every truncation is made durable before it returns.  Otherwise a later append could survive a power loss that undoes
 the truncation, and the log would join batches of two histories.
 
-The epoch cache (`leader-epoch-checkpoint`) follows from the batches and is made anew at start.  For every batch one
-entry of `BatchTable` stays in memory, so that a read finds its position by bisection.  The newest batches also stay in
-memory as bytes, so that replication does not read the disk.
+The epoch cache (`leader-epoch-checkpoint`) follows from the batches and is rebuilt at start.  For every batch one entry
+of `BatchTable` stays in memory, so that a read finds its position by bisection.  The newest batches also stay in memory
+as bytes, so that replication does not read the disk.
 """
 
 from __future__ import annotations
@@ -66,16 +65,16 @@ class CorruptLog(ValueError):
 
 
 class DamagedLog(ValueError):
-    """A batch on the disk is no longer what was written there; the message says where.  The node must stop."""
+    """A batch on the disk differs from what was written there; the message names the position.  The node must stop."""
 
 
 class LogRefused(ValueError):
-    """An append that does not join: another base offset than the log's end, or a falling epoch."""
+    """An append that is not contiguous: another base offset than the log's end, or a lower epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogRecovery:
-    """Facts that were found at start.  torn_bytes: cut off the end, `torn_because` says why."""
+    """Result of the recovery at start. torn_bytes: truncated from the end; `torn_because` gives the reason."""
 
     batches: int
     torn_bytes: int
@@ -83,7 +82,7 @@ class LogRecovery:
 
 
 class Log:
-    """Made by `open_log`.  start: see `LogView`.
+    """Created by `open_log`. start: see `LogView`.
 
     Every change raises OSError if the disk does; the node must then stop."""
 
@@ -123,7 +122,7 @@ class Log:
 
     @property
     def flushed_offset(self) -> int:
-        """Everything below it survives a power loss."""
+        """Return the offset below which everything survives a power loss."""
         return self._flushed
 
     @property
@@ -132,19 +131,20 @@ class Log:
 
     @property
     def prefix_hash(self) -> int:
-        """The prefix hash at `end_offset` (see `batch.py`)."""
+        """Return the prefix hash at `end_offset` (see `batch.py`)."""
         return self._batches.hashes[-1] if self._batches.hashes else self._start_hash
 
     def prefix_hash_at(self, offset: int) -> int | None:
-        """The prefix hash at `offset`; None inside a batch, below the start or beyond the end."""
+        """Return the prefix hash at `offset`; None inside a batch, below the start or beyond the end."""
         if offset == self.start_offset:
             return self._start_hash
         found = self._batch_ending_at(offset)
         return None if found is None else self._batches.hashes[found]
 
     def prefix_at(self, offset: int) -> SnapshotId | None:
-        """Return what a snapshot of everything below `offset` is called; None inside a batch, below the start or beyond
-        the end."""
+        """Return the id of a snapshot of everything below `offset`; None inside a batch, below the start or beyond the
+        end.
+        """
         if offset == self.start_offset:
             return self.start
         found = self._batch_ending_at(offset)
@@ -176,7 +176,7 @@ class Log:
         return found
 
     def batches(self, offset: int, end_offset: int | None = None) -> Iterator[Batch]:
-        """Batches from the one that holds `offset`; only such as end at or below `end_offset`."""
+        """Yield batches from the one that contains `offset`, as far as they end at or below `end_offset`."""
         number = bisect_right(self._batches.ends, offset)
         while number < len(self._batches):
             if end_offset is not None and self._batches.ends[number] > end_offset:
@@ -185,7 +185,7 @@ class Log:
             number += 1
 
     def control_batches(self) -> Iterator[Batch]:
-        """The quorum's own batches, in order."""
+        """Yield the control batches, in order."""
         for offset in self._control_offsets:
             yield next(self.batches(offset))
 
@@ -194,9 +194,10 @@ class Log:
         return self.snapshots.read_at(snapshot, position, max_size_bytes)
 
     def append(self, batches: Sequence[Batch], timestamp_ms: int) -> None:
-        """Append batches behind the end: readable at once, durable after a flush.
+        """Append batches at the end: readable at once, durable after a flush.
 
-        Raises LogRefused if they do not join and CorruptBatch if fetched bytes are damaged; nothing is appended then.
+        Raises LogRefused if they are not contiguous and CorruptBatch if fetched bytes are damaged; nothing is appended
+        then.
         """
         raws = [codec.encode(batch, timestamp_ms, checked=self._checks_batches) for batch in batches]
         headers = [codec.read_header(raw) for raw in raws]
@@ -225,10 +226,11 @@ class Log:
             self._note_flushed(self.end_offset)
 
     def begin_flush(self, done: Callable[[int, Exception | None], None]) -> None:
-        """Begin to make everything appended so far durable, beside the loop; one at a time.
+        """Begin to make everything appended so far durable, concurrently with the loop; one flush at a time.
 
-        done: called on the loop afterwards with the log's end as it is now, and what went wrong.  What was cut off
-        meanwhile is not durable by it, nor is what was appended in its place: `flushed_offset` tells."""
+        done: called on the loop afterwards with the current end of the log, and the error if any.  Batches that were
+        truncated meanwhile, or appended in their place, are not durable by it: see `flushed_offset`.
+        """
         if self._flushing is not None:
             raise RuntimeError("a flush goes on already")
         self._flushing = self.end_offset
@@ -257,7 +259,7 @@ class Log:
     def truncate(self, end_offset: int) -> None:
         """Remove every batch that ends beyond `end_offset`, durable on return.
 
-        A batch goes as a whole, so the new end may lie below `end_offset`.
+        Batches are removed as a whole, so the new end may lie below `end_offset`.
         """
         keep = bisect_right(self._batches.ends, end_offset)
         if keep == len(self._batches):
@@ -278,10 +280,10 @@ class Log:
     def clean(
         self, retention_bytes: int, oldest_ms: int, next_start: Callable[[Sequence[SnapshotId]], NewStart | None]
     ) -> None:
-        """Raise the start, again and again, while log and snapshots together are larger than `retention_bytes`, or the
-        first snapshot holds nothing younger than `oldest_ms`.
+        """Raise the start, repeatedly, while log and snapshots together are larger than `retention_bytes`, or the first
+        snapshot has no record younger than `oldest_ms`.
 
-        next_start: all snapshots -> where the log may begin next (`raft.decisions.next_log_start`).
+        next_start: all snapshots -> possible next start of the log (`raft.decisions.next_log_start`).
         """
         while (start := next_start(self.snapshots.ids)) is not None and start.offset > self._cut_to:
             size_bytes = self.size_bytes + sum(map(self.snapshots.size_bytes, self.snapshots.ids))
@@ -291,8 +293,9 @@ class Log:
             self._begin_behind(start.behind, start.offset)
 
     def install(self, snapshot: SnapshotId) -> Content:
-        """A snapshot was fetched as a whole: give it its final name, and let an empty log begin behind it, unless
-        the log holds its end already.  Durable on return.  Raises CorruptSnapshot; nothing is changed then."""
+        """Give a completely fetched snapshot its final name, and begin an empty log after it, unless the log already
+        contains its end.  Durable on return.  Raises CorruptSnapshot; nothing is changed then.
+        """
         content = self.snapshots.load_part(snapshot)
         if self.prefix_at(snapshot.end_offset) == snapshot:
             self.flush()
@@ -304,7 +307,7 @@ class Log:
         return content
 
     def _begin_behind(self, snapshot: SnapshotId, offset: int) -> None:
-        """Raise the start, then delete what lies below it: segments, oldest first, and older snapshots."""
+        """Raise the start, then delete everything before it: segments, oldest first, and older snapshots."""
         keep = bisect_right(self._batches.ends, offset)
         self._start_hash = self._batches.hashes[keep - 1] if keep else self._start_hash
         self.start, self._cut_to = SnapshotId(offset, snapshot.epoch), offset
@@ -323,7 +326,7 @@ class Log:
             self.snapshots.remove(older)
 
     def _begin_empty(self, snapshot: SnapshotId) -> None:
-        """Delete the whole log, and begin an empty one behind a snapshot."""
+        """Delete the whole log, and begin an empty one after a snapshot."""
         self._recovery_point.lower_to(0)  # this log is being replaced, so a crash may lose any part of it
         self._batches.keep(0)
         self._cache.forget_from(0)
@@ -360,7 +363,7 @@ class Log:
         return batch
 
     def _segment_for(self, size_bytes: int, timestamp_ms: int) -> Segment:
-        """The last segment, or a new one if it is full or old; rolling makes the full one durable."""
+        """Return the last segment, or a new one if it is full or old; rolling makes the full one durable."""
         if self._segments[-1].has_room(size_bytes, timestamp_ms, self._segment_max_bytes):
             return self._segments[-1]
         self.flush()
@@ -414,7 +417,9 @@ class Log:
             )
 
     def _find_start(self, first_base: int) -> SnapshotId:
-        """Raises CorruptLog if the log begins above 0 without a snapshot of what stood before it (KAFKA-14238)."""
+        """Find the start; raise CorruptLog if the log begins above 0 without a snapshot of the part before it
+        (KAFKA-14238).
+        """
         if first_base == 0:
             return BEGINNING
         found = next((each for each in self.snapshots.ids if each.end_offset >= first_base), None)
@@ -426,8 +431,9 @@ class Log:
         return found
 
     def _read_segments(self) -> bool:
-        """Read all batches, and take those from the start on.  Returns whether the log holds the end of the snapshot
-        where it begins.  Raises CorruptLog."""
+        """Read all batches, and take those from the start on.  Returns whether the log contains the end of the snapshot
+        where it begins.  Raises CorruptLog.
+        """
         start = self.start
         end = self._segments[0].base_offset
         holds_start = end == start.end_offset
@@ -452,7 +458,7 @@ class Log:
         return holds_start
 
     def _check_snapshots(self) -> None:
-        """Every snapshot from the start on is one of this log.  Older ones, which a crash left, are deleted."""
+        """Verify that snapshots from the start on belong to this log.  Older ones, left by a crash, are deleted."""
         for each in list(self.snapshots.ids):
             if each < self.start:
                 self.snapshots.remove(each)
@@ -460,7 +466,7 @@ class Log:
                 raise CorruptLog(f"{file_name(each)} is no snapshot of this log, which ends at {self.end_offset}")
 
     def _check_torn(self, segment: Segment, end: int, problem: CorruptBatch, last: bool) -> None:
-        """Raises CorruptLog unless what follows the last readable batch of this segment may be a torn append."""
+        """Raise CorruptLog unless the bytes after the last readable batch of this segment may be a torn append."""
         position = segment.size_bytes
         place = f"{segment.name}, byte {position}, offset {end}: {problem}"
         if not last:
@@ -474,7 +480,7 @@ class Log:
 
 
 def _why_apart(header: BatchHeader, end: int, epoch: int) -> str:
-    """Return why a batch does not join a log that ends here; "" if it does."""
+    """Return the reason why a batch cannot follow a log that ends here; "" if it can."""
     if header.base_offset == end and header.epoch >= epoch:
         return ""
     return f"a batch at {header.base_offset} of epoch {header.epoch} behind a log that ends at {end} in epoch {epoch}"
@@ -488,9 +494,9 @@ def open_log(
     cache_max_bytes: int = CACHE_MAX_BYTES,
     checks_batches: bool = True,
 ) -> Log:
-    """The log in `folder`, made if there is none, recovered if there is.  Raises CorruptLog and OSError.
+    """Return the log in `folder`, created or recovered.  Raises CorruptLog and OSError.
 
-    checks_batches: off for a planted bug only; CRCs are then believed wherever they are read.
+    checks_batches: False for a planted bug only; CRCs are then not verified.
     """
     disk.make_dir(folder)
     if not disk.exists(f"{folder}/partition.metadata"):

@@ -1,7 +1,7 @@
-"""One segment: a `.log` file of record batches; and the table of all batches, with the bytes of the newest.
+"""One segment: a `.log` file of record batches; and the table of all batches, with the bytes of the newest ones.
 
-Kafka has two sparse indexes beside it, and makes them anew where they are missing.  A node finds a batch by the table
-that it keeps in memory (`log.py`), so it writes none.
+Kafka keeps two sparse indexes beside it, and rebuilds missing ones.  This node finds a batch by the table in its memory
+(`log.py`), so it writes no index.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ def file_name(base_offset: int) -> str:
 class Segment:
     """Batches from `base_offset` on.  Made by `open`, or, empty, by `create`.
 
-    size_bytes: of all batches, with those that were appended and are not written to the file yet.
-    name: of the file of the batches, within the data directory."""
+    size_bytes: of all batches, including those not written to the file yet.
+    name: of the batches' file, within the data directory.
+    """
 
     def __init__(self, disk: Disk, folder: str, base_offset: int) -> None:
         self.base_offset = base_offset
@@ -42,16 +43,16 @@ class Segment:
 
     @classmethod
     def create(cls, disk: Disk, folder: str, base_offset: int) -> Segment:
-        """An empty segment whose name is durable on return."""
+        """Create an empty segment whose name is durable on return."""
         segment = cls(disk, folder, base_offset)
         disk.fsync_dir(folder)
         return segment
 
     def scan(self, *, checked: bool = True) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of every batch from the first on; CRCs are checked.
+        """Yield (position, header) of every batch from the first on; CRCs are verified.
 
         Raises CorruptBatch (IncompleteBatch at the end of the file) at the first bytes that are no whole batch;
-        `size_bytes` is then where they begin, and `cut` removes them.
+        `size_bytes` is then their position, and `cut` removes them.
         """
         data = self._log.read_at(0, self._log.size())
         view = memoryview(data)
@@ -67,7 +68,7 @@ class Segment:
             self._written_bytes = self.size_bytes
 
     def cut(self, size_bytes: int) -> None:
-        """Remove everything from a position on, where a batch begins; durable on return."""
+        """Remove everything from a batch's position on; durable on return."""
         if size_bytes <= self._written_bytes:
             self._unwritten.clear()
             self._written_bytes = size_bytes
@@ -80,14 +81,14 @@ class Segment:
             self.first_timestamp_ms = None
 
     def has_room(self, size_bytes: int, timestamp_ms: int, max_size_bytes: int) -> bool:
-        """Return whether batches of so many bytes belong into this segment.  One that is full or old takes no more."""
+        """Return whether batches of this size belong into this segment.  A full or old segment accepts no more."""
         if not self.size_bytes:
             return True
         age_ms = timestamp_ms - (self.first_timestamp_ms or timestamp_ms)
         return self.size_bytes + size_bytes <= max_size_bytes and age_ms <= SEGMENT_MAX_AGE_MS
 
     def append(self, raws: list[bytes], headers: list[BatchHeader]) -> None:
-        """Take batches behind the last one: readable at once, written by the next flush."""
+        """Add batches after the last one: readable at once, written by the next flush."""
         position = self.size_bytes
         for raw, header in zip(raws, headers, strict=True):
             self._take(position, header)
@@ -103,26 +104,28 @@ class Segment:
         return data
 
     def next_whole_batch(self, position: int) -> int | None:
-        """Return where the first readable batch begins, at `position` or behind it; None if there is none."""
+        """Return the position of the first readable batch, at `position` or after it; None if there is none."""
         return codec.next_whole(self._log.read_at(0, self._log.size()), position)
 
     def tail_size_bytes(self) -> int:
-        """Bytes behind the last whole batch."""
+        """Return the number of bytes after the last whole batch."""
         return self._log.size() - self.size_bytes
 
     def flush(self) -> None:
-        """Write what was appended, and make it durable.
+        """Write appended batches, and make them durable.
 
-        Of two writes the second begins when the first is durable, so that a power loss that reorders writes leaves no
-        batch behind a torn one."""
+        The second of two writes begins when the first is durable, so that a power loss that reorders writes leaves no
+        batch after a torn one.
+        """
         if self._syncing and self._unwritten:
             self._log.fsync()
         self._write()
         self._log.fsync()
 
     def begin_flush(self, done: Callable[[Exception | None], None]) -> None:
-        """Act like `flush`, but the fsync goes on beside the loop, and `done` is called on the loop after it.  One at a
-        time; what is appended meanwhile is not written before the next flush."""
+        """Act like `flush`, but run the fsync concurrently with the loop, and call `done` on the loop after it.  One at
+        a time; batches appended meanwhile are written by the next flush.
+        """
         self._write()
         self._syncing = True
         self._disk.beside(self._log.fsync, partial(self._synced, done))
@@ -140,7 +143,7 @@ class Segment:
             self._unwritten.clear()
 
     def close(self) -> None:
-        """A file whose fsync goes on is closed after it."""
+        """Close the file, after its fsync in progress."""
         self._closed = True
         if not self._syncing:
             self._log.close()
@@ -181,7 +184,7 @@ class BatchTable:
             del column[count:]
 
     def drop_first(self, count: int, segments: int) -> None:
-        """The first so many batches are gone, and so many segments."""
+        """Remove this number of first batches, and of segments."""
         for column in self._columns():
             del column[:count]
         self.segments = array("i", [number - segments for number in self.segments])
@@ -208,7 +211,7 @@ class NewestBytes:
             self._size_bytes -= len(self._raws.pop(next(iter(self._raws))))
 
     def drop_first(self, count: int) -> None:
-        """The first so many batches are gone, and all others have lower numbers."""
+        """Remove this number of first batches, and renumber the others."""
         kept = {number - count: raw for number, raw in self._raws.items() if number >= count}
         self._size_bytes = sum(map(len, kept.values()))
         self._raws = kept

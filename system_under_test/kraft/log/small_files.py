@@ -1,26 +1,26 @@
-"""The small files of a data directory, of which all but the recovery point are replaced as a whole.
+"""The small files of a data directory, which are all replaced atomically, except for the recovery point.
 
-*meta.properties.*  Whose data directory this is.  Written once, when the directory is formatted.
+*meta.properties.*  Identity of the data directory.  Written once, when the directory is formatted.
 
-*quorum-state.*  Epoch, leader and vote, one line of JSON.  Version 0 of Kafka's QuorumStateData is what a quorum of
-static voters writes (KIP-595); it names the voted replica by id alone.  Where voters can change it is version 1, with
-the directory id of the vote and without the voters (KIP-853).  A node reads both: the file of an upgraded cluster is of
+*quorum-state.*  Epoch, leader and vote, one line of JSON.  A quorum of static voters writes version 0 of Kafka's
+QuorumStateData (KIP-595), which names the voted replica by id alone.  If voters can change it is version 1, with the
+directory id of the vote and without the voters (KIP-853).  A node reads both: the file of an upgraded cluster has
 version 0 until the node stores something again.
 
-*leader-epoch-checkpoint.*  Where each epoch begins in the log.  Kafka's text format: a line with the version (0), a
-line with the number of entries, and one line "epoch offset" per entry.  It follows from the batch headers, so one that
-is missing, torn or behind is made anew at start.
+*leader-epoch-checkpoint.*  Start of each epoch in the log.  Kafka's text format: a line with the version (0), a line
+with the number of entries, and one line "epoch offset" per entry.  It follows from the batch headers, so a missing,
+torn or old file is rebuilt at start.
 
-*recovery-point.*  How far the log is known to be durable: one offset in a small file, which recovery compares with what
-it finds.
+*recovery-point.*  End of the part of the log that is known to be durable: one offset in a small file, which recovery
+compares with the log.
 
     recovery-point    int64 offset, big endian | uint32 CRC-32C of these eight bytes
 
-The file is written after each fsync of the log, and it is not fsynced itself.  So it may be old, but it never promises
-too much: everything below the value that survives a crash was fsynced before.  A killed process leaves it exact.
-Before the log is truncated the point is lowered, and that is fsynced.  A missing or torn file promises nothing.
+The file is written after each fsync of the log, and it is not fsynced itself.  So it may be old, but never too high: if
+a value survives a crash, everything below it was fsynced before.  After a kill it is exact.  Before a truncation of the
+log the point is lowered, and that is fsynced.  A missing or torn file promises nothing.
 
-Without it a flipped bit in the last batch of a clean log looks like an append that a power loss tore.
+Without it a flipped bit in the last batch of a clean log would look like an append torn by a power loss.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from system_under_test.kraft.raft.messages import QuorumState, ReplicaKey
 def replace(disk: Disk, path: str, data: bytes) -> None:
     """Make `data` the content of `path`, durable on return; a crash at any point leaves the old or the new content.
 
-    Content first, then the name, then the folder: renamed before its fsync, a file can be found empty.
+    Content first, then the name, then the folder: if a file is renamed before its fsync, it may be empty after a crash.
     """
     folder = path.rpartition("/")[0]
     temporary = path + ".tmp"
@@ -57,7 +57,7 @@ def replace(disk: Disk, path: str, data: bytes) -> None:
 
 
 def read(disk: Disk, path: str) -> bytes | None:
-    """The content of a file, None if there is none."""
+    """Return the content of a file, None if there is none."""
     if not disk.exists(path):
         return None
     with closing(disk.open(path)) as file:
@@ -79,7 +79,7 @@ class MetaProperties:
 
 
 def kafka_uuid(value: UUID) -> str:
-    """Kafka writes UUIDs as 22 characters of URL-safe base64."""
+    """Return a UUID as Kafka writes it: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
 
 
@@ -89,7 +89,7 @@ def parse_uuid(text: str) -> UUID:
 
 
 def derived_uuid(*parts: object) -> UUID:
-    """Return the same UUID for the same parts, so that a test's ids follow from its seed."""
+    """Return a UUID that depends only on the parts, so that a test's ids follow from its seed."""
     return UUID(bytes=blake2b("/".join(map(str, parts)).encode(), digest_size=16).digest(), version=4)
 
 
@@ -104,7 +104,7 @@ def write_properties(disk: Disk, properties: MetaProperties) -> None:
 
 
 def read_properties(disk: Disk, cluster_id: str, node_id: int) -> MetaProperties:
-    """The properties, proved to be those of this node in this cluster.  Raises WrongDirectory."""
+    """Return the properties, verified to belong to this node of this cluster.  Raises WrongDirectory."""
     data = read(disk, META_PROPERTIES)
     if data is None:
         raise WrongDirectory(f"the data directory holds no {META_PROPERTIES}; format it first (--format)")
@@ -139,7 +139,7 @@ class UnreadableQuorumState(ValueError):
 
 
 class QuorumStateFile:
-    """voters: those of the configuration; None where they can change from the first leader on."""
+    """voters: those of the configuration; None if they can change from the first leader on."""
 
     def __init__(self, disk: Disk, folder: str, cluster_id: str, voters: Sequence[int] | None) -> None:
         self._disk = disk
@@ -148,9 +148,9 @@ class QuorumStateFile:
         self._voters = None if voters is None else sorted(voters)
 
     def load(self) -> QuorumState:
-        """Return what was stored last; epoch 0 and no vote if nothing ever was.
+        """Return the last stored state; epoch 0 and no vote if there is none.
 
-        Raises UnreadableQuorumState, also for a leader or a vote that is none of the voters that the file names.
+        Raises UnreadableQuorumState, also if leader or vote is not among the voters in the file.
         """
         data = read(self._disk, self._path)
         if data is None:
@@ -164,7 +164,7 @@ class QuorumStateFile:
         return state
 
     def store(self, state: QuorumState, *, voters_in_log: bool = False) -> None:
-        """The state is durable on return.
+        """Store the state, durable on return.
 
         voters_in_log: the log names the voters; those of the configuration do not count."""
         voters = None if voters_in_log else self._voters
@@ -188,12 +188,12 @@ def encode_state(state: QuorumState, cluster_id: str, voters: Sequence[int] | No
 
 
 def decode_state(data: bytes) -> QuorumState:
-    """Raises UnreadableQuorumState with what is wrong."""
+    """Decode the state; raise UnreadableQuorumState with the error."""
     return _read_state(data)[0]
 
 
 def _read_state(data: bytes) -> tuple[QuorumState, bool]:
-    """(the state, whether the file names voters)."""
+    """Return (the state, whether the file names voters)."""
     try:
         fields: dict[str, Any] = json.loads(data)
         version = int(fields["data_version"])
@@ -225,7 +225,7 @@ def store_epochs(disk: Disk, folder: str, entries: Sequence[Entry]) -> None:
 
 
 def load_epochs(disk: Disk, folder: str) -> list[Entry] | None:
-    """The entries; None if there is no such file, or none that makes sense."""
+    """Return the entries; None if the file is missing or invalid."""
     data = read(disk, f"{folder}/{EPOCHS}")
     if data is None:
         return None
@@ -243,19 +243,19 @@ _OFFSET = struct.Struct(">q")
 
 
 class RecoveryPoint:
-    """offset: everything below it was fsynced; -1 where that is not known."""
+    """offset: everything below it was fsynced; -1 if it is unknown."""
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self._file = disk.open(f"{folder}/{RECOVERY_POINT}")
         self.offset = read_recovery_point(self._file.read_at(0, _POINT.size))
 
     def raise_to(self, offset: int) -> None:
-        """Call it after the fsync that made everything below `offset` durable."""
+        """Raise the point; call it after the fsync that made everything below `offset` durable."""
         if offset != self.offset:
             self._write(offset)
 
     def lower_to(self, offset: int) -> None:
-        """Call it before the log is cut to `offset`.  Durable on return."""
+        """Lower the point; call it before the log is truncated to `offset`.  Durable on return."""
         if offset < self.offset:
             self._write(offset)
             self._file.fsync()
@@ -269,7 +269,7 @@ class RecoveryPoint:
 
 
 def read_recovery_point(content: bytes) -> int:
-    """Return what the file promises; -1 for nothing."""
+    """Return the offset in the file; -1 if there is none."""
     if len(content) < _POINT.size:
         return -1
     offset, crc = _POINT.unpack(content)

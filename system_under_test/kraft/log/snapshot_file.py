@@ -1,6 +1,6 @@
 """Snapshots of a log (KIP-630): their content and their files.
 
-The content is record batches, as in the log, that amount to the state at its end.
+The content is record batches, as in the log, that result in the state at its end.
 
     a control batch with the header    int16 version 0 | int64 time of the last record it stands for | tags
     KRaftVersion and Voters            if the log names voters: two control batches here, in Kafka's the first has all
@@ -10,16 +10,17 @@ The content is record batches, as in the log, that amount to the state at its en
 Offsets count from 0 within the file, and the epoch of every batch is that of the snapshot.  A file without its footer
 is not complete.  A quorum of static voters (kraft.version 0) writes no voters into its snapshots; nor does Kafka.
 
-Tag 10000 of the header is our own, and other readers skip it: an int64, the prefix hash of the log at the end of the
-snapshot (`batch.py`).  A node continues the prefix hash from it, because the log before the snapshot is gone.
+Tag 10000 of the header is specific to this implementation, and other readers skip it: an int64, the prefix hash of the
+log at the end of the snapshot (`batch.py`).  A node continues the prefix hash from it, because the log before the
+snapshot is gone.
 
 The files:
 
     <end offset, 20 digits>-<epoch, 10 digits>.checkpoint         complete and durable
     <end offset, 20 digits>-<epoch, 10 digits>.checkpoint.part    being written or fetched; removed at the next start
 
-A snapshot gets its final name only when its bytes are durable: fsync, rename, fsync of the folder.  Renamed before its
-fsync, it can be found empty after a power loss, when the log behind it may be gone already.
+A snapshot gets its final name only when its bytes are durable: fsync, rename, fsync of the folder.  If it is renamed
+before its fsync, it may be empty after a power loss, when the log before it may already be deleted.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ BATCH_MAX_BYTES = 1 << 18
 
 
 class CorruptSnapshot(ValueError):
-    """Bytes that are no complete snapshot; the message says which, where and why."""
+    """Bytes that are no complete snapshot; the message names the file, the position and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotHeader(Struct):
-    """last_timestamp_ms: of the newest record that the snapshot stands for."""
+    """last_timestamp_ms: of the newest record that the snapshot covers."""
 
     version: Int16
     last_timestamp_ms: Int64
@@ -70,7 +71,8 @@ class Footer(Struct):
 class Content:
     """values: of the records of the state, in an order in which they can be replayed.
 
-    voters: in force at the end of the snapshot; None if the log below it named none."""
+    voters: in force at the end of the snapshot; None if the log before it named none.
+    """
 
     header: SnapshotHeader
     values: tuple[bytes, ...]
@@ -78,7 +80,7 @@ class Content:
 
     @property
     def state_hash(self) -> int:
-        """See `SnapshotWriter.content_hash`.  Kafka writes some records in a later version than they need."""
+        """See `SnapshotWriter.content_hash`.  Kafka writes some records in a later version than necessary."""
         return reduce(xor, (value_hash(canonical(value)) for value in self.values), 0)
 
 
@@ -86,10 +88,10 @@ _HEADER_CODEC, _FOOTER_CODEC = StructCodec(SnapshotHeader), StructCodec(Footer)
 
 
 class SnapshotWriter:
-    """The bytes of a snapshot, batch by batch.  Iterate over it once; `content_hash` grows with what it yields.
+    """The bytes of a snapshot, batch by batch.  Iterate over it once; `content_hash` covers the batches yielded so far.
 
-    batch_max_bytes: a batch that holds so many bytes of values takes no more.
-    content_hash: XOR over the values of int64(BLAKE2b-8), which is the state hash of an image that holds just them.
+    batch_max_bytes: maximum size of values after which a batch is full.
+    content_hash: XOR over the values of int64(BLAKE2b-8), which is the state hash of an image with just these values.
     """
 
     def __init__(
@@ -134,7 +136,7 @@ def value_hash(value: bytes) -> int:
 
 
 class _Found(NamedTuple):
-    """A batch of a snapshot.  controls: (type, value) of its records, if they are the quorum's own."""
+    """A batch of a snapshot. controls: (type, value) of its records, for a control batch."""
 
     position: int
     header: BatchHeader
@@ -143,7 +145,7 @@ class _Found(NamedTuple):
 
 
 def _batches(data: bytes) -> Iterator[_Found]:
-    """Raises CorruptSnapshot where the next bytes are no whole batch, or the first ones no header."""
+    """Yield batches; raise CorruptSnapshot if the next bytes are no whole batch, or the first ones no header."""
     position = 0
     while position < len(data) or not position:
         try:
@@ -161,7 +163,7 @@ def _batches(data: bytes) -> Iterator[_Found]:
 
 
 def read(data: bytes, snapshot: SnapshotId) -> Content:
-    """The content of a complete snapshot.  Raises CorruptSnapshot."""
+    """Return the content of a complete snapshot.  Raises CorruptSnapshot."""
     values: list[bytes] = []
     voters, ended, offset = None, False, 0
     for position, header, raw, controls in _batches(data):
@@ -186,7 +188,7 @@ def read(data: bytes, snapshot: SnapshotId) -> Content:
 
 
 def read_snapshot_header(data: bytes) -> SnapshotHeader:
-    """The header alone, of the first bytes of a snapshot.  Raises CorruptSnapshot."""
+    """Return only the header, from the first bytes of a snapshot.  Raises CorruptSnapshot."""
     try:
         header: SnapshotHeader = _HEADER_CODEC.read(next(_batches(data)).controls[0][1], 0, 0)[0]
         return header
@@ -195,11 +197,11 @@ def read_snapshot_header(data: bytes) -> SnapshotHeader:
 
 
 BEGINNING_MAX_BYTES = 1 << 16
-"""`read_snapshot_header` and `read_voters` need no more: enough for 500 voters."""
+"""Bytes that suffice for `read_snapshot_header` and `read_voters`, with up to 500 voters."""
 
 
 def read_voters(data: bytes) -> VoterSet | None:
-    """The voters alone, of the first bytes of a snapshot; None if it names none.  Raises CorruptSnapshot."""
+    """Return only the voters, from the first bytes of a snapshot; None if it names none.  Raises CorruptSnapshot."""
     batches = _batches(data)
     found: _Found | None = next(batches)
     while found is not None and found.header.control:
@@ -225,16 +227,17 @@ def file_name(snapshot: SnapshotId) -> str:
 
 
 def snapshots_in(disk: Disk, folder: str) -> list[SnapshotId]:
-    """The complete snapshots in a folder, oldest first.
+    """Return the complete snapshots in a folder, oldest first.
 
-    The one at offset 0, which Kafka's formatter writes, stands for nothing of the log: it is neither loaded nor offered
-    to followers."""
+    The one at offset 0, which Kafka's formatter writes, represents no part of the log: it is neither loaded nor offered
+    to followers.
+    """
     found = [_NAME.fullmatch(name) for name in disk.names(folder)]
     return sorted(SnapshotId(int(match[1]), int(match[2])) for match in found if match and int(match[1]))
 
 
 class Snapshots:
-    """ids: the complete ones, oldest first.  All verbs raise OSError."""
+    """ids: the complete ones, oldest first.  All methods raise OSError."""
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk
@@ -254,7 +257,7 @@ class Snapshots:
             return file.size()
 
     def read_at(self, snapshot: SnapshotId, position: int, size_bytes: int) -> tuple[bytes, int] | None:
-        """(bytes from a position on, size of the whole); None if there is no such snapshot."""
+        """Return (bytes from a position on, total size); None if there is no such snapshot."""
         if snapshot not in self.ids:
             return None
         with self._open(snapshot) as file:
@@ -271,7 +274,7 @@ class Snapshots:
         return self._headers[snapshot]
 
     def voters(self, snapshot: SnapshotId) -> VoterSet | None:
-        """In force at the end of a snapshot; None if it names none.  Raises CorruptSnapshot."""
+        """Return the voters in force at the end of a snapshot; None if it names none.  Raises CorruptSnapshot."""
         return self._beginning(snapshot, read_voters)
 
     def _beginning(self, snapshot: SnapshotId, read: Callable[[bytes], T]) -> T:
@@ -284,28 +287,28 @@ class Snapshots:
     # Making one
 
     def write_part(self, snapshot: SnapshotId, position: int, data: bytes) -> None:
-        """Write the bytes of an unfinished snapshot; from position 0 on it begins anew."""
+        """Write bytes of an unfinished snapshot; position 0 starts it over."""
         with self._open(snapshot, PART) as file:
             if position == 0:
                 file.truncate(0)
             file.write_at(position, data)
 
     def sync_part(self, snapshot: SnapshotId) -> None:
-        """Make what was written so far durable, so that `freeze` has little left to do."""
+        """Make the bytes written so far durable, so that `freeze` has little left to do."""
         with self._open(snapshot, PART) as file:
             file.fsync()
 
     def load_part(self, snapshot: SnapshotId) -> Content:
-        """The content of an unfinished snapshot whose last bytes are written.  Raises CorruptSnapshot."""
+        """Return the content of an unfinished snapshot whose last bytes are written.  Raises CorruptSnapshot."""
         return self._read(snapshot, PART)
 
     def check_part(self, snapshot: SnapshotId, position: int, data: bytes) -> None:
-        """Raises CorruptSnapshot unless what is written below `position`, and `data` behind it, are a whole one."""
+        """Raise CorruptSnapshot unless the bytes written below `position`, followed by `data`, are a whole snapshot."""
         with self._open(snapshot, PART) as file:
             read(file.read_at(0, position) + data, snapshot)
 
     def freeze(self, snapshot: SnapshotId) -> None:
-        """The unfinished snapshot is complete: give it its final name, durable on return."""
+        """Give the completed snapshot its final name, durable on return."""
         self.sync_part(snapshot)
         path = self._path(snapshot)
         self._disk.rename(path + PART, path)

@@ -1,1 +1,1 @@
-"""One node: the consensus core, the log and the controller tied to clock, disk and network."""
+"""One node: the consensus core, the log and the controller, connected to clock, disk and network."""

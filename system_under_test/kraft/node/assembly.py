@@ -1,25 +1,25 @@
-"""Puts a node together, in one place: for a process in a container, for a simulator and for tests.
+"""Assembles a node, in one place: for a process in a container, for a simulator and for tests.
 
     node = assemble(config, ports)     reads the disk; raises CannotStart
     await node.start()                 takes part in the quorum and listens; raises CannotStart
     await node.ended                   the exit status (see `node`)
     await node.close()
 
-Time, disk, sockets, randomness and the trace come in by `ports` alone.
+Time, disk, sockets, randomness and the trace come only through `ports`.
 
-*Own place.*  A replica reports who it is, and it may make itself a voter (KIP-853).
+*Own entry.*  A replica reports its identity, and it may make itself a voter (KIP-853).
 
 Report.  A voter sends UpdateRaftVoter to the leader.  While `kraft.version` is 0, it does so once for each leader.  The
 leader keeps the report in memory, and needs it for an upgrade (`raft/changes.py`).  Afterwards a voter does so only
-while its entry in the log differs from what it is.  So does the leader itself: nobody else can say where it is reached.
+while its entry in the log differs from its identity.  So does the leader itself, because no other node knows its
+endpoints.
 
-Registration.  A controller registers with the active one: Kafka refuses a level of a feature that a voter has not said
-to support (KIP-919).
+Registration.  A controller registers with the active one, because Kafka refuses a feature level that a voter has not
+declared to support (KIP-919).
 
 Join.  A controller with `controller.quorum.auto.join.enable` that follows a leader and is no voter sends AddRaftVoter.
-The leader refuses until the controller has caught up, so the controller sends it again.  Where the log names its id
-with the directory of another disk, that disk was replaced: the controller first has the voter removed that it was with
-the old disk.
+The leader refuses until the controller has caught up, so the controller sends it again.  If the log names its id with
+the directory of another disk, that disk was replaced: the controller first has its former voter removed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ UNKNOWN_PEER_S = 0.1
 
 
 class CannotStart(RuntimeError):
-    """One sentence: what stands in the way, and what to do about it."""
+    """One sentence: the obstacle, and the remedy."""
 
 
 class KraftNode:
@@ -117,7 +117,7 @@ class KraftNode:
         self._own_voter.start()
 
     async def stop(self) -> None:
-        """An orderly end: the broker hands over what it leads, then see `QuorumNode.stop`."""
+        """Shut down cleanly: the broker transfers its leaderships, then see `QuorumNode.stop`."""
         if self._broker is not None:
             await self._broker.leave()
         await self.quorum.stop()
@@ -140,9 +140,11 @@ def assemble(
     calls: Calls | None = None,
     trace: Trace | None = None,
 ) -> KraftNode:
-    """A node on the running loop, with what its disk holds.  Raises CannotStart.  timing: None = Kafka's defaults.
+    """Return a node on the running loop, with the content of its disk.  Raises CannotStart.  timing: None = Kafka's
+    defaults.
 
-    calls: carry the requests to other voters in place of connections.  trace: in place of the one in `ports`."""
+    calls: carry the requests to other voters in place of connections. trace: replaces the one in `ports`.
+    """
     transport = ChannelTransport(config, ports.network)
     quorum = assemble_quorum(config, ports, timing, transport=transport, calls=calls, trace=trace)
     new_uuid = new_uuids(ports, quorum.incarnation)
@@ -189,9 +191,10 @@ def assemble_quorum(
     calls: Calls | None = None,
     trace: Trace | None = None,
 ) -> QuorumNode:
-    """Return what a node is without its listening socket and its clients.  Raises CannotStart.
+    """Return a node without its listening socket and its clients.  Raises CannotStart.
 
-    calls: in place of a transport.  trace: in place of the one in `ports`."""
+    calls: replaces a transport. trace: replaces the one in `ports`.
+    """
     bugs = frozenset() if config.bug is None else frozenset({config.bug})
     try:
         properties = small_files.read_properties(ports.disk, config.cluster_id, config.node_id)
@@ -263,7 +266,7 @@ class ChannelTransport:
             self.reach(peer.id, peer.host, peer.port)
 
     def reach(self, peer: int, host: str, port: int) -> None:
-        """From now on a peer is reached there."""
+        """Set the address at which a peer is reached."""
         if peer == self._config.node_id or self._addresses.get(peer) == (host, port):
             return
         if peer in self._channels:
@@ -278,7 +281,7 @@ class ChannelTransport:
         )
 
     async def request(self, peer: int, request: RaftRequest) -> RaftResponse | None:
-        """None, too, if it is not known where the peer is reached."""
+        """Also returns None if the peer's address is unknown."""
         channel = self._channels.get(peer)
         if channel is None:
             await asyncio.sleep(UNKNOWN_PEER_S)  # the core would retry at once
@@ -295,7 +298,7 @@ class ChannelTransport:
 
 
 def taking_raft_requests(node: QuorumNode) -> TakeAtOnce:
-    """Hands the consensus core its own RPCs; all else is left to the API."""
+    """Passes the consensus core its own RPCs; all others go to the API."""
 
     def take(connection: int, header: RequestHeader, frame: bytes, at: int, reply: Reply) -> bool:
         if header.api_key not in translate.RAFT_APIS:
@@ -316,7 +319,7 @@ def taking_raft_requests(node: QuorumNode) -> TakeAtOnce:
 
 
 def _check_directory(config: Config, found: UUID) -> None:
-    """Raises CannotStart for the disk of another replica, unless voters can change: there it joins as a new one."""
+    """Raise CannotStart for the disk of another replica, unless voters can change: then it joins as a new one."""
     if config.dynamic:
         return
     known = config.directories.get(config.node_id)
@@ -328,7 +331,7 @@ def _check_directory(config: Config, found: UUID) -> None:
 
 
 def new_uuids(ports: Ports, incarnation: int) -> Callable[[], UUID]:
-    """Topic ids that follow from the seed and are never given twice."""
+    """Return topic ids that follow from the seed and never repeat."""
     random = ports.random(f"topic ids/{incarnation}")
     return lambda: UUID(int=random.getrandbits(128), version=4)
 
@@ -342,7 +345,7 @@ Send = Callable[[Entity, float], Awaitable[Entity]]
 
 
 def joining(me: VoterEntry, role: str, voters: VoterSet) -> AddVoter | RemoveVoter | None:
-    """The change that makes this replica a voter, or one that must come before it; None if there is none now.
+    """Return the change that makes this replica a voter, or one that must precede it; None if there is none now.
 
     voters: those that its log names last."""
     if role != Role.FOLLOWER or voters.holds(me.key):
@@ -352,7 +355,7 @@ def joining(me: VoterEntry, role: str, voters: VoterSet) -> AddVoter | RemoveVot
 
 
 def must_report(me: VoterEntry, role: str, voters: VoterSet, kraft_version: int, *, reported: bool) -> bool:
-    """Return whether this voter reports to its leader who it is.  reported: it has done so to this leader."""
+    """Return whether this voter must report its identity to its leader. reported: it has done so to this leader."""
     if role not in (Role.FOLLOWER, Role.LEADER) or not voters.holds(me.key):
         return False
     if kraft_version == 0:
@@ -361,8 +364,9 @@ def must_report(me: VoterEntry, role: str, voters: VoterSet, kraft_version: int,
 
 
 class OwnVoter:
-    """at: where the other voters reach this node.  joins: it makes itself a voter if it is none.  every_s: how often it
-    looks; None: EVERY_S."""
+    """at: address at which the other voters reach this node. joins: it makes itself a voter if it is none. every_s:
+    interval of its checks; None: EVERY_S.
+    """
 
     def __init__(
         self,
@@ -387,7 +391,7 @@ class OwnVoter:
         self._task: asyncio.Task[None] | None = None
 
     def register_as(self, incarnation: UUID) -> None:
-        """Register as a controller, with every start as another incarnation."""
+        """Register as a controller, as a new incarnation at each start."""
         endpoints = tuple(Endpoint(each.listener, each.host, each.port) for each in self._me.endpoints)
         self._registration = RegisterControllerRecord(
             self._quorum.node_id, incarnation, endpoints=endpoints, features=supported_ranges()
@@ -431,7 +435,7 @@ class OwnVoter:
 
 
 def must_register(registration: RegisterControllerRecord, image: Image) -> bool:
-    """Return whether a controller has still to register, where `metadata.version` has registrations of controllers."""
+    """Return whether a controller must still register, if `metadata.version` has registrations of controllers."""
     held = image.table(RegisterControllerRecord).get(registration.controller_id)
     return (image.metadata_version or 0) >= CONTROLLERS_REGISTER_SINCE and held != registration
 

@@ -1,28 +1,28 @@
-"""The life of a broker as it sees it itself, and the in-sync replicas of the partitions that it leads.  Pure.
+"""A broker's own view of its lifecycle, and the in-sync replicas of the partitions that it leads.  Pure.
 
-*Life.*  A broker's life (KIP-631) is a state machine in which time and answers come in.
+*Life.*  The lifecycle of a broker (KIP-631) is a state machine that receives times and answers.
 
     REGISTERING --registered--> FENCED --unfenced by a heartbeat--> SERVING
                                   ^                                    |
                                   +------fenced by a heartbeat---------+
     FENCED | SERVING --leave--> LEAVING --told to stop, or nobody tells--> STOPPED
 
-A broker wants to stay fenced until the controller has answered that it has caught up: that it knows its own
-registration.  As in Kafka, the controller alone judges that, by the offset in the heartbeat (KAFKA-13959).
+A broker asks to stay fenced until the controller has answered that it has caught up: that it knows its own
+registration.  As in Kafka, only the controller decides that, by the offset in the heartbeat (KAFKA-13959).
 
-A broker that is STOPPED because the controller told it so has left cleanly: nobody counts on its replicas any more.  It
-notes its epoch on the disk.  The next incarnation shows this epoch when it registers; without it the controller takes
-its replicas for incomplete (KIP-966).
+A broker that the controller told to stop has shut down cleanly: its replicas are no longer needed.  It writes its epoch
+to the disk.  The next incarnation sends this epoch when it registers; without it the controller treats its replicas as
+incomplete (KIP-966).
 
-*In-sync replicas.*  Those that answer; a replica silent for long is out.  Brokers keep no data of topics.  So what
-happens to in-sync sets and leaders is caused by real faults, only the data is not there.
+*In-sync replicas.*  Those that answer; a replica that is silent for long is removed.  Brokers keep no data of topics.
+So real faults cause the changes of in-sync sets and leaders; only the data is missing.
 
     keeper.heard(broker, epoch, now_s)        a replica answered
     keeper.proposals(image, now_s)            what to report with AlterPartition
 
-The leader proposes and the controller decides: the in-sync set is what stands in the metadata, never what was proposed.
-A member is proposed with the epoch of the incarnation that answered (KIP-903).  The leader does not ask whether a
-broker is fenced or restarted meanwhile: its metadata may be old, so that is for the controller to refuse.
+The leader proposes and the controller decides: the in-sync set is the one in the metadata, never the proposed one.  A
+member is proposed with the epoch of the incarnation that answered (KIP-903).  The leader does not check whether a
+broker is fenced or restarted meanwhile: its metadata may be old, so the controller must refuse such a proposal.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ Ask = AskToRegister | Beat
 
 
 RETRY_S = 0.5
-"""How soon a request without a good answer is sent again."""
+"""Seconds until a request without a good answer is repeated."""
 LEAVE_WITHIN_S = 10.0
 
 
 class Lifecycle:
-    """One incarnation.  At most one request is under way: `ask` gives the next, then an answer comes in.
+    """One incarnation.  At most one request is in flight: `ask` returns the next, then an answer arrives.
 
-    epoch: UNKNOWN_EPOCH until it is registered.  left_cleanly: the controller has told it to stop.
+    epoch: UNKNOWN_EPOCH until it is registered. left_cleanly: the controller has told it to stop.
     heartbeat_interval_s: Kafka's broker.heartbeat.interval.ms.
     """
 
@@ -91,11 +91,11 @@ class Lifecycle:
 
     @property
     def due_s(self) -> float:
-        """Return the time at which `ask` is to be called next."""
+        """Return the time of the next call of `ask`."""
         return math.inf if self.state is LifeState.STOPPED else min(self._due_s, self._leave_by_s)
 
     def ask(self, now_s: float, metadata_offset: int) -> Ask | None:
-        """The request that is due, None if none is."""
+        """Return the due request, None if there is none."""
         if now_s >= self._leave_by_s:
             self.state = LifeState.STOPPED
         if self.state is LifeState.STOPPED or now_s < self._due_s:
@@ -105,13 +105,15 @@ class Lifecycle:
         return Beat(self.epoch, metadata_offset, not self._caught_up, self.state is LifeState.LEAVING)
 
     def registered(self, now_s: float, epoch: int) -> None:
-        """The answer to Register.  A heartbeat follows at once."""
+        """Handle the answer to Register.  A heartbeat follows at once."""
         if self.state is LifeState.REGISTERING:
             self.state, self.epoch = LifeState.FENCED, epoch
         self._due_s = now_s
 
     def beaten(self, now_s: float, *, caught_up: bool, fenced: bool, should_shut_down: bool) -> None:
-        """The answer to Beat.  caught_up: by the offset that it reported, the broker knows its own registration."""
+        """Handle the answer to Beat. caught_up: by the offset that it reported, the broker knows its own
+        registration.
+        """
         if should_shut_down and self.state is LifeState.LEAVING:
             self.state, self.left_cleanly = LifeState.STOPPED, True
         elif self.state in (LifeState.FENCED, LifeState.SERVING):
@@ -123,11 +125,11 @@ class Lifecycle:
             self._due_s = now_s  # from now on it asks to be unfenced
 
     def unanswered(self, now_s: float) -> None:
-        """No answer, or an error: the same is asked again soon, perhaps of another controller."""
+        """Handle a missing answer or an error: the request is repeated soon, possibly to another controller."""
         self._due_s = now_s + RETRY_S
 
     def leave(self, now_s: float) -> None:
-        """Begin a controlled shutdown.  If no controller agrees in time, the broker stops anyway, and not cleanly."""
+        """Begin a controlled shutdown.  If no controller agrees in time, the broker stops anyway, but not cleanly."""
         if self.state is LifeState.STOPPED:
             return
         if self.state is LifeState.REGISTERING:
@@ -141,8 +143,8 @@ class Lifecycle:
 class Answered:
     """Lease that holds while the last heartbeat that the controller answered was sent less than `within_s` ago.
 
-    Each method returns what has changed, in the words of the trace, None for nothing.  A controller hears of a broker
-    after the heartbeat was sent and before its answer arrives, so it heard of the broker no longer ago than that.
+    Each method returns the changes, in the words of the trace, None for nothing.  A controller receives a heartbeat
+    after it was sent and before its answer arrives, so the time since then is an upper bound.
     """
 
     def __init__(self, within_s: float) -> None:
@@ -152,18 +154,20 @@ class Answered:
 
     @property
     def due_s(self) -> float:
-        """Return when `look` has something to report if no answer arrives; infinity while nothing can change."""
+        """Return the time when `look` has something to report if no answer arrives; infinity while nothing can
+        change.
+        """
         return self._sent_s + self._within_s if self._lately else math.inf
 
     def look(self, now_s: float) -> str | None:
-        """Time has passed, perhaps more than this process was awake for."""
+        """Note the time, which may have advanced by more than this process was awake."""
         if now_s < self.due_s:
             return None
         self._lately = False
         return f"unheard {self.for_ms(now_s)}"
 
     def answered(self, sent_s: float, now_s: float) -> str | None:
-        """A heartbeat was answered without an error.  Call `look` before."""
+        """Note that a heartbeat was answered without an error.  Call `look` before."""
         self._sent_s = sent_s
         if self._lately or now_s - sent_s >= self._within_s:
             return None
@@ -171,13 +175,15 @@ class Answered:
         return f"heard {round(self._within_s * 1000)}"
 
     def for_ms(self, now_s: float) -> int:
-        """Return how long ago the last heartbeat was sent that was answered; -1 without one."""
+        """Return the milliseconds since the last answered heartbeat was sent; -1 without one."""
         return -1 if math.isinf(self._sent_s) else math.ceil((now_s - self._sent_s) * 1000)
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """isr: (broker, epoch) of each member.  leader_epoch, partition_epoch: what the proposal rests on."""
+    """isr: (broker, epoch) of each member. leader_epoch, partition_epoch: the versions on which the proposal is
+    based.
+    """
 
     topic_id: UUID
     partition: int
@@ -187,7 +193,9 @@ class Proposal:
 
 
 class InSyncKeeper:
-    """me: the broker that leads.  lag_s: a member that is silent for longer is dropped (replica.lag.time.max.ms)."""
+    """me: the broker that leads. lag_s: seconds of silence after which a member is removed
+    (replica.lag.time.max.ms).
+    """
 
     def __init__(self, me: int, lag_s: float) -> None:
         self._me = me
@@ -196,15 +204,15 @@ class InSyncKeeper:
         self._leads_since: dict[tuple[UUID, int], tuple[int, float]] = {}  # partition -> (leader epoch, when)
 
     def heard(self, broker: int, epoch: int, now_s: float) -> None:
-        """The broker that is registered with this epoch answered."""
+        """Note an answer of the broker that is registered with this epoch."""
         self._heard[broker] = epoch, now_s
 
     def followers(self, image: Image) -> set[int]:
-        """The brokers that hold replicas of partitions that this one leads."""
+        """Return the brokers with replicas of partitions that this one leads."""
         return {replica for partition in self._led(image) for replica in partition.replicas} - {self._me}
 
     def proposals(self, image: Image, now_s: float) -> list[Proposal]:
-        """For each partition whose in-sync set should be another one."""
+        """Return a proposal for each partition whose in-sync set should change."""
         own = image.brokers.get(self._me)
         if own is None:
             return []
@@ -227,7 +235,7 @@ class InSyncKeeper:
     def _others(
         self, image: Image, partition: PartitionRecord, leads_since_s: float, now_s: float
     ) -> Iterator[tuple[int, int]]:
-        """The members but the leader, with their epochs.
+        """Return the members other than the leader, with their epochs.
 
         A member stays until it is silent for too long; another replica joins when it answers.
         """

@@ -1,10 +1,11 @@
-"""A node as a broker: carries out what `broker_life.py` decides, and asks the active controller over the wire.
+"""A node as a broker: carries out the decisions of `broker_life.py`, and sends requests to the active controller over
+the wire.
 
     loop:  ask what is due -> request to the active controller -> answer -> ask again
     loop:  probe the replicas of the partitions that this broker leads -> AlterPartition if a set should change
 
-The requests go where the quorum says the leader is, this node included.  The answers that count are records: the broker
-acts by the committed image of its own node.
+The requests go to the leader by the quorum's view, possibly this node itself.  Only records count as answers: the
+broker acts by the committed image of its own node.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ STEADY_INTERVALS = 2
 """A heartbeat each interval, and as much time again for its answer: far less than a session lasts."""
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
-"""The file that a broker leaves when the controller has let it stop (KIP-966)."""
+"""The file that a broker writes when the controller has let it stop (KIP-966)."""
 
 
 REQUEST_TIMEOUT_S = 2.0
-"""Of a request to the controller, and of a probe."""
+"""Time limit of a request to the controller, and of a probe."""
 
 Send = Callable[[Entity, float], Awaitable[Entity]]
 """Sends a request to the active controller and returns its answer.
@@ -52,7 +53,7 @@ Raises NotQueued, TimeoutError or OSError if there is none."""
 
 
 class BrokerRole:
-    """address: where clients reach this broker.  incarnation: new with each start of the process."""
+    """address: address for clients of this broker. incarnation: new at each start of the process."""
 
     def __init__(
         self,
@@ -194,7 +195,7 @@ class BrokerRole:
         )
 
     async def _ask(self, request: Entity) -> Entity | None:
-        """The answer of the active controller, None if there is none."""
+        """Return the answer of the active controller, None if there is none."""
         try:
             return await self._send(request, REQUEST_TIMEOUT_S)
         except (NotQueued, OSError):
@@ -215,7 +216,7 @@ class BrokerRole:
                 await self._ask(self._alteration(proposals))
 
     async def _probe(self, image: Image, number: int) -> None:
-        """Ask a replica for anything at all: who answers counts as in sync."""
+        """Send a replica any request: if it answers, it counts as in sync."""
         broker = image.brokers.get(number)
         if broker is None or not broker.endpoints:
             return
@@ -233,8 +234,9 @@ class BrokerRole:
         self._keeper.heard(number, epoch, self._clock.now())
 
     async def _move(self) -> None:
-        """Ask, for tests, as an operator does: move a partition that this broker leads, or elect its first replica.
-        The controller decides."""
+        """Request, for tests, a change as an operator does: move a partition that this broker leads, or elect its first
+        replica.  The controller decides.
+        """
         interval_s = self._settings.move_interval_s
         while interval_s is not None and self._life.state is not broker_life.LifeState.STOPPED:
             await asyncio.sleep(interval_s * self._random.uniform(0.5, 1.5))
@@ -303,12 +305,12 @@ def _heartbeat(me: int, ask: broker_life.Beat) -> Entity:
 
 
 def _encode_probe(correlation_id: int, client_id: str) -> bytes:
-    """ApiVersions in a version whose answer is always the same."""
+    """Encode an ApiVersions request in a version whose answer is always the same."""
     return encode_request(correlation_id, client_id, codec(versions.API_VERSIONS, 2).requests.ApiVersionsRequest())
 
 
 def _taken(frame: bytes) -> tuple[int, None]:
-    """The answer to a probe, whatever it says."""
+    """Accept the answer to a probe, regardless of its content."""
     return int.from_bytes(frame[:4], "big", signed=True), None
 
 
@@ -317,7 +319,9 @@ def _clean(epoch: int) -> bytes:
 
 
 def _take_clean_epoch(disk: Disk) -> int:
-    """The epoch of an incarnation that left cleanly; the file is removed, so it speaks for one start only."""
+    """Return the epoch of an incarnation that shut down cleanly; the file is removed, so it counts for one start
+    only.
+    """
     data = small_files.read(disk, CLEAN_SHUTDOWN)
     if data is None:
         return broker_life.UNKNOWN_EPOCH
@@ -327,7 +331,7 @@ def _take_clean_epoch(disk: Disk) -> int:
 
 
 def clean_epoch(data: bytes) -> int:
-    """Return what CLEAN_SHUTDOWN holds."""
+    """Return the content of CLEAN_SHUTDOWN."""
     try:
         return int(json.loads(data)["brokerEpoch"])
     except (ValueError, KeyError, TypeError):

@@ -1,7 +1,7 @@
-"""A node's configuration: one JSON file, written by the subject, the same for every start.  It includes when a node
-takes a snapshot, and how much of log and snapshots it keeps.
+"""A node's configuration: one JSON file, written by the subject, the same for every start.  It includes the times of
+snapshots, and the amounts of log and snapshots to keep.
 
-Makes a data directory fit for a first start; apart from `process`, so that it loads nothing it does not need.
+Formats a data directory for a first start; separate from `process`, so that it loads little.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from system_under_test.kraft.raft.decisions import id_of_new_disk
 class SnapshotLimits:
     """Kafka's configs of the same names, with its defaults; `retention_bytes` counts the log and all snapshots.
 
-    part_max_bytes: of a snapshot in one answer, as a follower asks for it.  batch_max_bytes: with so many bytes of
-    records a batch of a snapshot is full; each is written in a turn of its own."""
+    part_max_bytes: of a snapshot in one answer, as a follower requests it. batch_max_bytes: size of records after which
+    a batch of a snapshot is full; each is written in a separate turn of the loop.
+    """
 
     max_record_bytes_between_snapshots: int = 20 << 20
     max_snapshot_interval_ms: int = 60 * 60 * 1000
@@ -59,12 +60,12 @@ SNAPSHOT_CONFIGS = {
 
 
 class BadConfig(ValueError):
-    """One sentence: which file, what is wrong with it."""
+    """One sentence: the file and the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A voter as the others reach it."""
+    """A voter with its address for the others."""
 
     name: str
     id: int
@@ -151,11 +152,11 @@ def load(path: Path) -> Config:
 
 
 def parse(fields: dict[str, Any]) -> Config:
-    """The JSON object {"node_id", "name", "cluster_id", "listen": "host:port", "peers": {name: [id, host, port]},
+    """Parse the JSON object {"node_id", "name", "cluster_id", "listen": "host:port", "peers": {name: [id, host, port]},
     "data_dir", "trace_dir", "seed", "bug", "directories": {name: directory id}, "segment_bytes", "cached_bytes",
-    "process.roles": "broker,controller", "brokers": {field of Brokers: value}}; the last six may be absent.
-    So may "observer", "dynamic" and AUTO_JOIN (true or false), and Kafka's configs of the metadata log
-    (`SNAPSHOT_CONFIGS`), by Kafka's names.
+    "process.roles": "broker,controller", "brokers": {field of Brokers: value}}; the last six may be absent.  So may
+    "observer", "dynamic" and AUTO_JOIN (true or false), and Kafka's configs of the metadata log (`SNAPSHOT_CONFIGS`),
+    by Kafka's names.
 
     Raises BadConfig.
     """
@@ -206,7 +207,7 @@ def parse(fields: dict[str, Any]) -> Config:
 
 
 def _brokers(fields: Mapping[str, Any]) -> Brokers | None:
-    """Raises ValueError for roles that no node can have, TypeError for an unknown setting."""
+    """Raises ValueError for impossible roles, TypeError for an unknown setting."""
     if "process.roles" not in fields:
         return None
     roles = frozenset(role.strip() for role in str(fields["process.roles"]).split(","))
@@ -230,11 +231,11 @@ class AlreadyFormatted(FileExistsError):
 def format_directory(
     config: Config, *, force: bool = False, keeps_trace: bool = False, new_uuid: Callable[[], UUID] = uuid4
 ) -> UUID:
-    """Make the data directory that of a node with an empty log, and forget an earlier trace unless it is to go on.
+    """Format the data directory for a node with an empty log, and delete an earlier trace unless it is to be continued.
 
-    Returns the directory id.  It is drawn anew each time: a disk that was wiped has forgotten its votes and its log,
-    so that it must not pass for the disk it was (KIP-853).
-    Raises AlreadyFormatted, unless `force` is on, for a directory with meta.properties or a log; and OSError.
+    Returns the directory id.  It is always new: a wiped disk has lost its votes and its log, so that it must not pass
+    for the old disk (KIP-853).  Raises AlreadyFormatted, unless `force` is on, for a directory with meta.properties or
+    a log; and OSError.
     """
     replaced = _directory_id(config.data_dir)
     config.data_dir.mkdir(parents=True, exist_ok=True)
@@ -255,10 +256,11 @@ def format_directory(
 
 
 def format_disk(disk: Disk, properties: MetaProperties) -> None:
-    """Return what an empty disk gets: an empty log, and meta.properties last, so that a format that broke off is none.
+    """Return the files of an empty disk: an empty log, and meta.properties last, so that an interrupted format does not
+    count.
 
-    The log is there before the first start, because a copy of the disk may be made before it: to a reader, a folder
-    without a log is a copy that lost it.
+    The log exists before the first start, because the disk may be copied before that, and to a reader a folder without
+    a log has lost it.
     """
     disk.make_dir(FOLDER)
     Segment.create(disk, FOLDER, 0).close()
@@ -266,7 +268,7 @@ def format_disk(disk: Disk, properties: MetaProperties) -> None:
 
 
 def _directory_id(folder: Path) -> UUID | None:
-    """Return the id of a directory that is formatted."""
+    """Return the id of a formatted directory."""
     try:
         return small_files.parse_properties((folder / small_files.META_PROPERTIES).read_bytes()).directory_id
     except (FileNotFoundError, small_files.WrongDirectory):
@@ -274,6 +276,6 @@ def _directory_id(folder: Path) -> UUID | None:
 
 
 def _first_of_a_node(folder: Path) -> str | None:
-    """The name of a file or folder that a node made here; None if there is none."""
+    """Return the name of a file or folder of a node here; None if there is none."""
     names = sorted(path.name for path in folder.iterdir())
     return next((name for name in names if name.startswith((small_files.META_PROPERTIES, "__cluster_metadata"))), None)

@@ -1,6 +1,6 @@
 """The real disk: files of one directory, with real fsync.
 
-`PlantedDisk` wraps it in a node with a planted bug, and hides a failure of which the node would have to die.  A clean
+`PlantedDisk` wraps it in a node with a planted bug, and hides an error at which the node would have to stop.  A clean
 node never runs this code.
 """
 
@@ -60,7 +60,9 @@ class RealFile:
 
 
 class RealDisk:
-    """`ports.Disk` over the folder `root`, which must exist.  Its fsyncs beside the loop are those of one thread."""
+    """`ports.Disk` over the folder `root`, which must exist.  One thread runs its fsyncs that are concurrent with the
+    loop.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -110,7 +112,8 @@ class RealDisk:
 
 class _Syncs:
     """A thread that fsyncs for one loop.  It ends with the process, which must be able to end while the disk does not
-    answer."""
+    answer.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -154,7 +157,7 @@ def with_bugs(disk: Disk, bugs: Collection[str]) -> Disk:
 
 
 class PlantedDisk:
-    """`ports.Disk` that decides as `raft.decisions` says what becomes of an fsync and of an error."""
+    """`ports.Disk` that handles fsyncs and errors by the decisions in `raft.decisions`."""
 
     def __init__(self, disk: Disk, bugs: Collection[str]) -> None:
         self._disk = disk
@@ -173,7 +176,7 @@ class PlantedDisk:
 
 
 class PlantedFile:
-    """One segment's batches, or an unfinished snapshot.  syncs: whether its fsync does anything."""
+    """One segment's batches, or an unfinished snapshot. syncs: whether its fsync has an effect."""
 
     def __init__(self, file: File, bugs: Collection[str], *, syncs: bool) -> None:
         self._syncs = syncs

@@ -1,17 +1,16 @@
-"""Carries out what the core wants, through the ports.
+"""Carries out the core's effects, through the ports.
 
-Everything happens on one thread, one call of the core at a time.  A call returns its effects, and all of them are
-carried out, in order, each finished before the next, before the core is called again:
+Everything runs on one thread, one call of the core at a time.  A call returns its effects, and all of them are carried
+out, in order, each finished before the next, before the core is called again:
 
     event -> core -> effects -> disk, then trace, then messages -> (the core's own deadline passed?  tick) -> timer
 
-The one thing that goes on beside it is the fsync of the log (`effects.BeginFlush`); its end is an event like any other.
+Only the fsync of the log runs concurrently (`effects.BeginFlush`); its end is an event like any other.
 
-That order is what the traces are judged by: a row is written after its effect is durable and before any message that
-depends on it leaves.  Answers and requests leave only as later effects of the same list; an answer reaches its
-socket at once.
+The traces are judged by that order: a row is written after its effect is durable and before any message that depends on
+it is sent.  Answers and requests are later effects of the same list; an answer is written to its socket at once.
 
-Ends.  `ended` becomes the process' exit status:
+Ends.  `ended` becomes the exit status of the process:
 
     0   `stop` was called
     1   the node refuses to go on: a Fatal of the core, a disk that fails, a log that does not join
@@ -50,11 +49,11 @@ from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueue
 T = TypeVar("T")
 
 _TICKS_MAX = 16
-"""Ticks in a row before the loop gets its turn again."""
+"""Maximum number of ticks in a row before the loop gets its turn again."""
 
 
 class Executor:
-    """Carries out the effects of one replica's core, and hands the core what follows from them.
+    """Carries out the effects of one replica's core, and passes the results to the core.
 
     Made on a running loop, with the state of the newest snapshot.  Raises CorruptSnapshot and CorruptRecord.
     """
@@ -128,11 +127,11 @@ class Executor:
             self._proposals.soon(self._core.high_watermark or 0)
 
     async def write(self, decide: Callable[[Image], tuple[list[Record], T]], *, at_once: bool = False) -> T:
-        """Act like `submit`, for callers that can wait; raises what `settled` would get."""
+        """Act like `submit`, for callers that can wait; raise the error that `settled` would receive."""
         return await written(self, decide, at_once=at_once)
 
     def _confirm_office(self, done: Callable[[Exception | None], None], problem: Exception | None) -> None:
-        """A write without records is done: first a read proves that this node leads."""
+        """Finish a write without records, after a read has proved that this node leads."""
         if problem is not None or self.ended.done():
             done(problem)
             return
@@ -171,7 +170,7 @@ class Executor:
     # Carrying out
 
     def _drive(self, event: Callable[[float], list[fx.Effect]]) -> None:
-        """Hand the event to the core, carry out all that follows, and set the timer."""
+        """Pass the event to the core, carry out all effects, and set the timer."""
         if self.ended.done():
             return
         try:
@@ -189,7 +188,7 @@ class Executor:
             self._end_by(problem)
 
     def _guarded(self, action: Callable[[], None]) -> None:
-        """Do it, unless this node has ended."""
+        """Run it, unless this node has ended."""
         if self.ended.done():
             return
         try:
@@ -198,7 +197,7 @@ class Executor:
             self._end_by(problem)
 
     def _end_by(self, problem: Exception) -> None:
-        """End this node, with the reason for what went wrong."""
+        """End this node, with the reason."""
         match problem:
             case OSError():
                 self._refuse(f"the disk failed: {problem}")
@@ -261,7 +260,7 @@ class Executor:
         self._report_applied(end_offset, machine.committed.state_hash)
 
     def _report_snapshot(self, end_offset: int, state_hash: int, peer: str | None = None) -> None:
-        """peer: who sent it; this node itself for one that was found at the start."""
+        """peer: its sender; this node itself for one found at the start."""
         self._trace.row("snapshot", self._epoch, offset=end_offset, hash=state_hash, peer=peer)
 
     def _send(self, effect: fx.Send) -> None:
@@ -297,7 +296,7 @@ class Executor:
     def _undamaged_snapshot(
         self, peer: int, response: messages.FetchSnapshotResponse
     ) -> messages.FetchSnapshotResponse:
-        """The response, or, if it ends a snapshot that is damaged, one that says that there is none."""
+        """Return the response, or, if it ends a damaged snapshot, one that says that there is none."""
         if response.error or response.position + len(response.data) != response.size_bytes:
             return response
         try:
@@ -348,7 +347,7 @@ class Executor:
             self._apply_in_time()
 
     def _apply_in_time(self) -> None:
-        """Apply at once, or once that has taken its virtual time."""
+        """Apply at once, or after the virtual time that it takes."""
         if self._applies_later:
             return
         if wait_s := self._parts.apply_s(self._replay.end_offset - self._machine.applied_offset):
@@ -362,7 +361,7 @@ class Executor:
         self._apply_committed()
 
     def _apply_committed(self) -> None:
-        """Apply a slice of what is committed, and all that follows from it; then go on once the loop had its turn."""
+        """Apply a slice of the committed records, with all consequences; continue after the loop had its turn."""
         machine, replay = self._machine, self._replay
         went_on = replay.goes_on
         replay.apply_slice()
@@ -381,7 +380,7 @@ class Executor:
         self._snapshotting.applied()
 
     def report_broker(self, broker_epoch: int, change: str) -> None:
-        """Report something of this node's broker: see TRACE_EVENTS."""
+        """Report an event of this node's broker: see TRACE_EVENTS."""
         self._guarded(lambda: self._trace.row("broker", self._epoch, offset=broker_epoch, detail=change))
 
     def _report_sessions(self) -> None:
@@ -422,7 +421,7 @@ class Executor:
         self._parts.say(f"{self._name(self.node_id)}: {line}")
 
     def _refuse(self, reason: str) -> None:
-        """The node refuses to go on, and says so."""
+        """End the node with a message, because it must not continue."""
         self._say(f"FATAL: {reason}")
         self._trace.row("fatal", self._epoch, detail=reason)
         self._end(1)

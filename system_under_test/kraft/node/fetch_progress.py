@@ -1,20 +1,20 @@
-"""Progress of fetches: by the other replicas while this node leads (DescribeQuorum shows it), and by this node.
+"""Progress of fetches: of the other replicas while this node leads (DescribeQuorum shows it), and of this node.
 
 A replica is an id with the directory of its disk: one whose disk was replaced is not the voter of the same id.
 
 *Lease.*  A leader's lease by the wall clock, which a clean node never uses and the planted bug lease-by-wall-clock
 does.
 
-A follower seeks no office until a fetch timeout after the last answer of its leader.  So a leader whose answers a
-majority has received, which their next fetches prove, cannot be replaced for that long.  It could answer reads on
-its own, if its clock measured that time.  The wall clock does not: it may be set back, and the lease then lasts
-for as long as the clock needs to come to the old time again.
+A follower does not campaign until a fetch timeout after the last answer of its leader.  So a leader whose answers a
+majority has received, which their next fetches prove, cannot be replaced for that long.  It could answer reads on its
+own, if its clock measured that time.  The wall clock does not: it may be set back, and the lease then lasts until the
+clock reaches the old time again.
 
 The majority is one of the voters in force when the read is answered.  A leader that is no voter does not count itself.
 
-*Received batches.*  A follower takes of a Fetch response all before the first damaged batch.
+*Received batches.*  A follower accepts the batches of a Fetch response before the first damaged one.
 
-A leader whose disk rots must not stop its followers.  They refuse the batch, report it once, and fetch again.
+A leader with a corrupt disk must not stop its followers.  They refuse the batch, report it once, and fetch again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from system_under_test.kraft.raft.voters import held_by_majority
 from system_under_test.kraft.wire.quorum_service import VoterState
 
 OBSERVED_FOR_MS = 5 * 60 * 1000
-"""An observer is shown so long after its last Fetch, as Kafka does it."""
+"""Milliseconds after its last Fetch in which an observer is shown, as in Kafka."""
 REPLICAS_MAX = 1000
 
 
@@ -40,7 +40,7 @@ class FetchProgress:
         self._fetched: dict[ReplicaKey, VoterState] = {}
 
     def fetched(self, replica: ReplicaKey, offset: int, log_end_offset: int, wall_ms: int) -> None:
-        """A replica fetched from `offset`.  The Fetch must fit this leader's epoch and log."""
+        """Note a Fetch of a replica from `offset`.  The Fetch must match this leader's epoch and log."""
         known = self._fetched.pop(replica, None)  # the last replica to fetch stands last
         caught_up_ms = wall_ms if offset >= log_end_offset else -1
         if caught_up_ms < 0 and known is not None:
@@ -50,7 +50,7 @@ class FetchProgress:
             del self._fetched[next(iter(self._fetched))]
 
     def others(self, votes: Callable[[ReplicaKey], bool], wall_ms: int) -> tuple[VoterState, ...]:
-        """The observers: who is no voter and has fetched in the last OBSERVED_FOR_MS, by id."""
+        """Return the observers: replicas that are no voters and have fetched in the last OBSERVED_FOR_MS, by id."""
         since_ms = wall_ms - OBSERVED_FOR_MS
         found = [
             state for replica, state in self._fetched.items() if not votes(replica) and state.last_fetch_ms >= since_ms
@@ -58,11 +58,11 @@ class FetchProgress:
         return tuple(sorted(found, key=lambda state: (state.id, str(state.directory))))
 
     def forget(self) -> None:
-        """The role changed: nothing was fetched from this node in its new epoch."""
+        """Forget all fetches after a change of role: nothing was fetched from this node in its new epoch."""
         self._fetched.clear()
 
     def of(self, voter: ReplicaKey) -> VoterState:
-        """Its directory counts where both sides know it."""
+        """Compare the directories if both sides know them."""
         for known in (voter, ReplicaKey(voter.id)):
             if known in self._fetched:
                 return self._fetched[known]
@@ -71,7 +71,7 @@ class FetchProgress:
 
 
 LEASE_SHARE = 0.75
-"""Share of the fetch timeout; the rest is for messages on their way."""
+"""Share of the fetch timeout; the rest is for messages in flight."""
 
 _NEVER_MS = -(1 << 62)
 
@@ -87,16 +87,16 @@ class Lease:
         self._proved_ms: dict[int, int] = {}  # voter -> time of the newest answer that it has certainly received
 
     def answered(self, connection: int, wall_ms: int) -> None:
-        """An answer was written on this connection just now."""
+        """Note that an answer was just written on this connection."""
         self._answered_ms[connection] = wall_ms
 
     def fetched(self, voter: int, connection: int) -> None:
-        """A voter's next Fetch came on this connection, so that it has got the last answer."""
+        """Note a voter's next Fetch on this connection, which proves that it has received the last answer."""
         if connection in self._answered_ms:
             self._proved_ms[voter] = self._answered_ms[connection]
 
     def forget(self) -> None:
-        """The role changed: what was answered before says nothing of this epoch."""
+        """Forget all answers after a change of role: they prove nothing about this epoch."""
         self._answered_ms.clear()
         self._proved_ms.clear()
 
@@ -110,16 +110,17 @@ class Lease:
 
 
 class ReceivedBatches:
-    """report: called with peer, offset and what is wrong; not twice in a row for one place."""
+    """report: called with peer, offset and error; not twice in a row for one position."""
 
     def __init__(self, report: Callable[[int, int, CorruptBatch], None]) -> None:
         self._report = report
         self._reported: tuple[int, int] | None = None  # (peer, offset)
 
     def undamaged(self, peer: int, log_end_offset: int, response: FetchResponse) -> FetchResponse | None:
-        """The response up to its first damaged batch; None, as if there were no answer, if that is the very first.
+        """Return the response up to its first damaged batch; None, as if there were no answer, if that is the very
+        first.
 
-        log_end_offset: where the response's first batch would be appended.
+        log_end_offset: offset of the response's first batch after an append.
         """
         offset = log_end_offset
         for number, batch in enumerate(response.batches):

@@ -1,4 +1,4 @@
-"""One voter, controller and metadata-serving broker: it serves the quorum to clients' requests, and to other voters."""
+"""One voter, controller and metadata-serving broker, with its interface for clients and other voters."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from system_under_test.kraft.wire.quorum_service import NotQueued, QuorumInfo, V
 class QuorumNode(Executor):
     """One voter, controller and metadata-serving broker.  Implements `wire.quorum_service.QuorumService`.
 
-    Made on a running loop, with the state of the newest snapshot.  Call `start` once, then hand it what arrives.
-    Raises CorruptSnapshot and CorruptRecord.
+    Made on a running loop, with the state of the newest snapshot.  Call `start` once, then pass it events.  Raises
+    CorruptSnapshot and CorruptRecord.
     """
 
     def start(self) -> None:
-        """Take up what was found on the disk, and take part in the quorum."""
+        """Load the state found on the disk, and join the quorum."""
         self._guarded(self._take_up)
         self._drive(self._core.start)
 
@@ -40,7 +40,7 @@ class QuorumNode(Executor):
             self._report_applied(self._machine.applied_offset, self._machine.committed.state_hash)
 
     async def stop(self, limit_s: float = 1.0) -> None:
-        """An orderly end: resign, announce it to the others (for at most limit_s), and set `ended` to 0."""
+        """Shut down cleanly: resign, announce it to the others (for at most limit_s), and set `ended` to 0."""
         self._drive(self._core.shutdown)
         telling = {task for task in self._tasks if task.get_name() == messages.EndQuorumEpochRequest.__name__}
         if telling:
@@ -96,7 +96,7 @@ class QuorumNode(Executor):
 
     @property
     def applied_offset(self) -> int:
-        """Every record below it is in the committed image."""
+        """Return the offset below which all records are in the committed image."""
         return self._machine.applied_offset
 
     @property
@@ -108,7 +108,7 @@ class QuorumNode(Executor):
         return self._trace.incarnation
 
     def is_active(self) -> bool:
-        """Leads, and has committed and applied its own LeaderChange."""
+        """Return whether it leads, and has committed and applied its own LeaderChange."""
         return self._machine.active and not self.ended.done()
 
     def committed_image(self) -> Image:
@@ -116,7 +116,7 @@ class QuorumNode(Executor):
 
     @property
     def directory(self) -> UUID | None:
-        """The id of this node's disk, if it has one."""
+        """Return the id of this node's disk, if it has one."""
         return self._parts.identity.me.directory
 
     @property
@@ -176,7 +176,7 @@ class QuorumNode(Executor):
         return QuorumInfo(self._core.leader_id, self._core.epoch, self._core.high_watermark, tuple(voters), observers)
 
     def _note_fetch(self, request: messages.FetchRequest) -> None:
-        """For DescribeQuorum: how far a voter has come, by a Fetch that fits this leader's epoch and log."""
+        """Record, for DescribeQuorum, the progress of a voter, by a Fetch that matches this leader's epoch and log."""
         end, replica = self._log.end_offset, request.replica
         leads = self._epoch_start_offset is not None and request.current_leader_epoch == self._core.epoch
         if leads and 0 <= request.fetch_offset <= end:

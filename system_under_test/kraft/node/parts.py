@@ -1,10 +1,10 @@
-"""Parts of a node: who it is, its disk and its trace, and the ports to clock and network.
+"""Parts of a node: its identity, its disk and its trace, and the ports to clock and network.
 
 Finds the voters in a node's log and in the snapshot where it begins.
 
-*Awaited.*  Answers that coroutines wait for, by token: the core gives the token back in the effect that answers.
+*Awaited.*  Answers for which coroutines wait, by token: the core returns the token in the effect with the answer.
 
-One timer that rings at the earliest time it was set for.
+One timer that fires at the earliest of its times.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def to_stderr(line: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NodeParts:
-    """names: voter id -> node name; brokers: voter id -> (host, port), and this
-    node's own if it can be a voter; say: takes lines for people.
+    """names: voter id -> node name; brokers: voter id -> (host, port), and this node's own if it can be a voter; say:
+    receives lines for the operator.
 
     calls: how requests travel in place of the transport, in a simulator.
     duties: of an active controller whose brokers register themselves; None: every voter is a broker by configuration.
@@ -93,9 +93,9 @@ T = TypeVar("T")
 
 
 class Awaited(Generic[T]):
-    """tokens: new numbers; all that the core is given a token for shares them.
+    """tokens: new numbers; all tokens of the core share them.
 
-    An answer that is not awaited any more, because it came twice or its coroutine was cancelled, is ignored.
+    An answer that is no longer awaited, because it came twice or its coroutine was cancelled, is ignored.
     """
 
     def __init__(self, tokens: Iterator[int]) -> None:
@@ -104,7 +104,7 @@ class Awaited(Generic[T]):
 
     @contextmanager
     def expect(self) -> Iterator[tuple[int, asyncio.Future[T]]]:
-        """A new token and the future of its answer, which is awaited inside the block."""
+        """Yield a new token and the future of its answer, which is awaited inside the block."""
         token = next(self._tokens)
         future = self._futures[token] = asyncio.get_running_loop().create_future()
         try:
@@ -128,7 +128,9 @@ class Awaited(Generic[T]):
 
 
 class DeadlineTimer:
-    """Times are those of the clock.  An earlier time is left to ring in vain, which is cheaper than to move it."""
+    """Times are those of the clock.  An earlier timer is left to fire without effect, which is cheaper than to move
+    it.
+    """
 
     def __init__(self, clock: Clock, ring: Callable[[], None]) -> None:
         self._clock = clock
@@ -137,7 +139,7 @@ class DeadlineTimer:
         self._at = math.inf
 
     def set(self, at: float) -> None:
-        """Ring at `at`, unless it rings earlier already."""
+        """Fire at `at`, unless an earlier time is set."""
         if at >= self._at:
             return
         self.cancel()

@@ -1,4 +1,4 @@
-"""One node as an operating-system process: the ports are real clock, real disk, real sockets; signals end it."""
+"""One node as an operating-system process: with real clock, disk and sockets; signals end it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.
 
 
 async def run(config: Config) -> int:
-    """Run the node until it ends; its exit status (see `node`).  Raises CannotStart before it has begun."""
+    """Run the node until it ends; return its exit status (see `node`).  Raises CannotStart before it has begun."""
     _allow_many_files()
     lock = _lock(config.data_dir)
     try:
@@ -41,7 +41,7 @@ async def run(config: Config) -> int:
 
 
 def _allow_many_files() -> None:
-    """A log of many small segments keeps each of their files open."""
+    """Raise the limit of open files, because a log of many small segments keeps each of them open."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -74,7 +74,7 @@ def _ports(config: Config) -> Ports:
 
 
 def _lock(data_dir: Path) -> int:
-    """Held until the process ends, however it ends: two nodes on one directory would destroy it."""
+    """Lock the directory until the process ends, for any reason: two nodes on one directory would destroy it."""
     try:
         lock = os.open(data_dir / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as problem:
@@ -88,7 +88,7 @@ def _lock(data_dir: Path) -> int:
 
 
 def _unhandled(node: QuorumNode, context: dict[str, Any]) -> None:
-    """Something was raised where no task waits for it."""
+    """Handle an exception that no task awaits."""
     problem = context.get("exception")
     if isinstance(problem, OSError) and problem.errno in _OUT_OF_RESOURCES and "accept" in context.get("message", ""):
         log.warning("a connection could not be accepted: %s", problem.strerror)  # asyncio retries after a second

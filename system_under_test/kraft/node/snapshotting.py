@@ -1,15 +1,16 @@
-"""Apply what is committed, take snapshots of it while the node serves, and cut the log behind them.
+"""Applies committed records, takes snapshots while the node serves, and deletes the log before them.
 
-A snapshot is due when enough bytes were committed since the last one, or enough time has passed and anything at all
-was committed.  The image is copied at once, which is cheap; its records are written a slice at a time, so that the
-node's loop has its turn in between; then the file is frozen and reported.  Inside a metadata transaction there is no
-state to take: the snapshot waits for its end.
+A snapshot is due when enough bytes were committed since the last one, or after enough time if anything was committed.
+The image is copied at once, which is cheap; its records are written a slice at a time, so that the node's loop has its
+turn in between; then the file is frozen and reported.  Inside a metadata transaction there is no state to take: the
+snapshot waits for its end.
 
-Committed records are applied a slice at a time.  A node may have much to replay: at its start, or when it was cut
-off.  In one step that would block its loop for so long that the quorum elects another leader.  So the node applies a
-slice, serves its loop, and goes on.
+Committed records are applied a slice at a time.  A node may have much to replay: at its start, or when it was cut off.
+In one step that would block its loop so long that the quorum elects another leader.  So the node applies a slice,
+serves its loop, and goes on.
 
-A long replay reports only some of the states it passes.  They are chosen by offset, so that all nodes choose the same.
+A long replay reports only some of its intermediate states.  They are chosen by offset, so that all nodes report the
+same ones.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from system_under_test.kraft.raft.voters import VoterSet
 from system_under_test.kraft.records.metadata import encode
 
 CLEAN_EVERY_S = 1.0
-"""Besides after each snapshot."""
+"""Interval of retention checks in addition to those after each snapshot."""
 
 
 class Snapshotting:
@@ -64,7 +65,7 @@ class Snapshotting:
         self._timer: Timer | None = None
 
     def applied(self) -> None:
-        """More of the log was applied: take a snapshot if one is due, and cut the log if it has grown too large."""
+        """Take a snapshot if one is due after an apply, and shorten the log if it has grown too large."""
         machine = self._machine
         if self._clock.now() >= self._cleaned_at + CLEAN_EVERY_S:
             self._clean()
@@ -81,13 +82,13 @@ class Snapshotting:
             self._timer = self._clock.call_at(due_at, self._look_again)
 
     def stop(self) -> None:
-        """The node has ended: write no further."""
+        """Stop writing, because the node has ended."""
         self._running = None
         if self._timer is not None:
             self._timer.cancel()
 
     def abort(self) -> None:
-        """The node loads another state: throw away what is written so far."""
+        """Discard the unfinished snapshot, because the node loads another state."""
         if self._running is not None:
             snapshot, self._running = self._running[0], None
             self._log.snapshots.drop_part(snapshot)
@@ -115,7 +116,7 @@ class Snapshotting:
         self._step()
 
     def _step(self) -> None:
-        """Write one batch, or freeze the snapshot if there is none left; then go on once the loop had its turn."""
+        """Write one batch, or freeze the snapshot if there is none left; continue after the loop had its turn."""
         if self._running is None:
             return
         snapshot, writer, batches = self._running
@@ -146,7 +147,7 @@ def _values(image: Image, bugs: Collection[str]) -> Iterator[bytes]:
 
 
 SLICE_RECORDS = 500
-"""Committed records that are applied before the loop gets its turn; one batch is never split."""
+"""Maximum number of committed records applied in one turn of the loop; one batch is never split."""
 SPARSE_RECORDS = 5_000
 """With more than these to replay, a state is reported only each REPORT_RECORDS and at the end."""
 REPORT_RECORDS = 20_000
@@ -191,11 +192,11 @@ class Replay:
                 self._report(now, machine.committed.state_hash)
 
     def wait_for(self, mark: int, token: int) -> None:
-        """Queue a read that is proved until everything below `mark` is applied."""
+        """Queue a proved read until everything below `mark` is applied."""
         self._waiting.append((mark, token))
 
     def take_ready(self) -> list[int]:
-        """The tokens of the reads whose mark is applied by now."""
+        """Return the tokens of the reads whose mark is applied by now."""
         ready = [token for mark, token in self._waiting if mark <= self._machine.applied_offset]
         self._waiting = [(mark, token) for mark, token in self._waiting if mark > self._machine.applied_offset]
         return ready

@@ -1,13 +1,13 @@
-"""Committed and speculative metadata, and who waits for which offset.
+"""Committed and speculative metadata, and the operations that wait for each offset.
 
-A controller decides on the *speculative* image: all that was appended here, committed or not.  Its answers are held
-back until the offsets they rest on are committed and replayed into the *committed* image, which alone is ever read.
-A node that ceases to lead throws the speculative image away, for a successor may overwrite what it shows.
+A controller decides on the *speculative* image: all entries appended here, committed or not.  Its answers wait until
+the offsets on which they depend are committed and replayed into the *committed* image, the only one that is ever read.
+A node that ceases to lead discards the speculative image, because a successor may overwrite its entries.
 
     write   decide on speculative -> records -> replayed there -> pending -> appended (offsets known) -> committed
 
-Here a write is *queued* from the moment its records are handed to the consensus core.  Before it, losing leadership
-fails it with NotQueued: nothing was appended, and nothing will be.  After it, losing leadership fails the write with
+A write is *queued* from the moment its records are passed to the consensus core.  Before that, losing leadership fails
+it with NotQueued: nothing was appended, and nothing will be.  After that, losing leadership fails the write with
 LostLeadership: its outcome is unknown.
 
 Decided writes wait for each other and share one proposal (`Proposals`).  A write that finds nothing in flight is
@@ -49,10 +49,10 @@ T = TypeVar("T")
 
 WRITE_MAX_RECORDS = 10_000
 WRITE_MAX_BYTES = 4 << 20
-"""A batch is never split, and it must fit into a frame with room to spare: else no follower could ever fetch it."""
+"""A batch is never split, and it must fit into a frame with room to spare, or no follower could ever fetch it."""
 
 _DECIDE_WHO_SERVES = frozenset({FeatureLevelRecord, EndTransactionRecord})
-"""Behind a record of these types an image may be of a level that is not served, or of one that is served again."""
+"""Types of records after which an image's level may become unsupported, or supported again."""
 
 NOT_ACTIVE = "not the active controller"
 LOST_BEFORE_APPEND = "ceased to be the active controller before appending"
@@ -60,10 +60,10 @@ LOST_BEFORE_APPEND = "ceased to be the active controller before appending"
 
 @dataclass(slots=True)
 class Write:
-    """A write on its way.
+    """A write in progress.
 
-    records: their values; none if it only waits for what was pending before it.  end_offset: -1 until it is queued.
-    done: called once, with what went wrong.
+    records: their values; none if it only waits for earlier pending writes. end_offset: -1 until it is queued.
+    done: called once, with the error if any.
     """
 
     records: list[bytes]
@@ -74,7 +74,7 @@ class Write:
 class StateMachine:
     """applied_offset: everything below it has been replayed into the committed image.
 
-    not_served: why no request may be answered from the committed image; None if it may.  bugs: planted ones.
+    not_served: reason why no request may be answered from the committed image; None if it may. bugs: planted ones.
     node: the id of this node.
     """
 
@@ -96,22 +96,24 @@ class StateMachine:
 
     @property
     def speculative_hash(self) -> int:
-        """The hash of the state on which an active controller decides."""
+        """Return the hash of the state on which an active controller decides."""
         return self.speculative.state_hash
 
     @property
     def speculative(self) -> Image:
-        """The state on which an active controller decides."""
+        """Return the state on which an active controller decides."""
         assert self._speculative is not None, "only an active controller decides"
         return self._speculative
 
     @property
     def pending_records(self) -> int:
-        """Return how many records are decided and not handed to the core yet."""
+        """Return the number of records that are decided and not passed to the core yet."""
         return sum(len(write.records) for write in self._pending)
 
     def apply(self, batch: Batch) -> list[UnknownRecord]:
-        """Replay the committed batch at `applied_offset`.  Returns its records of unknown types, only kept."""
+        """Replay the committed batch at `applied_offset`.  Returns its records of unknown types, which are only
+        kept.
+        """
         raw = batch.body
         assert isinstance(raw, bytes)
         assert batch.base_offset == self.applied_offset, (batch.base_offset, self.applied_offset)
@@ -125,7 +127,7 @@ class StateMachine:
         return [record for record in replayed if isinstance(record, UnknownRecord)] if UnknownRecord in kinds else []
 
     def _replay_decided(self, value: bytes) -> Record | UnknownRecord:
-        """A controller has decoded its own records when it decided; the same bytes are the same record."""
+        """Replay records that this controller decided and has already decoded; equal bytes are the same record."""
         record = self._decided.pop(value, None)
         if record is None:
             return self.committed.replay(value)
@@ -133,7 +135,7 @@ class StateMachine:
         return record
 
     def load(self, end_offset: int, values: Iterable[bytes], *, onto: Image | None = None) -> None:
-        """Replace the committed state by that of a snapshot.  A leader never does.
+        """Replace the committed state by that of a snapshot.  A leader never does this.
 
         onto: see `raft.decisions.keeps_state_under_snapshot`.  Raises CorruptRecord."""
         assert self._speculative is None, "a leader never loads a snapshot"
@@ -149,11 +151,13 @@ class StateMachine:
             self._queued.popleft().done(None)
 
     def activate(self) -> None:
-        """This node leads, its LeaderChange is applied, and nothing else has been appended behind it."""
+        """Become the active controller: this node leads, its LeaderChange is applied, and nothing else has been
+        appended after it.
+        """
         self._speculative = self.committed.copy()
 
     def renounce(self) -> None:
-        """This node ceased to lead."""
+        """Cease to be the active controller, because this node no longer leads."""
         if self._speculative is not None and not drops_what_it_decided(self._bugs):
             self.committed = self._speculative
         self._speculative = None
@@ -198,7 +202,7 @@ class StateMachine:
         return taken
 
     def queued(self, writes: list[Write], first_offset: int, end_offset: int) -> None:
-        """The core has accepted these writes, in this order, as the offsets from first_offset on."""
+        """Note that the core has accepted these writes, in this order, at the offsets from first_offset on."""
         offset = first_offset
         for write in writes:
             offset += len(write.records)
@@ -215,9 +219,10 @@ BATCH_MAX_RECORDS = 10_000
 
 
 class Proposals:
-    """propose: hands the core a token and the bodies of batches; the core answers with `accepted` or `refused`.
+    """propose: passes the core a token and the bodies of batches; the core answers with `accepted` or `refused`.
 
-    decided: called once for all writes that go on together, with whether they have records."""
+    decided: called once for all writes that continue together, with whether they have records.
+    """
 
     def __init__(
         self,
@@ -238,7 +243,7 @@ class Proposals:
         self._proposed: dict[int, list[Write]] = {}
 
     def soon(self, high_watermark: int) -> None:
-        """Propose what is decided: LINGER_S after the first decision that still waits, or earlier (see above)."""
+        """Propose the decided writes: LINGER_S after the first of them, or earlier (see above)."""
         if self._linger is not None:
             return
         in_flight = high_watermark < self._log.end_offset
@@ -249,12 +254,12 @@ class Proposals:
         self._linger = self._clock.call_at(self._clock.now() + wait_s, self._propose_pending)
 
     def now(self) -> None:
-        """Propose what is decided before anything else can be appended."""
+        """Propose the decided writes before anything else can be appended."""
         self.cancel()
         self._propose_pending()
 
     def _propose_pending(self) -> None:
-        """Hand everything decided since the last time to the core: one append, one fsync."""
+        """Pass all writes decided since the last time to the core: one append, one fsync."""
         self._linger = None
         writes = self._machine.take_pending()
         if not writes:
@@ -280,7 +285,7 @@ class Proposals:
             write.done(NotQueued(reason))
 
     def cancel(self) -> None:
-        """Propose nothing any more: the node has ended."""
+        """Propose nothing any more, because the node has ended."""
         if self._linger is not None:
             self._linger.cancel()
 
@@ -336,7 +341,7 @@ class ControllerDuties:
         return self._duties.sessions
 
     def begin(self) -> None:
-        """This node is the active controller now: every broker that is not fenced has a whole session from now on."""
+        """Become the active controller: every unfenced broker has a whole session from now on."""
         self._duties = Duties(self._machine.speculative, self._clock.now(), self._settings, self._bugs)
         self._set_timer()
 
@@ -345,7 +350,7 @@ class ControllerDuties:
         self._timer.cancel()
 
     def decided(self, *, records: bool) -> None:
-        """Writes were decided, with or without records: deadlines may have moved."""
+        """Note that writes were decided, with or without records, so that deadlines may have moved."""
         if self._duties is not None:
             if records:
                 self._duties.appended(self._clock.now())

@@ -1,8 +1,8 @@
-"""Trace that a node reports of itself: one JSON object a line, one write(2) a line, on a disk that no fault touches.
+"""A node's trace of itself: one JSON object per line, one write(2) per line, on a disk that no fault affects.
 
-A row reports what has become true *and durable*.  It is written before any message that depends on it leaves.  Later,
-a kill would leave acknowledgements without the commits behind them; earlier, votes that were never cast.  The node
-keeps that order by writing each row directly after the effect that it reports.
+A row reports a fact that is true *and durable*.  It is written before any message that depends on it is sent.  If rows
+were later, a kill would leave acknowledgements without commits; if earlier, votes that were never cast.  The node keeps
+that order by writing each row directly after the effect that it reports.
 
     {"seq": 17, "inc": 0, "t": 4711000000, "event": "high-watermark", "epoch": 3, "offset": 12, "hash": -5...}
 
@@ -27,11 +27,11 @@ from system_under_test.kraft.raft.messages import QuorumState
 FILE_NAME = "trace.jsonl"
 
 _TAIL_BYTES = 1 << 16
-"""No row is longer."""
+"""Maximum length of a row."""
 
 
 class UnreadableTrace(ValueError):
-    """The trace that is to be continued ends in something that is no row."""
+    """The trace to be continued ends with an invalid row."""
 
 
 class Trace:
@@ -73,7 +73,7 @@ class Trace:
 
 
 def continue_trace(file: TraceFile, now_ns: Callable[[], int]) -> Trace:
-    """Begin the trace of a file, or go on after its last row.
+    """Begin the trace of a file, or continue after its last row.
 
     Raises UnreadableTrace if the last whole line is no row of a trace.
     """
@@ -113,7 +113,7 @@ _encode = json.JSONEncoder().encode
 
 
 def start_row(trace: Trace, epoch: int, log: Log, disk: UUID | None = None) -> str:
-    """Report the log that was recovered.  Returns what was cut from its end and why, "" for nothing.
+    """Report the recovered log.  Returns the truncated part of its end and the reason, "" for nothing.
 
     disk: directory id of the log's disk, if another disk may take its place."""
     if disk is not None:

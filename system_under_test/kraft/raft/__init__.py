@@ -1,1 +1,3 @@
-"""The consensus core: pure.  Imports nothing of the project but its own messages, performs no I/O, knows no port."""
+"""The consensus core: pure.  It imports nothing of the project except its own messages, performs no I/O, and knows no
+port.
+"""

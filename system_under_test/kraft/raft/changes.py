@@ -1,17 +1,17 @@
 """Changes of the voters: one at a time, each a record in the log (KIP-853).
 
 Sets that differ by one voter have overlapping majorities.  So a change is safe if all replicas that could still act
-under the set before it know that set, and no other.  Three rules keep that:
+under the previous set know that set, and no other.  Three rules keep that:
 
 * A leader changes nothing before a record of its own epoch has committed.
 * It changes nothing while the last change is not committed.
-* The set counts from the append of its record on (`voters.py`).
+* * The set counts from the append of its record (`voters.py`).
 
-A replica that joins must have caught up: it fetches as an observer until its log reaches the leader's.  Else nothing
-would commit until it has fetched the rest, if the new majority needs it.
+A replica that joins must have caught up: it fetches as an observer until its log reaches the leader's.  Otherwise
+nothing would commit until it has fetched the rest, if the new majority needs it.
 
-A leader that removes itself leads on until the removal has committed by the majority of the others.  It does not count
-itself then, and resigns afterwards.
+A leader that removes itself continues to lead until the majority of the others has committed the removal.  It does not
+count itself then, and resigns afterwards.
 
 A replica whose log removes it, but does not say that this is committed, may hold entries that the others lack.  So it
 still campaigns if it hears of no leader (`voter_memory.Voter.may_be_needed`).
@@ -40,7 +40,7 @@ KRAFT_VERSIONS = (0, 1)
 """Levels of `kraft.version` that this software supports."""
 
 CAUGHT_UP_WITHIN_S = 5.0
-"""A replica that joins has reached the leader's log at most so long ago."""
+"""Maximum seconds since a joining replica has reached the leader's log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,14 @@ class RemoveVoter:
 
 @dataclass(frozen=True, slots=True)
 class UpdateVoter:
-    """A voter is reached at other endpoints, or supports other versions."""
+    """A change of a voter's endpoints or supported versions."""
 
     entry: VoterEntry
 
 
 @dataclass(frozen=True, slots=True)
 class RaiseVersion:
-    """Set `kraft.version`.  validates_only: answer whether that is possible, and change nothing."""
+    """Set `kraft.version`. validates_only: answer whether that is possible, and change nothing."""
 
     version: int
     validates_only: bool = False
@@ -93,7 +93,7 @@ def change_voters(voter: Voter, now: float, token: int, change: VoterChange) -> 
 
 
 def settle(voter: Voter, now: float) -> None:
-    """After each step of a leader: answer what is committed, and resign if its own removal is."""
+    """Answer committed changes after each step of a leader, and resign if its own removal is committed."""
     leader = voter.state
     if not isinstance(leader, Leader) or not voter.history.may_change:
         return
@@ -112,7 +112,7 @@ def settle(voter: Voter, now: float) -> None:
 
 
 def _too_early(voter: Voter, leader: Leader, change: VoterChange) -> tuple[Error, str] | None:
-    """Return why the voters cannot change now, in Kafka's order; None if they can."""
+    """Return the reason why the voters cannot change now, in Kafka's order of checks; None if they can."""
     mark = announced_mark(voter, leader)
     if not decisions.may_change_voters(mark, voter.bugs):
         return Error.REQUEST_TIMED_OUT, "the leader has not committed a record of its epoch yet"
@@ -126,7 +126,7 @@ def _too_early(voter: Voter, leader: Leader, change: VoterChange) -> tuple[Error
 
 
 def _unfit(voter: Voter, leader: Leader, now: float, change: VoterChange) -> tuple[Error, str] | None:
-    """Return why this change cannot be made of the voters in force; None if it can."""
+    """Return the reason why this change of the voters in force is impossible; None if it is possible."""
     voters = voter.history.latest
     match change:
         case RaiseVersion(version):
@@ -157,7 +157,7 @@ def _is_exactly(voters: VoterSet, key: ReplicaKey) -> bool:
 
 
 def _not_raised(voter: Voter, leader: Leader, version: int) -> tuple[Error, str] | None:
-    """Return why `kraft.version` cannot become this; None if it can, or is this already."""
+    """Return the reason why `kraft.version` cannot be set to this level; None if it can, or already is."""
     present = int(voter.history.may_change)
     if version == present:
         return None
@@ -179,13 +179,15 @@ def _supports(announced: VoterEntry | None, version: int) -> bool:
 
 
 def _all_hold_the_version(voter: Voter, leader: Leader) -> bool:
-    """A cluster whose configuration says that voters can change never lacks the record."""
+    """Return whether every voter holds the record, which is always so if the configuration says that voters can
+    change.
+    """
     raised_at = voter.history.raised_at
     return voter.identity.dynamic or all(leader.followers[peer].end_offset > raised_at for peer in voter.others)
 
 
 def _bodies(voter: Voter, leader: Leader, change: VoterChange) -> list[KRaftVersion | VoterSet]:
-    """Return what a change appends, the voters last; nothing if it changes nothing in the log."""
+    """Return the bodies that a change appends, the voters last; nothing if it does not change the log."""
     voters = voter.history.latest
     match change:
         case AddVoter(entry):

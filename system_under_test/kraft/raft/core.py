@@ -4,7 +4,7 @@ Theory of operation.  The core performs no I/O and reads no clock.  Each method 
 memory, and returns the effects that must be carried out, in order and completely, before the next call (`effects.py`
 says what each one promises).  `deadline` says when `tick` is needed next; being late is safe, merely slow.
 
-What the caller must keep to, besides the effects:
+Obligations of the caller besides the effects:
 
 * `on_flushed` is called once for every `BeginFlush`.
 * `on_response` is called exactly once for every `Send`: with the response, or with None when it timed out or the
@@ -15,8 +15,8 @@ What the caller must keep to, besides the effects:
 
 A `Fatal` effect is the last one ever: every later call returns nothing.
 
-The modules, from the inside: `quorum` (arithmetic), `decisions` (what safety hangs on), `states` (what may follow
-what), `voters` (who votes), `validity` (what a peer may say), `reads`, `voter_memory` (and its verbs), `commitment`,
+The modules, from the inside: `quorum` (arithmetic), `decisions` (on which safety depends), `states` (transitions),
+`voters` (sets of voters), `validity` (valid messages), `reads`, `voter_memory` (and its methods), `commitment`,
 `election`, `leadership`, `changes` (of the voters), `snapshots`, `replication`, and this dispatcher.
 """
 
@@ -66,7 +66,7 @@ from system_under_test.kraft.raft.voters import VoterHistory, VoterRecords
 class Core:
     """One replica of a KRaft quorum: a voter or an observer.
 
-    records: where the voters stand in the log; None if they never change.
+    records: positions of the voters in the log; None if they never change.
 
     Raises ValueError if the identity is not one of its voters or names an unknown bug, and RuntimeError if a call finds
     the log otherwise than the effects of the earlier calls would have left it.
@@ -99,12 +99,12 @@ class Core:
 
     @property
     def high_watermark(self) -> int | None:
-        """The largest mark this incarnation has seen; None until it has seen one."""
+        """Return the largest mark that this incarnation has seen; None until it has seen one."""
         return self._voter.high_watermark
 
     @property
     def voters(self) -> tuple[int, ...]:
-        """The ids of those in force."""
+        """Return the ids of the voters in force."""
         return self._voter.voters
 
     @property
@@ -119,11 +119,11 @@ class Core:
 
     @property
     def memory(self) -> Voter:
-        """All that decides what this replica will do, to look at."""
+        """Return all state that determines this replica's behaviour, for inspection."""
         return self._voter
 
     def copy(self, log: LogView, records: VoterRecords | None = None) -> Core:
-        """Return a core in the same state that goes on by itself, over a copy of the log."""
+        """Return an independent core in the same state, over a copy of the log."""
         twin = object.__new__(Core)
         twin._voter = self._voter.copy(log, records)
         twin._halted, twin._deadline = self._halted, self._deadline
@@ -139,23 +139,26 @@ class Core:
         return self._step(now, partial(_tick, self._voter, now))
 
     def deadline(self) -> float:
-        """Return when `tick` is needed next; may lie in the past, or be infinite."""
+        """Return the time of the next `tick`; may lie in the past, or be infinite."""
         return self._deadline
 
     def on_request(self, now: float, token: int, connection: int, request: RaftRequest) -> list[Effect]:
-        """Answered by Reply(token, ...), in this list or, for a Fetch that waits for news, in a later one."""
+        """Handle a request, answered by Reply(token, ...), in this list or, for a Fetch that waits for records, in a
+        later one.
+        """
         return self._step(now, partial(_on_request, self._voter, now, token, connection, request))
 
     def on_disconnect(self, now: float, connection: int) -> list[Effect]:
         return self._step(now, partial(_on_disconnect, self._voter, connection))
 
     def on_response(self, now: float, peer: int, request: RaftRequest, response: RaftResponse | None) -> list[Effect]:
-        """None: no answer will come."""
+        """Handle a response; None: no answer will come."""
         return self._step(now, partial(_on_response, self._voter, now, peer, request, response))
 
     def on_flushed(self, now: float, log_end_offset: int) -> list[Effect]:
-        """A BeginFlush is done.  log_end_offset: where the log ended when it began; what was cut off or appended since
-        is not meant."""
+        """Handle the end of a BeginFlush. log_end_offset: end of the log when it began, regardless of later truncations
+        and appends.
+        """
         return self._step(now, partial(_on_flushed, self._voter, now, log_end_offset))
 
     def propose(
@@ -167,20 +170,23 @@ class Core:
         return self._step(now, partial(leadership.propose, self._voter, now, token, bodies, expected_epoch))
 
     def read(self, now: float, token: int) -> list[Effect]:
-        """ReadReady or Refused, now or later; it may take for ever while no majority answers and the leader leads."""
+        """Return ReadReady or Refused, now or later; it may never come while no majority answers and the leader
+        leads.
+        """
         return self._step(now, partial(leadership.read, self._voter, token))
 
     def change_voters(self, now: float, token: int, change: VoterChange) -> list[Effect]:
-        """VotersChangeDone, now if it is refused, else once it is committed or this voter ceases to lead."""
+        """Return VotersChangeDone, now if it is refused, else once it is committed or this voter ceases to lead."""
         return self._step(now, partial(changes.change_voters, self._voter, now, token, change))
 
     def seek_office(self, seeks: bool) -> None:
-        """Off while the caller still replays what is committed: it could lead but not answer, so that another voter
-        should lead.  A campaign that has begun goes on, and this voter still grants votes."""
+        """Allow campaigns, or forbid them while the caller still replays committed records: it could lead but not
+        answer, so another voter should lead.  A campaign in progress continues, and this voter still grants votes.
+        """
         self._voter.seeks_office = seeks
 
     def shutdown(self, now: float) -> list[Effect]:
-        """Seek no office any more; a leader resigns and announces that to the others."""
+        """Stop campaigning; a leader resigns and announces that to the others."""
         return self._step(now, partial(_shutdown, self._voter, now))
 
     def _step(self, now: float, action: Callable[[], None]) -> list[Effect]:
@@ -212,7 +218,7 @@ class Core:
 
 
 def _start(voter: Voter, now: float) -> None:
-    """Take up the state of the files; what recovery found in the log counts only once it is flushed."""
+    """Load the state of the files; log entries found by recovery count only once they are flushed."""
     file = voter.persisted
     if voter.end_epoch > file.epoch:  # quorum-state was lost: nothing is known of this epoch, including our vote
         file = QuorumState(voter.end_epoch)
@@ -252,7 +258,7 @@ def _shutdown(voter: Voter, now: float) -> None:
 
 
 def _timer(voter: Voter) -> float:
-    """Return when the state itself wants to act; what it wants to send is in `_send_wanted`."""
+    """Return the time of the state's next action; times of messages are in `_send_wanted`."""
     match voter.state:
         case Leader() as leader:
             first = min(leader.news_at, leader.mark_at, leader.quorum_deadline)
@@ -354,12 +360,12 @@ def _on_response(voter: Voter, now: float, peer: int, request: RaftRequest, resp
 
 
 def _lacks_pre_vote(request: RaftRequest, response: RaftResponse) -> bool:
-    """A voter too old to know pre-votes: skip them (KIP-996, compatibility)."""
+    """Handle a voter without pre-votes: skip them (KIP-996, compatibility)."""
     return isinstance(request, VoteRequest) and request.pre_vote and response.error == Error.UNSUPPORTED_VERSION
 
 
 def _is_usable(voter: Voter, now: float, peer: int, request: RaftRequest, response: RaftResponse) -> bool:
-    """Verify what holds for every response, in this order; afterwards it is one of this epoch and without an error."""
+    """Verify the conditions on every response, in this order; afterwards it belongs to this epoch and has no error."""
     if response.leader_epoch < voter.epoch or response.error == Error.UNKNOWN_LEADER_EPOCH:
         voter.back_off(peer, now)  # the peer lags behind
         return False
@@ -377,15 +383,16 @@ def _is_usable(voter: Voter, now: float, peer: int, request: RaftRequest, respon
 
 
 _OF_A_SNAPSHOT = frozenset({Error.SNAPSHOT_NOT_FOUND, Error.POSITION_OUT_OF_RANGE})
-"""Errors that say something of what was asked, and nothing of the quorum."""
+"""Errors that concern the request, and not the quorum."""
 
 
 # Sending
 
 
 def _send_wanted(voter: Voter, now: float) -> float:
-    """Send all that is due; returns when something is due next.  One request of a kind to a peer is on its way at a
-    time.  This is done after every event."""
+    """Send all due messages; return the time of the next one.  At most one request of a kind to a peer is in flight.
+    This is done after every event.
+    """
     if voter.named_leaders and _may_fetch(voter):
         for peer, epoch in voter.named_leaders.items():
             if (peer, FetchRequest) not in voter.in_flight:
@@ -406,7 +413,7 @@ def _send_wanted(voter: Voter, now: float) -> float:
 
 
 def _peers_to_ask(voter: Voter, kind: type[RaftRequest] | None) -> Iterable[int]:
-    """The peers that this state, which is not a leader's, has to send to."""
+    """Return the peers to which this state, other than a leader's, has to send."""
     match voter.state:
         case Follower(leader_id=leader_id):
             return (leader_id,) if kind is not FetchRequest or _may_fetch(voter) else ()
@@ -423,7 +430,7 @@ def _may_fetch(voter: Voter) -> bool:
 
 
 def _kind(voter: Voter) -> type[RaftRequest] | None:
-    """Return what this voter's state, which is not a leader's, sends to its peers."""
+    """Return the kind of message that this state, other than a leader's, sends to its peers."""
     if isinstance(voter.state, Follower) and voter.state.download is not None:
         return FetchSnapshotRequest
     return _KIND[voter.role]

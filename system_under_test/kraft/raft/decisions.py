@@ -1,4 +1,4 @@
-"""The decisions on which safety hangs, each a pure function, and each with one planted bug.
+"""The decisions on which safety depends, each a pure function with one planted bug.
 
 A planted bug is a name in `Identity.bugs`.  It changes the outcome of one function of this file and nothing else: no
 message, no timer, no draw of random numbers.  So a run with the bug and a run without it differ by the decision alone.
@@ -93,7 +93,7 @@ BUGS: dict[str, str] = {
     CAMPAIGNS_UNFLUSHED: "a candidate asks for votes with a log that is not durable yet",
     WIPED_DISK_KEEPS_ID: "an empty disk gets the directory id of the disk that it replaces (KAFKA-17426)",
 }
-"""Every planted bug of the core, with what it does."""
+"""Every planted bug of the core, with its effect."""
 
 
 def grants_vote(
@@ -127,12 +127,13 @@ def grants_vote(
 def may_join(caught_up_s_ago: float, within_s: float, bugs: Collection[str] = ()) -> bool:
     """Return whether a replica becomes a voter: once its log has reached the leader's, at most within_s ago (KIP-853).
 
-    Until it has fetched the rest, every majority might need it, and nothing would commit."""
+    Until it has fetched the rest, every majority might need it, and nothing would commit.
+    """
     return caught_up_s_ago <= within_s or JOINS_WITHOUT_CATCHING_UP in bugs
 
 
 def id_of_new_disk(drawn: UUID, replaced: UUID | None, bugs: Collection[str] = ()) -> UUID:
-    """The directory id of an empty disk: one of its own, as it has forgotten votes and log (KIP-853).
+    """Return the directory id of an empty disk: a new one, because the disk has lost votes and log (KIP-853).
 
     replaced: the id of the disk before it, if it had one."""
     return replaced if WIPED_DISK_KEEPS_ID in bugs and replaced is not None else drawn
@@ -141,7 +142,7 @@ def id_of_new_disk(drawn: UUID, replaced: UUID | None, bugs: Collection[str] = (
 def wins(granted: Collection[int], voters: Sequence[int], me: int, bugs: Collection[str] = ()) -> bool:
     """Return whether these votes, `me`'s own among them, elect.
 
-    That of a candidate that is no voter does not count.
+    The vote of a candidate that is no voter does not count.
     """
     if LONE_VOTE in bugs and me in granted:
         return True
@@ -151,27 +152,30 @@ def wins(granted: Collection[int], voters: Sequence[int], me: int, bugs: Collect
 def must_flush_before_campaign(bugs: Collection[str] = ()) -> bool:
     """Return whether a candidate makes its log durable before it asks for votes.
 
-    Voters compare their logs with what it reports.  After a power loss it may end lower, and the same votes would elect
-    it again in this epoch: a voter grants the vote that it gave, and compares no more."""
+    Voters compare their logs with the reported end.  After a power loss the log may end earlier, and the same votes
+    would elect it again in this epoch, because a voter repeats its vote without another comparison.
+    """
     return CAMPAIGNS_UNFLUSHED not in bugs
 
 
 def own_end_that_counts(flushed_end: int, end_offset: int, bugs: Collection[str] = ()) -> int:
-    """Return how much of its own log a leader counts for the high watermark: what is durable (KAFKA-10533)."""
+    """Return the part of its own log that a leader counts for the high watermark: the durable part (KAFKA-10533)."""
     return end_offset if COUNTS_UNFLUSHED_SELF in bugs else flushed_end
 
 
 def may_acknowledge(flushed_end: int, end_offset: int, bugs: Collection[str] = ()) -> bool:
-    """Return whether a follower may tell a leader where its log ends, as every Fetch does: once all of it is durable
-    (KAFKA-17332)."""
+    """Return whether a follower may report its log end to a leader, as every Fetch does: once all of it is durable
+    (KAFKA-17332).
+    """
     return flushed_end >= end_offset or FETCH_ACKS_UNFLUSHED in bugs
 
 
 def end_made_durable(end_at_begin: int, kept: int, bugs: Collection[str] = ()) -> int:
-    """Up to where a flush that is done has made the log durable.
+    """Return the end up to which a completed flush has made the log durable.
 
-    end_at_begin: where the log ended when the flush began.  kept: the least end of the log since then.  What was cut
-    off meanwhile is no longer there, and what was appended in its place was not flushed by it."""
+    end_at_begin: end of the log when the flush began. kept: the minimum end of the log since then.  Truncated entries
+    are gone, and the flush does not cover entries appended in their place.
+    """
     return end_at_begin if FLUSH_OF_CUT_TAIL in bugs else min(end_at_begin, kept)
 
 
@@ -200,8 +204,9 @@ def voters_in_force(history: VoterHistory, high_watermark: int | None, bugs: Col
 
 
 def takes_voters_back(bugs: Collection[str] = ()) -> bool:
-    """Return whether a truncation takes back the voters whose record it removes: another leader's log never named
-    them."""
+    """Return whether a truncation restores the previous voters if it removes their record, which another leader's log
+    never contained.
+    """
     return VOTERS_NOT_TRUNCATED not in bugs
 
 
@@ -222,9 +227,9 @@ def may_change_again(last_change_offset: int, mark: int | None, bugs: Collection
 
 
 def snapshot_instead(log: LogView, request: FetchRequest) -> SnapshotId | None:
-    """The snapshot that a follower must fetch because our log cannot tell it how to go on; None if the log can.
+    """Return the snapshot that a follower must fetch because our log cannot continue its log; None if it can.
 
-    The log begins behind a snapshot, and knows no offset and no epoch below it.  An empty follower gets the newest
+    The log begins after a snapshot, and contains no offset and no epoch before it.  An empty follower gets the newest
     snapshot even if our log goes back to 0: that is the shorter way (KAFKA-15078).
     """
     if request.fetch_offset == 0:
@@ -240,7 +245,7 @@ def counts_for_commit(*, is_voter: bool, bugs: Collection[str] = ()) -> bool:
 
 
 def divergence(log: LogView, request: FetchRequest, bugs: Collection[str] = ()) -> EpochEnd | None:
-    """Return where a fetching log leaves ours, or None if it is a prefix of ours.
+    """Return the point at which a fetching log diverges from ours, or None if it is a prefix of ours.
 
     A log is determined by the epoch and the offset of its end, for a leader writes each offset of its epoch once
     (log matching).  So the follower's log is a prefix of ours exactly if we have its last epoch and that epoch ends
@@ -263,7 +268,8 @@ def must_confirm(bugs: Collection[str] = ()) -> bool:
 def must_confirm_no_op(bugs: Collection[str] = ()) -> bool:
     """Return whether a leader has to prove that it still leads before it acknowledges a write that needs no record.
 
-    A write with records proves it by being committed.  One without rests on the leader's image, as a read does.
+    A write with records proves it by being committed.  A write without records depends on the leader's image, as a read
+    does.
     """
     return NO_OP_UNCONFIRMED not in bugs
 
@@ -279,20 +285,22 @@ def must_fsync(bugs: Collection[str] = ()) -> bool:
 
 
 def must_stop_on(disk_error: int | None, bugs: Collection[str] = ()) -> bool:
-    """Return whether a node must stop because an append failed with this errno.  After any error it must."""
+    """Return whether a node must stop because an append failed with this errno.  It must after any error."""
     return not (disk_error == errno.ENOSPC and FORGETS_ON_FULL_DISK in bugs)
 
 
 def durable_state(state: QuorumState, bugs: Collection[str] = ()) -> QuorumState:
-    """Return what quorum-state must hold before a voter acts on `state`: all of it (Raft, figure 2: persistent
-    state)."""
+    """Return the part of `state` that quorum-state must hold before a voter acts on it: all of it (Raft, figure 2:
+    persistent state).
+    """
     return replace(state, voted=None) if VOTE_NOT_PERSISTED in bugs else state
 
 
 def end_kept_by_new_follower(end_offset: int, high_watermark: int | None, bugs: Collection[str] = ()) -> int:
-    """Up to which offset a voter keeps its log when it comes to follow a leader: all of it.
+    """Return the offset up to which a voter keeps its log when it begins to follow a leader: all of it.
 
-    Where the logs differ only the leader can say.  The own high watermark lags behind what is committed (KIP-101).
+    Only the leader knows where the logs differ.  The voter's own high watermark lags behind the committed end
+    (KIP-101).
     """
     if TRUNCATES_TO_HIGH_WATERMARK in bugs and high_watermark is not None:
         return min(end_offset, high_watermark)
@@ -300,7 +308,7 @@ def end_kept_by_new_follower(end_offset: int, high_watermark: int | None, bugs: 
 
 
 def keeps_lease(bugs: Collection[str] = ()) -> bool:
-    """Return whether a leader notes how long the others will seek no office: only if it may answer reads by that."""
+    """Return whether a leader records how long the others will not campaign: only if it may answer reads by that."""
     return LEASE_BY_WALL_CLOCK in bugs
 
 
@@ -308,7 +316,7 @@ def may_answer_by_lease(lease_end_ms: int, wall_ms: int, bugs: Collection[str] =
     """Return whether a leader may answer a read at once, because no other voter can have been elected before
     lease_end_ms.
 
-    Never, for that rests on clocks; least of all by a wall clock, which may be set.
+    Never, because that depends on clocks, and a wall clock may even be set.
     """
     return keeps_lease(bugs) and wall_ms < lease_end_ms
 
@@ -319,14 +327,16 @@ def resigns_without_majority(bugs: Collection[str] = ()) -> bool:
 
 
 def is_answered(end_offset: int, applied_offset: int, bugs: Collection[str] = ()) -> bool:
-    """Return whether a write is acknowledged whose last record is the one before `end_offset`: once it is committed and
-    applied.  Before that a successor may still overwrite it."""
+    """Return whether a write is acknowledged whose last record precedes `end_offset`: once it is committed and applied.
+    Before that a successor may still overwrite it.
+    """
     return end_offset <= applied_offset or ACKS_BEFORE_COMMIT in bugs
 
 
 def drops_what_it_decided(bugs: Collection[str] = ()) -> bool:
-    """Return whether a node that ceases to lead throws away the state on which it decided: parts of it may never
-    commit."""
+    """Return whether a node that ceases to lead discards the state on which it decided, because parts of it may never
+    commit.
+    """
     return RENOUNCE_KEEPS_SPECULATIVE not in bugs
 
 
@@ -342,13 +352,14 @@ def snapshot_entries(entries: Iterable[T], bugs: Collection[str] = ()) -> Iterat
 
 
 def may_snapshot_uncommitted(bugs: Collection[str] = ()) -> bool:
-    """Return whether a snapshot may hold what is not committed.  Never, for it cannot be truncated (KIP-630)."""
+    """Return whether a snapshot may contain uncommitted entries.  Never, because it cannot be truncated (KIP-630)."""
     return SNAPSHOT_OF_UNCOMMITTED in bugs
 
 
 def snapshot_end(end_offset: int, bugs: Collection[str] = ()) -> int:
-    """The offset that names a snapshot of everything below `end_offset`: the first one that it does not hold
-    (KAFKA-14618)."""
+    """Return the offset that names a snapshot of everything below `end_offset`: the first one that it does not contain
+    (KAFKA-14618).
+    """
     return end_offset - (SNAPSHOT_ID_INCLUSIVE in bugs)
 
 
@@ -358,8 +369,9 @@ def must_fsync_snapshot(bugs: Collection[str] = ()) -> bool:
 
 
 def next_log_start(snapshots: Sequence[SnapshotId], high_watermark: int, bugs: Collection[str] = ()) -> NewStart | None:
-    """Return where a log that grows too large may begin: behind the second of its snapshots, and never later, for what
-    lies below the start is in no other place (KAFKA-14238).  None: nowhere but where it begins now."""
+    """Return the possible start of a log that grows too large: the end of the second newest of its snapshots, and never
+    later, because entries before the start exist nowhere else (KAFKA-14238).  None: its current start.
+    """
     if CLEANS_PAST_SNAPSHOT in bugs:
         return NewStart(snapshots[-1], high_watermark) if snapshots else None
     return NewStart(snapshots[1], snapshots[1].end_offset) if len(snapshots) > 1 else None
@@ -368,7 +380,7 @@ def next_log_start(snapshots: Sequence[SnapshotId], high_watermark: int, bugs: C
 def keeps_state_under_snapshot(bugs: Collection[str] = ()) -> bool:
     """Return whether a node that loads a snapshot keeps the entries it had.
 
-    No: what the snapshot lacks was removed.
+    No: entries that the snapshot lacks were removed.
     """
     return APPLIES_DELTA_AFTER_SNAPSHOT in bugs
 

@@ -1,8 +1,8 @@
-"""Effects that the core wants done, in order.
+"""Effects that the core requests, in order.
 
-The order is the contract.  The executor carries effects out one after another, and finishes each before it begins the
-next.  A crash may fall between any two of them.  The executor writes the trace row of an effect directly after carrying
-it out, and so before any message that depends on it.
+The order is the contract.  The executor carries effects out one after another, and finishes each before the next.  A
+crash may fall between any two of them.  The executor writes the trace row of an effect directly after carrying it out,
+and so before any message that depends on it.
 
     effect                         when it returns                   what may not come before
     Persist, Flush                 durable                           every later effect of the list
@@ -11,9 +11,9 @@ it out, and so before any message that depends on it.
     BeginFlush                     begun; `Core.on_flushed` ends it  the leader's own log end in a high watermark,
                                                                      and a follower's next Fetch, which acknowledges
 
-So an fsync of the log holds up nothing but what must wait for it.  A leader answers fetches with batches that are not
-durable on its own disk yet, and commits them by the disks of the others.  What is appended while a flush goes on waits
-for the next one, and shares it.
+So an fsync of the log delays only what must wait for it.  A leader answers fetches with batches that are not durable on
+its own disk yet, and commits them by the disks of the others.  Entries appended during a flush wait for the next one,
+and share it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Token = int
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Write quorum-state, durable on return.  voted_now: this very write grants a (standard) vote."""
+    """Write quorum-state, durable on return. voted_now: this write grants a (standard) vote."""
 
     state: QuorumState
     voted_now: bool = False
@@ -42,8 +42,9 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class BeginFlush:
-    """Make everything appended so far durable, beside what comes next.  One at a time: `Core.on_flushed` is called when
-    it is done, with the log's end as it is now."""
+    """Make everything appended so far durable, concurrently with later effects.  One at a time: `Core.on_flushed` is
+    called when it is done, with the current end of the log.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class WriteSnapshot:
-    """Write bytes of a snapshot that is being fetched; from position 0 on it begins anew.  Not durable."""
+    """Write bytes of a snapshot that is being fetched; position 0 starts it over.  Not durable."""
 
     snapshot: SnapshotId
     position: int
@@ -69,7 +70,7 @@ class WriteSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class InstallSnapshot:
-    """All bytes are written: make the snapshot durable, let the log begin behind it, and load its state.
+    """Install a snapshot whose bytes are all written: make it durable, let the log begin after it, and load its state.
 
     The log is empty then, and ends where the snapshot ends."""
 
@@ -133,7 +134,7 @@ class ReadReady:
 
 @dataclass(frozen=True, slots=True)
 class VotersChanged:
-    """The log names other voters than before: those of its record at `offset`.  They are in force at once.
+    """The log now names other voters: those of its record at `offset`.  They are in force at once.
 
     offset: `voters.CONFIGURED` if it names none yet, or none any more."""
 
@@ -154,7 +155,7 @@ class VotersChangeDone:
 
 @dataclass(frozen=True, slots=True)
 class Fatal:
-    """The node must not go on (a truncation below its high watermark, two leaders in one epoch)."""
+    """The node must not continue (a truncation below its high watermark, two leaders in one epoch)."""
 
     reason: str
 

@@ -1,8 +1,8 @@
-"""Elections: from silence to a leader, in two rounds.
+"""Elections: from a silent leader to a new one, in two rounds.
 
 Round one asks whether an election would succeed (pre-vote, KIP-996): it changes no voter's epoch, so that a voter which
 merely cannot hear the leader cannot unseat it.  Round two raises the epoch and asks for votes that bind (KIP-595).  A
-campaign that is lost waits for its deadline; deadlines are random, there is no other back-off.
+lost campaign waits for its deadline; deadlines are random, and there is no other back-off.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from system_under_test.kraft.raft.voters import KRaftVersion, is_lost
 
 
 def become_unattached(voter: Voter, now: float, epoch: int) -> None:
-    """Into a higher epoch whose leader is unknown, or out of a campaign that was lost."""
+    """Enter a higher epoch whose leader is unknown, or leave a lost campaign."""
     match voter.state:
         case states.Follower() | states.Leader():
             deadline = voter.election_timeout(now)
@@ -48,7 +48,7 @@ def become_prospective(voter: Voter, now: float) -> None:
 
 
 def let_others_campaign(voter: Voter, now: float) -> None:
-    """This voter seeks no office now: it waits on, but it no longer refuses pre-votes for its silent leader's sake."""
+    """Stop campaigning: this voter keeps waiting, but no longer refuses pre-votes on behalf of its silent leader."""
     match voter.state:
         case states.Follower() as follower:
             follower.has_fetched = False
@@ -98,7 +98,7 @@ def become_leader(voter: Voter, now: float) -> None:
 
 
 def resign(voter: Voter, now: float) -> None:
-    """Lead no more in this epoch, and announce that; voters with the longest logs are first in line to succeed."""
+    """Stop leading in this epoch, and announce that; voters with the longest logs are first in line to succeed."""
     leader = voter.state
     assert isinstance(leader, states.Leader)
     by_end = sorted(voter.others, key=lambda other: (-leader.followers[other].end_offset, other))
@@ -113,12 +113,12 @@ def quorum_deadline(voter: Voter, now: float) -> float:
 
 
 def recognise(voter: Voter, now: float, leader_id: int | None, epoch: int) -> None:
-    """A response names `epoch`, and perhaps who leads it; or a request for votes names `epoch`.
+    """Handle a response that names `epoch`, and possibly its leader, or a request for votes that names `epoch`.
 
     Two leaders of one epoch stop the voter.  A peer may also name this voter as the leader of an epoch that it never
-    led.  Either the voter has forgotten that (its disk was lost), or the peer was deceived.  The voter must neither
-    lead nor vote in that epoch, so it goes beyond it.  An observer does neither: it was the replica before it, with
-    another disk, that led.  So it knows of no leader, and invents no epoch.
+    led.  Either the voter has lost that knowledge (its disk was lost), or the peer was deceived.  The voter must
+    neither lead nor vote in that epoch, so it moves to a later one.  An observer does neither: it was the previous
+    replica, with another disk, that led.  So it knows no leader, and creates no epoch.
     """
     if epoch < voter.epoch:
         return
@@ -139,12 +139,12 @@ def recognise(voter: Voter, now: float, leader_id: int | None, epoch: int) -> No
 
 
 def led_by(voter: Voter) -> int | None:
-    """Return the leader, present or past, of the voter's epoch, as far as it knows."""
+    """Return the leader, present or past, of the voter's epoch, if it is known."""
     return voter.me if voter.role == states.Role.RESIGNED else voter.leader_id
 
 
 def follows(voter: Voter, leader_id: int, epoch: int) -> bool:
-    """Return whether this voter knows already that `leader_id` leads or led this epoch."""
+    """Return whether this voter already knows that `leader_id` leads or led this epoch."""
     return epoch == voter.epoch and led_by(voter) == leader_id
 
 
@@ -221,7 +221,7 @@ def on_vote_response(
 
 
 def give_up(voter: Voter, now: float) -> None:
-    """A lost pre-vote: back to the leader that seems to be alive, or wait for one."""
+    """End a lost pre-vote: return to the leader that seems to be alive, or wait for one."""
     if voter.leader_id is None:
         become_unattached(voter, now, voter.epoch)
     else:

@@ -1,7 +1,6 @@
-"""The duties of a leader: to announce itself, to append, and to notice when no majority fetches any more.
+"""The duties of a leader: to announce itself, to append, and to detect that no majority fetches any more.
 
-Entries that a leader may call committed, and the answers that depend on it: fetches that wait for news, and
-reads.
+Entries that a leader may call committed, and the answers that depend on it: parked fetches, and reads.
 """
 
 from __future__ import annotations
@@ -22,8 +21,9 @@ from system_under_test.kraft.raft.voters import majority
 def announce_epoch(voter: Voter, now: float, leader: Leader) -> float:
     """Send BeginQuorumEpoch to each peer: at once, and again whenever it has not fetched for half a fetch timeout.
 
-    Returns when that is due next.  It is looked at after every event, and nearly always nothing is due, so
-    comparisons stand here: calls of min and max take several times as long."""
+    Returns the time of the next one.  It is called after every event, and nearly always nothing is due, so it uses
+    comparisons: calls of min and max take several times as long.
+    """
     again_s = voter.timing.fetch_timeout_s / 2
     next_due = math.inf
     for peer in voter.others:
@@ -80,7 +80,9 @@ def on_end_request(voter: Voter, now: float, request: messages.EndQuorumEpochReq
 
 
 def _succession_delay_s(voter: Voter, preferred: Sequence[messages.ReplicaKey]) -> float:
-    """0 for the first in line, then t/4, t/2, t for the last three; at random in [t, 2t) for who is not in line."""
+    """Return 0 for the first in line, then t/4, t/2, t for the last three; a random delay in [t, 2t) for voters not in
+    line.
+    """
     place = next((place for place, key in enumerate(preferred) if voter.names_me(key)), None)
     if place is None:
         return voter.election_timeout(0.0)
@@ -122,7 +124,8 @@ def propose(
 def heard(voter: Voter, now: float, leader: Leader, peer: int) -> None:
     """Check-quorum: a leader that a majority no longer fetches from may already be replaced.
 
-    After the deadline a Fetch that was queued behind the timer renews nothing: the leader resigns at its next tick."""
+    After the deadline a Fetch that was queued behind the timer does not count: the leader resigns at its next tick.
+    """
     leader.followers[peer].fetched_at = now
     if now >= leader.quorum_deadline:
         return
@@ -144,9 +147,9 @@ FETCH_MAX_BYTES = 1 << 20
 def commit(voter: Voter, leader: Leader) -> None:
     """Advance the high watermark.
 
-    The epoch rule: only a mark beyond the start of this epoch counts.  What a majority holds of an older epoch may
-    still be overwritten by a leader that never saw it (Raft, figure 8).  Once a majority holds a record of *this*
-    epoch, no voter without it can be elected.
+    The epoch rule: only a mark beyond the start of this epoch counts.  Entries of an older epoch that a majority holds
+    may still be overwritten by a leader without them (Raft, figure 8).  Once a majority holds a record of *this* epoch,
+    no voter without it can be elected.
     """
     ends = [progress.end_offset for progress in leader.followers.values()]
     own = None
@@ -161,7 +164,7 @@ def commit(voter: Voter, leader: Leader) -> None:
 
 
 def announced_mark(voter: Voter, leader: Leader) -> int | None:
-    """The high watermark as this leader reports it: unknown until its own epoch has committed."""
+    """Return the high watermark as this leader reports it: unknown until its own epoch has committed."""
     mark = voter.high_watermark
     return mark if mark is not None and mark > leader.epoch_start_offset else None
 
@@ -206,12 +209,13 @@ def answer_fetch(voter: Voter, leader: Leader, token: int, connection: int, resp
 
 
 def answer_parked(voter: Voter, now: float, leader: Leader) -> None:
-    """Answer every parked Fetch for which there is news or whose time is up.
+    """Answer every parked Fetch that has news, or whose time is up.
 
-    News are records, any high watermark for a sender that knows none, and an answer that is to prove a read.  The high
-    watermark alone (KIP-1166) is no news for the first `mark_wait_s`.  Under load the next records come sooner and
-    carry it, which saves each follower half of its fetches.  No commit and no read waits for a follower to learn the
-    mark."""
+    News are records, any high watermark for a sender that knows none, and an answer that is needed to prove a read.
+    The high watermark alone (KIP-1166) is no news for the first `mark_wait_s`.  Under load the next records come sooner
+    and carry it, which saves each follower half of its fetches.  No commit and no read waits for a follower to learn
+    the mark.
+    """
     mark, end_offset = announced_mark(voter, leader), voter.log.end_offset
     lacks = False
     for parked in list(leader.parked):
@@ -230,9 +234,10 @@ def answer_parked(voter: Voter, now: float, leader: Leader) -> None:
 
 
 def release(voter: Voter, leader: Leader, parked: Parked) -> None:
-    """Answer a parked Fetch with the batches that are there, which may be none.
+    """Answer a parked Fetch with the available batches, possibly none.
 
-    While it waited the log may have been cut behind a snapshot."""
+    The log may have been shortened to a snapshot while it waited.
+    """
     leader.parked.remove(parked)
     request = parked.request
     mark = announced_mark(voter, leader)

@@ -1,4 +1,4 @@
-"""The messages of voters to each other, what a log holds, and what the core needs of a log.
+"""The messages between voters, the content of a log, and the core's requirements of a log.
 
 Names and fields follow Kafka's RPCs (Vote 52, BeginQuorumEpoch 53, EndQuorumEpoch 54, Fetch 1, FetchSnapshot 59;
 KIP-595, KIP-630, KIP-996, KIP-853); `wire/` translates them to and from bytes.  A voter's directory id is None where it
@@ -41,7 +41,9 @@ class ReplicaKey:
     directory: UUID | None = None
 
     def __hash__(self) -> int:
-        """Replicas of one id are few, and the hash of a UUID takes as long as all else of a look-up."""
+        """Hash only the id: replicas of one id are few, and the hash of a UUID takes as long as the rest of a
+        look-up.
+        """
         return self.id
 
 
@@ -124,9 +126,9 @@ class EpochEnd:
 
 
 class SnapshotId(NamedTuple):
-    """A snapshot stands for everything below `end_offset`, whose last batch is of `epoch` (KIP-630).
+    """A snapshot covers everything below `end_offset`, whose last batch is of `epoch` (KIP-630).
 
-    SnapshotId(0, 0) stands for nothing: a log that begins there is complete.
+    SnapshotId(0, 0) covers nothing: a log that begins there is complete.
     """
 
     end_offset: int
@@ -137,14 +139,14 @@ BEGINNING = SnapshotId(0, 0)
 
 
 class NewStart(NamedTuple):
-    """A log is to begin behind a snapshot, at an offset."""
+    """An order that a log begin after a snapshot, at an offset."""
 
     behind: SnapshotId
     offset: int
 
 
 class FetchRequest(NamedTuple):
-    """Tuple, as is its response: a frozen dataclass of so many fields takes five times as long to make."""
+    """A tuple, like its response: a frozen dataclass with this many fields takes five times as long to create."""
 
     cluster_id: str
     replica: ReplicaKey
@@ -196,7 +198,7 @@ RaftResponse = VoteResponse | EpochResponse | FetchResponse | FetchSnapshotRespo
 
 
 def empty_answer(request: RaftRequest, error: Error, leader_id: int | None, epoch: int) -> RaftResponse:
-    """The answer that says no more than why nothing was done, and which leader is known."""
+    """Return an answer with only the error and the known leader."""
     match request:
         case FetchRequest():
             return FetchResponse(error, leader_id, epoch)
@@ -218,16 +220,16 @@ class QuorumState:
 
 
 class LogView(Protocol):
-    """A read-only view of the log and its snapshots; it shows what carried-out effects made of them."""
+    """A read-only view of the log and its snapshots, with all effects carried out so far."""
 
     @property
     def start(self) -> SnapshotId:
-        """The snapshot behind which the log begins; BEGINNING for a log that was never cut."""
+        """Return the snapshot after which the log begins; BEGINNING for a log that was never shortened."""
         ...
 
     @property
     def snapshot(self) -> SnapshotId | None:
-        """The newest snapshot that is complete and durable."""
+        """Return the newest snapshot that is complete and durable."""
         ...
 
     @property
@@ -235,20 +237,23 @@ class LogView(Protocol):
 
     @property
     def last_epoch(self) -> int:
-        """Epoch of the last batch; of the snapshot where the log begins, if the log is empty."""
+        """Return the epoch of the last batch; if the log is empty, of the snapshot where it begins."""
         ...
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
-        """The largest epoch <= `epoch` in the log and the offset after its last batch; if there is none, the epoch and
-        the end of the snapshot where the log begins."""
+        """Return the largest epoch <= `epoch` in the log and the offset after its last batch; if there is none, the
+        epoch and the end of the snapshot where the log begins.
+        """
         ...
 
     def read(self, offset: int, max_size_bytes: int) -> Sequence[Batch]:
-        """Whole batches from the one that holds `offset`, at least one if there is any, uncommitted ones too."""
+        """Return whole batches from the one that contains `offset`, at least one if there is any, including uncommitted
+        ones.
+        """
         ...
 
     def read_snapshot(self, snapshot: SnapshotId, position: int, max_size_bytes: int) -> tuple[bytes, int] | None:
-        """(bytes of a snapshot from a position on, its size); None if there is no such snapshot."""
+        """Return (bytes of a snapshot from a position on, its size); None if there is no such snapshot."""
         ...
 
 
@@ -287,5 +292,5 @@ class Identity:
     snapshot_part_max_bytes: int = 1 << 20
 
     def key_of(self, voter: int) -> ReplicaKey:
-        """A voter with its directory, as far as that is known."""
+        """Return a voter with its directory, if that is known."""
         return ReplicaKey(voter, self.directories.get(voter))

@@ -1,9 +1,10 @@
-"""Replication by fetching: the follower asks, and its next question is its acknowledgement (KIP-595).
+"""Replication by fetching: the follower sends requests, and its next request acknowledges the previous answer
+(KIP-595).
 
-A Fetch says where the follower's log ends and in which epoch.  If that is a point of the leader's log, everything
-before it is equal in both, so that the leader may count the follower as holding it, and answers with what comes after.
-If not, the leader answers where the two part, and the follower cuts its log there; each such round goes back at least
-one epoch.  If the log begins behind that point, the leader names a snapshot instead (see below).
+A Fetch names the end of the follower's log and its epoch.  If the leader's log contains that point, everything before
+it is equal in both, so that the leader may count the follower as holding it, and answers with the following batches. If
+not, the leader answers with the point of divergence, and the follower truncates its log there; each such round goes
+back at least one epoch.  If the log begins after that point, the leader names a snapshot instead (see below).
 
 A follower that the leader's log alone cannot bring up to date fetches a snapshot (KIP-630).
 
@@ -12,8 +13,8 @@ A follower that the leader's log alone cannot bring up to date fetches a snapsho
     installed      all bytes are here: the snapshot is made durable and the follower's log begins anew behind it
     Fetch          from the snapshot's end on
 
-If the leader no longer has the snapshot (98), or not as much of it (99), the follower begins again with a Fetch.  So it
-does under the next leader.  A snapshot stands for committed records only, so the high watermark reaches its end.
+If the leader no longer has the snapshot (98), or a shorter one (99), the follower starts over with a Fetch.  So it does
+under the next leader.  A snapshot stands for committed records only, so the high watermark reaches its end.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from system_under_test.kraft.raft.states import Download, Follower, FollowerProg
 from system_under_test.kraft.raft.voter_memory import Voter
 
 WAIT_MAX_S = 5.0
-"""No Fetch waits longer for news, even if it asks for more."""
+"""Maximum seconds that a Fetch waits for news, even if it requests more."""
 
 # The leader's side
 
@@ -78,7 +79,9 @@ def on_fetch_request(voter: Voter, now: float, token: int, connection: int, requ
 
 
 def on_fetch_snapshot_request(voter: Voter, now: float, token: int, request: FetchSnapshotRequest) -> None:
-    """It counts for check-quorum as a Fetch does; it says nothing of how far the follower's log reaches."""
+    """Handle a request for part of a snapshot, which counts for check-quorum like a Fetch, but does not report the
+    follower's log end.
+    """
     leader, peer = voter.state, request.replica.id
     error = refusal(voter, request)
     if error == Error.NONE and isinstance(leader, Leader):
@@ -90,7 +93,7 @@ def on_fetch_snapshot_request(voter: Voter, now: float, token: int, request: Fet
 
 
 def refusal(voter: Voter, request: FetchRequest | FetchSnapshotRequest) -> Error:
-    """Return why this voter answers no fetch of that epoch; NONE if it leads the epoch."""
+    """Return the reason why this voter answers no fetch of that epoch; NONE if it leads the epoch."""
     if request.current_leader_epoch < voter.epoch:
         return Error.FENCED_LEADER_EPOCH
     if request.current_leader_epoch > voter.epoch:
@@ -106,7 +109,9 @@ def refusal(voter: Voter, request: FetchRequest | FetchSnapshotRequest) -> Error
 
 
 def look_for_leader(voter: Voter, now: float) -> None:
-    """An observer that hears of no leader asks one voter after another: the answer to a Fetch says who leads."""
+    """Find the leader as an observer that hears of none: fetch from one voter after another, whose answers name the
+    leader.
+    """
     if voter.others:
         voter.named_leaders[voter.others[voter.asked % len(voter.others)]] = voter.epoch
         voter.asked += 1
@@ -117,8 +122,9 @@ def look_for_leader(voter: Voter, now: float) -> None:
 
 
 def must_campaign(voter: Voter) -> bool:
-    """Return whether an observer that hears of no leader campaigns now: one that may be needed, whenever it has asked
-    all."""
+    """Return whether an observer that hears of no leader campaigns now: one that may be needed does, whenever it has
+    tried all voters.
+    """
     return voter.may_be_needed and voter.asked % (len(voter.others) + 1) == len(voter.others)
 
 
@@ -166,7 +172,7 @@ def on_fetch_response(voter: Voter, now: float, peer: int, request: FetchRequest
 
 
 def _common_end(voter: Voter, diverging: EpochEnd) -> int:
-    """The end of the longest prefix that can still be equal: of the leader's epoch, what both have of it."""
+    """Return the end of the longest prefix that can still be equal: of the leader's epoch, the part that both have."""
     ours = voter.log.end_offset_for_epoch(diverging.epoch)
     end = min(ours.end_offset, diverging.end_offset) if ours.epoch == diverging.epoch else ours.end_offset
     if end >= voter.end_offset:
@@ -188,11 +194,11 @@ def _check_continuation(voter: Voter, response: FetchResponse) -> None:
 
 
 PART_MAX_BYTES = 1 << 20
-"""A response holds no more than this, even if the request asks for more."""
+"""Maximum bytes of a response, even if the request asks for more."""
 
 
 def part(voter: Voter, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
-    """The leader's answer: bytes of one of its snapshots."""
+    """Handle the leader's answer: bytes of one of its snapshots."""
     wanted, position = request.snapshot, request.position
     size_max = max(1, min(request.max_size_bytes, PART_MAX_BYTES))
     found = voter.log.read_snapshot(wanted, position, size_max)
@@ -205,7 +211,7 @@ def part(voter: Voter, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
 
 
 def begin(voter: Voter, follower: Follower, snapshot: SnapshotId) -> None:
-    """The leader answered a Fetch with a snapshot."""
+    """Start a download after the leader answered a Fetch with a snapshot."""
     if snapshot.end_offset < voter.committed_end:
         voter.halt(
             f"epoch {voter.epoch}: leader n{follower.leader_id} sends a snapshot that ends at {snapshot.end_offset}, "

@@ -1,4 +1,4 @@
-"""The six epoch states of a voter, which may follow which, and the linearizable reads of a leader.
+"""The six epoch states of a voter, their transitions, and the linearizable reads of a leader.
 
 Theory of operation.  A voter is in exactly one state, and each state belongs to one epoch.  Epochs never go back, and
 in one epoch a voter's path is short:
@@ -10,22 +10,22 @@ in one epoch a voter's path is short:
                                           ▼
                                        follower ── fetch timeout ──▶ prospective
 
-`LEGAL` is the whole truth: a pair that is not in it is no transition, and a pair that is in it holds only for the
-stated change of epoch.  A higher epoch, wherever it is heard of, makes a voter unattached, or a follower if the epoch
-comes with its leader.  What keeps elections safe is visible in the table: only a prospective becomes candidate, in an
-epoch that this voter never used before; a leader leaves its epoch for ever; no voter follows two leaders in one epoch.
+`LEGAL` is complete: a pair that is missing is no transition, and a pair in it is allowed only with the stated change of
+epoch.  A higher epoch, wherever it is heard of, makes a voter unattached, or a follower if the epoch comes with its
+leader.  What keeps elections safe is visible in the table: only a prospective becomes candidate, in an epoch that this
+voter never used before; a leader leaves its epoch for ever; no voter follows two leaders in one epoch.
 
 Durable before entered: unattached, candidate, leader and follower (the caller persists).  Prospective and resigned live
 in memory alone: a crash in them leads back to what the file says.
 
-An illegal transition raises `IllegalTransition`.  It is never handled: the raise is itself a finding.
+An illegal transition raises `IllegalTransition`.  It is never handled, because the exception itself is a finding.
 
 *Reads.*  A leader answers only what it can prove to be current.
 
-A leader that was deposed does not know it.  Its committed state is that of its past, and a read answered from it may
-miss a write that the new leader has already acknowledged.  So a read waits for proof that, *after* it arrived, a
-majority still stood in this epoch.  Any later leader needs the vote of one of them, so it was elected after the read
-arrived.  So the read may be ordered before everything that this leader commits (Raft, section 6.4).
+A deposed leader does not know that it was deposed.  Its committed state is old, and a read answered from it may miss a
+write that the new leader has already acknowledged.  So a read waits for proof that, *after* it arrived, a majority
+still stood in this epoch.  Any later leader needs the vote of one of them, so it was elected after the read arrived.
+So the read may be ordered before everything that this leader commits (Raft, section 6.4).
 
 The proof comes from the fetches that run anyway.  A Fetch shows only that its sender was in the epoch when it *sent*
 the request, perhaps long ago.  But a follower sends its next Fetch only once it has the answer to the last one, on the
@@ -97,7 +97,7 @@ LEGAL: dict[tuple[Role, Role], EpochStep] = {
 
 
 class IllegalTransition(Exception):
-    """The core was about to do what `LEGAL` forbids: a mistake in the core, never an answer to bad input."""
+    """The core was about to make a transition outside `LEGAL`: a bug in the core, never a reaction to bad input."""
 
 
 @dataclass(slots=True)
@@ -108,7 +108,7 @@ class Votes:
     refused: set[int] = field(default_factory=set)
 
     def record(self, voter: int, *, granted: bool) -> None:
-        """A voter may change its mind about a pre-vote; its last word counts."""
+        """Record a vote; a voter may change its pre-vote, and the last one counts."""
         chosen, other = (self.granted, self.refused) if granted else (self.refused, self.granted)
         chosen.add(voter)
         other.discard(voter)
@@ -119,7 +119,7 @@ class Votes:
 
 @dataclass(slots=True)
 class Unattached:
-    """Knows its epoch and perhaps its vote in it, but no leader."""
+    """State of a voter that knows its epoch and possibly its vote, but no leader."""
 
     role: ClassVar[Role] = Role.UNATTACHED
     epoch: int
@@ -128,7 +128,7 @@ class Unattached:
 
 @dataclass(slots=True)
 class Prospective:
-    """Asks whether it would be elected, and changes no voter's epoch by that (KIP-996)."""
+    """State of a voter that asks whether it would be elected, without changing any voter's epoch (KIP-996)."""
 
     role: ClassVar[Role] = Role.PROSPECTIVE
     epoch: int
@@ -139,7 +139,7 @@ class Prospective:
 
 @dataclass(slots=True)
 class Candidate:
-    """Has voted for itself and requests the votes of the others."""
+    """State of a voter that has voted for itself and requests the votes of the others."""
 
     role: ClassVar[Role] = Role.CANDIDATE
     epoch: int
@@ -149,7 +149,7 @@ class Candidate:
 
 @dataclass(slots=True)
 class FollowerProgress:
-    """Facts that a leader knows of one other voter."""
+    """A leader's knowledge of one other voter."""
 
     end_offset: int = -1  # its log end; -1 until its first Fetch that matches our log
     fetched_at: float = -float("inf")
@@ -158,7 +158,7 @@ class FollowerProgress:
     begin_due: float = 0.0  # time of the next BeginQuorumEpoch to it, unless it fetches
 
     def fetched(self, end_offset: int, leader_end_offset: int, now: float) -> None:
-        """It asks for what follows `end_offset`, so it holds the leader's log below that."""
+        """Note a Fetch for entries after `end_offset`, so that its sender holds the leader's log below that."""
         if end_offset >= leader_end_offset:
             self.caught_up_at = now
         elif end_offset >= self.leader_end_offset >= 0:
@@ -168,7 +168,7 @@ class FollowerProgress:
 
 @dataclass(frozen=True, slots=True)
 class PendingChange:
-    """A change of the voters whose record stands in the log at `offset` and is not committed yet."""
+    """A change of the voters whose record is in the log at `offset` and is not committed yet."""
 
     token: int
     offset: int
@@ -186,7 +186,7 @@ class Parked:
 
 @dataclass(slots=True)
 class Leader:
-    """Appends, answers fetches, commits."""
+    """State of a leader, which appends, answers fetches, and commits."""
 
     role: ClassVar[Role] = Role.LEADER
     epoch: int
@@ -203,7 +203,7 @@ class Leader:
     announced: dict[int, VoterEntry] = field(default_factory=dict)  # voters' own reports while `kraft.version` is 0
 
     def take_voters(self, voters: VoterSet, others: Sequence[int], *, counts_itself: bool) -> None:
-        """Other voters are in force.  A new one is known as an observer; a removed one may become one."""
+        """Put other voters in force.  A new one is known as an observer; a removed one may become one."""
         for other in others:
             if other not in self.followers:
                 self.followers[other] = self.observers.pop(voters.key_of(other), FollowerProgress())
@@ -213,7 +213,7 @@ class Leader:
         self.reads.take_voters(others, counts_itself=counts_itself)
 
     def observer(self, key: ReplicaKey) -> FollowerProgress:
-        """Return what is known of a replica that does not vote; of the OBSERVERS_MAX that fetched last."""
+        """Return the progress of a replica that does not vote, among the OBSERVERS_MAX that fetched last."""
         if key not in self.observers and len(self.observers) >= OBSERVERS_MAX:
             del self.observers[min(self.observers, key=lambda each: self.observers[each].fetched_at)]
         return self.observers.setdefault(key, FollowerProgress())
@@ -221,7 +221,7 @@ class Leader:
 
 @dataclass(slots=True)
 class Download:
-    """A snapshot on its way: the bytes below `position` are here."""
+    """A snapshot being fetched: the bytes below `position` are here."""
 
     snapshot: SnapshotId
     position: int = 0
@@ -229,7 +229,7 @@ class Download:
 
 @dataclass(slots=True)
 class Follower:
-    """Fetches from the leader of its epoch."""
+    """State of a voter that fetches from the leader of its epoch."""
 
     role: ClassVar[Role] = Role.FOLLOWER
     epoch: int
@@ -241,7 +241,7 @@ class Follower:
 
 @dataclass(slots=True)
 class Resigned:
-    """Led this epoch and never will again; announces that to the others."""
+    """State of a voter that led this epoch, never will again, and announces that to the others."""
 
     role: ClassVar[Role] = Role.RESIGNED
     epoch: int
@@ -314,13 +314,13 @@ class Reads:
         self._counts_itself = True
 
     def take_voters(self, others: Sequence[int], *, counts_itself: bool) -> None:
-        """Other voters are in force; `counts_itself`: the leader is one of them."""
+        """Put other voters in force; `counts_itself`: the leader is one of them."""
         self._others = tuple(others)
         self._confirmed = {voter: self._confirmed.get(voter, ABSENT) for voter in others}
         self._counts_itself = counts_itself
 
     def hold(self, token: int) -> None:
-        """Keep a read until the leader has committed something of its own epoch."""
+        """Hold a read until the leader has committed an entry of its own epoch."""
         self._early.append(token)
 
     def take_held(self) -> list[int]:
@@ -328,21 +328,21 @@ class Reads:
         return held
 
     def note(self, token: int, mark: int) -> None:
-        """A read that must see everything below `mark`; what is answered from now on can prove it."""
+        """Note a read that must see everything below `mark`; answers from now on can prove it."""
         self._clock += 1
         self._noted.append((self._clock, token, mark))
 
     def answered(self, connection: int) -> None:
-        """A Fetch was answered on this connection just now."""
+        """Note that a Fetch was just answered on this connection."""
         self._answered[connection] = self._clock
 
     def fetched(self, voter: int, connection: int) -> None:
-        """A Fetch of this epoch came from a voter on this connection."""
+        """Note a Fetch of this epoch by a voter on this connection."""
         if connection in self._answered and voter in self._confirmed:
             self._confirmed[voter] = max(self._confirmed[voter], self._answered[connection])
 
     def forget(self, connection: int) -> None:
-        """The connection broke: what was written on it may never have arrived."""
+        """Forget a broken connection: data written on it may never have arrived."""
         self._answered.pop(connection, None)
 
     def needs(self, voter: int) -> bool:
@@ -350,7 +350,7 @@ class Reads:
         return bool(self._noted) and self._confirmed.get(voter, self._clock) < self._noted[-1][0]
 
     def take_proved(self) -> list[tuple[int, int]]:
-        """The (token, mark) of every read that a majority has proved by now, in order of arrival."""
+        """Return the (token, mark) of every read that a majority has proved by now, in order of arrival."""
         if not self._noted:
             return []
         own = [self._clock] if self._counts_itself else []
@@ -362,7 +362,7 @@ class Reads:
         return proved
 
     def copy(self) -> Reads:
-        """Return the same reads, which wait by themselves."""
+        """Return an independent copy of the same reads."""
         twin = object.__new__(Reads)
         twin.__dict__.update(self.__dict__)
         twin._early, twin._noted = list(self._early), self._noted.copy()
@@ -371,14 +371,14 @@ class Reads:
 
     @property
     def proofs(self) -> tuple[Mapping[int, int], Mapping[int, int]]:
-        """Connection -> stamp at its last answer, and voter -> the newest stamp that it has confirmed."""
+        """Return connection -> stamp at its last answer, and voter -> the newest stamp that it has confirmed."""
         return self._answered, self._confirmed
 
     @property
     def waiting(self) -> tuple[Sequence[tuple[int, int, int]], Sequence[int], int]:
-        """The noted reads as (stamp, token, mark), the tokens of the held ones, and the counter."""
+        """Return the noted reads as (stamp, token, mark), the tokens of the held ones, and the counter."""
         return tuple(self._noted), tuple(self._early), self._clock
 
     def unanswered(self) -> list[int]:
-        """The tokens of all reads still waiting."""
+        """Return the tokens of all reads still waiting."""
         return [*(token for _, token, _ in self._noted), *self._early]

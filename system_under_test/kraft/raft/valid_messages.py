@@ -49,8 +49,8 @@ EPOCHS_PER_S = 10
 class EpochAllowance:
     """Limit to which requests for votes may raise the epoch: EPOCHS_AT_ONCE_MAX at once, and EPOCHS_PER_S after that.
 
-    An election takes a second or so, so that elections never need more.  A voter that lags behind by more learns the
-    epoch from the answers to its own requests.  At this rate the epochs of int32 last for six years.
+    An election takes about a second, so elections never need more.  A voter that lags by more learns the epoch from the
+    answers to its own requests.  At this rate the epochs of int32 last for six years.
     """
 
     def __init__(self, now: float) -> None:
@@ -58,7 +58,7 @@ class EpochAllowance:
         self._counted_at = now
 
     def grants(self, now: float, jump: int) -> bool:
-        """Return whether the epoch may rise by `jump` now; what is granted is used up."""
+        """Return whether the epoch may rise by `jump` now; a granted rise uses up the allowance."""
         self._left = min(EPOCHS_AT_ONCE_MAX, self._left + (now - self._counted_at) * EPOCHS_PER_S)
         self._counted_at = now
         if jump > self._left:
@@ -68,7 +68,7 @@ class EpochAllowance:
 
 
 class Trusted(NamedTuple):
-    """The replicas that may be voters.  may_change: any replica may be one: the own log may lag behind (KIP-853)."""
+    """The possible voters. may_change: any replica may be one, because the own log may lag (KIP-853)."""
 
     me: ReplicaKey
     voters: VoterSet
@@ -78,12 +78,12 @@ class Trusted(NamedTuple):
         return key.id >= 0 if self.may_change else self.voters.holds(key)
 
     def may_lead(self, leader_id: int) -> bool:
-        """Return whether a message may name this leader; it does not say with which disk."""
+        """Return whether a message may name this leader; its disk is not specified."""
         return leader_id >= 0 if self.may_change else self.voters.entry(leader_id) is not None
 
 
 def request_error(trusted: Trusted, request: RaftRequest) -> Error:
-    """Return why this request cannot come from a correct replica of this quorum; NONE if it can."""
+    """Return the error if this request cannot come from a correct replica of this quorum; NONE if it can."""
     match request:
         case VoteRequest():
             return _vote_error(trusted, request)
@@ -102,7 +102,7 @@ def request_error(trusted: Trusted, request: RaftRequest) -> Error:
 
 
 def is_sane(trusted: Trusted, response: RaftResponse) -> bool:
-    """Return whether a voter can have answered this."""
+    """Return whether a correct voter can have given this answer."""
     leader = response.leader_id
     if leader is not None and not trusted.may_lead(leader):
         return False
@@ -117,7 +117,9 @@ def is_sane(trusted: Trusted, response: RaftResponse) -> bool:
 
 
 def _vote_error(trusted: Trusted, request: VoteRequest) -> Error:
-    """A candidate for a binding vote has raised its epoch beyond all that its log can hold; no voter asks itself."""
+    """Verify that a candidate for a binding vote has raised its epoch above all epochs in its log; no voter sends a
+    request to itself.
+    """
     newest_epoch = request.epoch if request.pre_vote else request.epoch - 1
     if not trusted.may_change and not trusted.voters.holds(trusted.me):
         return Error.INCONSISTENT_VOTER_SET  # an observer
@@ -137,11 +139,11 @@ def _leader_error(trusted: Trusted, leader_id: int, named_epoch: int) -> Error:
 
 
 def _replica_error(trusted: Trusted, replica: ReplicaKey, lowest: int) -> Error:
-    """lowest: the least of the numbers that must not be negative."""
+    """lowest: the minimum of the numbers that must not be negative."""
     is_replica = replica.id >= 0 and replica.id != trusted.me.id
     return Error.NONE if is_replica and lowest >= 0 else Error.INVALID_REQUEST
 
 
 def _is_epoch(named: int) -> bool:
-    """A lower epoch than the own one is fine here: it is answered with the own one."""
+    """Verify an epoch; a lower one than the own is accepted here, and answered with the own one."""
     return 0 <= named <= EPOCH_MAX

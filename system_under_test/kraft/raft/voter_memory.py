@@ -1,4 +1,4 @@
-"""One voter's memory, and the few verbs that change it.
+"""One voter's memory, and the few methods that change it.
 
 Everything the other modules do goes through these verbs, so that each is in step with its effect: the mirror of the
 log follows `Append` and `Truncate`, the mirror of quorum-state follows `Persist`.  The mirrors are needed because the
@@ -25,7 +25,7 @@ LOST_OFFICE = "ceased to lead before the change was committed"
 
 
 class Halt(Exception):
-    """This voter must not go on; the core turns it into a `Fatal` effect."""
+    """This voter must not continue; the core turns it into a `Fatal` effect."""
 
 
 class Voter:
@@ -103,7 +103,7 @@ class Voter:
 
     @property
     def leader_id(self) -> int | None:
-        """The leader of this epoch; None if it is unknown or has resigned."""
+        """Return the leader of this epoch; None if it is unknown or has resigned."""
         match self.state:
             case states.Leader():
                 return self.me
@@ -113,14 +113,16 @@ class Voter:
                 return None
 
     def election_timeout(self, now: float) -> float:
-        """Return when an election that begins now has failed: drawn from [t, 2t), so that split votes do not repeat."""
+        """Return the time at which an election that begins now has failed: drawn from [t, 2t), so that split votes do
+        not repeat.
+        """
         return now + self.timing.election_timeout_s * (1 + self.random.random())
 
     def fetch_timeout(self, now: float) -> float:
-        """Return when a leader that has just been heard must be presumed lost: drawn from [t, 1.1 t).
+        """Return the time after which a leader that was just heard counts as lost: drawn from [t, 1.1 t).
 
-        Kafka takes t itself.  But followers that wait for news are all answered in the same instant.  With t itself
-        they would all lose a leader in the same instant too, vote for themselves, and wait out an election timeout.
+        Kafka uses t itself.  But parked followers are all answered at the same instant.  With t itself they would all
+        lose a leader in the same instant too, vote for themselves, and wait out an election timeout.
         """
         return now + self.timing.fetch_timeout_s * (1 + 0.1 * self.random.random())
 
@@ -133,10 +135,11 @@ class Voter:
 
     @property
     def may_be_needed(self) -> bool:
-        """Return whether this replica is no voter by a change that may not be committed yet.
+        """Return whether this replica is no longer a voter by a change that may not be committed yet.
 
-        The others may not know of the change, and may lack what this log holds.  Then only this replica can win an
-        election, so it campaigns, without a vote of its own (Ongaro 2014, section 4.2.2, figure 4.6)."""
+        The others may not know of the change, and may lack entries of this log.  Then only this replica can win an
+        election, so it campaigns, without a vote of its own (Ongaro 2014, section 4.2.2, figure 4.6).
+        """
         history = self.history
         if not self.observes or not history.may_change or history.latest_offset < (self.high_watermark or 0):
             return False
@@ -147,7 +150,7 @@ class Voter:
         return Trusted(self.identity.me, self.voter_set, self.identity.dynamic or self.history.may_change)
 
     def load_voters(self) -> None:
-        """Take up what the snapshot and the log name."""
+        """Load the voters that the snapshot and the log name."""
         self.stale_history = False
         self.history = self.records.load()
         self._voters_in_force()
@@ -164,13 +167,13 @@ class Voter:
             self.state.take_voters(voters, self.others, counts_itself=not self.observes)
 
     def report_voters(self) -> None:
-        """Report what the log names last."""
+        """Report the voters that the log names last."""
         self.emit(fx.VotersChanged(self.history.latest_offset, self.history.latest))
 
     # Actions of the voter
 
     def enter(self, state: states.State, file: messages.QuorumState | None = None, *, voted_now: bool = False) -> None:
-        """Go from one epoch state to another; what quorum-state must say of it first."""
+        """Change the epoch state, after quorum-state was persisted."""
         states.check_transition(self.state, state)
         if state.epoch > EPOCH_MAX:
             self.halt(
@@ -195,7 +198,7 @@ class Voter:
             self.emit(fx.Persist(state, voted_now))
 
     def append(self, batches: Sequence[messages.Batch]) -> None:
-        """Append, and begin to flush: what a power loss could take must not count for a majority."""
+        """Append, and begin to flush, because entries that a power loss could lose must not count for a majority."""
         self.end_offset = batches[-1].end_offset
         self.end_epoch = batches[-1].epoch
         self.emit(fx.Append(tuple(batches)))
@@ -208,13 +211,13 @@ class Voter:
         self.begin_flush()
 
     def begin_flush(self) -> None:
-        """Unless one goes on: what is appended meanwhile shares the next one."""
+        """Begin a flush unless one is in progress: entries appended meanwhile share the next one."""
         if self.flushing is None and self.flushed_end < self.end_offset:
             self.flushing = self.end_offset
             self.emit(fx.BeginFlush())
 
     def flushed(self, end_offset: int) -> None:
-        """The flush that goes on is done; the log ended at end_offset when it began."""
+        """Handle the end of the flush in progress; the log ended at end_offset when it began."""
         if self.flushing is None:
             raise RuntimeError(f"voter {self.me}: a flush up to offset {end_offset} is done, but none goes on")
         durable, self.flushing = end_made_durable(end_offset, self.flushing, self.bugs), None
@@ -222,14 +225,16 @@ class Voter:
         self.begin_flush()
 
     def flush(self) -> None:
-        """Everything appended so far is durable before anything else happens."""
+        """Make everything appended so far durable before any other effect."""
         if self.flushed_end < self.end_offset:
             self.flushed_end = self.end_offset
             self.emit(fx.Flush())
 
     @property
     def committed_end(self) -> int:
-        """Everything below it is certainly committed: the high watermark, and the end of the newest snapshot."""
+        """Return the offset below which everything is certainly committed: the high watermark, or the end of the newest
+        snapshot.
+        """
         snapshot = self.log.snapshot
         return max(self.high_watermark or 0, snapshot.end_offset if snapshot else 0)
 
@@ -256,7 +261,7 @@ class Voter:
         self.begin_flush()
 
     def install(self, snapshot: messages.SnapshotId) -> None:
-        """All bytes of a fetched snapshot are written: the log begins anew behind it."""
+        """Install a fetched snapshot whose bytes are all written: the log begins anew after it."""
         self.end_offset, self.end_epoch = snapshot
         self._cut_flushed()
         self.flushed_end = self.end_offset
@@ -264,7 +269,7 @@ class Voter:
         self.stale_history = True
 
     def _cut_flushed(self) -> None:
-        """The log was cut: the flush that goes on makes nothing durable of what is appended in place of the tail."""
+        """Note a truncation of the log: the flush in progress does not cover entries appended in place of the tail."""
         self.flushed_end = min(self.flushed_end, self.end_offset)
         if self.flushing is not None:
             self.flushing = min(self.flushing, self.end_offset)
@@ -299,7 +304,7 @@ class Voter:
         return key.id == mine.id and (key.directory is None or key.directory == mine.directory)
 
     def _abandon(self, old: states.Leader) -> None:
-        """Refuse what still waits for a leader that no longer is one."""
+        """Refuse all requests that still wait for a leader that no longer leads."""
         for parked in old.parked:
             self.reply(
                 parked.token, messages.FetchResponse(messages.Error.NOT_LEADER_OR_FOLLOWER, self.leader_id, self.epoch)

@@ -7,8 +7,8 @@ not overlap.  A truncation that removes the record takes the set back.
 So at each moment every replica knows the set that its own log names last.  A log that names none leaves the voters of
 the configuration in force (`kraft.version` 0): they do not change before an upgrade to version 1 (`changes.py`).
 
-A voter is an id together with the directory id of its disk.  A disk that was lost and made anew is another replica,
-because it has forgotten its votes and its log.
+A voter is an id together with the directory id of its disk.  A replaced disk is another replica, because it has lost
+its votes and its log.
 
 Every promise of the core rests on one fact: two majorities of the same voters share a voter.  An election, a commit
 and a confirmed read each ask a majority, and the shared voter carries what one of them settled to the next.
