@@ -4,8 +4,7 @@ There is one part per bucket (`sealing/key_buckets.py`).  The kernel for unique 
 (`kernels/registers/unique_values.py`) judges all keys of a bucket in one call.  Keys in which values repeat go to the
 search (`kernels/registers/antichain.py`), which may need many more steps.  There each key first gets the same share of
 the budget.  Keys that used up their share then get the steps that are left, one key after another.  For each wrong key,
-`shrink_witness_unique_values.py` or `explain_repeated_values.py` makes the smallest window that shows why, and
-the independent search judges it again.
+`smallest_window.py` makes the smallest window that shows why, and the independent search judges it again.
 
 If a key needs more steps or bytes than its budget, only this key is unknown.  If a bucket does not fit into memory, its
 keys are judged a few at a time.

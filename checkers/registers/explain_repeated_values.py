@@ -16,309 +16,21 @@ Otherwise the kind is *read against acknowledgement*, which blames neither node.
 An order cycle may rest on an earlier read: if that read is left out, all answers have an order.  Then the summary names
 both answers, and blames neither.  If both reads got one value, and a write of another value was acknowledged between
 them, the summary begins with that write: the later read does not see it.
-
-*Window.*  The history shrinks to the smallest window that no order explains.  As in `shrink_witness_unique_values.py`,
-operations may be dropped only if this cannot create a violation: if the whole history has an order, the rest must have
-one too.  With repeated values there are no blocks.  These may be dropped:
-
-  * a read, or a mismatch: it changes nothing;
-  * a value, with all operations that wrote or read it.  A cas that replaced it stays as a write of the new value, which
-    demands less.  (Take an order of the whole history, and leave these operations out.  All others still find the
-    values they saw, because the last mutator before them is still there.)  No value is dropped while a mismatch
-    remains, because the value may explain the mismatch;
-  * the past: all operations that had returned before some moment, if the states they can lead to replace them.
-    An operation under way at that moment stays, and may happen at any time later, or never.
-
-First the history is cut at the first answer that no order explains.  Then the past is cut off at the latest moment from
-which the rest still has no order.  Then reads are dropped, then values, then reads again.  The independent search
-judges the result.
-
-*Budget.*  Each question to the search kernel has a budget, and all together have one too.  Before each step the kernel
-answers one question: does the smaller history still have no order?  If the budget ends before the answer, an order may
-exist, and the step is not made.  So the window stays larger, and it is still one that no order explains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from checkers.base.arrays import Bools, Int64
-from checkers.base.shrinking import drop_in_pieces, first_that_holds
+from checkers.base.arrays import Bools
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE, Operations
-from checkers.kernels.registers import antichain
-from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_values import Key
 from checkers.registers.explain_unique_values import UNEXPLAINED, ValueStory, at, beginning, value_of, who
-from checkers.registers.shrink_witness_unique_values import (
-    Excerpt,
-    Window,
-    as_value,
-    drop_observers,
-    judged_again,
-    part_of,
-    right_answers,
-    value_left,
-    without,
-)
+from checkers.registers.smallest_window import Questions, as_value, rivals_among, smallest_window, value_left
 from checkers.sealing.key_buckets import Bucket
-
-VALUES_MAX = 64
-"""If more values than this are possible before the window, none of them is ruled out."""
-
-PAST_MAX = 2_000
-"""Number of positions before a moment that are judged to rule out a state at that moment.
-
-If only older operations rule out a state, the window may still begin with it.  Then the window demands less, not more.
-"""
-
-POSITIONS_TRIED = 20_000_000
-"""Limit of positions that are judged again while right answers are tried, all answers together."""
-
-RIVALS_TRIED = 8
-"""Reads before the culprit's answer that are left out, one at a time, to find one that contradicts it."""
-
-NO_ORDER = 9
-"""`Window.code` of windows made here, unless it is `register.FROM_NOWHERE`."""
-
-
-def smallest_window(key: Key, positions: int, impossible_at: int, questions: Questions | None = None) -> Window:
-    """The smallest window of a key without an order.
-
-    impossible_at: the position at which the search kernel was certain that there is no order.
-    questions: the budget of questions to the kernel.  If it runs out, the window is larger, and `Window.unfinished` is
-    true.
-    Raises Disagreement if the independent search finds an order.
-    """
-    ask = Questions(positions) if questions is None else questions
-    made = _first_made(key)
-    limit = _first_impossible(ask, key, positions, impossible_at + 1, made)
-    [culprit] = (int(op) for op in np.flatnonzero(key.ret == limit - 1))
-    everything = Excerpt(np.flatnonzero(key.call < limit))
-    produced = _values_before(made, limit)
-
-    def impossible(some: Excerpt) -> bool:
-        return _impossible(ask, key, limit, some)
-
-    from_nowhere = key.kind[culprit] in (READ, CAS) and int(key.a[culprit]) not in produced
-    if from_nowhere:
-        excerpt = Excerpt(np.array([culprit]))
-    else:
-        excerpt = _cut_past(ask, key, limit, everything, made)
-        excerpt = drop_observers(key, excerpt, culprit, impossible)
-        excerpt = _drop_values(key, excerpt, culprit, produced, impossible)
-        excerpt = drop_observers(key, excerpt, culprit, impossible)
-    tried = produced[: min(VALUES_MAX, max(1, POSITIONS_TRIED // limit))]
-    window = Window(
-        code=register.FROM_NOWHERE if from_nowhere else NO_ORDER,
-        limit=limit,
-        culprit=culprit,
-        operations=tuple(excerpt.operations.tolist()),
-        weakened=excerpt.weakened,
-        last_before=_last_before(key, excerpt.since),
-        states_before=tuple(as_value(value) for value in excerpt.starts),
-        right=right_answers(key, culprit, tried, lambda k: ask.code(k, limit, (NIL,)) == antichain.LINEARIZABLE),
-    )
-    return judged_again(key, replace(window, unfinished=ask.ran_out), "the antichain kernel", excerpt.carried)
-
-
-def _first_impossible(ask: Questions, key: Key, positions: int, certain: int, made: tuple[Int64, Int64]) -> int:
-    """The length, in positions, of the shortest prefix that has no order.  certain: a lower bound of it.
-
-    The kernel reads events ahead, so it is certain before the prefix ends.  Mostly the events near `certain` have no
-    order by themselves.  Then the whole history is judged only once more, one position shorter.
-    """
-    earlier, near = max(0, certain - PAST_MAX), min(positions, certain + PAST_MAX)
-
-    def shown(limit: int) -> bool:
-        excerpt = _since(key, earlier, limit, made)
-        return len(excerpt.starts) <= VALUES_MAX and _impossible(ask, key, limit, excerpt)
-
-    def impossible(limit: int) -> bool:
-        return ask.has_no_order(key, limit, (NIL,), whole=True)
-
-    if earlier and shown(near):
-        positions = first_that_holds(certain, near, shown, times=4)
-        if positions == certain or not impossible(positions - 1):
-            return _to_the_last_return(key, positions)
-        positions -= 1
-    return _to_the_last_return(key, first_that_holds(certain, positions, impossible, times=4))
-
-
-def _to_the_last_return(key: Key, limit: int) -> int:
-    """The length of a prefix without the calls at its end.  A call without a return forbids no order.
-
-    There are such calls only if a question had no answer within its budget.
-    """
-    return int(key.ret[key.ret < limit].max()) + 1
-
-
-def _last_before(key: Key, since: int) -> int | None:
-    """The operation that returned last before a position; None if there is none."""
-    last = int(np.argmax(np.where(key.ret < since, key.ret, -1)))
-    return last if key.ret[last] < since else None
-
-
-def _impossible(ask: Questions, key: Key, limit: int, excerpt: Excerpt) -> bool:
-    if ask.ran_out:
-        return False
-    part, points = part_of(key, limit, excerpt)
-    return ask.has_no_order(part, len(points), excerpt.starts)
-
-
-def _first_made(key: Key) -> tuple[Int64, Int64]:
-    """(all values that an operation may produce, ascending; for each the position of its first such call).
-
-    nil is among the values, with the position -1.
-    """
-    makers = (key.kind == WRITE) | (key.kind == CAS)
-    values = np.append(value_left(key)[makers], NIL)
-    calls = np.append(key.call[makers], -1)
-    order = np.argsort(calls, kind="stable")
-    found, first = np.unique(values[order], return_index=True)
-    return found, calls[order][first].astype(np.int64)
-
-
-def _values_before(made: tuple[Int64, Int64], position: int) -> list[int]:
-    """nil and all values that an operation may have produced before a position, ascending.  made: of `_first_made`."""
-    values, first = made
-    return [int(value) for value in values[first < position]]
-
-
-def _cut_past(ask: Questions, key: Key, limit: int, everything: Excerpt, made: tuple[Int64, Int64]) -> Excerpt:
-    """The excerpt from the latest moment from which the rest has no order.
-
-    Moments are tried from the end backwards in steps that double, and then by halving.
-    """
-    moments = key.call[everything.operations]
-    found = {len(moments): everything}
-
-    def impossible_since(moments_left: int) -> bool:
-        excerpt = _from_moment(ask, key, limit, int(moments[-moments_left]), made)
-        if excerpt is not None:
-            found[moments_left] = excerpt
-        return excerpt is not None
-
-    return found[first_that_holds(1, len(moments), impossible_since, times=2)]
-
-
-def _from_moment(ask: Questions, key: Key, limit: int, since: int, made: tuple[Int64, Int64]) -> Excerpt | None:
-    """The excerpt from a position on; None unless it has no order from any state that the past may have led to."""
-    excerpt = _since(key, since, limit, made)
-    held = list(excerpt.starts)
-    if len(held) <= VALUES_MAX and not _impossible(ask, key, limit, excerpt):
-        held = [value for value in held if _may_hold(ask, key, since, value, made)]
-        excerpt = replace(excerpt, starts=tuple(held))
-    if not held or not _impossible(ask, key, limit, excerpt):
-        return None
-    if len(held) <= VALUES_MAX:
-        certain = tuple(value for value in held if _may_hold(ask, key, since, value, made))
-        excerpt = replace(excerpt, starts=certain or excerpt.starts)
-    return excerpt
-
-
-def _since(key: Key, since: int, limit: int, made: tuple[Int64, Int64]) -> Excerpt:
-    """The operations called from a position on, and the mutators that are under way there."""
-    mutates = (key.kind == WRITE) | (key.kind == CAS)
-    carried = np.flatnonzero((key.call < since) & (key.ret > since) & mutates)
-    later = np.flatnonzero((key.call >= since) & (key.call < limit))
-    operations = np.sort(np.concatenate([carried, later]))
-    return Excerpt(operations, tuple(_values_before(made, since)), since, frozenset(carried.tolist()))
-
-
-def _may_hold(ask: Questions, key: Key, since: int, value: int, made: tuple[Int64, Int64]) -> bool:
-    """Return whether the key may hold a value at a position.  It may, unless the past certainly forbids such a read."""
-    if ask.ran_out:
-        return True
-    earlier = max(0, since - PAST_MAX)
-    recent = _since(key, earlier, since, made) if earlier else Excerpt(np.flatnonzero(key.call < since))
-    past, points = part_of(key, since, recent)
-    end = len(points)
-    columns: tuple[Any, ...] = past
-    cells = (READ, value, NIL, end, end + 1)
-    read = (np.append(column, np.array([cell], column.dtype)) for column, cell in zip(columns, cells, strict=True))
-    return not ask.has_no_order(Key._make(read), end + 2, recent.starts)
-
-
-def _drop_values(
-    key: Key, excerpt: Excerpt, culprit: int, produced: list[int], impossible: Callable[[Excerpt], bool]
-) -> Excerpt:
-    """Drop every value that is not needed, with all operations that wrote or read it."""
-    if (key.kind[excerpt.operations] == MISMATCH).any():
-        return excerpt
-    needed = {int(key.a[culprit]), int(value_left(key, culprit))}
-    values = [value for value in produced if value not in needed]
-
-    def without(some: Sequence[int], rest: Excerpt) -> Excerpt:
-        ops = rest.operations
-        gone = np.isin(value_left(key, ops), some)
-        replaced = ops[~gone & (key.kind[ops] == CAS) & np.isin(key.a[ops], some)]
-        return replace(rest, weakened=rest.weakened | set(replaced.tolist())).without(ops[gone].tolist())
-
-    return drop_in_pieces(values, excerpt, without, impossible)
-
-
-def latest_rival(key: Key, limit: int, culprit: int, ask: Questions) -> int | None:
-    """The latest read before the culprit's answer without which all answers so far have an order.
-
-    At most RIVALS_TRIED reads are tried.  None if there is none among them.
-    """
-    reads = np.flatnonzero((key.kind == READ) & (key.ret < limit) & (np.arange(len(key.kind)) != culprit))
-    latest = reads[np.argsort(-key.ret[reads])]
-    for op in latest[: min(RIVALS_TRIED, max(1, POSITIONS_TRIED // limit))].tolist():
-        if ask.code(without(key, op), limit, (NIL,), whole=True) == antichain.LINEARIZABLE:
-            return int(op)
-    return None
-
-
-STEPS_OF_ONE = 20_000_000
-"""Steps of one question."""
-
-STEPS_BESIDES = 20_000
-"""Additional steps of each question, for the time in which Python makes its arrays (0.5 ms, measured)."""
-
-STEPS_IN_ALL, STEPS_IN_ALL_PER_POSITION = 200_000_000, 10
-"""Steps of all questions of one witness: at most 5 to 10 s of a core for a history of some million operations."""
-
-SIZE_BYTES_MAX = 1_000_000_000
-
-
-class Questions:
-    """The steps that are left for one witness."""
-
-    def __init__(self, positions: int, steps_in_all: int | None = None) -> None:
-        """positions: of the whole key.  The budget grows with them, so a few questions may be about a long history."""
-        self._positions = positions
-        in_all = STEPS_IN_ALL + STEPS_IN_ALL_PER_POSITION * positions
-        self._left = in_all if steps_in_all is None else steps_in_all
-
-    @property
-    def ran_out(self) -> bool:
-        """Return whether no steps are left.  Then no further question gets an answer."""
-        return self._left <= 0
-
-    def code(self, key: Key, limit: int, starts: Sequence[int], whole: bool = False) -> int:
-        """The kernel's code for the first `limit` positions of a key; OUT_OF_STEPS if no step is left.
-
-        starts: values that the key may hold at first.  whole: the question is about the whole history, so its budget
-        grows with the number of positions.
-        """
-        if self._left <= 0:
-            return antichain.OUT_OF_STEPS
-        allowed = STEPS_OF_ONE + (10 * self._positions if whole else 0)
-        code, _, steps = antichain.judge_key(
-            key, limit, np.array(starts, np.int64), min(allowed, self._left), SIZE_BYTES_MAX
-        )
-        self._left -= int(steps) + STEPS_BESIDES
-        return int(code)
-
-    def has_no_order(self, key: Key, limit: int, starts: Sequence[int], whole: bool = False) -> bool:
-        """Return whether it is certain that no order exists.  Parameters as of `code`."""
-        return self.code(key, limit, starts, whole) == antichain.NO_ORDER
-
 
 AGAINST_ACKNOWLEDGEMENT = "read against acknowledgement"
 
@@ -333,7 +45,8 @@ def story_of(bucket: Bucket, operations: Operations, key: Key, impossible_at: in
     story = RepeatedValueStory(bucket, operations, key, window)
     if story.kind() != "order cycle":
         return story
-    rival = latest_rival(key, window.limit, window.culprit, Questions(positions))
+    everything = range(len(key.kind))
+    rival = next(rivals_among(key, window.limit, window.culprit, everything, Questions(positions)), None)
     return RepeatedValueStory(bucket, operations, key, replace(window, rival=rival))
 
 
@@ -344,7 +57,7 @@ class RepeatedValueStory(ValueStory):
     kind_so_far = AGAINST_ACKNOWLEDGEMENT
 
     def kind(self) -> str:
-        if self.window.code == register.FROM_NOWHERE:
+        if self.window.from_nowhere:
             return "value from nowhere"
         if not self._certainly_overwritten():
             return "order cycle"

@@ -24,9 +24,8 @@ from checkers.base.history import doubt_of_refusal
 from checkers.base.values import letter, span_in_words
 from checkers.base.verdict import Witness
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE, Operations
-from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_values import Key
-from checkers.registers.shrink_witness_unique_values import Window, as_value, producer_of, smallest_window, value_left
+from checkers.registers.smallest_window import Window, as_value, producer_of, smallest_window, value_left
 from checkers.sealing.history_rows import Row, read_rows, refused
 from checkers.sealing.key_buckets import Bucket
 
@@ -144,7 +143,7 @@ class ValueStory:
         return {"node": row["node"], "time_ns": row["time_ns"]}
 
     def kind(self) -> str:
-        if self.window.code == register.FROM_NOWHERE:
+        if self.window.from_nowhere:
             return "value from nowhere"
         if self.key.kind[self.window.culprit] != READ or not self.overwriters:
             return "order cycle"
@@ -318,9 +317,6 @@ class ValueStory:
         value = value_of(self.key.a[self.window.culprit])
         if kind == "value from nowhere":
             sentences.append(f"{culprit} saw {value}, {self._from_nowhere(self.window.culprit)}")
-        elif self.window.code == register.TAKEN_TWICE:
-            others = " and ".join(self.letters[op] for op in self.overwriters)
-            sentences.append(f"Each of {others} and {culprit} took {value} away, and it had been written only once")
         else:
             sentences += self.no_order(culprit, value)
         if kind == "lost write":
@@ -344,6 +340,10 @@ class ValueStory:
 
     def no_order(self, culprit: str, value: str) -> list[str]:
         """Return why no order of the window explains the culprit's answer."""
+        taken = self._taken_twice()
+        if taken:
+            took = " and ".join(self.letters[op] for op in taken)
+            return [f"Each of {took} took {value_of(self.key.a[taken[0]])} away, and it had been written only once"]
         newest = self._newest_before(self.window.culprit)
         if newest is None:
             return [f"In no order of these operations does {culprit} find {value}"]
@@ -358,6 +358,14 @@ class ValueStory:
         elif makers:
             sentences.append(f"After {' and '.join(makers)} nothing wrote {value} again, so {culprit} cannot find it")
         return sentences
+
+    def _taken_twice(self) -> list[int]:
+        """The cas operations of the window that replaced one and the same value; [] if no two did."""
+        taken: dict[int, list[int]] = {}
+        for op in self.window.operations:
+            if self.key.kind[op] == CAS and op not in self.window.weakened:
+                taken.setdefault(int(self.key.a[op]), []).append(op)
+        return next((ops for ops in taken.values() if len(ops) > 1), [])
 
     def _in_words(self, op: int) -> str:
         """One operation in words."""

@@ -380,35 +380,6 @@ def _sweep_zones(n: int, limit: int, s: Scratch) -> tuple[int, int, int]:
     return LINEARIZABLE, INITIAL, INITIAL
 
 
-@kernel
-def assign_blocks(key: Key, limit: int, s: Scratch) -> None:
-    """Assign every operation that happened to its block, and compute f and s of each block.
-
-    Called after the code TAKEN_TWICE or a higher one.
-    Unlike the walk along chains, this function tolerates violations: if two cas took one value, both join its block.
-    """
-    n = key.kind.shape[0]
-    for op in range(n):
-        s.block[op] = op if key.kind[op] == WRITE and s.happened[op] else -1
-    for root in range(n + 1):
-        s.first_ret[root], s.last_call[root] = OPEN, -1
-    s.first_ret[n] = INITIAL
-    for op in range(n):
-        if not s.happened[op]:
-            continue
-        root = op
-        while root != n and s.block[root] < 0:
-            root = s.source[root] if s.source[root] != INITIAL else n
-        root = n if root == n else s.block[root]
-        link = op
-        while link != n and s.block[link] < 0:
-            s.block[link] = root
-            link = s.source[link] if s.source[link] != INITIAL else n
-        if key.ret[op] < limit:
-            s.first_ret[root] = min(s.first_ret[root], key.ret[op])
-        s.last_call[root] = max(s.last_call[root], key.call[op])
-
-
 FORGET, KEEP, UNSEEN = 0, 1, 2
 """Fates of an operation; UNSEEN: it never returned, and no answer has shown its value so far."""
 

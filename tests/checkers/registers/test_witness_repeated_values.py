@@ -17,8 +17,7 @@ from checkers.base.verdict import Validity
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
 from checkers.kernels.registers import antichain
 from checkers.kernels.registers.unique_values import Key
-from checkers.registers.explain_repeated_values import Questions, smallest_window
-from checkers.registers.shrink_witness_unique_values import Window, as_value
+from checkers.registers.smallest_window import Questions, Window, as_value, smallest_window
 
 
 def toggled(times: int) -> Script:

@@ -13,7 +13,7 @@ from checkers.base.history import Event, Type
 from checkers.base.independent_search import linearizable
 from checkers.base.verdict import Validity, Witness
 from checkers.kernels.registers import unique_values as register
-from checkers.registers.shrink_witness_unique_values import Window, smallest_window
+from checkers.registers.smallest_window import Window, smallest_window
 from tests.support.register_operations import operations_of
 
 

@@ -1,0 +1,500 @@
+"""The smallest window of a register's wrong history that no order explains.
+
+The kernel reports that a key is wrong.  A reader wants to see four of its operations, not four thousand.  Operations
+may be dropped only if this cannot create a violation: if the whole history has an order, the rest must have one too.
+(To drop a write whose value is still read would create one.)  These may be dropped:
+
+  * a read, or a mismatch: it changes nothing;
+  * a value, with all operations that wrote or read it.  A cas that replaced it stays as a write of the new value, which
+    demands less.  (Take an order of the whole history, and leave these operations out.  All others still find the
+    values they saw, because the last mutator before them is still there.)  No value is dropped while a mismatch
+    remains, because the value may explain the mismatch;
+  * the past: all operations that had returned before some moment, if the states they can lead to replace them.
+    An operation under way at that moment stays, and may happen at any time later, or never.
+
+First the history is cut at the first answer that no order explains, so this answer stands in every window.  The past is
+cut off at the latest moment from which the rest still has no order.  Values are dropped, and then reads.  If all
+values are unique, they are dropped before the past: a whole history is then judged in one pass, and a read that
+contradicts the culprit is found among the few that are left.  The independent search judges the result.
+
+*Budget.*  Each question to the search kernel has a budget, and all together have one too.  Before each step the kernel
+answers one question: does the smaller history still have no order?  If the budget ends before the answer, an order may
+exist, and the step is not made.  So the window stays larger, and it is still one that no order explains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from checkers.base import independent_search as search
+from checkers.base.arrays import Int32, Int64
+from checkers.base.shrinking import drop_in_pieces, first_that_holds
+from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
+from checkers.kernels.registers import antichain
+from checkers.kernels.registers import unique_values as register
+from checkers.kernels.registers.unique_values import Key
+
+SEARCHED_MAX = 400
+"""The independent search does not judge windows of more operations.  The witness reports this."""
+
+CONFIGURATIONS_MAX = 20_000
+"""Limit of one independent search.  A window that needs more is not judged again, which takes half a second at most."""
+
+VALUES_MAX = 64
+"""If more values than this are possible before the window, none of them is ruled out."""
+
+PAST_MAX = 2_000
+"""Number of positions before a moment that are judged to rule out a state at that moment.
+
+If only older operations rule out a state, the window may still begin with it.  Then the window demands less, not more.
+"""
+
+POSITIONS_TRIED = 20_000_000
+"""Limit of positions that are judged again while right answers are tried, all answers together."""
+
+ANSWERS_MIN, ANSWERS_MAX = 4, 64
+"""Bounds of the number of latest values tried as the right answer; POSITIONS_TRIED decides between them."""
+
+RIVALS_TRIED = 8
+"""Reads before the culprit's answer that are left out, one at a time, to find one that contradicts it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Operations by their number in the key, in order of call.
+
+    limit: number of positions up to the answer that no order explains, and including it.
+    culprit: the operation with that answer.
+    from_nowhere: no operation can have produced the value that the culprit saw.
+    operations: no order from one of `states_before` (None is nil) explains them.
+    weakened: cas operations of which only the write is counted.
+    last_before: of the operations that `states_before` replaces, the one that returned last; None if there are none.
+    right: values that would have been right answers of the culprit, the latest first.
+    rejudged: the independent search finds no order either.
+    unfinished: the budget for questions ran out, so a smaller window may exist.
+    rival: the one read of the window that contradicts the culprit.  Without it all answers up to the culprit's have an
+    order, so one of the two is wrong.  None if there is no such read, or more than one.  If values repeat, it
+    is the latest such read, and may lie before the window.
+    """
+
+    limit: int
+    culprit: int
+    from_nowhere: bool
+    operations: tuple[int, ...]
+    weakened: frozenset[int]
+    last_before: int | None
+    states_before: tuple[int | None, ...]
+    right: tuple[int | None, ...]
+    rejudged: bool = False
+    unfinished: bool = False
+    rival: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """Some operations of a key and the states they may begin in.
+
+    operations: numbers in the key.  since: the position at which the window begins.
+    carried: operations that were under way then, and need not happen.
+    weakened: each cas of which only the write is counted.
+    """
+
+    operations: Int64
+    starts: tuple[int, ...] = (NIL,)
+    since: int = 0
+    carried: frozenset[int] = frozenset()
+    weakened: frozenset[int] = frozenset()
+
+    def without(self, gone: Collection[int]) -> Excerpt:
+        left, gone = self.operations[~np.isin(self.operations, list(gone))], frozenset(gone)
+        return replace(self, operations=left, carried=self.carried - gone, weakened=self.weakened - gone)
+
+
+STEPS_OF_ONE = 20_000_000
+"""Steps of one question."""
+
+STEPS_BESIDES = 20_000
+"""Additional steps of each question, for the time in which Python makes its arrays (0.5 ms, measured)."""
+
+STEPS_IN_ALL, STEPS_IN_ALL_PER_POSITION = 200_000_000, 10
+"""Steps of all questions of one witness: at most 5 to 10 s of a core for a history of some million operations."""
+
+SIZE_BYTES_MAX = 1_000_000_000
+
+
+class Questions:
+    """The steps that are left for one witness."""
+
+    def __init__(self, positions: int, steps_in_all: int | None = None) -> None:
+        """positions: of the whole key.  The budget grows with them, so a few questions may be about a long history."""
+        self._positions = positions
+        in_all = STEPS_IN_ALL + STEPS_IN_ALL_PER_POSITION * positions
+        self._left = in_all if steps_in_all is None else steps_in_all
+
+    @property
+    def ran_out(self) -> bool:
+        """Return whether no steps are left.  Then no further question gets an answer."""
+        return self._left <= 0
+
+    def code(self, key: Key, limit: int, starts: Sequence[int] = (NIL,), whole: bool = False) -> int:
+        """The search kernel's code for the first `limit` positions of a key; OUT_OF_STEPS if no step is left.
+
+        If values are unique and the key begins with nil, one linear pass decides.
+        starts: values that the key may hold at first.  whole: the question is about the whole history, so its budget
+        grows with the number of positions.
+        """
+        if self._left <= 0:
+            return antichain.OUT_OF_STEPS
+        self._left -= STEPS_BESIDES
+        if tuple(starts) == (NIL,) and not (key.kind == MISMATCH).any():
+            code, _, _ = register.judge_key(key, limit, register.new_scratch(len(key.kind), limit))
+            if code == register.LINEARIZABLE or code >= register.FIRST_INVALID:
+                return antichain.LINEARIZABLE if code == register.LINEARIZABLE else antichain.NO_ORDER
+        allowed = STEPS_OF_ONE + (10 * self._positions if whole else 0)
+        code, _, steps = antichain.judge_key(
+            key, limit, np.array(starts, np.int64), max(1, min(allowed, self._left)), SIZE_BYTES_MAX
+        )
+        self._left -= int(steps)
+        return int(code)
+
+    def has_no_order(self, key: Key, limit: int, starts: Sequence[int] = (NIL,), whole: bool = False) -> bool:
+        """Return whether it is certain that no order exists.  Parameters as of `code`."""
+        return self.code(key, limit, starts, whole) == antichain.NO_ORDER
+
+
+def smallest_window(
+    key: Key, positions: int, impossible_at: int | None = None, questions: Questions | None = None
+) -> Window:
+    """Return the smallest window of a key without an order.
+
+    impossible_at: the position at which the search kernel was certain that there is no order; None: values are unique.
+    questions: the budget of questions to the kernel.  If it runs out, the window is larger, and `Window.unfinished` is
+    true.
+    Raises Disagreement if the independent search finds an order.
+    """
+    ask = Questions(positions) if questions is None else questions
+    limit = _first_impossible(ask, key, positions, impossible_at)
+    [culprit] = (int(op) for op in np.flatnonzero(key.ret == limit - 1))
+    excerpt, rival = Excerpt(np.flatnonzero(key.call < limit)), None
+    needed = excerpt.operations
+
+    def impossible(some: Excerpt) -> bool:
+        return _impossible(ask, key, limit, some)
+
+    alone = _back_to_nowhere(key, limit, culprit, unique=impossible_at is None)
+    if alone:
+        excerpt = Excerpt(np.array(alone))
+    elif impossible_at is None:
+        excerpt = _tightened(key, excerpt, culprit, impossible)
+        needed = excerpt.operations
+        rivals = list(rivals_among(key, limit, culprit, needed, ask))
+        rival = rivals[0] if len(rivals) == 1 else None
+        excerpt = _cut_past_of_few(ask, key, limit, excerpt, [culprit] if rival is None else [culprit, rival])
+    else:
+        excerpt = _tightened(key, _cut_past(ask, key, limit, excerpt), culprit, impossible)
+    window = Window(
+        limit=limit,
+        culprit=culprit,
+        from_nowhere=bool(alone),
+        operations=tuple(excerpt.operations.tolist()),
+        weakened=excerpt.weakened,
+        last_before=_last_before(key, excerpt.since, needed),
+        states_before=tuple(as_value(value) for value in excerpt.starts),
+        right=_right_answers(ask, key, limit, culprit),
+        rival=rival,
+        unfinished=ask.ran_out,
+    )
+    return _judged_again(key, window, excerpt.carried)
+
+
+def rivals_among(key: Key, limit: int, culprit: int, some: Iterable[int], ask: Questions) -> Iterator[int]:
+    """Yield each read of some without which all answers up to the culprit's have an order, the latest first.
+
+    At most RIVALS_TRIED reads are tried.
+    """
+    reads = [op for op in map(int, some) if key.kind[op] == READ and op != culprit and key.ret[op] < limit]
+    reads.sort(key=lambda op: -int(key.ret[op]))
+    for op in reads[: min(RIVALS_TRIED, max(1, POSITIONS_TRIED // limit))]:
+        rest = Key._make(np.delete(column, op) for column in key)
+        if ask.code(rest, limit, whole=True) == antichain.LINEARIZABLE:
+            yield op
+
+
+def value_left(key: Key, ops: int | Int64 | slice = slice(None)) -> Int64:
+    """The value that the key holds after an operation: of a read the one that it saw."""
+    return np.where(key.kind[ops] == CAS, key.b[ops], key.a[ops])
+
+
+def producer_of(key: Key, value: int, limit: int) -> int:
+    """The operation invoked before `limit` that produces a value; -1 if there is none."""
+    found = np.flatnonzero(_mutates(key) & (value_left(key) == value) & (key.call < limit))
+    return int(found[0]) if len(found) else -1
+
+
+def as_value(number: int) -> int | None:
+    """A number of a value column as a value; None for nil."""
+    return None if number == NIL else number
+
+
+def _first_impossible(ask: Questions, key: Key, positions: int, impossible_at: int | None) -> int:
+    """The length, in positions, of the shortest prefix that has no order.
+
+    The search kernel reads events ahead, so it is certain before the prefix ends.  Mostly the events near that position
+    have no order by themselves.  Then the whole history is judged only once more, one position shorter.
+    """
+
+    def impossible(limit: int) -> bool:
+        return ask.has_no_order(key, limit, whole=True)
+
+    if impossible_at is None:
+        return _to_the_last_return(key, first_that_holds(1, positions, impossible))
+    certain = impossible_at + 1
+    earlier, near = max(0, certain - PAST_MAX), min(positions, certain + PAST_MAX)
+    everything = Excerpt(np.arange(len(key.kind)))
+
+    def shown(limit: int) -> bool:
+        excerpt = _since(key, earlier, limit, everything)
+        return len(excerpt.starts) <= VALUES_MAX and _impossible(ask, key, limit, excerpt)
+
+    if earlier and shown(near):
+        positions = first_that_holds(certain, near, shown, times=4)
+        if positions == certain or not impossible(positions - 1):
+            return _to_the_last_return(key, positions)
+        positions -= 1
+    return _to_the_last_return(key, first_that_holds(certain, positions, impossible, times=4))
+
+
+def _to_the_last_return(key: Key, limit: int) -> int:
+    """The length of a prefix without the calls at its end.  A call without a return forbids no order.
+
+    There are such calls only if a question had no answer within its budget.
+    """
+    return int(key.ret[key.ret < limit].max()) + 1
+
+
+def _last_before(key: Key, since: int, some: Int64) -> int | None:
+    """The operation that returned last before a position, one of some if there is one; None if there is none."""
+    for ops in (some, np.arange(len(key.kind))):
+        before = ops[key.ret[ops] < since]
+        if len(before):
+            return int(before[np.argmax(key.ret[before])])
+    return None
+
+
+def part_of(key: Key, limit: int, some: Excerpt) -> tuple[Key, Int32]:
+    """(an excerpt as a key of its own with new positions, the old position of each).  limit: where the history ends."""
+    ops = some.operations
+    kind, a, b, call, ret = key.kind[ops], key.a[ops], key.b[ops], key.call[ops], key.ret[ops]
+    ret[(ret >= limit) | np.isin(ops, list(some.carried))] = OPEN
+    as_write = np.isin(ops, list(some.weakened))
+    kind[as_write], a[as_write] = WRITE, b[as_write]
+    ends = ret != OPEN
+    points = np.sort(np.concatenate([call, ret[ends]]))
+    ret[ends] = np.searchsorted(points, ret[ends])
+    return Key(kind, a, b, np.searchsorted(points, call).astype(np.int32), ret), points
+
+
+def _impossible(ask: Questions, key: Key, limit: int, excerpt: Excerpt) -> bool:
+    if ask.ran_out:
+        return False
+    part, points = part_of(key, limit, excerpt)
+    return ask.has_no_order(part, len(points), excerpt.starts)
+
+
+def _back_to_nowhere(key: Key, limit: int, culprit: int, unique: bool) -> list[int]:
+    """The culprit and each cas that its value depends on, if no operation can have produced that value; else []."""
+    if unique:
+        code, _, _ = register.judge_key(key, limit, register.new_scratch(len(key.kind), limit))
+        if code != register.FROM_NOWHERE:
+            return []
+    elif key.kind[culprit] not in (READ, CAS) or key.a[culprit] == NIL:
+        return []
+    kept = [culprit]
+    while (made_by := producer_of(key, int(key.a[kept[-1]]), limit)) >= 0 and made_by not in kept:
+        if not unique:
+            return []
+        kept.append(made_by)
+    return sorted(kept)
+
+
+def _mutates(key: Key) -> Any:
+    return (key.kind == WRITE) | (key.kind == CAS)
+
+
+def _held(key: Key, since: int) -> tuple[int, ...]:
+    """The values that a key may hold at a position, ascending: all but those that had certainly been overwritten."""
+    makers = np.flatnonzero(_mutates(key) & (key.call < since))
+    over = makers[key.ret[makers] < since]
+    last_call = int(key.call[over].max(initial=-1))
+    values = set(value_left(key, makers[key.ret[makers] > last_call]).tolist())
+    return tuple(sorted(values if len(over) else values | {NIL}))
+
+
+def _since(key: Key, since: int, limit: int, some: Excerpt) -> Excerpt:
+    """Those of some operations that were called from a position on, and the mutators that are under way there."""
+    ops = some.operations
+    carried = ops[(key.call[ops] < since) & (key.ret[ops] > since) & _mutates(key)[ops]]
+    kept = np.sort(np.concatenate([carried, ops[(key.call[ops] >= since) & (key.call[ops] < limit)]]))
+    weakened = some.weakened & frozenset(kept.tolist()) if some.weakened else some.weakened
+    return Excerpt(kept, _held(key, since), since, frozenset(carried.tolist()), weakened)
+
+
+def _cut_past(ask: Questions, key: Key, limit: int, some: Excerpt) -> Excerpt:
+    """The excerpt from the latest moment from which the rest has no order.
+
+    Moments are tried from the end backwards in steps that double, and then by halving.
+    """
+    moments = key.call[some.operations]
+    found = {len(moments): some}
+
+    def impossible_since(moments_left: int) -> bool:
+        excerpt = _from_moment(ask, key, limit, int(moments[-moments_left]), some)
+        if excerpt is not None:
+            found[moments_left] = excerpt
+        return excerpt is not None
+
+    return found[first_that_holds(1, len(moments), impossible_since, times=2)]
+
+
+def _cut_past_of_few(ask: Questions, key: Key, limit: int, some: Excerpt, stays: Sequence[int]) -> Excerpt:
+    """The same of few operations, at a moment at which none of them is under way.
+
+    stays: the culprit, and other operations to keep.  The last operation that overwrote a value stays as well.  Without
+    it a reader would not see why the answer was wrong.
+    """
+    few, ops = part_of(key, limit, some), some.operations
+    alone = Excerpt(np.arange(len(ops)))
+    others = ops[_mutates(key)[ops] & (value_left(key, ops) != key.a[stays[0]]) & (ops != stays[0])]
+    latest = min(int(key.call[op]) for op in [*stays, *others[-1:].tolist()])
+    moments = few[0].call[(ops > ops[0]) & (key.call[ops] <= latest)][::-1].tolist()
+    for moment in moments if len(ops) <= SEARCHED_MAX else []:
+        if not _since(few[0], moment, len(few[1]), alone).carried:
+            rest = _from_moment(ask, few[0], len(few[1]), moment, alone)
+            if rest is not None:
+                gone = ops[few[0].call < moment].tolist()
+                return replace(some.without(gone), starts=rest.starts, since=int(few[1][moment]))
+    rest = _from_moment(ask, key, limit, int(key.call[ops[0]]), some)
+    if rest is not None:
+        rest = _tightened(key, rest, stays[0], lambda left: _impossible(ask, key, limit, left))
+        if np.isin(others, rest.operations).any():
+            return rest
+    return some
+
+
+def _from_moment(ask: Questions, key: Key, limit: int, since: int, some: Excerpt) -> Excerpt | None:
+    """The excerpt from a position on; None unless it has no order from any state that the past may have led to."""
+    excerpt = _since(key, since, limit, some)
+    held = list(excerpt.starts)
+    if len(held) <= VALUES_MAX and not _impossible(ask, key, limit, excerpt):
+        held = [value for value in held if _may_hold(ask, key, since, value)]
+        excerpt = replace(excerpt, starts=tuple(held))
+    if not held or not _impossible(ask, key, limit, excerpt):
+        return None
+    if 1 < len(held) <= VALUES_MAX:
+        certain = tuple(value for value in held if _may_hold(ask, key, since, value))
+        excerpt = replace(excerpt, starts=certain or excerpt.starts)
+    return excerpt
+
+
+def _may_hold(ask: Questions, key: Key, since: int, value: int) -> bool:
+    """Return whether the key may hold a value at a position.  It may, unless the past certainly forbids such a read."""
+    if ask.ran_out:
+        return True
+    earlier = max(0, since - PAST_MAX)
+    everything = Excerpt(np.flatnonzero(key.call < since))
+    recent = _since(key, earlier, since, everything) if earlier else everything
+    past, points = part_of(key, since, recent)
+    end = len(points)
+    columns: tuple[Any, ...] = past
+    cells = (READ, value, NIL, end, end + 1)
+    read = (np.append(column, np.array([cell], column.dtype)) for column, cell in zip(columns, cells, strict=True))
+    return not ask.has_no_order(Key._make(read), end + 2, recent.starts)
+
+
+def _tightened(key: Key, some: Excerpt, culprit: int, impossible: Callable[[Excerpt], bool]) -> Excerpt:
+    """Drop every value, read and mismatch that is not needed: large pieces first, down to one by one."""
+
+    def drop_observers(rest: Excerpt) -> Excerpt:
+        observers = [op for op in rest.operations.tolist() if key.kind[op] in (READ, MISMATCH) and op != culprit]
+        return drop_in_pieces(observers, rest, lambda piece, left: left.without(piece), impossible)
+
+    if (key.kind[some.operations] == MISMATCH).any():
+        some = drop_observers(some)
+    return drop_observers(_drop_values(key, some, culprit, impossible))
+
+
+def _drop_values(key: Key, some: Excerpt, culprit: int, impossible: Callable[[Excerpt], bool]) -> Excerpt:
+    """Drop every value that is not needed, with all operations that wrote or read it."""
+    if (key.kind[some.operations] == MISMATCH).any():
+        return some
+    needed = {int(key.a[culprit]), int(value_left(key, culprit))}
+    made = dict.fromkeys(value_left(key, some.operations).tolist())
+    values = [value for value in made if value not in needed]
+
+    def without(gone_values: Sequence[int], rest: Excerpt) -> Excerpt:
+        ops = rest.operations
+        gone = np.isin(value_left(key, ops), gone_values)
+        replaced = ops[~gone & (key.kind[ops] == CAS) & np.isin(key.a[ops], gone_values)]
+        return replace(rest, weakened=rest.weakened | set(replaced.tolist())).without(ops[gone].tolist())
+
+    return drop_in_pieces(values, some, without, impossible)
+
+
+def _right_answers(ask: Questions, key: Key, limit: int, culprit: int) -> tuple[int | None, ...]:
+    """The values with which the culprit, as a read, has an order, the latest first."""
+    changed = key._replace(kind=key.kind.copy(), a=key.a.copy())
+    changed.kind[culprit] = READ
+    most = max(ANSWERS_MIN, min(ANSWERS_MAX, POSITIONS_TRIED // limit))
+    made = dict.fromkeys(value_left(key, np.flatnonzero(_mutates(key) & (key.call < limit)))[::-1].tolist())
+    right = []
+    for value in dict.fromkeys([*list(made)[:most], NIL]):
+        changed.a[culprit] = value
+        if ask.code(changed, limit) == antichain.LINEARIZABLE:
+            right.append(as_value(value))
+    return tuple(right)
+
+
+def _judged_again(key: Key, window: Window, carried: frozenset[int]) -> Window:
+    """Return the window after the independent search has judged it, unless it is too large.
+
+    carried: operations that need not happen.  Raises search.Disagreement if the search finds an order.
+    """
+    operations = _as_searched(key, window, carried)
+    again = None
+    if len(operations) <= SEARCHED_MAX:
+        try:
+            again = not search.linearizable(operations, window.states_before, _with_mismatch, CONFIGURATIONS_MAX)
+        except search.SearchExhausted:
+            again = None
+    if again is False:
+        raise search.Disagreement("the kernel and the independent search disagree about a window")
+    return replace(window, weakened=window.weakened & frozenset(window.operations), rejudged=again is True)
+
+
+def _with_mismatch(state: search.State, operation: search.RegisterOperation) -> object:
+    if operation.f == "mismatch":
+        return state if state != operation.value else search.REFUSED
+    return search.register(state, operation)
+
+
+_NAMES = {READ: "read", WRITE: "write", CAS: "cas", MISMATCH: "mismatch"}
+
+
+def _as_searched(key: Key, window: Window, carried: frozenset[int]) -> list[search.RegisterOperation]:
+    """Return operations in the form of the independent search, without observers that show nothing.
+
+    Positions replace indices: their order is the same.  carried: operations that need not happen.
+    """
+    operations = []
+    for op in window.operations:
+        ret = int(key.ret[op]) if key.ret[op] < window.limit and op not in carried else None
+        f, value, value2 = _NAMES[int(key.kind[op])], as_value(int(key.a[op])), as_value(int(key.b[op]))
+        if op in window.weakened:
+            f, value = "write", value2
+        if ret is not None or f in ("write", "cas"):
+            operations.append(search.RegisterOperation(f, value, value2, int(key.call[op]), ret))
+    return operations
