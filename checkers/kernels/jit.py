@@ -68,7 +68,9 @@ def instruction(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 class Kernel:
-    """A kernel: its function, and how it is compiled.  instruction: the one that stands for it in machine code."""
+    """A kernel: its function, and how it is compiled. instruction: the processor instruction that replaces it in
+    machine code.
+    """
 
     def __init__(self, function: Callable[..., Any], instruction: str = "", **options: Any) -> None:
         update_wrapper(self, function)
@@ -81,7 +83,7 @@ class Kernel:
 
     @cached_property
     def compiled(self) -> Callable[..., Any]:
-        """The kernel as the compiler calls it; its first use loads the compiler."""
+        """Return the kernel as the compiler calls it; its first use loads the compiler."""
         from checkers.kernels.machine_code import compiled
 
         return compiled(self)
@@ -100,9 +102,9 @@ def compiler_is_loaded() -> bool:
 
 
 def python_alone(work: Callable[[], R], size_bytes: int) -> R:
-    """Do some work that calls kernels; without the compiler if it is small, else, or if that fails, with it.
+    """Run work that calls kernels; without the compiler if it is small, else, or if that fails, with it.
 
-    The work may be done twice, so it may have no effects.  size_bytes: of what is judged.
+    The work may run twice, so it must have no side effects. size_bytes: of the judged data.
     """
     if size_bytes <= SMALL_BYTES and not compiler_is_loaded():
         from checkers.kernels.plain import call, may_go_on
@@ -119,15 +121,15 @@ def python_alone(work: Callable[[], R], size_bytes: int) -> R:
 
 
 def load_compiler_for(size_bytes: int) -> None:
-    """Load the compiler if histories of this size together, judged one by one, would take longer without it."""
+    """Load the compiler if histories of this total size, judged one by one, would take longer without it."""
     if size_bytes > SMALL_BYTES:
         import checkers.kernels.machine_code  # noqa: F401
 
 
 class KernelCopies:
-    """KernelCopies of kernels' functions, whose names mean something else: each kernel that they call is a copy, too.
+    """Copies of kernels' functions with other globals: each kernel that they call is a copy, too.
 
-    finish: makes the result of a copy.  constant: what stands for any other global of a kernel.
+    finish: makes the result of a copy. constant: returns the replacement of any other global of a kernel.
     """
 
     def __init__(self, finish: Callable[[Kernel, FunctionType], Any], constant: Callable[[Any], Any]) -> None:
@@ -136,7 +138,7 @@ class KernelCopies:
         self._globals: dict[int, dict[str, Any]] = {}
 
     def of(self, kernel: Kernel) -> Any:
-        """Return the copy of a kernel; there is one."""
+        """Return the copy of a kernel."""
         if kernel not in self._made:
             function = kernel.function
             known, code = function.__globals__, function.__code__

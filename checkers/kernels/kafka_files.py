@@ -7,7 +7,7 @@
             (KIP-98), keys and values are preceded by their length, -1 for null.
 
 `scan` walks the headers and checks the CRCs.  `config_records` reads the ConfigRecords inside the batches of a metadata
-log: what clients wrote.  Both check every length before they read what lies behind it.
+log, which contain clients' writes.  Both verify every length before they read the bytes after it.
 
 CRC-32C (Castagnoli) processes eight bytes at a time with eight tables (Kounavis & Berry 2005).
 
@@ -229,7 +229,7 @@ _LINK = Struct(">qqiI")
 
 
 def chain(before: int, base: Int64, epoch: Int32, crc: Int64) -> Int64:
-    """Return the prefix hash after each batch.  before: the hash in front of the first batch.
+    """Return the prefix hash after each batch. before: the hash before the first batch.
 
     h := BLAKE2b-64(int64 h, int64 base offset, int32 leader epoch, uint32 CRC), all big endian, the digest read as a
     big-endian int64; int64[len(base)].
@@ -245,8 +245,9 @@ def chain(before: int, base: Int64, epoch: Int32, crc: Int64) -> Int64:
 class Configs(NamedTuple):
     """One entry per record.
 
-    name_at, name_size: where the name of its resource stands; size -1 if the record concerns no wanted config.
-    value: the number it sets, or appends to a list.  known: False if the record removes the config."""
+    name_at, name_size: position of the name of its resource; size -1 if the record concerns no wanted config.
+    value: the number it sets, or appends to a list. known: False if the record removes the config.
+    """
 
     name_at: Int64
     name_size: Int32
@@ -283,7 +284,7 @@ _BROKEN = -1
 _CONFIG_RECORD = 4
 _COMMA, _COLON, _MINUS = 44, 58, 45
 _DIGITS_MAX = 19
-"""The number of digits of the largest int64."""
+"""Number of digits of the largest int64."""
 
 
 @kernel
@@ -366,7 +367,7 @@ def _is(data: UInt8, at: int, length: int, word: UInt8) -> bool:
 
 @inner_kernel
 def _first_of_last_pair(data: UInt8, at: int, length: int) -> tuple[int, int]:
-    """Return (where the first number of the last pair begins, its length); length 0 of what is no pair."""
+    """Return (start of the first number of the last pair, its length); length 0 if there is no pair."""
     end = at + length
     begin = end
     while begin > at and data[begin - 1] != _COMMA:
@@ -379,7 +380,7 @@ def _first_of_last_pair(data: UInt8, at: int, length: int) -> tuple[int, int]:
 
 @inner_kernel
 def _whole_number(data: UInt8, at: int, length: int) -> tuple[bool, int]:
-    """Return (whether the text is a whole number of 64 bits, the number)."""
+    """Return (whether the text is a 64-bit integer, the number)."""
     negative = length > 0 and data[at] == _MINUS
     digits = length - negative
     if digits < 1 or digits > _DIGITS_MAX:
@@ -395,7 +396,7 @@ def _whole_number(data: UInt8, at: int, length: int) -> tuple[bool, int]:
 
 @inner_kernel
 def _uvarint(data: UInt8, at: int, end: int) -> tuple[int, int]:
-    """Return (number, the position behind it); the position is _BROKEN if the number does not end in time."""
+    """Return (number, the position after it); the position is _BROKEN if the number does not end in time."""
     if at < 0:
         return 0, _BROKEN
     number = np.int64(0)
@@ -417,7 +418,7 @@ def _zigzag(data: UInt8, at: int, end: int) -> tuple[int, int]:
 
 @inner_kernel
 def _compact(data: UInt8, at: int, end: int) -> tuple[int, int, int]:
-    """Return (where a compact nullable string begins, its size or -1 for null, the position behind it)."""
+    """Return (start of a compact nullable string, its size or -1 for null, the position after it)."""
     size, at = _uvarint(data, at, end)
     if at < 0 or size - 1 > end - at:
         return 0, 0, _BROKEN
@@ -425,9 +426,9 @@ def _compact(data: UInt8, at: int, end: int) -> tuple[int, int, int]:
 
 
 def gather(data: UInt8, at: Int64, size: Int32) -> tuple[UInt8, Int64]:
-    """Copy strings from anywhere in the data one behind the other; a size of -1 (null) counts as 0 bytes.
+    """Concatenate strings from anywhere in the data; a size of -1 (null) counts as 0 bytes.
 
-    Returns (their bytes, int64[n + 1]: where each begins, and where the last one ends).
+    Returns (their bytes, int64[n + 1]: the start of each, and the end of the last one).
     """
     begins = np.zeros(len(at) + 1, np.int64)
     np.cumsum(np.maximum(size, 0), dtype=np.int64, out=begins[1:])

@@ -3,18 +3,18 @@
 A *message* is a value of a key; messages of all keys share one numbering.  An operation happened if it committed.  It
 also happened if its outcome is unknown and one of its messages was polled.  A message is certainly in a log if any poll
 returned it, or if an operation that happened got an offset for it.  Polls of operations that failed or never ended
-count here, too: the broker had served what they showed.  They prove nothing about the order in which a consumer reads,
-so only polls of committed operations are compared with each other, and only these must not see what was aborted.
+count here, too, because the broker had served these messages.  They prove nothing about the order in which a consumer
+reads, so only polls of committed operations are compared with each other, and only these must not return aborted
+messages.
 
 Offsets have gaps (markers of transactions, aborted messages).  So neighbours are defined by *places*.  A place is an
 offset that certainly holds exactly one message, and no other offset holds this message.
 
 *Payloads.*  Reads sends, polls and assignments from the bytes of JSON payloads (`kafka_log/columns.py` has their form).
 
-Payloads are read as in `kernels/transactions/payloads.py`.  These are *strange* and are left to the slower reader:
+Payloads are read as in `kernels/transactions/payloads.py`.  These are *unusual* and are left to the slower reader:
 values that are neither integers nor plain text, keys with escapes, offsets below 0 or from 2^31 on, and in an invoke a
-list as the value of a send.
-Keys are compared without their quotes, values with them.
+list as the value of a send.  Keys are compared without their quotes, values with them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class KafkaColumns(NamedTuple):
 
 
 class Logs(NamedTuple):
-    """The logs that all operations together show.
+    """The logs that result from all operations together.
 
     writer: int32 per message, the operation that sent it, or -1.  reader: the first committed operation that polled it;
     if there is none, the first that did; or -1.
@@ -112,7 +112,7 @@ KINDS = 16
 
 
 class Found(NamedTuple):
-    """Anomalies by kind: how often each occurred, and the first of each as four numbers (see the kinds)."""
+    """Anomalies by kind: the number of each, and the first of each as four numbers (see the kinds)."""
 
     times: Int64
     sample: Int64
@@ -128,7 +128,7 @@ def _note(found: Found, kind: int, a: int, b: int, c: int, d: int) -> None:
 
 @kernel
 def read_logs(columns: KafkaColumns, slot_of_sent: Int64, slot_of_polled: Int64, slot_key: Int32) -> Logs:
-    """Conclude the logs from all operations.
+    """Derive the logs from all operations.
 
     slot_of_sent, slot_of_polled: per row, the number of its (key, offset) in order of keys and offsets, or -1.
     slot_key: the key of a slot.
@@ -188,7 +188,7 @@ def _place(message: int, at: int, slot: Int64, holds: Int32) -> None:
 
 @kernel
 def find_anomalies(columns: KafkaColumns, logs: Logs, slot_of_sent: Int64, key_count: int, process_count: int) -> Found:
-    """Find every anomaly but cycles.
+    """Find every anomaly other than cycles.
 
     slot_of_sent: as in `read_logs`.  process_count: number of processes.
     """
@@ -213,10 +213,10 @@ def find_anomalies(columns: KafkaColumns, logs: Logs, slot_of_sent: Int64, key_c
 
 @kernel
 def _find_unpolled(columns: KafkaColumns, logs: Logs, slot_of_sent: Int64, key_count: int, found: Found) -> None:
-    """Find messages that were never polled: lost-write if a message behind it was polled, else unseen.
+    """Find messages that were never polled: lost-write if a later message was polled, else unseen.
 
-    A transaction is atomic: once any of its messages was polled, all of them stand in their logs.  A message whose
-    offset nobody knows stands before every message that was sent after this was certain.
+    A transaction is atomic: once any of its messages was polled, all of them are in their logs.  A message with an
+    unknown offset precedes every message that was sent after this was certain.
     """
     seen_at = _seen_at(columns, logs)
     last_polled = np.full(key_count, -1, np.int32)  # per key: the polled message that was sent last
@@ -244,7 +244,7 @@ def _find_unpolled(columns: KafkaColumns, logs: Logs, slot_of_sent: Int64, key_c
 
 @kernel
 def _seen_at(columns: KafkaColumns, logs: Logs) -> Int64:
-    """Return, per operation, the position from which on it certainly happened."""
+    """Return, per operation, the position from which it certainly happened."""
     seen_at = columns.completed.copy()
     for o in range(columns.status.shape[0]):
         if columns.status[o] == INFO:
@@ -259,9 +259,9 @@ def _seen_at(columns: KafkaColumns, logs: Logs) -> Int64:
 
 @kernel
 def _find_sent_behind(columns: KafkaColumns, logs: Logs, key_count: int, found: Found) -> None:
-    """Find messages that stand before one that was sent or polled before they were sent.
+    """Find messages that precede one which was sent or polled before they were sent.
 
-    A log grows at its end, so the offset of a later message is larger, whoever sends it and whether in a transaction.
+    A log grows at its end, so a later message has a larger offset, regardless of its sender and of transactions.
     """
     by_completion = np.argsort(columns.completed)
     highest = np.full(key_count, -1, np.int32)  # per key: message with the largest offset polled so far
@@ -327,8 +327,8 @@ def _find_between(columns: KafkaColumns, logs: Logs, key_count: int, process_cou
     """Compare the last polled message of an operation with the first one of the process' next operation, for each key.
 
     A consumer that subscribed shares partitions with a group, which may move them between two polls.  So does a
-    consumer without a recorded assignment, if any consumer subscribed to the partition.  Such a move excuses what a
-    consumer skips or repeats.  If its operations record rebalances, only a recorded one does.
+    consumer without a recorded assignment, if any consumer subscribed to the partition.  Such a move excuses messages
+    that a consumer skips or repeats.  If its operations record rebalances, only a recorded one does.
 
     A failed poll may have moved the consumer, so nothing is concluded across it.  The same holds for an assignment
     that drops the key, and for a rebalance.  An entry of a process and key counts while its `term` is that of the
@@ -389,7 +389,7 @@ def _entry(pairs: Int64, pair: int) -> int:
 
 @inner_kernel
 def _step(logs: Logs, found: Found, skip: int, backwards: int, o: int, a: int, b: int, next_o: int) -> None:
-    """Compare messages a and b of one log: b should follow a directly.  Unknown places are not compared."""
+    """Compare messages a and b of one log: b should follow a immediately.  Unknown positions are not compared."""
     if a == b:
         _note(found, backwards, o, a, b, next_o)
     elif logs.place[a] >= 0 and logs.place[b] >= 0:
@@ -408,9 +408,9 @@ _BACKSLASH = 92
 
 
 class Rows(NamedTuple):
-    """Rows that were read, in the order of reading: the operation, the kind (SENT, ...), a message or key, an offset.
+    """Rows in the order of reading: the operation, the kind (SENT, ...), a message or key, an offset.
 
-    A row of the kind _POLL stands before the messages of a poll; its thing is -1.
+    A row of the kind _POLL precedes the messages of a poll; its message is -1.
 
     counts: int64[1], the number of rows.
     """
@@ -438,8 +438,8 @@ def read(
 
     data[offsets[i]:offsets[i + 1]] is the payload of row first_row + i.  owner: per row, the operation that its payload
     describes, or -1.  f: per operation.  answered: per operation, whether the payload is that of a completion, which
-    alone has offsets and shows what was polled.
-    Returns (keys, messages, 0 or -2 - the first strange row).
+    alone has offsets and shows what was polled. Returns (keys, messages, and 0, or -2 minus the index of the first
+    unusual row).
     """
     for i in range(offsets.shape[0] - 1):
         o = owner[first_row + i]
@@ -466,7 +466,7 @@ def read(
 def _part(
     data: Bytes, at: int, end: int, o: int, answered: bool, keys: Texts, messages: Texts, rows: Rows
 ) -> tuple[Texts, Texts, int]:
-    """Read one micro-operation from behind its opening bracket; returns where it ends, or -1 if it is strange."""
+    """Read one micro-operation from after its opening bracket; return its end, or -1 if it is unusual."""
     if at < 0 or at + 6 > end or data[at] != _QUOTE:
         return keys, messages, -1
     if _is(data, at, end, (115, 101, 110, 100, _QUOTE, _QUOTE, _QUOTE, _QUOTE, _QUOTE), 5):
@@ -526,7 +526,7 @@ def _is(data: Bytes, at: int, end: int, word: tuple[int, ...], size: int) -> boo
 
 @kernel
 def _keys(data: Bytes, at: int, end: int, o: int, kind: int, keys: Texts, rows: Rows) -> tuple[Texts, int]:
-    """Read a list of keys from behind its opening bracket; returns the position behind the closing one."""
+    """Read a list of keys from after its opening bracket; return the position after the closing one."""
     while 0 <= at < end and data[at] != _CLOSE:
         keys, key, at = _key(data, at, end, keys)
         _row(rows, o, kind, key, UNKNOWN_OFFSET)
@@ -539,7 +539,7 @@ def _keys(data: Bytes, at: int, end: int, o: int, kind: int, keys: Texts, rows: 
 
 @kernel
 def _key(data: Bytes, at: int, end: int, keys: Texts) -> tuple[Texts, int, int]:
-    """Read a key; returns (keys, the number of the key, where it ends)."""
+    """Read a key; return (keys, the number of the key, its end)."""
     begin, stop = key_text(data, at, end)
     if begin < 0:
         return keys, -1, -1
@@ -556,7 +556,7 @@ def _key(data: Bytes, at: int, end: int, keys: Texts) -> tuple[Texts, int, int]:
 def _message(
     data: Bytes, at: int, end: int, o: int, key: int, kind: int, messages: Texts, rows: Rows, counts: bool
 ) -> tuple[Texts, int]:
-    """Read a message `[offset, value]`; returns (messages, where it ends)."""
+    """Read a message `[offset, value]`; return (messages, its end)."""
     at = after(data, at, end, _OPEN)
     offset = UNKNOWN_OFFSET
     if 0 <= at < end and data[at] == _N:
@@ -611,7 +611,7 @@ def in_order(rows: Rows, kinds: tuple[int, ...], operations: int) -> tuple[Int64
 def agree(invoked: Rows, answered: Rows, compared: Bools) -> bool:
     """Return whether the answers of the compared operations have the sends and polls of their invokes.
 
-    Sends are equal if key and value are.  Of polls only their places among the sends count.
+    Sends are equal if key and value are.  For polls only their positions among the sends count.
     """
     operations = len(compared)
     (first, asked, _), (first_answered, done, _) = (

@@ -1,14 +1,14 @@
 """Machine code of kernels: compiled once per machine, without the interpreter's lock, and never in parallel.
 
 The cache keeps machine code in one folder per kernel file.  The folder's name is a hash of that file and of every file
-of `checkers` that it imports.  The compiler's own cache checks only the kernel's own file.  It would keep using old
-code after a change to an imported kernel or constant, and verdicts would depend on old code.
+of `checkers` that it imports.  The compiler's own cache checks only the kernel's own file.  It would keep old code
+after a change to an imported kernel or constant, and verdicts would depend on that.
 
 The name does not depend on where the sources are.  So machine code can travel with them to the nodes of a cluster
 (`checkers.spark.bundle`).  A node uses it if processor and versions match, and compiles again otherwise.
 
-`parallel=True` is not offered.  With the OpenMP layer, a worker that is forked after such a function was compiled dies
-when it calls the function, and Spark forks its workers.
+`parallel=True` is not offered.  With the OpenMP layer, a worker forked after such a function was compiled dies when it
+calls the function, and Spark forks its workers.
 
 Importing this file loads the compiler, which takes a quarter of a second.
 """
@@ -39,7 +39,7 @@ from checkers.base.cache_folder import cache_folder
 from checkers.kernels.jit import BEFORE_COMPILING, Kernel, KernelCopies
 
 BESIDE_SOURCES = "machine-code"
-"""The folder of machine code that stands beside the folder `checkers` on a node of a cluster."""
+"""Folder of machine code beside the folder `checkers` on a node of a cluster."""
 
 _ROOT = Path(__file__).resolve().parents[2]
 _IMPORTED = re.compile(
@@ -105,7 +105,7 @@ class ByContent(InTreeCacheLocator):  # type: ignore[misc]
 
 
 class _Loaded(JITCodeLibrary):  # type: ignore[misc]
-    """Machine code that was kept.  Its intermediate code is read only when a kernel that calls it is compiled."""
+    """Cached machine code that was loaded.  Its intermediate code is read only when a calling kernel is compiled."""
 
     _shared_module: Any
 
@@ -124,7 +124,7 @@ class _Loaded(JITCodeLibrary):  # type: ignore[misc]
 
 
 class _Kept(CompileResultCacheImpl):  # type: ignore[misc]
-    """Store of machine code: it works as the compiler's own cache does, with the names of all symbols beside it."""
+    """Store of machine code: it works like the compiler's own cache, with the names of all symbols in addition."""
 
     _locator_classes = (ByContent,)
 
@@ -148,9 +148,9 @@ class _Kept(CompileResultCacheImpl):  # type: ignore[misc]
 class _KeptCode(FunctionCache):  # type: ignore[misc]
     """Cached machine code of one kernel.
 
-    The compiler's own cache prepares the compiler before it loads anything: it imports what it knows of Python and
-    NumPy, which takes longer than to load ten kernels.  Loading needs the runtime of machine code alone, and a
-    kernel that must be compiled prepares the compiler itself.
+    The compiler's own cache prepares the compiler before it loads anything: it imports its knowledge of Python and
+    NumPy, which takes longer than loading ten kernels.  Loading needs only the runtime of machine code, and a kernel
+    that must be compiled prepares the compiler itself.
     """
 
     _impl_class = _Kept
@@ -164,7 +164,7 @@ class _KeptCode(FunctionCache):  # type: ignore[misc]
 
 
 def machine_code_folder(source: Path) -> Path:
-    """Return the folder of machine code for the kernels of one file, given the present text of all it imports."""
+    """Return the folder of machine code for the kernels of one file, for the current text of all its imports."""
     text = hashlib.sha256(f"{numba.__version__} {np.__version__} {sys.version}".encode())
     for name, file in sorted(_with_imported(source, _ROOT).items()):
         text.update(f"\n{name}\n".encode() + file.read_bytes())
@@ -185,8 +185,8 @@ def _folder_of(source: str) -> Path:
 def _with_imported(source: Path, root: Path) -> dict[str, Path]:
     """Return the file and every file of `checkers` that it imports, directly or indirectly, by path below the root.
 
-    An import may stand anywhere in a file.  The path counts: machine code of a file that has moved imports modules of
-    its old place.
+    An import may be anywhere in a file.  The path counts, because machine code of a moved file imports modules of its
+    old location.
     """
     found = {str(source.relative_to(root)) if source.is_relative_to(root) else source.name: source}
     waiting = [source]

@@ -1,9 +1,9 @@
-"""Turns events into operations: what a register checker needs of each operation, key by key.
+"""Turns events into operations: the data that a register checker needs of each operation, key by key.
 
 An operation is an interval between two *positions*.  Positions number the relevant events of one key in index order.
-The index alone decides order, and operations on other keys cannot change what a key may hold.
+Only the index decides order, and operations on other keys cannot change the content of a key.
 
-Which operations are kept, and in which form:
+The operations that are kept, and their form:
 
     read   ok            READ of the answer
     read   fail, info,   dropped: a read changes nothing, and no client saw its answer
@@ -15,9 +15,9 @@ Which operations are kept, and in which form:
     cas    fail          dropped: a cas that did not match did not happen
     cas    info, open    CAS that never returns; a cas from a value to itself is dropped
 
-A failed cas may also count as an answer: the register held something other than the expected value.  For this reading
-the caller passes these events with the kind MISMATCH.  Each becomes a MISMATCH operation, which saw a value other
-than `a`.
+A failed cas may also count as an answer: the register held something other than the expected value.  For this
+interpretation the caller passes these events with the kind MISMATCH.  Each becomes a MISMATCH operation, which saw a
+value other than `a`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ READ, WRITE, CAS, OTHER, MISMATCH = 0, 1, 2, 3, 4
 KINDS = {"read": READ, "write": WRITE, "cas": CAS}
 
 NIL = -(2**63)
-"""Stands for null in value columns; a history that writes this number is unfit (see `Operations.unfit`)."""
+"""Value that represents null in value columns; a history that writes this number is unfit (see `Operations.unfit`)."""
 
 OPEN = 2**31 - 1
 """`ret` of an operation that never returned."""

@@ -1,11 +1,11 @@
 """Runs kernels as Python functions, with the results of machine code.
 
-In machine code an item of an array of integers becomes a whole number of 64 bits.  NumPy's own scalars keep the few
-bits of their array.  So arrays are seen through `Numbers`, whose items are Python's numbers, and the casts of NumPy
-give them, too.  Words without sign (uint64) stay NumPy's, because their arithmetic wraps around in machine code.
+In machine code an item of an integer array becomes a 64-bit integer.  NumPy's own scalars keep the smaller size of
+their array.  So arrays are wrapped in `Numbers`, whose items are Python's numbers, and so are NumPy's casts.  Unsigned
+words (uint64) stay NumPy's, because their arithmetic wraps around in machine code.
 
-What machine code does silently raises an error here: a number that does not fit into its array, or an index outside.
-Then, and if all work without the compiler takes long, the compiler has to do it (`NeedsCompiler`).
+Errors that machine code ignores raise here: a number that does not fit into its array, or an index outside.  Then, and
+if all work without the compiler takes long, the compiler is needed (`NeedsCompiler`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def may_go_on() -> bool:
 
 
 def call(kernel: Kernel, *arguments: Any, **named: Any) -> Any:
-    """Call a kernel as a Python function.  Raises NeedsCompiler; arrays it was given may be changed by then."""
+    """Call a kernel as a Python function.  Raises NeedsCompiler, possibly after it has changed its arrays."""
     function = _COPIES.of(kernel)
     try:
         with np.errstate(all="ignore"):

@@ -1,6 +1,6 @@
 """Compares logs and rows: pure functions over columns, in process and on Spark alike.
 
-Rows: do two disagree that must agree?
+Rows: find two that disagree although they must agree.
 
 Logs are compared at equal *offsets*, never at equal row numbers.  `align` lays the entries of one log over a range of
 offsets and marks missing entries as ABSENT.
@@ -16,7 +16,7 @@ from checkers.base.arrays import Bools, Int32, Int64
 from checkers.kernels.jit import kernel
 
 NOWHERE = -1
-"""Stands for a row, position or offset that does not exist."""
+"""Value for a row, position or offset that does not exist."""
 
 
 @kernel
@@ -59,7 +59,7 @@ APPEND, FLUSH, TRUNCATE, START, OTHER = 1, 2, 3, 4, 5
 
 
 ABSENT = -1
-"""Stands for the epoch of an entry that a log lacks; real epochs are >= 0."""
+"""Value for the epoch of an entry that a log lacks; real epochs are >= 0."""
 
 
 def align(first: int, size: int, offsets: Int64, epochs: Int32, checksums: Int64) -> tuple[Int32, Int64]:
@@ -99,15 +99,15 @@ def compare(epochs_a: Int32, checksums_a: Int64, epochs_b: Int32, checksums_b: I
 
 
 def _first(found: Bools) -> int:
-    """Return the first place that is True, or NOWHERE."""
+    """Return the first index that is True, or NOWHERE."""
     place = int(np.argmax(found)) if len(found) else 0
     return place if len(found) and found[place] else NOWHERE
 
 
 class Slice(NamedTuple):
-    """The entries of one log in a range of offsets: the i-th is at offset `start + i`, ABSENT if the log has a hole.
+    """The entries of one log in a range of offsets: the i-th is at offset `start + i`, ABSENT if the log has a gap.
 
-    dense: the range has no hole.
+    dense: the range has no gap.
     """
 
     start: int
@@ -117,7 +117,7 @@ class Slice(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """The offset behind the last entry."""
+        """Return the offset after the last entry."""
         return self.start + len(self.epochs)
 
 

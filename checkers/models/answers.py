@@ -1,7 +1,7 @@
 """Rules that a history must meet before a model judges it: completions agree with their invokes.
 
 The grammar of a history is checked when a file is read or a run is sealed.  Two more rules depend on the meaning of
-functions, so they stand here:
+functions, so they are here:
 
  - Some functions fix the value of their answer: a write of 3 cannot be acknowledged as a write of 4.
  - Either all operations of clients have a key, or none has one.  An operation without a key belongs to no object.
@@ -22,7 +22,9 @@ from checkers.models.model import Operation, text_of, value_of
 
 
 class WrongEvent(MalformedHistory):
-    """An event contradicts another event or the model.  index: of that event.  words: what is wrong."""
+    """An event contradicts another event or the model. index: of that event. words: description of the
+    contradiction.
+    """
 
     def __init__(self, index: int, words: str) -> None:
         super().__init__(f"index {index}: {words}")
@@ -30,7 +32,7 @@ class WrongEvent(MalformedHistory):
 
 
 class ForeignEvent(WrongEvent):
-    """An object of this kind never has such an event.  The history may be sound, and the model the wrong one."""
+    """An event that an object of this kind never has.  The history may be valid, and the model the wrong one."""
 
 
 Repeats = Callable[[Hashable, Hashable], bool]
@@ -91,7 +93,7 @@ def demand_agreement(events: Iterable[Event], fixed: dict[str, Repeats]) -> None
 def demand_values(
     events: Iterable[Event], without_value: Container[int], given: Container[str], answered: Container[str]
 ) -> None:
-    """Reject a history in which a value that the model needs stands nowhere, or under another name.
+    """Reject a history in which a value that the model needs is missing, or has another name.
 
     without_value: indices of events that state no value.
     given, answered: functions that need one in their invoke, and in their answer.
@@ -121,7 +123,7 @@ class Exact:
 
 
 def exact(value: Hashable) -> Hashable:
-    """Return the value, with every bool and number with a fraction in it replaced by an `Exact`."""
+    """Return the value, with every bool and fractional number in it replaced by an `Exact`."""
     if isinstance(value, bool | float | Decimal):
         return Exact(value, type(value).__name__)
     if isinstance(value, tuple):
@@ -144,7 +146,7 @@ def _bare(value: Hashable) -> object:
 
 
 def with_exact_values(operations: Sequence[Operation]) -> list[Operation]:
-    """The operations, with inputs and outputs that are equal only to values of the same type."""
+    """Return the operations, with inputs and outputs that equal only values of the same type."""
     return [
         o if _plain(o.input) and _plain(o.output) else replace(o, input=exact(o.input), output=exact(o.output))
         for o in operations

@@ -1,24 +1,24 @@
-"""Checkers of live runs by models: one for each `KnownObject`, and those out of a user's own file.
+"""Checkers of live runs by models: one for each `KnownObject`, and those in a user's own file.
 
 *Known objects.*  Each gets a checker.
 
-A hash of its name deals each key to a part.  A part reads `history.parquet` one row group after another, and keeps only
-the events of its own keys.  So a part needs memory for its own keys only.  Payloads (lists, sets, strings) are JSON.
-Registers have a checker of their own, which reads sealed buckets (`checkers/registers`).
+A hash of its name assigns each key to a part.  A part reads `history.parquet` one row group after another, and keeps
+only the events of its own keys.  So a part needs memory for its own keys only.  Payloads (lists, sets, strings) are
+JSON.  Registers have a checker of their own, which reads sealed buckets (`checkers/registers`).
 
 Either all operations of the history have a key, or none has one.  Every part checks this for the whole history.
 
-*Own checkers.*  A model, a function, or a whole checker, where a workload states one by value.
+*Own checkers.*  A model, a function, or a whole checker that a workload declares by value.
 
     checkers = ("set", MAX_REGISTER, never_goes_back)
 
-A `Model` (`checkers/models/model.py`) is searched for an order of all operations, object by object.  A function gets
-the `Seen` of a run and returns what is wrong: a sentence for each violation, or a pair of the sentence and of the
-operations that show it.  A pair of `Validity.UNKNOWN` and a reason says that it could not decide.  A `Checker` is taken
-as it is.
+A `Model` (`checkers/models/model.py`) is searched for an order of all operations, object by object.  A function
+receives the `Seen` of a run and yields its violations: a sentence for each, or a pair of the sentence and the
+operations that show it.  A pair of `Validity.UNKNOWN` and a reason means that it could not decide.  A `Checker` is
+taken as it is.
 
-Their code is the user's, and workers of Spark have not got it.  So they judge in the harness' own process, with the
-same budgets.  What their code raises leaves the verdict unknown, with file and line.
+Their code is the user's, and workers of Spark do not have it.  So they judge in the harness' own process, with the same
+budgets.  If their code raises, the verdict is unknown, with file and line.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ BYTES_PER_EVENT = 1_200
 
 
 def checker_of(known: KnownObject) -> Checker:
-    """The checker that judges runs whose workload names this model."""
+    """Return the checker for runs whose workload names this model."""
 
     def split(run: StoredRun) -> list[Part]:
         rows = pq.ParquetFile(run.history).metadata.num_rows
@@ -125,7 +125,7 @@ _END_NS = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class SeenByClients:
-    """Record of what clients saw, in order of call: without operations that certainly did not happen, and without
+    """Operations as clients saw them, in order of call: without operations that certainly did not happen, and without
     set-up.
 
     operations: all.  final: of these, the ones of the final phase, after recovery."""
@@ -135,7 +135,7 @@ class SeenByClients:
 
     @property
     def main(self) -> tuple[Operation, ...]:
-        """The operations of the main phase."""
+        """Return the operations of the main phase."""
         return self.operations[: len(self.operations) - len(self.final)]
 
 
@@ -144,11 +144,11 @@ Find = Callable[[SeenByClients], Iterable[Found]]
 
 
 class WrongChecker(ValueError):
-    """A workload states something that is no checker.  The caller puts the message into a sentence."""
+    """A workload declares something that is no checker.  The caller puts the message into a sentence."""
 
 
 def own_checkers(stated: Iterable[object]) -> list[Checker]:
-    """The checkers that are stated by value; names are left out.  Raises WrongChecker."""
+    """Return the checkers that are declared by value; names are left out.  Raises WrongChecker."""
     return [own_checker_of(each) for each in stated if not isinstance(each, str)]
 
 
@@ -226,7 +226,7 @@ def _whole(run: StoredRun) -> list[Part]:
 
 
 def _all_events(part: Part, budget: Budget) -> list[Event] | str:
-    """Every event of clients and of the nemesis, or why they are too many."""
+    """Return every event of clients and of the nemesis, or the reason why they are too many."""
     with pq.ParquetFile(part.paths[0]) as file:
         needed_bytes = file.metadata.num_rows * BYTES_PER_EVENT
         if needed_bytes > budget.size_bytes:

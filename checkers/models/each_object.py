@@ -6,7 +6,7 @@ share.  Then the objects that ran out of steps get the steps that the others lef
 All violations are counted.  Only a few are explained, the earliest first, because an explanation costs far more than
 the judgement.  Explanations have a budget of their own (`past.py`).
 
-*Names.*  Finds the objects that the project knows, by name.  To add one, write a file in `objects/` that ends with it.
+*Names.*  Finds the bundled objects by name.  To add one, write a file in `objects/` that ends with a `KnownObject`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NOTHING_ANSWERED = "no operation of a client got an answer, so there was nothing
 
 @dataclass(frozen=True, slots=True)
 class ObjectsFinding:
-    """Findings of a checker in some objects.
+    """Results of a checker for some objects.
 
     answered: number of operations that returned.  steps: of all searches.
     unseen: (name of an object of which no answer shows anything, number of its operations that returned).
@@ -101,7 +101,7 @@ def judge_each(events: Sequence[Event], known: KnownObject, budget: Budget) -> O
 
 
 def verdict_of(findings: Sequence[ObjectsFinding]) -> Verdict:
-    """The verdict on all objects of a history.  findings: one for each part."""
+    """Return the verdict on all objects of a history. findings: one for each part."""
     looked_at: dict[str, int | float | str] = {
         "keys": sum(f.objects for f in findings),
         "operations": sum(f.operations for f in findings),
@@ -135,7 +135,7 @@ def verdict_of(findings: Sequence[ObjectsFinding]) -> Verdict:
 
 
 def _what_was_excused(looked_at: Mapping[str, int | float | str]) -> dict[str, str]:
-    """Return {"decided": a sentence} if a valid verdict says less than that an order exists; else {}.
+    """Return {"decided": a sentence} if a valid verdict claims less than that an order exists; else {}.
 
     A queue may have lost values that no answer shows, and a bank may have been judged by its sums and bounds alone.
     """
@@ -151,7 +151,7 @@ def _what_was_excused(looked_at: Mapping[str, int | float | str]) -> dict[str, s
 
 
 def rows_of(events: Iterable[Event]) -> Rows:
-    """A function from operations to their events, as dicts with the columns of HISTORY."""
+    """Return a function from operations to their events, as dicts with the columns of HISTORY."""
     at = {event.index: event for event in events}
 
     def rows(operations: Sequence[Operation]) -> tuple[dict[str, Any], ...]:
@@ -211,7 +211,7 @@ def _explained(
 
 
 def _with_doubt(made: Witness, events: Sequence[Event], observers: frozenset[str]) -> Witness:
-    """Return the witness of a value from nowhere with the change that failed by a time-out and would explain it."""
+    """Return the witness of a value from nowhere with the change that would explain the value, but failed by a time-out."""
     if made.kind != FROM_NOWHERE or not made.events:
         return made
     of_witness = {row["index"] for row in made.events}
@@ -248,10 +248,10 @@ SETTINGS = {
     "total": (BANK.name, BANK_OVERDRAFT.name),
     "empty": tuple(name for name, known in KNOWN.items() if known.container and known.empty_shows),
 }
-"""Statement that a user can make about an object -> the models that take it.
+"""Fact that a user can state about an object -> the models that accept it.
 
-total: of the balances of all accounts, a whole number.
-empty: `observed` if a take that failed with the error `empty` shows that the container held nothing.
+total: sum of the balances of all accounts, an integer.
+empty: `observed` if a dequeue or pop that failed with the error `empty` shows that the container was empty.
 """
 
 SEMAPHORE = "semaphore:N"
@@ -259,7 +259,7 @@ SEMAPHORE = "semaphore:N"
 
 
 def refused_setting(model: str, name: str, value: str) -> str:
-    """Return why a setting cannot be used with a model, or ""."""
+    """Return the reason why a setting cannot be used with a model, or ""."""
     if name not in SETTINGS:
         return f"there is no setting {name!r}; there are {', '.join(SETTINGS)}"
     if model not in SETTINGS[name]:
@@ -272,7 +272,7 @@ def refused_setting(model: str, name: str, value: str) -> str:
 
 
 def known_object(name: str, settings: Mapping[str, str] = MappingProxyType({})) -> KnownObject | None:
-    """The object of a name; of `semaphore:3` one with three permits.  None if there is none.
+    """Return the object of a name; for `semaphore:3` one with three permits.  None if there is none.
 
     settings: those of SETTINGS, with their values.
     """

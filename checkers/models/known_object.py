@@ -1,7 +1,7 @@
 """The interface of one kind of object: how its operations are judged.
 
-A `KnownObject` stands at the end of its file in `objects/`, where `each_object.py` finds it.  Nothing else is
-needed: `check --model NAME` judges files by it, and `checker.py` makes a checker of live runs from it.
+A `KnownObject` is at the end of its file in `objects/`, where `each_object.py` finds it.  Nothing else is needed:
+`check --model NAME` judges files by it, and `checker.py` makes a checker of live runs from it.
 
     operations of one object --judge--> ObjectFinding --explain (only a few)--> Witness
 
@@ -22,19 +22,20 @@ from checkers.models.search import judge_object
 from checkers.models.witnesses import Decided, NoOrder
 
 EXCUSED, UNANSWERED = "excused_by_unanswered_dequeues", "unanswered_dequeues"
-"""Names of counts of a queue: of the values that had to come out and that no answer showed, and of the dequeues
-without an answer that may have taken them."""
+"""Names of counts of a queue: of values that had to be dequeued and that no answer showed, and of unanswered dequeues
+that may have taken them.
+"""
 
 ONLY_BOUNDS = "objects_judged_by_bounds_alone"
-"""Name of a count: objects of which every answer lies within its bounds, and whose order was not decided."""
+"""Name of a count: objects whose answers all lie within their bounds, and whose order was not decided."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectFinding:
-    """Findings of a judge in one object.
+    """Result of a judge for one object.
 
-    violations: empty if there are none.  reason: one sentence if the verdict is unknown, else "".
-    steps: of the search.  out_of_steps: whether more steps may lead to a verdict.
+    violations: empty if there are none. reason: one sentence if the verdict is unknown, else "".
+    steps: of the search. out_of_steps: True if more steps may lead to a verdict.
     counts: name -> another number for readers.  Numbers of several objects are added up.
     """
 
@@ -47,11 +48,11 @@ class ObjectFinding:
 
 @dataclass(frozen=True, slots=True)
 class ObjectFunction:
-    """Knowledge of one function of an object.
+    """Description of one function of an object.
 
-    fixed: whether an invoke allows an answer (`answers.py`); None: it allows any.
+    fixed: returns whether an invoke allows an answer (`answers.py`); None: it allows any.
     given, answered: its invoke, and its answer, need a value.
-    observes: its answers show what became of the others.
+    observes: its answers show the effects of the others.
     """
 
     fixed: Repeats | None = None
@@ -103,7 +104,7 @@ class KnownObject:
 
     @property
     def fixed(self) -> dict[str, Repeats]:
-        """The functions that fix the value of their answer."""
+        """Return the functions that fix the value of their answer."""
         return {name: each.fixed for name, each in self.functions.items() if each.fixed is not None}
 
     @property
@@ -126,9 +127,9 @@ class KnownObject:
                 raise WrongOperation(f"{operation.f} is not an operation of {self.noun} ({listed})")
 
     def is_unseen(self, operations: Iterable[Operation]) -> bool:
-        """Return whether something may have happened to an object, and no answer shows anything of it.
+        """Return whether operations may have happened on an object whose state no answer shows.
 
-        Such an object is unknown: any answer would have been right.  operations: all of one object.
+        Such an object is unknown, because any answer would have been right. operations: all of one object.
         """
         changed = False
         for operation in operations:
@@ -138,10 +139,11 @@ class KnownObject:
         return changed
 
     def judgeable(self, operations: Sequence[Operation]) -> tuple[list[Operation], list[str]]:
-        """Return (the operations that can be judged, one sentence for each that cannot).
+        """Return (the operations that can be judged, one sentence for each other one).
 
-        What is left out can hide a violation, and never makes one: an operation without an answer may take effect at
-        any later time or never, a read without one shows nothing, and the other values of a container keep their order.
+        Leaving operations out can hide a violation, but never creates one: an operation without an answer may take
+        effect at any later time or never, a read without one shows nothing, and the other values of a container keep
+        their order.
         """
         rest, odd = self._without_odd_puts(operations) if self.container else (list(operations), [])
         if self.odd_answer is None:
@@ -193,8 +195,8 @@ def by_search(model: Model, operations: Sequence[Operation], budget: Budget) -> 
 def searched(model: Model, title: str, question: str, exact: bool = True) -> KnownObject:
     """Return a kind of object that only the search can decide.  The parameters are the fields of `KnownObject`.
 
-    Its observers are those of the model.  An answer of another function shows something if it is not just the invoked
-    value, or if the first state of the model does not allow it.
+    Its observers are those of the model.  An answer of another function counts as evidence if it is not just the
+    invoked value, or if the initial state of the model does not allow it.
     """
     functions = dict.fromkeys(model.observers, ObjectFunction(observes=True))
 

@@ -11,7 +11,7 @@
                                        that no order reaches to REFUSED.  Default: every state stands for itself
 
 States must be hashable, and `step` never changes a state in place.  An operation that never returned has no output
-(`operation.returned` is False, `output` None).  Its input and the state must decide its effect.
+(`operation.returned` is False, `output` None).  Its effect must depend only on its input and the state.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Operation:
 
     @property
     def ends(self) -> int:
-        """Index of the `ok`; NEVER if there is none."""
+        """Return the index of the `ok`; NEVER if there is none."""
         return NEVER if self.ret is None else self.ret
 
 
@@ -74,11 +74,11 @@ class WrongOperation(ValueError):
 
 
 _LOOKS = frozenset({"read", "get", "dequeue", "pop", "extract-min"})
-"""Functions whose answer of nil says that nothing is there."""
+"""Functions whose answer of nil means that the object is empty."""
 
 
 def described(operation: Operation) -> str:
-    """The operation as witnesses show it: `f(input) -> output`."""
+    """Return the operation as witnesses show it: `f(input) -> output`."""
     given = "" if operation.input is None else text_of(operation.input)
     if not operation.returned:
         return f"{operation.f}({given}), never answered"
@@ -88,7 +88,7 @@ def described(operation: Operation) -> str:
 
 
 def plain(state: State) -> str:
-    """Like `repr`, but with nil for None, and the same in every process: the `repr` of a set depends on hashes."""
+    """Return a `repr` with nil for None that is equal in every process: the `repr` of a set depends on hashes."""
     if state is None:
         return "nil"
     if isinstance(state, frozenset):
@@ -125,7 +125,7 @@ class Model:
 
 
 def operations_of(events: Iterable[Event], *, set_up: bool = False) -> list[Operation]:
-    """The operations of clients, in order of call.
+    """Return the operations of clients, in order of call.
 
     Failed operations certainly did not happen, and are left out; so are operations of set-up (CREATE), unless `set_up`
     is true.  Operations that are open or ended with `info` never returned.
@@ -163,6 +163,6 @@ def value_of(event: Event) -> Hashable:
 
 
 def text_of(value: Hashable) -> str:
-    """A value as sentences show it, shortened if it is long."""
+    """Return a value as sentences show it, shortened if it is long."""
     text = in_words(value)
     return text if len(text) <= 60 else text[:40] + "…" + text[-15:]

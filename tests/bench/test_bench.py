@@ -1,4 +1,4 @@
-"""Goals of the bench, and its page of Kafka's clients."""
+"""Goals of the bench, and its page about Kafka's clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The writers of the bench against real servers: every acknowledged write is there, and a refused one is reported."""
+"""The writers of the bench against real servers: every acknowledged write exists, and a refused one is reported."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _with(cluster: QuorumCluster, test: Callable[[int], Awaitable[None]]) -> Non
 
 
 async def _write(cluster: QuorumCluster, leader: int) -> tuple[int, int]:
-    """(acknowledged writes, three at least, calls of the marks in each load)."""
+    """Return (acknowledged writes, three at least, number of calls of the marks in each load)."""
     latencies_s: list[float] = []
     calls: set[int] = set()
     while len(latencies_s) < 3:  # a short load on a busy machine may get no acknowledgement

@@ -14,41 +14,41 @@ operation needs it ("just in time", Lowe 2017).  The search is that of Wing & Go
     never returned   available, never owed.
 
 At a return, the search extends configurations that owe the operation by available operations until they no longer owe
-it.  Other configurations go on without it.  A write that is not owed has its last chance to become visible at its
+it.  Other configurations continue without it.  A write that is not owed has its last chance to become visible at its
 return.  The search tries that too if some operation can still observe the write.
 
-The search leaves out the following, and loses nothing:
+The search omits the following, without loss:
 
   * Of two operations with the same effect, only the one with the earlier deadline goes first, because the two may swap
     in any order.  Exception: in a window, the first need not happen, and the second is a cas that must happen.
-  * An intermediate step is left out if it satisfies no open observer, enables no cas, and is no answered cas.  A later
+  * * An intermediate step is omitted if it satisfies no open observer, enables no cas, and is no answered cas.  A later
     write covers everything that this step would have covered.
-  * A write of the present value is left out, unless it covers owed writes before a cas.
+  * * A write of the current value is omitted, unless it covers owed writes before a cas.
   * The search never leaves a value that cannot come back while a later operation certainly observes it
     (`Problem.stay_until`).
 
-Few configurations usually suffice to find an order.  So the first search keeps only the 16 most promising ones.  It
-uses operations that never returned only if necessary.  Later searches keep more, and the last one keeps all.  Any order
-that a search finds is a proof.  "No order" counts only if the search dropped nothing.
+Few configurations usually suffice to find an order.  So the first search keeps only the 16 most promising
+configurations.  It uses operations that never returned only if necessary.  Later searches keep more, and the last one
+keeps all.  Any order that a search finds is a proof.  "No order" counts only if the search dropped nothing.
 
 If there is no order, a search that keeps everything often does not end, but a short proof usually exists.  So at a dead
 end of a search that dropped something, two shorter proofs are tried:
 
   * `certainly_overwritten` looks for an answer whose value had certainly been overwritten.
-  * A *window* of the events up to the dead end is judged with every configuration kept.  The object may begin with any
-    value that may have been produced by then.  Operations open at its beginning may happen, or may have happened
-    already.  Operations that return after the dead end need not happen.  Take any order of the whole history: its part
-    inside the window is an allowed order of the window.  So if the window has no order, the history has none.  A short
-    window owes few operations, so many configurations dominate each other.  Windows become longer until one has no
-    order, or costs as many steps as the search before it.
+  * A *window* of the events up to the dead end is judged with every configuration kept.  The initial value of the
+    object may be any value that may have been produced by then.  Operations open at its beginning may happen, or may
+    have happened already.  Operations that return after the dead end need not happen.  Take any order of the whole
+    history: its part inside the window is an allowed order of the window.  So if the window has no order, the history
+    has none.  A short window owes few operations, so many configurations dominate each other.  Windows become longer
+    until one has no order, or costs as many steps as the search before it.
 
 Cost: a step is one configuration visited, or 64 words read when configurations are compared (WORDS_PER_STEP).  Memory
 is that of the configurations.
 
 *Overwritten values.*  Finds answers whose value had certainly been overwritten, in one pass over the events.
 
-Theory.  Let an operation observe v.  In any order, the producer P of this v stands before it, and nothing between the
-two changes v.  P is impossible if there is an operation X such that
+Theory.  Let an operation observe v.  In any order, the producer P of this v precedes it, and nothing between the two
+changes v.  P is impossible if there is an operation X such that
 
   * P returned before X was called, and X returned before the observer was called;
   * X is in every order, and cannot stand where the register keeps holding v: a write of another value, a read of
@@ -125,7 +125,7 @@ STEPS_OF_WINDOWS_LEAST = 4096
 def judge_key(key: Key, limit: int, starts: Int64, steps_max: int, bytes_max: int) -> tuple[int, int, int]:
     """Judge only the first `limit` positions of a key; operations that had not returned by then are open.
 
-    starts: values (NIL for nil) that the object may hold at first.  Returns (code, position, steps).  The code is
+    starts: possible initial values of the object (NIL for nil).  Returns (code, position, steps).  The code is
     LINEARIZABLE, NO_ORDER, OUT_OF_STEPS or OUT_OF_BYTES.  After NO_ORDER, an order may exist up to the position, but
     none continues from there to the end.
     """
@@ -135,8 +135,9 @@ def judge_key(key: Key, limit: int, starts: Int64, steps_max: int, bytes_max: in
 
 @kernel
 def measure_key(key: Key, limit: int, starts: Int64, steps_max: int, bytes_max: int) -> tuple[int, int, int, int]:
-    """Act like `judge_key`, with a fourth value: the largest number of bytes the search took, as the budget counts
-    them."""
+    """Act like `judge_key`, and also return the maximum number of bytes that the search used, as the budget counts
+    them.
+    """
     problem = prepare(key, limit, starts)
     words = max(1, (problem.slots + 63) // 64)
     fixed = words * 8 * (4 * problem.values + 64) + first_size_bytes(words)
@@ -193,7 +194,7 @@ def judge_keys(
 def judge_window(
     key: Key, limit: int, starts: Int64, first: int, last: int, steps_max: int, bytes_max: int
 ) -> tuple[int, int]:
-    """Judge only the window from place `first` to place `last` of the events.  Returns (code, steps)."""
+    """Judge only the window from position `first` to position `last` of the events.  Returns (code, steps)."""
     problem = prepare(key, limit, starts)
     words = max(1, (problem.slots + 63) // 64)
     board = new_board(problem, words)
@@ -207,7 +208,7 @@ def judge_window(
 def _refute(
     problem: KeyProblem, board: Board, rooms: Rooms, last: int, steps_max: int, bytes_left: int
 ) -> tuple[bool, int, int]:
-    """Return (whether some window that ends with place `last` has no order, the steps and the bytes this took)."""
+    """Return (whether some window that ends at position `last` has no order, the steps and the bytes used)."""
     steps = most = 0
     keep_all = unknown_to_the_compiler(0)
     length = WINDOW_FIRST
@@ -228,7 +229,7 @@ def _refute(
 def _search(
     problem: KeyProblem, board: Board, rooms: Rooms, first: int, last: int, beam: int, steps_max: int, bytes_left: int
 ) -> tuple[int, int, int, int]:
-    """Search once through places `first` to `last`.
+    """Search once through positions `first` to `last`.
 
     Returns (code, place of the event that decided it or -1, steps, bytes beyond the first rooms).  The code may be
     TRUNCATED.
@@ -251,7 +252,7 @@ def _search(
 
 @kernel
 def _begin(problem: KeyProblem, board: Board, rooms: Rooms, first: int, last: int) -> int:
-    """Make the first configurations of a window, and give slots to open operations.
+    """Create the first configurations of a window, and assign slots to open operations.
 
     Returns the number of configurations.
     """
@@ -308,7 +309,7 @@ _NEVER = -2
 
 @kernel
 def certainly_overwritten(problem: KeyProblem) -> int:
-    """Return the place of the first return of an observer whose value no producer explains, or -1."""
+    """Return the position of the first return of an observer whose value no producer explains, or -1."""
     needed_after = np.empty(problem.kind.shape[0], np.int32)  # per observer: its producer returns after this place
     last_ret = np.full(problem.values, _NEVER, np.int32)  # per value: the last return of a producer
     last_ret[: problem.starts] = -1

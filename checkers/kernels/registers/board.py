@@ -6,9 +6,9 @@ finds, for example, all open reads of a value.
 *Preparation.*  Prepares a key of a register for the search: it numbers values, lays out events, and computes facts in
 advance.
 
-Operations that cannot matter are left out: observers without an answer, and mutators without an answer whose value no
-observer names.  It is always allowed to assume that such a mutator did not happen.  There is one exception: any other
-value may explain a *mismatch*.  So these mutators are kept if a mismatch was observed.
+Irrelevant operations are left out: observers without an answer, and mutators without an answer whose value no observer
+names.  Such a mutator may always be assumed not to have happened.  There is one exception: any other value may explain
+a *mismatch*.  So these mutators are kept if a mismatch was observed.
 
 The whole history is available, so two facts are computed in advance.  The first is the last place where each value is
 observed.  The second concerns a value that only one operation ever produced: an order must *stay* at it until its last

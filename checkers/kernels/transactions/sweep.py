@@ -7,24 +7,24 @@ end, the order in which they left is a strict serialization.  O(transactions + e
 
 *Breaking.*  If the sweep is stuck, a walk from a waiting transaction to its predecessors proves a cycle.  The walk
 returns to its beginning, or it meets a transaction that is not invoked yet.  By real time, the latter comes after the
-transaction that completed.  The sweep breaks one edge of this cycle and goes on.  In the end all nodes have a rank.
+transaction that completed.  The sweep removes one edge of this cycle and continues.  In the end all nodes have a rank.
 Every edge except the broken ones leads to a higher rank, and so does real time.  So *every cycle contains a broken
 edge*, and searches begin there.  Only transactions that are open at one time wait for one another, so walks are short.
 
 Anti-dependencies are broken first, then wr, then ww.  Hence each cycle of ww and wr contains a broken edge of such a
 kind.  If no such edge is broken, there is no G0 and no G1c, nor a variant of them.
 
-*Serial order.*  Looks for a serial order of registers' transactions that follows what reads show and real time; it
-builds no graph.
+*Serial order.*  Searches for a serial order of registers' transactions that agrees with reads and real time; it builds
+no graph.
 
-Most histories have such an order, and then they show no cycle of any name.  The edges of `rw_register.link` would show
-the same, but they take several times as long to collect, and only names of anomalies need them.
+Most histories have such an order, and therefore no cycle of any kind.  The edges of `rw_register.link` would show the
+same, but they take several times as long to collect, and only names of anomalies need them.
 
 A transaction waits for the writers of what it read, for the readers of the initial state of a key that it writes, and
 for the other readers of a version that it read and then overwrote.  The search places transactions in the order of
 their completions, each after those that it waits for.  If one that is placed for an earlier completion was invoked
-after it, or if a transaction waits for itself, there is a cycle.  Otherwise the order keeps real time, because all that
-completed before an invocation were placed before.  O(micro-operations + events).
+after it, or if a transaction waits for itself, there is a cycle.  Otherwise the order respects real time, because
+everything that completed before an invocation was placed earlier.  O(micro-operations + events).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from checkers.kernels.transactions.dependencies import PASS, RW, WR, Graph, Reve
 
 
 class Sweep(NamedTuple):
-    """The state of a sweep.
+    """State of a sweep.
 
     rank: int32 per node, the order in which they were taken out, -1 before.  unlocked: per node.
     incoming: int32 per node, edges from nodes that are not out.  event: int32 per position of the history, the
@@ -97,7 +97,7 @@ def sweep(txns: Transactions, graph: Graph, incoming: Int32, happened: Bools, ev
 
 @inner_kernel
 def _take_out(node: int, graph: Graph, state: Sweep, broken: Bools, stack: Int32, ranked: int) -> int:
-    """Take out a node, and all nodes that waited only for it; returns how many are out then."""
+    """Remove a node, and all nodes that waited only for it; return the number of removed nodes."""
     rank, incoming, unlocked = state.rank, state.incoming, state.unlocked
     stack[0] = node
     size = 1
@@ -134,7 +134,7 @@ class _Walks(NamedTuple):
 def sweep_on(
     txns: Transactions, graph: Graph, backward: Reverse, happened: Bools, state: Sweep, stuck_at: int
 ) -> Int64:
-    """Continue to the end from where `sweep` is stuck; returns the broken edges, each of which lies on a cycle."""
+    """Continue to the end from where `sweep` is stuck; return the removed edges, each of which lies on a cycle."""
     txn_count = txns.status.shape[0]
     node_count = state.rank.shape[0]
     broken = np.zeros(max(graph.target.shape[0], 1), np.bool_)
@@ -185,7 +185,7 @@ def _edge_to_break(
     broken: Bools,
     walks: _Walks,
 ) -> int:
-    """Walk from the waiting transaction t along predecessors to a cycle; returns the edge of it to break."""
+    """Walk from the waiting transaction t along predecessors to a cycle; return the edge to remove."""
     walks.nodes[0] = t
     walks.place[t] = 0
     walks.number[t] = number
@@ -210,7 +210,7 @@ def _edge_to_break(
 
 @inner_kernel
 def _best_broken(graph: Graph, edges: Int32, begin: int, end: int, txn_count: int) -> int:
-    """Choose the edge of a closed walk to break: an rw if there is one, else a wr.
+    """Choose the edge of a closed walk to remove: an rw if there is one, else a wr.
 
     edges[begin:end + 1]: each leads to the source of the one before.  An outgoing edge of a group has the kind of its
     incoming edge and is broken instead of it.  One such edge may represent many.
@@ -233,7 +233,7 @@ _OPEN, _PLACED = 1, 2
 
 
 class _Readers(NamedTuple):
-    """Readers of the versions that some transaction overwrites after all of them, in one linked list for each version.
+    """Readers of the versions that some transaction overwrites later, in one linked list for each version.
 
     overwritten_later: per row, whether it is a first read of a key that its transaction writes later.
     head: int32 per version (numbered as in `rw_register.link`), its first entry or -1.
@@ -247,7 +247,7 @@ class _Readers(NamedTuple):
 
 
 class _Shown(NamedTuple):
-    """Arrays that say for whom a transaction waits."""
+    """Arrays with the transactions for which each one waits."""
 
     txns: Transactions
     base: Int64
@@ -329,7 +329,9 @@ def _readers_to_wait_for(txns: Transactions, base: Int64, written: Written) -> _
 
 @inner_kernel
 def _place(shown: _Shown, root: int, end: int, walk: _Walk) -> bool:
-    """Place a transaction that completed at position `end`, and before it all that it waits for; False on a cycle."""
+    """Place a transaction that completed at position `end`, and before it all for which it waits; return False on a
+    cycle.
+    """
     txns, state, path, cursor = shown.txns, walk.state, walk.path, walk.cursor
     if state[root] == _PLACED:
         return True
@@ -373,9 +375,9 @@ def _waits_for(shown: _Shown, t: int, row: int, state: Int8) -> tuple[int, int]:
 
 @inner_kernel
 def _unplaced_reader(readers: _Readers, version: int, t: int, state: Int8) -> int:
-    """Return a reader of the version other than t that is not placed, or -1.  Takes those that are placed off the list.
+    """Return a reader of the version, other than t, that is not placed, or -1.  Removes placed ones from the list.
 
-    The entry of t moves behind others, so that no entry is looked at twice.
+    The entry of t moves after others, so that no entry is checked twice.
     """
     entry = readers.head[version]
     while entry >= 0:

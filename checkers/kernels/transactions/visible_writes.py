@@ -6,12 +6,12 @@ read the one that commits last:
     read-atomic   visible is what the transaction read from, and what its session did before
     causal        visible is also all that was visible to these
 
-So if t read x from w, every other visible writer of x commits before w.  One order must satisfy these
-pairs, the reads, and the order of sessions.  What is visible does not depend on the order of commits, so one round
-finds all pairs, and the question is decided in polynomial time.
+So if t read x from w, every other visible writer of x commits before w.  One order must satisfy these pairs, the reads,
+and the order of sessions.  Visibility does not depend on the order of commits, so one round finds all pairs, and the
+question is decided in polynomial time.
 
-Causal keeps a clock for each transaction: of each chain of transactions, the last one that is visible.  Sessions are
-chains.  Where sessions do not count, transactions that read from one another are put into chains.
+Causal keeps a clock for each transaction: for each chain of transactions, the last visible one.  Sessions are chains.
+If sessions do not count, transactions that read from one another form chains.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _room_of_reads(problem: OrderProblem) -> _Reads:
 def _look_up(problem: OrderProblem, t: int, reads: _Reads) -> int:
     """Write the reads of a transaction into `reads`, and return their number.
 
-    The versions lie far apart in memory.  The processor fetches them at once if nothing depends on them yet.
+    The versions lie far apart in memory.  The processor fetches them concurrently if nothing depends on them yet.
     """
     first = problem.read_first[t]
     count = problem.read_first[t + 1] - first
@@ -110,13 +110,15 @@ def _key_of(problem: OrderProblem, version: int) -> int:
 
 @inner_kernel
 def _pair(visible: int, by: int, t: int) -> tuple[int, int]:
-    """A visible writer commits before the one that was read.  None does before the initial state: a contradiction."""
+    """Add a pair: a visible writer commits before the one that was read.  No writer commits before the initial state,
+    so that would be a contradiction.
+    """
     return (visible, by) if by >= 0 else (t, visible)
 
 
 @kernel
 def reading_chains(problem: OrderProblem, order: Int32) -> tuple[Int32, Int32, int]:
-    """Put writers into chains along reads.  Returns (int32 per transaction, its chain or -1; its place; chains).
+    """Partition writers into chains along reads.  Returns (int32 per transaction, its chain or -1; its place; chains).
 
     order: all transactions, each after those that it read from.
     """
@@ -167,7 +169,7 @@ class _Writers(NamedTuple):
 
 
 class _Newest(NamedTuple):
-    """The two newest writers of each key that were met so far, as places in `order`; -1 if there is none."""
+    """The two newest writers of each key so far, as indices in `order`; -1 if there is none."""
 
     first: Int32
     second: Int32
@@ -177,8 +179,8 @@ class _Newest(NamedTuple):
 def causal_pairs(problem: OrderProblem, order: Int32, chain: Int32, place: Int32, chains: int) -> Edges:
     """Return the pairs of causal.  order: all transactions, each after those that are visible to it.
 
-    Most reads make no pair: all other writers of the key lie before the *horizon* of the writer that was read, and it
-    saw everything there.  Only for the others the chains that wrote the key are searched.
+    Most reads add no pair: all other writers of the key lie before the *horizon* of the writer that was read, which saw
+    all of them.  Only for the other reads the chains that wrote the key are searched.
 
     Time: a clock for each transaction, and the chains that wrote the key for each of these reads.  Memory: 4 bytes for
     each transaction and chain.
@@ -251,7 +253,7 @@ def _pair_visible(
 ) -> int:
     """Pair `by`, whose write of the key t read, with the last visible writer of the key in each chain.
 
-    What `by` saw needs no pair: it commits before `by` anyway.  Returns the number of pairs.
+    Writes that `by` saw need no pair, because they commit before `by` anyway.  Returns the number of pairs.
     """
     for g in range(writers.key_first[key], writers.key_first[key + 1]):
         of = writers.chain[g]
@@ -287,7 +289,9 @@ def _advance(clock: Int32, t: int, by: int, chain: Int32, place: Int32) -> None:
 
 @kernel
 def _writers_by_key(problem: OrderProblem, order: Int32, chain: Int32, chains: int) -> _Writers:
-    """Sort the writes by key, by chain and by place.  They are counted, not compared: `order` keeps to the chains."""
+    """Sort the writes by key, by chain and by place.  They are counted, not compared, because `order` keeps the chains
+    in order.
+    """
     writes = problem.write_key.shape[0]
     keys = problem.version_txn.shape[0] - writes
     in_order, n = np.empty(writes, np.int32), 0

@@ -1,1 +1,1 @@
-"""The objects that the project knows, one file each; `docs/models.md` shows how to write your own model."""
+"""The bundled objects, one file each; `docs/models.md` shows how to write your own model."""

@@ -49,16 +49,16 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
 
 
 def _guessed(operations: Sequence[Operation]) -> bool:
-    """Return whether a value repeats among appends that named no offset.
+    """Return whether a value repeats among appends with unknown offsets.
 
-    Which of them a read shows is then a guess.
+    Then a read does not determine which of them it shows.
     """
     unnamed = Counter(o.input for o in operations if o.f == "append" and _offset(o) is None)
     return max(unnamed.values(), default=0) > 1
 
 
 def out_of_rank(operations: Sequence[Operation]) -> Decided | None:
-    """The violation of one log, if there is one.  Raises NotRanked."""
+    """Return the violation of one log, if there is one.  Raises NotRanked."""
     appends, reads = _split(operations)
     longest = max(reads, key=lambda r: len(_shown(r)), default=None)
     holder: dict[int, Operation] = {}
@@ -76,7 +76,7 @@ class _PartialLog:
     """The state of a log that is reduced to some values.
 
     entries: (value, offset) of these values in order.  The offset is None if no answer named it yet.
-    least: the number of entries, of any value, that the log has at least.
+    least: the minimum number of entries, of any value, in the log.
     """
 
     entries: tuple[tuple[Hashable, int | None], ...] = ()
@@ -91,7 +91,7 @@ def whole(operations: Sequence[Operation]) -> Model:
 
 
 class _Unread:
-    """Stands for all entries of a log that holds a value which no read shows."""
+    """Represents all entries of a log that contains a value which no read shows."""
 
     def __repr__(self) -> str:
         return "a value that no read shows"
@@ -101,9 +101,9 @@ _UNREAD: Final = _Unread()
 
 
 def canonical(operations: Sequence[Operation]) -> Callable[[State], State]:
-    """For the log with all its values: logs that hold a value which no read shows differ only in their length.
+    """For the log with all its values: logs that contain a value which no read shows differ only in their length.
 
-    Such a value stays in the log, so no read fits any more.  What an append does depends only on the length.
+    Such a value stays in the log, so no read is possible any more.  The effect of an append depends only on the length.
     """
     _, reads = _split(operations)
     read = frozenset(value for each in reads for value in _shown(each))
@@ -141,7 +141,9 @@ def _after_append(state: _PartialLog, append: Operation) -> object:
 
 
 def _after_read(state: _PartialLog, read: Operation, at_stake: frozenset[Hashable]) -> object:
-    """A read fits if it shows the entries in their order and at their offsets, and has at least `least` values."""
+    """A read is possible if it shows the entries in their order and at their offsets, and has at least `least`
+    values.
+    """
     shown = tuple((value, offset) for offset, value in enumerate(_shown(read)) if value in at_stake)
     fits = len(shown) == len(state.entries) and len(_shown(read)) >= state.least
     for (value, offset), (held, known) in zip(shown, state.entries, strict=False):
@@ -161,7 +163,7 @@ def _in_words(state: State) -> str:
 
 
 def _with_appends(violation: Decided, appends: Sequence[Operation]) -> Decided:
-    """The violation, with those appends of its values that were invoked before the last answer."""
+    """Return the violation, with the appends of its values that were invoked before the last answer."""
     values, end = violation.about, max(o.ret for o in violation.operations if o.ret is not None)
     concerned = [a for a in appends if a.input in values and a.call < end]
     others = [o for o in violation.operations if o not in concerned]
@@ -255,7 +257,7 @@ def _out_of_order(
 
 
 def _in_wrong_order(early: Operation, late: Operation, longest: Operation | None) -> Decided:
-    """The violation of two operations: `early` returned before `late` was called, but stands behind it in the log.
+    """Return the violation of two operations: `early` returned before `late` was called, but follows it in the log.
 
     longest: the longest read, which shows the offset of a value if the answer to its append did not.
     """
@@ -306,7 +308,7 @@ def _offset(append: Operation) -> int | None:
 
 
 def odd_answer(operation: Operation) -> str:
-    """Return why the answer of an append names no offset, or that of a read shows no list, or ""."""
+    """Return the reason why the answer of an append names no offset, or that of a read shows no list, or ""."""
     answer = operation.output
     if operation.f == "read":
         is_list = isinstance(answer, tuple | None) and not isinstance(answer, MapValue | SetValue)

@@ -1,15 +1,15 @@
 """A queue that delivers each value at least once, in any order: to enqueue, to dequeue, to drain.
 
-A broker delivers a value again where it did not hear that a consumer was done with it.  So a value may be taken more
-often than it was put there, in any order, and a dequeue that finds nothing shows nothing: what a consumer holds that
-has died is hidden until its time is up.  What is left is what users count on:
+A broker delivers a value again if it did not learn that a consumer has processed it.  So a value may be dequeued more
+often than it was enqueued, in any order, and a dequeue that finds nothing proves nothing: values held by a dead
+consumer are hidden until its session ends.  Users rely on the remaining guarantees:
 
     nowhere   no value is taken before its enqueue was invoked
     lost      every value that was acknowledged before the last drain was invoked is taken at some time, if that drain
               was answered; each dequeue without an answer excuses one value
 
-A `drain` therefore goes on until what dead consumers held has been delivered again.  It is many dequeues, and may miss
-what is put there while it runs.  One pass over the history decides, whatever its size.
+So a `drain` continues until the values held by dead consumers have been delivered again.  It is many dequeues, and may
+miss values that are enqueued while it runs.  One pass over the history decides, whatever its size.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ NOWHERE = "value from nowhere"
 def deliveries_of(values: Sequence[Hashable]) -> Model:
     """Return the model of a queue that is reduced to these values and drained once.
 
-    State: (the values put there, those of them that were not taken, the oldest first)."""
+    State: (the enqueued values, those of them that were not dequeued, the oldest first).
+    """
     at_stake = frozenset(values)
 
     def step(state: State, operation: Operation) -> object:

@@ -1,4 +1,4 @@
-"""A bank: transfer money between accounts, read all balances at once.  Transfers neither make nor destroy money.
+"""A bank: transfer money between accounts, read all balances at once.  Transfers neither create nor destroy money.
 
     create     [account, balance], in set-up, before the first read
     transfer   [from, to, amount] or {"from", "to", "amount"}; the answer has no value
@@ -10,22 +10,22 @@ this is true in every order of the transfers, so the rule raises no false alarm.
 The right accounts are those that acknowledged creates opened, and the right total is the sum of their balances.  If it
 is unknown whether a create happened, it may have opened its account or not, and the total is uncertain.  In a file
 without creates the right accounts and the right total are those that most reads show, so one wrong read does not accuse
-all others.  On a tie they are those that were shown first.
+all others.  If several are equally frequent, the ones shown first count.
 
-Money may be conserved and yet in the wrong place.  So every read must show what was acknowledged before it,
-account by account, and then one order of all transfers must explain all reads.  If that
-search ends without an answer, the verdict says that only sums and bounds were judged.  If a transfer names an account
-that set-up did not open, nobody knows what the accounts should hold, and the verdict is unknown.
+Money may be conserved and yet be in the wrong account.  So every read must show the effects of transfers acknowledged
+before it, account by account, and then one order of all transfers must explain all reads.  If that search ends without
+an answer, the verdict says that only sums and bounds were judged.  If a transfer names an account that set-up did not
+open, nobody knows what the accounts should hold, and the verdict is unknown.
 
 `bank` also forbids negative balances, and `bank-overdraft` allows them.  (After Jepsen's bank test.)
 
 *Lost transfers.*  Look at the reads that were invoked after every acknowledged transfer had returned and after the last
 transfer was invoked.  Such a *late* read must show the first balances, plus all acknowledged transfers, plus some of
-the transfers without an answer.  A store may answer one late read from an old snapshot.  If none of them fits,
-something is lost, or took place twice.
+the transfers without an answer.  A store may answer one late read from an old snapshot.  If no late read matches,
+something was lost, or happened twice.
 
-Whether some of n transfers without an answer add up to a difference is the subset sum problem.  All sums are made, but
-for those from which the rest cannot reach the difference any more.  Beyond SUMS_MAX nothing is claimed.
+Whether some of n transfers without an answer add up to a difference is the subset sum problem.  All sums are computed,
+except those from which the rest can no longer reach the difference.  Beyond SUMS_MAX nothing is claimed.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def lost_transfers(
 
 
 class _Bound(NamedTuple):
-    """Bound that a read sets: it speaks of the first balance of an account: at least, or at most, this."""
+    """A bound that a read sets on the first balance of an account: at least, or at most, this amount."""
 
     balance: int
     read: Operation
@@ -126,7 +126,7 @@ _Ranges = dict[str, tuple[int, int]]
 
 
 def _around(transfers: Sequence[Transfer], reads: Sequence[Operation]) -> Iterator[tuple[Operation, _Changes, _Ranges]]:
-    """Yield each read with the changes that had returned before it, and the least and greatest sum of those meanwhile.
+    """Yield each read with the changes that had returned before it, and the minimum and maximum sum of concurrent ones.
 
     The reads come in order of their answers.  O((transfers + reads) * accounts).
     """

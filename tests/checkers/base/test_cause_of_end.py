@@ -1,4 +1,4 @@
-"""The line that says why a program ended is found above notes and above what other threads still wrote."""
+"""The line with the reason of a program's end is found above notes and above later output of other threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose clock is whose, as test.json has it."""
+"""Owners of clocks, as in test.json."""
 
 from __future__ import annotations
 

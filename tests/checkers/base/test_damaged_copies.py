@@ -1,4 +1,4 @@
-"""Copies of a disk that a fault had damaged say nothing of the system; all others do."""
+"""Copies of a disk that a fault had damaged prove nothing about the system; all others do."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_order_may_have_done_its_damage_before_it_returned(tmp_path: Path) -
 def test_a_copy_that_was_complete_before_the_damage_shows_the_system(
     tmp_path: Path, taken_ns: int, left: list[int]
 ) -> None:
-    """A copy before a heal may end after the heal, on a slow machine: its own time decides."""
+    """A copy before a heal may end after the heal on a slow machine, so its own time decides."""
     run = stored(tmp_path, fault(1, "n2", 50), fault(2, "n1", 120, damages_data=True))
     times = (taken_ns, 160, 170, 180)
     index = [

@@ -1,4 +1,4 @@
-"""Dropping what a condition does not need leaves what it needs, in its order, and asks no more than it may."""
+"""Dropping items that a condition does not need keeps the needed ones, in order, with a limited number of tries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Halving against trying one number after another."""
+"""Halving, compared with trying one number after another."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from tests.support.register_operations import operations_of
 
 
 def by_all_permutations(operations: list[RegisterOperation]) -> bool:
-    """Herlihy & Wing's definition, word for word: some subset of the open operations, in some order."""
+    """Herlihy & Wing's definition, literally: some subset of the open operations, in some order."""
     must = [o for o in operations if o.ret is not None]
     may = [o for o in operations if o.ret is None]
     for chosen in range(1 << len(may)):

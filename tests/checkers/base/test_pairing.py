@@ -38,7 +38,7 @@ _type, _process = attrgetter("type"), attrgetter("process")
 
 
 def _searched(rows: list[tuple[int, Type]]) -> list[tuple[int, int]]:
-    """(index of an invoke, of its completion or -1): the next row of its process, if that is no invoke."""
+    """Return (index of an invoke, of its completion or -1): the next row of its process, if that is no invoke."""
     found = []
     for index, (process, type_) in enumerate(rows):
         if type_ is Type.INVOKE:

@@ -1,4 +1,4 @@
-"""What a user reads whose file is not what `check` needs: each line says what to do."""
+"""Messages to a user whose file is not what `check` needs: each line gives the remedy."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_functions_show_the_likely_models(functions: str, models: tuple[str, ...
 
 
 def operations(*of: tuple[str, str, str, str]) -> str:
-    """A text of operations one after another.  of: (function, given, type of the completion, answer)."""
+    """Return a text of sequential operations. of: (function, given, type of the completion, answer)."""
     lines = []
     for process, (f, given, type_, answer) in enumerate(of):
         lines += [f"{{:process {process}, :type :invoke, :f :{f}, :value {given}}}"]

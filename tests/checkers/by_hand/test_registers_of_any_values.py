@@ -1,4 +1,4 @@
-"""Registers that hold texts, keywords, fractions or collections are judged as well as those of whole numbers."""
+"""Registers with strings, keywords, fractions or collections are judged like those of integers."""
 
 from __future__ import annotations
 

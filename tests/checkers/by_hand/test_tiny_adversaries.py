@@ -1,4 +1,4 @@
-"""No history hangs a judge, however small and odd it is; the judges of registers also agree with the search."""
+"""No history hangs a judge, however small and unusual it is; the judges of registers also agree with the search."""
 
 from __future__ import annotations
 

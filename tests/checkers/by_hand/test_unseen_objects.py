@@ -1,4 +1,4 @@
-"""Objects of which no answer shows anything are unknown, one by one, whatever the model."""
+"""Objects whose state no answer shows are unknown, one by one, for every model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Step = tuple[str | None, str, Any, Type, Any]
 
 
 def history(*steps: Step) -> list[Event]:
-    """Every step is an operation of a process of its own, one after another."""
+    """Return a history in which every step is an operation of a separate process, one after another."""
     events: list[Event] = []
     for process, (key, f, invoked, outcome, answered) in enumerate(steps):
         for type_, value in ((Type.INVOKE, invoked), (outcome, answered)):
@@ -51,7 +51,7 @@ CHANGE_AND_LOOK: dict[str, tuple[tuple[str, Any], tuple[str, Any]]] = {
     "at-least-once-queue": (("enqueue", 1), ("dequeue", 1)),
     "append-log": (("append", 1), ("read", [1])),
 }
-"""Model -> (a change and its value, a function that looks and its answer after the change)."""
+"""Model -> (a change and its value, an observing function and its answer after the change)."""
 
 
 @pytest.mark.parametrize("model", CHANGE_AND_LOOK)

@@ -1,6 +1,6 @@
-"""Tiny histories of nonsense: any operation of a model, any small value, any answer, in any order.
+"""Tiny nonsense histories: any operation of a model, any small value, any answer, in any order.
 
-They reach the corners that honest simulations never reach: circles of cas, answers from nowhere, values that repeat.
+They reach cases that realistic simulations never reach: cycles of cas, answers from nowhere, repeated values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SMALL = (None, 1, 1, 2, 2, 3)
 
 
 def nonsense(model: str, rng: Random, operations: int = 6, processes: int = 3) -> list[Event]:
-    """A history of at most so many operations that keeps the grammar of histories, and nothing else."""
+    """Return a history of at most this many operations that follows the grammar of histories, and nothing else."""
     events: list[Event] = []
     idle, busy, fresh = list(range(processes)), dict[int, tuple[str, Any]](), processes
     while operations > 0 or busy:
@@ -42,7 +42,7 @@ def nonsense(model: str, rng: Random, operations: int = 6, processes: int = 3) -
 
 
 def event_of(index: int, process: int, type_: Type, f: str, value: Any) -> Event:
-    """Small integers and pairs of a cas stand in columns, all else in the payload."""
+    """Return an event with small integers and pairs of a cas in columns, everything else in the payload."""
     if f == "cas" and isinstance(value, tuple):
         return Event(index, index * 1000, process, type_, f, "k", value[0], value[1], node="n1")
     if value is None or isinstance(value, int):

@@ -1,4 +1,4 @@
-"""Rows of schema CLUSTER for tests: by hand, and as a live controller writes them."""
+"""Rows of schema CLUSTER for tests: written by hand, or by a live controller."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ class Records:
 def live_run(
     random: Random, bugs: frozenset[str] = frozenset(), steps: int = 120
 ) -> list[tuple[int, int, str, str, str]]:
-    """What a controller writes while brokers come, go, fall silent and report, and people move partitions."""
+    """Return the records of a controller while brokers join, leave, fall silent and report, and users move
+    partitions.
+    """
     world = _World(random, bugs)
     for _ in range(steps):
         world.step()

@@ -1,4 +1,4 @@
-"""Logs that Apache Kafka's own controllers wrote: one holds a known bug of Kafka, the others are sound."""
+"""Logs of Apache Kafka's own controllers: one shows a known bug of Kafka, the others are correct."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOGS = Path(__file__).parent / "kafka-controllers.tar.xz"
 
 
 def replayed(name: str, folder: Path) -> ReplayedMetadata:
-    """What the log of this name holds."""
+    """Replay the log of this name."""
     with tarfile.open(LOGS) as archive:
         archive.extractall(folder, filter="data")
     rows = read_cluster(folder / name)

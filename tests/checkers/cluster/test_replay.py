@@ -1,4 +1,4 @@
-"""Records of brokers and partitions: what a real controller writes is right, and each rule finds what breaks it."""
+"""Records of brokers and partitions: those of a real controller are valid, and each rule finds its violation."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ FOUND_IN_THE_LOG = {
     decisions.REGISTERS_UNFENCED: rules.UNFENCED_AT_ONCE,
     decisions.LEAVING_BROKER_LEADS: rules.DEAD_LEADER,
 }
-"""The planted bugs that a log alone shows, and by what."""
+"""The planted bugs that a log alone shows, and the kinds of violations."""
 
 
 @pytest.mark.parametrize("bug", FOUND_IN_THE_LOG)
@@ -262,8 +262,9 @@ def test_planted_bugs_are_found_by_the_rule_that_they_break(bug: str) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_one_changed_record_of_a_right_log_is_found_or_harmless(seed: int) -> None:
-    """Brute force: a member is put into, or taken out of, one in-sync set.  What a plain look at all states finds
-    wrong, the replay finds, too."""
+    """Brute force: a member is added to, or removed from, one in-sync set.  The replay finds every violation that a
+    simple check of all states finds.
+    """
     random = Random(seed)
     rows = live_run(random)
     places = [i for i, row in enumerate(rows) if row[2] in ("partition", "change partition") and "isr" in row[4]]
@@ -276,7 +277,9 @@ def test_one_changed_record_of_a_right_log_is_found_or_harmless(seed: int) -> No
 
 
 def plainly_wrong(rows: list[tuple[int, int, str, str, str]]) -> bool:
-    """Whether any state of any partition has a leader that is not in sync, or somebody in sync who is no replica."""
+    """Return whether any state of any partition has a leader that is not in sync, or an in-sync member that is no
+    replica.
+    """
     held: dict[str, dict] = {}
     for _, _, kind, about, text in rows:
         if kind in ("partition", "change partition"):

@@ -1,4 +1,4 @@
-"""Fencing judged by traces: a toy quorum of three with brokers, in which each rule is kept, and broken once."""
+"""Fencing judged by traces: a toy quorum of three with brokers, in which each rule holds, and is violated once."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Story:
         self.quorum._say(self.quorum.nodes[node], event, **columns)
 
     def wait(self, seconds: float) -> None:
-        """Everybody commits twice a second, so every trace goes on."""
+        """Let all nodes commit twice a second, so that every trace continues."""
         for _ in range(int(seconds * 2)):
             self.quorum.pass_time(SECOND // 2)
             self.quorum.write()
 
     def record(self, kind: str, about: str, followers: set[str] | None = None, **fields: Any) -> int:
-        """n1 appends a record.  followers: who fetches it and learns that it is committed, by default all."""
+        """Let n1 append a record. followers: nodes that fetch it and learn that it is committed, by default all."""
         offset = len(self.quorum.nodes["n1"].log)
         if kind == "register broker":
             plain = {"incarnation": "a", "epoch": offset, "rack": None, "fenced": True, "leaving": False}
@@ -55,7 +55,7 @@ class Story:
         return offset
 
     def serves(self, broker: int = 3) -> int:
-        """The broker of this node registers and is unfenced; its epoch."""
+        """Register and unfence the broker of this node; return its epoch."""
         epoch = self.record("register broker", f"broker {broker}")
         self.say(f"n{broker}", "broker", offset=epoch, detail="heard 1000")
         self.record("change broker", f"broker {broker}", epoch=epoch, fenced=-1)

@@ -1,4 +1,4 @@
-"""Changes of topics against the log: by hand, and as owners of topics make them."""
+"""Changes of topics against the log: by hand, and as made by owners of topics."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_log_shows_the_lives_of_a_topic() -> None:
 
 
 def changes(*states: int, unanswered: int = 0) -> dict[str, list[Operation]]:
-    """One after the other; unanswered: how many of the last."""
+    """Return sequential changes; unanswered: number of the last ones without an answer."""
     known = len(states) - unanswered
     return {
         "k0": [
@@ -126,7 +126,7 @@ def test_a_log_that_begins_behind_a_snapshot_accuses_nobody(tmp_path: Path, firs
 
 
 def controlled(seed: int) -> tuple[list[Request], list]:
-    """Acknowledged changes of one thread, and the records that a sound controller writes of them."""
+    """Return acknowledged changes of one thread, and the records of a correct controller for them."""
     rng, workload = Random(seed), KafkaAdmin(1)
     owner, records, ids, asked = workload.generator(Placement(0, "c1", follows=True, reads_only=False)), [], {}, []
 

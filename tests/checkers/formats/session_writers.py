@@ -79,7 +79,7 @@ def chronos(sessions: Sessions, stamps: dict[int, tuple[int, int]] | None = None
 
 
 def cobra(sessions: Sessions, folder: Path, *, stamped: bool = False) -> None:
-    """A log for each session; a stamp follows the ends of transactions if `stamped`."""
+    """Return a log for each session; a time stamp follows the ends of transactions if `stamped`."""
     logs: dict[int, bytes] = {}
     stamp = struct.pack(">q", 7) if stamped else b""
     for session, number, transaction in numbered(sessions):

@@ -1,4 +1,4 @@
-"""The kernels and the reader in Python make the same history of a text, and refuse it with the same words."""
+"""The kernels and the reader in Python produce the same history of a text, and refuse it with the same message."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def text(rng: Random) -> bytes:
 
 
 def read(content: bytes, keyed: bool) -> object:
-    """The history, or the words of its damage, whole and in pieces."""
+    """Return the history, or the message about its damage, whole and in pieces."""
     try:
         size_bytes = read_once.PIECE_BYTES
         chunks = (content[at : at + size_bytes] for at in range(0, len(content), size_bytes))

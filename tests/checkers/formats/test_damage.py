@@ -1,7 +1,7 @@
-"""Histories that are damaged, cut off or no histories at all: one sentence with the line or row, never a traceback.
+"""Histories that are damaged, truncated or no histories at all: one sentence with the line or row, never a traceback.
 
-A file cut at the end of a line is a shorter history and may well be valid: nothing tells it from a test that ended
-there.  Any other cut must be noticed.
+A file truncated at the end of a line is a shorter history and may be valid: it looks like a test that ended there.  Any
+other truncation must be detected.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""EDN: every value reads back, and damage is named by its line."""
+"""EDN: every value reads back, and an error names the line of the damage."""
 
 import json
 
@@ -33,7 +33,9 @@ def written(value: object) -> str:
 
 
 def with_names(value: object) -> object:
-    """The value with names in place of the keys of maps: a text that looks like a number has quotes of its own."""
+    """Return the value with names in place of the keys of maps: a string that looks like a number gets additional
+    quotes.
+    """
     if isinstance(value, list):
         return [with_names(each) for each in value]
     return {name_of_key(k): with_names(v) for k, v in value.items()} if isinstance(value, dict) else value

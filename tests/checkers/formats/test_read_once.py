@@ -1,4 +1,4 @@
-"""Files that are no plain files: pipes come once and may stay silent; devices and packed files are refused."""
+"""Input other than plain files: pipes can be read once and may stay silent; devices and archives are refused."""
 
 from __future__ import annotations
 

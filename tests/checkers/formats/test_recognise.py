@@ -1,4 +1,4 @@
-"""Any history is recognised by its content, and a damaged one is refused by its line."""
+"""Any history is recognized by its content, and a damaged one is refused with its line."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Histories of the field's other checkers: recognised, judged alike in every format, and refused in one sentence."""
+"""Histories of other checkers: recognized, judged alike in every format, and refused in one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splitting, judging and combining: what goes wrong in a part is unknown, and never hides or stops anything else."""
+"""Splitting, judging and combining: a failure in a part makes it unknown, and never hides or stops anything else."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def checker(
     combine: Callable[[StoredRun, Sequence[Any]], Verdict] | None = None,
     split: Callable[[StoredRun], Sequence[Part]] | None = None,
 ) -> Checker:
-    """A checker of numbered parts that is valid where every part says so."""
+    """Return a checker of numbered parts that is valid if every part is."""
 
     def all_hold(files: StoredRun, findings: Sequence[Any]) -> Verdict:
         if all(findings):

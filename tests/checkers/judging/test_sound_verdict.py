@@ -1,4 +1,4 @@
-"""What a checker returns is kept only if it is a verdict that can be written down and that rests on something."""
+"""A checker's result is kept only if it is a verdict that can be serialized and has evidence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OTHER = replace(MINE, name="other", combine=lambda run, found: Verdict(Validity.
 
 
 def judged(returned: Any, **changes: Any) -> dict[str, Any]:
-    """The results of a run that this checker and a sound one judge; they can be written to a file."""
+    """Return the results of a run that this checker and a correct one judge; they can be written to a file."""
     mine = replace(MINE, combine=lambda run, found: returned, **changes)
     return json.loads(json.dumps(as_object(results_of(judge_run(StoredRun(Path("nowhere")), [mine, OTHER])))))  # type: ignore[no-any-return]
 

@@ -1,4 +1,4 @@
-"""Kafka's rules once more, operation by operation over plain Python objects: what the kernels are compared with."""
+"""Kafka's rules once more, operation by operation over plain Python objects, for comparison with the kernels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from checkers.kafka_log.columns import (
 
 
 def count_anomalies(events: Sequence[Event]) -> Counter[str]:
-    """How often each anomaly that is no cycle occurs."""
+    """Count each anomaly other than cycles."""
     operations = read_operations(events)
     logs = read_logs(operations)
     return Counter(name for rule in RULES for name in rule(operations, logs))
@@ -94,12 +94,12 @@ def read_logs(operations: Sequence[KafkaOperation]) -> dict[str, Log]:
 
 
 def committed(log: Log, value: Value) -> bool:
-    """Whether a committed operation polled the value."""
+    """Return whether a committed operation polled the value."""
     return any(reader.status is Type.OK for reader in log.readers.get(value, ()))
 
 
 def happened(operation: KafkaOperation, logs: Mapping[str, Log]) -> bool:
-    """Whether what it sent certainly stands in the logs."""
+    """Return whether its sends are certainly in the logs."""
     if operation.status is Type.INFO:
         return any(value in logs[key].readers for key, (_, value) in operation.sends)
     return operation.status is Type.OK
@@ -145,7 +145,7 @@ def unpolled(operations: Sequence[KafkaOperation], logs: Logs) -> Iterator[str]:
 
 
 def seen_at(operation: KafkaOperation, logs: Logs) -> float:
-    """The position from which on the operation certainly happened."""
+    """Return the position from which the operation certainly happened."""
     if operation.status is Type.OK:
         return operation.completed or 0
     readers = [r for key, (_, value) in operation.sends for r in logs[key].readers.get(value, ())]
@@ -153,7 +153,7 @@ def seen_at(operation: KafkaOperation, logs: Logs) -> float:
 
 
 def sent_later(log: Log, position: float) -> bool:
-    """Whether a message that was sent behind a position was polled."""
+    """Return whether a message that was sent after a position was polled."""
     polled = (value for value in log.readers if committed(log, value) and len(log.offsets_of.get(value, ())) == 1)
     return any(value in log.writer and log.writer[value].invoked > position for value in polled)
 
@@ -210,13 +210,13 @@ def sent(operation: KafkaOperation, key: str) -> list[Message]:
 
 
 def polled(operation: KafkaOperation, key: str) -> list[Message]:
-    """What a committed operation polled, in order."""
+    """Return the polls of a committed operation, in order."""
     polls = operation.polls if operation.status is Type.OK else []
     return [message for poll in polls for message in poll.get(key, [])]
 
 
 def step(log: Log, a: Value, b: Value, skip: str, backwards: str) -> Iterator[str]:
-    """From message a to message b of one log: b should be the next one."""
+    """Step from message a to message b of one log: b should be the next one."""
     i, j = log.index_of.get(a), log.index_of.get(b)
     if a == b or (i is not None and j is not None and j < i):
         yield backwards

@@ -1,4 +1,4 @@
-"""An answer repeats its invoke: it may add offsets and what polls showed, and nothing else."""
+"""An answer repeats its invoke: it may add offsets and results of polls, and nothing else."""
 
 from __future__ import annotations
 

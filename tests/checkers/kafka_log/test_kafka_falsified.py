@@ -1,4 +1,4 @@
-"""Histories of a correct broker with some answers falsified: kernels against the rules over plain objects."""
+"""Histories of a correct broker with some falsified answers: kernels against the rules over plain objects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from checkers.kafka_log.judge import judge_kafka_log
 
 
 def falsified(rng: Random, events: list[Event]) -> list[Event]:
-    """Some completions with a message less, one twice, two swapped, another offset, or another outcome."""
+    """Return completions of which some lack a message, repeat or swap messages, or have another offset or outcome."""
     changed = list(events)
     for at in rng.sample(range(len(events)), max(1, len(events) // 40)):
         event = events[at]

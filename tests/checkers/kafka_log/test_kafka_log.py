@@ -1,4 +1,4 @@
-"""Kafka's anomalies by name: alone, hidden in a long history of a correct broker, and none where there is none."""
+"""Kafka's anomalies by name: alone, hidden in a long history of a correct broker, and none in a correct history."""
 
 from __future__ import annotations
 

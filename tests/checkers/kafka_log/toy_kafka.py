@@ -80,7 +80,7 @@ class _Running:
 
 
 class ToyBroker:
-    """Logs of [value, state]; what is pending hides all that stands behind it (the last stable offset)."""
+    """Logs of [value, state]; pending messages hide all later ones (the last stable offset)."""
 
     def __init__(self) -> None:
         self.logs: dict[str, list[list[Any]]] = {}
@@ -126,7 +126,7 @@ class _Clients:
         self._value = 0
 
     def begin(self, process: int) -> None:
-        """A new operation, or another assignment of partitions."""
+        """Begin a new operation, or another assignment of partitions."""
         rng, positions = self._rng, self._positions
         if rng.random() < 0.05:
             self._reassign(process)
@@ -143,7 +143,7 @@ class _Clients:
         self.running[process] = _Running(steps, f)
 
     def step(self, process: int, txn: _Running) -> None:
-        """The next send or poll of an operation."""
+        """Execute the next send or poll of an operation."""
         part = txn.invoked[len(txn.done)]
         if part[0] == "poll":
             txn.done.append(["poll", self._broker.poll(self._positions[process], self._rng.randint(1, 5))])
@@ -153,7 +153,7 @@ class _Clients:
             txn.done.append(["send", part[1], [offset if self._rng.random() > 0.05 else None, part[2]]])
 
     def end(self, slot: int, txn: _Running) -> None:
-        """Commit or abort; a client that gives up comes back as another process."""
+        """Commit or abort; a client that gives up returns as another process."""
         process = self.names[slot]
         del self.running[process]
         commits = self._rng.random() > self._trouble
@@ -167,7 +167,7 @@ class _Clients:
             self.tape.record(process, Type.FAIL, txn.f, txn.invoked)
 
     def poll_everything(self) -> None:
-        """By one more process."""
+        """Poll everything by one more process."""
         last = self._another()
         self.tape.record(last, Type.INVOKE, "poll", [["poll"]])
         self.tape.record(last, Type.OK, "poll", [["poll", self._broker.poll(self._positions[last], 10**9)]])
@@ -178,7 +178,7 @@ class _Clients:
         return name
 
     def _reassign(self, process: int) -> None:
-        """Other partitions from now on; those that were not there before from the beginning."""
+        """Assign other partitions from now on; new ones from their beginning."""
         chosen = self._rng.sample(self._partitions, self._rng.randint(1, len(self._partitions)))
         before = self._positions[process]
         self._positions[process] = {key: before.get(key, 0) for key in chosen}

@@ -1,4 +1,4 @@
-"""Machine code is never older than the sources it was made from, and travels with them."""
+"""Machine code is never older than its sources, and travels with them."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_machine_code_made_in_one_folder_is_used_in_another_and_by_another_cache
 
 
 def test_the_readers_of_text_and_all_they_call_count_no_references() -> None:
-    """Counting is atomic; with it they take four times as long."""
+    """Reference counting is atomic; with it they take four times as long."""
     waiting: list[object] = [text_rows.read_maps]
     seen = set[str]()
     while waiting:

@@ -53,7 +53,7 @@ def test_causal_pairs_order_exactly_the_visible_writers_before_the_one_that_was_
 
 
 def closed(visible_to: nx.DiGraph[int], made: set[tuple[int, int]]) -> set[tuple[int, int]]:
-    """Every order that follows from what is visible and from the pairs."""
+    """Return every order that follows from visibility and from the pairs."""
     both = nx.DiGraph(visible_to)
     both.add_edges_from(made)
     return set(nx.transitive_closure(both).edges)

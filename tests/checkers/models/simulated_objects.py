@@ -1,4 +1,6 @@
-"""Histories of small objects: each operation takes effect at one instant between its events; then answers change."""
+"""Histories of small objects: each operation takes effect at one instant between its events; then some answers are
+changed.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from checkers.models.model import Operation, operations_of
 
 @dataclass(frozen=True)
 class Simulated:
-    """ask: (f, input) of the next operation.  do: (state after, answer).  lie: another answer of that operation."""
+    """ask: (f, input) of the next operation. do: (state after, answer). lie: another answer of that operation."""
 
     init: Any
     ask: Callable[[Random, int], tuple[str, Any]]
@@ -75,13 +77,13 @@ def history(what: Simulated, rng: Random, operations: int, processes: int, crash
 
 
 def searched(events: Sequence[Event], init: Any, step: Callable[[Any, Operation], object], observers: set[str]) -> bool:
-    """What the independent search says, which shares nothing with the checkers but the model's step."""
+    """Return the result of the independent search, which shares only the model's step with the checkers."""
     operations = [o for o in operations_of(events) if o.returned or o.f not in observers]
     return search.linearizable(operations, [init], step)  # type: ignore[arg-type]
 
 
 def one_process(*pairs: tuple[str, Any, Any]) -> list[Event]:
-    """(f, input, answer) one after another."""
+    """Return sequential operations (f, input, answer) of one process."""
     events: list[Event] = []
     for f, value, answer in pairs:
         events.append(event(len(events), 0, Type.INVOKE, f, value))

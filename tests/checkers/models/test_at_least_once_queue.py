@@ -11,7 +11,7 @@ from checkers.models.model import REFUSED, Operation
 from checkers.models.objects.at_least_once_queue import deliveries_of, judge
 
 Held = tuple[frozenset[int], frozenset[int]]
-"""(what was put there, what was never taken)"""
+"""(the enqueued values, the ones never dequeued)"""
 
 
 def op(f: str, given: object, output: object, call: int, ret: int | None, process: int) -> Operation:
@@ -19,7 +19,7 @@ def op(f: str, given: object, output: object, call: int, ret: int | None, proces
 
 
 def after(held: Held, operation: Operation) -> Iterator[Held]:
-    """Every state after an operation of a queue that may deliver again whatever was put there."""
+    """Return every state after an operation of a queue that may deliver enqueued values again."""
     put, waiting = held
     match operation.f, operation.returned:
         case "enqueue", _:
@@ -48,7 +48,7 @@ def has_an_order(operations: Sequence[Operation], held: Held = (frozenset(), fro
 
 
 def drawn(rng: Random) -> list[Operation]:
-    """A few operations on three values, some without an answer, and one drain."""
+    """Return a few operations on three values, some without an answer, and one drain."""
     moments = rng.sample(range(100), 14)
     operations = []
     for number in range(rng.randint(1, 5)):

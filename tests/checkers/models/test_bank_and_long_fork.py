@@ -141,7 +141,7 @@ def test_a_bank_without_a_read_is_unknown() -> None:
 
 
 def opened(*accounts: Any, type_: Type = Type.OK) -> list[Event]:
-    """Set-up that opens accounts.  accounts: [account, balance].  type_: of the answer to the last one."""
+    """Return the set-up that opens accounts. accounts: [account, balance]. type_: of the last answer."""
     events: list[Event] = []
     for place, account in enumerate(accounts):
         last = type_ if place == len(accounts) - 1 else Type.OK
@@ -330,7 +330,7 @@ def split_up(rng: Random, names: str) -> list[str]:
 
 
 def all_at_once(rng: Random, writes: list[str], reads: list[dict[str, bool]]) -> list[Event]:
-    """All writes and reads under way at once, so that real time orders none of them."""
+    """Return all writes and reads as concurrent operations, so that real time orders none of them."""
     transactions = [([["w", k, 1] for k in keys], [["w", k, 1] for k in keys]) for keys in writes]
     transactions += [
         ([["r", k, None] for k in read], [["r", k, 1 if had else None] for k, had in read.items()]) for read in reads

@@ -1,4 +1,4 @@
-"""Small histories that no search can decide soon: each search ends at its budget of steps or bytes, and says so.
+"""Small histories that no search can decide quickly: each search ends at its budget of steps or bytes, and says so.
 
 Many operations without an answer may take effect at any later time.  So the number of orders grows with 2 to the power
 of their number.
@@ -110,7 +110,7 @@ def cas_without_answers(tape: Tape) -> None:
 
 
 def writes_without_answers(tape: Tape) -> None:
-    """More changes of the value than writes."""
+    """Return more changes of the value than writes."""
     for _ in range(60):
         tape.unanswered("write", tape.rng.randrange(2))
     for each in range(70):

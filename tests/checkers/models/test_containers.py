@@ -61,7 +61,7 @@ def taken_from(put: str, take: str, at: Callable[[Sequence[int]], int]) -> Calla
 
 
 class Fresh:
-    """Puts and takes; values are different, or repeat."""
+    """Puts and takes of values that are all different, or that repeat."""
 
     def __init__(self, put: str, take: str, rng: Random) -> None:
         self.names, self.unique, self.used = (put, take), rng.random() < 0.8, set[int]()
@@ -77,7 +77,7 @@ class Fresh:
 
 
 class Permits:
-    """Each process acquires up to two permits and releases them; with little luck more than it has."""
+    """Each process acquires up to two permits and releases them; sometimes more than it has."""
 
     def __init__(self) -> None:
         self.holds: dict[int, int] = {}

@@ -1,4 +1,6 @@
-"""Queues, stacks and priority queues whose values repeat, and drains beside other operations, against brute force."""
+"""Queues, stacks and priority queues with repeated values, and drains concurrent with other operations, against brute
+force.
+"""
 
 from __future__ import annotations
 
@@ -136,7 +138,7 @@ def test_orders_of_many_equal_values_are_found_without_a_search(kind: str) -> No
 
 
 def together(f: str, values: Sequence[int], begins: int, answers: bool = False) -> list[Operation]:
-    """Operations that all run at once."""
+    """Return operations that all overlap."""
     ends = begins + len(values)
     return [
         Operation(f, None if answers else value, value, None, n, "", begins + n, ends + n, ends + n)

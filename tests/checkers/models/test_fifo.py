@@ -1,4 +1,4 @@
-"""Queues into which every value is put once: the four things that can be wrong, against the independent search."""
+"""Queues of unique values: the four kinds of violations, against the independent search."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VALID, INVALID, UNKNOWN = Validity.VALID, Validity.INVALID, Validity.UNKNOWN
 
 
 def queue_of_unique_values(*fs: str, lies: Sequence[int | None] = (None, *range(8))) -> Simulated:
-    """Now and then a dequeue answers another value, or none."""
+    """Return a queue's history in which a dequeue sometimes answers another value, or none."""
     fresh = count()
 
     def ask(rng: Random, _: int) -> tuple[str, Any]:

@@ -1,4 +1,4 @@
-"""A model of one's own that forgets to refuse would explain every answer, so its first such step is refused."""
+"""A user's model that forgets to refuse would explain every answer, so its first such step is refused."""
 
 from __future__ import annotations
 

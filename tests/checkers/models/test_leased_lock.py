@@ -19,7 +19,7 @@ Hold = tuple[float, float, int, float | None, float | None]
 
 
 def events_of(*holds: Hold) -> list[Event]:
-    """One process for each hold."""
+    """Return the events, with one process for each hold."""
     found = []
     for process, (called, answered, valid_ms, released, done) in enumerate(holds):
         steps = [(called, Type.INVOKE, "acquire", None), (answered, Type.OK, "acquire", valid_ms)]
@@ -166,7 +166,7 @@ def _as_shown(holds: list[Small]) -> list[Hold]:
 
 
 def _possible(holds: list[Small]) -> bool:
-    """Whether times of grants and releases exist for which no two holds overlap.
+    """Return whether times of grants and releases exist for which no two holds overlap.
 
     A grant lies between call and answer.  A release takes effect after its call and up to its answer, if it has one."""
     choices = []

@@ -1,4 +1,4 @@
-"""An operation that cannot be judged is left out and named, and what the rest proves is still said."""
+"""An operation that cannot be judged is left out and named, and conclusions from the rest are still reported."""
 
 from __future__ import annotations
 

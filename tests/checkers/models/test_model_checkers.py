@@ -1,4 +1,4 @@
-"""The door for models: each judges a sealed run as a checker of the catalog, right and spoiled."""
+"""The interface for models: each judges a sealed run as a checker of the catalog, correct and falsified."""
 
 from __future__ import annotations
 
@@ -129,8 +129,9 @@ def events_of(steps: Steps) -> list[Event]:
 
 
 def on_two_keys(name: str, steps: Steps, others: Steps) -> list[Event]:
-    """The first steps on key a, the others on key b, and a fault in between.  Only the others on an object that is the
-    whole history."""
+    """Return the first steps on key a, the others on key b, and a fault in between.  Only the others on an object that
+    is the whole history.
+    """
     if KNOWN[name].whole:
         return events_of(others)
     a = [Event(**{**as_dict(e), "key": "a"}) for e in events_of(steps)]

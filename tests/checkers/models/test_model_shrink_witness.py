@@ -1,4 +1,4 @@
-"""What a witness of a small model says besides its window: the longest legal order, and answers that were right."""
+"""Content of a witness of a small model besides its window: the longest legal order, and right answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEEPER = Model("keeper", init=lambda: 0, step=lambda s, o: _kept(s, o), observer
 
 
 def _kept(state: Any, operation: Operation) -> Any:
-    """A register whose swaps answer with what was there before."""
+    """A register whose swaps answer with the previous value."""
     if operation.f == "read":
         return state if operation.output == state else REFUSED
     if operation.f == "swap":

@@ -1,4 +1,4 @@
-"""Objects by construction: histories of a million operations that are right, and with one wrong answer among them."""
+"""Objects by construction: correct histories of a million operations, and the same with one wrong answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Spoil = Callable[[Random, list[Event]], tuple[list[Event], int]]
 
 
 def numbers() -> Callable[[], int]:
-    """A number that was not given before."""
+    """Return a number that was not used before."""
     given: Iterator[int] = iter(range(10**9))
     return lambda: next(given)
 

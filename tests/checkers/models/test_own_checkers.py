@@ -1,4 +1,6 @@
-"""A model, a function and a checker that a workload states by value: what each finds, and how it is refused."""
+"""A model, a function and a checker that a workload declares by value: the violations each finds, and how it is
+refused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The past of a small object, replaced by the states it can have led to: never making a violation, and short."""
+"""The past of a small object, replaced by its possible resulting states: never creating a violation, and short."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def every_state_before(model: Model, operations: Sequence[Operation], moment: in
 
 
 def states_after_some(model: Model, state: Any, under_way: Sequence[Operation]) -> set[Any]:
-    """What any of the operations under way, in any order, make of a state."""
+    """Return the states after any of the open operations, in any order, from one state."""
     found = {state}
     for chosen in under_way:
         after = model.step(state, chosen)

@@ -1,4 +1,4 @@
-"""Violations of all objects are counted; few are explained, within a budget of steps that holds wherever they go."""
+"""Violations of all objects are counted; few are explained, within a total budget of steps."""
 
 from __future__ import annotations
 

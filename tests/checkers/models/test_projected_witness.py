@@ -1,4 +1,4 @@
-"""Witnesses of sets, logs, queues, counters, locks and ids: an object seen through the few values at stake."""
+"""Witnesses of sets, logs, queues, counters, locks and ids: an object reduced to the few values concerned."""
 
 from __future__ import annotations
 
