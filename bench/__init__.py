@@ -1,4 +1,4 @@
-"""Measurements: what judging, the simulator, the lake and the bundled KRaft cost."""
+"""Measurements of the cost of judging, the simulator, the lake and the bundled KRaft."""
 
 import sys
 from pathlib import Path

@@ -3,11 +3,11 @@
     python -m bench.big_run [--events 1000000,10000000] [--folder DIR] [--clean-only] [--as-user] [--json FILE]
 
 A run (`simulated/big_history.py`) is sealed and then judged by every checker that applies to a quorum of five with
-registers, on Spark.  Each step is a process of its own, and its memory is that of the process, of the virtual machine
-and of Spark's workers together (`instruments/figures.py`).  Each size is measured twice.  A clean run must be valid.
-The other run has a stale read and a lost write near its end: linearizability and history-against-log must find one
-each, and no other checker may find any violation.  A run of a hundred million events needs 16 GB of disk, which are
-free again afterwards.
+registers, on Spark.  Each step is a separate process, and its memory is that of the process, of the virtual machine and
+of Spark's workers together (`instruments/figures.py`).  Each size is measured twice.  A clean run must be valid.  The
+other run has a stale read and a lost write near its end: linearizability and history-against-log must find one each,
+and no other checker may find any violation.  A run of a hundred million events needs 16 GB of disk, which are free
+again afterwards.
 
 --as-user: the nodes' logs and traces are files as nodes leave them, and one step takes all of it: `krucible analyze`,
 which seals, reads logs and traces, judges by every checker, and writes the report.
@@ -38,10 +38,10 @@ from checkers.spark.session import SparkJudge
 
 MEMORY_GOAL_MB = 6_000
 VIOLATED = {"linearizability", "history-against-log"}
-"""By the two violations that are planted."""
+"""Names of the two planted violations."""
 
 UNDECIDED = {"log-order"}
-"""With these violations: logs that lack an acknowledged write settle nothing."""
+"""Checkers that the violations make unknown: logs that lack an acknowledged write decide nothing."""
 
 _DEMANDS = "demands.pickle"
 
@@ -98,7 +98,7 @@ def measure(folder: Path, events: int, wrong: bool, sheet: Sheet, as_user: bool 
 
 
 def run_step(step: str, folder: Path, events: int, wrong: bool) -> tuple[float, ProcessWatch]:
-    """One step in a process of its own: seconds, and the memory that it and its children held."""
+    """Run one step in a separate process; return its seconds, and the memory of it and its children."""
     command = [sys.executable, "-m", "bench.big_run", "--step", step, "--folder", str(folder), "--events", str(events)]
     began = time.perf_counter()
     with subprocess.Popen([*command, *(["--wrong"] if wrong else [])]) as process, ProcessWatch(process.pid) as watch:

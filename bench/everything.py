@@ -2,12 +2,12 @@
 
     python -m bench.everything [--full] [--only SCRIPT …] [--into results/bench] [--keep]
 
-Figures go into one file of JSON lines, `figures.jsonl`, and what cost against size shows into `cost.png`.  Without
---full it takes two minutes on two cores and goes up to a million; with it a quarter of an hour and 24 GB of memory.
+Measurements go into one file of JSON lines, `figures.jsonl`, and those of cost by size into `cost.png`.  Without --full
+it takes two minutes on two cores and goes up to a million; with it a quarter of an hour and 24 GB of memory.
 
-A figure is a measurement of the machine as it is.  Goals and the figures of the last time, which are kept in the tree
-(`bench/last_figures.jsonl`), are scaled to its speed.  A table at the end lists every figure that misses its goal or
-takes more than TWICE the last time, and every ratio (`… / …`) that has grown by a tenth; then the exit code is 1.
+A figure describes the machine in its current state.  Goals and the figures of the last time, which are stored in the
+tree (`bench/last_figures.jsonl`), are scaled to its speed.  A table at the end lists every figure that misses its goal
+or takes more than TWICE the last time, and every ratio (`… / …`) that has grown by a tenth; then the exit code is 1.
 --keep replaces the kept figures by those of today.
 
 *Plot.*  One line per figure that was measured at two sizes or more, both axes logarithmic; along the dotted line cost
@@ -31,14 +31,15 @@ from bench.instruments.figures import BenchFigure, factor, read
 
 ROOT = Path(__file__).parents[1]
 KEPT = Path(__file__).parent / "last_figures.jsonl"
-"""The figures of the last time, on the machine that goals were set on."""
+"""The figures of the last time, on the machine for which goals were set."""
 
 TWICE = 2.0
 LEAST_S = 0.05
 """Shorter times are noise; only their goals count."""
 RATIO, A_TENTH_MORE = " / ", 1.1
-"""Mark of a ratio in its name, which is to a peer, a new Python or a small kernel of the same run; factor by which it
-may grow."""
+"""Mark of a ratio in its name (to a peer, a new Python or a small kernel of the same run); factor by which it may
+grow.
+"""
 
 QUICK = (
     ("judge", "--rows", "10000,100000,1000000"),
@@ -111,7 +112,7 @@ def missed(measured: Sequence[BenchFigure], last: Sequence[BenchFigure], slower:
     """Return a line for every figure that misses its goal, takes more than TWICE as long as the last time, or is a
     ratio that has grown by a tenth.
 
-    last: on the machine that goals were set on.  slower: how many times as long this machine takes.
+    last: on the machine for which goals were set. slower: factor by which this machine is slower.
     """
     known = {(one.figure, one.size, one.unit): one.value for one in last}
     lines = []
@@ -130,7 +131,7 @@ def missed(measured: Sequence[BenchFigure], last: Sequence[BenchFigure], slower:
 
 
 def keep(measured: Sequence[BenchFigure], slower: float) -> None:
-    """Write the figures as they would be on the machine that goals were set on."""
+    """Write the figures as on the machine for which goals were set."""
     known = {(one.figure, one.size, one.unit): one for one in (read(KEPT) if KEPT.exists() else [])}
     for one in measured:
         value = one.value / slower if one.unit == "s" else one.value
@@ -140,7 +141,7 @@ def keep(measured: Sequence[BenchFigure], slower: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """begin: how the names of its figures begin.  units: what one of each unit is on its axis."""
+    """begin: prefix of the names of its figures. units: value of each unit on its axis."""
 
     title: str
     begin: tuple[str, ...]
@@ -169,7 +170,7 @@ PANELS = (
 
 
 def plot(figures: Sequence[BenchFigure], image: Path) -> None:
-    """Draw what judging costs against how much is judged."""
+    """Draw the cost of judging by the amount of input."""
     import matplotlib
 
     matplotlib.use("Agg")

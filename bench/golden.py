@@ -1,4 +1,4 @@
-"""The golden corpus: about 70 runs and histories with known verdicts, and what differs between two revisions.
+"""The golden corpus: about 70 runs and histories with known verdicts, and the differences between two revisions.
 
     python -m bench.golden make OLD                      # at one revision: run and judge everything (20 minutes)
     python -m bench.golden make NEW --like OLD           # at another: the same cases with the same seeds
@@ -33,7 +33,7 @@ BY_SEED = ("simulator",)
 """Backends on which a seed decides every byte of a run."""
 UNDER_FAULTS = ("partition", "kill", "pause", "power", "disk", "clock", "packets", "partition,kill,pause")
 MODELS = {"etcd": "cas-register", "elle": "list-append"}
-"""Folder of histories -> the model of its files, where the folder is not named after it."""
+"""Folder of histories -> the model of its files, if it differs from the folder's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,9 @@ def _run(case: GoldenCase, folder: Path, seeds: Any) -> dict[str, Any]:
 
 
 def _verdicts(run: Path) -> dict[str, Any]:
-    """Return what the results of a run say: verdict, planted bug, and per checker its verdict and kinds of witness."""
+    """Return a summary of the results of a run: verdict, planted bug, and per checker its verdict and kinds of
+    witness.
+    """
     found = read_results(run)
     assert found is not None, f"{run} was not judged"
     results = as_object(found)

@@ -1,17 +1,17 @@
-"""Measure what the handlers of the bundled KRaft cost: the table of `system_under_test/kraft/simulated.py`.
+"""Measure the cost of the handlers of the bundled KRaft: the table of `system_under_test/kraft/simulated.py`.
 
     python -m bench.handler_costs [--seconds 8] [--writers 8]
 
 Three servers are processes on loopback with real sockets and fsyncs.  Writers write to the leader, and readers read;
 then the leader is stopped a few times, so that there are votes.  Every callback of a server's loop is measured by the
-processor time of its thread, and counts for what it handles (`run_measured`).  The cost of a kind is the mean over
-all servers.  The bytes of an answer are decoded before its type is known; that time is shared among all
-answers.  A rare kind (fewer than RARE) is left out: too few say little.
+processor time of its thread, and counts for the message that it handles (`run_measured`).  The cost of a kind is the
+mean over all servers.  The bytes of an answer are decoded before its type is known; that time is shared among all
+answers.  A rare kind (fewer than RARE) is left out, because too few measurements prove little.
 
 *Measured node.*  It runs as `python -m system_under_test.kraft` does, and at its end writes a file of figures: JSON,
 kind -> [how often, processor seconds].  A kind is the name of what arrived: the type of a request or answer of another
 voter, `read` or `write` of a client, `fsync` for the end of one that went on beside the loop, `timer`.  A context
-variable carries the kind into the tasks and callbacks that the handler leaves behind, so their time counts as well.
+variable carries the kind into tasks and callbacks that the handler starts, so their time counts as well.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _instrument() -> None:
 
 
 def _kind_of(owner: type, name: str, kind: Callable[..., str]) -> None:
-    """From the call of this method on, what runs is of this kind."""
+    """Count the time from this call on for this kind."""
     plain = getattr(owner, name)
 
     def begins(*arguments: Any) -> Any:

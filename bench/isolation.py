@@ -1,4 +1,4 @@
-"""Measure how long it takes to decide isolation: from columns to an order that was replayed.
+"""Measure the time to decide isolation: from columns to a replayed order.
 
     python -m bench.isolation [--large] [--only TEXT] [--json FILE]
 
@@ -28,7 +28,7 @@ TIMED, SESSIONS, STAMPED, NOTHING = "real time", "sessions only", "time stamps",
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A history, what is known of it, and the level.  goal_s: on the machine that goals were set on."""
+    """A history, its properties, and the level. goal_s: on the machine for which goals were set."""
 
     count: int
     size: int

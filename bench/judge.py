@@ -1,11 +1,11 @@
-"""Measure how long a verdict takes: Spark's cold start, sealing, and histories of every size and shape, warm.
+"""Measure the time to a verdict: Spark's cold start, sealing, and histories of every size and shape, warm.
 
     python -m bench.judge [--rows 10000,100000,1000000,10000000] [--shape "one key"] [--json FILE] [--warm-only]
 
-A shape is how the events of a history are spread: a key per 100 events (100,000 keys for ten million), ten keys, one
-key with unique values, one key whose values are 0 to 4.  Each is sealed once, judged twice on Spark, which is warm by
-then, and twice in process; the better of the two counts.  The same is measured on Spark with one stale read near the
-end, its witness included.  Memory is what a process held at its peak while it judged.  Figures are kept as
+A shape is the distribution of a history's events over keys: a key per 100 events (100,000 keys for ten million), ten
+keys, one key with unique values, one key whose values are 0 to 4.  Each is sealed once, judged twice on Spark, which is
+warm by then, and twice in process; the better of the two counts.  The same is measured on Spark with one stale read
+near the end, its witness included.  Memory is the peak of a process while it judged.  Figures are kept as
 `instruments/figures.py` describes; state how busy the machine was.
 """
 
@@ -150,7 +150,7 @@ def find(folder: Path, spark: SparkJudge) -> None:
 
 
 def cold(folder: Path, archive: bool = True) -> float:
-    """Seconds from the start of the imports to the first verdict, in a process of its own."""
+    """Return the seconds from the start of the imports to the first verdict, in a separate process."""
     code = COLD.format(folder=str(folder))
     if not archive:
         code = (
@@ -162,7 +162,8 @@ def cold(folder: Path, archive: bool = True) -> float:
 
 
 def write_history(folder: Path, rows: int, keys: int, processes: int, domain: int, wrong: bool = False) -> None:
-    """An unsealed history of correct registers, half reads, half writes, with several operations of a key at once.
+    """Write an unsealed history of correct registers, half reads, half writes, with several operations of a key at
+    once.
 
     wrong: one read in its last twentieth is stale.
     """
@@ -193,7 +194,9 @@ def write_history(folder: Path, rows: int, keys: int, processes: int, domain: in
 
 @kernel
 def _simulate(rows: int, keys: int, processes: int, domain: int, seed: int) -> tuple[Int32, Int8, Int32, Int32, Int64]:
-    """Each operation takes effect when it completes: process, type, f, key and value (-1 is null) of every event."""
+    """Simulate operations that take effect when they complete: process, type, f, key and value (-1 is null) of every
+    event.
+    """
     np.random.seed(seed)
     process, type_, f = np.empty(rows, np.int32), np.empty(rows, np.int8), np.empty(rows, np.int32)
     key, value = np.empty(rows, np.int32), np.full(rows, -1, np.int64)

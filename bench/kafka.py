@@ -1,8 +1,8 @@
-"""Measure how long histories of Kafka's logs take: a correct broker's, and the same with one message lost.
+"""Measure the time for histories of Kafka's logs: a correct broker's, and the same with one message lost.
 
     python -m bench.kafka [--sizes 1000000] [--json FILE]
 
-Half of the operations send a message to some partition, half poll up to four.  Measured apart: reading a
+Half of the operations send a message to some partition, half poll up to four.  Measured separately: reading a
 `history.parquet` (from file to columns), and judging (from columns to the verdict); CPU time of one core.  Compiled
 before the first figure; the load is printed last.
 """

@@ -112,7 +112,7 @@ def results_on(on: str, suites: Sequence[str]) -> Sequence[Result]:
 
 
 def newest_results(on: str, suite: str) -> Sequence[Result]:
-    """Return what the last run of a suite found on this machine, nothing if there was none."""
+    """Return the results of a suite's last run on this machine, nothing if there was none."""
     kept = _kept(on, suite)
     return [Result(**each) for each in json.loads(kept.read_text())] if kept.exists() else []
 
@@ -311,7 +311,7 @@ def _outcomes(results: Sequence[Result]) -> Mapping[tuple[str, str], Result]:
 
 
 def differing(found: Mapping[str, Sequence[Result]]) -> Sequence[tuple[str, str]]:
-    """Return suite and name of each test that has not the same outcome on both clusters."""
+    """Return suite and name of each test whose outcomes differ between the clusters."""
     one, other = (_outcomes(results) for results in found.values())
     every = {**one, **other}
     return [key for key in every if key not in one or key not in other or one[key].outcome != other[key].outcome]

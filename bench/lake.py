@@ -1,10 +1,10 @@
-"""Measure what the lake costs: small listings without a JVM, every ready question on DuckDB and on Spark, over
+"""Measure the cost of the lake: small listings without a JVM, every ready question on DuckDB and on Spark, over
 synthetic runs.
 
     python -m bench.lake [--runs 10000] [--days 70]
 
-Listings are timed as a user waits for them, as processes of their own; the least of five.
-On Spark, questions are timed in one warm session; what its start costs stands apart.
+Listings are timed as users wait for them, in separate processes; the minimum of five.  On Spark, questions are timed in
+one warm session; what its start costs stands apart.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Measure what the tests of a room are worth: `make mutation ROOM=checkers/run_quality`.
+"""Measure the quality of the tests of a room: `make mutation ROOM=checkers/run_quality`.
 
     python -m bench.mutation checkers/run_quality/vacuity.py [--tests FOLDER …] [--sample 200] [--seed 1]
 
 mutmut changes one operator, number, condition or argument of a function at a time and runs the tests that call this
-function.  A change that no test notices SURVIVES: either the tests lack a case, or the change makes no difference
-(equivalent).  Changes of words alone are left out: a report may be worded in many ways.
+function.  A change that no test detects SURVIVES: either the tests lack a case, or the change makes no difference
+(equivalent).  Changes of words alone are left out, because reports may be worded in many ways.
 
-What mutmut cannot change, and this figure therefore says nothing of: decorated functions (kernels that numba compiles
-are among them; brute force covers those), and constants of modules and classes.
+mutmut cannot change decorated functions (such as kernels that numba compiles, which brute force covers) and constants
+of modules and classes, so the result says nothing about them.
 
 Everything happens in a copy of the tree.  --sample draws mutants with a fixed seed, for a room of thousands.  The exit
 code is 1 if a mutant survived.
@@ -98,7 +98,7 @@ def mutants_of(file: Path) -> Iterator[tuple[str, tuple[Function, Function]]]:
 
 
 def change_of(original: Function, mutant: Function) -> str:
-    """Return the lines that differ; "" if only words do."""
+    """Return the lines that differ; "" if only string constants do."""
     if without_words(original) == without_words(mutant):
         return ""
     difference = difflib.unified_diff(lines_of(original), lines_of(mutant), lineterm="", n=1)
@@ -110,7 +110,7 @@ def lines_of(function: Function) -> list[str]:
 
 
 def without_words(function: Function) -> list[str]:
-    """Return the lines of a function in which every text is the same one."""
+    """Return the lines of a function with every string constant replaced by the same one."""
 
     class Blank(ast.NodeTransformer):
         def visit_Constant(self, node: ast.Constant) -> ast.Constant:

@@ -1,4 +1,4 @@
-"""Measure what a write costs the bundled KRaft, beside etcd in the same run on the same disk; and its start and its
+"""Measure the cost of a write to the bundled KRaft, beside etcd in the same run on the same disk; and its start and its
 failover.
 
     python -m bench.quorum [--nodes 3 5] [--writers 1 64] [--rounds 5] [--seconds 3] [--only writes failover …]
@@ -8,7 +8,7 @@ that gets slower favours neither; which is first alternates.  Writers write to t
 one write in flight (`instruments/writers.py`).  Writes count from acknowledgement; both systems fsync before it.
 
 "bare asyncio" is a quorum without logic (`instruments/bare_quorum.py`): the same frames and fsyncs.  A goal that it
-misses is out of reach for Python over asyncio.
+misses is impossible for Python over asyncio.
 
 A figure is the median of the rounds.  Processor time is that of all threads (`/proc/PID/stat`, in steps of 10 ms).  The
 client's is shown, too: where client and leader together fill the processors, a rate says little.
@@ -53,12 +53,13 @@ SETTLE_S = 0.5
 WRITES = ("writes", "failover", "start", "memory")
 
 ETCD_FASTER = {1: 1 / 0.35, 64: 1 / 0.7}
-"""Goals by the number of writers: so many times as many writes etcd may acknowledge."""
+"""Goals by the number of writers: maximum ratio of etcd's acknowledged writes to ours."""
 LEADER_OF_ETCD = {1: 500 / 597, 64: 80 / 68}
-"""Goals by the number of writers: so many times the processor time of etcd's leader one of ours may take for a write.
+"""Goals by the number of writers: maximum ratio of our leader's processor time for a write to that of etcd's leader.
 
-They were set as 500 and 80 microseconds where etcd's leader took 597 and 68.  The kernel of `figures.py` is no
-scale for them: on a machine where bare asyncio took 1.7 times as long, the kernel took 0.96 times as long."""
+They were set as 500 and 80 microseconds where etcd's leader took 597 and 68.  The kernel of `figures.py` is no scale
+for them: on a machine where bare asyncio took 1.7 times as long, the kernel took 0.96 times as long.
+"""
 
 TOPICS, MEMORY_TOPICS = 1_000, 10_000
 LOG_RECORDS, BATCH_RECORDS, SEGMENT_BYTES = 1_000_000, 10, 16 << 20
@@ -199,7 +200,7 @@ def _median(rounds: list[Round], field: str) -> float:
 
 
 async def fail_over(cluster: QuorumCluster) -> float:
-    """Seconds from the leader's death to the first acknowledged write.  Afterwards all servers run."""
+    """Return the seconds from the leader's death to the first acknowledged write.  Afterwards all servers run."""
     old = await cluster.leader()
     rest = [server for server in cluster.servers if server != old]
     cluster.kill(old)
@@ -218,7 +219,7 @@ async def fail_over(cluster: QuorumCluster) -> float:
 
 
 async def measure_start(folder: Path, records: int, sheet: Sheet) -> None:
-    """From the log alone; then from a snapshot of it, behind which the log begins."""
+    """Measure the start from the log alone; then from a snapshot of it, after which the log begins."""
     (folder / "start").mkdir()
     node = KRaft(folder / "start", 1, {"segment_bytes": SEGMENT_BYTES})
     topics = [topic_records(number) for number in range(TOPICS)]
@@ -260,14 +261,14 @@ async def measure_memory(folder: Path, sheet: Sheet) -> None:
 
 
 async def start_cpu_s(node: KRaft) -> float:
-    """Seconds of a processor from the process' start to its first acknowledged write."""
+    """Return the processor seconds from the process' start to its first acknowledged write."""
     node.start(1)
     await node.prepare(await node.leader(), 1)
     return cpu_s_of(node.pid(1))
 
 
 async def until_snapshot(folder: Path, offset: int) -> None:
-    """Waits until a snapshot holds nearly everything below `offset`.  Raises TimeoutError."""
+    """Wait until a snapshot holds nearly everything below `offset`.  Raises TimeoutError."""
     until = time.monotonic() + SNAPSHOT_WAIT_S
     while time.monotonic() < until:
         if any(int(each.name[:20]) >= offset * 0.95 for each in folder.glob("*.checkpoint")):
@@ -277,7 +278,7 @@ async def until_snapshot(folder: Path, offset: int) -> None:
 
 
 def topic_records(number: int) -> list[Record]:
-    """A topic of one partition, as the controller makes it."""
+    """Return a topic of one partition, as the controller creates it."""
     topic = UUID(int=1000 + number)
     partition = PartitionRecord(0, topic, (1,), (1,), leader=1, leader_epoch=0, partition_epoch=0)
     return [TopicRecord(f"t{number}", topic), partition]

@@ -1,4 +1,4 @@
-"""Measure how long registers take where values repeat: the recorded etcd histories, big single keys, and a grid of hard
+"""Measure the time for registers with repeated values: the recorded etcd histories, big single keys, and a grid of hard
 ones.
 
     python -m bench.registers [--operations 5000000] [--grid] [--operations-max 10000] [--limit-s 5] [--json FILE]
@@ -166,7 +166,7 @@ def judged(key: Key, positions: int, steps_max: int = STEPS) -> GridCell:
 
 
 def timed_often(work: Callable[[], object], times: int) -> tuple[float, float]:
-    """Seconds: the smallest and the median of so many runs, after one that warms up."""
+    """Return seconds: the minimum and the median of this number of runs, after a warm-up."""
     _, *seconds = taken_s(work, times + 1)
     return min(seconds), statistics.median(seconds)
 
@@ -210,7 +210,7 @@ def correct_key(
 def _simulated(
     operations: int, clients: int, domain: int, open_: int, seed: int
 ) -> tuple[Int8, Int64, Int64, Int32, Int32, int]:
-    """A third each of reads, writes and cas; a cas that does not match is a MISMATCH."""
+    """Simulate a third each of reads, writes and cas; a cas that does not match is a MISMATCH."""
     np.random.seed(seed)
     kind = np.empty(operations, np.int8)
     a = np.empty(operations, np.int64)
@@ -294,7 +294,9 @@ def came_back(key: Key, positions: int, rng: np.random.Generator) -> tuple[Key, 
 
 
 def changed_too_often(key: Key, positions: int, rng: np.random.Generator) -> tuple[Key, int]:
-    """After all the rest one client alone saw the value change more often than operations are open."""
+    """After all other operations one client alone saw the value change more often than the number of open
+    operations.
+    """
     times = int((key.ret == OPEN).sum()) + 2
     more = [(READ, n % 2, NIL, positions + 2 * n, positions + 2 * n + 1) for n in range(times)]
     return _with(key, positions, more)

@@ -3,8 +3,8 @@
     python -m bench.instruments.bare_quorum HOST PORT FILE --followers 2     the leader, always server 1
     python -m bench.instruments.bare_quorum HOST PORT FILE --leader PORT     a follower
 
-It is the floor under what a write costs a quorum that is written in Python for asyncio: nothing is decoded, decided,
-checked, traced or elected, and a lost connection ends it.
+It is the lower bound of the cost of a write for a quorum in Python with asyncio: nothing is decoded, decided, checked,
+traced or elected, and a lost connection ends it.
 
     client -> leader      a frame; its bytes are what the leader appends.  Answered when a majority has it on disk
     follower -> leader    a Fetch as long as the real one; answered with all that was appended since the last one
@@ -30,7 +30,7 @@ _ANSWERED = bytes.fromhex("00 00000000 02 0000 00 02 037431 00 00")
 
 
 class _Frames(asyncio.Protocol):
-    """Hands each whole frame on, with its size."""
+    """Passes on each whole frame, with its size."""
 
     def __init__(self, take: Callable[[_Frames, bytes], None]) -> None:
         self._take = take
@@ -49,7 +49,7 @@ class _Frames(asyncio.Protocol):
 
 
 class _Appended:
-    """One file; what is appended while an fsync goes on shares the next one."""
+    """One file; data appended during an fsync shares the next one."""
 
     def __init__(self, path: Path) -> None:
         self._disk = RealDisk(path.parent)
@@ -69,7 +69,7 @@ class _Appended:
 
 
 class BareLeader:
-    """followers: how many there are.  A round is what was appended at once."""
+    """followers: their number.  A round is the data appended at once."""
 
     def __init__(self, path: Path, followers: int) -> None:
         self._appended = _Appended(path)
@@ -136,7 +136,7 @@ class BareFollower:
 
 
 async def run(host: str, port: int, path: Path, followers: int, leader: int | None) -> None:
-    """Run until killed, or until the leader is gone."""
+    """Run until killed, or until the leader has ended."""
     loop = asyncio.get_running_loop()
     if leader is None:
         lead = BareLeader(path, followers)

@@ -5,16 +5,16 @@
     {"figure": "linearizability, 100000 keys, on Spark", "size": 10000000, "of": "events", "value": 0.58, "unit": "s",
      "goal": 0.6}
 
-`size` and `of` say how much was worked on; figures of one name and several sizes make one line of the plot.  `goal` is
+`size` and `of` give the amount of input; figures of one name and several sizes make one line of the plot.  `goal` is
 null where there is none; a value not above it reaches it, or, for rates ("1/s"), a value not below it.
 
-Goals are stated for the machine they were set on and scaled to this one.  `goal` is the scaled one.
+Goals are stated for one machine and scaled to this one.  `goal` is the scaled one.
 
 *Speed.*  One number, so that a goal can be a multiple of it and not a number of seconds.
 
-The kernel sorts, sums and walks over a few hundred thousand integers: the kind of work that judging is made of.  The
-least of several runs counts, in CPU seconds, so other processes disturb it little.  A goal was set on a machine where
-the kernel took REFERENCE_S; here it is worth `factor()` times as many seconds.
+The kernel sorts, sums and walks over a few hundred thousand integers, which is typical of judging.  The least of
+several runs counts, in CPU seconds, so other processes disturb it little.  A goal was set on a machine where the kernel
+took REFERENCE_S; here it is worth `factor()` times as many seconds.
 
 *Memory.*  Sample the memory and the CPU time of a process and all its descendants.
 
@@ -56,7 +56,7 @@ class BenchFigure:
 
     @property
     def reached(self) -> bool:
-        """Return whether the figure reaches its goal; True where there is none."""
+        """Return whether the figure reaches its goal; True if there is none."""
         if self.goal is None:
             return True
         return self.value >= self.goal if self.unit.endswith("/s") else self.value <= self.goal
@@ -73,7 +73,7 @@ class Sheet:
         self._path = path
 
     def add(self, figure: str, size: int, of: str, value: float, unit: str = "s", goal: float | None = None) -> None:
-        """Show and keep one.  goal: on the machine it was set on."""
+        """Show and keep a figure. goal: on the machine for which it was set."""
         one = BenchFigure(figure, size, of, value, unit, goal_here(goal, unit))
         self.keep(one, one.in_words())
 
@@ -86,14 +86,14 @@ class Sheet:
 
 
 def goal_here(goal: float | None, unit: str) -> float | None:
-    """The goal on a machine of this speed: more seconds on a slower one, fewer per second; other units stay."""
+    """Return the goal on a machine of this speed: more seconds on a slower one, fewer per second; other units stay."""
     if goal is None or unit not in ("s", "ms", "1/s"):
         return goal
     return goal / factor() if unit == "1/s" else goal * factor()
 
 
 def read(path: Path) -> list[BenchFigure]:
-    """The figures in a file, in the order measured; of those measured twice at one size the last."""
+    """Return the figures in a file, in the order measured; of those measured twice at one size the last."""
     latest = {}
     for line in path.read_text().splitlines():
         one = BenchFigure(**json.loads(line))
@@ -127,7 +127,7 @@ def least_s(work: Callable[[], object], times: int = 1) -> float:
 
 
 def processor_s(command: list[str]) -> float:
-    """Return the CPU seconds of a command in a process of its own."""
+    """Return the CPU seconds of a command in a separate process."""
     before = os.times()
     subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
     after = os.times()
@@ -135,7 +135,7 @@ def processor_s(command: list[str]) -> float:
 
 
 NUMPY = [sys.executable, "-c", "import numpy"]
-"""A command that costs what the start of any check costs; the start of other commands is compared with it."""
+"""A command that costs as much as the start of any check, for comparison with other commands."""
 
 
 def keep_bytecode() -> None:
@@ -221,7 +221,7 @@ class ProcessWatch:
 
 
 def descendants(pid: int) -> list[int]:
-    """A process and all that descend from it."""
+    """Return a process and all its descendants."""
     above = {}
     for folder in Path("/proc").glob("[0-9]*"):
         if fields := _stat(int(folder.name)):
@@ -233,7 +233,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def resident_mb(pid: int) -> float:
-    """0 once the process has ended."""
+    """Return the resident memory; 0 once the process has ended."""
     return _status_mb(pid, "VmRSS:")
 
 
@@ -257,13 +257,13 @@ def _status_mb(pid: int, field: str) -> float:
 
 
 def cpu_s_of(pid: int) -> float:
-    """User and system time; 0 once the process has ended."""
+    """Return user and system time; 0 once the process has ended."""
     fields = _stat(pid)
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
 
 
 def _stat(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat from the state on (proc(5)); none once the process has ended."""
+    """Return the fields of /proc/PID/stat from the state on (proc(5)); none once the process has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -271,7 +271,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def role_of(pid: int) -> str:
-    """ "jvm", "workers" (of Spark) or "driver"."""
+    """Return "jvm", "workers" (of Spark) or "driver"."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:

@@ -1,5 +1,5 @@
-"""The suites of clients of Kafka from outside that `bench.kafka_compatibility` runs: each fetches its tests, runs them
-against a cluster and yields what it finds.
+"""External test suites of Kafka's clients for `bench.kafka_compatibility`: each fetches its tests, runs them against a
+cluster and yields the results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from system_under_test.kafka.jars import VERSION
 CRATE = "4.10.0+2.12.1"
 KAFKA_PYTHON, AIOKAFKA, CONFLUENT = "3.0.12", "0.14.0", "2.16.1"
 KAFKA_VERSION = "4.1.0"
-"""Version of Kafka as which the nodes are presented to the tests."""
+"""Version of Kafka that the nodes claim in the tests."""
 
 LIBRDKAFKA, KAFKA_PYTHON_SUITE, CONFLUENT_SUITE = "librdkafka", "kafka-python", "confluent-kafka"
 
@@ -49,7 +49,7 @@ ADMIN = (
         )
     ),
 )
-"""Tests of librdkafka, and their parts, that ask for metadata alone."""
+"""Tests of librdkafka, and their parts, that request metadata alone."""
 
 OTHERS = ("0001", "0004", "0009", "0080", "0095", "0110")
 """Some that produce or consume, or that need no cluster."""
@@ -70,7 +70,7 @@ PATIENCE = 4
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """outcome: passed, failed or skipped.  why: one line for people."""
+    """outcome: passed, failed or skipped. why: one line for readers."""
 
     suite: str
     test: str

@@ -30,12 +30,12 @@ from system_under_test.kraft.wire.versions import OUR_PREFIX
 
 ETCD = "/usr/bin/etcd"
 LEADER_S = 600.0
-"""Under heavy load a node with a million records takes minutes to start."""
+"""Seconds to start under heavy load, where a node with a million records takes minutes."""
 _LOOK_EVERY_S = 0.01
 _ANSWER_S = 0.5
 _ROOT = Path(__file__).parents[2]
 HOST = f"127.{os.getpid() % 250 + 2}.{os.getpid() // 250 % 250}.79"
-"""An address of this process alone, so that nobody else takes a port that was found free."""
+"""An address of this process alone, so that no other process takes a port that was found free."""
 
 
 class QuorumCluster(ABC):
@@ -77,7 +77,7 @@ class QuorumCluster(ABC):
         return self._client_ports[server - 1]
 
     async def leader(self, among: Sequence[int] | None = None) -> int:
-        """Waits for one of them to say that it leads.  Raises TimeoutError."""
+        """Wait until one of them reports that it leads.  Raises TimeoutError."""
         until = time.monotonic() + LEADER_S
         while time.monotonic() < until:
             for server in self.servers if among is None else among:
@@ -87,7 +87,7 @@ class QuorumCluster(ABC):
         raise TimeoutError(f"{self.name}: no leader within {LEADER_S:g} s; see {self.folder}")
 
     async def until_follows(self, server: int, leader: int) -> None:
-        """Waits until a server that was started again has caught up with the leader.  Raises TimeoutError."""
+        """Wait until a restarted server has caught up with the leader.  Raises TimeoutError."""
         until = time.monotonic() + LEADER_S
         while not await self._follows(server, leader):
             if time.monotonic() > until:
@@ -95,7 +95,7 @@ class QuorumCluster(ABC):
             await asyncio.sleep(_LOOK_EVERY_S)
 
     async def writers(self, server: int, count: int) -> list[WriterConnection]:
-        """Connected, each to an object of its own."""
+        """Return connected writers, each with a separate object."""
         made = []
         for number in range(count):
             connect = partial(self._writer, number)
@@ -121,7 +121,7 @@ class QuorumCluster(ABC):
 
 
 class KRaft(QuorumCluster):
-    """settings: more of the nodes' configuration."""
+    """settings: additional configuration of the nodes."""
 
     name = "KRaft"
 
@@ -132,7 +132,7 @@ class KRaft(QuorumCluster):
             format_directory(load(self._config(server)))
 
     def configure(self, settings: Mapping[str, Any]) -> None:
-        """Other settings, from the next start of a server on."""
+        """Apply other settings, from the next start of a server on."""
         for server in self.servers:
             config = {
                 "name": f"n{server}",
@@ -258,7 +258,7 @@ class Bare(QuorumCluster):
         return server == 1
 
     async def _follows(self, server: int, leader: int) -> bool:
-        """A server that is started again has lost its file, and does not follow."""
+        """Return False for a restarted server, which has lost its file and does not follow."""
         return False
 
     def _writer(self, number: int) -> KRaftWriter:
@@ -266,7 +266,7 @@ class Bare(QuorumCluster):
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports of HOST that are free."""
+    """Return different free ports of HOST."""
     sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:
@@ -275,7 +275,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def etcd_version() -> str | None:
-    """None where etcd is not installed."""
+    """Return the version of etcd; None if it is not installed."""
     if not os.access(ETCD, os.X_OK):
         return None
     answer = subprocess.run([ETCD, "--version"], capture_output=True, text=True, check=True).stdout

@@ -1,4 +1,4 @@
-"""Writers for load on a quorum: one connection each, one write in flight, and as little work of the client as can be.
+"""Writers for load on a quorum: one connection each, one write in flight, with minimal work of the client.
 
 Both kinds cost about the same: a request is a template in which only the value (and a request's number) changes, and of
 an answer only that is read which acknowledges the write.
@@ -7,7 +7,7 @@ an answer only that is read which acknowledges the write.
     etcd    gRPC `etcdserverpb.KV/Put`, by hand over HTTP/2 (RFC 9113)  acknowledged: the stream got a message
 
 etcd answers a refused Put with trailers alone, so a message is an acknowledgement.  A general gRPC client for Python
-takes more of a processor for a call than the server does, and would be what is measured.
+takes more processor time per call than the server, so the measurement would be of the client.
 """
 
 from __future__ import annotations
@@ -219,8 +219,8 @@ def _text(text: bytes) -> bytes:
 
 
 def _nothing() -> None:
-    """Until a writer is used."""
+    """Callback until a writer is used."""
 
 
 def _ignored(problem: Exception) -> None:
-    """After a writer was used."""
+    """Callback after a writer was used."""

@@ -211,7 +211,7 @@ def _explained(
 
 
 def _with_doubt(made: Witness, events: Sequence[Event], observers: frozenset[str]) -> Witness:
-    """Return the witness of a value from nowhere with the change that would explain the value, but failed by a time-out."""
+    """Return the witness of a value from nowhere, with a change that would explain it but failed by a time-out."""
     if made.kind != FROM_NOWHERE or not made.events:
         return made
     of_witness = {row["index"] for row in made.events}

@@ -1,23 +1,23 @@
-"""Checkers that answers of clients rest on committed entries: on all that were known, and on none that were not.
+"""Checkers that clients' answers depend on committed entries: on all known ones, and on no uncommitted ones.
 
-*All that was known.*  An answer reflects everything that any node knew to be committed when its operation was invoked.
+*All known entries.*  An answer reflects all entries that any node knew to be committed when its operation was invoked.
 
 KIP-595 and Ongaro & Ousterhout 2014, section 8: a leader confirms that it still leads before it answers from its state.
 Suppose that a node reported a mark before an operation was invoked.  Then a leader that can still confirm holds
-everything below that mark, and the answer must rest on a log that begins with it.  So a value that an entry below the
+everything below that mark, and the answer must reflect a log that begins with it.  So a value that an entry below the
 mark overwrote is stale, unless a later entry writes it again and is committed before the answer arrives.
 
-Clients alone see less.  A write without an answer excuses many stale answers, and where values repeat it excuses nearly
-all.  Here the log settles what the register held.
+Clients' answers alone show less.  A write without an answer excuses many stale answers, and if values repeat it excuses
+nearly all.  Here the log decides which value the register held.
 
 The rule compares times in traces with times in the history, which is sound only on one monotonic clock: a mark is
 stamped when it is known, and an invocation before it is sent.  The log is that of one node: the one whose own mark is
-the largest, among those whose final copy reaches it.  An answer that may rest on later entries is not judged.
+the largest, among those whose final copy reaches it.  An answer that may reflect later entries is not judged.
 
-A recorder whose clock runs faster or slower than the nodes' would blame them for hundreds of answers.  Two things show
-it, and then this and all else that rests on times is unknown.  No write can be committed before it is invoked, if it is
-the only write of its value.  And no system acknowledges its writes ever earlier before they are committed, from the
-first tenth of a run to its last.
+If the recorder's clock ran faster or slower than the nodes' clocks, they would be blamed for hundreds of answers.  Two
+observations show such a clock, and then this checker and all others that depend on times are unknown.  No write can be
+committed before it is invoked, if it is the only write of its value.  And no system acknowledges its writes earlier and
+earlier before they are committed, from the first tenth of a run to its last.
 
 *Nothing uncommitted.*  The answering node knew of the commit before its answer arrived.
 
@@ -27,11 +27,11 @@ is sound only on one monotonic clock.  There, the row of a mark is stamped befor
 afterwards, and the harness stamps the answer after it has arrived.  So a mark that covers the entry has a time at or
 before the completion's.
 
-Not applicable where the servers do not share the harness' clock: another backend than those of one machine, or a Docker
+Not applicable if the servers do not share the harness' clock: on a backend with several machines, or with a Docker
 engine in a virtual machine, whose traces have times outside of the test.  On the harness' own kernel such times cannot
-be right, so the verdict is unknown.  Nor is it applicable where clients write a value twice, because then no value
-names its entry.  A value that stands at several offsets, or at none in the answering node's final log, is left to
-other checkers.
+be right, so the verdict is unknown.  Nor is it applicable if clients write a value twice, because then no value
+identifies its entry.  A value at several offsets, or at none, in the answering node's final log is left to other
+checkers.
 
 One join of the history with the final logs and the marks of their nodes.
 """
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 WRITES_IN_TENTH_MIN = 10
-"""Writes in each tenth of a run without which no pace is measured."""
+"""Minimum number of writes in each tenth of a run for measuring a pace."""
 DRIFT_NS_MIN = 10_000_000
 FROM_THE_PAST = "answer from the past"
 _SHOWN = ("index", "time_ns", "process", "type", "f", "key", "value", "node")
@@ -77,7 +77,7 @@ SELECT operations.key, answered AS value, invoked_ns, ended_ns AS answered_ns, e
     "index" AS invoke_row, coalesce(f = 'write' AND times = 1, false) AS only_write
 FROM operations LEFT JOIN names ON names.key = operations.key AND names.value = answered
 WHERE operations.type = 1 AND f IN ('read', 'write') AND operations.key IS NOT NULL AND answered IS NOT NULL"""
-"""Reads and writes of one value that were answered.  only_write: it is the only write of its value to its key."""
+"""Answered reads and writes of one value. only_write: it is the only write of its value to its key."""
 _OF_LOG = """
 CREATE TEMP TABLE entries AS SELECT key, value, "offset", epoch FROM logs
 WHERE node = $node AND copy = $copy AND key IS NOT NULL AND "offset" < $end"""
@@ -108,17 +108,18 @@ WITH jumps AS (
 )
 SELECT jumps.time_ns, invoked_ns, answered_ns FROM (SELECT * FROM answers JOIN once USING (key, value) WHERE only_write)
     AS answer ASOF JOIN jumps ON answer."offset" < jumps.mark WHERE jumps.epoch >= answer.epoch"""
-"""When each write was committed, invoked and answered.
+"""Times at which each write was committed, invoked and answered.
 
-A mark of an earlier epoch covered another entry at that offset: the system lost what was committed, and nothing follows
-for a clock."""
+A mark of an earlier epoch covered another entry at that offset: the system lost committed entries, and nothing follows
+about clocks.
+"""
 _TWO_LED = """
 SELECT epoch FROM traces WHERE event = 'role' AND role = 'leader' GROUP BY epoch HAVING count(DISTINCT node) > 1"""
-"""Epochs that two nodes led: there offset and epoch name no entry."""
+"""Epochs with two leaders, in which offset and epoch identify no entry."""
 
 
 class Held(NamedTuple):
-    """Value that a key held for certain when a stale answer's operation was invoked.
+    """Value that a key certainly held when a stale answer's operation was invoked.
 
     value: None if it was removed.  offset: of the entry, -1 if no entry is known to be committed.
     mark: everything below it was committed.  node, known_ns: who had first reported that this entry is committed.
@@ -152,7 +153,8 @@ def _stale(run: StoredRun, sql: DuckDBPyConnection, log: tuple[str, int]) -> Ite
 
 
 def other_pace_of_recorder(committed: Int64, invoked: Int64, answered: Int64) -> str:
-    """Return what shows that the clock of the history does not run as fast as that of the traces; "" if nothing.
+    """Return the evidence that the clock of the history runs at another rate than that of the traces; "" if there is
+    none.
 
     The times of writes.
     """
@@ -177,7 +179,9 @@ def other_pace_of_recorder(committed: Int64, invoked: Int64, answered: Int64) ->
 
 
 def _reference(run: StoredRun, sql: DuckDBPyConnection) -> tuple[str, int, int] | None:
-    """The final copy (node, number) with the largest mark of its own node that it reaches from 0 on, and this mark."""
+    """Return the final copy (node, number) with the largest mark of its own node that it reaches from 0 on, and this
+    mark.
+    """
     known = "SELECT max(mark) FROM marks WHERE node = ? AND seq <= ?"
     logs, found = node_files(run.log), list[tuple[int, int, str, int]]()
     for node, copy in run.final_copies.items():
@@ -281,7 +285,7 @@ def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
 
 
 def _strangers(sql: DuckDBPyConnection) -> list[str]:
-    """Return the nodes with marks of times that cannot be of the harness' clock."""
+    """Return the nodes whose marks have times outside the harness' clock."""
     spans = "SELECT node, min(time_ns), max(time_ns) FROM marks GROUP BY node"
     [(ended_ns,)] = sql.execute("SELECT coalesce(max(time_ns), 0) FROM history").fetchall()
     found = [n for n, *span in sql.execute(spans).fetchall() if min(span) < 0 or max(span) > ended_ns + _SLACK_NS]
@@ -301,7 +305,7 @@ ANSWERED_FROM_COMMITS = Checker(
 
 
 _SLACK_NS = 120_000_000_000
-"""The longest time between the last row of the history and the collection of traces."""
+"""Maximum time between the last row of the history and the collection of traces."""
 
 _ENTRIES_AND_COMMITS = """
 CREATE TEMP TABLE commits AS
@@ -330,7 +334,7 @@ def other_clock(run: StoredRun, strangers: Sequence[str]) -> Verdict | None:
 
 
 def kind(answer: dict[str, Any]) -> str:
-    """The kind of violation that an answer before its commit is."""
+    """Return the kind of violation for an answer before its commit."""
     return "acknowledged before it was committed" if answer["f"] in WRITES else "read of an uncommitted value"
 
 

@@ -1,4 +1,4 @@
-"""Committed entries are never lost, and every leader has them: what logs must hold of the marks of all traces.
+"""Committed entries are never lost, and every leader has them: requirements on logs from the marks of all traces.
 
 Two things prove that an entry is committed: a high watermark above it that any node reported, or an acknowledgement to
 a client.  A *mark* is a committed prefix: its end offset, its prefix hash, and an epoch in which it was certainly
@@ -18,11 +18,11 @@ These must hold a mark of epoch e (Ongaro & Ousterhout 2014, leader completeness
   log, taken before or after, shows what it held, as far as nothing was cut in between: up to the smallest end that its
   own trace reports on the way (truncations, restarts, the copy's own end).
 
-A disk that replaced another one, with an id of its own, held nothing yet: the node is another replica (KIP-853).
-A crash may rightly remove what a node had not flushed, so a restarted node must hold only what it had flushed.  A
-failed fsync may do the same: then the node ends, and a copy may catch it between the loss and its last trace row.
-Two marks at one offset with different hashes show that two different things were committed.  A log that holds a mark
-but lacks a smaller one shows the same.
+A disk that replaced another one, with a new id, held nothing yet: the node is another replica (KIP-853).  A crash may
+rightly remove unflushed entries, so a restarted node must hold only the flushed ones.  A failed fsync may do the same:
+then the node ends, and a copy may catch it between the loss and its last trace row.  Two marks at one offset with
+different hashes show that two different entries were committed.  A log that holds a mark but lacks a smaller one shows
+the same.
 
 A part is one node, with the marks of all nodes.  Cost: linear in the rows of all traces and in the entries of that
 node's copies; marks lie in ascending runs, which a merge sort joins, one trace after another.  Memory: 100 bytes a
@@ -199,7 +199,7 @@ def _judge_node(part: Part, budget: Budget) -> NodeFinding:
 
 
 def follow(trace: str, node: str, copies: Sequence[Row], marks: Marks) -> NodeReport:
-    """Follow what a node must keep by its own trace, knowing the marks of all nodes."""
+    """Follow the entries that a node must keep by its own trace, given the marks of all nodes."""
     rows = Condensed(trace, [copy["trace_seq"] for copy in copies], (marks.offset, marks.epoch))
     names = set(zip(marks.offset.tolist(), marks.epoch.tolist(), strict=True))
     monitor = NodeMonitor(node, copies, at_mark=lambda offset, epoch: (offset, epoch) in names)
@@ -452,8 +452,8 @@ def _other_content(
 def shared_prefix(cut_seqs: Int64, cut_offsets: Int64, one: tuple[int, int], other: tuple[int, int]) -> int:
     """Return the length of the prefix that a log certainly kept between two moments of one node's trace.
 
-    cut_seqs, cut_offsets: every truncation and every start, in seq order.  one, other: (seq, log end) of each moment.
-    A log end that was copied from disk may be one change ahead of the trace.
+    cut_seqs, cut_offsets: every truncation and every start, in seq order.  one, other: (seq, log end) of each moment. A
+    log end that was copied from disk may be one change ahead of the trace.
     """
     (first, first_end), (last, last_end) = sorted((one, other))
     between = cut_offsets[(cut_seqs > first) & (cut_seqs <= last)]

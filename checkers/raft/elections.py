@@ -1,6 +1,7 @@
 """Steps of elections: votes, and changes of role.
 
-Steps of committing: high watermarks, and the states that committed entries lead to."""
+Steps of committing: high watermarks, and the states after committed entries.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ ROLE_CHANGES: dict[tuple[str, str], EpochChange] = {
     ("resigned", "unattached"): EpochChange.HIGHER,
     ("resigned", "follower"): EpochChange.HIGHER,
 }
-"""(role before, role after) -> what may happen to the epoch; every other change of role is impossible."""
+"""(role before, role after) -> permitted change of the epoch; every other change of role is impossible."""
 
 ROLES_AFTER_START = frozenset({"unattached", "follower", "candidate", "resigned"})
 
@@ -102,9 +103,10 @@ def _stand(quorum: Quorum, voter: ModelVoter, epoch: int) -> None:
 
 
 def quorum_state(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """Return what the file holds of the node's epoch and vote.
+    """Check quorum-state: the epoch and vote of the node in its file.
 
-    It may hold a vote that the last process did not live to report."""
+    It may contain a vote that the last process was killed before reporting.
+    """
     given = voter.votes.get(row.epoch)
     if given is not None and row.peer != given:
         holds = f"a vote for {row.peer}" if row.peer else "no vote"
@@ -158,7 +160,7 @@ def _may_become(quorum: Quorum, voter: ModelVoter, role: str, epoch: int) -> Ans
 
 
 def _has_stored(voter: ModelVoter, row: TraceRow) -> Answer:
-    """A node stores a new epoch, and a leader that it learns of, before it acts on them."""
+    """Check that a node stores a new epoch, and a leader that it learns of, before it acts on them."""
     learns = row.role in ("leader", "follower") and row.peer != voter.leader
     if voter.role == "" or not voter.reports_state or not (row.epoch > voter.epoch or learns):
         return None
@@ -177,7 +179,7 @@ def _become_leader(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
 
 
 def _win(quorum: Quorum, voter: ModelVoter, epoch: int) -> Answer:
-    """A new branch, if a majority voted."""
+    """Begin a new branch, if a majority voted."""
     hidden = {name for name in quorum.hidden_votes[epoch] if epoch not in quorum.voters[name].votes}
     granted = (quorum.granted[epoch, voter.name] | hidden) & voter.members
     if (lacking := voter.majority - len(granted)) > 0:
@@ -252,10 +254,10 @@ _ROLES: dict[str, Callable[[Quorum, ModelVoter, TraceRow], Answer]] = {
 
 
 SLICE = 500
-"""The bundled KRaft applies so many committed records before its loop gets its turn; one batch is never parted."""
+"""Number of committed records that the bundled KRaft applies before its loop gets its turn; a batch is never split."""
 
 REPORTED_EACH = 5_000
-"""With at most these to replay, it reports the state behind every batch."""
+"""With at most this number to replay, it reports the state after every batch."""
 
 
 def high_watermark(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
@@ -283,10 +285,12 @@ def high_watermark(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
 
 
 def _applied_at_once(voter: ModelVoter, mark: int) -> int:
-    """The offset up to which a node applies entries before it does anything else; 0 if other rows may come first.
+    """Return the offset up to which a node applies entries before it does anything else; 0 if other rows may come
+    first.
 
-    A node applies a slice, serves its loop, and goes on.  So the rest of a long replay comes among other rows, and what
-    a later mark adds to it comes behind it.  A very long replay does not report each of its states."""
+    A node applies a slice, serves its loop, and continues.  So the rest of a long replay comes among other rows, and
+    entries added by a later mark follow it.  A very long replay does not report each of its states.
+    """
     replays = voter.applied < voter.mark
     if replays or not voter.applied < mark <= voter.applied + REPORTED_EACH:
         return 0
@@ -385,7 +389,7 @@ def _took(voter: ModelVoter, end: int) -> Answer:
 
 
 def _found(quorum: Quorum, voter: ModelVoter, end: int) -> Answer:
-    """The last process may have been killed before it reported this snapshot."""
+    """Handle a snapshot found at start, which the last process may have been killed before reporting."""
     if voter.role != "":
         return malformed("it finds a snapshot only when it starts")
     if end > voter.log.end:

@@ -2,7 +2,7 @@
 
 Every log that has caught up at the end contains each acknowledged write exactly once.  No copy of any log contains a
 write that certainly failed, a write twice, or a change of an object that no client invoked: each entry has exactly one
-cause.  (An entry without a cause is a violation only if the history shows its own end.  Otherwise the write may be
+cause.  (An entry without a cause is a violation only if the history contains its end mark.  Otherwise the write may be
 missing from the history, and the verdict is unknown.)  The order of the log respects real time over all keys: if one
 write completed before another was invoked, it comes first in the log.
 
@@ -83,16 +83,18 @@ _CLASHES: Mapping[str, str] = {
 }
 """Kind -> of each log with such clashes: node, copy, how many, and of the first: rows of the invokes, and offsets.
 
-The worst kind stands first, and offsets stand in log order."""
+The worst kind comes first, and offsets are in log order.
+"""
 _SHARED = """
 SELECT coalesce(sum(times), 0) FROM names SEMI JOIN entries USING (key, value) WHERE times > 1"""
 _RANK = {kind: rank for rank, kind in enumerate(_CLASHES)}
 
 
 class Clash(NamedTuple):
-    """Disagreements of one log with the history.  times: how many of this kind.
+    """Disagreements of one log with the history. times: number of disagreements of this kind.
 
-    writes, offsets: of the first: rows of the invokes, and offsets in log order."""
+    writes, offsets: of the first: rows of the invokes, and offsets in log order.
+    """
 
     kind: str
     node: str
@@ -201,7 +203,7 @@ def _witness(run: StoredRun, clash: Clash) -> Witness:
 
 
 def _words(clash: Clash, first: str, last: str, log: str) -> tuple[list[str], str]:
-    """Return (what happened as sentences, the last of which is the summary; what was expected)."""
+    """Return (sentences about the disagreement, the last of which is the summary; the expected state)."""
     at = [str(offset) for offset in clash.offsets]
     if clash.kind == MISSING:
         return [f"{first} was acknowledged, but {log}, which has caught up, does not have it."], "it stands there once"
@@ -226,7 +228,7 @@ HISTORY_LOG = Checker(
 
 
 def caught_up(log: CopiedLog, top: Marks) -> bool:
-    """Return whether this final log reaches the largest committed mark, and not by a tail of an older epoch.
+    """Return whether this final log reaches the largest committed mark, and not with a tail of an older epoch.
 
     A log that begins above 0 has not, because its lower entries are in a snapshot and cannot be compared.
     """

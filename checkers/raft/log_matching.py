@@ -1,17 +1,17 @@
 """Log matching: where two logs have an entry of the same epoch at the same offset, they are equal up to there.
 
 Ongaro & Ousterhout 2014, figure 3.  The property holds between any two logs at any two times, so every copy of every
-node is held against every other one: the copies taken before each heal still have the uncommitted tails that are gone
+node is compared with every other one: the copies taken before each heal still have the uncommitted tails that are gone
 at the end.
 
 For two logs aligned by offset let d be the first offset where epoch or checksum differ.  They match iff no offset >= d
-has equal epochs (d itself included: one epoch, two contents).  A node that was cut off rightly carries a tail of an
-older epoch; such a tail differs in every epoch behind d and is no violation.
+has equal epochs (d itself included: one epoch, two contents).  An isolated node rightly has a tail of an older epoch;
+such a tail differs in every epoch after d and is no violation.
 
 A part is some ranges of offsets over all files, each the size of a row group.  Inside a range identical slices are
 grouped first, exactly and not by their hashes, so that thirty copies of one healthy log cost thirty comparisons and not
 435.  A range yields for two logs a first difference and a last equal epoch; minimum and maximum join the ranges.
-A log by itself must have no hole, and its epochs never fall.
+A single log must have no gap, and its epochs never decrease.
 
 Cost: linear in the entries of all copies, which are decoded and compared once.  Memory: one range of every log,
 independent of the length of the logs (five logs of ten million entries: 0.3 s of CPU, 13 MB a range).
@@ -36,7 +36,7 @@ from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.kernels.raft import NOWHERE, Slice, compare_all, irregular, slice_of
 
 RANGE = 1 << 17
-"""The number of offsets compared at a time.  Row groups of this size are the cheapest to read."""
+"""Number of offsets compared at a time.  Row groups of this size are the cheapest to read."""
 
 RANGES_PER_PART = 8
 
@@ -49,7 +49,7 @@ LogName = tuple[str, int]
 """A log: node, copy."""
 
 HOLE, FALL = "log has a hole", "epoch went back"
-"""Kinds of witnesses against one log by itself."""
+"""Kinds of witnesses against a single log."""
 
 Row = dict[str, Any]
 
@@ -154,7 +154,7 @@ def _logs(file: pq.ParquetFile, groups: list[LogGroup], first: int) -> Iterator[
 
 
 def _in_order(columns: Columns) -> tuple[int, int, Columns]:
-    """Return (row behind a hole, row of a lower epoch, the entries in offset order); a row may be NOWHERE."""
+    """Return (row after a gap, row of a lower epoch, the entries in offset order); a row may be NOWHERE."""
     offsets, epochs, checksums = columns
     hole, fall = irregular(offsets, epochs)
     if hole != NOWHERE and np.any(offsets[1:] < offsets[:-1]):
@@ -276,7 +276,7 @@ def _first_equal_epoch(files: dict[str, str], a: LogName, b: LogName, start: int
 
 
 def _broken(files: dict[str, str], findings: Sequence[RangeMatches]) -> list[Witness]:
-    """Make witnesses for logs that are wrong by themselves, inside a range or where two ranges meet."""
+    """Make witnesses for single wrong logs, inside a range or between two ranges."""
     holes = {log: offset for f in reversed(findings) for log, offset in f.holes}
     falls = {log: offset for f in reversed(findings) for log, offset in f.falls}
     before: dict[LogName, tuple[int, int]] = {}

@@ -1,31 +1,31 @@
-"""Linearizability in the order of the log: every answer about a key fits the order in which the log holds its writes.
+"""Linearizability in the order of the log: every answer about a key agrees with the order of its writes in the log.
 
-Clients know little of a write that got no answer.  It may have happened at any time, or never.  So the order of answers
-explains much that was wrong, and a search has to try all outcomes.  The logs settle them.  A write in
-the committed log happened at its offset; a write in no log never happened.  Then no search is left:
+Clients know little about an unanswered write.  It may have happened at any time, or never.  So answers alone allow many
+orders that were wrong, and a search has to try all outcomes.  The logs decide these outcomes.  A write in the committed
+log happened at its offset; a write in no log never happened.  Then no search is needed:
 
-* A read returns what stands at one offset, so each write and each read of a key has a place in the order of the log.
+* * A read returns the value at one offset, so each write and each read of a key has a position in the order of the log.
   The answers are linearizable in that order if and only if no operation had returned before an operation at an earlier
   place was invoked (Herlihy & Wing 1990; Gibbons & Korach 1997, with the order of writes given).
-* A read that returned a write which never happened has no place.
+* * A read that returned a write which never happened has no position.
 
 This is stronger than linearizability as clients see it: the order of the log is the one in which the system itself
-applied the writes.  The figures of the verdict count the unknown writes that were found in the log, those that are not
-in it, and those that stay open.  Where logs settle nothing the verdict is unknown, with the reason.
+applied the writes.  The numbers of the verdict count the unknown writes that were found in the log, those that are not
+in it, and those that stay undecided.  If logs decide nothing the verdict is unknown, with the reason.
 
-*What logs settle.*  A client that gets no answer does not know whether its write happened.  The logs know.  A write
-that stands in the committed log happened, at that offset and in that epoch.  A write that stands in no log that has
-caught up did not happen (`history_against_log.py`), and no client can have read it: a read returns only what is
-committed, and what is committed before the final copies are taken stands below the largest mark.
+*Decisions by logs.*  A client that gets no answer does not know whether its write happened.  The logs know.  A write in
+the committed log happened, at that offset and in that epoch.  A write that stands in no log that has caught up did not
+happen (`history_against_log.py`), and no client can have read it: a read returns only what is committed, and what is
+committed before the final copies are taken stands below the largest mark.
 
-Logs settle nothing if one of these holds:
+Logs decide nothing if one of these holds:
 
 * The final copy of a node is missing: a mark that it knew may be missing too.
 * No final log has caught up.  That includes logs that begin above offset 0, and the trailing log of a wiped node.
 * A log lacks an acknowledged write.  Then it is not the whole log (`history_against_log.py` reports the loss).
-* Values repeat on a key.  Then an entry does not show which write made it.
+* Values repeat on a key.  Then an entry does not identify its write.
 
-An entry at or above the largest mark settles nothing about its own write: it may still be replaced.
+An entry at or above the largest mark does not decide its own write, because it may still be replaced.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class CommittedLog(NamedTuple):
 
 
 def committed_log(run: StoredRun) -> CommittedLog | str:
-    """Return the log that settles outcomes, or why there is none."""
+    """Return the log that decides outcomes, or the reason why there is none."""
     known = {copy["node"]: copy for copy in (*run.copies, *run.damaged_copies) if copy["when"] == FINAL_COPY}
     if lacking := sorted(node_files(run.trace).keys() - known.keys()):
         return f"{', '.join(lacking)}: there is no final copy"
@@ -130,14 +130,16 @@ _CLASHES = {
 """Kind -> of each key, the answer that does not fit and returned first: key, rows of two invokes, and offsets of the
 entries that they wrote or read.
 
-An operation has a place: twice the offset of a write, one more for a read of it, and -1 for a read of nil where no
-entry removes a key.  Operations at one place may stand in any order.  Of each place the one that was invoked last and
-the one that returned first decide, so places are compared and not operations."""
+The position of an operation is twice the offset of a write, one more for a read of it, and -1 for a read of nil if no
+entry removes a key.  Operations at one position may be in any order.  For each position the one that was invoked last
+and the one that returned first decide, so positions are compared and not operations.
+"""
 
 
 class OrderClash(NamedTuple):
-    """One answer that does not fit.  operations: rows of two invokes.  offsets: of the entries that they wrote or read,
-    where there are any.  NEVER_MADE: the read, then the write.  DISORDER: the one at the earlier place first."""
+    """One answer that contradicts the order. operations: rows of two invokes. offsets: of the entries that they wrote
+    or read, if there are any.  NEVER_MADE: the read, then the write.  DISORDER: the one at the earlier position first.
+    """
 
     kind: str
     key: str

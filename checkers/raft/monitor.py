@@ -1,13 +1,13 @@
-"""The Raft monitor: it takes rows of traces and finds the rules (`rules.py`) that they break.
+"""The Raft monitor: it receives rows of traces and finds the rules (`rules.py`) that they violate.
 
     NodeMonitor    the rows of one node, in the order of `seq`; it collects what comparisons between nodes need
     Leaders        who led each epoch, by the claims of all nodes, in any order
     FirstHashes    the first hash that was reported at each offset, in any order
     Monitor        all of these for rows that come while a quorum runs: each node's in order, nodes in any order
 
-A judged run takes its traces apart: one `NodeMonitor` a node, side by side, and one comparison over all of them.  The
-online checks, the swarm and tests hand over rows as they come.  Facts are only ever added, so that the order between
-nodes changes no finding.
+A judged run uses its parts: one `NodeMonitor` per node, in parallel, and one comparison over all of them.  The online
+checks, the swarm and tests pass rows as they come.  Facts are only ever added, so the order between nodes changes no
+finding.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ from checkers.raft.rules import (
 from checkers.raft.trace_row import WITNESSES_PER_PART, Row, TraceRow
 
 Explains = Callable[[int, int], bool]
-"""Returns True if a fault explains that a disk was gone at one time and another one there at a later time (ns)."""
+"""Returns True if a fault explains that a disk was gone at one time and that another one existed at a later time
+(ns).
+"""
 
 
 class Ballot(NamedTuple):
@@ -51,7 +53,7 @@ class Ballot(NamedTuple):
 
 @dataclass(slots=True)
 class Reach:
-    """Reach to which one node durably held its log.  Uncertainty makes it larger, never smaller.
+    """Offset up to which one node durably held its log.  Uncertainty makes it larger, never smaller.
 
     held: epoch -> the largest durable end while the node was in that epoch.  own: the same while its last batch was of
     that epoch.  base: (end, epoch) at its first row; whatever a trace that begins in the middle may have held before.
@@ -64,7 +66,7 @@ class Reach:
     durable: int = 0
 
     def take(self, row: TraceRow, log: LogAt) -> None:
-        """log: after this row."""
+        """Process an append. log: after this row."""
         self.epoch = max(self.epoch, row.epoch)
         if not self.held:
             self.base = (row.offset or 0 if row.event == "start" else float("inf"), self.epoch)
@@ -114,7 +116,7 @@ class AtCopy:
 
 @dataclass(slots=True)
 class NodeReport:
-    """Summary of what one node's trace shows; everything that comparisons between nodes need.
+    """Summary of one node's trace: everything that comparisons between nodes need.
 
     claims: its first rows that show an epoch's leader.  votes: the first for each epoch and candidate.
     ballots, candidacies: votes for others, and what it stood with.  offices: rows in which it became leader.
@@ -175,7 +177,7 @@ class NodeMonitor:
         self._starts = self._snapshot = 0
 
     def take(self, row: TraceRow) -> list[RuleBreach]:
-        """Take the next row; returns the rules that it breaks."""
+        """Process the next row; return the rules that it violates."""
         while self._copies and self._copies[0]["trace_seq"] < row.seq:
             self._copied(self._copies.popleft(), row)
         state, found = self.state, []
@@ -208,7 +210,7 @@ class NodeMonitor:
         return self.report
 
     def _copied(self, copy: Row, following: TraceRow | None) -> None:
-        """following: the next row of any kind."""
+        """Check a copy. following: the next row of any kind."""
         state = self.state
         named = None if state.disk is None else state.disk.detail
         vote = state.votes.get(copy["quorum_epoch"])
@@ -313,7 +315,7 @@ class Leaders:
         self._led: defaultdict[int, dict[str, set[int]]] = defaultdict(dict)
 
     def claim(self, epoch: int, leader: str, life: int | None) -> str | None:
-        """Take a claim; returns the kind of the violation that it shows.
+        """Process a claim; return the kind of the violation that it shows.
 
         life: of the leader's process; None if another node names it as its leader."""
         led = self._led[epoch]
@@ -325,7 +327,7 @@ class Leaders:
         return LEADER_AGAIN if len(lives) > 1 else None
 
     def take(self, row: TraceRow) -> str | None:
-        """Take the claim of a role row, if it makes one."""
+        """Process the claim of a role row, if it makes one."""
         if row.role == "leader":
             return self.claim(row.epoch, row.node, row.incarnation)
         return None if row.peer is None else self.claim(row.epoch, row.peer, None)
@@ -336,12 +338,12 @@ class Leaders:
 
     @property
     def suspicious(self) -> list[int]:
-        """The epochs with a violation, ascending."""
+        """Return the epochs with a violation, ascending."""
         return sorted(e for e, led in self._led.items() if len(led) > 1 or any(len(each) > 1 for each in led.values()))
 
     @property
     def epochs(self) -> int:
-        """Number of epochs in which a node itself reported to lead."""
+        """Return the number of epochs in which a node itself reported to lead."""
         return sum(any(led.values()) for led in self._led.values())
 
 
@@ -393,14 +395,14 @@ def two_rows(kind: str, one: TraceRow, other: TraceRow) -> RuleBreach:
 
 
 class FirstHashes:
-    """The first hash that was reported at each offset, and by which node.  16 bytes an offset."""
+    """The first hash reported at each offset, and its node. 16 bytes an offset."""
 
     def __init__(self) -> None:
         self._hashes, self._nodes = array("q"), array("h")
         self._names: list[str] = []
 
     def take(self, row: TraceRow) -> TraceRow | None:
-        """Take a hash at an offset; returns what another row reported there first, if that is another hash.
+        """Process a hash at an offset; return the first row reported there, if it has another hash.
 
         Of that row only the node, the offset and the hash are kept."""
         at, value = _at(row), row.hash
@@ -432,7 +434,7 @@ class Monitor:
         self._hashes = {"high-watermark": FirstHashes(), "applied": FirstHashes()}
 
     def take(self, row: TraceRow) -> list[tuple[str, Witness]]:
-        """Take one row; returns the violations that it shows, each behind the name of its checker."""
+        """Process one row; return the violations that it shows, each after the name of its checker."""
         self.rows += 1
         node = self._nodes.get(row.node)
         if node is None:

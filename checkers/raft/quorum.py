@@ -1,19 +1,19 @@
-"""The quorum as its nodes have reported it so far: voters, the logs of leaders, and what followed from them.
+"""The quorum as its nodes have reported it so far: voters, the logs of leaders, and derived facts.
 
 Logs.  The leader of an epoch writes each offset of its epoch once.  So a log is determined by the epoch of its last
 entry and by its end: a *position*.  A *branch* is the log of one leader; it leaves its parent's branch at its start.
 
 Answers.  A step of the protocol explains a trace row (None), or it is `Blocked` or `Unexplained`.
 
-*Processes.*  The life of a process and of its log: what a restart finds again, what is appended, flushed and truncated,
-and which rows may follow one another.
+*Processes.*  The lifecycle of a process and of its log: the state that a restart finds, appends, flushes and
+truncations, and the possible sequences of rows.
 
 A row is written after its effect, so a kill can hide the last effect of a process: an epoch or a vote on disk, an
-append, a truncation, a fetched snapshot.  A start row shows the log and the epoch that were found again.  The model
-accepts what one hidden effect can explain, and a hidden vote counts for every candidate of its epoch.
+append, a truncation, a fetched snapshot.  A start row shows the log and the epoch that the restart found.  The model
+accepts everything that one hidden effect can explain, and a hidden vote counts for every candidate of its epoch.
 
-A start on a disk that replaced another one finds nothing: the node is another replica (`raft/rules.py`).
-What the replica before it voted and held stays a fact: the row of a leader that is replayed later may need it.
+A start on a disk that replaced another one finds nothing: the node is another replica (`raft/rules.py`). Votes and log
+of the previous replica remain facts, because the row of a leader that is replayed later may need them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from checkers.raft.trace_row import TraceRow, hash_words
 class Blocked(NamedTuple):
     """missing: the fact that no row has shown.  At least `needed` of the nodes in `suppliers` have to show it.
 
-    shown: what rows do show of it, as a clause, or "".
+    shown: the part of it that rows show, as a clause, or "".
     """
 
     missing: str
@@ -39,7 +39,7 @@ class Blocked(NamedTuple):
 
 
 class Unexplained(NamedTuple):
-    """kind: of the violation.  why: what contradicts the row.  expected: the rule."""
+    """kind: of the violation. why: the contradiction. expected: the rule."""
 
     kind: str
     why: str
@@ -50,11 +50,11 @@ Answer = Blocked | Unexplained | None
 
 
 class NotModelled(Exception):
-    """The traces hold something that the model cannot replay; the message names it."""
+    """The traces contain a case that the model cannot replay; the message names it."""
 
 
 def malformed(why: str) -> Unexplained:
-    """The row contradicts the rows before it, under any protocol."""
+    """The row contradicts earlier rows, under any protocol."""
     return Unexplained("row contradicts the rows before it", why, "a row that follows from the rows before it")
 
 
@@ -127,7 +127,7 @@ class ModelVoter:
 
     @property
     def majority(self) -> int:
-        """The least number of the voters that it counts of which any two sets overlap."""
+        """Return the minimum number of the voters that it counts of which any two sets overlap."""
         return len(self.members) // 2 + 1
 
 
@@ -165,13 +165,13 @@ class Quorum:
         return log.end == 0 or (epoch == log.epoch and log.end <= limit)
 
     def position(self, epoch: int, end: int) -> Position:
-        """The first `end` entries of a log whose last entry is of this epoch."""
+        """Return the position of the first `end` entries of a log whose last entry is of this epoch."""
         while epoch > 0 and self.branches[epoch].start >= end:
             epoch = self.branches[epoch].parent
         return Position(epoch, end)
 
     def common(self, epoch: int, log: Position) -> int:
-        """Return how many entries a log shares with the log of that epoch's leader."""
+        """Return the number of entries that a log shares with the log of that epoch's leader."""
         one, other = Position(epoch, self.branches[epoch].end), log
         while one.epoch != other.epoch:
             if one.epoch > other.epoch:
@@ -181,7 +181,7 @@ class Quorum:
         return min(one.end, other.end)
 
     def note_reach(self, voter: ModelVoter) -> None:
-        """Return what the leader may count: a follower's durable log, as far as it is the leader's own."""
+        """Note the part that the leader may count: a follower's durable log, as far as it equals the leader's."""
         if voter.role in ("follower", "leader"):
             branch = self.branches[voter.epoch]
             durable = self.position(voter.log.epoch, min(voter.flushed, voter.log.end))
@@ -189,11 +189,11 @@ class Quorum:
                 branch.reached[voter.name] = durable.end
 
     def others(self, voter: ModelVoter) -> tuple[str, ...]:
-        """Every voter but this one."""
+        """Return every voter but this one."""
         return tuple(name for name in self.voters if name != voter.name)
 
     def prefix(self, log: Position, value: int | None) -> Answer:
-        """One position has one prefix hash, and one prefix hash one position."""
+        """Verify that one position has one prefix hash, and one prefix hash one position."""
         if value is None:
             return None
         known = self.prefixes.setdefault(log, value)
@@ -211,7 +211,7 @@ class Quorum:
 
 
 def disk(voter: ModelVoter, row: TraceRow) -> Answer:
-    """A process names its disk, right before its start row; a kill may have come between the two."""
+    """Process the disk that a process names, right before its start row; a kill may have come between the two."""
     if row.incarnation <= voter.incarnation or not row.detail:
         return malformed(f"incarnation {row.incarnation} follows incarnation {voter.incarnation}")
     if voter.disk not in ("", row.detail):
@@ -222,7 +222,7 @@ def disk(voter: ModelVoter, row: TraceRow) -> Answer:
 
 
 def start(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """A process starts, and finds again what the last one had made durable.  Raises NotModelled."""
+    """Process the start of a process, which finds the durable state of the last one.  Raises NotModelled."""
     if row.incarnation != voter.incarnation + 1 or row.offset is None:
         return malformed(f"incarnation {row.incarnation} follows incarnation {voter.incarnation}")
     if voter.incarnation < 0 and row.offset > 0:
@@ -248,7 +248,7 @@ def start(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
 
 
 def _recovered(quorum: Quorum, voter: ModelVoter, end: int, prefix_hash: int | None) -> Position | Answer:
-    """The log that a restart found, or why it cannot be."""
+    """Return the log that a restart found, or the reason why it is impossible."""
     following = voter.role == "follower" and voter.epoch in quorum.branches
     if following and (voter.leader, end) in quorum.snapshots:  # it may have fetched that snapshot without reporting it
         behind = quorum.position(voter.epoch, end)
@@ -281,13 +281,13 @@ def _recovered(quorum: Quorum, voter: ModelVoter, end: int, prefix_hash: int | N
 
 
 def end_of_process(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """A process ends, and reports it."""
+    """Process the reported end of a process."""
     voter.ended = True
     return None
 
 
 def in_order(voter: ModelVoter, row: TraceRow) -> Answer:
-    """Reject a row before which another must come first, whatever its kind."""
+    """Reject a row that another row must precede, whatever its kind."""
     if voter.ended or row.incarnation != voter.incarnation:
         return malformed(
             f"the process of incarnation {voter.incarnation} had {'ended' if voter.ended else 'not ended'}"
@@ -361,7 +361,7 @@ def _write(quorum: Quorum, voter: ModelVoter, row: TraceRow, end: int) -> Answer
 
 
 def flush(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """The log of a node is durable up to an offset.  What it appended while the flush went on is not."""
+    """Process a flush: the log of a node is durable up to an offset.  Entries appended during the flush are not."""
     if row.epoch != voter.epoch or row.offset is None or row.offset not in (voter.flushed, *voter.unflushed):
         return malformed(
             f"its log ended at {voter.log.end} and was durable up to {voter.flushed}, in epoch {voter.epoch}"
@@ -373,7 +373,7 @@ def flush(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
 
 
 def truncate(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """A follower removes what differs from the log of its leader."""
+    """Process a truncation: a follower removes the part that differs from the log of its leader."""
     if row.offset is None or row.epoch != voter.epoch or not 0 <= row.offset < voter.log.end:
         return malformed(f"its log ended at {voter.log.end}, in epoch {voter.epoch}")
     if voter.role != "follower":
@@ -400,7 +400,7 @@ def truncate(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
 
 
 def voters(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """The log of a node names other voters than before.  They count at once."""
+    """Process a change of voters in the log of a node.  They count at once."""
     members = frozenset((row.detail or "").split())
     voter.names_voters = row.offset is None
     voter.must_name = False
@@ -424,5 +424,5 @@ def voters(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
 
 
 def no_step(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """Ignore what a node reports of brokers, or of damaged bytes that it took nothing of."""
+    """Ignore reports about brokers, or about damaged bytes that the node rejected."""
     return None

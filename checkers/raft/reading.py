@@ -1,11 +1,11 @@
 """Reads traces and logs for the checkers of Raft, and finds what clients wrote.
 
-`condensed` hands a trace to the monitor without the rows that cannot matter.  Appends, flushes, high watermarks and
-applied offsets come in long runs in which every value rises.  Of such a run only the first and the last row of each
-event can change what the monitor finds: it keeps extremes, and a rising run has its extremes at its ends.  A row that
-does not rise, or that a rule about single rows could object to, ends a run and is handed over itself.  Each applied
-offset that is handed over has its mark before it, each mark its flush, and each flush its append, so that it meets the
-state that it met on the node.
+`condensed` passes a trace to the monitor without the irrelevant rows.  Appends, flushes, high watermarks and applied
+offsets come in long runs in which every value rises.  Of such a run only the first and the last row of each event can
+change what the monitor finds: it keeps extremes, and a rising run has its extremes at its ends.  A row that does not
+rise, or to which a rule about single rows could apply, ends a run and is passed itself.  Each applied offset that is
+passed has its mark before it, each mark its flush, and each flush its append, so that it meets the same state as on the
+node.
 
 A workload writes every value at most once per key, so that a stale answer differs from a repeated one.  So (key, value)
 names a write, in the history and in a log alike.
@@ -63,7 +63,7 @@ def read_rows(path: str) -> Iterator[TraceRow]:
 
 
 class Condensed:
-    """The rows of one trace that can matter.  cuts: seqs after which the state of the monitor is wanted.
+    """The relevant rows of one trace. cuts: seqs after which the state of the monitor is needed.
 
     marks: (offset, epoch) of the committed prefixes, sorted; appends that end there are told apart.
     counts: of the rows of the whole trace, once it was read.  unread: why it cannot be read, or "".
@@ -138,7 +138,7 @@ class Condensed:
 
 
 def _carried(shows: Bools, values: Int64, before: int) -> Int64:
-    """Return, for each row, the value of the last row that shows one.  before: of the rows of an earlier group."""
+    """Return, for each row, the value of the last row that has one. before: of the rows of an earlier group."""
     at = np.maximum.accumulate(np.where(shows, np.arange(len(shows)), -1))
     return np.where(at >= 0, values[np.maximum(at, 0)], before)
 
@@ -162,9 +162,10 @@ class DisksByRow:
     ids: tuple[str, ...]
 
     def of_copy(self, copy: Row) -> int:
-        """Return the number of the disk that this copy (a row of COPIES) was made of.
+        """Return the number of the disk of which this copy (a row of COPIES) was made.
 
-        UNKNOWN: a disk that no row names, so that no row speaks of it.  Where no row names any disk, there is one."""
+        UNKNOWN: a disk that no row names, so that no row applies to it.  If no row names any disk, there is only one.
+        """
         if self.ids == ("",):
             return 0
         return max((number for number, known in enumerate(self.ids) if known == copy.get("disk")), default=UNKNOWN)
@@ -220,8 +221,8 @@ class Marks(NamedTuple):
 def holds(log: CopiedLog, marks: Marks) -> tuple[Bools, Bools]:
     """Return, per mark, (whether the log holds exactly this prefix, whether it certainly does not hold it).
 
-    Both are False if the log reaches the mark but the hash there is unknown.  No hash is known for a log that begins
-    above 0, because a prefix hash starts at offset 0.
+    Return, per mark, whether every correct log with this end and this last epoch holds it.  No hash is known for a log
+    that begins above 0, because a prefix hash starts at offset 0.
     """
     reaches = marks.offset <= log.end
     if log.start > 0:
@@ -240,7 +241,7 @@ def must_hold(log: CopiedLog, marks: Marks) -> Bools:
     """Return, per mark, whether every correct log with this end and this last epoch holds it.
 
     A leader of a later epoch holds everything committed before (leader completeness).  A log with an entry of that
-    epoch holds what the leader held up to there (log matching).  Within the epoch of the mark itself, a log is a prefix
+    epoch holds the leader's entries up to there (log matching).  Within the epoch of the mark itself, a log is a prefix
     of the leader's log.  So it must hold the mark if it is long enough.
     """
     later = marks.epoch < log.last_epoch
@@ -398,5 +399,7 @@ def invoke_of(history: Path, key: str, value: int) -> int | None:
 
 
 def nothing_of(looked_at: Mapping[str, int | float | str], *names: str) -> list[str]:
-    """Return one clause for each of these counts that is 0.  Such a run is never valid: nothing was looked at."""
+    """Return one clause for each of these counts that is 0.  Such a run is never valid, because nothing was
+    examined.
+    """
     return [f"there were no {name} to look at" for name in names if not looked_at.get(name)]

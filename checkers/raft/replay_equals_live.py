@@ -1,11 +1,11 @@
-"""Replay equals live: a fresh replay of a node's own log leads to every state that the node reported.
+"""Replay equals live: a new replay of a node's own log gives every state that the node reported.
 
 A node keeps the state of its committed log in memory and reports its hash as it applies batches.  State machine safety
-compares nodes with each other, so it is silent about what is wrong on all of them, or on one that is alone.  Here the
+compares nodes with each other, so it cannot find errors that all nodes share, or errors of a single node.  Here the
 subject has replayed one copy of each node's log, the last that begins at 0, into a state machine that knows nothing
-else (schema REPLAYED).  At each offset that both show, the hashes must be equal, in every life of the process.
+else (schema REPLAYED).  At each offset that both show, the hashes must be equal, in every incarnation of the process.
 
-A log that begins behind a snapshot is not replayed, and of a very long one only the beginning is.
+A log that begins after a snapshot is not replayed, and of a very long one only the beginning is.
 
 A part is one node.  Cost: linear in its rows of applied states; memory: 24 bytes a row.
 """
@@ -34,8 +34,9 @@ ROW_SIZE_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class ReplayedFinding:
-    """applied: the states that the node reported.  compared: those of them that the replay shows.  replayed: states
-    of the replay that were committed when the log was copied, as far as the node knew."""
+    """applied: states that the node reported. compared: those of them that the replay shows. replayed: states of the
+    replay that were committed when the log was copied, by the node's knowledge.
+    """
 
     witnesses: tuple[Witness, ...] = ()
     applied: int = 0
@@ -89,7 +90,7 @@ def _is_applied(reports: pa.Table) -> Bools:
 
 
 def _applied_when_copied(reports: pa.Table, copy: Row) -> int:
-    """The largest offset that the node had applied when this copy of its disk was made; 0 if none."""
+    """Return the largest offset that the node had applied when this copy of its disk was made; 0 if none."""
     disks = disks_by_row(reports)
     before = (numbers(reports, "seq") <= copy["trace_seq"]) & (disks.number == disks.of_copy(copy))
     return int(numbers(reports, "offset")[before & _is_applied(reports)].max(initial=0))

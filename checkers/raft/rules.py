@@ -1,14 +1,14 @@
-"""The rules of Raft that rows of traces can break: one table, with the name of each violation and its words.
+"""The rules of Raft that rows of traces can violate: one table, with the name of each violation and its words.
 
-The rows of one node, in the order of `seq`, decide most rules.  Such a rule has a predicate over a `NodeState` (what
-the rows before have shown) and the next row.  The other rules compare rows of several nodes; `monitor.py` evaluates
-them.  No rule compares clocks, except the two that the monitor evaluates in the order of one shared clock.
+The rows of one node, in the order of `seq`, decide most rules.  Such a rule has a predicate over a `NodeState` (the
+facts of earlier rows) and the next row.  The other rules compare rows of several nodes; `monitor.py` evaluates them.
+No rule compares clocks, except the two that the monitor evaluates in the order of one shared clock.
 
 The rules come from Ongaro & Ousterhout 2014 (sections 5.2 to 5.4, figures 2, 3 and 8), KIP-595 (fetch, epochs), KIP-630
 (snapshots) and KIP-853 (voters and disks that change).
 
-A node whose disk was replaced is another replica (KIP-853): what the replica before it voted, held and reported binds
-it to nothing.  A disk that passes for the one before excuses nothing.
+A node whose disk was replaced is another replica (KIP-853), to which votes, log and reports of the previous replica do
+not apply.  A disk with the previous id excuses nothing.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class KnownLog:
         return LogAt(*self._pieces[-1][1:]) if self._pieces else LogAt(0, 0, 0)
 
     def append(self, end: int, epoch: int) -> None:
-        """Take an append that ended at this offset, with a last batch of this epoch."""
+        """Process an append that ended at this offset, with a last batch of this epoch."""
         if self._pieces and self._pieces[-1][2:] == (epoch, epoch):
             first = self._pieces.pop()[0]
             self._pieces.append((first, end, epoch, epoch))
@@ -96,7 +96,7 @@ class KnownLog:
             self._pieces.append((end, end, epoch, epoch))
 
     def ends_at(self, end: int, epoch: int) -> None:
-        """Take a start, a truncation or a fetched snapshot: the log ends here.  epoch: of the node."""
+        """Process a start, a truncation or a fetched snapshot: the log ends here. epoch: of the node."""
         before = self.now
         if end > before.end:
             self._pieces.append((end, end, before.lowest, epoch))
@@ -152,18 +152,18 @@ class NodeState:
         return row.event == "disk" and self.disk is not None and self.disk.detail != row.detail
 
     def begin_life(self, incarnation: int) -> None:
-        """Forget what a process does not find again when it starts."""
+        """Forget the state that a process does not find when it starts."""
         self.life = incarnation
         self.mark = self.committed = self.applied = None
 
     def begin_disk(self) -> None:
-        """Forget what bound the replica with the disk before."""
+        """Forget the promises of the replica with the previous disk."""
         self.votes, self.highest_epoch, self.held, self.owed, self.flushed = {}, None, None, None, 0
         self.unflushed = []
         self.told = set()
 
     def follow(self, row: TraceRow, at_mark: bool = False) -> None:
-        """Take a row, after the rules have looked at it.
+        """Process a row, after the rules have checked it.
 
         at_mark: what an append reached is a committed prefix."""
         event, offset = row.event, row.offset
@@ -247,7 +247,7 @@ def _end(row: TraceRow | None) -> int:
 
 
 class RuleEvidence(NamedTuple):
-    """The rows that break a rule, in order, values for its words, and facts for its witness."""
+    """The rows that violate a rule, in order, values for its words, and facts for its witness."""
 
     rows: tuple[TraceRow, ...]
     words: Mapping[str, object] = {}
@@ -256,7 +256,7 @@ class RuleEvidence(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RaftRule:
-    """A rule, and what to write where it is broken.
+    """A rule, and the text for its violation.
 
     kind: of the violation.  checker: the one that reports it.  summary, why, expected: texts in which {a} is the first
     and {b} the last row of the evidence.  nodes: names of the nodes concerned.
@@ -277,7 +277,7 @@ class RaftRule:
 
 @dataclass(frozen=True, slots=True)
 class RuleBreach:
-    """A rule that rows have broken."""
+    """A violated rule."""
 
     rule: RaftRule
     evidence: RuleEvidence
@@ -288,7 +288,7 @@ class RuleBreach:
 
     @property
     def summary(self) -> str:
-        """Return what happened, in one sentence."""
+        """Return the violation in one sentence."""
         rows = self.evidence.rows
         return self.rule.summary.format(a=rows[0], b=rows[-1], **self.evidence.words)
 
@@ -360,12 +360,12 @@ def _applied_fell(node: NodeState, row: TraceRow) -> RuleEvidence | None:
 
 
 def _fell(top: TraceRow | None, row: TraceRow) -> RuleEvidence | None:
-    """A row without an offset reports that it is not known, which is no fall."""
+    """Return whether the value decreased; a row without an offset reports that it is unknown, which is no decrease."""
     return RuleEvidence((top, row)) if top is not None and row.offset is not None and row.offset < _end(top) else None
 
 
 def _old_epoch_mark(node: NodeState, row: TraceRow) -> RuleEvidence | None:
-    """A process that repeats what it learned as a follower raises nothing."""
+    """Ignore a process that repeats facts from its time as a follower: it raises nothing."""
     office = node.office
     if office is None or not 0 < _end(row) <= _end(office) or (node.mark is not None and _end(row) <= _end(node.mark)):
         return None
@@ -378,7 +378,8 @@ def _old_epoch_mark(node: NodeState, row: TraceRow) -> RuleEvidence | None:
 def _removed(node: NodeState, row: TraceRow) -> TraceRow | None:
     """Return the row of a mark that a truncation, or a recovery after a restart, removed although it had to stay.
 
-    A truncation must keep every mark, a start only what was flushed."""
+    A truncation must keep every mark, a start only flushed entries.
+    """
     held = node.held
     if held is None or row.offset is None or row.offset >= _end(held):
         return None

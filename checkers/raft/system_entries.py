@@ -1,4 +1,4 @@
-"""Every entry that no client's write explains has one cause of its own: the start of an epoch, or a `create`.
+"""Every entry that no client's write explains has exactly one cause: the start of an epoch, or a `create`.
 
 A leader opens its epoch with one LeaderChange record, and writes no other record by itself (KIP-595).  Set-up and
 clients create objects, and a leader creates none that its log holds already.  So an object has at most one batch in a
@@ -7,11 +7,11 @@ log, however often clients tried, and none if every `create` failed.  In every c
 * the first entry of an epoch is no client's write;
 * the batches without a client's write that do not open an epoch are no more than the objects that may exist.
 
-A topic that is made twice, a second LeaderChange in an epoch, and a change that no function of the client makes are
+A topic that is created twice, a second LeaderChange in an epoch, and a change that no function of the client makes are
 each one batch too many.  (`history_against_log.py` looks at the entries that set or remove a client's object.)
 
-A history that lacks its end may lack the create of an object, too.  Then an entry that nothing explains is no
-violation, and the verdict is unknown.
+A history that lacks its end may lack the create of an object, too.  Then an unexplained entry is no violation, and the
+verdict is unknown.
 
 Where brokers register, the log also holds records about brokers and partitions that no client asked for.  They are
 judged by `checkers/cluster`, and left out here.
@@ -19,7 +19,7 @@ judged by `checkers/cluster`, and left out here.
 Where voters change (KIP-853), the log also holds their records, which a row of some trace names, and before the first
 of them one with the level of `kraft.version`.  `quorum-intersection` judges them; they are left out here.
 
-What opens an epoch is not known in the first entry of a log that begins above offset 0: such an entry is not judged.
+The first entry of a log that begins above offset 0 is not judged, because it is unknown whether it opens an epoch.
 
 Cost: a sort of the entries of all copies.
 """
@@ -64,7 +64,7 @@ SELECT count(*) FROM (
     SELECT key FROM events WHERE f = '{CREATE}' GROUP BY key
     HAVING count(*) FILTER (type = 0) > count(*) FILTER (type = 2)
 )"""
-"""How many objects have a create that was invoked and did not fail."""
+"""Number of objects with a create that was invoked and did not fail."""
 
 
 _BY_BROKERS = f"""
@@ -72,7 +72,7 @@ CREATE TEMP TABLE unasked AS SELECT node, copy, "offset" FROM cluster
 WHERE kind IN {BY_ITSELF} OR (kind = '{WITH_A_FEATURE}' AND (node, copy, batch_offset) IN (
     SELECT (node, copy, batch_offset) FROM cluster WHERE kind = 'feature'
 ))"""
-"""Records about brokers and partitions that no client asked for."""
+"""Records about brokers and partitions that no client requested."""
 _ENTRIES = """
 CREATE TEMP TABLE entries AS
 SELECT *, bool_or(opens) OVER (PARTITION BY node, copy, batch_offset) AS opening FROM (
@@ -103,7 +103,9 @@ class CopyOfLog(NamedTuple):
 
 
 def _of_voters(run: StoredRun) -> list[int]:
-    """The offsets of the records that name voters, and of the record of `kraft.version` before the first of them."""
+    """Return the offsets of the records that name voters, and of the record of `kraft.version` before the first of
+    them.
+    """
     traces = node_files(run.trace).values()
     named = {o for path in traces for o in numbers(read_trace(path, ("voters",), ("offset",)), "offset").tolist()}
     offsets = sorted(named - {-1})
@@ -111,7 +113,7 @@ def _of_voters(run: StoredRun) -> list[int]:
 
 
 def _read(run: StoredRun, copies: Sequence[Mapping[str, object]]) -> tuple[int, list[CopyOfLog]]:
-    """Return (how many objects have a create that did not fail, what each copy holds)."""
+    """Return (number of objects with a create that did not fail, content of each copy)."""
     with history_tables(run.history) as sql:
         [(creates,)] = sql.execute(_CREATES).fetchall()
         if not copies:
@@ -164,7 +166,7 @@ def _unopened(run: StoredRun, copy: CopyOfLog) -> Witness:
 
 
 def _without_cause(run: StoredRun, copy: CopyOfLog, creates: int) -> Witness:
-    """The first batch beyond the creates is shown: any of them may be the one without a cause."""
+    """Show the first batch beyond the creates: any of them may be the one without a cause."""
     beyond = copy.others[creates:]
     [row] = log_rows(node_files(run.log)[copy.node], copy.copy, beyond[:1])
     summary = (

@@ -53,11 +53,11 @@ from checkers.record.faults import FaultRecord
 
 ROW_SIZE_BYTES = 60
 ROWS_PER_RANGE = 4_000_000
-"""The approximate number of rows of all traces that are judged for one range of offsets."""
+"""Approximate number of rows of all traces that are judged for one range of offsets."""
 
 FOREVER_NS = 2**62
 Span = tuple[int, int]
-"""From when to when a fault may have taken a disk, in ns since the test began; both ends are included."""
+"""Begin and end of a fault that may have wiped a disk, in ns since the test began; both ends are included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ Finding = NodeReport | StatesFinding | TimedFinding
 
 
 CAUGHT_UP_WITHIN_S = 5.0
-"""Lag that the bundled KRaft allows a replica that joins (`raft.changes`)."""
+"""Lag that the bundled KRaft allows a joining replica (`raft.changes`)."""
 
 
 @dataclass(slots=True)
@@ -112,7 +112,7 @@ class _Voter:
     durable: int = 0
 
     def held(self, epoch: int) -> int:
-        """Return the durable end of its log while that may have ended with an entry of this epoch."""
+        """Return the durable end of its log while the log may have ended with an entry of this epoch."""
         return max(self.recovered, self.reach.get(epoch, 0))
 
     def wrote(self, time_ns: int, end: int) -> None:
@@ -128,14 +128,14 @@ class _Voter:
 
 
 class TimedMonitor:
-    """Takes the rows of all nodes in the order of one clock; at equal times, marks and voters come last.
+    """Processes the rows of all nodes in the order of one clock; at equal times, marks and voters come last.
 
     A voter stamps its `flush` row before it writes the row, and writes it before its next Fetch leaves.  The leader
     stamps its mark, or the voters it adds, after that Fetch arrived.  So at the time of a mark a majority has reported
     that it durably holds everything below, as entries of the leader's epoch; and a replica that joins has reported the
     first entry of the epoch, and everything that the leader's log held CAUGHT_UP_WITHIN_S before.
 
-    A node of which nothing is known counts as one that holds everything, and so does what a restart recovered.
+    A node of which nothing is known counts as one that holds everything, and so does the log that a restart recovered.
 
     voters: of the configuration.  known: those with a trace, empty or not.  until: node -> the last seq to judge.
     marks, joined: number judged so far.
@@ -314,7 +314,7 @@ def _highest_epoch(path: str, copy: int) -> tuple[int, int]:
 
 
 def _judge_states(part: Part, budget: Budget) -> StatesFinding:
-    """Compare what all nodes reported of their states in a range of offsets."""
+    """Compare the states that all nodes reported in a range of offsets."""
     first, stop = part.params["first"], part.params["stop"]
     tables = []
     count = 0
@@ -389,7 +389,8 @@ def _judge_in_time(part: Part, budget: Budget) -> TimedFinding:
 
 
 def _that_matter_in_time(table: pa.Table, replicas_join: bool) -> pa.Table:
-    """Return the rows of a node without those that change nothing for a TimedMonitor.  Few of a long trace matter.
+    """Return the rows of a node without those that change nothing for a TimedMonitor.  Few rows of a long trace are
+    relevant.
 
     Marks of a node that never leads are not judged.  Of the appends of one epoch the first counts, except where
     replicas join: those must have caught up with the ends of logs at every moment."""
@@ -406,12 +407,14 @@ def _that_matter_in_time(table: pa.Table, replicas_join: bool) -> pa.Table:
 
 
 def in_time(rows: Iterable[TraceRow]) -> list[TraceRow]:
-    """Return rows in the order in which a TimedMonitor takes them.  rows: each node's in the order of seq."""
+    """Return rows in the order in which a TimedMonitor processes them. rows: each node's in the order of seq."""
     return sorted(rows, key=lambda row: (row.time_ns, row.event in TimedMonitor.LAST))
 
 
 def spans_of_loss(faults: Sequence[FaultRecord], node: str) -> list[Span]:
-    """Return when faults may have taken the disk of this node.  A fault that damages data stays in force."""
+    """Return the times at which faults may have wiped the disk of this node.  A fault that damages data stays in
+    force.
+    """
     return [
         (fault.began_ns, FOREVER_NS if fault.damages_data else fault.end_ns(FOREVER_NS))
         for fault in faults
@@ -420,13 +423,13 @@ def spans_of_loss(faults: Sequence[FaultRecord], node: str) -> list[Span]:
 
 
 def spans_of(run: StoredRun, node: str) -> list[Span]:
-    """Return the same of a run.  Where its nodes have clocks of their own, such a fault may have held at any time."""
+    """Return the same of a run.  If its nodes have separate clocks, such a fault may have held at any time."""
     spans = spans_of_loss(run.faults, node)
     return spans if one_clock(run.header) else [(-FOREVER_NS, FOREVER_NS) for _ in spans]
 
 
 def explained(spans: Sequence[Span], gone_ns: int, there_ns: int) -> bool:
-    """Return True if a fault may have taken a disk.
+    """Return True if a fault may have wiped a disk.
 
     gone_ns: the last sign of the old disk.  there_ns: the first sign of the new one."""
     return any(from_ns <= there_ns and to_ns >= gone_ns for from_ns, to_ns in spans)
@@ -437,7 +440,7 @@ def _is_snapshot(row: Row) -> bool:
 
 
 def _state_of(row: Row) -> str:
-    """Return a sentence with the hash of the state that a row shows."""
+    """Return a sentence with the hash of the state in a row."""
     if row["table"] == "snapshots":
         where = f"{row['end_offset']:020d}-{row['epoch']:010d}.checkpoint of copy {row['copy']}"
         return f"{row['node']}, {where}: the hash of the state in this file is {hash_words(row['state_hash'])}."

@@ -1,4 +1,4 @@
-"""One row of a node's trace, as the monitor takes it and as a witness shows it.
+"""One row of a node's trace, in the forms of the monitor and of a witness.
 
 This module imports no library of tables: the swarm and the explorer use it too.
 """
@@ -12,7 +12,7 @@ Row = dict[str, Any]
 
 
 WITNESSES_PER_PART = 100
-"""The largest number of witnesses of one kind in one part, because each costs memory; more are only counted."""
+"""Maximum number of witnesses of one kind in one part, because each costs memory; others are only counted."""
 
 
 class TraceRow(NamedTuple):
@@ -32,7 +32,7 @@ class TraceRow(NamedTuple):
 
     @property
     def where(self) -> str:
-        """The place of this row: the file in the run's folder, and the field `seq` of its line."""
+        """Return the position of this row: the file in the run's folder, and the field `seq` of its line."""
         return f"trace/{self.node}.jsonl, seq {self.seq}"
 
     @property
@@ -49,7 +49,7 @@ _IN_ORDER = ("node", "incarnation", "seq", "time_ns", "event", "epoch", "offset"
 
 
 def in_trace(trace: Row) -> str:
-    """Return the place of a row of a trace, as `TraceRow.where` gives it."""
+    """Return the position of a row of a trace, in the form of `TraceRow.where`."""
     return f"trace/{trace['node']}.jsonl, seq {trace['seq']}"
 
 

@@ -1,12 +1,12 @@
 """Trace validation: every node's trace, as a whole, is one that KRaft allows.
 
-An executable model of the protocol replays all traces together, merged by cause and effect.  The first row
-that no step of the model explains is the witness.  Other checkers test single rules over the same rows: one leader in
-an epoch, one vote, rising marks.  The model decides whether each row could have happened at all after the rows before
-it, on its own node and on the others.
+An executable model of the protocol replays all traces together, merged by cause and effect.  The first row that no step
+of the model explains is the witness.  Other checkers test single rules over the same rows: one leader in an epoch, one
+vote, rising marks.  The model decides whether each row was possible after the earlier rows, of its own node and of the
+others.
 
-Every voter's trace is needed, because a missing row could be the cause of any other.  Where one is missing the verdict
-is unknown.  A row that waits for a cause is judged only if it was written before its node's last copy was taken: all
+Every voter's trace is needed, because a missing row could be the cause of any other.  If one is missing the verdict is
+unknown.  A row that waits for a cause is judged only if it was written before its node's last copy was taken: all
 traces were collected after that.
 
 One part: the replay needs all nodes at once.  Budget: ROWS_MAX rows.
@@ -23,10 +23,10 @@ are only ever added (a vote, a leader, how far a log reached), so a row that can
 order in which nodes are replayed therefore changes nothing, and no clock is compared.
 
 Each node's rows are taken one after another until one needs a fact that another node has not yet reported.  Then the
-next node goes on.  When no node can go on, the rows at which they stand have no explanation.
+next node continues.  When no node can continue, their current rows have no explanation.
 
-Which row is to blame?  A row that waits only for nodes that stand still themselves may follow from what is wrong there.
-It is left out.  If all rows wait like this, those that wait for a majority are to blame: the others follow a leader.
+Then the blame is assigned:  A row that waits only for other waiting nodes may follow from an error there.  It is left
+out.  If all rows wait like this, those that wait for a majority are to blame: the others follow a leader.
 
 Cost: linear in the rows, about 3 us each in Python; memory: one row group of each trace, and 300 bytes an offset.
 """
@@ -63,7 +63,7 @@ class QuorumModel:
         self.quorum = Quorum(names)
 
     def step(self, name: str, row: TraceRow) -> Answer:
-        """Take one row of a node.  Raises NotModelled."""
+        """Process one row of a node.  Raises NotModelled."""
         voter = self.quorum.voters[name]
         if row.event == "disk":
             answer = quorum.disk(voter, row)
@@ -76,7 +76,9 @@ class QuorumModel:
         return answer
 
     def lost(self) -> tuple[int, int, int] | None:
-        """Leader completeness, once all rows are taken: (epoch, mark, later epoch whose leader lacked it) or None."""
+        """Check leader completeness, once all rows are processed: return (epoch, mark, later epoch whose leader lacked
+        it) or None.
+        """
         epoch, mark = 0, 0
         for later in sorted(self.quorum.branches):
             branch = self.quorum.branches[later]
@@ -139,7 +141,7 @@ class _TraceReader:
         self.next = next(rows, None)
 
     def advance(self, model: QuorumModel) -> bool:
-        """Take rows until one is not explained; whether at least one was taken."""
+        """Process rows until one is not explained; return whether at least one was processed."""
         before = self.taken
         while self.next is not None and not self.unknown and not isinstance(self.answer, Unexplained):
             if self.next.seq != self.taken:
@@ -187,7 +189,7 @@ def _to_blame(standing: Mapping[str, Stop], until: Mapping[str, int]) -> tuple[S
 
 
 def _may_follow_from(stop: Stop, standing: Mapping[str, Stop]) -> bool:
-    """Return whether nodes that stand still themselves could still report what this row waits for."""
+    """Return whether waiting nodes could still report the fact for which this row waits."""
     answer = stop.answer
     if isinstance(answer, Unexplained):
         return False

@@ -1,4 +1,4 @@
-"""The checkers of traces: what each of them combines from the findings of the shared parts (`trace_checkers.py`)."""
+"""The checkers of traces: each one's combination of the findings of the shared parts (`trace_checkers.py`)."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ class TraceFindings(NamedTuple):
     def conclude(
         self, witnesses: Sequence[Witness], figures: Mapping[str, int], *needed: str, unknown: Sequence[str] = ()
     ) -> Verdict:
-        """Return the verdict.  needed: figures of which 0 leaves it unknown."""
+        """Return the verdict. needed: names of numbers that must not be 0, or it is unknown."""
         looked_at = {"nodes": len(node_files(self.run.trace)), **figures}
         lacking = gaps(self.run, "traces") + nothing_of(looked_at, *needed)
         return conclude(witnesses, looked_at, [*unknown, *lacking])
 
 
 def _checker(name: str, title: str, question: str, combine: Callable[[TraceFindings], Verdict], *more: Need) -> Checker:
-    """more: what it needs besides traces."""
+    """more: its needs besides traces."""
 
     def of_findings(run: StoredRun, findings: Sequence[Finding]) -> Verdict:
         nodes = [each for each in findings if isinstance(each, NodeReport)]
@@ -102,9 +102,10 @@ def _leaders(found: TraceFindings) -> Verdict:
 
 
 def _votes(found: TraceFindings) -> Verdict:
-    """The vote in a copied quorum-state file agrees with the votes that the node had reported before.
+    """Verify that the vote in a copied quorum-state file agrees with the votes that the node had reported before.
 
-    After a restart the file is all that the voter knows."""
+    After a restart the voter knows only this file.
+    """
     witnesses = found.broken("vote-once")
     files = 0
     for report in found.nodes:
@@ -145,7 +146,8 @@ def _quorum_state_disagrees(given: str, rows: tuple[Row, Row], why: str) -> Witn
 
 
 def _up_to_date(found: TraceFindings) -> Verdict:
-    """A vote is wrong only if every candidacy of that epoch, by every epoch its last entry can have, makes it wrong.
+    """Verify votes; a vote is wrong only if it contradicts every candidacy of that epoch, for every possible epoch of
+    its last entry.
 
     A vote for a candidate that reports no candidacy is not judged."""
     stood: dict[tuple[int, str], list[tuple[TraceRow, LogAt]]] = {}
@@ -193,7 +195,9 @@ def _shown(log: LogAt) -> str:
 
 
 def _monotonicity(found: TraceFindings) -> Verdict:
-    """An epoch is on disk before it is used, so quorum-state holds at least what the node had reported, and its log."""
+    """Verify that quorum-state holds at least the epoch that the node had reported, because an epoch is on disk before
+    it is used.
+    """
     witnesses = found.broken("monotonicity")
     missing, files = [], 0
     logs = node_files(found.run.log)
@@ -234,10 +238,11 @@ def _quorum_state_behind(copy: Row, higher: Row, why: str) -> Witness:
 
 
 def _disks(found: TraceFindings) -> Verdict:
-    """A node has another disk than before only where a fault took the one that it had.
+    """Verify that a node has another disk than before only if a fault wiped the previous one.
 
-    Where the nodes have clocks of their own, any such fault on the node explains it.  The same holds for a copy of a
-    disk that no row of the trace names, because no row of the trace is compared with it."""
+    If the nodes have separate clocks, any such fault on the node explains it.  The same holds for a copy of a disk that
+    no row of the trace names, because no row of the trace is compared with it.
+    """
     run, counts = found.run, found.sums("disks named", "disks replaced")
     if not counts["disks named"]:
         return Verdict(Validity.NOT_APPLICABLE, reason="no trace names a disk")
@@ -279,7 +284,7 @@ def _states(found: TraceFindings) -> Verdict:
 
 
 def _snapshots(found: TraceFindings) -> Verdict:
-    """A snapshot (end, exclusive; epoch) replaces the log below its end (KIP-630).
+    """Verify snapshots: a snapshot (end, exclusive; epoch) replaces the log below its end (KIP-630).
 
     Its state is one that a node reached by applying everything below; its end is committed; and a log that begins
     above 0 begins at or below the end of a snapshot that the node has."""
@@ -357,7 +362,7 @@ def _own_epoch(found: TraceFindings) -> Verdict:
 
 
 def _voters(found: TraceFindings) -> Verdict:
-    """A set of voters is committed if any node reported a mark beyond its record."""
+    """Verify sets of voters; a set is committed if any node reported a mark beyond its record."""
     named = [row for report in found.nodes for row in report.sets]
     if not named and not gaps(found.run, "traces"):
         return Verdict(Validity.NOT_APPLICABLE, reason="no log names voters: they cannot change")
@@ -372,11 +377,12 @@ def _voters(found: TraceFindings) -> Verdict:
 
 
 def _majority(found: TraceFindings) -> Verdict:
-    """A mark of epoch e is wrong if fewer than a majority ever durably held it while they were in an epoch up to e.
+    """Verify marks; a mark of epoch e is wrong if fewer than a majority ever durably held it while they were in an
+    epoch up to e.
 
     Beyond the start of its epoch, the last entry below the mark is of epoch e.  Any log whose last batch is of epoch e
-    is a prefix of the leader's log.  So a node can have held the mark only while its last batch was of epoch e.
-    For other marks (a lagging follower reports such), or where the leader is not known, the length decides.
+    is a prefix of the leader's log.  So a node can have held the mark only while its last batch was of epoch e.  For
+    other marks (a lagging follower reports such), or if the leader is unknown, the length decides.
 
     A leader counts the voters that its own log named last.  A follower repeats a mark of a leader whose log may have
     named others, so that any set that any trace names may excuse it.  Everything unknown counts as held, and only marks
@@ -442,7 +448,7 @@ def _without_majority(
 
 
 def _before_mark(found: TraceFindings) -> Verdict:
-    """Apply the order of one clock: a majority that came to hold a mark later in the same epoch excuses nothing."""
+    """Apply the order of one clock: a majority that held a mark only later in the same epoch excuses nothing."""
     if not one_clock(found.run.header):
         return Verdict(Validity.NOT_APPLICABLE, reason=NOT_ONE_CLOCK)
     name = "majority-before-mark"
@@ -454,7 +460,9 @@ def _before_mark(found: TraceFindings) -> Verdict:
 
 
 def _joined(found: TraceFindings) -> Verdict:
-    """A voter that joins with an empty log endangers no entry, but nothing may commit until it has fetched the rest."""
+    """Verify voters that joined; one that joins with an empty log endangers no entry, but nothing may commit until it
+    has fetched the rest.
+    """
     if not one_clock(found.run.header):
         return Verdict(Validity.NOT_APPLICABLE, reason=NOT_ONE_CLOCK)
     joined, unknown = sum(each.joined for each in found.timed), gaps(found.run, "traces")

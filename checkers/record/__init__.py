@@ -1,1 +1,1 @@
-"""The typed record of a run: what harness and nemesis write, and what every reader gets; one reader, one writer."""
+"""The typed record of a run, written by harness and nemesis and read by all others; one reader, one writer."""

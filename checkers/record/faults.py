@@ -1,10 +1,10 @@
 """Faults as data, and the record each leaves behind.
 
 A schedule is a list of `Card`s: what to inject, when, and for how long.  It is plain JSON, so the same file runs on
-every backend.  What a card means for *this* cluster (who is the leader now?) is resolved when it is injected.  The
-resolved `Fault` is recorded, so that a run can be replayed exactly.
+every backend.  The meaning of a card for *this* cluster (its current leader) is determined at injection.  The resolved
+`Fault` is recorded, so that a run can be replayed exactly.
 
-Every kind of fault uses these same values.  What is particular to a kind stands in `nemesis.kinds`.  A `Copy` of a data
+Every kind of fault uses these same values.  `nemesis.kinds` contains everything specific to a kind.  A `Copy` of a data
 directory stands beside them, because copies are taken before heals.
 """
 
@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 AT_TIMES: Mapping[str, bool] = {"at times": True}
-"""Metadata of a field that only some records of today's format hold.  Its absence never excuses anything."""
+"""Metadata of a field that only some records of the current format contain.  Its absence never excuses anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +53,23 @@ class Achieved(StrEnum):
 
 
 MAY_DIE = "may_die"
-"""Name of a setting: the processes of the fault's nodes may end because of it, and that is no violation."""
+"""Name of a setting: the processes of the fault's nodes may end because of it, which is no violation."""
 MAY_STAY_DOWN = "may_stay_down"
 """Name of a setting: these nodes may refuse to start again, until the end of the run."""
 DAMAGES_DATA = "damages_data"
-"""Name of a setting: from now on the disks of these nodes are no evidence of what the system does."""
+"""Name of a setting: from now on the disks of these nodes are no evidence about the system."""
 CHANGES_MEMBERS = "changes_members"
-"""Name of a setting: who is a member of the system, and so what a majority is, changes while it holds."""
+"""Name of a setting: the members of the system, and so its majorities, change while it holds."""
 WIPES_DISKS = "wiped"
-"""Name of a setting: each of these nodes comes back with an empty disk while it holds, or at its heal."""
+"""Name of a setting: each of these nodes returns with an empty disk while it holds, or at its heal."""
 KEPT = "kept"
-"""Name of a setting: what the disks of these nodes keep of what was not fsynced; all else of it is lost."""
+"""Name of a setting: the unsynced data that the disks of these nodes keep; the rest is lost."""
 OLDEST_LOST = "age of the oldest write lost_ms"
-"""Name of a measured value: how far back a loss of what was not fsynced reached."""
+"""Name of a measured value: the age of the oldest lost unsynced data."""
 LOST_OF = "bytes lost of "
-"""Begin of the name of a measured value: the bytes that a power loss took from a file, whose name follows."""
+"""Prefix of the name of a measured value: the bytes that a power loss removed from a file, whose name follows."""
 _ONE_PROCESS = ":"
-"""In the name of a kind: what follows is the one process of a server that its faults hit, such as `kill:agent`."""
+"""Separator in the name of a kind: the name of the one process that its faults hit follows, such as in `kill:agent`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Condition that measurements must show.  states: node -> process state.  values: name -> (least, most)."""
+    """Expected measurements. states: node -> process state. values: name -> (minimum, maximum)."""
 
     states: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -114,8 +114,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """Measurements that are due while the fault holds, and after its heal.  Links need no entry: `Fault.cut` names
-    them."""
+    """Expected measurements while the fault holds, and after its heal.  Links need no entry: `Fault.cut` names them."""
 
     held: Condition = field(default_factory=Condition)
     healed: Condition = field(default_factory=Condition)
