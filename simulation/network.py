@@ -1,7 +1,7 @@
-"""A network between processes: connections that are late, stall while their link is cut, and break.
+"""A network between processes: connections are delayed, stall while their link is cut, and break.
 
 A link is a directed pair of hosts.  A connection is two pipes, one per direction.  What is written into a pipe arrives
-in its order, each piece after a delay of its own.  Two connections overtake each other freely.
+in the order of writing, each piece after a delay of its own.  Connections do not wait for each other.
 
     cut link       nothing arrives; the pipe stalls, as TCP does, and delivers everything after the heal
     rejected link  what is sent is answered with a reset
@@ -53,8 +53,9 @@ class Opened(Protocol):
 
 
 class SimulatedNetwork:
-    """base_delay_s, spread_s: every piece takes base + a random share of spread.  Counts nothing and knows no port
-    ranges: a host and a port are a name."""
+    """base_delay_s, spread_s: every piece takes base + a random share of spread.  It counts nothing and knows no port
+    ranges: the pair of host and port is a name.
+    """
 
     def __init__(self, loop: SimulatedLoop, random: Random, base_delay_s: float = 2e-4, spread_s: float = 8e-4) -> None:
         self.loop = loop
@@ -255,7 +256,7 @@ class ConnectionEnd(asyncio.Transport):
         return 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Ignore the limits: data that waits, waits in the network."""
+        """Ignore the limits: data that cannot be sent yet waits in the network."""
 
     def get_protocol(self) -> Any:
         return self.protocol
@@ -325,7 +326,9 @@ class Pipe:
             network.loop.post(self._last_s, self.target, self._arrive, None)
 
     def try_again(self) -> None:
-        """The link may be whole again.  A cut one stalls the pipe anew."""
+        """Send the waiting data again, because the link may be whole by now.  A link that is still cut stalls the pipe
+        again.
+        """
         network = self._network
         self._stalled = False
         self._last_s = network.loop.time() + STALLED_AGAIN_S * network.random.random()

@@ -2,8 +2,8 @@
 
 The history holds the operations of clients.  The journal holds everything else: phases, faults, copies of data
 directories, and at the end what only the harness knows.  Each fact is written once, at the moment it is known, so a
-harness that is killed loses nothing it had done.  What readers ask for (`reading.RunRecord`) is derived from the
-events: the record of each fault from its changes, the phases from their begins and ends, the list of copies.
+harness that is killed loses no record of what it had done.  What readers ask for (`reading.RunRecord`) is derived from
+the events: the record of each fault from its changes, the phases from their begins and ends, the list of copies.
 
 A line is a JSON object: `time_ns`, since the test began; `row`, the number of rows that the history had then; `event`,
 one of EVENTS; and the fields of that event.  The last line is `end`, which counts the rows of the history.
@@ -56,7 +56,7 @@ class FaultChange:
 
 @dataclass(frozen=True, slots=True)
 class Copying:
-    """Data directories are about to be copied.  when: the reason."""
+    """Data directories are about to be copied. when: the reason for the copies."""
 
     when: str
 
@@ -78,7 +78,7 @@ class Concluded:
 
 @dataclass(frozen=True, slots=True)
 class JournalEnd:
-    """The last event.  rows: of the history."""
+    """The last event. rows: number of rows of the history."""
 
     rows: int
 

@@ -1,4 +1,4 @@
-"""The outcome of a run: what only the harness knows of it.
+"""The outcome of a run: what only the harness knows about it.
 
 Times are ns since the test began; -1: it did not happen.
 """
@@ -88,7 +88,7 @@ class SeenLeader:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Report of a node of itself, from time_ns to until_ns, in `looks` looks one after another.
+    """What a node reported about itself from time_ns to until_ns, in `looks` consecutive looks.
 
     disk: the id of its disk, "" where it names none; with another one it is another replica."""
 
@@ -126,7 +126,9 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class OnlineViolation:
-    """A violation that online checks reported at time_ns.  The last four fields say where, as far as that is known."""
+    """A violation that online checks reported at time_ns.  The last four fields name the place of the violation, as far
+    as it is known.
+    """
 
     checker: str
     kind: str
@@ -167,7 +169,7 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """Record of what a run ended with.  phases: derived from the journal, which does not repeat them here.
+    """Record of what a run ended with. phases: derived from the journal, so the event does not repeat them.
 
     declares: what the subject has, and how long it takes to fail over (`system_under_test.subject.Declares`).
     achieved_rate_hz: outside faults; None if the main phase did not end.  scheduled_rate_hz: 0 is without a pause.

@@ -1,8 +1,8 @@
 """Judges whether operations succeeded while a majority of the servers was whole, also while faults were in force.
 
-A system that elects promises that a majority which lives and can talk serves its clients.  It needs some time: to
-notice that the leader is lost, and to elect another one.  Each fault that begins or ends meanwhile may cost one more
-election.  So the *silence* of the clients is compared with
+A system that elects a leader promises that a majority whose servers run and reach each other serves its clients.  It
+needs some time to notice that the leader is lost, and to elect another one.  Each fault that begins or ends meanwhile
+may cost one more election.  So the *silence* of the clients is compared with
 
     limit + failover x changes of faults since the last success
 
@@ -11,15 +11,15 @@ and PATIENCE times the operation timeout.  More than a stated limit is a violati
 instead of the time to fail over.  More than the usual limit makes the verdict unknown, in these words: nobody promised
 a limit, and a reader must decide.
 
-`whole_majorities` computes the stretches in which some majority was whole.  After a time
-without a whole majority, the limit up to the first success is the recovery limit; `recovery` judges the time after the
-last heal.  Where nothing counts elections (`elections = False`), no other server takes over, so all servers must be
-whole.  A stretch that is no longer than the limit shows nothing, so it is not looked at.
+`whole_majorities` computes the stretches in which some majority was whole.  After a time without a whole majority, the
+limit up to the first success is the recovery limit; `recovery` judges the time after the last heal.  Where nothing
+counts elections (`elections = False`), no other server takes over, so all servers must be whole.  A stretch that is no
+longer than the limit shows nothing, so it is skipped.
 
 A success is an ok, or an answer that could not be one: a compare-and-set that did not match.  Success of any client
 counts.  A silence counts only if enough operations were invoked early enough, by clients that reached the majority.
-Then every function is looked at by itself, with twice the limit: a server may write and not read.
-A lock may lawfully be held all the while, so workloads in which an operation waits for another client are not judged.
+Then every function is looked at by itself, with twice the limit: a server may write and not read. A lock may lawfully
+be held during the whole silence, so workloads in which an operation waits for another client are not judged.
 
 Where the machine's own measurements show that the servers or the harness did not get their processor, a silence beyond
 a stated limit is unknown, too.
@@ -243,7 +243,7 @@ def _may_end(fault: FaultRecord) -> bool:
 
 
 def _links(links: Any) -> Iterator[Link]:
-    """The links in a setting of a kind, which may hold anything."""
+    """Return the links in a setting of a kind, which may hold anything."""
     for link in links if isinstance(links, list | tuple) else ():
         if isinstance(link, list | tuple) and len(link) == 2:
             yield str(link[0]), str(link[1])
@@ -296,8 +296,10 @@ class Answering(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A time in which nothing succeeded.  function: "" for any.  stretch: the majority that was whole meanwhile.
-    changes: number of changes of faults meanwhile.  limit_s: that it exceeds, with what these changes add."""
+    """A time in which nothing succeeded. function: "" for any. stretch: the majority that was whole during that time.
+    changes: number of changes of faults during that time. limit_s: the limit that it exceeds, including what these
+    changes add.
+    """
 
     begin_ns: int
     end_ns: int
@@ -312,7 +314,9 @@ class Silence:
 
     @property
     def servers(self) -> list[str]:
-        """The servers of one majority that was whole all the while; if there is none, those of all majorities."""
+        """Return the servers of one majority that was whole during the whole stretch; if there is none, those of all
+        majorities.
+        """
         return sorted({server for whole in self._wholes() for server in whole.servers}, key=by_number)
 
     def _wholes(self) -> list[Whole]:
@@ -398,7 +402,7 @@ def _beyond(
     changes: Sequence[FaultEdge],
     demands: Demands,
 ) -> Silence | None:
-    """Return what of a silence fell into a stretch, if it exceeds its limit.
+    """Return the part of a silence that fell into a stretch, if that part exceeds its limit.
 
     A heal late in a silence does not excuse what was too long before it.  So the silence up to the first heal is
     compared as well, with one failover for that heal."""

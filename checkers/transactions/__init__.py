@@ -1,1 +1,1 @@
-"""Transactional histories: which anomalies they show, and which consistency models these rule out."""
+"""Transactional histories: which anomalies they show, and which consistency models the anomalies rule out."""

@@ -17,9 +17,10 @@ one version that another transaction committed.  So this is called only for hist
 An order that was found is replayed by `order_replay.py`, which knows nothing of the search.
 
 *Registers.*  Reads alone show little of the order of a register's versions.  The required model shows more if it counts
-the order of processes or real time: then some versions have the order in which transactions met them
-(`rw_register.py` explains which, and why).  This order is certain *for that model only*.  A cycle built on it
-violates that model and every stronger one, but proves nothing about weaker ones."""
+the order of processes or real time: then some versions have the order in which transactions met them (`rw_register.py`
+explains which, and why).  This order is certain *for that model only*.  A cycle built on this order violates that model
+and every stronger one, but proves nothing about weaker ones.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +111,7 @@ class OrderDecision:
 
     @property
     def transactions(self) -> Int32:
-        """The transaction of each event."""
+        """Return the transaction of each event."""
         return self.order // 2 if self.snapshots else self.order
 
 
@@ -146,8 +147,9 @@ def decide(
 
     begin: as in `guess_of`.  timed: whether real time is known.
 
-    An order that also keeps sessions or real time is an order of the weaker model, too.  Most databases keep them, and
-    they say which transactions were far apart.  So the stronger question is asked first, and only its orders count.
+    An order that also keeps sessions or real time is also an order of the weaker model.  Most databases keep sessions
+    and real time, which say which transactions were far apart.  So the stronger question is asked first, and only its
+    orders count.
     """
     model, variant = parts_of(consistency)
     stronger = REALTIME if timed else PROCESS

@@ -186,7 +186,7 @@ class _Search:
     def _look_for(self, number: int, variant: str, chosen: Int64, steps_max: int) -> int:
         """Search a class of cycles from the chosen starts, and keep those found; returns the number of steps.
 
-        number: of the class.
+        number: the number of the class.
         """
         name, _, kinds, rule = _CLASSES[number]
         beyond = _BEYOND[variant]

@@ -60,7 +60,7 @@ _EDGES_SHOWN_MAX = 20
 
 
 def explain_cycle(transcript: Transcript, cycle: NamedCycle) -> Witness:
-    """A cycle edge by edge.  Transactions are called T1, T2, ... in the order in which they were invoked."""
+    """Explain a cycle edge by edge.  Transactions are called T1, T2, ... in the order in which they were invoked."""
     shown = cycle.steps[:_EDGES_SHOWN_MAX]
     in_time = InTime(transcript, cycle.assumes)
     met = [t for step in shown for t in in_time.met(step)]

@@ -430,7 +430,7 @@ def _conclude(question: _Question, looked_at: dict[str, int], keep_order: bool) 
 
 
 def _order_in_rows(transcript: Transcript, decision: OrderDecision) -> list[dict[str, Any]]:
-    """The order: per event, the index of the transaction's invoke, its process, and what takes place."""
+    """Return the order in rows: per event, the index of the transaction's invoke, its process, and what takes place."""
     rows = []
     for event, t in zip(decision.order.tolist(), decision.transactions.tolist(), strict=True):
         invoke = transcript.rows(t)[0]

@@ -72,9 +72,10 @@ def explain_no_order(transcript: Transcript, involved: Int64, consistency: str) 
 
 
 def _usable(transcript: Transcript) -> Transcript:
-    """The history without the keys to which a value was written twice.
+    """Return the history without the keys to which a value was written twice.
 
-    No proof rests on them.  A part of the history may lack one of the two writes, and would then name a wrong writer.
+    No proof rests on such keys.  A part of the history may lack one of the two writes, and would then name a wrong
+    writer.
     """
     txns = transcript.txns
     kept = ~np.isin(txns.key, np.unique(txns.key[repeated_rows(transcript)]))
@@ -147,7 +148,7 @@ class _Proof:
         self.last_cycle: list[dict[str, Any]] = []
 
     def sentences(self) -> Iterator[str]:
-        """The steps of the proof."""
+        """Return the steps of the proof in words."""
         graph = nx.DiGraph()
         for reason in self._certain():
             self._add(graph, reason)
@@ -294,7 +295,7 @@ class _Proof:
                     graph.add_edge((t, 0), (t, 1), reason=None)
 
     def _cycle(self, graph: nx.DiGraph[Any]) -> list[_Reason] | None:
-        """A shortest cycle, as its reasons, or None."""
+        """Return a shortest cycle, as its reasons, or None."""
         try:
             nodes = min(nx.simple_cycles(graph, length_bound=4), key=len, default=None) or [
                 a for a, _ in nx.find_cycle(graph)

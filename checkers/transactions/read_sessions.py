@@ -19,12 +19,12 @@ from checkers.transactions.read import Lazily, Model, Transcript
 
 
 def model_of(history: SessionHistory) -> Model:
-    """The model whose operations these are."""
+    """Return the model whose operations these are."""
     return "list-append" if history.lists else "rw-register"
 
 
 def transcript_of(history: SessionHistory) -> Transcript:
-    """The transcript; transactions are numbered in the guessed order."""
+    """Return the transcript; transactions are numbered in the guessed order."""
     history = _without_initial_transaction(history)
     count = len(history.session)
     order, end, begin = _guess(history)
@@ -151,7 +151,7 @@ class _Values:
         self.numbers: Int32 = (number - self._first[key]).astype(np.int32)
 
     def number_of(self, key: int, value: int) -> int:
-        """The number of a value that the key has."""
+        """Return the number of a value that the key has."""
         return int(np.searchsorted(self.of_key(key), value))
 
     def of_key(self, key: int) -> list[int]:

@@ -36,14 +36,14 @@ NOTHING_WRITTEN = (-1,)
 """The choice that stands for the initial state."""
 
 ATTEMPTS_MAX = 400
-"""Choices that are tried; more may leave the verdict unknown."""
+"""Number of choices that are tried; a history with more may stay unknown."""
 
 FITS, FAILS, OPEN = "fits", "fails", "open"
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Outcome of one choice.
+    """The outcome of one choice.
 
     involved: the transactions that the proof rests on; None: it may rest on all of them.
     """
@@ -117,7 +117,7 @@ class _Search:
         self.fitting: Transcript | None = None
 
     def solve(self, fixed: Mapping[int, _Writes]) -> frozenset[int] | str:
-        """FITS, OPEN (too many were tried), or the fixed units that the failure of all choices rests on."""
+        """Return FITS, OPEN (too many were tried), or the fixed units that the failure of all choices rests on."""
         chosen, clash = self._chosen(fixed)
         if chosen is None:
             return clash
@@ -153,7 +153,9 @@ class _Search:
         return frozenset(conflict - {unit})
 
     def _chosen(self, fixed: Mapping[int, _Writes]) -> tuple[list[_Writes] | None, frozenset[int]]:
-        """(A choice for each unit, fixed ones as they are; or None and the fixed units that exclude any choice)."""
+        """Return (a choice for each unit, fixed ones as they are; or None and the fixed units that exclude any
+        choice).
+        """
         taken = Counter(writes for number, writes in fixed.items() if self._units[number].exclusive)
         for writes, times in taken.items():
             if times > len(writes):
@@ -171,7 +173,7 @@ class _Search:
 
 
 def renamed(transcript: Transcript, units: Sequence[_Unit], chosen: Sequence[_Writes]) -> Transcript:
-    """The transcript with a value of its own for every write of a repeated value."""
+    """Return the transcript with a value of its own for every write of a repeated value."""
     txns = transcript.txns
     value, lists = txns.value.copy(), txns.lists.copy()
     key_count = int(txns.key.max()) + 1
@@ -203,7 +205,7 @@ def renamed(transcript: Transcript, units: Sequence[_Unit], chosen: Sequence[_Wr
 
 
 def repeated_rows(transcript: Transcript) -> Int64:
-    """The rows of writes whose value was written more than once, or may stand for the initial state."""
+    """Return the rows of writes whose value was written more than once, or may stand for the initial state."""
     txns = transcript.txns
     rows = np.flatnonzero(txns.kind == WRITE)
     elements = (txns.key[rows].astype(np.int64) << 32) | txns.value[rows]
@@ -227,7 +229,7 @@ def _ends(txns: Transactions) -> Int64:
 
 
 def _own_write(txns: Transactions, owner: Int32, row: int) -> int:
-    """The last write of the row's key that its transaction did before it; -1 if there is none."""
+    """Return the last write of the row's key that its transaction did before it; -1 if there is none."""
     for earlier in range(row - 1, int(txns.first[owner[row]]) - 1, -1):
         if txns.kind[earlier] == WRITE and txns.key[earlier] == txns.key[row]:
             return earlier
@@ -245,7 +247,7 @@ def _show_own_writes(txns: Transactions, value: Int32, own: Mapping[int, int]) -
 
 
 def _reads_of(txns: Transactions, elements: set[tuple[int, int]]) -> list[int]:
-    """Rows of committed reads of registers that show one of these elements (key, value)."""
+    """Return the rows of committed reads of registers that show one of these elements (key, value)."""
     keys = np.array(sorted({key for key, _ in elements}), np.int32)
     committed = np.repeat(txns.status == OK, np.diff(txns.first))
     rows = np.flatnonzero(committed & (txns.kind != WRITE) & (txns.value >= 0) & np.isin(txns.key, keys))
@@ -253,7 +255,7 @@ def _reads_of(txns: Transactions, elements: set[tuple[int, int]]) -> list[int]:
 
 
 def _units(transcript: Transcript, any_write: bool) -> list[_Unit]:
-    """The units of a history of registers, in order of transactions."""
+    """Return the units of a history of registers, in order of transactions."""
     txns = transcript.txns
     owner, ends = _owners(txns), _ends(txns)
     writes: dict[tuple[int, int], list[int]] = {}
@@ -278,7 +280,7 @@ def _units(transcript: Transcript, any_write: bool) -> list[_Unit]:
 
 
 def _is_version(txns: Transactions, owner: Int32, row: int) -> bool:
-    """Return whether a write may be seen: it did not fail, and its transaction wrote the key no later."""
+    """Return whether a write may be seen: it did not fail, and its transaction did not write the key later."""
     later = range(row + 1, int(txns.first[owner[row] + 1]))
     return bool(
         txns.status[owner[row]] != FAIL
@@ -287,7 +289,7 @@ def _is_version(txns: Transactions, owner: Int32, row: int) -> bool:
 
 
 def _units_of_lists(transcript: Transcript) -> list[_Unit] | None:
-    """The units of a history of lists; None if two lists of a key contradict one another."""
+    """Return the units of a history of lists; None if two lists of a key contradict one another."""
     txns = transcript.txns
     owner, ends = _owners(txns), _ends(txns)
     appends: dict[tuple[int, int], list[int]] = {}

@@ -249,8 +249,8 @@ def dealer_of(spec: Spec, declares: Declares, time_limit_s: float | None = None)
 
 
 def dealt(spec: Spec, declares: Declares, time_limit_s: float | None = None) -> list[Card]:
-    """Return the cards of a run that meets all situations that they aim at.  The first ones are those of every run with
-    this seed.
+    """Return the cards of a run that meets all situations that they aim at.  The first cards are those of every run
+    with this seed.
     """
     dealer = dealer_of(spec, declares, time_limit_s)
     while dealer is not None and dealer.next():
@@ -322,8 +322,8 @@ class Dealing:
         return bool(self.schedule.cards) or self._dealer is not None
 
     def next(self) -> Sequence[Card]:
-        """Return the cards of the next play; none when no time is left.  Until situations are met, those that cards aim
-        at count.
+        """Return the cards of the next play; no cards when no time is left.  Until situations are met, those that cards
+        aim at count.
         """
         if self._dealer is None:
             return ()

@@ -4,9 +4,9 @@ A checker keeps a few witnesses of possibly thousands of violations; `looked_at[
 and `details["violations_by_kind"]` the number of each kind.
 
 By cause (`violations_by_cause`): the earliest moment first, and of equal moments the earliest stage (`kinds.py`).  Some
-evidence has no time.  A copy of a log shows that an entry is wrong or missing, but not since when.  It is sorted by the
-first violation that it can have caused: the next one of a later stage.  A kind that says only that a step has no cause
-follows every named kind that a checker found in the same row of a trace.
+evidence has no time of its own.  A copy of a log shows that an entry is wrong or missing, but not since when.  It is
+sorted by the first violation that it can have caused: the next one of a later stage.  A kind that says only that a step
+has no cause follows every named kind that a checker found in the same row of a trace.
 
 By effect (`findings`): effects on users come first.  Wrong answers lead, then lost data, then a system that does not
 serve, then broken rules of the protocol.  Of wrong answers the one that explains most comes first (`explains`): it
@@ -372,7 +372,7 @@ class ViolationSymptom:
 
     @property
     def id(self) -> str:
-        """Eight hexadecimal digits: the same on every machine and in every run."""
+        """Return eight hexadecimal digits, the same on every machine and in every run."""
         words = "\0".join((self.checker, self.kind, self.shape, "+".join(self.faults), "+".join(self.roles)))
         return hashlib.blake2b(words.encode(), digest_size=_ID_BYTES).hexdigest()
 

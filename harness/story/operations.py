@@ -61,12 +61,12 @@ class WindowOp:
 
     @property
     def happened(self) -> bool:
-        """Return True if it must have a position in every order: it was answered ok."""
+        """Return True if the operation must have a position in every order: it was answered ok."""
         return self.type is Type.OK
 
     @property
     def may_happen(self) -> bool:
-        """Return True if it may have a position: an unknown write or cas."""
+        """Return True if the operation may have a position: an unknown write or cas."""
         return self.type is Type.INFO and self.f != "read"
 
 
@@ -112,7 +112,7 @@ class DrawnWindow:
         return any(op.start_ns or op.end_ns for op in self.operations)
 
     def name_of(self, place: int) -> str:
-        """The letter of an operation."""
+        """Return the letter of an operation."""
         return self.letters.get(str(self.operations[place].invoke), "")
 
     def first(self, most: int) -> DrawnWindow:
@@ -263,7 +263,7 @@ def micro_operations(parts: Any) -> str:
 
 
 def micro_operation(part: Any) -> str:
-    """Return one of them in words."""
+    """Return one micro-operation in words."""
     match sequence(part):
         case ["poll"]:
             return "poll"
