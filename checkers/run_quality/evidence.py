@@ -5,19 +5,19 @@ Three kinds of proof are used:
 * The journal (`record/journal.py`).  Its last event counts all rows of the history.  The count does not fit if the
   history was cut short, lost a row or gained one.
 * The manifest (`sealing/manifest.py`).  It binds the size and the hash of every primary file, and it is signed.
-* Agreement of what different hands recorded, below.
+* Agreement of what different components recorded, below.
 
 A difference makes the run *unknown*, never invalid: damaged evidence shows nothing about the system.  The other
 checkers go on with the remaining evidence.
 
-*Agreement.*  Records of different hands must agree: measurements, traces, answers of clients, deaths, copies.
+*Agreement.*  Records of different components must agree: measurements, traces, answers of clients, deaths, copies.
 
-The manifest binds every file, so nobody else can have changed one.  These comparisons find mistakes: of the harness, of
-an agent, of a client or of a system that reports something else than it did.
+The manifest binds every file, so nobody else can have changed a file.  These comparisons find mistakes of the harness,
+of an agent, of a client, or of a system that reports something else than it did.
 
 * No client has an answer from a server that was measured dead or stopped, or over a link measured cut.  Take an
-  operation that was invoked and answered while all measurements show that.  Then another server answered, or none at
-  all: the client connects elsewhere than it states, its library fails over or repeats requests by itself, or the client
+  operation that was invoked and answered while all measurements show that.  Then another server answered, or no server
+  did: the client connects elsewhere than it states, its library fails over or repeats requests by itself, or the client
   answers from a cache or swallows errors.  What a run shows of single servers, such as "every server answered", is then
   worth nothing.  Both times are those of the harness, so the clocks of nodes do not matter.
 * No row of a trace has a time within such a stretch (`HeldWindow`).  This needs one clock, so it does not judge
@@ -30,12 +30,13 @@ an agent, of a client or of a system that reports something else than it did.
   have times outside of the run, and nothing is judged.
 * The journal lists each death that a fault measured, and one for each life of a trace but the last.  `nodes-stay-up`
   judges only the deaths that are listed.  An ordered death is no violation, so it needs an order: servers are ended by
-  faults, and in the phase of collection.  A fault that failed may have ended one later on.
+  faults, and in the phase of collection.  A fault that failed may still have ended a server later on.
 * A copied log reaches what the trace had called flushed: a flush survives kills and losses of power.  It may lack that
   only if a truncation was on its way when the node was stopped, or if the disk broke its promise:
 
-  - A restart that found less is a violation of the system (`raft/quorum.py`).  Then the copy may be as short.  Of
-    a process that was dead and never started again, it is not known what the next one would have found.
+  - A restart that found less is a violation of the system (`raft/quorum.py`).  Then the copy may be as short as what
+    the restart found.  Of a process that was dead and never started again, it is not known what the next one would have
+    found.
   - A truncation that was on its way is reported in the next row about the log.  If no such row follows, none was on its
     way if the last entry is of the node's own epoch: in one epoch there is one leader, and a log whose last entry that
     leader wrote is a part of the leader's log.
@@ -77,15 +78,17 @@ from checkers.sealing.manifest import SEALED, STREAM, broken_bonds
 from checkers.sealing.tables import history_tables
 
 SHOWN = 8
-"""Differences of one kind that are named; the rest are counted."""
+"""Number of differences of one kind that are named; the rest are counted."""
 CLOCK_ERROR_NS_MAX = 5_000_000_000
-"""A clock of another machine that is known less well cannot be compared.  Readings differ by a round trip."""
+"""A clock of another machine with a larger error than this cannot be compared.  Two readings of a clock differ by up to
+a round trip.
+"""
 
 ROUNDED_NS, ROWS_TO_SEE_ROUNDING = 10_000_000, 20
-"""Times that are all multiples of this were rounded."""
+"""Times that are all multiples of this number were rounded."""
 COPIES_OF = "copies of "
 HISTORY_ITSELF = "the history"
-"""It differs from the manifest, so what its rows show need not have happened."""
+"""The file differs from the manifest, so what its rows show need not have happened."""
 
 _COPY_OF = re.compile(r"copy \d+ of (\S+) cannot be right")
 
@@ -209,13 +212,16 @@ def _deaths(run: StoredRun, _: HistoryFinding) -> list[str]:
 
 
 HELD_S_MIN = 3.5
-"""A fault that was to hold for so long must have a copy before its heal.  The harness copies from a second less on."""
+"""A fault that was to hold for at least this long must have a copy before its heal.  The harness itself copies
+already during faults that hold a second less.
+"""
 
 
 def _copies(run: StoredRun, _: HistoryFinding) -> list[str]:
     """Check that every copy covers every server, and that none was left out before a heal.
 
-    Final copies that are not there are missed by `vacuity`, files of a copy by all checkers of logs."""
+    Missing final copies are reported by `vacuity`, and missing files of a copy by all checkers of logs.
+    """
     copied: dict[int, set[str]] = {}
     for copy in run.copies_index:
         copied.setdefault(copy.copy, set()).add(copy.node)
@@ -236,7 +242,9 @@ def _copies(run: StoredRun, _: HistoryFinding) -> list[str]:
 
 
 def _resolution(run: StoredRun, kept: HistoryFinding) -> list[str]:
-    """Check that the times of the history are not rounded: then they order nothing beside the times of traces."""
+    """Check that the times of the history are not rounded: rounded times cannot be ordered beside the times of
+    traces.
+    """
     if kept.rows < ROWS_TO_SEE_ROUNDING or kept.step_ns < ROUNDED_NS:
         return []
     return [f"all times of the history are multiples of {kept.step_ns / 1e6:g} ms: the recorder rounded them"]
@@ -279,7 +287,7 @@ def _clocks(run: StoredRun, _: HistoryFinding) -> list[str]:
 
 
 class EvidenceComparison(NamedTuple):
-    """One comparison of what different hands recorded.
+    """One comparison of what different components recorded.
 
     name: of what is compared.  differences: returns a sentence for each.  ground: what is doubted where it fails."""
 
@@ -295,7 +303,9 @@ def _few(clauses: Sequence[str]) -> list[str]:
 
 DEAD = "dead"
 _LATE_NS = 5_000_000_000
-"""An end may be noticed so long after the heal of the fault that ordered it, or be noted so long before its order."""
+"""An end may be noticed this long after the heal of the fault that ordered it, or be noted this long before its
+order.
+"""
 _IN_FLIGHT = 1
 """Maximum number of rows that a stopped node has stamped and not yet written."""
 
@@ -319,7 +329,7 @@ class _Watch(NamedTuple):
 
 
 def answers_while_held(run: StoredRun) -> list[str]:
-    """One sentence for each fault and server, or link, for which the history has such answers."""
+    """Return one sentence for each fault and server, or link, for which the history has such answers."""
     demands = run.demands
     watches = [watch for record in run.faults for watch in _watches(run, record)]
     if not demands.nodes or not demands.concurrency or not watches:
@@ -368,7 +378,7 @@ def _words(watch: _Watch, count: int, process: int, invoked_ns: int) -> str:
 
 
 def rows_while_held(run: StoredRun) -> list[str]:
-    """One sentence for each fault and node whose trace has a row while the node was measured dead or stopped."""
+    """Return one sentence for each fault and node whose trace has a row while the node was measured dead or stopped."""
     if not run.demands.traces or not one_clock(run.header):
         return []
     traces, clauses = node_files(run.trace), []
@@ -386,7 +396,7 @@ def rows_while_held(run: StoredRun) -> list[str]:
 
 
 def times_fall(run: StoredRun) -> list[str]:
-    """One sentence for each node whose trace has a row that is earlier than the row before it."""
+    """Return one sentence for each node whose trace has a row that is earlier than the row before it."""
     clauses = []
     for node, path in node_files(run.trace).items() if run.demands.traces else ():
         rows = read_table(path, ("seq", "incarnation", "time_ns")).sort_by("seq")
@@ -399,7 +409,9 @@ def times_fall(run: StoredRun) -> list[str]:
 
 
 def not_listed(run: StoredRun) -> list[str]:
-    """One sentence for each death that must have happened and that the journal does not list.  Raises BrokenFile."""
+    """Return one sentence for each death that must have happened and that the journal does not list.  Raises
+    BrokenFile.
+    """
     listed: dict[str, list[int]] = {}
     for death in _ends(run):
         listed.setdefault(death.node, []).append(death.time_ns)
@@ -420,9 +432,11 @@ def not_listed(run: StoredRun) -> list[str]:
 
 
 def without_order(run: StoredRun) -> list[str]:
-    """One sentence for each death that is listed as ordered, and that neither a fault nor the collection ordered.
+    """Return one sentence for each death that is listed as ordered, and that neither a fault nor the collection
+    ordered.
 
-    Empty if the run did not come to the collection: then its servers are ended at any time.  Raises BrokenFile."""
+    Empty if the run did not come to the collection: then its servers may be ended at any time.  Raises BrokenFile.
+    """
     phases = run.record.outcome.phases if run.record.outcome is not None else ()
     collected_ns = next((phase.start_ns for phase in phases if phase.name == "collection"), -1)
     if collected_ns < 0:
@@ -439,7 +453,7 @@ def without_order(run: StoredRun) -> list[str]:
 
 
 def _ends(run: StoredRun) -> list[Death]:
-    """The deaths of processes; a complaint in a node's log has no time."""
+    """Return the deaths of processes; a complaint in a node's log has no time."""
     deaths = run.record.outcome.deaths if run.record.outcome is not None else ()
     return [death for death in deaths if death.time_ns >= 0]
 
@@ -479,8 +493,9 @@ class _Flushed(NamedTuple):
 
 
 def behind_trace(run: StoredRun) -> list[str]:
-    """One sentence for each copy of a log that lacks what its trace had called flushed.  Damaged disks are not looked
-    at."""
+    """Return one sentence for each copy of a log that lacks what its trace had called flushed.  Damaged disks are
+    skipped.
+    """
     if not (run.demands.logs and run.demands.traces):
         return []
     traces = {node: _flushed_of(node, path) for node, path in node_files(run.trace).items()}
@@ -514,7 +529,8 @@ def _flushed_of(node: str, trace: str) -> _Flushed:
 
 
 def _durable_ends(event: Int64, offset: Int64) -> Int64:
-    """Return the log end that is certainly durable after each row: the last one flushed, or a lower one cut to since.
+    """Return the log end that is certainly durable after each row: the last one flushed, or a lower one to which the
+    log was cut since.
 
     It uses no kernel: evidence is compared where the verdicts are combined, which needs no compiler for anything else.
     """
@@ -534,7 +550,7 @@ def _wiped(run: StoredRun, node: str, taken_ns: int) -> bool:
 
 
 def _certain_end(rows: _Flushed, place: int, *, dead: bool) -> int:
-    """The least log end that a disk can have had after the first `place` rows; 0 where nothing is certain.
+    """Return the least log end that a disk can have had after the first `place` rows; 0 where nothing is certain.
 
     dead: the process had ended before the copy."""
     due = int(rows.flushed[place - 1])
@@ -554,7 +570,7 @@ def _certain_end(rows: _Flushed, place: int, *, dead: bool) -> int:
 
 
 def at_another_length(run: StoredRun) -> list[str]:
-    """One sentence for each copy whose size of the trace belongs to another moment."""
+    """Return one sentence for each copy whose size of the trace belongs to another moment."""
     if not (run.demands.traces and run.demands.logs and one_clock(run.header)):
         return []
     taken = {(copy.copy, copy.node): copy.taken_ns for copy in run.copies_index}

@@ -1,8 +1,9 @@
-"""Computes from its measurements whether a fault was in force.  The recorded word does not decide that.
+"""Computes from its measurements whether a fault was in force.  The outcome that the fault's record states does not
+decide this.
 
 Theory.  A fault is a promise about a stretch of time: from the end of its order to the beginning of its heal.  Every
-*requirement* of that promise must be proven again and again while it lasts.  Its opposite must be proven after the
-heal.  There are three sorts of requirement:
+*requirement* of that promise must be proven again and again while the promise holds.  The opposite of each requirement
+must be proven after the heal.  There are three sorts of requirement:
 
     link    no beacon of the directed link arrives (cut), or at least one does (open)
     state   the process of a node is in this state
@@ -13,10 +14,10 @@ arrival; consecutive measurements of the same link add up.  One contradiction ou
 fault was not achieved, or it lapsed at that second.  A stretch of more than GAP_S_MAX without a proof leaves the fault
 indeterminate.
 
-A record is a `checkers.record.faults.FaultRecord`.  Other faults may be in force at the same time.  A
-measurement therefore names the links that other faults cut (`also_cut`) and the links whose order changed
-while it was taken (`unsettled`).  Neither is judged here, unless the fault itself cuts the link.  A link that another
-fault gives free shortly before the heal need not be proven open any more.
+A record is a `checkers.record.faults.FaultRecord`.  Other faults may be in force at the same time.  A measurement
+therefore names the links that other faults cut (`also_cut`) and the links whose order changed while it was taken
+(`unsettled`).  Such links are not judged here, unless the fault itself cuts the link.  A link that another fault gives
+free shortly before the heal need not be proven open any more.
 
 *Excuses.*  A fault may announce that processes of its nodes may end because of it (`may_die`): a server whose disk
 fails cannot know what the disk holds, so it is right to end.  The excuse holds only for nodes of that fault, from its
@@ -29,8 +30,9 @@ holds until the end of the run.
 A server that refuses to start may be stopped by the next fault before it has ended by itself.  So an ordered end soon
 after the heal of such a fault excuses the words of that process, too.
 
-A server that dies by right may say so in its log.  Such a complaint is excused too, and no other: the same process must
-have written it, among its last lines.  A server that complains of something else long before it dies is not excused.
+A server that dies with an excuse may say so in its log.  Such a complaint is excused too, and no other: the same
+process must have written it, among its last lines.  A server that complains of something else long before its death is
+not excused.
 """
 
 from __future__ import annotations
@@ -219,7 +221,7 @@ def _contradicted(contrary: Sequence[str], at_ns: int, began_ns: int, *, lapsed:
 
 
 def _lasting(record: FaultRecord) -> set[Requirement]:
-    """The fault's own requirements, which hold at every moment even while other faults come and go."""
+    """Return the fault's own requirements, which hold at every moment even while other faults begin and end."""
     own = {Requirement("link", f"{a}>{b}", "cut") for a, b in record.cut}
     return own.union(requirements(record, Measurement("hold", 0, 0), ()))
 
@@ -237,7 +239,7 @@ def _healed(record: FaultRecord) -> Achievement:
 
 
 def _finding(requirement: Requirement, measurement: Measurement, sent: dict[Requirement, int]) -> Reading:
-    """Judges one requirement.  sent: beacons sent without an arrival up to the measurement before; updated here."""
+    """Judge one requirement. sent: beacons sent without an arrival up to the measurement before; updated here."""
     if requirement.what == "link":
         return _link(requirement, measurement.links.get(requirement.subject), sent)
     if requirement.what == "state":
@@ -273,18 +275,20 @@ def _link(requirement: Requirement, counts: tuple[int, int] | None, sent: dict[R
 
 
 def _too_long(from_ns: int, to_ns: int, requirement: Requirement | None = None) -> bool:
-    """Return True if a stretch without a proof is too long.  On a delayed link a proof may come that much later."""
+    """Return True if a stretch without a proof is too long.  On a delayed link a proof may arrive later by the
+    delay.
+    """
     late_s = requirement.ordered[0] / 1e3 if requirement and requirement.subject.endswith(LEAST_DELAY) else 0.0
     return to_ns - from_ns > (GAP_S_MAX + late_s) * _NS
 
 
 def _measurements(record: FaultRecord) -> list[Measurement]:
-    """The measurements of a record, in the order in which they ended."""
+    """Return the measurements of a record, in the order in which they ended."""
     return sorted(record.measured, key=lambda m: m.to_ns)
 
 
 def _nodes(record: FaultRecord) -> list[str]:
-    """Every node that the fault or a measurement names; a link between two of them was measurable."""
+    """Return every node that the fault or a measurement names; a link between two of them was measurable."""
     ends = {end for pair in record.cut for end in pair}
     for name in {name for measurement in record.measured for name in measurement.links}:
         ends |= {end for end in name.split(">") if end}
@@ -303,7 +307,7 @@ _FAILED_ORDER_NS = 120_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Sorted:
-    """Deaths and complaints: which ones no fault excuses, and of which ones that is not known."""
+    """Deaths and complaints: those that no fault excuses, and those of which that is not known."""
 
     unexcused: Sequence[Death]
     not_known: Sequence[Death]
@@ -374,7 +378,9 @@ class Excuse:
 
 
 def _span(record: FaultRecord, error_ns: int) -> tuple[int, int] | None:
-    """From when until when the fault may have held on a node; None if it was never ordered."""
+    """Return the time from which and the time until which the fault may have held on a node; None if it was never
+    ordered.
+    """
     first_ns = record.began_ns
     if not record.carried_out:
         if record.heal_ordered_ns < 0:

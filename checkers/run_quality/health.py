@@ -9,14 +9,14 @@ a server for want of memory (`may_be_out_of_memory`), the verdict is unknown.
 Where nodes write no traces, a server that ends before the system was ever ready violates nothing: most often its
 configuration is wrong.  Then the verdict is unknown.
 
-Recovery is a promise about time.  The spec sets that time, and not the journal.  It is judged
-only if measurements *proved* that every fault was healed.  A system that has not caught up within the limit after that
-violates it, unless its nodes hardly got any processor time.
+Recovery is a promise about time.  The spec sets that time; the journal does not.  It is judged only if measurements
+*proved* that every fault was healed.  A system that has not caught up within the limit after that violates it, unless
+its nodes hardly got any processor time.
 
 A system that recovered was looked at.  Where only the states of its processes were, an answer that a client got through
 each server after the last heal is evidence too.  Without any, the verdict is unknown.
 
-What a system states of itself is no answer.  Where final reads are demanded, they show that it serves again.  A
+What a system states about itself is no such answer.  Where final reads are demanded, they show that it serves again.  A
 workload without final reads, such as locks, must show one answer of any server after the last heal.
 
 *Lost objects.*  A system may have recovered and no longer have an object, or not serve it.  Then all final reads of the
@@ -235,7 +235,9 @@ def _died(node: str, deaths: Sequence[Death], fatal: Sequence[Row]) -> Witness:
 
 
 def _last_line(deaths: Sequence[Death]) -> str:
-    """The last line that a process printed before it ended by itself; "" for a complaint, which is a line itself."""
+    """Return the last line that a process printed before it ended by itself; "" for a complaint, which is itself a
+    line.
+    """
     printed = [death.excerpt for death in deaths if death.excerpt and death.time_ns >= 0]
     if not printed:
         return ""
@@ -286,7 +288,7 @@ def _must_answer(run: StoredRun) -> bool:
 
 
 def _without_evidence(run: StoredRun) -> list[str]:
-    """The live servers of which recovery saw only that the process runs.  Older runs do not record this."""
+    """Return the live servers of which recovery saw only that the process runs.  Older runs do not record this."""
     recovery = run.outcome.recovery
     return list(recovery.without_evidence) if recovery is not None and recovery.recovered else []
 
@@ -369,7 +371,8 @@ def _starved(recovery: Recovery) -> str:
 
 
 def _ended_by_themselves(run: StoredRun, proof: Proof) -> list[str]:
-    """The servers that ended again after the heal had started them, if nothing else keeps the heal from being proven.
+    """Return the servers that ended again after the heal had started them, if nothing else keeps the heal from being
+    proven.
 
     No fault excuses their ends.  So the heal was carried out, and it is the system that did not come back."""
     unexcused = _excuse(run).sort(_unordered(run), _ordered(run)).unexcused
@@ -455,7 +458,7 @@ def _out_of_memory_in_words(node: str) -> str:
 
 NEVER = 1 << 62
 ANY_SERVER = "any server"
-"""Stands for the first answer of whichever server."""
+"""Stands for the first answer of any server."""
 
 
 def _answered(run: StoredRun, nodes: Sequence[str]) -> set[str]:
@@ -485,6 +488,6 @@ def _last_end_ns(run: StoredRun, node: str) -> int:
 
 
 def _recovery_ns(run: StoredRun) -> tuple[int, int]:
-    """The begin and the end of the recovery phase; NEVER where it did not come to that."""
+    """Return the begin and the end of the recovery phase; NEVER where the run did not come to it."""
     phase = run.outcome.phase("recovery")
     return (phase.start_ns, phase.end_ns) if phase is not None else (NEVER, NEVER)

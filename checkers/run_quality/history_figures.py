@@ -52,7 +52,8 @@ INSERT INTO concurrent SELECT DISTINCT key FROM (
 """Keys with two operations open at once.  An info ends its operation.
 
 When that first happens on a key, nothing lies between the invokes of the two.  Most keys show it early in a run, and a
-look there spares the sort of the whole history."""
+check of the first rows avoids the sort of the whole history.
+"""
 _EARLY_ROWS = 1 << 16
 _ROWS_AT_ONCE = 1 << 20
 _DEPOSED = """
@@ -111,7 +112,7 @@ class HistoryFigures:
 
     @property
     def concurrent_keys(self) -> int:
-        """The number of keys with two operations open at once."""
+        """Return the number of keys with two operations open at once."""
         return sum(key.concurrent for key in self.keys.values())
 
     @property

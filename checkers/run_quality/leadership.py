@@ -1,14 +1,14 @@
-"""Judges what nodes report of themselves: who leads which epoch, and that no epoch goes back.
+"""Judges what nodes report about themselves: who leads which epoch, and that no epoch goes back.
 
 The harness asks every node for its `status` a few times a second, and keeps each change of a report with the time until
-which it stood.  The answers are the system's own words, and two of them may contradict each other:
+which it stood.  The answers are the system's own statements, and two of them may contradict each other:
 
 - Two nodes report that each leads one epoch.  An epoch counts elections, so it has one leader at most.
 - A node reports a lower epoch than before, in one life of its server and with the same disk.  Another disk excuses it
   only if a fault took the one before.
 
 Nothing is compared by time: a node that was cut off may rightly take itself for the leader of an older epoch.  A status
-may be put together of two readings, and an election may come between them.  So a report that stood for a single look
+may be composed of two readings, and an election may come between them.  So a report that stood for a single look
 violates nothing alone; it leaves the verdict unknown.  The same is true of an epoch that is lower after the server was
 started again: the node may not know it yet.
 
@@ -43,7 +43,7 @@ _NONE = -1
 
 
 def leaders(run: StoredRun) -> list[Leader]:
-    """Every leader that the harness saw, or that reported in its trace that it leads, in order of time.
+    """Return every leader that the harness saw, or that reported in its trace that it leads, in order of time.
 
     If nodes have clocks of their own, traces are left out, because the clock of the harness times the faults."""
     seen = {(leader.node, leader.epoch): leader.time_ns for leader in run.outcome.leaders}
@@ -70,7 +70,7 @@ class ElectionsInFaults:
 def under_faults(
     installed: Sequence[FaultRecord], led: Sequence[Leader], servers: Sequence[str], long_ns: int = 0
 ) -> ElectionsInFaults:
-    """The elections that fell into faults, and those that came too late for them.
+    """Return the elections that fell into faults, and those that came too late for them.
 
     servers: those that vote.
     long_ns: a fault that holds for less ends before a new leader can be elected, so it demands none.
