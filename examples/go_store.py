@@ -46,10 +46,14 @@ var noise = func() []byte { // 4 KiB that cannot be compressed, so that files gr
 }()
 
 func runSteps(steps []any, on transaction) error {
+	written := map[string][]byte{} // some stores do not show a transaction what it has written
 	for _, each := range steps {
 		step := each.([]any)
 		key, held := "list/"+step[1].(string), entry{List: []any{}, Noise: noise}
-		text, err := on.get(key)
+		text, err := written[key], error(nil)
+		if text == nil {
+			text, err = on.get(key)
+		}
 		if err == nil && text != nil {
 			err = json.Unmarshal(text, &held)
 		}
@@ -63,7 +67,7 @@ func runSteps(steps []any, on transaction) error {
 		held.List = append(held.List, step[2])
 		text, err = json.Marshal(held)
 		if err == nil {
-			err = on.set(key, text)
+			written[key], err = text, on.set(key, text)
 		}
 		if err != nil {
 			return err
@@ -122,11 +126,15 @@ func main() {
 """
 
 
-def made(name, module, store):
-    """Return what is needed of a store.  module: with its version.  store: the text of store.go."""
-    files = {"go.mod": "module krucible/store\n\ngo 1.25\n", "main.go": MAIN, "store.go": store}
-    commands = (("go", "get", module), ("go", "build", "-o", "store", "."))
-    return Needs(artefacts={"store": Artefact(name, commands, "store", files)})
+def made(name, module, store, mend=""):
+    """Return what is needed of a store.
+
+    module: with its version.  store: the text of store.go.  mend: changes of modules, as a patch of `vendor`.
+    """
+    files = {"go.mod": "module krucible/store\n\ngo 1.25\n", "main.go": MAIN, "store.go": store, "mend.patch": mend}
+    commands = (("go", "get", module), ("go", "mod", "vendor"), ("git", "apply", "--allow-empty", "mend.patch"))
+    build = ("go", "build", "-mod=vendor", "-o", "store", ".")
+    return Needs(artefacts={"store": Artefact(name, (*commands, build), "store", files)})
 
 
 class GoStore(System):

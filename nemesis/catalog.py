@@ -26,6 +26,7 @@ KINDS: dict[str, Kind] = {
         combined.PAST,
         combined.SHORT,
         combined.MOMENT,
+        combined.FSYNCGATE,
     )
 }
 

@@ -1,4 +1,4 @@
-"""Kinds that combine cards of other kinds: messages from the past, and many short faults.
+"""Kinds that combine cards of other kinds: messages from the past, short faults, errors before a power loss.
 
 past    Messages of the leader arrive late.  Then messages to it are held, and it is paused.  The others elect a
         successor, and a write is acknowledged.  The leader resumes and serves requests.  A moment later it receives, in
@@ -8,6 +8,10 @@ short   Pauses, cuts and delays of 0.2 to 3 s, most of them shorter than an elec
         heartbeats and elections.
 moment  A server is hit as soon as it prints a line that its system names, or else an unusual line.  A first fault makes
         the system print such lines.
+fsyncgate
+        The disk of a server returns errors for a moment, and soon afterwards the server loses its power.  Whoever
+        ignores the error of an fsync, or writes on behind it, acknowledges what the disk does not hold.  The name is
+        that of PostgreSQL's mistake of 2018.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from checkers.record.faults import Fault
-from nemesis.cluster import LINKS, PACKETS, PROCESSES
+from nemesis.cluster import DISK, LINKS, PACKETS, PROCESSES
 from nemesis.coverage import ACKNOWLEDGED_MOMENT, ANY_LINE, HEALED_MOMENT
 from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene
 from nemesis.kinds.packets import LEADER_HEARD_LATE, LEADER_HEARS_HELD, ONE_HEARS_HELD
@@ -95,6 +99,17 @@ def _moment(rng: Random, servers: int) -> Sequence[FigureStep]:
     return steps
 
 
+def _power_loss_after(errors: Sequence[str]) -> Callable[[Random, int], Sequence[FigureStep]]:
+    """Return the steps of a disk that returns one of these errors, and of the power loss behind it."""
+
+    def steps(rng: Random, servers: int) -> Sequence[FigureStep]:
+        failing_s = rng.uniform(1.0, 3.0)
+        loss = FigureStep("one", failing_s + rng.uniform(1.0, 4.0), rng.uniform(1.0, 3.0), again=True, kind="power")
+        return [FigureStep(f"one-{rng.choice(errors)}", 0.0, failing_s, kind="disk"), loss]
+
+    return steps
+
+
 def _no_fault(target: str, scene: Scene) -> Fault | None:
     raise ValueError("this kind deals cards of other kinds and has none of its own")
 
@@ -103,7 +118,12 @@ async def _no_order(field: Field, fault: Fault) -> None:
     raise ValueError("this kind deals cards of other kinds and has none of its own")
 
 
-def _combined(name: str, summary: str, parts: Sequence[str], figures: dict[str, Figure]) -> Kind:
+_MESSAGES = frozenset({PACKETS, LINKS, PROCESSES})
+
+
+def _combined(
+    name: str, summary: str, parts: Sequence[str], figures: dict[str, Figure], needs: frozenset[str] = _MESSAGES
+) -> Kind:
     """Return a kind that deals its first figure most often, or only its last one if no leader is known."""
     first, *_, last = figures
     return Kind(
@@ -111,7 +131,7 @@ def _combined(name: str, summary: str, parts: Sequence[str], figures: dict[str, 
         summary=summary,
         targets={},
         deck=Deck(((first, 0.0),), (first, first, *figures), ((last, 0.0),), figures),
-        needs=frozenset({PACKETS, LINKS, PROCESSES}),
+        needs=needs,
         resolve=_no_fault,
         inject=_no_order,
         heal=_no_order,
@@ -149,4 +169,20 @@ MOMENT = _combined(
         "moments": Figure("a fault, and two more as soon as servers print what it brings about", _moment, 3),
         "short-faults-of-servers": SHORT.deck.figures["short-faults-of-servers"],
     },
+)
+FSYNCGATE = _combined(
+    "fsyncgate",
+    "a server loses its power soon after its disk returned errors",
+    ("disk", "power"),
+    {
+        "fsync-errors-then-power": Figure(
+            "a disk cannot fsync for 1-3 s; then the power fails", _power_loss_after(["fsync-errors"]), 1
+        ),
+        "write-errors-then-power": Figure(
+            "a disk cannot write, or is full, for 1-3 s; then the power fails",
+            _power_loss_after(["write-errors", "full"]),
+            1,
+        ),
+    },
+    frozenset({DISK, LINKS, PROCESSES}),
 )

@@ -215,7 +215,7 @@ def test_a_cut_around_links_that_are_held_or_late_is_proven(target):
     assert [(r.achieved, r.reason) for r in records] == [(Achieved.INSTALLED, "")] * 2
 
 
-@pytest.mark.parametrize("nemesis", ["past", "short", "moment"])
+@pytest.mark.parametrize("nemesis", ["past", "short", "moment", "fsyncgate"])
 def test_decks_of_several_kinds_deal_cards_of_their_parts(nemesis):
     for seed in range(20):
         cards = deal(nemesis, SERVERS, 60.0, Random(seed))

@@ -35,7 +35,7 @@ STATED: Mapping[str, dict[str, Any]] = {
 """Kind -> settings that a fault of it must have."""
 
 
-@pytest.mark.parametrize("nemesis", ["partition,kill", "pause", "past", "moment"])
+@pytest.mark.parametrize("nemesis", ["partition,kill", "pause", "past", "moment", "fsyncgate"])
 def test_a_schedule_is_read_back_as_written(nemesis):
     cards = deal(nemesis, SERVERS, 120.0, Random(5))
     faults = {
