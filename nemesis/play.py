@@ -4,9 +4,9 @@ Guarantees in every case:
 
 * Every card ends as a `FaultRecord`, delivered through `Hooks.record` each time it changes.  A harness killed in the
   middle of a fault has already recorded that fault.
-* * No fault remains.  A cancellation, or an error of a hook or of the cluster, first heals everything, and then
+* No fault remains.  A cancellation, or an error of a hook or of the cluster, first heals everything, and then
   propagates.
-* * The outcome of a fault is computed from its measurements (`checkers.run_quality.faults_installed`).
+* The outcome of a fault is computed from its measurements (`checkers.run_quality.faults_installed`).
 * Measuring never stretches a hold.  It runs concurrently with the hold and stops when the heal is due.  Only the hook
   `before_heal` may delay a heal, by at most COPY_LATE_S_MAX.
 
@@ -82,10 +82,11 @@ async def play(
     """Play every card, and return the records in the order of the cards' numbers.
 
     rng: source of each card's own generator, so that the draws of a card do not depend on earlier cards.
-    deal_next: returns more cards while the run continues (`nemesis.play`).  Once the main phase is over, the faults in
-    force are healed, copied and measured as usual, and no further card is played.  Raises the errors of hooks, and
-    CancelledError, after everything has been healed.  A cancelled play does not measure its heals: the user waits, and
-    the nodes are removed next.
+    deal_next: returns more cards while the run continues (`nemesis.play`).
+
+    Once the main phase is over, the faults in force are healed, copied and measured as usual, and no further card is
+    played.  Raises the errors of hooks, and CancelledError, after everything has been healed.  A cancelled play does
+    not measure its heals: the user waits, and the nodes are removed next.
     """
     player = _Player(main, hooks, options or PlayOptions())
     try:

@@ -54,11 +54,12 @@ Need = Literal[
 history: the operations of clients.
 logs, traces: files that the servers wrote.
 nodes: server processes that faults act on.
-model: the workload names this checker, because no other checker understands its histories. unique-values: the workload
-writes no value twice to a key. client-records: the logs contain clients' writes, not only decisions of controllers.
-topic-logs: copies of the logs of topics, with the checkpoint files beside them. two-implementations: the subject
-compares the output or the reading of two implementations of one format. kraft-steps: logs and traces of the bundled
-KRaft.  Its protocol must know a cause for each record and each row.
+model: the workload names this checker, because no other checker understands its histories.
+unique-values: the workload writes no value twice to a key.
+client-records: the logs contain clients' writes, not only decisions of controllers.
+topic-logs: copies of the logs of topics, with the checkpoint files beside them.
+two-implementations: the subject compares the output or the reading of two implementations of one format.
+kraft-steps: logs and traces of the bundled KRaft.  Its protocol must know a cause for each record and each row.
 """
 
 

@@ -4,10 +4,10 @@ Clients know little about an unanswered write.  It may have happened at any time
 orders that were wrong, and a search has to try all outcomes.  The logs decide these outcomes.  A write in the committed
 log happened at its offset; a write in no log never happened.  Then no search is needed:
 
-* * A read returns the value at one offset, so each write and each read of a key has a position in the order of the log.
+* A read returns the value at one offset, so each write and each read of a key has a position in the order of the log.
   The answers are linearizable in that order if and only if no operation had returned before an operation at an earlier
   place was invoked (Herlihy & Wing 1990; Gibbons & Korach 1997, with the order of writes given).
-* * A read that returned a write which never happened has no position.
+* A read that returned a write which never happened has no position.
 
 This is stronger than linearizability as clients see it: the order of the log is the one in which the system itself
 applied the writes.  The numbers of the verdict count the unknown writes that were found in the log, those that are not

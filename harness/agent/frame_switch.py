@@ -35,7 +35,7 @@ rate.
 Pure: `Lane.admit` decides about one frame at one time, with its own random numbers.  The switch keeps the frames until
 they are due.
 
-* * A corrupted frame arrives with one bit flipped after its headers.  Its checksum is completed first, so the receiving
+* A corrupted frame arrives with one bit flipped after its headers.  Its checksum is completed first, so the receiving
   kernel notices and drops the datagram or segment, as it does with real corruption.  A large segment whose checksum the
   kernel has not computed yet is dropped instead: the receiver would have dropped the damaged part of it.
 * Reordering lets a share of the frames overtake those that are delayed.  It needs a delay.

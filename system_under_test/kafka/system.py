@@ -1,9 +1,9 @@
 """A cluster of Apache Kafka: each node is a broker and a controller, in one process or in two.
 
-krucible run --subject kafka --set version=4.3.0 a release, from Maven Central krucible run --subject kafka --set
-home=../kafka your own build krucible run --subject kafka --set
-controllers=apart,release=4.0,features=eligible.leader.replicas.version:1 krucible run --subject kafka --set
-'properties=num.io.threads:4 unclean.leader.election.enable:true'
+krucible run --subject kafka --set version=4.3.0                a release, from Maven Central
+krucible run --subject kafka --set home=../kafka                your own build
+krucible run --subject kafka --set controllers=apart,release=4.0,features=eligible.leader.replicas.version:1
+krucible run --subject kafka --set 'properties=num.io.threads:4 unclean.leader.election.enable:true'
 """
 
 from __future__ import annotations

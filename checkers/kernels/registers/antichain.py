@@ -21,9 +21,9 @@ The search omits the following, without loss:
 
   * Of two operations with the same effect, only the one with the earlier deadline goes first, because the two may swap
     in any order.  Exception: in a window, the first need not happen, and the second is a cas that must happen.
-  * * An intermediate step is omitted if it satisfies no open observer, enables no cas, and is no answered cas.  A later
+  * An intermediate step is omitted if it satisfies no open observer, enables no cas, and is no answered cas.  A later
     write covers everything that this step would have covered.
-  * * A write of the current value is omitted, unless it covers owed writes before a cas.
+  * A write of the current value is omitted, unless it covers owed writes before a cas.
   * The search never leaves a value that cannot come back while a later operation certainly observes it
     (`Problem.stay_until`).
 

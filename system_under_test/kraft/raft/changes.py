@@ -5,7 +5,7 @@ under the previous set know that set, and no other.  Three rules keep that:
 
 * A leader changes nothing before a record of its own epoch has committed.
 * It changes nothing while the last change is not committed.
-* * The set counts from the append of its record (`voters.py`).
+* The set counts from the append of its record (`voters.py`).
 
 A replica that joins must have caught up: it fetches as an observer until its log reaches the leader's.  Otherwise
 nothing would commit until it has fetched the rest, if the new majority needs it.
