@@ -24,7 +24,7 @@ unless a power loss occurs inside the step.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 from harness.exploring.parts import CallUnderWay, Lane, Naming, Parts, Promises, Rest, end, namings, promised_after
@@ -49,10 +49,6 @@ Step = tuple[str, Place] | tuple[str, Place, str, int]
 power loss).
 """
 
-LEFT = (
-    *("timeouts", "crashes", "insides", "losses", "cuts", "splits", "writes", "reads", "resigns"),
-    *("changes", "looks", "updates"),
-)
 CHANGES = {"add": "changes", "remove": "changes", "update": "updates"}
 """Steps that change the voters in the log -> their budget."""
 
@@ -67,13 +63,13 @@ class Budgets:
     epochs: int = 2
     timeouts: int = 3
     crashes: int = 0
+    insides: int = 0
     losses: int = 0
     cuts: int = 0
     splits: int = 0
     writes: int = 0
     reads: int = 0
     resigns: int = 0
-    insides: int = 0
     changes: int = 0
     looks: int = 0
     updates: int = 0
@@ -86,6 +82,10 @@ class Budgets:
     def words(self) -> str:
         used = [f"{getattr(self, name)} {name}" for name in LEFT if getattr(self, name)]
         return f"{self.epochs} epochs, {', '.join(used)}"
+
+
+LEFT = tuple(each.name for each in fields(Budgets) if each.name != "epochs")
+"""Kinds of steps that have a budget."""
 
 
 class ExploredState(NamedTuple):
