@@ -191,7 +191,8 @@ def smallest_window(
     elif impossible_at is None:
         excerpt = _tightened(key, excerpt, culprit, impossible)
         needed = excerpt.operations
-        rivals = list(rivals_among(key, limit, culprit, needed, ask))
+        few = np.count_nonzero(key.kind[needed] == READ) <= RIVALS_TRIED  # else another read may be one, too
+        rivals = list(rivals_among(key, limit, culprit, needed, ask, RIVALS_TRIED)) if few else []
         rival = rivals[0] if len(rivals) == 1 else None
         excerpt = _cut_past_of_few(ask, key, limit, excerpt, [culprit] if rival is None else [culprit, rival])
     else:
@@ -211,14 +212,17 @@ def smallest_window(
     return _judged_again(key, window, excerpt.carried)
 
 
-def rivals_among(key: Key, limit: int, culprit: int, some: Iterable[int], ask: Questions) -> Iterator[int]:
+def rivals_among(
+    key: Key, limit: int, culprit: int, some: Iterable[int], ask: Questions, most: int | None = None
+) -> Iterator[int]:
     """Yield each read of some without which all answers up to the culprit's have an order, the latest first.
 
-    At most RIVALS_TRIED reads are tried.
+    most: number of reads that are tried; None: RIVALS_TRIED, and fewer of a long history.
     """
+    most = min(RIVALS_TRIED, max(1, POSITIONS_TRIED // limit)) if most is None else most
     reads = [op for op in map(int, some) if key.kind[op] == READ and op != culprit and key.ret[op] < limit]
     reads.sort(key=lambda op: -int(key.ret[op]))
-    for op in reads[: min(RIVALS_TRIED, max(1, POSITIONS_TRIED // limit))]:
+    for op in reads[:most]:
         rest = Key._make(np.delete(column, op) for column in key)
         if ask.code(rest, limit, whole=True) == antichain.LINEARIZABLE:
             yield op
