@@ -122,7 +122,7 @@ def names_in(models: Collection[object]) -> list[str]:
 
 
 def select(offered: Collection[Need], models: Collection[object] = ()) -> list[Checker]:
-    """The checkers whose needs are offered: the workload's own ones, then those of the catalog in its order.
+    """Return the checkers whose needs are offered: the workload's own ones, then those of the catalog in its order.
 
     models: the workload's checkers; only these meet the need "model".  Raises WrongChecker.
     """

@@ -396,7 +396,7 @@ class OnlineKeys:
         key.window = np.concatenate([_with(key.window, pulled), rows])
 
     def _by_key(self, events: pa.Table) -> dict[str, Rows]:
-        """The client events that have a key, those of set-up left out, in index order.
+        """Return the client events that have a key, those of set-up left out, in index order.
 
         A row that contradicts a register is OTHER, as in the sealed run.
         """
@@ -529,7 +529,7 @@ def judge_prefix(stream: Path, keys: Collection[str]) -> Verdict:
 
 
 def _so_far(witness: Witness) -> Witness:
-    """The witness without the claim that needs the whole history: that a value was *never* read."""
+    """Return the witness without the claim that needs the whole history: that a value was *never* read."""
     if witness.kind != "lost write":
         return witness
     facts = {name: fact for name, fact in witness.facts.items() if name not in ("guilty", "so_far")}

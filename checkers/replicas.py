@@ -90,7 +90,7 @@ SELECT DISTINCT key, value FROM events WHERE type = 0 AND list_contains(?, f) AN
 
 
 def values_of(row: Row) -> list[int]:
-    """The values that an answer shows: of a register at most one."""
+    """Return the values that an answer shows: of a register at most one."""
     if row["payload"] is not None:
         shown = parse(row["payload"])
         return [value for value in shown if isinstance(value, int)] if isinstance(shown, list) else []
@@ -98,7 +98,7 @@ def values_of(row: Row) -> list[int]:
 
 
 def state_of(row: Row) -> str:
-    """The answer as it is compared and shown."""
+    """Return the answer as it is compared and shown."""
     if row["payload"] is None:
         return "nothing" if row["value"] is None else str(row["value"])
     shown = parse(row["payload"])

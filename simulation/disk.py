@@ -73,7 +73,7 @@ class VolatileDisk:
         self._began: dict[int, int] | None = None
 
     def crash(self, kind: Kind, random: Random) -> VolatileDisk:
-        """The disk as it is found afterwards; this one stays as it is, so it can crash in many ways."""
+        """Return the disk as it is found afterwards; this one stays as it is, so it can crash in many ways."""
         after = VolatileDisk()
         surviving: dict[int, _Inode] = {}
         for folder, old in self._folders.items():
@@ -300,7 +300,7 @@ def _keeps(inode: _Inode, content: bytes) -> bool:
 
 
 def _survivor(inode: _Inode, kind: Kind, random: Random) -> tuple[bytes, int]:
-    """The content after a crash, and how many pending changes it lacks, wholly or in part."""
+    """Return the content after a crash, and how many pending changes it lacks, wholly or in part."""
     content = bytearray(inode.durable)
     pending = list(inode.pending)
     torn = 0

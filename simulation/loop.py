@@ -71,7 +71,7 @@ class Process:
         self.context.run(OWNER.set, self)
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """A task of this process."""
+        """Return a task of this process."""
         return asyncio.get_running_loop().create_task(work, context=self.context.copy())
 
 

@@ -200,11 +200,11 @@ class Machine:
     # Clocks
 
     def now_ns(self) -> int:
-        """The monotonic clock, which is right on every machine."""
+        """Return the monotonic clock, which is right on every machine."""
         return round(self._loop.time() * 1e9)
 
     def wall_ns(self) -> int:
-        """The wall clock, which a fault may have set wrong."""
+        """Return the wall clock, which a fault may have set wrong."""
         now_s = self._loop.time()
         return EPOCH_NS + round((now_s + self._ahead_s(now_s)) * 1e9)
 

@@ -133,11 +133,11 @@ class SimulatedMachine(Protocol):
         ...
 
     def now_ns(self) -> int:
-        """The monotonic clock."""
+        """Return the monotonic clock."""
         ...
 
     def wall_ns(self) -> int:
-        """The wall clock, which a fault may have set wrong."""
+        """Return the wall clock, which a fault may have set wrong."""
         ...
 
     def random(self, stream: str) -> Random:
@@ -404,7 +404,7 @@ class Members(Protocol):
     Each verb raises OSError if the system did not agree in time."""
 
     async def members(self, nodes: Sequence[Node]) -> frozenset[str]:
-        """The names of the members that have been started as such, by what the leader reports."""
+        """Return the names of the members that have been started as such, by what the leader reports."""
         ...
 
     async def remove(self, nodes: Sequence[Node], leaving: Node) -> None:

@@ -101,7 +101,8 @@ class OwnNode:
         await self.node.write(self.path(path), text.encode())
 
     async def program(self, wheel_path: str, sha256: str) -> str:
-        """The path of a program out of a wheel, named like "package/bin/server".  Raises OSError if it is another one.
+        """Return the path of a program out of a wheel, named like "package/bin/server".  Raises OSError if it is
+        another one.
 
         Wheels that others than its authors publish may change: the hash says that this is the program that was tried.
         """
@@ -155,7 +156,7 @@ class OwnNode:
         return path if path.startswith("/") else f"{self.data_dir}/{path}"
 
     def words(self, command: Command) -> list[str]:
-        """The command as it runs: in the data directory, through a shell."""
+        """Return the command as it runs: in the data directory, through a shell."""
         line = command if isinstance(command, str) else "exec " + shlex.join(command)
         return ["bash", "-c", f"cd {shlex.quote(self.data_dir)} && {line}"]
 

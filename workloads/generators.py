@@ -43,7 +43,7 @@ class Turn:
     count: int = 0
 
     def fresh(self, place: int = 0) -> int:
-        """A whole number above 0 that no other turn of any thread gives.  place: below VALUES_PER_TURN."""
+        """Return a whole number above 0 that no other turn of any thread gives. place: below VALUES_PER_TURN."""
         assert 0 <= place < VALUES_PER_TURN
         return (self.count * VALUES_PER_TURN + place) * self.threads + self.placement.thread + 1
 
@@ -240,12 +240,12 @@ Pick = Callable[[Turn], str]
 
 
 def uniform(names: Sequence[str]) -> Pick:
-    """Every key as often as any other."""
+    """Return every key as often as any other."""
     return lambda turn: turn.rng.choice(names)
 
 
 def zipf(names: Sequence[str], exponent: float = 1.0) -> Pick:
-    """The k-th key with a weight of 1 / k ** exponent: a few keys have much concurrency, many have little."""
+    """Return the k-th key with a weight of 1 / k ** exponent: a few keys have much concurrency, many have little."""
     cumulative = _zipf_weights(len(names), exponent)
     return lambda turn: turn.rng.choices(names, cum_weights=cumulative)[0]
 
@@ -271,7 +271,7 @@ def zipf_of_moving(names: Sequence[str], width: int, requests_per_key: int, expo
 
 
 def reads_of(f: str, names: Sequence[str]) -> list[Request]:
-    """One request per key: the final reads of most workloads."""
+    """Return one request per key: the final reads of most workloads."""
     return [Request(f, name) for name in names]
 
 

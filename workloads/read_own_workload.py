@@ -27,7 +27,7 @@ class NoWorkload(ValueError):
 
 @lru_cache(maxsize=8)
 def read_workload(path: Path) -> type[Workload]:
-    """The one workload that a file defines.  Raises NoWorkload."""
+    """Return the one workload that a file defines.  Raises NoWorkload."""
     if not path.is_file():
         raise NoWorkload(f"there is no file {path}")
     try:

@@ -167,7 +167,7 @@ class Rounds(Generator):
         return transaction([["r", key, None] for key in turn.rng.sample(both, 2)]), self
 
     def _mine(self, number: int, turn: Turn) -> str | None:
-        """The key that this thread writes in a round: keys are dealt over the threads in turn."""
+        """Return the key that this thread writes in a round: keys are dealt over the threads in turn."""
         if turn.placement.reads_only:
             return None
         keys = [key for place in range(self.pairs) for key in pair(number * self.pairs + place)]

@@ -77,7 +77,7 @@ class Workload:
         return key_count
 
     def keys(self) -> Sequence[str]:
-        """The key of every object, as it stands in the history."""
+        """Return the key of every object, as it stands in the history."""
         return self.names
 
     def set_up(self) -> Sequence[Request]:
@@ -85,7 +85,7 @@ class Workload:
         return [Request(CREATE, key) for key in self.names]
 
     def wrong_request(self, request: object) -> str:
-        """One sentence if no client can be given this, which a generator or `final` returned; else ""."""
+        """Return one sentence if no client can be given this, which a generator or `final` returned; else ""."""
         if not isinstance(request, Request):
             return f"workload {self.name} invokes {request!r:.60}, which is no Request"
         if request.f not in self.functions and request.f != CREATE:

@@ -47,7 +47,8 @@ class SearchExhausted(RuntimeError):
 
 
 def register(state: State, operation: RegisterOperation) -> object:
-    """The model of a register with reads, writes and cas.  None is nil.  A cas succeeded, so its value must match.
+    """Return the model of a register with reads, writes and cas.  None is nil.  A cas succeeded, so its value must
+    match.
 
     Raises ValueError for any other function.
     """
@@ -77,7 +78,7 @@ def reachable_states(
     model: Model = register,
     configurations_max: int = 1_000_000,
 ) -> set[State]:
-    """Every state in which an order of all returned operations may end.  Raises SearchExhausted.
+    """Return every state in which an order of all returned operations may end.  Raises SearchExhausted.
 
     Such an order may also contain operations that never returned.
     """
@@ -122,7 +123,9 @@ def _returned_at(operation: RegisterOperation) -> float:
 def _explore(
     operations: Sequence[RegisterOperation], states: Iterable[State], model: Model, limit: int, *, stop_at_first: bool
 ) -> set[State]:
-    """The states of all configurations in which every returned operation is linearized, or only the first found."""
+    """Return the states of all configurations in which every returned operation is linearized, or only the first
+    found.
+    """
     must = sum(1 << i for i, operation in enumerate(operations) if operation.ret is not None)
     pending: list[tuple[int, State]] = [(0, state) for state in states]
     seen = set(pending)

@@ -196,14 +196,14 @@ def coded(table: pa.Table, column: str, numbers_of: Mapping[str, int], other: in
 
 
 def of_events(table: pa.Table, events: Iterable[str]) -> pa.Table:
-    """The rows of some events, in seq order.  table: the trace of one node."""
+    """Return the rows of some events, in seq order. table: the trace of one node."""
     wanted = pa.array(list(events), pa.string())
     table = table.filter(pc.is_in(pc.cast(table["event"], pa.string()), value_set=wanted))
     return table.sort_by("seq")
 
 
 def numbers(table: pa.Table, column: str, null: int = -1) -> Int64:
-    """An integer column as int64.  null: the number that stands for null."""
+    """Return an integer column as int64. null: the number that stands for null."""
     return np.asarray(pc.fill_null(pc.cast(table[column], pa.int64()), null).to_numpy(), np.int64)
 
 
@@ -213,18 +213,20 @@ def present(table: pa.Table, column: str) -> Bools:
 
 
 def words(table: pa.Table, column: str) -> list[str | None]:
-    """A string column, dictionary-encoded or not, as Python strings."""
+    """Return a string column, dictionary-encoded or not, as Python strings."""
     values: list[str | None] = pc.cast(table[column], pa.string()).to_pylist()
     return values
 
 
 def row(table: pa.Table, position: int, name: str) -> dict[str, Any]:
-    """One row as a witness contains it: its columns, and under "table" the name of its table."""
+    """Return one row as a witness contains it: its columns, and under "table" the name of its table."""
     return {"table": name, **table.slice(position, 1).to_pylist()[0]}
 
 
 def log_rows(path: str, copy: int, offsets: Sequence[int]) -> list[dict[str, Any]]:
-    """The rows of one copy at some offsets, as a witness contains them, by offset.  Missing offsets are left out."""
+    """Return the rows of one copy at some offsets, as a witness contains them, by offset.  Missing offsets are left
+    out.
+    """
     file = pq.ParquetFile(path)
     groups = [g.number for g in log_groups(file.metadata, copy) if any(g.first <= o <= g.last for o in offsets)]
     table = file.read_row_groups(groups, use_threads=False)

@@ -60,7 +60,7 @@ def without_pieces(items: Sequence[Item], size: int) -> Iterator[tuple[Item, ...
 
 
 def first_that_holds(low: int, high: int, holds: Callable[[int], bool], times: int = 0) -> int:
-    """The smallest number in `low` .. `high` for which a monotone condition holds.
+    """Return the smallest number in `low` .. `high` for which a monotone condition holds.
 
     The condition must hold for `high`: the function does not try it.
 

@@ -32,7 +32,7 @@ _STRENGTH = {Validity.NOT_APPLICABLE: 0, Validity.VALID: 1, Validity.UNKNOWN: 2,
 
 
 def combine(validities: Iterable[Validity]) -> Validity:
-    """The dominant validity; NOT_APPLICABLE if there is no other."""
+    """Return the dominant validity; NOT_APPLICABLE if there is no other."""
     return max(validities, key=_STRENGTH.__getitem__, default=Validity.NOT_APPLICABLE)
 
 

@@ -134,14 +134,14 @@ class FileVerdict:
 
 
 def names() -> tuple[str, ...]:
-    """The names of all models."""
+    """Return the names of all models."""
     from checkers.by_hand.judge_events import MODEL_NAMES
 
     return (*MODEL_NAMES, MULTI_REGISTER, *TRANSACTIONS, KAFKA, KAFKA_READ_TO_END)
 
 
 def task_of(path: Path, ask: Ask, budget: Budget) -> Task:
-    """The task that judges one file."""
+    """Return the task that judges one file."""
     return Task(judge, Part((str(path),), asdict(ask)), budget)
 
 
@@ -354,7 +354,7 @@ def _judge_transcript(transcript: Transcript, ask: Ask, budget: Budget) -> Verdi
 
 
 def joined_verdict(of_groups: Sequence[FileVerdict]) -> FileVerdict:
-    """The verdict on a file whose groups of transactions were judged one by one."""
+    """Return the verdict on a file whose groups of transactions were judged one by one."""
     from checkers.transactions.groups import joined
 
     error = next((each.error for each in of_groups if each.error), "")
@@ -362,7 +362,7 @@ def joined_verdict(of_groups: Sequence[FileVerdict]) -> FileVerdict:
 
 
 def verdict_of(judged: Judged) -> FileVerdict:
-    """The result of a task: its verdict, or unknown if the judge failed or its worker died."""
+    """Return the result of a task: its verdict, or unknown if the judge failed or its worker died."""
     if judged.finding is None:
         return FileVerdict(Verdict(Validity.UNKNOWN, reason=f"it could not be judged: {judged.failure}"))
     found: FileVerdict = judged.finding

@@ -39,7 +39,8 @@ ONLY_OBJECT = "the register"
 
 
 def judge_registers(history: HistoryColumns, model: str, budget: Budget, failed_cas: str) -> Verdict:
-    """The verdict on a history of registers.  model: `register` or `cas-register`; failed_cas: as in `judge_events`.
+    """Return the verdict on a history of registers. model: `register` or `cas-register`; failed_cas: as in
+    `judge_events`.
 
     Raises WrongEvent where an event contradicts another one or the model.
     """
@@ -148,12 +149,12 @@ def _is_cas(event: Event) -> bool:
 
 
 def _first_other_value(events: Sequence[Event]) -> Event | None:
-    """The first invoke or answer whose value is not a whole number of 64 bits; None if there is none."""
+    """Return the first invoke or answer whose value is not a whole number of 64 bits; None if there is none."""
     return next((e for e in events if e.type in (Type.INVOKE, Type.OK) and e.payload is not None), None)
 
 
 def _judge_any_values(events: Sequence[Event], other: Event, budget: Budget, failed_cas: str) -> Verdict:
-    """The verdict on registers that hold other values, too.  other: the first such event.
+    """Return the verdict on registers that hold other values, too. other: the first such event.
 
     Raises WrongEvent for another operation, and if a cas that did not match has to show something: the model leaves out
     what failed.
@@ -173,7 +174,7 @@ def _judge_any_values(events: Sequence[Event], other: Event, budget: Budget, fai
 
 
 def _with_pair(event: Event) -> Event:
-    """A cas with both of its values in the payload, where also [1 nil] is a pair."""
+    """Return a cas with both of its values in the payload, where also [1 nil] is a pair."""
     if event.f != "cas" or event.payload is not None or _holds_nothing(event):
         return event
     return replace(event, value=None, value2=None, payload=json.dumps([event.value, event.value2]))

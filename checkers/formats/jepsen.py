@@ -310,7 +310,7 @@ def _type(operation: dict[str, Any], line: int) -> Type:
 
 
 def _with_rebalances(operation: dict[str, Any], value: Any) -> Any:
-    """The value, and after it the operation's rebalances, if both are as in a Kafka test."""
+    """Return the value, and after it the operation's rebalances, if both are as in a Kafka test."""
     log = operation.get("rebalance-log")
     if not isinstance(value, list) or not isinstance(log, list):
         return value
@@ -324,7 +324,7 @@ def _key(key: Any) -> str:
 
 
 def _columns(f: str, value: Any) -> tuple[int | None, int | None, str | None]:
-    """(value, value2, payload) for one EDN value."""
+    """Return (value, value2, payload) for one EDN value."""
     if value is None:
         return None, None, None
     if _is_int64(value) and f != "cas":  # a cas with one number is malformed: it must not be read as [number nil]
@@ -541,7 +541,7 @@ class FormReader:
             raise self._damage(str(problem)) from problem
 
     def _based(self, text: str) -> int:
-        """A whole number in another base, as Clojure reads it: 0x10, 010 and 2r101."""
+        """Return a whole number in another base, as Clojure reads it: 0x10, 010 and 2r101."""
         digits = text.rstrip("N")
         if len(digits) > DIGITS_LIMIT:
             raise self._damage(f"a number of more than {DIGITS_LIMIT} digits")
@@ -554,7 +554,7 @@ class FormReader:
         return -found if digits[0] == "-" else found
 
     def _whole(self, text: str) -> str:
-        """The text with halves of characters joined: Java's escapes name each half of a large character."""
+        """Return the text with halves of characters joined: Java's escapes name each half of a large character."""
         if not any("\ud800" <= c <= "\udfff" for c in text):
             return text
         try:

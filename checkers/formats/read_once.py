@@ -179,7 +179,7 @@ _LOOK_AHEAD = 64
 
 
 def session_format(content: bytes) -> str | None:
-    """The name of the format of a file with this beginning; None if it is none of them."""
+    """Return the name of the format of a file with this beginning; None if it is none of them."""
     head = content[:65536].lstrip(b"\xef\xbb\xbf \t\r\n")
     if _PLUME_HINT.match(head):
         return PLUME
@@ -211,7 +211,7 @@ def is_cobra_log(content: bytes) -> bool:
 
 
 def cobra_records(content: bytes, records_max: int) -> dict[int, int] | None:
-    """The sizes of records, without or with time stamps, that fit the first records; None if neither does."""
+    """Return the sizes of records, without or with time stamps, that fit the first records; None if neither does."""
     if content[:1] != b"S" or len(content) < 18 or b"\x00" not in content[:64]:
         return None
     for sizes in (COBRA_RECORDS, COBRA_RECORDS_STAMPED):
@@ -225,7 +225,7 @@ def cobra_records(content: bytes, records_max: int) -> dict[int, int] | None:
 
 
 def cobra_logs(folder: Path) -> list[Path]:
-    """The logs of a folder, in order of their names, if any is a log of Cobra; there is one for each session.
+    """Return the logs of a folder, in order of their names, if any is a log of Cobra; there is one for each session.
 
     Damaged ones are not skipped, because missing transactions look like violations.
     """

@@ -57,7 +57,7 @@ _EDN = re.compile(r"(?:[\s,\[(]|;[^\n]*|#[\w.]+)*\{")
 
 
 def read_any(path: Path, *, keyed: bool = False) -> list[Event]:
-    """The events of one file, in order, checked against the grammar.
+    """Return the events of one file, in order, checked against the grammar.
 
     keyed: an EDN value `[k v]` is a key and its value (`jepsen.independent`). Raises MalformedHistory ("line N ..." or
     "row N ..."), OSError if the file cannot be read.

@@ -88,7 +88,7 @@ class SessionHistory:
 
 
 def read_session_history(content: bytes) -> SessionHistory:
-    """The history in the content of a file whose format `session_format` knows.
+    """Return the history in the content of a file whose format `session_format` knows.
 
     Raises MalformedHistory ("line N ..." or "byte N ..."): the content is damaged, or only a part of a history.
     """
@@ -185,7 +185,7 @@ class _Bytes:
         return int(count)
 
     def skip(self, size: int) -> int:
-        """The place of the next `size` bytes."""
+        """Return the place of the next `size` bytes."""
         began, self.at = self.at, self.at + size
         return began
 
@@ -301,7 +301,7 @@ _OF_COLLECTION = (0x23332333, 0x66666666)
 
 
 def read_cobra_folder(folder: Path) -> SessionHistory:
-    """The history in a folder of Cobra's logs.  Raises MalformedHistory ("byte N of T1.log ...") and OSError."""
+    """Return the history in a folder of Cobra's logs.  Raises MalformedHistory ("byte N of T1.log ...") and OSError."""
     logs = cobra_logs(folder)
     if not logs:
         raise MalformedHistory("byte 0: a folder without a log of Cobra")

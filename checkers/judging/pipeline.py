@@ -168,7 +168,7 @@ def set_aside_unrecovered(verdicts: Verdicts, outcome: RunOutcome) -> None:
 
 
 def results_of(verdicts: Mapping[str, Verdict]) -> Results:
-    """The verdicts as results of a run (results/README.md).
+    """Return the verdicts as results of a run (results/README.md).
 
     If nothing was judged, the run is unknown, because a run without any checker has not passed.  A run is also unknown
     if no checker of its clients' answers could judge it.

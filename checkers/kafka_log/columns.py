@@ -121,7 +121,7 @@ def _is_step(part: Any) -> bool:
 
 
 def _steps(parts: list[Any]) -> list[Any]:
-    """The sends and polls, without rebalances, which no client invokes."""
+    """Return the sends and polls, without rebalances, which no client invokes."""
     return [part for part in parts if _is_step(part)]
 
 

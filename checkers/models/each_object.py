@@ -191,7 +191,8 @@ def _judge_one(operations: Sequence[Operation], known: KnownObject, budget: Budg
 def _explained(
     wrong: Sequence[tuple[Hashable, NoOrder | Decided]], by_object: _ByObject, budget: Budget, rows: Rows
 ) -> tuple[list[tuple[int, Witness]], dict[Hashable, str]]:
-    """(witnesses of the earliest violations, object -> sentence if the independent search contradicts a violation).
+    """Return (witnesses of the earliest violations, object -> sentence if the independent search contradicts a
+    violation).
 
     A witness is given as (index of its last event, witness).
     """

@@ -154,7 +154,7 @@ def operations_of(events: Iterable[Event], *, set_up: bool = False) -> list[Oper
 
 
 def value_of(event: Event) -> Hashable:
-    """The value of an event: an integer or None, a pair of these, or its payload with lists as tuples."""
+    """Return the value of an event: an integer or None, a pair of these, or its payload with lists as tuples."""
     if event.payload is not None:
         return decode(event.payload)
     if event.value2 is not None:

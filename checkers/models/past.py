@@ -50,7 +50,7 @@ def impossible(
 
 
 def reachable(model: Model, operations: Sequence[Operation], states: Sequence[State]) -> list[State]:
-    """The states in which orders of the operations end; an empty list if there are too many to decide."""
+    """Return the states in which orders of the operations end; an empty list if there are too many to decide."""
     if len(operations) > SEARCHED_MAX:
         return []
     try:
@@ -61,7 +61,7 @@ def reachable(model: Model, operations: Sequence[Operation], states: Sequence[St
 
 
 def longest_order(model: Model, window: Sequence[Operation], states: Sequence[State]) -> dict[str, Any] | None:
-    """The legal order, from any of the states, that places the most answered operations.
+    """Return the legal order, from any of the states, that places the most answered operations.
 
     Returns {"begins": state, "steps": [{"call": index, "holds": state}]} with states in words; None if there are too
     many orders to try.
@@ -79,12 +79,12 @@ def longest_order(model: Model, window: Sequence[Operation], states: Sequence[St
 
 
 def in_words(model: Model, state: State) -> str:
-    """A state as a witness shows it."""
+    """Return a state as a witness shows it."""
     return words_of(state, model.show)
 
 
 def _given(operations: Sequence[Operation]) -> list[search.RegisterOperation]:
-    """The operations in the type of the search.  It reads only `call` and `ret`; the model reads the rest."""
+    """Return the operations in the type of the search.  It reads only `call` and `ret`; the model reads the rest."""
     return cast(list[search.RegisterOperation], list(operations))
 
 
@@ -188,7 +188,8 @@ class RestOfHistory:
 def shortest_rest(
     model: Model, operations: Sequence[Operation], last_call: int, impossible: Callable[[RestOfHistory], bool | None]
 ) -> RestOfHistory:
-    """The rest from the latest moment from which there is no order; the whole history if no such moment is known.
+    """Return the rest from the latest moment from which there is no order; the whole history if no such moment is
+    known.
 
     last_call: no later moment is tried.  impossible: whether a rest has no order; None if this takes too long.
     Moments are tried from the end backwards in steps that double, and then by halving.
@@ -208,7 +209,7 @@ def shortest_rest(
 
 
 def states_at_calls(model: Model, operations: Sequence[Operation]) -> list[tuple[int, frozenset[State]]]:
-    """(index of a call, possible states just before it) for every call, until there are too many configurations.
+    """Return (index of a call, possible states just before it) for every call, until there are too many configurations.
 
     operations: in order of call.  Old calls are left out if the states need too much memory.  The search places an
     operation only when it must, so an operation that is under way and could also happen later may happen later.

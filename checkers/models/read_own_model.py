@@ -252,7 +252,9 @@ def _place(function: Callable[..., Any], file: str) -> str:
 
 
 def _named(function: Callable[[Any], Any], file: str, name: str) -> Callable[[Any], Any]:
-    """The function of an operation or a state, but a failure or a result that cannot be hashed raises BadModel."""
+    """Return the function of an operation or a state, but a failure or a result that cannot be hashed raises
+    BadModel.
+    """
 
     @wraps(function)
     def guarded(given: Any) -> Any:
@@ -298,13 +300,13 @@ def _canonical(
 
 
 def _of(arguments: Sequence[Any]) -> str:
-    """The end of a sentence that names the operation among the arguments; "" if there is none."""
+    """Return the end of a sentence that names the operation among the arguments; "" if there is none."""
     operation = next((a for a in arguments if isinstance(a, Operation)), None)
     return "" if operation is None else f" on {described(operation)} (index {operation.call})"
 
 
 def _complaint(problem: BaseException, file: str, what: str) -> str:
-    """One sentence about a failure.  It names the last line of the user's file that was run."""
+    """Return one sentence about a failure.  It names the last line of the user's file that was run."""
     lines = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == file]
     at = f"{file} line {lines[-1]}" if lines else file
     first = (str(problem).splitlines() or [""])[0][:200]

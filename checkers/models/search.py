@@ -90,7 +90,7 @@ def _compiled_search(
 
 
 def cut_at(operations: Sequence[Operation], index: int) -> list[Operation]:
-    """The operations that were called up to an event, as if the history ended with that event."""
+    """Return the operations that were called up to an event, as if the history ended with that event."""
     return [
         o if o.ret is not None and o.ret <= index else replace(o, output=None, ret=None)
         for o in operations
@@ -99,7 +99,7 @@ def cut_at(operations: Sequence[Operation], index: int) -> list[Operation]:
 
 
 def first_wrong(operations: Sequence[Operation], has_none: Callable[[list[Operation]], bool]) -> Operation:
-    """The first answer up to which there certainly is no order.  operations: they have none.
+    """Return the first answer up to which there certainly is no order. operations: they have none.
 
     has_none: whether it is certain that some operations have no order.
     """
@@ -125,7 +125,7 @@ def demand_explanation(operations: Sequence[Operation], order: Sequence[Operatio
 
 
 def _classes(model: Model, operations: Sequence[Operation]) -> list[int]:
-    """The number of each operation's class.  Operations that are equal to the model are in one class."""
+    """Return the number of each operation's class.  Operations that are equal to the model are in one class."""
     numbers: dict[object, int] = {}
     classes = []
     for o in operations:
@@ -138,7 +138,8 @@ def _classes(model: Model, operations: Sequence[Operation]) -> list[int]:
 def _table(
     model: Model, operations: Sequence[Operation], classes: Sequence[int], entries_max: int, bytes_max: int
 ) -> Table | None:
-    """The table of all states that can occur; None if it has too many entries or the states need too much memory.
+    """Return the table of all states that can occur; None if it has too many entries or the states need too much
+    memory.
 
     No order has more steps than operations, so states that need more steps are left out.  A model whose state only
     grows would have infinitely many states.
@@ -176,7 +177,7 @@ def _table(
 
 
 def _schedule(operations: Sequence[Operation], classes: Sequence[int], table: Table) -> tuple[EventSchedule, list[int]]:
-    """(calls and returns in order, the index of the event at each place)."""
+    """Return (calls and returns in order, the index of the event at each place)."""
     matters = [n for n, o in enumerate(operations) if o.returned or not table.observer[classes[n]]]
     events: list[tuple[int, int]] = []
     for place, n in enumerate(matters):
@@ -345,7 +346,7 @@ class _Search:
         return following
 
     def _extensions(self, state: State, done: int) -> list[tuple[int, State]]:
-        """Every (bit of an open operation that the state allows next, state after it).
+        """Return every (bit of an open operation that the state allows next, state after it).
 
         Of operations that are equal to the model, only the one that returns first goes next: two may swap in any order.
         """
@@ -385,7 +386,7 @@ class Ranked(NamedTuple):
 
 
 def out_of_order(operations: Sequence[Ranked]) -> tuple[int, int] | None:
-    """The places of two operations: the first has the higher rank, and returned before the second was called.
+    """Return the places of two operations: the first has the higher rank, and returned before the second was called.
 
     Returns None if there is no such pair.  Of several pairs, returns one whose first operation returned earliest.
     O(n log n).

@@ -371,7 +371,7 @@ def _expected(model: Model, found: _Reduced, budget: Budget, patience: Patience)
 
 
 def _candidates(model: Model, found: _Reduced) -> list[Hashable]:
-    """The answers to try: states that orders of the other operations end in, and earlier inputs and outputs."""
+    """Return the answers to try: states that orders of the other operations end in, and earlier inputs and outputs."""
     cut, rest, culprit = found.cut, found.rest, found.culprit
     without = [o for o in rest.operations if o is not culprit]
     if culprit.f not in model.observers:

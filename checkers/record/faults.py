@@ -134,7 +134,7 @@ class Fault:
     leader: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The fault as a schedule file holds it."""
+        """Return the fault as a schedule file holds it."""
         return {
             "words": self.words,
             "nodes": list(self.nodes),

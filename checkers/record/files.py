@@ -45,7 +45,7 @@ class BrokenFile(ValueError):
 
 
 def regular(path: Path, size_bytes_max: int = JSON_SIZE_BYTES_MAX, named: str = "") -> Path:
-    """The path, if what stands there is a regular file of at most this size and without huge holes.
+    """Return the path, if what stands there is a regular file of at most this size and without huge holes.
 
     named: the name in messages, by default that of the file.  Raises BrokenFile, and FileNotFoundError without a file.
     """
@@ -94,7 +94,7 @@ def _unsized(found: os.stat_result, size_bytes_max: int) -> str:
 
 
 def as_json(value: object) -> Any:
-    """A value of the record as JSON holds it: objects, arrays, text, numbers and null."""
+    """Return a value of the record as JSON holds it: objects, arrays, text, numbers and null."""
     return msgspec.to_builtins(value)
 
 

@@ -206,5 +206,5 @@ class RunOutcome:
     coverage: Coverage | None = None
 
     def phase(self, name: str) -> Phase | None:
-        """The phase of this name; None if the run did not come to it."""
+        """Return the phase of this name; None if the run did not come to it."""
         return next((phase for phase in self.phases if phase.name == name), None)

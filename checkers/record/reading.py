@@ -145,7 +145,7 @@ def _entries(path: Path) -> Iterator[JournalEntry]:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file; None if there is no such file.
+    """Return the content of a JSON file; None if there is no such file.
 
     Raises BrokenFile if the file is not JSON, or not a regular file of bounded size."""
     try:
@@ -156,7 +156,9 @@ def read_json(path: Path) -> Any:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty if there is no such file.  Raises BrokenFile if the file holds anything else."""
+    """Return the object in a JSON file; empty if there is no such file.  Raises BrokenFile if the file holds anything
+    else.
+    """
     found = read_json(path)
     if found is None and not path.exists():
         return {}
@@ -166,7 +168,9 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_objects(path: Path) -> list[dict[str, Any]]:
-    """The list of objects in a JSON file; empty if there is no such file.  Raises BrokenFile if it is anything else."""
+    """Return the list of objects in a JSON file; empty if there is no such file.  Raises BrokenFile if it is anything
+    else.
+    """
     found = read_json(path)
     if found is None and not path.exists():
         return []
@@ -176,22 +180,22 @@ def read_objects(path: Path) -> list[dict[str, Any]]:
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """The value if it is a mapping, else an empty one."""
+    """Return the value if it is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def sequence(value: Any) -> list[Any]:
-    """The value if it is a list or tuple, else an empty list."""
+    """Return the value if it is a list or tuple, else an empty list."""
     return list(value) if isinstance(value, list | tuple) else []
 
 
 def number(value: Any, default: int) -> int:
-    """The value as an int if it is a number that fits into 64 bits, else the default."""
+    """Return the value as an int if it is a number that fits into 64 bits, else the default."""
     return int(value) if _is_number(value) else default
 
 
 def real(value: Any, default: float) -> float:
-    """The value as a float if it is a number that fits into 64 bits, else the default."""
+    """Return the value as a float if it is a number that fits into 64 bits, else the default."""
     return float(value) if _is_number(value) else default
 
 
@@ -211,7 +215,7 @@ def _decoded_json(text: bytes, name: str) -> Any:
 
 
 def decoded(name: str, raw: Any, type_: type[_T], *, whole: bool) -> _T:
-    """A value of one of the record's types.  name: of the file.  raw: its JSON.  Raises BrokenFile.
+    """Return a value of one of the record's types. name: of the file. raw: its JSON.  Raises BrokenFile.
 
     whole: every field must be there, except those that only some records have (AT_TIMES)."""
     lacking = next(_lacking(raw, type_, ""), None) if whole else None
@@ -225,7 +229,7 @@ def decoded(name: str, raw: Any, type_: type[_T], *, whole: bool) -> _T:
 
 
 def _plain(at: str) -> str:
-    """A path of msgspec, as "`$[0].card.number`", in the form "[0].card.number: "."""
+    """Return a path of msgspec, as "`$[0].card.number`", in the form "[0].card.number: "."""
     place = at.strip("`").removeprefix("$").removeprefix(".")
     return f"{place}: " if place else ""
 

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
 
 def split(files: StoredRun) -> Sequence[Part]:
-    """One part per bucket, the one with most to do first.  Raises MalformedHistory if the run was never sealed."""
+    """Return one part per bucket, the one with most to do first.  Raises MalformedHistory if the run was never
+    sealed.
+    """
     if not files.buckets.is_dir():
         raise MalformedHistory(f"{files.root}: the history is not sealed, there is no folder {files.buckets.name}")
     paths = sorted(files.buckets.glob("bucket-*.parquet"))
@@ -81,7 +83,7 @@ class _JudgedBucket(JudgedKeys):
         self.too_large.append((name, sentence))
 
     def why_unknown(self, k: int, code: int, searched: bool) -> str:
-        """One sentence: why a key could not be judged.  code: of the kernel, or of the search."""
+        """Return one sentence: why a key could not be judged. code: of the kernel, or of the search."""
         key = self.bucket.keys[k]
         if searched:
             return _ran_out(key, code, self.budget)
@@ -98,7 +100,7 @@ class _JudgedBucket(JudgedKeys):
         return f"key {key}: the value -2**63 stands for nil and cannot be judged"
 
     def with_witnesses(self) -> BucketFinding:
-        """The finding on the whole bucket.  The first MAX_WITNESSES wrong keys by name get a witness."""
+        """Return the finding on the whole bucket.  The first MAX_WITNESSES wrong keys by name get a witness."""
         unknown = [(self.names[k], self.why_unknown(k, code, searched)) for k, code, searched in self.undecided]
         unknown += self.too_large
         witnesses: list[tuple[int, Witness]] = []
@@ -115,7 +117,7 @@ class _JudgedBucket(JudgedKeys):
 
 
 def _explain(bucket: Bucket, k: int, certain_at: int | None) -> tuple[int, Witness]:
-    """The witness of key number k, and the index of the answer that no order explains.
+    """Return the witness of key number k, and the index of the answer that no order explains.
 
     certain_at: the position at which the search was certain; None if the linear kernel found the violation.
     """

@@ -75,8 +75,9 @@ class RepeatedValueStory(ValueStory):
         return np.asarray((self.key.kind == WRITE) | (self.key.kind == CAS))
 
     def _acknowledged_last(self) -> int | None:
-        """The operation that was acknowledged last before the culprit's invoke, of those that produced another value
-        than the culprit saw; None if there is none."""
+        """Return the operation that was acknowledged last before the culprit's invoke, of those that produced another
+        value than the culprit saw; None if there is none.
+        """
         key, culprit = self.key, self.window.culprit
         before = np.flatnonzero(
             self._makers() & (value_left(self.key) != key.a[culprit]) & (key.ret < key.call[culprit])
@@ -109,7 +110,7 @@ class RepeatedValueStory(ValueStory):
         return {"suspects": [self.accused(self.lost()), self.accused(self.window.culprit)]}
 
     def _read_and_acknowledgement(self) -> str:
-        """The beginning of a sentence: the two answers that contradict each other, in order of time."""
+        """Return the beginning of a sentence: the two answers that contradict each other, in order of time."""
         culprit = self.window.culprit
         start = self.acknowledged_before_a_read(self.lost(), "and")
         return f"{start} got {value_of(self.key.a[culprit])} from {who(self.answer(culprit))}"
@@ -134,8 +135,9 @@ class RepeatedValueStory(ValueStory):
         return bool(reads) and newest is not None and tuple(self.window.right) == (self.made(newest),)
 
     def _written_between(self) -> int | None:
-        """The operation of the window that was acknowledged last between two reads of one and the same other value;
-        None if there is none, or if the rival and the culprit are no such reads."""
+        """Return the operation of the window that was acknowledged last between two reads of one and the same other
+        value; None if there is none, or if the rival and the culprit are no such reads.
+        """
         key, culprit, rival = self.key, self.window.culprit, self.window.rival
         assert rival is not None
         if key.kind[culprit] != READ or key.kind[rival] != READ or key.a[culprit] != key.a[rival]:
@@ -171,11 +173,11 @@ class RepeatedValueStory(ValueStory):
         )
 
     def _with_its_write(self, value: int | None) -> str:
-        """The value alone: several writes may have produced it."""
+        """Return the value alone: several writes may have produced it."""
         return value_of(NIL if value is None else value)
 
     def find_overwriters(self) -> list[int]:
-        """The operations of the window that produced another value than the culprit saw, in order of call."""
+        """Return the operations of the window that produced another value than the culprit saw, in order of call."""
         culprit = self.window.culprit
         makers = [op for op in self.window.operations if self.key.kind[op] in (WRITE, CAS) and op != culprit]
         return [op for op in makers if self.operations_value(op) != self.key.a[culprit]]

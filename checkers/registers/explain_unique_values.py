@@ -40,7 +40,7 @@ def story_of(bucket: Bucket, operations: Operations, key: Key) -> ValueStory:
 
 
 def witness_of(story: ValueStory) -> tuple[int, Witness]:
-    """The index of the answer that no order explains, and the witness."""
+    """Return the index of the answer that no order explains, and the witness."""
     window = story.window
     kind = story.kind()
     facts = {
@@ -108,14 +108,14 @@ class ValueStory:
         return _value_of(self.made(op))
 
     def events(self) -> tuple[Row, ...]:
-        """The rows of the window, and of the write outside of it that the summary names."""
+        """Return the rows of the window, and of the write outside of it that the summary names."""
         rows = {row for op in self.window.operations for row in self._places(op) if row >= 0}
         further = sorted(self._named - rows)
         found = [self._rows[row] for row in rows] + read_rows(self.bucket.history, further) + list(self._refused)
         return tuple(sorted(found, key=lambda row: row["index"]))
 
     def find_overwriters(self) -> list[int]:
-        """The mutators of the window that replaced the value which the culprit saw, in order of call.
+        """Return the mutators of the window that replaced the value which the culprit saw, in order of call.
 
         These are all mutators except the culprit and the chain of operations that led to that value.
         """
@@ -127,7 +127,7 @@ class ValueStory:
         return [op for op in makers if op not in seen]
 
     def facts(self, kind: str) -> dict[str, Any]:
-        """The facts that only this kind of violation has."""
+        """Return the facts that only this kind of violation has."""
         if self.window.rival is not None and kind != "lost write":
             named = {"rival": self.accused(self.window.rival), "culprit": self.accused(self.window.culprit)}
             wrong = self.wrong_one()
@@ -167,7 +167,7 @@ class ValueStory:
         return any(not node or row["node"] != node for row in answers)
 
     def lost(self) -> int:
-        """The overwriter that was acknowledged last before the culprit's invoke."""
+        """Return the overwriter that was acknowledged last before the culprit's invoke."""
         return max(self._acknowledged_before(), key=lambda op: int(self.key.ret[op]))
 
     def _acknowledged_before(self) -> list[int]:
@@ -211,14 +211,14 @@ class ValueStory:
         return int(value_left(self.key, op))
 
     def _lost_in_words(self) -> str:
-        """The summary of a lost write.  It blames the node that acknowledged the write."""
+        """Return the summary of a lost write.  It blames the node that acknowledged the write."""
         culprit = self.window.culprit
         older, answered = value_of(self.key.a[culprit]), self.answer(culprit)
         start = self.acknowledged_before_a_read(self.lost(), "but no answer ever showed it:")
         return f"{start} got the older {older} from {who(answered)}"
 
     def acknowledged_before_a_read(self, op: int, then: str) -> str:
-        """The beginning of a sentence: what was acknowledged before the culprit, which is a read, began."""
+        """Return the beginning of a sentence: what was acknowledged before the culprit, which is a read, began."""
         row = self.answer(op)
         later = span_before(row, self.invoke(self.window.culprit), "later")
         return (
@@ -226,7 +226,7 @@ class ValueStory:
         )
 
     def _answered_in_words(self, op: int) -> str:
-        """An answer with its node and time: "at 4.100 s n2 answered a read of k5 with 3"."""
+        """Return an answer with its node and time: "at 4.100 s n2 answered a read of k5 with 3"."""
         answered, what = self.answer(op), value_of(self.key.a[op])
         when = f"at {at(answered)} {who(answered)}"
         if self.key.kind[op] == READ:
@@ -236,7 +236,7 @@ class ValueStory:
         return f"{when} let a cas of {self.name} from {what} to {self.wrote(op)} succeed"
 
     def _both_in_words(self) -> str:
-        """The summary of two answers that contradict each other, and which of them later answers confirm."""
+        """Return the summary of two answers that contradict each other, and which of them later answers confirm."""
         rival, culprit = self.window.rival, self.window.culprit
         assert rival is not None
         first, second = beginning(self._answered_in_words(rival)), self._answered_in_words(culprit)
@@ -271,7 +271,9 @@ class ValueStory:
         return f"{start} although {value} was {how} {before} the {invoked['f']} was invoked"
 
     def _newest_before(self, culprit: int) -> int | None:
-        """The operation with another value that returned last before the culprit's invoke; mutators take precedence."""
+        """Return the operation with another value that returned last before the culprit's invoke; mutators take
+        precedence.
+        """
         before = [
             op
             for op in self.window.operations
@@ -360,7 +362,7 @@ class ValueStory:
         return sentences
 
     def _taken_twice(self) -> list[int]:
-        """The cas operations of the window that replaced one and the same value; [] if no two did."""
+        """Return the cas operations of the window that replaced one and the same value; [] if no two did."""
         taken: dict[int, list[int]] = {}
         for op in self.window.operations:
             if self.key.kind[op] == CAS and op not in self.window.weakened:
@@ -368,7 +370,7 @@ class ValueStory:
         return next((ops for ops in taken.values() if len(ops) > 1), [])
 
     def _in_words(self, op: int) -> str:
-        """One operation in words."""
+        """Return one operation in words."""
         invoked = self.invoke(op)
         kind = self.key.kind[op]
         what = {READ: "read", WRITE: f"write of {self.wrote(op)}"}.get(int(kind))
@@ -404,7 +406,7 @@ class ValueStory:
         return "that the cas did not match" + (f": {self.name} held {listed}" if listed else "")
 
     def _with_its_write(self, value: int | None) -> str:
-        """A value, and whether its write had been acknowledged when the culprit was invoked."""
+        """Return a value, and whether its write had been acknowledged when the culprit was invoked."""
         if value is None or (op := producer_of(self.key, value, self.window.limit)) < 0:
             return _value_of(value)
         if self.key.ret[op] > self.key.call[self.window.culprit]:
@@ -414,7 +416,7 @@ class ValueStory:
         return f"{value} (acknowledged{by} at {at(row)})"
 
     def listed(self) -> list[Row]:
-        """One entry for each operation of the window, in order of call, from which a picture is drawn."""
+        """Return one entry for each operation of the window, in order of call, from which a picture is drawn."""
         return [
             {
                 "letter": letter,

@@ -111,7 +111,9 @@ class JudgedKeys:
 
 
 def _unseen(operations: Operations) -> list[tuple[int, int]]:
-    """(number of a key that may have been written and of which no answer shows anything, its acknowledged writes)."""
+    """Return (number of a key that may have been written and of which no answer shows anything, its acknowledged
+    writes).
+    """
     returned = operations.ret != OPEN
     firsts = operations.offsets[:-1][np.diff(operations.offsets) > 0]  # `reduceat` cannot count an empty key
     if not len(firsts):

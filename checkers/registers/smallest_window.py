@@ -141,7 +141,7 @@ class Questions:
         return self._left <= 0
 
     def code(self, key: Key, limit: int, starts: Sequence[int] = (NIL,), whole: bool = False) -> int:
-        """The search kernel's code for the first `limit` positions of a key; OUT_OF_STEPS if no step is left.
+        """Return the search kernel's code for the first `limit` positions of a key; OUT_OF_STEPS if no step is left.
 
         If values are unique and the key begins with nil, one linear pass decides.
         starts: values that the key may hold at first.  whole: the question is about the whole history, so its budget
@@ -229,23 +229,23 @@ def rivals_among(
 
 
 def value_left(key: Key, ops: int | Int64 | slice = slice(None)) -> Int64:
-    """The value that the key holds after an operation: of a read the one that it saw."""
+    """Return the value that the key holds after an operation: of a read the one that it saw."""
     return np.where(key.kind[ops] == CAS, key.b[ops], key.a[ops])
 
 
 def producer_of(key: Key, value: int, limit: int) -> int:
-    """The operation invoked before `limit` that produces a value; -1 if there is none."""
+    """Return the operation invoked before `limit` that produces a value; -1 if there is none."""
     found = np.flatnonzero(_mutates(key) & (value_left(key) == value) & (key.call < limit))
     return int(found[0]) if len(found) else -1
 
 
 def as_value(number: int) -> int | None:
-    """A number of a value column as a value; None for nil."""
+    """Return a number of a value column as a value; None for nil."""
     return None if number == NIL else number
 
 
 def _first_impossible(ask: Questions, key: Key, positions: int, impossible_at: int | None) -> int:
-    """The length, in positions, of the shortest prefix that has no order.
+    """Return the length, in positions, of the shortest prefix that has no order.
 
     The search kernel reads events ahead, so it is certain before the prefix ends.  Mostly the events near that position
     have no order by themselves.  Then the whole history is judged only once more, one position shorter.
@@ -273,7 +273,7 @@ def _first_impossible(ask: Questions, key: Key, positions: int, impossible_at: i
 
 
 def _to_the_last_return(key: Key, limit: int) -> int:
-    """The length of a prefix without the calls at its end.  A call without a return forbids no order.
+    """Return the length of a prefix without the calls at its end.  A call without a return forbids no order.
 
     There are such calls only if a question had no answer within its budget.
     """
@@ -281,7 +281,7 @@ def _to_the_last_return(key: Key, limit: int) -> int:
 
 
 def _last_before(key: Key, since: int, some: Int64) -> int | None:
-    """The operation that returned last before a position, one of some if there is one; None if there is none."""
+    """Return the operation that returned last before a position, one of some if there is one; None if there is none."""
     for ops in (some, np.arange(len(key.kind))):
         before = ops[key.ret[ops] < since]
         if len(before):
@@ -290,7 +290,9 @@ def _last_before(key: Key, since: int, some: Int64) -> int | None:
 
 
 def part_of(key: Key, limit: int, some: Excerpt) -> tuple[Key, Int32]:
-    """(an excerpt as a key of its own with new positions, the old position of each).  limit: where the history ends."""
+    """Return (an excerpt as a key of its own with new positions, the old position of each). limit: where the history
+    ends.
+    """
     ops = some.operations
     kind, a, b, call, ret = key.kind[ops], key.a[ops], key.b[ops], key.call[ops], key.ret[ops]
     ret[(ret >= limit) | np.isin(ops, list(some.carried))] = OPEN
@@ -310,7 +312,9 @@ def _impossible(ask: Questions, key: Key, limit: int, excerpt: Excerpt) -> bool:
 
 
 def _back_to_nowhere(key: Key, limit: int, culprit: int, unique: bool) -> list[int]:
-    """The culprit and each cas that its value depends on, if no operation can have produced that value; else []."""
+    """Return the culprit and each cas that its value depends on, if no operation can have produced that value; else
+    [].
+    """
     if unique:
         code, _, _ = register.judge_key(key, limit, register.new_scratch(len(key.kind), limit))
         if code != register.FROM_NOWHERE:
@@ -330,7 +334,9 @@ def _mutates(key: Key) -> Any:
 
 
 def _held(key: Key, since: int) -> tuple[int, ...]:
-    """The values that a key may hold at a position, ascending: all but those that had certainly been overwritten."""
+    """Return the values that a key may hold at a position, ascending: all but those that had certainly been
+    overwritten.
+    """
     makers = np.flatnonzero(_mutates(key) & (key.call < since))
     over = makers[key.ret[makers] < since]
     last_call = int(key.call[over].max(initial=-1))
@@ -348,7 +354,7 @@ def _since(key: Key, since: int, limit: int, some: Excerpt) -> Excerpt:
 
 
 def _cut_past(ask: Questions, key: Key, limit: int, some: Excerpt) -> Excerpt:
-    """The excerpt from the latest moment from which the rest has no order.
+    """Return the excerpt from the latest moment from which the rest has no order.
 
     Moments are tried from the end backwards in steps that double, and then by halving.
     """
@@ -390,7 +396,9 @@ def _cut_past_of_few(ask: Questions, key: Key, limit: int, some: Excerpt, stays:
 
 
 def _from_moment(ask: Questions, key: Key, limit: int, since: int, some: Excerpt) -> Excerpt | None:
-    """The excerpt from a position on; None unless it has no order from any state that the past may have led to."""
+    """Return the excerpt from a position on; None unless it has no order from any state that the past may have led
+    to.
+    """
     excerpt = _since(key, since, limit, some)
     held = list(excerpt.starts)
     if len(held) <= VALUES_MAX and not _impossible(ask, key, limit, excerpt):
@@ -449,7 +457,7 @@ def _drop_values(key: Key, some: Excerpt, culprit: int, impossible: Callable[[Ex
 
 
 def _right_answers(ask: Questions, key: Key, limit: int, culprit: int) -> tuple[int | None, ...]:
-    """The values with which the culprit, as a read, has an order, the latest first."""
+    """Return the values with which the culprit, as a read, has an order, the latest first."""
     changed = key._replace(kind=key.kind.copy(), a=key.a.copy())
     changed.kind[culprit] = READ
     most = max(ANSWERS_MIN, min(ANSWERS_MAX, POSITIONS_TRIED // limit))

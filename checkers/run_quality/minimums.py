@@ -164,7 +164,7 @@ def fault_writes_least(demands: Demands, seconds: float, faults: int) -> int:
 def calm(
     main: tuple[int, int], faults: Sequence[FaultRecord], aftermath_ns: int = AFTERMATH_NS
 ) -> list[tuple[int, int]]:
-    """The spans (from, to) of the main phase, in ns, that lie outside faults and their aftermath."""
+    """Return the spans (from, to) of the main phase, in ns, that lie outside faults and their aftermath."""
     left, at = [], main[0]
     struck = sorted((fault.began_ns, fault.end_ns(main[1])) for fault in faults if fault.carried_out)
     for begin, end in struck:
@@ -202,7 +202,7 @@ class Stretch:
 def stretches(
     main: tuple[int, int], faults: Sequence[FaultRecord], op_timeout_s: float, holds: float = 1.0
 ) -> list[Stretch]:
-    """The stretches of a main phase, in order of time and disjoint.  main: [from, to) in ns since the test began.
+    """Return the stretches of a main phase, in order of time and disjoint. main: [from, to) in ns since the test began.
 
     holds: of the demands; the grace and the stretches are so many times as long."""
     length_ns = int(max(STRETCH_S_LEAST * holds, TIMEOUTS_LEAST * op_timeout_s) * 1e9)
@@ -261,7 +261,7 @@ def calm_spans(run: StoredRun) -> list[tuple[int, int]]:
 
 
 def stretches_of(run: StoredRun) -> list[Stretch]:
-    """The stretches of the main phase in which the system must answer something."""
+    """Return the stretches of the main phase in which the system must answer something."""
     demands = run.demands
     of_phases = (stretches(main, run.faults, demands.op_timeout_s, demands.holds) for main in main_phase(run))
     return [stretch for of_phase in of_phases for stretch in of_phase]

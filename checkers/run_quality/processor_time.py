@@ -86,7 +86,7 @@ def starved(outcome: RunOutcome, begin_ns: int, end_ns: int) -> str:
 
 
 def _grown(sums: Sequence[float | None], span_s: float) -> float | None:
-    """The share of a span by which a sum grew.  A server that was started again begins anew."""
+    """Return the share of a span by which a sum grew.  A server that was started again begins anew."""
     known = [value for value in sums if value is not None and value >= 0]
     if len(known) < 2:
         return None

@@ -53,7 +53,7 @@ LOWER_RATE = "give a lower --rate, or more --concurrency"
 
 
 def never_invoked(demands: Demands, figures: HistoryFigures) -> list[str]:
-    """The functions that the workload states and that no client invoked, sorted."""
+    """Return the functions that the workload states and that no client invoked, sorted."""
     return sorted(demands.functions - figures.invoked_by_function.keys())
 
 
@@ -228,7 +228,7 @@ DEALT_OFTEN = 2
 
 
 def about_faults(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
-    """The criteria of a run that was to inject faults."""
+    """Return the criteria of a run that was to inject faults."""
     faults = run.faults
     became = [achieved(f) for f in faults]
     installed = [f for f, what in zip(faults, became, strict=True) if what.word == INSTALLED]
@@ -276,7 +276,7 @@ def about_faults(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
 
 
 def _share_least(run: StoredRun, installed: Sequence[FaultRecord]) -> tuple[float, str]:
-    """(the least share of ok operations in faults, what it counts).
+    """Return (the least share of ok operations in faults, what it counts).
 
     A schedule of the user's own may hold faults for a second of a minute: it demands half of the share of that time."""
     words, phases = "answered while a fault lasted", main_phase(run)
@@ -330,7 +330,7 @@ def _kinds_installed(demands: Demands, faults: Sequence[FaultRecord], installed:
 
 
 def never_in_force(demands: Demands, faults: Sequence[FaultRecord]) -> list[dict[str, Any]]:
-    """The kinds of fault of which none was in force.
+    """Return the kinds of fault of which none was in force.
 
     dealt: how many faults of the kind there were.  reasons: why these were not in force, each once, in order of time.
     """

@@ -30,7 +30,8 @@ What proves that there was a test at all cannot be waived: a fault in force, fin
 
 
 def waived(criteria: Iterable[Criterion], names: Iterable[str]) -> tuple[list[Criterion], list[dict[str, str]]]:
-    """(the criteria, of which those with waived names are shown and not demanded; what was waived, for the headline).
+    """Return (the criteria, of which those with waived names are shown and not demanded; what was waived, for the
+    headline).
 
     names: of WAIVABLE.  An entry is {"name", "shortfall"}; the second is "" where the demand was met."""
     by_criterion = {criterion: name for name in names for criterion in WAIVABLE.get(name, ())}

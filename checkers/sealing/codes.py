@@ -28,7 +28,7 @@ def dense_processes(process: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int3
 
 
 def dictionary_codes(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], list[str]]:
-    """A string column as codes (-1 for null), and the string of each code."""
+    """Return a string column as codes (-1 for null), and the string of each code."""
     from pyarrow.types import is_dictionary
 
     if not is_dictionary(column.type):
@@ -52,7 +52,7 @@ class Words:
         self._number_of: dict[str, int] = {}
 
     def codes(self, column: pa.ChunkedArray) -> Int32:
-        """The numbers of the words in the next chunk of the column; -1 for null."""
+        """Return the numbers of the words in the next chunk of the column; -1 for null."""
         local, words = dictionary_codes(column)
         for word in words:
             if word not in self._number_of:
@@ -74,7 +74,7 @@ class Processes:
         self._high: dict[int, int] = {}
 
     def dense(self, process: Int32) -> Int32:
-        """The indices of the next chunk."""
+        """Return the indices of the next chunk."""
         highest = int(process.max(initial=0))
         if highest < _MAX_PROCESS_IN_PLACE:
             self.count = max(self.count, highest + 1)

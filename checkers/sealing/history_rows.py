@@ -62,7 +62,7 @@ def chunks_of_groups(history: History, columns: Sequence[str], first: int = 0) -
 
 
 def functions_besides(history: History, known: Collection[str]) -> dict[str, list[str]]:
-    """The functions that clients invoked and that are neither CREATE nor in `known`: key -> sorted names.
+    """Return the functions that clients invoked and that are neither CREATE nor in `known`: key -> sorted names.
 
     Takes about 0.1 s per million events.  Memory: one chunk of rows.
     """
@@ -77,7 +77,7 @@ def functions_besides(history: History, known: Collection[str]) -> dict[str, lis
 
 
 def refused(history: History, key: str, value: int | None, count_mismatches: bool) -> tuple[Row, Row] | None:
-    """The invoke and the completion of the first failed write or cas that would have put `value` into `key`.
+    """Return the invoke and the completion of the first failed write or cas that would have put `value` into `key`.
 
     None if there is none.  count_mismatches: whether a cas counts that failed because it did not match.
     """
@@ -104,7 +104,8 @@ def refused(history: History, key: str, value: int | None, count_mismatches: boo
 
 
 def paired_rows(index: np.ndarray, process: np.ndarray, type_: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The columnar form of `history.paired`: (row of each invoke, row of its completion), in order of invocation.
+    """Return the columnar form of `history.paired`: (row of each invoke, row of its completion), in order of
+    invocation.
 
     index, process, type_: columns of a history, of one length, in any order of rows.  A row is a position in them;
     -1 is the completion of an open operation.  Cost: a sort of the rows.

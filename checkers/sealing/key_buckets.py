@@ -175,7 +175,7 @@ def pieces(bucket: Bucket, size_bytes: int) -> Iterator[tuple[int, int, int]]:
 
 
 def read_operations(bucket: Bucket, first: int, end: int) -> Operations:
-    """The operations of keys number `first` to `end` - 1, with numbers in place of values, and without rows.
+    """Return the operations of keys number `first` to `end` - 1, with numbers in place of values, and without rows.
 
     Raises pyarrow.ArrowInvalid or OSError if the file is damaged, MalformedHistory for an impossible operation.
     """
@@ -183,7 +183,7 @@ def read_operations(bucket: Bucket, first: int, end: int) -> Operations:
 
 
 def read_key(bucket: Bucket, k: int) -> Operations:
-    """The operations of key number k, with values and rows of the history.  Raises as `read_operations`."""
+    """Return the operations of key number k, with values and rows of the history.  Raises as `read_operations`."""
     table = _read(bucket, k, k + 1, _SCHEMA.names)
     ops = _ready(bucket, k, k + 1, table)
     kept = np.ones(len(table), bool)

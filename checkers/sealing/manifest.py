@@ -90,7 +90,7 @@ def hash_of(path: Path) -> str:
 
 
 def entry_of(path: Path) -> dict[str, Any]:
-    """The manifest's entry for a file: its size and hash."""
+    """Return the manifest's entry for a file: its size and hash."""
     return {"size_bytes": path.stat().st_size, "blake2b": hash_of(path)}
 
 
@@ -111,7 +111,9 @@ def entries_of(root: Path) -> dict[str, dict[str, Any]]:
 
 
 def bound_files(root: Path) -> dict[str, dict[str, Any]] | None:
-    """The entries of the manifest: path -> {"size_bytes", "blake2b"}; None without a manifest.  Raises BrokenFile."""
+    """Return the entries of the manifest: path -> {"size_bytes", "blake2b"}; None without a manifest.  Raises
+    BrokenFile.
+    """
     path = root / MANIFEST
     if not path.exists():
         return None
@@ -253,7 +255,7 @@ class Signer:
 
 
 def sign(content: bytes) -> dict[str, str]:
-    """The public key of this machine and its signature of the content, both as text.  Raises WrongKey."""
+    """Return the public key of this machine and its signature of the content, both as text.  Raises WrongKey."""
     key = own_key()
     signature = base64.b64encode(key.sign(_SUBJECT + content)).decode()
     return {"public_key": _line_of(key.public_key()), "signature": signature}
@@ -280,7 +282,7 @@ def signer_of(content: bytes, signed: object) -> Signer:
 
 
 def own_key() -> Ed25519PrivateKey:
-    """The key of this machine, made at first use.  Raises WrongKey."""
+    """Return the key of this machine, made at first use.  Raises WrongKey."""
     path = key_path()
     try:
         if KEY_VARIABLE not in os.environ:
@@ -295,7 +297,7 @@ def own_key() -> Ed25519PrivateKey:
 
 
 def key_path() -> Path:
-    """The file of the private key."""
+    """Return the file of the private key."""
     if given := os.environ.get(KEY_VARIABLE):
         return Path(given)
     cache = cache_folder()
@@ -330,7 +332,7 @@ def _make_once(path: Path) -> None:
 
 
 def _own_line() -> str:
-    """The public key of this machine as a line; "" if it has none yet, or one that cannot be used."""
+    """Return the public key of this machine as a line; "" if it has none yet, or one that cannot be used."""
     try:
         return _line_of(own_key().public_key()) if key_path().exists() else ""
     except WrongKey:

@@ -64,7 +64,7 @@ _WAITING = "waiting"
 
 
 def bucket_count(events: int) -> int:
-    """The number of buckets for a history with this number of client events: a power of two from 8 to 1024.
+    """Return the number of buckets for a history with this number of client events: a power of two from 8 to 1024.
 
     The keys of a bucket share the budget of a search.  A run must get the same verdict on every machine, so the number
     does not depend on the machine's cores.
@@ -165,7 +165,7 @@ class BucketWriter:
         return self._waiting / f"{number}"
 
     def _operations(self, number: int, first_key: int, keys: int, process_count: int) -> Operations:
-        """The operations of bucket `number`.  Its keys have the places from `first_key` on."""
+        """Return the operations of bucket `number`.  Its keys have the places from `first_key` on."""
         waiting = np.fromfile(self._of(number), EVENT)
         self._of(number).unlink()
         process, type_, kind = (np.ascontiguousarray(waiting[name]) for name in ("process", "type", "kind"))
@@ -248,7 +248,9 @@ def _buckets_of(chunks: Iterable[pa.Table], files: StoredRun, history: HistoryWr
 
 
 def _main_row(files: StoredRun) -> int | None:
-    """The first row of the main phase; None if that is not known.  `evidence` reports a journal that is broken."""
+    """Return the first row of the main phase; None if that is not known.  `evidence` reports a journal that is
+    broken.
+    """
     try:
         return next((phase.first_row for phase in files.record.phases if phase.name == MAIN), None)
     except BrokenFile:

@@ -176,7 +176,7 @@ def chunks_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def history_batches(run_folder: Path) -> Iterable[pa.RecordBatch]:
-    """The history of a run, sealed or not, in index order.  Raises MalformedHistory if there is neither."""
+    """Return the history of a run, sealed or not, in index order.  Raises MalformedHistory if there is neither."""
     sealed, stream = run_folder / SEALED, run_folder / STREAM
     if sealed.exists():
         return sealed_batches(sealed)
@@ -215,7 +215,7 @@ def _mark_mismatches(chunk: pa.Table, kind: Int8) -> None:
 
 
 def values_of(chunk: pa.Table, name: str) -> tuple[Int64, Bools]:
-    """A value column with NIL for null, and whether each row holds the number NIL itself."""
+    """Return a value column with NIL for null, and whether each row holds the number NIL itself."""
     column = chunk.column(name)
     if column.null_count == len(column):
         return _read_only(np.full(len(column), NIL, np.int64)), np.zeros(len(column), bool)
@@ -262,7 +262,8 @@ class ClientRows:
     def first_fault(
         self, chunk: pa.Table, first: int, process: Int32, f: Int32, functions: list[str], key: Int32
     ) -> tuple[int, str] | None:
-        """The first row that breaks a rule for the whole history, and what is wrong with it; None if there is none.
+        """Return the first row that breaks a rule for the whole history, and what is wrong with it; None if there is
+        none.
 
         first: number of the chunk's first row.  f: number of each row's function in `functions`.
         key: number of each row's key, -1 if it has none.
@@ -280,7 +281,7 @@ class ClientRows:
     def _without_key(
         self, first: int, process: Int32, type_: Int8, f: Int32, functions: list[str], key: Int32
     ) -> tuple[int, str] | None:
-        """The first row that breaks the rule, and what is wrong with it.
+        """Return the first row that breaks the rule, and what is wrong with it.
 
         A row of this chunk is counted from the start of the chunk.  A row of an earlier chunk is returned as -1 - row.
         """
@@ -337,7 +338,7 @@ def _is_null(chunk: pa.Table, name: str) -> Bools:
 
 
 def contradiction(history: History, key: str) -> str:
-    """One sentence about the first row of a key that contradicts a register; "" if there is none.
+    """Return one sentence about the first row of a key that contradicts a register; "" if there is none.
 
     Reads the whole history once.
     """

@@ -22,7 +22,9 @@ UNUSED_S_MAX = 7 * 86_400
 
 
 def unpack(bundle: Path, into: Path) -> Path:
-    """The folder the bundle is unpacked in, under `into`; several processes may do this at once.  Raises OSError."""
+    """Return the folder the bundle is unpacked in, under `into`; several processes may do this at once.  Raises
+    OSError.
+    """
     folder = into / bundle.stem
     if not folder.is_dir():
         partial = into / f"{bundle.stem}.{uuid.uuid4().hex}"

@@ -20,7 +20,9 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def make_bundle() -> Path:
-    """The zip of the present sources and machine code.  It is made once, and stays in the cache while it is used."""
+    """Return the zip of the present sources and machine code.  It is made once, and stays in the cache while it is
+    used.
+    """
     files = _files()
     content = hashlib.sha256()
     for inside, file in files:
@@ -40,7 +42,7 @@ def make_bundle() -> Path:
 
 
 def _files() -> list[tuple[str, Path]]:
-    """(name inside, file): the sources, and the machine code of exactly these sources."""
+    """Return (name inside, file): the sources, and the machine code of exactly these sources."""
     sources = sorted(path for path in (_ROOT / "checkers").rglob("*.*") if path.suffix in (".py", ".sql", ".toml"))
     files = [(str(source.relative_to(_ROOT)), source) for source in sources]
     for source in (source for source in sources if b"checkers.kernels.jit" in source.read_bytes()):

@@ -32,7 +32,7 @@ _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def worker_memory_bytes() -> int:
-    """The address space that a worker may take: KRUCIBLE_WORKER_MEMORY_BYTES, else half of the machine's memory.
+    """Return the address space that a worker may take: KRUCIBLE_WORKER_MEMORY_BYTES, else half of the machine's memory.
 
     If a container has less memory than the machine, half of that.  Without the variable never less than 4 GiB: a worker
     touches only a small part of its address space.

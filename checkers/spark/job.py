@@ -127,7 +127,7 @@ def _done(context: Any, group: str) -> int:
 
 
 def _last_python_line(problem: str) -> str:
-    """The exception that a worker raised, found in Spark's message; else the first line of that message."""
+    """Return the exception that a worker raised, found in Spark's message; else the first line of that message."""
     if "Traceback" not in problem:
         return _first_line(problem)
     inside = problem[problem.rindex("Traceback") :].split("\n\n")[0]

@@ -145,7 +145,7 @@ class SparkJudge:
             raise SparkUnavailable(self._failure)
 
     def sql_session(self) -> Any:
-        """A session of Spark SQL on this Spark (`pyspark.sql.SparkSession`); waits until it is up.
+        """Return a session of Spark SQL on this Spark (`pyspark.sql.SparkSession`); waits until it is up.
 
         Raises SparkUnavailable, with the reason, if Spark did not start.
         """
@@ -369,7 +369,7 @@ def terminate_children(thread: threading.Thread) -> None:
 
 
 def _ended(opened: Any) -> list[str]:
-    """One line that says how the virtual machine of a gateway ended; [] if it runs, or is not ours."""
+    """Return one line that says how the virtual machine of a gateway ended; [] if it runs, or is not ours."""
     process = getattr(opened, "proc", None)
     status = process.poll() if process is not None else None
     return [] if status is None else [f"its virtual machine ended with status {status}"]

@@ -118,7 +118,7 @@ def _of_every_master(master: str, java_options: Sequence[str]) -> dict[str, str]
 
 
 def _addresses(master: str) -> list[tuple[str, int]]:
-    """(host, port) of a standalone cluster's masters; empty for any other kind."""
+    """Return (host, port) of a standalone cluster's masters; empty for any other kind."""
     if not master.startswith("spark://"):
         return []
     found = map(_STANDALONE.fullmatch, master.removeprefix("spark://").split(","))

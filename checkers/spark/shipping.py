@@ -221,7 +221,7 @@ def judge_remote(remote: RemoteTask, contents: Mapping[str, FileContent]) -> Jud
 
 
 def files_of(part: Part) -> list[str]:
-    """The files a part names: its paths, and the Parquet files among its parameters."""
+    """Return the files a part names: its paths, and the Parquet files among its parameters."""
     return list(dict.fromkeys([*part.paths, *_parquet_in(part.params)]))
 
 
@@ -234,7 +234,7 @@ def _marked(task: Task, marks: dict[str, FileDigest | None]) -> RemoteTask:
 
 
 def _on_shelf(numbers: Sequence[int], tasks: Sequence[RemoteTask], shelf: Shelf) -> tuple[dict[str, FileContent], str]:
-    """All files of these tasks, put on the shelf; ({}, the reason) if that fails."""
+    """Return all files of these tasks, put on the shelf; ({}, the reason) if that fails."""
     marks = {path: mark for n in numbers for path, mark in tasks[n].marks.items()}
     try:
         return {path: shelf.put(path, mark) for path, mark in marks.items()}, ""
@@ -272,7 +272,7 @@ def _too_large(remote: RemoteTask, store_failure: str) -> Judged:
 
 
 def digest_of(path: str) -> FileDigest | None:
-    """The mark of a file; None if this process cannot read it."""
+    """Return the mark of a file; None if this process cannot read it."""
     try:
         with Path(path).open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -314,7 +314,9 @@ def _under(folder: str, path: str) -> str:
 
 
 def _spark_folder() -> str | None:
-    """The folder of this executor that Spark removes even if the worker is killed; None: the temporary folder."""
+    """Return the folder of this executor that Spark removes even if the worker is killed; None: the temporary
+    folder.
+    """
     for folder in os.environ.get("SPARK_LOCAL_DIRS", "").split(","):
         if folder and os.access(folder, os.W_OK):
             return folder
@@ -322,7 +324,7 @@ def _spark_folder() -> str | None:
 
 
 def _home(text: str, folder: str, there: Mapping[str, str]) -> str:
-    """The text with the driver's names of files in place of the worker's."""
+    """Return the text with the driver's names of files in place of the worker's."""
     if folder in text:
         for path, moved in there.items():
             text = text.replace(moved, path)
@@ -330,7 +332,7 @@ def _home(text: str, folder: str, there: Mapping[str, str]) -> str:
 
 
 def _with_strings(value: T, changed: Callable[[str], str]) -> T:
-    """A copy of anything that can be pickled, however it is nested, with its strings changed."""
+    """Return a copy of anything that can be pickled, however it is nested, with its strings changed."""
 
     class Changing(pickle.Pickler):
         def persistent_id(self, inner: object) -> str | None:

@@ -96,7 +96,7 @@ def checker_of(model: Model, title: str, consistency: str = STRICT_SERIALIZABLE,
 
 
 def _checkers(model: Model, title: str) -> tuple[Checker, ...]:
-    """The checkers of a model: strict-serializable, and one for each weaker model that a system may promise."""
+    """Return the checkers of a model: strict-serializable, and one for each weaker model that a system may promise."""
     weaker = (checker_of(model, f"{title}, {level}", level, f"{model}-{end}") for level, end in ENDINGS.items())
     return checker_of(model, title), *weaker
 

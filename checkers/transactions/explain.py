@@ -376,7 +376,8 @@ def _acknowledged_and_lost(transcript: Transcript, row: int, longest: int) -> st
 
 
 def _first_against(transcript: Transcript, row: int, longest: int, at: int) -> tuple[int, int]:
-    """(the read that completed first of those that contradict a read of a list, the place at which the two differ).
+    """Return (the read that completed first of those that contradict a read of a list, the place at which the two
+    differ).
 
     longest, at: a read that contradicts it."""
     txns = transcript.txns

@@ -178,7 +178,7 @@ def _with_choices(
 
 
 def _certain(excluded: list[str], counts: dict[str, int]) -> dict[str, Any]:
-    """The details of which a choice of writers says more than is certain."""
+    """Return the details of which a choice of writers says more than is certain."""
     return {
         "anomalies": counts,
         "allowed": [],
@@ -202,7 +202,7 @@ _TRANSACTIONS_OF = {
 
 
 def _transactions_of(found: Findings, kind: int) -> frozenset[int] | None:
-    """The transactions that the first finding of a kind rests on; None if others may be part of it."""
+    """Return the transactions that the first finding of a kind rests on; None if others may be part of it."""
     if kind not in _TRANSACTIONS_OF:
         return None
     return frozenset(int(found.sample[kind, 0, place]) for place in _TRANSACTIONS_OF[kind])
@@ -215,7 +215,7 @@ def _two_meanings(transcript: Transcript) -> str:
 
 
 def _no_choice_fits(verdict: Verdict, resolved: repeated_values.Resolved, consistency: str) -> Verdict:
-    """The verdict of the first choice, in the words of all of them: what it shows alone is not certain."""
+    """Return the verdict of the first choice, in the words of all of them: what it shows alone is not certain."""
     first = verdict.witnesses[0]
     words = (
         f"values were written twice, and whichever writes their reads show, there is no order "

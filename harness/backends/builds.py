@@ -142,7 +142,7 @@ def node_code() -> dict[str, bytes]:
 
 
 def wheel_requirements() -> list[str]:
-    """The requirements of this project that name NODE_WHEELS, such as kio>=0.6.5.
+    """Return the requirements of this project that name NODE_WHEELS, such as kio>=0.6.5.
 
     In a source tree they stand in pyproject.toml, because its image is built while the tree is still being installed.
     An installed wheel has them only in its metadata.
@@ -222,7 +222,8 @@ _WITHOUT_WHEEL = re.compile(r"No matching distribution found for (\S+)")
 def fetch_wheels(
     requirements: Sequence[str], python: str, machine: str, progress: Callable[[str], None], stop: threading.Event
 ) -> Path:
-    """A folder with the wheels unpacked for a Python ("3.11") on a machine ("x86_64"); cached by what was required.
+    """Return a folder with the wheels unpacked for a Python ("3.11") on a machine ("x86_64"); cached by what was
+    required.
 
     python: "" for the Python of this process, which may compile what has no wheel.
     Blocks.  Raises BackendUnavailable with pip's own words, Interrupted soon after `stop` is set.
@@ -377,7 +378,7 @@ def _build_crate(crate: Crate, folder: Path, progress: Callable[[str], None], st
 
 
 def _name_of(folder: Path) -> str:
-    """The name of the package, which is that of its program.  Raises BackendUnavailable."""
+    """Return the name of the package, which is that of its program.  Raises BackendUnavailable."""
     try:
         name = tomllib.loads((folder / "Cargo.toml").read_text())["package"]["name"]
     except (OSError, KeyError, TypeError, tomllib.TOMLDecodeError) as problem:
@@ -386,7 +387,7 @@ def _name_of(folder: Path) -> str:
 
 
 def _version_of(crate: Crate, folder: Path) -> str:
-    """A hash of all that decides what the program is."""
+    """Return a hash of all that decides what the program is."""
     compiler = subprocess.run(["cargo", "--version", "--verbose"], capture_output=True, check=False, timeout=60).stdout
     parts = [compiler]
     for path in sorted(folder.rglob("*")):

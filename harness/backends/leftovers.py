@@ -253,12 +253,12 @@ def forget(run_id: str) -> None:
 
 
 def kept_clusters() -> list[KeptCluster]:
-    """All of this user, stale ones too, the newest first."""
+    """Return all of this user, stale ones too, the newest first."""
     return sorted(_read(), key=lambda kept: kept.since, reverse=True)
 
 
 def kept_in(run_folder: Path) -> KeptCluster | None:
-    """The cluster of the run in this folder, if it was left up."""
+    """Return the cluster of the run in this folder, if it was left up."""
     wanted = str(run_folder.resolve())
     return next((kept for kept in kept_clusters() if kept.folder == wanted), None)
 

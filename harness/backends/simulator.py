@@ -52,7 +52,7 @@ from system_under_test.subject import ProcessState, SimulatedProgram
 
 
 def chance(seed: int, stream: str) -> Random:
-    """A stream of chance of the simulated world."""
+    """Return a stream of chance of the simulated world."""
     return Random(f"{seed}/simulator/{stream}")
 
 

@@ -216,7 +216,7 @@ class CampaignLog:
         return [run for run in self.runs if run.test.replay == 0]
 
     def found(self) -> list[FoundSymptom]:
-        """The findings, in the order in which they were found."""
+        """Return the findings, in the order in which they were found."""
         seen: dict[Symptom, list[Ended]] = {}
         for run in self.tests:
             if run.code == FOUND and run.symptom is not None:

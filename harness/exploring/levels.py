@@ -259,8 +259,9 @@ class Levels:
         return self._places[number]
 
     def _trait(self, number: int) -> tuple[int, int, int]:
-        """(client, or 0 if it has given up; server; 1 if answered) of a call, (log, 0, 0) of a voter, or (condition of
-        calls, 0, 0) of a rest."""
+        """Return (client, or 0 if it has given up; server; 1 if answered) of a call, (log, 0, 0) of a voter, or
+        (condition of calls, 0, 0) of a rest.
+        """
         match self._steps.parts.values[number]:
             case CallUnderWay(lane=(client, server, _), reply=reply, late=late):
                 return (0 if late else client, server, int(reply is not None))

@@ -167,7 +167,7 @@ class Lake:
         return index
 
     def files(self, name: str) -> list[Path]:
-        """The files of a table; hold `reading` while they are used."""
+        """Return the files of a table; hold `reading` while they are used."""
         return sorted((self.folder / name).glob(f"{DATE}=*/{SYSTEM}=*/*.parquet"))
 
     def rebuild(self, results: Path, say: Callable[[str], None]) -> int:

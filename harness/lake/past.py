@@ -248,7 +248,7 @@ def runs(lake: Lake, wanted: Filter, most: int | None = None) -> list[dict[str, 
 
 
 def moment(text: str) -> datetime:
-    """An ISO date or time; UTC unless it names another zone.  Raises ValueError."""
+    """Return an ISO date or time; UTC unless it names another zone.  Raises ValueError."""
     found = datetime.fromisoformat(text)
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 

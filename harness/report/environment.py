@@ -28,7 +28,7 @@ _MOST = 4000
 
 @cache
 def environment(own: Path = TEMPLATES) -> Environment:
-    """The templates' environment: everything escaped, an unknown name is an error.
+    """Return the templates' environment: everything escaped, an unknown name is an error.
 
     own: a folder of templates that take precedence over those of the report.
     """
@@ -71,7 +71,7 @@ def json_block(value: Any) -> Markup:
 
 
 def script_hash(script: str) -> str:
-    """The source expression that allows exactly this script in a content security policy."""
+    """Return the source expression that allows exactly this script in a content security policy."""
     return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
 
 

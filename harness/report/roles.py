@@ -135,7 +135,9 @@ class Watermarks:
 
 
 def watermarks(data: ReportData) -> Watermarks:
-    """The high watermark of every node with a trace, sampled; a restarted node's is unknown until it learns one."""
+    """Return the high watermark of every node with a trace, sampled; a restarted node's is unknown until it learns
+    one.
+    """
     count = max(1, min(BUCKETS, data.end_ns // 20_000_000))
     step_ns = -(-data.end_ns // count)
     grid = (np.arange(count, dtype=np.int64) + 1) * step_ns

@@ -222,7 +222,7 @@ def _most_telling(ops: OperationColumns, moments_ns: Sequence[int], faults_ns: S
 
 
 def _at_most(wanted: np.ndarray, count: int) -> np.ndarray:
-    """The mask, thinned evenly to at most `count` elements."""
+    """Return the mask, thinned evenly to at most `count` elements."""
     places = np.flatnonzero(wanted)
     if len(places) <= count:
         return wanted

@@ -187,7 +187,7 @@ def violation_count(results: Results) -> int:
 
 
 def title_of(name: str, checker: CheckerResult) -> str:
-    """A checker's title for people."""
+    """Return a checker's title for people."""
     return shorten(checker.title or name.replace("-", " ").replace("_", " ").capitalize())
 
 

@@ -61,13 +61,13 @@ def keep(run_folder: Path, main: Path, which: str, texts: Mapping[str, str], nee
 
 
 def _sources(main: Path, needs: Needs) -> list[str]:
-    """The files of the crates, of which cargo makes their programs again."""
+    """Return the files of the crates, of which cargo makes their programs again."""
     found = [path for crate in needs.crates.values() for path in (main.parent / crate.folder).rglob("*")]
     return [str(path.relative_to(main.parent)) for path in found if path.is_file() and "target" not in path.parts]
 
 
 def kept(run_folder: Path) -> str | None:
-    """The name of the system whose files were kept with a stored run, None where none were kept.
+    """Return the name of the system whose files were kept with a stored run, None where none were kept.
 
     Raises ValueError for an index that does not name them.
     """
@@ -82,7 +82,9 @@ def kept(run_folder: Path) -> str | None:
 
 
 def _named_by(index: Path) -> tuple[str, str]:
-    """The main file and the class that an index names.  Raises ValueError, KeyError, TypeError or AttributeError."""
+    """Return the main file and the class that an index names.  Raises ValueError, KeyError, TypeError or
+    AttributeError.
+    """
     stored = json.loads(regular(index).read_text())
     return stored["main"], stored.get("which", "")
 

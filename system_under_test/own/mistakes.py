@@ -249,6 +249,6 @@ def code_of(folder: Path, method: Callable[..., Any] | None) -> str:
 
 
 def _within(folder: Path, filename: str) -> str:
-    """The path of a file relative to the folder, "" if it lies elsewhere."""
+    """Return the path of a file relative to the folder, "" if it lies elsewhere."""
     path = Path(filename)
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else ""

@@ -125,7 +125,7 @@ class Runner:
             return self._failed(type_, f"{where}{problem}")
 
     def _stated(self) -> str:
-        """The server that answers, as far as the client can state it."""
+        """Return the server that answers, as far as the client can state it."""
         return self._client.answered or ("" if self._client.routes_by_itself else self._node)
 
     def _connect(self, key: str | None, until: float) -> None:
@@ -264,7 +264,7 @@ def main() -> None:
 
 
 def _module(config: Mapping[str, Any]) -> ModuleType:
-    """The author's file with its classes.  Raises NoSystem; the message names the file as its author does."""
+    """Return the author's file with its classes.  Raises NoSystem; the message names the file as its author does."""
     if not config["files"]:
         return importlib.import_module(config["main"])
     try:
@@ -274,7 +274,7 @@ def _module(config: Mapping[str, Any]) -> ModuleType:
 
 
 def _class_at(place: str) -> type[Client]:
-    """The class that `import_path_of` names."""
+    """Return the class that `import_path_of` names."""
     module, _, name = place.partition(":")
     kind: type[Client] = getattr(importlib.import_module(module), name)
     return kind
@@ -316,9 +316,10 @@ LINE_BYTES_MAX = 1 << 26
 def connect(
     placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any], shared: dict[str, Any]
 ) -> OwnClient:
-    """A client for one process.  config: "files" and "main" of the system, the name of its "client", "functions";
-    also "own_functions" (name -> the fields of a `Function`) and "each_server", where the workload states them;
-    and "through_members", where servers forward."""
+    """Return a client for one process. config: "files" and "main" of the system, the name of its "client", "functions";
+    also "own_functions" (name -> the fields of a `Function`) and "each_server", where the workload states them; and
+    "through_members", where servers forward.
+    """
     return OwnClient(placement, peers, config)
 
 
@@ -405,7 +406,7 @@ class _Process:
         self._popen.stdin.flush()
 
     async def line(self) -> dict[str, Any]:
-        """The next message.  Raises EOFError where the process has ended."""
+        """Return the next message.  Raises EOFError where the process has ended."""
         line = await self._reader.readline()
         if not line.endswith(b"\n"):
             raise EOFError("it ended in the middle of its work")

@@ -54,7 +54,7 @@ class _Processes:
                 self._start(name)
 
     def reap(self) -> tuple[str, int] | None:
-        """The first process that ended without being held down, with its status; None if there is none."""
+        """Return the first process that ended without being held down, with its status; None if there is none."""
         while self._living:
             pid, raw = os.waitpid(-1, os.WNOHANG)
             if not pid:
@@ -147,7 +147,8 @@ def lives(text: str) -> Iterator[Life]:
 
 
 def last_words(logs: Path, pid: int) -> str:
-    """The last lines that one life of a server printed, "" if its output does not show them.  logs: those of its node.
+    """Return the last lines that one life of a server printed, "" if its output does not show them. logs: those of its
+    node.
 
     Where a panic or a traceback says why it ended, that comes first, also if other lines followed.
     Where one of several processes ended first, its own lines come before the line that names it.
@@ -174,7 +175,7 @@ def _without_middle(line: str) -> str:
 
 
 def _printed(log: Path, pid: int) -> list[str]:
-    """The lines of one life; [] for a log that cannot be read, too."""
+    """Return the lines of one life; [] for a log that cannot be read, too."""
     try:
         text = log.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -71,7 +71,7 @@ def raised_in(files: Collection[Path], problem: BaseException) -> bool:
 
 
 def in_words(problem: BaseException) -> str:
-    """The type and the message of an exception, on one line."""
+    """Return the type and the message of an exception, on one line."""
     words = " ".join(str(problem).split())
     return f"{type(problem).__name__}: {words}" if words else type(problem).__name__
 
@@ -82,7 +82,8 @@ def _at_line(main: Path, problem: BaseException) -> str:
 
 
 def find(name: str) -> tuple[Path, str] | None:
-    """The main file that a user named, and the class in it, "" for the first; None for a name that is no system's.
+    """Return the main file that a user named, and the class in it, "" for the first; None for a name that is no
+    system's.
 
     A name is the path of a file or of its folder, with or without a class behind a colon, or an entry point.  Raises
     NoSystem where a path was meant and nothing is there.
@@ -157,7 +158,7 @@ def _what_to_do(problem: BaseException) -> str:
 
 
 def system_in(module: ModuleType, file: str, which: str = "") -> System:
-    """The system of the file with this name, or its first.  Raises NoSystem."""
+    """Return the system of the file with this name, or its first.  Raises NoSystem."""
     kinds = {kind.__name__: kind for kind in _classes(module) if issubclass(kind, System)}
     if not kinds:
         raise NoSystem(f"{file} must define a class that derives from krucible.System")
@@ -172,7 +173,7 @@ def system_in(module: ModuleType, file: str, which: str = "") -> System:
 
 
 def client_in(module: ModuleType, file: str, system: System) -> type[Client]:
-    """The client that the system names, or the only one of the file.  Raises NoSystem."""
+    """Return the client that the system names, or the only one of the file.  Raises NoSystem."""
     if (named := system.client) is not None:
         if not (isinstance(named, type) and issubclass(named, Client)):
             wrong = f"{type(system).__name__}.client must be a class that derives from krucible.Client"
@@ -255,7 +256,7 @@ def stand_ins(texts: Iterable[str], main: Path) -> Iterator[None]:
 
 
 def imported(texts: Iterable[str]) -> set[str]:
-    """The dotted names of all modules that these files import by their full name."""
+    """Return the dotted names of all modules that these files import by their full name."""
     names: set[str] = set()
     for text in texts:
         try:

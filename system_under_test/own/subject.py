@@ -394,7 +394,7 @@ class Subject:
             trace.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     def complaints(self, run_folder: Path) -> Sequence[subject.Complaint]:
-        """The complaints of each life of a server, as `complaints_of` gives them."""
+        """Return the complaints of each life of a server, as `complaints_of` gives them."""
         unplaced = {"pid": processes_as_one_server.NO_LIFE, "lines_before_end": 0}
         own = self._caught("complaints_in", lambda: self.system.complaints_in(run_folder / "nodes"))
         found = [replace(complaint, facts={**unplaced, **complaint.facts}) for complaint in own]
@@ -445,7 +445,9 @@ class Subject:
         await self._called("install", self.system.install(own, self.system.nodes))
 
     def _as_user(self, argv: list[str]) -> list[str]:
-        """The command as the user that the system needs; a node that runs as that user already changes nothing."""
+        """Return the command as the user that the system needs; a node that runs as that user already changes
+        nothing.
+        """
         user = self.needs.user
         if not user:
             return argv
@@ -454,7 +456,7 @@ class Subject:
 
 
 async def _lines(node: subject.Node, log: str) -> list[str]:
-    """The lines of one of its logs that are not empty; [] if it cannot be read."""
+    """Return the lines of one of its logs that are not empty; [] if it cannot be read."""
     try:
         text = (await node.read(f"{node.log_dir}/{log}")).decode(errors="replace")
     except OSError:
@@ -463,7 +465,7 @@ async def _lines(node: subject.Node, log: str) -> list[str]:
 
 
 def _leader_named(name: str, status: subject.NodeStatus) -> str | None:
-    """The node that this status takes for the leader, None if it names none."""
+    """Return the node that this status takes for the leader, None if it names none."""
     return name if status.role == "leader" else status.leader
 
 
@@ -508,6 +510,8 @@ def _declared(system: System, client: type[Client] | None) -> subject.Declares:
 
 
 def _functions(kind: type[Client]) -> frozenset[str]:
-    """The functions that a client has: those of the table, and its other methods, which an own workload may name."""
+    """Return the functions that a client has: those of the table, and its other methods, which an own workload may
+    name.
+    """
     own = {name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name))}
     return frozenset(name for name in FUNCTIONS if hasattr(kind, name)) | (own - set(dir(Client)))

@@ -94,7 +94,7 @@ def nest(stays: Int64, end: int) -> tuple[Int64, Int64, npt.NDArray[np.bool_], i
 
 @kernel
 def _first_below(tree: Int64, leaves: int, low: int, high: int, limit: int) -> int:
-    """The first leaf from low to high that holds less than the limit; -1 if there is none."""
+    """Return the first leaf from low to high that holds less than the limit; -1 if there is none."""
     if low > high:
         return -1
     node = leaves + low
@@ -123,7 +123,7 @@ def _forget(tree: Int64, leaves: int, place: int) -> None:
 
 @kernel
 def _first_empty(there: Int64, kept: Int64, leaves: int, low: int) -> int:
-    """The first gap from low on in which no value must be there.  The last gap is one."""
+    """Return the first gap from low on in which no value must be there.  The last gap is one."""
     nodes = np.empty((128, 2), np.int64)
     nodes[0, 0], nodes[0, 1] = 1, 0
     size = 1

@@ -490,7 +490,8 @@ def _bring_best_to_end(search: Search, first: int, level: int, snapshots: bool) 
 
 @inner_kernel
 def _conflict(search: Search, snapshots: bool) -> int:
-    """A circle of demanded order and edges, which rests on `search.rests`: the newest of these decisions was wrong.
+    """Return a circle of demanded order and edges, which rests on `search.rests`: the newest of these decisions was
+    wrong.
 
     Returns the number of new edges.  If it rests on no decision there is none: no order exists.
     """

@@ -118,7 +118,7 @@ def canonical(operations: Sequence[Operation]) -> Callable[[State], State]:
 
 
 def seen_through(values: Sequence[Hashable]) -> Model:
-    """The model of a log that is reduced to these values.
+    """Return the model of a log that is reduced to these values.
 
     Other values may be appended at any time, so the log may be longer than `least`, but never shorter.
     """

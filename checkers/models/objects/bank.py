@@ -67,7 +67,7 @@ class Transfer(NamedTuple):
 def lost_transfers(
     opened: Mapping[str, int], transfers: Sequence[Transfer], reads: Sequence[tuple[Operation, Balances]]
 ) -> Decided | None:
-    """The violation if no late read shows all acknowledged transfers; None if one does, or if it is not known.
+    """Return the violation if no late read shows all acknowledged transfers; None if one does, or if it is not known.
 
     opened: the first balance of every account.  reads: answered reads, each of exactly these accounts.
     """
@@ -417,7 +417,7 @@ def _is_list(read: Operation) -> bool:
 
 
 def _moved_between(transfer: Operation) -> tuple[str, ...]:
-    """The two accounts of a transfer, as far as its form shows them."""
+    """Return the two accounts of a transfer, as far as its form shows them."""
     given = transfer.input
     if not isinstance(given, tuple) or len(given) != 3:
         return ()
@@ -446,7 +446,7 @@ def _transfers(operations: Sequence[Operation], opened: frozenset[str] | None) -
 
 
 def _not_as_opened(reads: _Reads, opening: Opening) -> Decided | None:
-    """The first read that lacks an account which set-up opened, or shows one that it cannot have opened."""
+    """Return the first read that lacks an account which set-up opened, or shows one that it cannot have opened."""
     possible = opening.uncertain | set(opening.balances)
     for read, shown in reads:
         accounts = set(_accounts(shown))

@@ -112,7 +112,7 @@ def not_conserved(
 def _taken_too_often(
     value: Hashable, puts: Sequence[Operation], taken: Sequence[Operation], names: Names, model: Model
 ) -> Decided:
-    """The violation of a value.  puts: those invoked before the last of these takes was answered."""
+    """Return the violation of a value. puts: those invoked before the last of these takes was answered."""
     take, named = taken[-1], text_of(value)
     if puts:
         times = f"{len(puts)} time{'s' * (len(puts) > 1)} at most"
@@ -128,7 +128,7 @@ def _taken_too_often(
 
 
 def _of_one_value(value: Hashable, names: Names) -> Model:
-    """The container reduced to one value: how often it holds it."""
+    """Return the container reduced to one value: how often it holds it."""
 
     def step(state: State, operation: Operation) -> object:
         assert isinstance(state, int)

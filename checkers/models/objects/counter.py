@@ -19,7 +19,7 @@ from checkers.models.witnesses import Decided
 
 
 def amount(operation: Operation) -> int:
-    """The number that a mutator adds to the sum.  Raises WrongOperation."""
+    """Return the number that a mutator adds to the sum.  Raises WrongOperation."""
     given = 1 if operation.input is None else operation.input
     if not isinstance(given, int) or operation.f not in ("add", "inc", "dec"):
         raise WrongOperation(
@@ -63,7 +63,7 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
 
 
 def bounds(operations: Sequence[Operation]) -> Decided | None:
-    """The violation of the first read outside its bounds; None if there is none."""
+    """Return the violation of the first read outside its bounds; None if there is none."""
     points: list[tuple[int, str, Operation]] = []
     for operation in operations:
         points.append((operation.call, "call", operation))
@@ -92,7 +92,7 @@ def bounds(operations: Sequence[Operation]) -> Decided | None:
 def _impossible_sum(
     read: Operation, meanwhile: Sequence[Operation], before: tuple[int, int], right: tuple[int, int]
 ) -> Decided:
-    """The violation of a read.
+    """Return the violation of a read.
 
     meanwhile: mutators that were called while the read was under way.  before: the least and the greatest sum when the
     read was invoked.  right: the least and the greatest right answer.
@@ -119,7 +119,7 @@ SUMS_MAX = 50
 
 
 def _within(state: State, operation: Operation) -> object:
-    """The step of a counter whose state is the least and the greatest possible sum."""
+    """Return the step of a counter whose state is the least and the greatest possible sum."""
     assert isinstance(state, tuple)
     low, high = state
     if operation.f == "read":
@@ -133,7 +133,7 @@ def _span(state: State) -> str:
 
 
 def _widened(meanwhile: Sequence[Operation], low: int, high: int) -> tuple[int, int]:
-    """The bounds at the call of a read, widened by the mutators that were called while it was under way."""
+    """Return the bounds at the call of a read, widened by the mutators that were called while it was under way."""
     for other in meanwhile:
         change = amount(other)
         low, high = min(low, low + change), max(high, high + change)
@@ -141,7 +141,7 @@ def _widened(meanwhile: Sequence[Operation], low: int, high: int) -> tuple[int, 
 
 
 def _called_meanwhile(operations: Sequence[Operation], read: Operation) -> list[Operation]:
-    """The mutators that were called while a read was under way.  operations: in order of call."""
+    """Return the mutators that were called while a read was under way. operations: in order of call."""
     assert read.ret is not None
     first, last = (bisect_left(operations, at, key=lambda o: o.call) for at in (read.call, read.ret))
     return [o for o in operations[first:last] if o.f != "read"]

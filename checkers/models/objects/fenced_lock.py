@@ -99,7 +99,7 @@ FENCED = Model("fenced-lock", init=_Lock, step=step, show=show)
 
 
 def token_of(operation: Operation) -> int:
-    """The token of an answered acquire, or of a write.  Raises WrongOperation."""
+    """Return the token of an answered acquire, or of a write.  Raises WrongOperation."""
     token: Hashable = operation.output if operation.f == ACQUIRE else operation.input
     if isinstance(token, tuple) and token:  # a write may have the form (token, value)
         token = token[0]
@@ -156,7 +156,7 @@ def _accepted_too_late(writes: Sequence[Operation]) -> Decided | None:
 def _after_deadline(
     operations: Sequence[Operation], acquires: Sequence[Operation], writes: Sequence[Operation]
 ) -> Decided | None:
-    """The first token that no acquire can have handed out in time.
+    """Return the first token that no acquire can have handed out in time.
 
     acquires, writes: those of `operations` that returned."""
     shown: dict[int, Operation] = {}

@@ -63,7 +63,7 @@ def step(state: State, operation: Operation) -> object:
 
 
 def _string(operation: Operation, value: Hashable) -> str:
-    """A value of an operation; "" for nil.  Raises WrongOperation if it is no string."""
+    """Return a value of an operation; "" for nil.  Raises WrongOperation if it is no string."""
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -262,7 +262,7 @@ class _Block(NamedTuple):
 
 
 def _order(operations: Sequence[Operation], guess: _Guess) -> list[Operation]:
-    """An order of all operations that returned or were shown.  Raises _EmptyWrites or _NoOrder."""
+    """Return an order of all operations that returned or were shown.  Raises _EmptyWrites or _NoOrder."""
     puts = [o for o in operations if o.f == PUT]
     appends = [o for o in operations if o.f == APPEND]
     gets = [o for o in operations if o.f == GET and o.returned]
@@ -283,7 +283,7 @@ def _order(operations: Sequence[Operation], guess: _Guess) -> list[Operation]:
 
 
 def _one_after_another(blocks: Sequence[_Block]) -> list[_Block]:
-    """The blocks in an order.  Raises _NoOrder."""
+    """Return the blocks in an order.  Raises _NoOrder."""
     filling = sorted((b for b in blocks if b.first_return < b.last_call), key=lambda b: b.first_return)
     if any(before.last_call > after.first_return for before, after in pairwise(filling)):
         raise _NoOrder
@@ -306,7 +306,7 @@ def _one_after_another(blocks: Sequence[_Block]) -> list[_Block]:
 def _generations(
     puts: Sequence[Operation], appends: Sequence[Operation], gets: Sequence[Operation], guess: _Guess
 ) -> list[_Generation]:
-    """The generations that were read.  Raises _NoOrder."""
+    """Return the generations that were read.  Raises _NoOrder."""
     roots = _Roots(puts, appends)
     found: dict[int, _Generation] = {}
     for get in gets:
@@ -343,7 +343,7 @@ class _Roots:
             self._return_from[at] = min(self._return_from[at + 1], returned[at].ends)
 
     def of(self, get: Operation) -> list[Operation | None]:
-        """The puts that a get may show, and None if it may show the generation that begins empty."""
+        """Return the puts that a get may show, and None if it may show the generation that begins empty."""
         shown, returned = _shown(get), get.ends
         begins_empty = not shown
         roots: list[Operation | None] = []
@@ -366,7 +366,7 @@ class _Roots:
 
 
 def _cut(text: str, start: int, words: set[str], lengths: Sequence[int], guess: _Guess) -> list[str]:
-    """The values that follow one another from `start` on.  Raises _NoOrder."""
+    """Return the values that follow one another from `start` on.  Raises _NoOrder."""
     values: list[str] = []
     can_end: set[int] | None = None
     while start < len(text):
@@ -380,7 +380,7 @@ def _cut(text: str, start: int, words: set[str], lengths: Sequence[int], guess: 
 
 
 def _ends_of_values(text: str, start: int, words: set[str], lengths: Sequence[int]) -> set[int]:
-    """The places from `start` on at which a value may end, so that others fill the rest of the text."""
+    """Return the places from `start` on at which a value may end, so that others fill the rest of the text."""
     found = {len(text)}
     for at in range(len(text) - 1, start, -1):
         if any(at + length in found and text[at : at + length] in words for length in lengths):

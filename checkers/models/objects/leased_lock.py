@@ -101,7 +101,7 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
 
 
 def _fallen_time(operations: Sequence[Operation]) -> str:
-    """The first time that lies before an earlier one, as one sentence; "" if there is none."""
+    """Return the first time that lies before an earlier one, as one sentence; "" if there is none."""
     times = [(o.call, o.time_ns[0]) for o in operations]
     times += [(o.ret, o.time_ns[1]) for o in operations if o.ret is not None and o.time_ns[1] is not None]
     latest_index, latest_ns = 0, 0

@@ -90,7 +90,7 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
 
 
 def _sorted_out(operations: Sequence[Operation]) -> tuple[_Writes, list[_Read], str]:
-    """(all writes, all answered reads, why the history cannot be valid, or "").  Raises WrongOperation."""
+    """Return (all writes, all answered reads, why the history cannot be valid, or "").  Raises WrongOperation."""
     writes: dict[Hashable, list[tuple[Hashable, Operation]]] = {}
     reads: list[_Read] = []
     reason = ""
@@ -140,7 +140,9 @@ def _triples(value: Hashable) -> list[_Step] | None:
 
 
 def _from_nowhere(reads: Sequence[_Read], writes: _Writes) -> Decided | None:
-    """The first read of a value that no transaction wrote, or whose write was invoked after the read returned."""
+    """Return the first read of a value that no transaction wrote, or whose write was invoked after the read
+    returned.
+    """
     for read in reads:
         for key in sorted(read.values, key=repr):
             value, operation = read.values[key], read.operation
@@ -207,7 +209,7 @@ def _numbered(writes: _Writes) -> dict[Hashable, int]:
 
 
 def _in_keys(link: _Link, read: _Read, write_of: Mapping[Hashable, int]) -> tuple[Operation, Hashable, Hashable]:
-    """(the read, a key that it showed, a key that it lacked)."""
+    """Return (the read, a key that it showed, a key that it lacked)."""
     shown = min((key for key in read.values if write_of[key] == link.shown), key=repr)
     lacked = (key for key in read.keys - read.shown if write_of.get(key) == link.lacked)
     return read.operation, shown, min(lacked, key=repr)
@@ -247,7 +249,7 @@ def _answered(operation: Operation) -> int:
 
 
 def _seen_through(keys: frozenset[Hashable]) -> Model:
-    """The model of reads and writes that is reduced to these keys.  The state is a set of (key, value)."""
+    """Return the model of reads and writes that is reduced to these keys.  The state is a set of (key, value)."""
 
     def step(state: State, operation: Operation) -> object:
         assert isinstance(state, frozenset)
@@ -295,7 +297,8 @@ class _Link(NamedTuple):
 
 
 def _circle_of(reads: Sequence[_Seen]) -> list[_Link]:
-    """A circle with few reads, whose `lacked` write is the `shown` one of the next read; [] if an order explains all.
+    """Return a circle with few reads, whose `lacked` write is the `shown` one of the next read; [] if an order explains
+    all.
 
     A circle of one read is a write of which it showed a part only.
     """
@@ -323,7 +326,9 @@ def _circle_of(reads: Sequence[_Seen]) -> list[_Link]:
 
 
 def _shortest(following: Callable[[int], Sequence[int]], start: int) -> list[int]:
-    """The nodes of a shortest cycle through `start`, which begins with it.  There is one, as all lie in one knot."""
+    """Return the nodes of a shortest cycle through `start`, which begins with it.  There is one, as all lie in one
+    knot.
+    """
     before: dict[int, int] = {}
     waiting = deque([start])
     while start not in before:

@@ -49,7 +49,7 @@ Pair = tuple[Operation, Operation | None]
 
 
 def pairs(operations: Sequence[Operation]) -> list[Pair] | None:
-    """Every answered acquire with its release; None if a process does not alternate between the two.
+    """Return every answered acquire with its release; None if a process does not alternate between the two.
 
     operations: in order of call.
     """
@@ -96,7 +96,9 @@ def clash(matched: Sequence[Pair]) -> tuple[Pair, Pair] | None:
 
 
 def held_twice(two: tuple[Pair, Pair]) -> Decided:
-    """The violation of two pairs.  The other pairs can be left out: without them there are more orders, not fewer."""
+    """Return the violation of two pairs.  The other pairs can be left out: without them there are more orders, not
+    fewer.
+    """
     one, other = (acquire for acquire, _ in two)
     first, later = sorted((one, other), key=lambda o: o.ret or 0)
     lock = "the lock" if one.key is None else f"lock {one.key}"
@@ -122,7 +124,7 @@ def held_twice(two: tuple[Pair, Pair]) -> Decided:
 
 
 def _who(operation: Operation) -> str:
-    """The process, and the node through which it asked."""
+    """Return the process, and the node through which it asked."""
     return f"process {operation.process}" + (f" (through {operation.node})" if operation.node else "")
 
 

@@ -171,7 +171,9 @@ class _FreeGaps:
 
 
 def _smaller_was_there(found: _Refuted) -> Decided:
-    """The violation of an extract, with the values that filled all its gaps, and those that kept them from leaving."""
+    """Return the violation of an extract, with the values that filled all its gaps, and those that kept them from
+    leaving.
+    """
     value, insert, extract, stays = found.value, found.insert, found.extract, found.stays
     filling = _filling(*found.gaps, stays)
     needed = _with_what_kept_them(filling, stays)

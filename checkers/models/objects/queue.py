@@ -106,13 +106,13 @@ def lost_or_made_up(operations: Sequence[Operation]) -> tuple[Decided, ...]:
 
 
 def missing_from_last_drain(operations: Sequence[Operation]) -> int:
-    """The number of values that the last drain had to bring to light, and no answer showed."""
+    """Return the number of values that the last drain had to bring to light, and no answer showed."""
     drain = last_drain(operations)
     return 0 if drain is None else len(_missing(*by_value(operations, NAMES), drain))
 
 
 def last_drain(operations: Sequence[Operation]) -> Operation | None:
-    """The last drain; None if there is none, or one has no answer."""
+    """Return the last drain; None if there is none, or one has no answer."""
     drains = [o for o in operations if o.f == DRAIN]
     return max(drains, key=lambda o: o.call) if drains and all(o.returned for o in drains) else None
 
@@ -131,13 +131,13 @@ def _missing(puts: _OfValue, takes: _OfValue, drain: Operation) -> _Missing:
 
 
 def open_dequeues(operations: Sequence[Operation], drain: Operation) -> list[Operation]:
-    """The dequeues without an answer that may have taken a value before the last drain found the queue empty."""
+    """Return the dequeues without an answer that may have taken a value before the last drain found the queue empty."""
     assert drain.ret is not None
     return [o for o in operations if o.f == TAKE and not o.returned and o.call < drain.ret]
 
 
 def seen_through(values: Sequence[Hashable]) -> Model:
-    """The model of a queue that is reduced to these values."""
+    """Return the model of a queue that is reduced to these values."""
 
     def show(state: State) -> str:
         assert isinstance(state, tuple)
@@ -186,7 +186,7 @@ def lost_for_certain(
 
 
 def overlapping_drain(operations: Sequence[Operation]) -> Operation | None:
-    """A drain that overlaps another of these operations; None if there is none.  operations: in order of call."""
+    """Return a drain that overlaps another of these operations; None if there is none. operations: in order of call."""
     busy_until, last = -1, None
     for o in operations:
         if o.call < busy_until and (o.f == DRAIN or (last is not None and last.f == DRAIN)):
@@ -210,7 +210,8 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
 
 
 def _excused(operations: Sequence[Operation]) -> int:
-    """The number of acknowledged values that had to come out, did not, and count as taken by unanswered dequeues.
+    """Return the number of acknowledged values that had to come out, did not, and count as taken by unanswered
+    dequeues.
 
     Values are conserved.  If they repeat, only those are counted that are missing from the last drain.
     """
@@ -224,7 +225,7 @@ def _excused(operations: Sequence[Operation]) -> int:
 
 
 def _counts(operations: Sequence[Operation]) -> dict[str, int]:
-    """The number of acknowledged values, of these that no answer showed, and of dequeues without an answer."""
+    """Return the number of acknowledged values, of these that no answer showed, and of dequeues without an answer."""
     acknowledged = {o.input for o in operations if o.f == PUT and o.returned}
     taken = {value for o in operations for value in NAMES.taken_by(o)}
     unanswered = sum(o.f == TAKE and not o.returned for o in operations)
@@ -323,7 +324,7 @@ STEPWISE = Model("queue", init=lambda: ((), ()), step=_stepwise)
 
 
 def _no_order(operations: Sequence[Operation], index: int) -> Decided:
-    """The violation of a queue whose drains are made of steps.  index: of an event at which it was certain.
+    """Return the violation of a queue whose drains are made of steps. index: of an event at which it was certain.
 
     The model of whole drains has no order either, because it allows fewer.  Of more operations than a witness can judge
     again, it shows the last ones up to that event.
@@ -342,7 +343,7 @@ def _no_order(operations: Sequence[Operation], index: int) -> Decided:
 
 
 def out_of_order(operations: Sequence[Operation], late: bool = False) -> Decided | None:
-    """The violation of one queue's order; None if there is none.
+    """Return the violation of one queue's order; None if there is none.
 
     operations: values are unique and conserved, and every drain has an answer.  If a drain overlaps a dequeue or drain
     otherwise than the module allows, None is certain, and a violation is not.
@@ -363,7 +364,7 @@ def _wrong(stays: Sequence[Stay], empties: Sequence[Span]) -> Decided | None:
 
 
 def _wrong_in_every_case(stays: Sequence[Stay], empties: Sequence[Span], open_takes: Sequence[Span]) -> Decided | None:
-    """The violation that remains for every choice of values that open dequeues took; None if there is none."""
+    """Return the violation that remains for every choice of values that open dequeues took; None if there is none."""
     found = _wrong(with_open_takes(stays, open_takes), empties)
     if found is None:
         return None
@@ -373,7 +374,9 @@ def _wrong_in_every_case(stays: Sequence[Stay], empties: Sequence[Span], open_ta
 
 
 def _spans(operations: Sequence[Operation], late: bool = False) -> tuple[list[Stay], list[Span], list[Span]]:
-    """(values that certainly were in the queue, dequeues that found nothing, dequeues and drains without an answer)."""
+    """Return (values that certainly were in the queue, dequeues that found nothing, dequeues and drains without an
+    answer).
+    """
     puts: dict[Hashable, Span] = {}
     takes: dict[Hashable, Span] = {}
     empties: list[Span] = []
@@ -404,7 +407,7 @@ def _spans(operations: Sequence[Operation], late: bool = False) -> tuple[list[St
 
 
 def _overtaken(stays: Sequence[Stay]) -> Decided | None:
-    """The violation of the first value that was dequeued before a value that had been enqueued before it."""
+    """Return the violation of the first value that was dequeued before a value that had been enqueued before it."""
     by_return = sorted(stays, key=lambda stay: stay.certain_from)
     returns = [stay.certain_from for stay in by_return]
     longest: list[Stay] = []  # per position: of all elements so far, the one dequeued last
@@ -451,7 +454,7 @@ def _overtaken_in_words(first: Stay, later: Stay) -> Decided:
 
 
 def _not_empty(empties: Sequence[Span], stays: Sequence[Stay]) -> Decided | None:
-    """The violation of the first dequeue that found nothing although the queue was never empty while it ran."""
+    """Return the violation of the first dequeue that found nothing although the queue was never empty while it ran."""
     certain = sorted((s for s in stays if s.certain_from < s.certain_until), key=lambda stay: stay.certain_from)
     begins: list[int] = []
     ends: list[int] = []
@@ -468,7 +471,7 @@ def _not_empty(empties: Sequence[Span], stays: Sequence[Stay]) -> Decided | None
 
 
 def _certainly_not_empty(empty: Span, certain: Sequence[Stay]) -> Decided:
-    """The violation of an empty dequeue, with the fewest values that were certainly in the queue all the time.
+    """Return the violation of an empty dequeue, with the fewest values that were certainly in the queue all the time.
 
     certain: values with the time in which they were certainly in the queue, in order of its beginning.
     """
@@ -536,7 +539,7 @@ class Deadline(NamedTuple):
 
 
 def deadlines(stays: Sequence[Stay], empties: Sequence[Span]) -> list[Deadline]:
-    """The deadlines of all values that must have been taken and were not, the earliest first."""
+    """Return the deadlines of all values that must have been taken and were not, the earliest first."""
     signs = [(stay.put.call, stay.taken, stay) for stay in stays if stay.taken is not None]
     every: list[tuple[int, Span, Stay | None]] = [*signs, *((empty.call, empty, None) for empty in empties)]
     every.sort(key=lambda sign: sign[0], reverse=True)
@@ -560,7 +563,7 @@ def with_open_takes(stays: Sequence[Stay], takes: Sequence[Span]) -> list[Stay]:
 
 
 def first_unmet(due: Sequence[Deadline], takes: Sequence[Span]) -> int:
-    """The number of the first deadlines that cannot all be met; 0 if all can.  due: in order of moment."""
+    """Return the number of the first deadlines that cannot all be met; 0 if all can. due: in order of moment."""
     calls = sorted(take.call for take in takes)
     for number, deadline in enumerate(due):
         if number == len(calls) or calls[number] > deadline.moment:
@@ -569,7 +572,7 @@ def first_unmet(due: Sequence[Deadline], takes: Sequence[Span]) -> int:
 
 
 def not_in_time(stays: Sequence[Stay], due: Sequence[Deadline], takes: Sequence[Span]) -> Decided:
-    """The violation of deadlines of which too few open dequeues were invoked.
+    """Return the violation of deadlines of which too few open dequeues were invoked.
 
     due: these deadlines, in order of moment.  takes: all open dequeues.  Those invoked too late for them are left out.
     """
@@ -602,7 +605,8 @@ def not_in_time(stays: Sequence[Stay], due: Sequence[Deadline], takes: Sequence[
 
 
 def always_there(found: Decided, stays: Sequence[Stay], takes: Sequence[Span]) -> Decided:
-    """The violation of a dequeue that found nothing, with all that open dequeues may have taken before it returned.
+    """Return the violation of a dequeue that found nothing, with all that open dequeues may have taken before it
+    returned.
 
     found: the violation that the best assignment leaves.  The same holds for these values and dequeues alone.
     """

@@ -25,7 +25,7 @@ PERMITS_MAX = 1_000_000
 
 
 def permits_of(operation: Operation) -> int:
-    """The number of permits of an operation; nil is one.  Raises WrongOperation."""
+    """Return the number of permits of an operation; nil is one.  Raises WrongOperation."""
     count = 1 if operation.input is None else operation.input
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise WrongOperation(f"index {operation.call}: {operation.f} needs a number of permits, not {count!r:.60}")
@@ -38,7 +38,7 @@ def same_number(invoked: Hashable, answered: Hashable) -> bool:
 
 
 def semaphore(permits: int) -> Model:
-    """The model of a semaphore; a state is how many permits are held."""
+    """Return the model of a semaphore; a state is how many permits are held."""
 
     def step(state: State, operation: Operation) -> object:
         assert isinstance(state, int)
@@ -78,7 +78,7 @@ def _each_releases_its_own(operations: Sequence[Operation]) -> bool:
 
 
 def too_many(operations: Sequence[Operation], permits: int) -> Decided | None:
-    """The violation at the first acquire that cannot have got its permits; None if there is none."""
+    """Return the violation at the first acquire that cannot have got its permits; None if there is none."""
     moments: list[tuple[int, int, Operation]] = []
     for operation in operations:
         if operation.f == RELEASE:

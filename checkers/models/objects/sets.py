@@ -54,7 +54,7 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
 
 
 def seen_through(elements: Sequence[Hashable]) -> Model:
-    """The model of a set that is reduced to these elements."""
+    """Return the model of a set that is reduced to these elements."""
     at_stake = frozenset(elements)
 
     def step(state: State, operation: Operation) -> object:
@@ -68,7 +68,7 @@ def seen_through(elements: Sequence[Hashable]) -> Model:
 
 
 def _with_adds(violation: Decided, adds: Sequence[Operation]) -> Decided:
-    """The violation, with those adds of its elements that were invoked before the last answer.
+    """Return the violation, with those adds of its elements that were invoked before the last answer.
 
     An add is left out if its element had certainly been added before its invoke: it changes nothing in any order.
     """
@@ -102,7 +102,7 @@ def _seen(read: Operation) -> frozenset[Hashable]:
 
 
 def _chain(reads: Sequence[Operation]) -> tuple[list[frozenset[Hashable]], list[Operation]]:
-    """(the distinct sets that were read, each inside the next, two reads neither of which is inside the other).
+    """Return (the distinct sets that were read, each inside the next, two reads neither of which is inside the other).
 
     The second is empty if all sets form a chain.
     """
@@ -119,7 +119,7 @@ def _chain(reads: Sequence[Operation]) -> tuple[list[frozenset[Hashable]], list[
 
 
 def _missing(adds: Sequence[Operation], reads: Sequence[Operation]) -> tuple[set[Hashable], set[Hashable]]:
-    """(elements acknowledged before the last read was invoked, those of them that it does not show)."""
+    """Return (elements acknowledged before the last read was invoked, those of them that it does not show)."""
     last = max(reads, key=lambda read: read.call, default=None)
     if last is None:
         return set(), set()
@@ -133,7 +133,7 @@ def _ranked(
     chain: Sequence[frozenset[Hashable]],
     place_of: dict[Hashable, int],
 ) -> list[tuple[Ranked, Operation]]:
-    """Every operation that must have happened, with its rank.  adds: in order of call."""
+    """Return every operation that must have happened, with its rank. adds: in order of call."""
     rank_of_read = {seen: 2 * place + 1 for place, seen in enumerate(chain)}
     ranked = []
     taken_part: set[Hashable] = set()
@@ -198,7 +198,7 @@ def _from_nowhere(adds: Sequence[Operation], reads: Sequence[Operation], clash: 
 
 
 def _out_of_order(early: Operation, late: Operation, adds: Sequence[Operation], reads: Sequence[Operation]) -> Decided:
-    """The violation of two operations: `early` returned before `late` was called, but must come after it."""
+    """Return the violation of two operations: `early` returned before `late` was called, but must come after it."""
     x, y = early.input, late.input
     both = [early, late]
     if early.f == "add" and late.f == "read":

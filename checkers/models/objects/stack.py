@@ -159,13 +159,13 @@ class _History:
             yield taken
 
     def nested(self, taken: Mapping[Hashable, Operation]) -> list[Operation] | _Stuck:
-        """The order, if the pops without an answer took these values.  Without an order, why there is none."""
+        """Return the order, if the pops without an answer took these values.  Without an order, why there is none."""
         pops = [self._pops.get(push.input) or taken.get(push.input) for push in self._pushes]
         places = self._places(self._pushes, pops)
         return self._order(places, pops)
 
     def least_stuck(self) -> list[Operation] | _Stuck:
-        """The order for some choice; else what is stuck for the choice that leaves the fewest."""
+        """Return the order for some choice; else what is stuck for the choice that leaves the fewest."""
         stuck: list[_Stuck] = []
         for taken in self.choices():
             found = self.nested(taken)
@@ -184,7 +184,7 @@ class _History:
         return found if isinstance(found, _Stuck) else None
 
     def _most_urgent_first(self) -> list[tuple[Operation, int]]:
-        """(push of a value that stayed, place before which it must leave), by place."""
+        """Return (push of a value that stayed, place before which it must leave), by place."""
         popped = [o for o in self._pushes if o.input in self._pops]
         under = self._places(popped, [self._pops[o.input] for o in popped])
         over = self._places(self.stayed, [None] * len(self.stayed))
@@ -242,7 +242,7 @@ class _History:
         places: Int64,
         pops: Sequence[Operation | None],
     ) -> list[Operation]:
-        """The order of values with stays, with pops that found nothing, and with values that have no stay."""
+        """Return the order of values with stays, with pops that found nothing, and with values that have no stay."""
         steps: list[Operation] = []
         empty = sorted(zip(gap_of, range(len(gap_of)), strict=True))
         empties = iter(empty)

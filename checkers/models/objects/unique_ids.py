@@ -32,7 +32,7 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
 
 
 def seen_through(value: Hashable) -> Model:
-    """The model of a generator that is reduced to one id.  The state is whether the id was handed out."""
+    """Return the model of a generator that is reduced to one id.  The state is whether the id was handed out."""
 
     def step(state: State, operation: Operation) -> object:
         return REFUSED if state else True

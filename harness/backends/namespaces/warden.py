@@ -167,7 +167,7 @@ class WardenPlan:
 
 
 def mac_of(place: int) -> str:
-    """A locally administered address."""
+    """Return a locally administered address."""
     return f"02:00:c6:12:00:{place + 1:02x}"
 
 

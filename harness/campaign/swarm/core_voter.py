@@ -372,7 +372,7 @@ class CoreLog(BatchLog):
 
 
 def _mixed(before: int, batch: Batch) -> int:
-    """A running hash that is the same in every process."""
+    """Return a running hash that is the same in every process."""
     body = batch.body if isinstance(batch.body, tuple) else ("leader",)
     if isinstance(batch.body, VoterSet):
         body = ("voters", *((entry.key.id, entry.key.directory, entry.endpoints) for entry in batch.body))

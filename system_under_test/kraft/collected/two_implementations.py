@@ -217,7 +217,7 @@ def _batches_of_topic(folder: Path) -> Iterator[tuple[str, int, int, int, int]]:
 
 
 def _offsets(path: Path) -> Mapping[tuple[str, int], int]:
-    """(topic, number) -> offset."""
+    """Return (topic, number) -> offset."""
     return {(topic, int(number)): int(offset) for topic, number, offset in _numbers(path, 3)}
 
 

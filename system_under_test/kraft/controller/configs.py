@@ -251,7 +251,7 @@ def describe_configs(
     resource_type: int = TOPIC_RESOURCE,
     broker: OfBroker | None = None,
 ) -> list[Described]:
-    """Every config of an existing resource, or those of `names` that exist, by name.
+    """Return every config of an existing resource, or those of `names` that exist, by name.
 
     A broker's override takes precedence over the one for all brokers, whose resource has no name. broker: if the
     resource is one of the cluster's brokers.
@@ -287,7 +287,7 @@ def effective_config(image: Image, topic: str | None, name: str) -> str:
 
 
 def list_resources(image: Image, wanted: Collection[int], brokers: Collection[str]) -> list[tuple[int, str]] | None:
-    """(type, name) of each resource that has or can have configs, by type and name (KIP-1142).
+    """Return (type, name) of each resource that has or can have configs, by type and name (KIP-1142).
 
     wanted: types; empty: all. brokers: their names.  None if there are no resources of a wanted type.
     """

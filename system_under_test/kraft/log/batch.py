@@ -91,7 +91,7 @@ class BatchHeader:
 
 
 def encode(batch: Batch, timestamp_ms: int, *, checked: bool = True) -> bytes:
-    """The bytes of a batch whose body is raw bytes, a control record, or a tuple of record values.
+    """Return the bytes of a batch whose body is raw bytes, a control record, or a tuple of record values.
 
     Raw bytes are passed through unchanged.  Unless `checked` is False, CorruptBatch is raised if they are not that
     batch.
@@ -327,7 +327,7 @@ _OUTPUT = struct.Struct(">q")
 
 
 def extend(prefix: int, base_offset: int, epoch: int, crc: int) -> int:
-    """The prefix hash after one more batch; int64."""
+    """Return the prefix hash after one more batch; int64."""
     digest = blake2b(_INPUT.pack(prefix, base_offset, epoch, crc), digest_size=8).digest()
     hashed: int = _OUTPUT.unpack(digest)[0]
     return hashed
@@ -394,7 +394,7 @@ _VOTERS_CODEC, _VERSION_CODEC, _LEADER_CODEC = (
 
 
 def encode_voters(voters: VoterSet) -> bytes:
-    """The value of a Voters record."""
+    """Return the value of a Voters record."""
     rows = tuple(
         _Voter(
             entry.key.id,
@@ -424,7 +424,7 @@ def decode_voters(value: bytes) -> VoterSet:
 
 
 def encode_kraft_version(version: KRaftVersion) -> bytes:
-    """The value of a KRaftVersion record."""
+    """Return the value of a KRaftVersion record."""
     return _VERSION_CODEC.encode(_KRaftVersion(0, version.version))
 
 

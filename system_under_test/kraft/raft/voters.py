@@ -61,7 +61,7 @@ class VoterSet:
         return None
 
     def key_of(self, voter: int) -> ReplicaKey:
-        """A voter with its directory, as far as that is known."""
+        """Return a voter with its directory, as far as that is known."""
         entry = self.entry(voter)
         return ReplicaKey(voter) if entry is None else entry.key
 
@@ -91,7 +91,7 @@ def voter_set(entries: Iterable[VoterEntry]) -> VoterSet:
 
 
 def configured(identity: Identity) -> VoterSet:
-    """The voters of the configuration.  Raises ValueError if an id occurs twice."""
+    """Return the voters of the configuration.  Raises ValueError if an id occurs twice."""
     return voter_set(VoterEntry(identity.key_of(voter)) for voter in identity.voters)
 
 
@@ -144,7 +144,9 @@ class VoterHistory:
         return self._offsets[0] if self._offsets[0] != CONFIGURED else self._offsets[1]
 
     def before(self, end_offset: int) -> tuple[int, VoterSet]:
-        """The offset and the set that everything below `end_offset` leaves in force; at least the oldest known one."""
+        """Return the offset and the set that everything below `end_offset` leaves in force; at least the oldest known
+        one.
+        """
         found = max(bisect_left(self._offsets, end_offset) - 1, 0)
         return self._offsets[found], self._sets[found]
 
@@ -169,7 +171,7 @@ class VoterRecords(Protocol):
         ...
 
     def read(self, batch: Batch) -> VoterSet | None:
-        """The set that a batch names; None if it names none."""
+        """Return the set that a batch names; None if it names none."""
         ...
 
 

@@ -368,12 +368,12 @@ RECORD_TYPES: dict[int, type[Record]] = {number: cls for number, (cls, _) in sor
 
 
 def versions(cls: type[Record]) -> range:
-    """The versions of a record type that are read and written here."""
+    """Return the versions of a record type that are read and written here."""
     return range(_CODECS[_TYPE_OF[cls]][1].version_max + 1)
 
 
 def encode(record: Record | UnknownRecord, version: int | None = None) -> bytes:
-    """The record's value as it stands in the log.  version: None for the lowest that holds all of it.
+    """Return the record's value as it stands in the log. version: None for the lowest that holds all of it.
 
     Raises ValueError if the version cannot hold all of it, or if a number is outside the range of its field.
     """
@@ -407,7 +407,7 @@ def encode_at(record: Record | UnknownRecord, level: int | None) -> bytes:
 
 
 def decode(value: bytes) -> Record | UnknownRecord:
-    """The record in `value`.  Raises CorruptRecord for anything but exactly one record."""
+    """Return the record in `value`.  Raises CorruptRecord for anything but exactly one record."""
     try:
         read, at = _READERS.get(value[:_PREFIX_BYTES]), _PREFIX_BYTES
         if read is None:

@@ -222,7 +222,7 @@ class _Field(NamedTuple):
 
 
 def _wire_type(hint: Any, version: int) -> WireType:
-    """The wire type of an annotation without its Since and Tag."""
+    """Return the wire type of an annotation without its Since and Tag."""
     if get_origin(hint) is Annotated:
         plain, *notes = get_args(hint)
         return next((note for note in notes if isinstance(note, WireType)), None) or _wire_type(plain, version)
@@ -237,7 +237,7 @@ def _wire_type(hint: Any, version: int) -> WireType:
 
 
 def _fields_of(cls: type[Struct], version: int) -> list[_Field]:
-    """The fields that a version of the struct has, in their order on the wire."""
+    """Return the fields that a version of the struct has, in their order on the wire."""
     hints = get_type_hints(cls, include_extras=True)
     found = []
     for each in fields(cls):
@@ -378,7 +378,7 @@ class StructCodec:
         return [each for each in _fields_of(self._cls, self.version_max) if each.since > 0]
 
     def version_for(self, value: Struct) -> int:
-        """The lowest version that holds every field which is not its default: older readers understand it."""
+        """Return the lowest version that holds every field which is not its default: older readers understand it."""
         if not self._later:
             return 0
         return max((each.since for each in self._later if getattr(value, each.name) != each.default), default=0)

@@ -98,7 +98,7 @@ def levels_wanted(body: Any) -> list[LevelWanted]:
 
 
 def other_controllers(quorum: QuorumService) -> list[int]:
-    """The voters besides this node, where controllers register."""
+    """Return the voters besides this node, where controllers register."""
     voters = quorum.describe().voters if quorum.registers_brokers else ()
     return [voter.id for voter in voters if voter.id != quorum.node_id]
 
@@ -320,7 +320,7 @@ class Forwarder:
         self._pools: dict[tuple[str, int], _Pool] = {}
 
     async def forward(self, host: str, port: int, request: Entity, timeout_s: float) -> Entity:
-        """The controller's answer to `request`.
+        """Return the controller's answer to `request`.
 
         Raises NotQueued if it could not be sent at all, TimeoutError if it was sent and the outcome is unknown.
         """

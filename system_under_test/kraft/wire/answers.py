@@ -184,7 +184,7 @@ class BrokerAddress:
 
 
 def brokers_of(quorum: QuorumService, image: Image, *, fenced: bool = False) -> list[BrokerAddress]:
-    """The brokers of the cluster, by id.  fenced: those, too, that are fenced."""
+    """Return the brokers of the cluster, by id. fenced: those, too, that are fenced."""
     if not quorum.registers_brokers:
         return [BrokerAddress(number, host, port) for number, (host, port) in sorted(quorum.brokers.items())]
     return [
@@ -195,7 +195,9 @@ def brokers_of(quorum: QuorumService, image: Image, *, fenced: bool = False) -> 
 
 
 def _controller_for_clients(quorum: QuorumService, brokers: Sequence[BrokerAddress]) -> int:
-    """The broker to which clients send admin requests: the leader if it is one, else any, which hands them on."""
+    """Return the broker to which clients send admin requests: the leader if it is one, else any, which hands them
+    on.
+    """
     ids = [broker.id for broker in brokers]
     if quorum.leader_id in ids or not ids:
         return _or_unknown(quorum.leader_id)

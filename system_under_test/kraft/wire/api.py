@@ -140,7 +140,7 @@ class Api:
         return True
 
     async def ask_controller(self, request: Entity, timeout_s: float) -> Entity:
-        """The active controller's answer to a request of this node's own.
+        """Return the active controller's answer to a request of this node's own.
 
         Raises NotQueued if it could not be sent, TimeoutError if it was sent and there is no answer."""
         if not self._quorum.is_active():
@@ -151,7 +151,7 @@ class Api:
             return await self.handle(call)
 
     async def handle(self, call: WireCall) -> Entity:
-        """The response to a call of the APIs above.  Raises KeyError for any other API."""
+        """Return the response to a call of the APIs above.  Raises KeyError for any other API."""
         respond = _RESPONDERS[call.api_key]
         types = codec(call.api_key, call.version).responses
         refusal = None
@@ -184,7 +184,7 @@ class Api:
         return await self._forwarder.forward(host, port, call.body, self._timeout_s)
 
     async def _settle(self, work: Awaitable[T], timeout_s: float) -> T | Refused:
-        """The quorum's answer, or the one refusal that says how the request ended."""
+        """Return the quorum's answer, or the one refusal that says how the request ended."""
         try:
             async with asyncio.timeout(timeout_s):
                 return await work
@@ -192,7 +192,7 @@ class Api:
             return _refusal(problem)
 
     async def _decided(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
-        """The answer of an API of DECISIONS."""
+        """Return the answer of an API of DECISIONS."""
         decision, body = DECISIONS[call.api_key], call.body
         if refusal is not None:
             return decision.respond(types, decision.refused(body, refusal))
@@ -234,7 +234,7 @@ class Api:
         return types.EnvelopeResponse(response_data=data, error_code=error)
 
     async def _unwrapped(self, call: WireCall) -> bytes:
-        """The answer, from the header on.  Raises Refused."""
+        """Return the answer, from the header on.  Raises Refused."""
         if not self._quorum.is_active():
             raise Refused(ErrorCode.not_controller, "This node is not the active controller.")
         body = call.body
@@ -302,7 +302,7 @@ class Api:
         return answers.describe_configs(types, results, synonyms=body.include_synonyms)
 
     def _brokers(self, image: Image) -> dict[str, configs.OfBroker]:
-        """The brokers of the cluster, fenced ones too, by their names as resources."""
+        """Return the brokers of the cluster, fenced ones too, by their names as resources."""
         found = answers.brokers_of(self._quorum, image, fenced=True)
         return {str(each.id): configs.OfBroker(each.id, each.host, each.port, each.rack) for each in found}
 
@@ -372,7 +372,7 @@ _REFUSALS = (quorum_service.NotQueued, Refused, quorum_service.TooLarge, quorum_
 
 
 def _refusal(problem: Exception) -> Refused:
-    """The one refusal that says how a request ended; problem: one of _REFUSALS."""
+    """Return the one refusal that says how a request ended; problem: one of _REFUSALS."""
     match problem:
         case quorum_service.NotQueued():
             return Refused(ErrorCode.not_controller, f"{NOT_QUEUED}: {problem.reason}")
@@ -388,7 +388,7 @@ def _refusal(problem: Exception) -> Refused:
 
 
 def _encode_results(header: RequestHeader, results: Any, *, usual: bool) -> bytes:
-    """The frame of an answer of an API of DECISIONS.  usual: the request had the usual form."""
+    """Return the frame of an answer of an API of DECISIONS. usual: the request had the usual form."""
     body = packed.pack_write_response(results) if usual else None
     if body is not None:
         return packed_response(header.correlation_id, body)

@@ -265,7 +265,7 @@ def list_reassignments(
     error: ErrorCode,
     message: str | None,
 ) -> Entity:
-    """The answer of ListPartitionReassignments."""
+    """Return the answer of ListPartitionReassignments."""
     topics = tuple(
         types.OngoingTopicReassignment(
             name=name,

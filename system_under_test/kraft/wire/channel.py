@@ -81,12 +81,12 @@ class Connection:
         self._open: _Conversation | None = None
 
     async def ask(self, request: frames.Entity) -> frames.Entity:
-        """The answer to a kio entity; see `exchange`."""
+        """Return the answer to a kio entity; see `exchange`."""
         encode = partial(_encode_entity, request)
         return await self.exchange(encode, partial(frames.decode_response, type(request)))
 
     async def exchange(self, encode: Callable[[int, str], bytes], decode: Callable[[bytes], tuple[int, T]]) -> T:
-        """The answer.  encode: correlation id, client id -> frame with its size.
+        """Return the answer. encode: correlation id, client id -> frame with its size.
         decode: frame -> correlation id, answer.
 
         Raises OSError (refused, reset, timed out while connecting; Hung among them), MalformedFrame, or what `decode`
@@ -122,7 +122,7 @@ class Connection:
         return conversation.send(frame)
 
     def take(self, frame: bytes, decode: Callable[[bytes], tuple[int, T]]) -> T:
-        """The answer to the last request.  Raises MalformedFrame, or what `decode` raises."""
+        """Return the answer to the last request.  Raises MalformedFrame, or what `decode` raises."""
         correlation_id, answer = decode(frame)
         if correlation_id != self._correlation_id:
             raise frames.MalformedFrame(f"an answer to request {correlation_id} where {self._correlation_id} was sent")
@@ -256,7 +256,7 @@ class Channel:
         )
 
     async def request(self, request: RaftRequest) -> RaftResponse | None:
-        """The peer's answer, or None if there was none within the request timeout (connecting included)."""
+        """Return the peer's answer, or None if there was none within the request timeout (connecting included)."""
         lane = self._fetches if isinstance(request, FetchRequest | FetchSnapshotRequest) else self._others
         return await lane.request(request, self._endpoint)
 

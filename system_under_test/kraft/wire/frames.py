@@ -97,7 +97,7 @@ def codec(api_key: int, version: int) -> Codec:
 
 
 def encode_request(correlation_id: int, client_id: str, request: Entity) -> bytes:
-    """A whole frame, with its size."""
+    """Return a whole frame, with its size."""
     kind = type(request)
     layout = codec(kind.__api_key__, kind.__version__)
     name = client_id.encode()
@@ -112,7 +112,7 @@ def encode_request(correlation_id: int, client_id: str, request: Entity) -> byte
 
 
 def encode_response(correlation_id: int, response: Entity) -> bytes:
-    """A whole frame, with its size."""
+    """Return a whole frame, with its size."""
     kind = type(response)
     layout = codec(kind.__api_key__, kind.__version__)
     out = io.BytesIO()
@@ -125,20 +125,21 @@ def encode_response(correlation_id: int, response: Entity) -> bytes:
 
 
 def packed_request(api_key: int, version: int, correlation_id: int, client_id: str, body: bytes) -> bytes:
-    """A whole frame, with its size, around the body of a request in a flexible version."""
+    """Return a whole frame, with its size, around the body of a request in a flexible version."""
     name = client_id.encode()
     header = _REQUEST_PREFIX.pack(api_key, version, correlation_id, len(name)) + name + b"\0"
     return b"".join(((len(header) + len(body)).to_bytes(4, "big"), header, body))
 
 
 def packed_response(correlation_id: int, body: bytes) -> bytes:
-    """A whole frame, with its size, around the body of a response in a flexible version."""
+    """Return a whole frame, with its size, around the body of a response in a flexible version."""
     return b"".join(((len(body) + 5).to_bytes(4, "big"), correlation_id.to_bytes(4, "big", signed=True), b"\0", body))
 
 
 def decode_request_header(frame: bytes) -> tuple[RequestHeader, int]:
-    """The header up to the client id, and where it ends: the tags behind it depend on the version, which may be
-    unknown.  Raises MalformedFrame."""
+    """Return the header up to the client id, and where it ends: the tags behind it depend on the version, which may be
+    unknown.  Raises MalformedFrame.
+    """
     try:
         api_key, version, correlation_id, name_size = _REQUEST_PREFIX.unpack_from(frame)
         at = _REQUEST_PREFIX.size
@@ -153,14 +154,14 @@ def decode_request_header(frame: bytes) -> tuple[RequestHeader, int]:
 
 
 def decode_request_body(header: RequestHeader, frame: bytes, at: int) -> Entity:
-    """The body behind a header that ended at `at`.  Raises MalformedFrame; KeyError for a version kio lacks."""
+    """Return the body behind a header that ended at `at`.  Raises MalformedFrame; KeyError for a version kio lacks."""
     layout = codec(header.api_key, header.version)
     at = _skip_header_tags(frame, at) if layout.flexible_request_header else at
     return decode(layout.request_type, layout.read_request, frame, at)
 
 
 def decode_response(request_type: type[Any], frame: bytes) -> tuple[int, Entity]:
-    """(correlation id, body) of the response to a request of that type.  Raises MalformedFrame."""
+    """Return (correlation id, body) of the response to a request of that type.  Raises MalformedFrame."""
     layout = codec(request_type.__api_key__, request_type.__version__)
     if len(frame) < 4:
         raise MalformedFrame(f"a response of {len(frame)} bytes")
@@ -206,7 +207,9 @@ class FrameBuffer:
         self._bytes += data
 
     def take(self) -> bytes | None:
-        """The next whole frame; None if it has not arrived yet.  Raises MalformedFrame for an impossible size."""
+        """Return the next whole frame; None if it has not arrived yet.  Raises MalformedFrame for an impossible
+        size.
+        """
         if len(self._bytes) < 4:
             return None
         size_bytes = int.from_bytes(self._bytes[:4], "big", signed=True)
@@ -237,7 +240,7 @@ _FIXED_BYTES = {
 
 @cache
 def walker(entity_type: Any) -> Walk:
-    """The walker of a kio entity type."""
+    """Return the walker of a kio entity type."""
     flexible: bool = entity_type.__flexible__
     steps: list[int | Walk] = []  # an int is a run of fixed-size fields
     tagged: dict[int, Walk] = {}
@@ -272,7 +275,7 @@ def check(entity_type: Any, body: bytes, at: int) -> None:
 
 
 def skip_tags(frame: bytes, at: int) -> int:
-    """The position behind a section of unknown tagged fields.  Raises IndexError or Malformed."""
+    """Return the position behind a section of unknown tagged fields.  Raises IndexError or Malformed."""
     return _walk_tags(frame, at, {})
 
 

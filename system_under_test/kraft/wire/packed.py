@@ -50,7 +50,7 @@ _LEADER_TAG, _LEADER_BYTES = 1, 9
 
 
 def pack_fetch_request(request: FetchRequest) -> bytes | None:
-    """The body of a request; None if it has not the usual form."""
+    """Return the body of a request; None if it has not the usual form."""
     ends = _request_ends(request.cluster_id, request.replica)
     if ends is None:
         return None
@@ -69,7 +69,7 @@ def pack_fetch_request(request: FetchRequest) -> bytes | None:
 
 
 def read_fetch_request(body: bytes) -> FetchRequest | None:
-    """The request whose body these bytes are; None if they have not the usual form."""
+    """Return the request whose body these bytes are; None if they have not the usual form."""
     at = _FETCH.size
     try:
         wait_ms, _, size_bytes, _, _, _, _, _, _, _, epoch, offset, last_epoch, _, _ = _FETCH.unpack_from(body)
@@ -88,7 +88,7 @@ def read_fetch_request(body: bytes) -> FetchRequest | None:
 
 
 def pack_fetch_response(leader_id: int, epoch: int, high_watermark: int | None, records: bytes) -> bytes:
-    """The body of a response without an error."""
+    """Return the body of a response without an error."""
     return b"".join((
         _response_head(high_watermark),
         uvarint(len(records) + 1),
@@ -168,7 +168,9 @@ class UsualWrite(NamedTuple):
 
 
 def read_write_request(header: RequestHeader, frame: bytes, at: int) -> UsualWrite | None:
-    """The request of a frame whose header up to the client id ends at `at`; None if it has not the usual form."""
+    """Return the request of a frame whose header up to the client id ends at `at`; None if it has not the usual
+    form.
+    """
     if header.api_key != INCREMENTAL_ALTER_CONFIGS or header.version != _WRITE_VERSION:
         return None
     try:
@@ -189,7 +191,7 @@ def read_write_request(header: RequestHeader, frame: bytes, at: int) -> UsualWri
 
 
 def pack_write_response(results: Sequence[ResourceResult]) -> bytes | None:
-    """The body of the response; None if it has not the usual form."""
+    """Return the body of the response; None if it has not the usual form."""
     if len(results) != 1 or results[0].error or results[0].message is not None:
         return None
     name = results[0].name.encode()

@@ -120,7 +120,9 @@ class QuorumService(Submitter, Protocol):
         ...
 
     def address_of(self, voter: int) -> tuple[str, int] | None:
-        """(host, port) where a voter is reached: as the log of this node names it last, else by the configuration."""
+        """Return (host, port) where a voter is reached: as the log of this node names it last, else by the
+        configuration.
+        """
         ...
 
     @property
@@ -157,18 +159,21 @@ class QuorumService(Submitter, Protocol):
         ...
 
     async def read(self) -> Image:
-        """The committed image after a linearizable read: an image that reflects every write acknowledged before this
-        call.  The caller must use it before it awaits anything else.  Raises NotQueued, or LostLeadership."""
+        """Return the committed image after a linearizable read: an image that reflects every write acknowledged before
+        this call.  The caller must use it before it awaits anything else.  Raises NotQueued, or LostLeadership.
+        """
         ...
 
     def committed_image(self) -> Image:
-        """The committed image as this node knows it now, which may be stale."""
+        """Return the committed image as this node knows it now, which may be stale."""
         ...
 
     def describe(self) -> QuorumInfo: ...
 
     async def change_voters(self, change: VoterChange) -> tuple[int, str]:
-        """(Kafka's error code, why), 0 once the change is committed.  Raises NotQueued if this node has ended."""
+        """Return (Kafka's error code, why), 0 once the change is committed.  Raises NotQueued if this node has
+        ended.
+        """
         ...
 
 
@@ -180,7 +185,7 @@ class DecisionContext:
     new_uuid: Callable[[], UUID]
 
     def candidates(self, image: Image) -> list[PlacementCandidate]:
-        """The brokers that can hold replicas."""
+        """Return the brokers that can hold replicas."""
         return registered(image) if self.quorum.registers_brokers else of_ids(self.quorum.brokers)
 
 

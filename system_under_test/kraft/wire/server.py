@@ -111,7 +111,7 @@ class Server:
         await asyncio.gather(*(end for end in ends if end is not None), return_exceptions=True)
 
     def admit(self, accepted: _Accepted) -> int | None:
-        """The number of a new connection; None if there is no room for it."""
+        """Return the number of a new connection; None if there is no room for it."""
         if len(self.connections) >= self._connections_max and not self._make_room():
             log.warning("a connection was closed at once: %d are open, and all are busy", len(self.connections))
             return None
@@ -311,7 +311,7 @@ class _Accepted(asyncio.Protocol):
 
 
 def _without_features(correlation_id: int, version: int, error_code: int = 0) -> bytes:
-    """The frame of an ApiVersions response without features."""
+    """Return the frame of an ApiVersions response without features."""
     frame = _versions_alone(version, error_code)
     return b"".join((frame[:4], correlation_id.to_bytes(4, "big", signed=True), frame[8:]))
 

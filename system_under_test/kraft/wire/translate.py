@@ -98,7 +98,7 @@ def encode_request(
     client_id: str,
     fetch_version: int = versions.SUPPORTED[versions.FETCH][1],
 ) -> bytes:
-    """The frame of a request, with its size.  fetch_version: the highest of Fetch that both sides speak."""
+    """Return the frame of a request, with its size. fetch_version: the highest of Fetch that both sides speak."""
     if isinstance(request, FetchRequest):
         if fetch_version < MARK_SINCE:
             older = request_to_wire(request, version=MARK_SINCE - 1)
@@ -112,7 +112,9 @@ def encode_request(
 
 
 def decode_request(header: RequestHeader, frame: bytes, at: int) -> RaftRequest:
-    """The request of a frame whose header up to the client id ends at `at`.  Raises MalformedFrame and MalformedRpc."""
+    """Return the request of a frame whose header up to the client id ends at `at`.  Raises MalformedFrame and
+    MalformedRpc.
+    """
     if header.api_key == versions.FETCH and frame[at : at + 1] == _NO_TAGS:
         usual = packed.read_fetch_request(frame[at + 1 :])
         if usual is not None:
@@ -123,7 +125,7 @@ def decode_request(header: RequestHeader, frame: bytes, at: int) -> RaftRequest:
 def encode_response(
     request: RaftRequest, correlation_id: int, response: RaftResponse, address_of: AddressOf | None = None
 ) -> bytes:
-    """The frame of a response, with its size.
+    """Return the frame of a response, with its size.
 
     address_of: where a leader is reached, which the response says to a replica that may not know it (KIP-853).  The
     usual answer to a Fetch does without."""
@@ -145,7 +147,7 @@ def encode_response(
 
 
 def decode_response(request: RaftRequest, frame: bytes) -> tuple[int, RaftResponse]:
-    """(correlation id, response).  Raises MalformedFrame and MalformedRpc."""
+    """Return (correlation id, response).  Raises MalformedFrame and MalformedRpc."""
     usual = None
     if isinstance(request, FetchRequest) and frame[4:5] == _NO_TAGS:
         usual = packed.read_fetch_response(frame[5:])
@@ -248,7 +250,9 @@ def request_from_wire(api_key: int, body: Any) -> RaftRequest:
 
 
 def response_to_wire(request: RaftRequest, response: RaftResponse) -> Entity:
-    """The entity that answers `request`; Begin- and EndQuorumEpoch share one response in the core, not on the wire."""
+    """Return the entity that answers `request`; Begin- and EndQuorumEpoch share one response in the core, not on the
+    wire.
+    """
     if type(response) is not type(empty_answer(request, response.error, None, 0)):
         raise TypeError(f"{type(response).__name__} does not answer {type(request).__name__}")
     api_key, code = _API_KEYS[type(request)], ErrorCode(response.error)
@@ -282,13 +286,14 @@ def response_to_wire(request: RaftRequest, response: RaftResponse) -> Entity:
 
 
 def invalid_request(api_key: int) -> Entity:
-    """The answer to a body that is about something else than exactly the metadata partition."""
+    """Return the answer to a body that is about something else than exactly the metadata partition."""
     return _refusal(api_key, ErrorCode(Error.INVALID_REQUEST))
 
 
 def response_from_wire(request: RaftRequest, body: Any) -> RaftResponse:
-    """The answer to `request`.  A refusal of the whole request names no leader: (None, epoch 0).
-    Raises MalformedRpc."""
+    """Return the answer to `request`.  A refusal of the whole request names no leader: (None, epoch 0).  Raises
+    MalformedRpc.
+    """
     if body.error_code:
         return empty_answer(request, _error(body.error_code), None, 0)
     partition = _only_partition(body.responses if isinstance(request, FetchRequest) else body.topics)

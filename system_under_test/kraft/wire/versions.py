@@ -86,7 +86,7 @@ class Finalized:
 
 
 def advertise(version: int, finalized: Finalized, error_code: int = 0) -> Entity:
-    """The ApiVersions response, in `version`.  Features stand in it from version 3 on."""
+    """Return the ApiVersions response, in `version`.  Features stand in it from version 3 on."""
     types = codec(API_VERSIONS, version).responses
     keys = tuple(
         types.ApiVersion(api_key=key, min_version=lowest, max_version=highest)
