@@ -101,12 +101,12 @@ def natural(name: str) -> tuple[str, int, str]:
 
 
 def listed(items: Sequence[str]) -> str:
-    """`a, b and c`."""
+    """Return the items as `a, b and c`."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
 
 
 def either(items: Sequence[str]) -> str:
-    """`a, b or c`."""
+    """Return the items as `a, b or c`."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} or {items[-1]}" if items else ""
 
 

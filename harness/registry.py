@@ -232,8 +232,8 @@ def names_for_bug(subject: str, bug: str | None) -> dict[str, str]:
     """Return the workload and the nemesis of a run that names none: the defaults, or the first that can show the bug.
 
     If a system's file defines workloads, the first of them is run; if its clients cannot run the default workload, the
-    first that they can.  An unknown name gets the defaults, because `check_names` refuses it.  Raises WrongSpec as
-    `load_subject`.
+    first that they can.  An unknown name gets the defaults, because `check_names` refuses it.  Raises WrongSpec
+    where `load_subject` does.
     """
     usual = {"workload": Spec().workload, "nemesis": Spec().nemesis}
     if subject not in SUBJECTS and (own := own_workloads(load_subject(subject))):

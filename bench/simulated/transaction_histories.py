@@ -273,7 +273,9 @@ class Tape:
         return self
 
     def at_once(self, *texts: str, first_process: int = 0) -> Tape:
-        """Transactions of as many processes, all at the same time.  `!` in front of a text: it fails, `?`: unknown."""
+        """Add one transaction per text, each of its own process, all at the same time.  `!` before a text: it fails, `?`:
+        its outcome is unknown.
+        """
         types = {"!": Type.FAIL, "?": Type.INFO}
         operations = [micro_operations(text.lstrip("!?")) for text in texts]
         for process, each in enumerate(operations, first_process):

@@ -11,7 +11,7 @@ from a system that needs the whole operation timeout for every answer.
 A write can be demanded of a fault only if the system had a chance to acknowledge one: for long enough, some server
 reached a majority in both directions, and some client node reached that server.
 
-*Stretches.*  In those of the main phase a working system answers: they lie outside all faults and their grace.
+*Stretches.*  A working system answers in each stretch of the main phase outside all faults and their grace.
 
 A system may answer for the first second of a run and then hang.  Counts over the whole run hide that, because a fast
 system answers enough in a second.  So the time outside faults is cut into equal stretches, and each of them must

@@ -113,7 +113,7 @@ def test_a_thousand_forged_frames_do_not_use_up_the_epochs(role):
 
 
 def test_two_leaders_named_by_forged_requests_stop_no_voter():
-    """One voter hears that PEER leads, another one that THIRD does; both do not, and nobody dies of it."""
+    """One voter hears that PEER leads, another one that THIRD does.  Both claims are false, and no voter stops."""
     bench = Bench.in_role("unattached")
     bench.ask(begin(6, PEER))
     bench.ask(begin(6, THIRD))
