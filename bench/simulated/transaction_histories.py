@@ -273,8 +273,8 @@ class Tape:
         return self
 
     def at_once(self, *texts: str, first_process: int = 0) -> Tape:
-        """Add one transaction per text, each of its own process, all at the same time.  `!` before a text: it fails, `?`:
-        its outcome is unknown.
+        """Add one transaction per text, each of its own process, all at the same time.  `!` before a text: it fails,
+        `?`: its outcome is unknown.
         """
         types = {"!": Type.FAIL, "?": Type.INFO}
         operations = [micro_operations(text.lstrip("!?")) for text in texts]

@@ -88,7 +88,9 @@ _BATCH_BYTES_MIN = 61
 
 
 class MalformedRpc(ValueError):
-    """A well-formed body that no voter sends: another topic, no or several partitions, an unknown error, torn batches."""
+    """A well-formed body that no voter sends: another topic, no or several partitions, an unknown error, a torn
+    batch.
+    """
 
 
 def encode_request(
