@@ -66,6 +66,12 @@ class EpochAllowance:
         self._left -= max(jump, 0)
         return True
 
+    def copy(self) -> EpochAllowance:
+        """Return an allowance of which as much is left."""
+        twin = EpochAllowance(self._counted_at)
+        twin._left = self._left
+        return twin
+
 
 class Trusted(NamedTuple):
     """The possible voters. may_change: any replica may be one, because the own log may lag (KIP-853)."""

@@ -7,7 +7,6 @@ LogView shows only what was carried out before the call, while the effects of on
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from random import Random
@@ -86,7 +85,7 @@ class Voter:
         twin.__dict__.update(self.__dict__)
         twin.log, twin.effects, twin.state = log, [], states.copy_of(self.state)
         twin.named_leaders, twin.in_flight = dict(self.named_leaders), set(self.in_flight)
-        twin.retry_at, twin.epochs_by_request = dict(self.retry_at), copy.copy(self.epochs_by_request)
+        twin.retry_at, twin.epochs_by_request = dict(self.retry_at), self.epochs_by_request.copy()
         if records is not None:
             twin.records, twin.history = records, self.history.copy()
         return twin
