@@ -9,6 +9,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from checkers.base.checker import Budget, Checker
+from checkers.base.checker import Budget, Checker, Task, judge_task
 from checkers.base.columns import COPIES, HISTORY, LOG, TRACE, events_to_table
 from checkers.base.demands import Demands
 from checkers.base.history import Event, Type
@@ -105,7 +106,25 @@ def load_kernels(checkers: Sequence[Checker] | None = None) -> Verdicts:
     The caller checks the verdicts (a stale read among them).
     checkers: those that judge; None: those of a run of registers, for which a user waits.
     """
-    chosen = select({"history", "logs", "traces", "nodes"}, ("linearizability",)) if checkers is None else checkers
+    with _sealed_run() as files:
+        return judge_run(files, list(_of_registers() if checkers is None else checkers))
+
+
+def load_kernels_of_parts() -> None:
+    """Load the kernels that workers of Spark call for a run of registers: they judge parts, and the driver all else."""
+    with _sealed_run() as files:
+        for checker in _of_registers():
+            for part in checker.split(files):
+                judge_task(Task(checker.judge, part, Budget()))
+
+
+def _of_registers() -> Sequence[Checker]:
+    return select({"history", "logs", "traces", "nodes"}, ("linearizability",))
+
+
+@contextmanager
+def _sealed_run() -> Iterator[StoredRun]:
+    """Make a run of two nodes and a few rows, with a stale read."""
     with tempfile.TemporaryDirectory(prefix="krucible-warm-") as name:
         files = StoredRun(Path(name), _DEMANDS)
         with pa.ipc.new_stream(str(files.root / "history.arrows"), HISTORY) as stream:
@@ -117,7 +136,7 @@ def load_kernels(checkers: Sequence[Checker] | None = None) -> Verdicts:
             pq.write_table(pa.Table.from_pylist(_log_rows(node), LOG), files.log / f"{node}.parquet")
             pq.write_table(pa.Table.from_pylist(_trace_rows(node), TRACE), files.trace / f"{node}.parquet")
         pq.write_table(pa.Table.from_pylist([_copy_row(node) for node in _NODES], COPIES), files.copies_table)
-        return judge_run(files, list(chosen))
+        yield files
 
 
 def load_online_kernels() -> None:

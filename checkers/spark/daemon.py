@@ -76,10 +76,10 @@ def _ready(began: float) -> node.WorkerHost:
     problem, compiled, compile_s = "", 0, 0.0
     try:
         from checkers.kernels.compilations import watch_compiler
-        from checkers.warm_up import load_kernels
+        from checkers.warm_up import load_kernels_of_parts
 
         with watch_compiler() as compiler:
-            load_kernels()
+            load_kernels_of_parts()
         compiled, compile_s = len(compiler.names), compiler.seconds
     except Exception as wrong:  # noqa: BLE001 - the driver has to learn of any failure
         problem = f"{type(wrong).__name__}: {wrong}"
