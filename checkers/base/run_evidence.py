@@ -140,19 +140,23 @@ def log_groups(metadata: pq.FileMetaData, copy: int | None = None) -> list[LogGr
 
 
 def read_trace(
-    path: str, events: Iterable[str], columns: Sequence[str] | None = None, groups: Sequence[int] | None = None
+    path: str, events: Iterable[str], columns: Sequence[str] | None = None, offsets: range | None = None
 ) -> pa.Table:
     """Return the rows of some events in a trace, in seq order.
 
     columns: read only these, seq and event; None: all.  Give columns if there may be millions of rows, and fetch the
-    rows of witnesses with `trace_row`.  groups: read only these row groups; None: all.
+    rows of witnesses with `trace_row`.  offsets: leave out row groups that certainly hold no offset of this range.
     Opens one row group after another and keeps only the rows of these events.
     """
     file = pq.ParquetFile(path, read_dictionary=_NAMES_IN_TRACES)
     wanted = dict.fromkeys(events, 1)
     read = None if columns is None else list(dict.fromkeys([*columns, "seq", "event"]))
     pieces = []
-    for group in range(file.num_row_groups) if groups is None else groups:
+    at = file.schema_arrow.names.index("offset")
+    for group in range(file.num_row_groups):
+        known = file.metadata.row_group(group).column(at).statistics
+        if offsets and known and known.has_min_max and (known.max < offsets.start or known.min >= offsets.stop):
+            continue
         chosen = np.flatnonzero(coded(file.read_row_group(group, ["event"], use_threads=False), "event", wanted) == 1)
         if len(chosen) == 0:
             continue

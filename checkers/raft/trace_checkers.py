@@ -55,7 +55,7 @@ ROW_SIZE_BYTES = 60
 ROWS_PER_RANGE = 4_000_000
 """Approximate number of rows of all traces that are judged for one range of offsets."""
 
-FOREVER_NS = 2**62
+FOREVER_NS = NO_END = 2**62
 Span = tuple[int, int]
 """Begin and end of a fault that may have wiped a disk, in ns since the test began; both ends are included."""
 
@@ -242,47 +242,31 @@ def split_traces(run: StoredRun) -> list[Part]:
 
 
 def _ranges(run: StoredRun, paths: tuple[str, ...]) -> list[Part]:
-    spans = {path: _spans(path) for path in paths}
+    """Cut the offsets into ranges of about the same size.  The last one has no end: statistics may be missing."""
     files = [
         {"table": "snapshots", "node": copy["node"], "copy": copy["copy"], **snapshot}
         for copy in run.copies
         for snapshot in copy.get("snapshots") or ()
     ]
-    rows = sum(count for some in spans.values() for _, _, count in some)
-    end = max((last + 1 for some in spans.values() for _, last, _ in some), default=0)
-    end = max([end, *(file["end_offset"] + 1 for file in files)])
+    rows, end = 0, max((file["end_offset"] + 1 for file in files), default=0)
+    for metadata in map(pq.read_metadata, paths):
+        at, rows = metadata.schema.names.index("offset"), rows + metadata.num_rows
+        known = (metadata.row_group(group).column(at).statistics for group in range(metadata.num_row_groups))
+        end = max([end, *(each.max + 1 for each in known if each is not None and each.has_min_max)])
     size = max(1, -(-end // max(1, -(-rows // ROWS_PER_RANGE))))
     ranges = []
-    for first in range(0, end, size):
-        groups = [
-            [i for i, (low, high, count) in enumerate(spans[path]) if count and low < first + size and high >= first]
-            for path in paths
-        ]
-        here = [file for file in files if first <= file["end_offset"] < first + size]
-        ranges.append(Part(paths, {"first": first, "stop": first + size, "groups": groups, "files": here}))
+    for first in range(0, max(end, int(rows > 0)), size):
+        stop = first + size if first + size < end else NO_END
+        here = [file for file in files if first <= file["end_offset"] < stop]
+        ranges.append(Part(paths, {"first": first, "stop": stop, "files": here}))
     return ranges
-
-
-def _spans(path: str) -> list[tuple[int, int, int]]:
-    """Return (lowest offset, highest offset, number of rows with an offset) of each row group of a trace."""
-    metadata = pq.read_metadata(path)
-    at = metadata.schema.names.index("offset")
-    spans = []
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        statistics = group.column(at).statistics
-        if statistics is None or (not statistics.has_min_max and statistics.null_count != group.num_rows):
-            raise ValueError(f"{path}: row group {number} has no statistics of its offsets; write it with statistics")
-        low, high = (statistics.min, statistics.max) if statistics.has_min_max else (0, -1)
-        spans.append((low, high, group.num_rows - (statistics.null_count or 0)))
-    return spans
 
 
 def judge_traces(part: Part, budget: Budget) -> Finding:
     """Judge one part."""
     if "node" in part.params:
         return _judge_node(part, budget)
-    return _judge_states(part, budget) if "groups" in part.params else _judge_in_time(part, budget)
+    return _judge_states(part, budget) if "files" in part.params else _judge_in_time(part, budget)
 
 
 def _judge_node(part: Part, budget: Budget) -> NodeReport:
@@ -318,8 +302,8 @@ def _judge_states(part: Part, budget: Budget) -> StatesFinding:
     first, stop = part.params["first"], part.params["stop"]
     tables = []
     count = 0
-    for number, (path, groups) in enumerate(zip(part.paths, part.params["groups"], strict=True)):
-        rows = read_trace(path, ("applied", "snapshot"), ("offset", "hash"), groups)
+    for number, path in enumerate(part.paths):
+        rows = read_trace(path, ("applied", "snapshot"), ("offset", "hash"), range(first, stop))
         offset = numbers(rows, "offset")
         rows = rows.filter(pa.array((offset >= first) & (offset < stop) & present(rows, "hash")))
         tables.append(rows.append_column("source", pa.repeat(pa.scalar(number), len(rows))))
