@@ -71,8 +71,8 @@ def test_it_agrees_with_the_independent_search() -> None:
 
 
 def test_it_agrees_with_the_independent_search_on_longer_histories() -> None:
-    seen = compare(Random(2), 40, (20, 40), (0, 0.01))
-    assert seen["not tried"] < 10 < seen[True], seen
+    seen = compare(Random(2), 15, (20, 40), (0, 0.01))
+    assert seen["not tried"] < 5 < seen[True], seen
 
 
 def test_it_agrees_with_the_independent_search_if_many_dequeues_get_no_answer() -> None:
@@ -155,7 +155,7 @@ def drained_by_one_at_a_time(rng: Random, crash: float) -> list[Event] | None:
 
 def test_a_drain_that_enqueues_overlap_is_decided_as_its_dequeues_one_after_another() -> None:
     rng, seen = Random(3), Counter[Any]()
-    for _ in range(4000):
+    for _ in range(2000):
         events = drained_by_one_at_a_time(rng, rng.choice([0, 0, 0.1]))
         if events is None:
             continue
@@ -164,12 +164,12 @@ def test_a_drain_that_enqueues_overlap_is_decided_as_its_dequeues_one_after_anot
         assert verdict.validity is (VALID if expected else INVALID), (verdict.reason, events)
         overlapped = queue.overlapping_drain(operations_of(events)) is not None
         seen[overlapped, expected] += any(e.f == "drain" for e in events)
-    assert min(seen.values()) > 30, seen
+    assert min(seen.values()) > 10, seen
 
 
 def test_a_drain_among_other_dequeues_raises_no_alarm() -> None:
     rng, seen = Random(3), Counter[Any]()
-    for _ in range(2500):
+    for _ in range(1000):
         what = queue_of_unique_values("enqueue", "dequeue", "dequeue")
         crash = rng.choice([0, 0, 0.1])
         events = history(what, rng, rng.randint(2, 14), rng.randint(1, 3), crash, rng.choice([0, 1]))
@@ -180,7 +180,7 @@ def test_a_drain_among_other_dequeues_raises_no_alarm() -> None:
         drained_once = with_drains(events)
         assert judge_events(drained_once, "queue").validity is VALID, drained_once
         seen["drained"] += any(e.f == "drain" for e in drained_once)
-    assert seen["drained"] > 60, seen
+    assert seen["drained"] > 20, seen
 
 
 def test_a_value_out_of_order_comes_with_the_one_that_was_due() -> None:

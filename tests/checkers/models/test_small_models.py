@@ -140,7 +140,7 @@ SIMULATED = {
 
 @pytest.mark.parametrize("name", [*SIMULATED, "mutex"])
 def test_a_model_agrees_with_the_independent_search(name: str) -> None:
-    agrees(name, Random(name), 250)
+    agrees(name, Random(name), 80 if name == "queue" else 250)  # whose search takes 10 times as long
 
 
 @pytest.mark.parametrize("name", [*SIMULATED, "mutex"])

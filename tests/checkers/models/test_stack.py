@@ -123,7 +123,7 @@ def compare(rng: Random, cases: int, sizes: tuple[int, int], crashes: Sequence[f
 
 
 def test_it_agrees_with_the_independent_search() -> None:
-    seen = compare(Random(1), 1500, (4, 14), (0,))
+    seen = compare(Random(1), 1000, (4, 14), (0,))
     assert min(seen[w] for w in (True, False, "values", "found nothing")) > 100 and not seen["not decided"], seen
     assert seen["more than two values"] > 10, seen
 

@@ -92,6 +92,8 @@ def everywhere(search: Callable[[str], Iterator[int]]) -> list[str]:
 
 def raw_values(text: str) -> Iterator[int]:
     """The lines that read such a field by a key, and those that declare one as a dictionary of anything."""
+    if not any(name in text for name in FIELDS):
+        return
     for node in nodes_of(text):
         match node:
             case (
@@ -110,6 +112,8 @@ def raw_values(text: str) -> Iterator[int]:
 
 def raw_writers(text: str) -> Iterator[int]:
     """The lines that write a small file from something else than a value of its type."""
+    if not any(name in text for name in WRITERS):
+        return
     for node in nodes_of(text):
         match node:
             case ast.Call(func=ast.Attribute(attr=function) | ast.Name(id=function), args=[name, content]) if (

@@ -37,11 +37,11 @@ def buckets(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (folder / "buckets").glob("bucket-*")}
 
 
-@pytest.mark.parametrize("rows", [61, 700, 4096])
+@pytest.mark.parametrize("rows", [61, 700, 2048])
 def test_the_size_of_chunks_changes_nothing(rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Operations that end in a later chunk than they began, keys that appear late, mismatches, a process number that
     is no index."""
-    events = list(by_construction(Random(1), 6_000, keys=KEYS))
+    events = list(by_construction(Random(1), 3_000, keys=KEYS))
     events = [replace(e, process=2**31 - 1) if e.process == 3 else e for e in events]
     whole = write(tmp_path / "whole", events)
     seal(whole)

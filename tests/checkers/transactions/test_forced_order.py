@@ -48,7 +48,7 @@ def forced_and_orders(rng: Random) -> tuple[Forced, list[tuple[int, ...]]] | Non
 
 def test_what_is_forced_holds_in_every_order() -> None:
     rng, several, edges = Random(7), 0, 0
-    for _ in range(1500):
+    for _ in range(700):
         found = forced_and_orders(rng)
         if found is None:
             continue
@@ -59,7 +59,7 @@ def test_what_is_forced_holds_in_every_order() -> None:
             assert all(place[a] < place[b] for a, b in pairs if a in place and b in place), (pairs, order)
             edges += len(pairs)
         several += len(orders) > 1
-    assert several > 100 and edges > 500
+    assert several > 40 and edges > 200
 
 
 def test_verdicts_are_those_of_every_execution(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,17 +78,17 @@ def test_verdicts_are_those_of_every_execution(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(complete, "_PATIENCE_WITHOUT_FORCED", 0)
     monkeypatch.setattr(complete, "forced_order", counted)
     monkeypatch.setattr(complete, "guess_of", badly_guessed)
-    seen = compare("rw-register", rng, 120, unique=True)
+    seen = compare("rw-register", rng, 60, unique=True)
     assert seen["valid"] > 100 and seen["invalid"] > 100, seen
-    assert len(asked) > 20
+    assert len(asked) > 10
 
 
 def test_a_history_of_which_reads_alone_show_the_order_is_decided() -> None:
     """Without what is forced, 20 million steps decided nothing."""
-    history = shuffled(simulate_sessions(3000, 8, 3000)[0])
+    history = shuffled(simulate_sessions(1500, 8, 1500)[0])
     verdict = judge_transcript(history, Budget(steps=20_000_000), consistency="serializable")
     assert verdict.validity is Validity.VALID
-    assert verdict.details["search"]["forced"] > 20_000
+    assert verdict.details["search"]["forced"] > 10_000
 
 
 def test_a_read_of_another_version_in_such_a_history_is_found() -> None:

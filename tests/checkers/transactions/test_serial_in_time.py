@@ -58,9 +58,9 @@ def outcome(transcript: Transcript) -> str:
 
 
 def test_it_finds_an_order_where_the_graph_has_no_cycle() -> None:
-    seen = Counter(outcome(read_transactions(events, "rw-register")) for events in histories(Random(1), 700))
-    assert seen["serial"] > 500, seen
-    assert seen["cycle"] > 100, seen
+    seen = Counter(outcome(read_transactions(events, "rw-register")) for events in histories(Random(1), 300))
+    assert seen["serial"] > 200, seen
+    assert seen["cycle"] > 40, seen
 
 
 @pytest.mark.parametrize("snapshots", [False, True])
@@ -76,7 +76,7 @@ def test_sessions_without_time_are_compared_too(snapshots: bool) -> None:
 
 def test_verdicts_stay_the_same_with_and_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """At every level: validity, anomalies, witnesses and what is ruled out."""
-    given = list(histories(Random(2), 25))
+    given = list(histories(Random(2), 10))
     cases = [(events, level) for events in given for level in MODELS]
     with_it = [judge_transactions(events, "rw-register", consistency=level) for events, level in cases]
     monkeypatch.setattr(judge, "is_serial_in_time", lambda *_: False)

@@ -32,7 +32,7 @@ def clean(model: Model, size: int) -> tuple[Transactions, int]:
     return simulate(size, model)
 
 
-@pytest.mark.parametrize("size", [LARGE // 5, pytest.param(LARGE, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("size", [LARGE // 10, pytest.param(LARGE, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("model", ["list-append", "rw-register"])
 def test_a_long_history_without_any_anomaly(model: Model, size: int) -> None:
     txns, events = clean(model, size)

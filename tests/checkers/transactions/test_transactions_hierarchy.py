@@ -61,8 +61,8 @@ def demand_hierarchy(model: Model, rng: Random, cases: int) -> Counter[str]:
 
 @pytest.mark.parametrize("model", ["list-append", "rw-register"])
 def test_what_is_valid_at_a_level_is_valid_at_all_weaker_ones(model: Model) -> None:
-    seen = demand_hierarchy(model, Random(f"hierarchy {model}"), 10)
-    assert seen["valid"] > 300 and seen["invalid"] > 300, seen
+    seen = demand_hierarchy(model, Random(f"hierarchy {model}"), 4)
+    assert seen["valid"] > 100 and seen["invalid"] > 100, seen
 
 
 @pytest.mark.nightly

@@ -137,7 +137,7 @@ def executed(state: dict[str, list[int]], steps: MicroOperations, model: Model) 
 @pytest.mark.parametrize("values", [1, 2, 4])
 def test_repeated_values_never_make_a_serial_database_invalid(model: Model, values: int) -> None:
     rng, seen = Random(f"{model} {values}"), Counter[Validity]()
-    for _ in range(400):
+    for _ in range(150):
         events = serial_history(rng, model, values)
         consistency = rng.choice(["strict-serializable", "strict-serializable", *MODELS])
         verdict = judge_transactions(events, model, consistency=consistency)
@@ -145,7 +145,7 @@ def test_repeated_values_never_make_a_serial_database_invalid(model: Model, valu
         assert not anomalies, (anomalies, [(e.process, e.type.name, json.loads(e.payload or "")) for e in events])
         assert verdict.validity is Validity.VALID or shows_nothing(events), verdict.reason
         seen[verdict.validity] += 1
-    assert seen[Validity.VALID] > 150 and seen[Validity.INVALID] == 0, seen
+    assert seen[Validity.VALID] > 50 and seen[Validity.INVALID] == 0, seen
 
 
 CHOICES_MAX = 300
@@ -225,8 +225,8 @@ def compare(model: Model, rng: Random, cases: int) -> Counter[str]:
 
 @pytest.mark.parametrize("model", ["list-append", "rw-register"])
 def test_repeated_values_are_decided_as_by_trying_every_choice(model: Model) -> None:
-    seen = compare(model, Random(f"choices {model}"), 40)
-    assert seen["valid"] > 300 and seen["invalid"] > 150, seen
+    seen = compare(model, Random(f"choices {model}"), 20)
+    assert seen["valid"] > 100 and seen["invalid"] > 50, seen
 
 
 @pytest.mark.nightly

@@ -31,7 +31,7 @@ def trace(path: Path, marks: list[tuple[int, int | None, int]], events: list[str
     return str(path)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.lists(marks, max_size=8), min_size=1, max_size=3))
 def test_one_mark_per_offset_and_hash_in_its_lowest_epoch(nodes: list[list[tuple[int, int | None, int]]]) -> None:
     with tempfile.TemporaryDirectory() as name:
