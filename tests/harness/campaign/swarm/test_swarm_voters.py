@@ -298,9 +298,9 @@ def with_voters(layer: Layer, fault: str = "voters", bug: str = "") -> Iterator[
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_clean_system_keeps_every_rule_while_voters_change(layer: Layer) -> None:
-    played = [play(scenario) for scenario in islice(with_voters(layer), 4)]
-    assert [each.found for each in played] == [[]] * 4
-    assert sum(each.moments["voters"] for each in played) > 20
+    played = [play(scenario) for scenario in islice(with_voters(layer), 2)]
+    assert [each.found for each in played] == [[]] * 2
+    assert sum(each.moments["voters"] for each in played) > 5
     assert any(each.moments.get("removed") for each in played) or layer == "node"
 
 

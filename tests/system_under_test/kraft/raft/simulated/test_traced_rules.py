@@ -95,7 +95,7 @@ def test_leaders_that_commit_older_entries_by_counting_are_found(
         voter.advance(decisions.committed_end(voter.end_offset, ends, voter.bugs))
 
     monkeypatch.setattr(leadership, "commit", commit)
-    verdicts = [judged(seed, tmp_path / str(seed))[1]["commit-own-epoch"] for seed in range(40)]
+    verdicts = [judged(seed, tmp_path / str(seed))[1]["commit-own-epoch"] for seed in range(12)]
     witnesses = [w for verdict in verdicts for w in verdict.witnesses]
     assert witnesses
     for witness in witnesses:
