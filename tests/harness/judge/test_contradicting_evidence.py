@@ -181,10 +181,10 @@ def test_no_run_whose_evidence_contradicts_itself_is_valid(
     assert verdict_of(run) != "valid"
 
 
-@pytest.mark.parametrize("name", [PARTITION, KILL, ETCD])
+@pytest.mark.parametrize("name", [PARTITION, KILL, ETCD, "canary"])
 def test_what_was_bound_anew_without_a_change_is_valid(runs: dict[str, Path], name: str, tmp_path: Path) -> None:
     run = shutil.copytree(runs[name], tmp_path / "run")
-    alter(run)
+    alter(run, lambda rows: None)
     assert verdict_of(run) == "valid"
 
 
@@ -327,15 +327,6 @@ def judged(run: Path) -> dict[str, Any]:
     return dict(as_object(judge(run, None, lambda _: None, report=False)))
 
 
-@pytest.mark.parametrize("name", ["kraft-partition", "etcd-partition", "canary"])
-def test_a_run_that_is_written_again_without_a_change_is_valid(
-    runs: dict[str, Path], name: str, tmp_path: Path
-) -> None:
-    run = copied(runs, name, tmp_path)
-    alter(run, lambda rows: None)
-    assert judged(run)["verdict"] == "valid"
-
-
 def an_ok(rows: list[Row], f: str) -> tuple[int, int]:
     """The rows of an operation in the middle of the run: its invoke and its ok."""
     oks = [i for i, row in enumerate(rows) if row["f"] == f and row["type"] == Type.OK and row["process"] >= 0]
@@ -363,7 +354,9 @@ def a_payload(rows: list[Row], invoke: int, ok: int) -> int:
     return ok
 
 
-@pytest.mark.parametrize("name", ["kraft-partition", "etcd-partition"])
+@pytest.mark.parametrize(
+    "name", ["etcd-partition", pytest.param("kraft-partition", marks=pytest.mark.nightly, id="kraft-partition")]
+)
 @pytest.mark.parametrize(
     ("f", "change"),
     [
@@ -444,7 +437,10 @@ def skipped(records: list[Any]) -> None:
     records[0].update(achieved="skipped", reason="", injected_ns=-1, heal_ordered_ns=-1, healed_ns=-1)
 
 
-@pytest.mark.parametrize("name", ["kraft-partition", "kraft-kill", "etcd-partition"])
+@pytest.mark.parametrize(
+    "name",
+    ["kraft-kill", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("kraft-partition", "etcd-partition"))],
+)
 @pytest.mark.parametrize(
     "change",
     [lambda records: records.pop(), lambda records: records[0]["card"].update(kind="pause"), never_healed, skipped],
