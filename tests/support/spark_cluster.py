@@ -112,23 +112,28 @@ class Cluster:
 class Job:
     """A judging that is under way in a driver."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, number: int) -> None:
         self._driver = driver
+        self._number = number
 
     def wait_for(self, parts: int) -> None:
         """Until so many parts are judged."""
-        for report in self._driver.says():
+        for report in self._reports():
             if report.get("done", 0) >= parts:
                 return
             assert "results" not in report, "the judging was over before it could be disturbed"
 
     def results(self) -> dict[str, Any]:
         """The content of results.json, without the seconds; `judged_by` apart, under "by"."""
-        for report in self._driver.says():
+        for report in self._reports():
             if "results" in report:
                 results: dict[str, Any] = report["results"]
                 return results
         raise AssertionError("the driver ended without results")
+
+    def _reports(self) -> Iterator[dict[str, Any]]:
+        """The reports of this job; a test that failed may have left some of an earlier one unread."""
+        return (report for report in self._driver.says() if report["job"] == self._number)
 
 
 class Driver:
@@ -136,6 +141,7 @@ class Driver:
 
     def __init__(self, master: str, folder: Path, **environment: str) -> None:
         self._errors = (folder / "driver.log").open("w+")
+        self._jobs = 0
         self._process = subprocess.Popen(
             [sys.executable, __file__, master],
             stdin=subprocess.PIPE,
@@ -170,9 +176,11 @@ class Driver:
     def judge(self, run_folder: Path, delay_s: float = 0.0) -> Job:
         """Begin to judge a run with every checker, each part delayed."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"run": str(run_folder), "delay_s": delay_s}) + "\n")
+        self._jobs += 1
+        order = {"job": self._jobs, "run": str(run_folder), "delay_s": delay_s}
+        self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
-        return Job(self)
+        return Job(self, self._jobs)
 
     def says(self) -> Iterator[dict[str, Any]]:
         assert self._process.stdout is not None
@@ -186,6 +194,15 @@ def comparable(results: Mapping[str, Any]) -> dict[str, Any]:
     """results.json without what differs from one judging to the next: how long it took, and where it was."""
     checkers = {name: {k: v for k, v in e.items() if k != "seconds"} for name, e in results["checkers"].items()}
     return {k: v for k, v in results.items() if k != "judged_by"} | {"checkers": checkers}
+
+
+def assert_same(results: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """Compare results.json with `expected`, which is comparable.  A failure names the place, and each other checker."""
+    found = comparable(results)
+    names = sorted(found["checkers"].keys() | expected["checkers"].keys())
+    pairs = [(name, found["checkers"].get(name), expected["checkers"].get(name)) for name in names]
+    differing = [f"{name}: {here}\n  expected: {there}" for name, here, there in pairs if here != there]
+    assert found == expected, "\n".join([f"judged by {results.get('judged_by')}", *differing])
 
 
 def seeing_nothing_in(folder: Path) -> list[str]:
@@ -254,8 +271,10 @@ def drive(master: str) -> None:
     from checkers.judging.pipeline import judge_run, results_of
     from checkers.spark.session import SparkJudge
 
+    job = 0
+
     def say(**what: Any) -> None:
-        print(json.dumps(what), flush=True)
+        print(json.dumps({"job": job, **what}), flush=True)
 
     def report_progress(words: str) -> None:
         if words.startswith("judged "):
@@ -265,6 +284,7 @@ def drive(master: str) -> None:
     spark.start_in_background()
     for line in sys.stdin:
         order = json.loads(line)
+        job = order["job"]
         slow = [
             replace(c, judge=functools.partial(delayed, c.judge, order["delay_s"])) if order["delay_s"] else c
             for c in CATALOG.values()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from own_address import HOST, free_ports
-from spark_cluster import Cluster, Driver, can_hide_folders, comparable, descendants, end, runs, until
+from spark_cluster import Cluster, Driver, assert_same, can_hide_folders, comparable, descendants, end, runs, until
 from wrong_run import NEVER_INVALID, run_that_is_wrong_everywhere
 
 from checkers.base.results import as_object
@@ -66,7 +66,7 @@ def test_every_checker_says_the_same_in_process_on_local_spark_and_on_a_cluster(
     assert as_written(as_object(results_of(on_local_spark))) == in_process
     results = driver.judge(run.root).results()
     assert results["judged_by"].startswith("Spark ") and f" on spark://{HOST}:" in results["judged_by"]
-    assert comparable(results) == in_process
+    assert_same(results, in_process)
 
 
 def test_the_nodes_compiled_nothing_and_were_sent_no_files(run: StoredRun, driver: Driver) -> None:
@@ -81,7 +81,7 @@ def test_a_python_worker_killed_in_the_middle(
     job.wait_for(6)
     victim = cluster.python_workers()[0]
     os.kill(victim, signal.SIGKILL)
-    assert comparable(job.results()) == in_process
+    assert_same(job.results(), in_process)
     assert victim not in cluster.python_workers()
 
 
@@ -93,7 +93,7 @@ def test_an_executor_killed_in_the_middle(
     job.wait_for(6)
     victim = cluster.executors()[0]
     os.kill(victim, signal.SIGKILL)
-    assert comparable(job.results()) == in_process
+    assert_same(job.results(), in_process)
     assert victim not in cluster.executors()
 
 
@@ -108,7 +108,7 @@ def test_a_node_killed_in_the_middle(
     cluster.workers[0].kill()
     end(executor)
     try:
-        assert comparable(job.results()) == in_process
+        assert_same(job.results(), in_process)
         assert len(cluster.workers) == 1
     finally:
         cluster.add_worker()  # otherwise later tests wait for two executors
@@ -127,7 +127,7 @@ def test_an_executor_frozen_in_the_middle_costs_seconds(
     began = time.monotonic()
     os.kill(frozen, signal.SIGSTOP)
     try:
-        assert comparable(job.results()) == in_process
+        assert_same(job.results(), in_process)
     finally:
         end(frozen)
     assert time.monotonic() - began < 45 + 3 * calm_s, "Spark's own patience is two and a half minutes"
@@ -142,7 +142,7 @@ def test_a_node_that_cannot_read_the_run_folder_is_sent_the_bytes(
     until(lambda: len(cluster.executors()) == 2, "the blind executor to be there")
     until(lambda: "were sent" in driver.judge(run.root).results()["judged_by"], "a part to be sent")
     results = driver.judge(run.root).results()
-    assert comparable(results) == in_process
+    assert_same(results, in_process)
     assert "MB of files were sent, because nodes cannot read the run folder" in results["judged_by"]
 
 
@@ -154,7 +154,7 @@ def test_a_master_that_is_not_there_costs_nothing_and_the_run_is_judged(
         assert not any(runs(pid, "java") for pid in descendants(driver.pid)), "no Spark was even started"
     address = master.removeprefix("spark://")
     assert results["judged_by"] == (f"in process (no Spark master answers at {master} ({address}: Connection refused))")
-    assert comparable(results) == in_process
+    assert_same(results, in_process)
 
 
 @pytest.mark.nightly
@@ -167,7 +167,7 @@ def test_a_cluster_without_workers_is_given_up_and_the_run_is_judged(
     ):
         results = driver.judge(run.root).results()
     assert results["judged_by"].startswith(f"in process ({cluster.master} gave us no executor within 8 s: it has no ")
-    assert comparable(results) == in_process
+    assert_same(results, in_process)
 
 
 @pytest.mark.nightly
@@ -183,7 +183,7 @@ def test_nodes_without_numba_are_named_and_the_run_is_judged(
     ):
         results = driver.judge(run.root).results()
     assert re.search(r"in process \(the workers on .* cannot judge: ModuleNotFoundError", results["judged_by"])
-    assert comparable(results) == in_process
+    assert_same(results, in_process)
 
 
 @pytest.mark.nightly
@@ -196,7 +196,7 @@ def test_nodes_with_another_processor_compile_once_and_say_the_same(
         for _ in range(2):
             with Driver(cluster.master, tmp_path) as driver:
                 results = driver.judge(run.root).results()
-            assert comparable(results) == in_process
+            assert_same(results, in_process)
             judged_by.append(results["judged_by"])
     assert re.search(r"compiled \d+ kernels anew \(\d+ s\)", judged_by[0])
     assert "compiled" not in judged_by[1]
