@@ -3,17 +3,17 @@
 *Changes.*  Changes of a folder since they were last made durable, and how to revert them.
 
 Every change is applied to the real folder at once, so reads need no special handling.  In addition, a journal stores
-for each change that is not durable yet how to undo and redo it:  Beside it a journal keeps, for each change that is not
-durable yet, how to undo it and how to do it again:
+how to undo and redo each change that is not durable yet:
 
 * Data (`write`, `truncate`) belongs to an inode.  An fsync of that inode makes all its earlier data durable.
 * Names (`create`, `unlink`, `rename`, `mkdir`, …) belong to the folder.  They form one ordered journal, as on ext4: any
   fsync makes all earlier changes of names durable.  A rename that replaces a file first makes the data of the new file
   durable (ext4's auto_da_alloc), because many programs rely on it.
 
-An fsync that fails reverts the data that it should have made durable, and a second fsync succeeds without them.  Linux
-marks pages that it could not write as clean, and Btrfs then shows the old content (Rebello et al. 2020, "Can
-Applications Recover from fsync Failures?").
+An fsync that fails reverts the writes that it should have made durable, and a second fsync succeeds without them.
+Linux marks pages that it could not write as clean, and Btrfs then shows the old content (Rebello et al. 2020, "Can
+Applications Recover from fsync Failures?").  A size that the program has set stays: file systems keep sizes in a
+journal, and a file that shrank under a memory map would kill the program that wrote to the map.
 
 A power loss reverts every change that is not durable, the latest first.  Then, depending on the mode, some of the data
 is redone: nothing (`lose`), all but the last write and of that one a prefix that ends with a sector (`tear`), or each
@@ -149,12 +149,18 @@ class Changes:
         self._forget(_inode(descriptor))
 
     def drop(self, descriptor: int) -> None:
-        """Revert the data of one inode that is not durable, because its fsync fails.  Raises OSError."""
+        """Revert the writes to one inode that are not durable, because its fsync fails.  Raises OSError."""
         inode = _inode(descriptor)
         if (file := self._files.get(inode)) is not None:
             for _, data in reversed(file.changes):
                 _take_back(file.descriptor, data)
-            self._forget(inode)
+            self._pending_bytes -= sum(_size(data) for _, data in file.changes)
+            dropped, file.changes = file.changes, []
+            for _, data in dropped:
+                if data.image is None:
+                    self.truncate(file.descriptor, data.size_after, probe=data.probe)
+            if not file.changes:
+                self._forget(inode)
 
     def sync_names(self) -> None:
         """Mark every earlier change of names as durable."""

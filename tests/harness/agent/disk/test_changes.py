@@ -97,7 +97,7 @@ def test_an_fsync_of_any_file_keeps_names_but_not_others_data(folder: Folder) ->
     assert folder.read("two") == b"2"
 
 
-def test_a_failed_fsync_takes_back_the_data_of_its_file_alone(folder: Folder) -> None:
+def test_a_failed_fsync_takes_back_the_writes_to_its_file_alone(folder: Folder) -> None:
     for name in ("log", "other"):
         folder.append(name, b"kept")
         folder.sync(name)
@@ -106,11 +106,24 @@ def test_a_failed_fsync_takes_back_the_data_of_its_file_alone(folder: Folder) ->
     folder.changes.write(log, 0, b"K")
     folder.changes.truncate(log, 2)
     folder.changes.drop(log)
-    assert folder.read("log") == b"kept"
+    assert folder.read("log") == b"ke"
     assert folder.read("other") == b"kept and more"
     folder.append("log", b" later")
     folder.changes.lose("lose", Random(1))
     assert (folder.read("log"), folder.read("other")) == (b"kept", b"kept")
+
+
+def test_a_file_that_was_made_longer_stays_so_when_its_fsync_fails(folder: Folder) -> None:
+    log = folder.open("log")
+    folder.changes.write(log, 0, b"header")
+    folder.changes.truncate(log, 16)
+    folder.changes.write(log, 6, b"entry")
+    folder.changes.drop(log)
+    assert folder.read("log") == bytes(16)
+    folder.changes.write(log, 11, b"later")
+    folder.changes.sync(log)
+    folder.changes.lose("lose", Random(1))
+    assert folder.read("log") == bytes(11) + b"later"
 
 
 def test_removed_and_renamed_names_come_back_in_order(folder: Folder) -> None:
