@@ -22,7 +22,7 @@ type badgerTransaction struct{ *badger.Txn }
 
 func open() store {
 	options := badger.DefaultOptions("db").WithSyncWrites(true).WithValueLogFileSize(1 << 24) // of which no value comes
-	small := options.WithMemTableSize(1 << 20).WithValueThreshold(1 << 16).WithBaseTableSize(1 << 20)
+	small := options.WithMemTableSize(1 << 22).WithValueThreshold(1 << 16).WithBaseTableSize(1 << 20)
 	return badgerStore{must(badger.Open(small.WithNumMemtables(2).WithNumLevelZeroTables(2)))}
 }
 
@@ -60,7 +60,38 @@ func (t badgerTransaction) set(key string, value []byte) error { return t.Set([]
 """
 
 
+# A failed fsync ends the process, because it does not know any more what the disk holds.  An empty file is a new one.
+MEND = r"""--- a/vendor/github.com/dgraph-io/badger/v4/db.go
++++ b/vendor/github.com/dgraph-io/badger/v4/db.go
+@@ -861,3 +861,5 @@
+ 	if db.opt.SyncWrites {
+-		return db.mt.SyncWAL()
++		if err := db.mt.SyncWAL(); err != nil {
++			panic(err)
++		}
+ 	}
+--- a/vendor/github.com/dgraph-io/badger/v4/memtable.go
++++ b/vendor/github.com/dgraph-io/badger/v4/memtable.go
+@@ -75,3 +75,3 @@
+ 		mt, err := db.openMemTable(fid, flags)
+-		if err != nil {
++		if err != nil && err != z.NewFile {
+ 			return y.Wrapf(err, "while opening fid: %d", fid)
+--- a/vendor/github.com/dgraph-io/badger/v4/value.go
++++ b/vendor/github.com/dgraph-io/badger/v4/value.go
+@@ -611,3 +611,3 @@
+ 		if err := lf.open(vlog.fpath(fid), flags,
+-			2*vlog.opt.ValueLogFileSize); err != nil {
++			2*vlog.opt.ValueLogFileSize); err != nil && err != z.NewFile {
+ 			return y.Wrapf(err, "Open existing file: %q", lf.path)
+"""
+
+
 class Badger(GoStore):
     """Small memtables, so that tables are written and compacted within a minute."""
 
     needs = made("Badger 4.9.6", MODULE, STORE)
+
+
+class BadgerMended(Badger):
+    needs = made("Badger 4.9.6 with a mend", MODULE, STORE, MEND)

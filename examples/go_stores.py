@@ -122,8 +122,7 @@ type levelTransaction struct {
 }
 
 func open() store {
-	small := &opt.Options{WriteBuffer: 1 << 18, CompactionTableSize: 1 << 18}
-	return levelStore{must(leveldb.OpenFile("db", small)), new(sync.Mutex)}
+	return levelStore{must(leveldb.OpenFile("db", nil)), new(sync.Mutex)}
 }
 
 func (s levelStore) transact(run func(transaction) error) (bool, error) {
@@ -308,8 +307,6 @@ class BuntDBMended(GoStore):
 
 
 class GoLevelDB(GoStore):
-    """Small tables, so that some are written and compacted within a minute."""
-
     needs = made("goleveldb of July 2022", GOLEVELDB_MODULE, GOLEVELDB)
 
 
