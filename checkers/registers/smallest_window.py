@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from checkers.base import independent_search as search
-from checkers.base.arrays import Int32, Int64
+from checkers.base.arrays import Bools, Int32, Int64
 from checkers.base.shrinking import drop_in_pieces, first_that_holds
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
 from checkers.kernels.registers import antichain
@@ -110,8 +110,15 @@ class Excerpt:
     weakened: frozenset[int] = frozenset()
 
     def without(self, gone: Collection[int]) -> Excerpt:
-        left, gone = self.operations[~np.isin(self.operations, list(gone))], frozenset(gone)
-        return replace(self, operations=left, carried=self.carried - gone, weakened=self.weakened - gone)
+        return self.of(~np.isin(self.operations, list(gone)))
+
+    def of(self, some: Bools) -> Excerpt:
+        """Return the excerpt without the operations that are false in `some`."""
+        left = self.operations[some]
+        if not (self.carried or self.weakened):
+            return replace(self, operations=left)
+        kept = frozenset(left.tolist())
+        return replace(self, operations=left, carried=self.carried & kept, weakened=self.weakened & kept)
 
 
 STEPS_OF_ONE = 20_000_000
@@ -451,7 +458,7 @@ def _drop_values(key: Key, some: Excerpt, culprit: int, impossible: Callable[[Ex
         ops = rest.operations
         gone = np.isin(value_left(key, ops), gone_values)
         replaced = ops[~gone & (key.kind[ops] == CAS) & np.isin(key.a[ops], gone_values)]
-        return replace(rest, weakened=rest.weakened | set(replaced.tolist())).without(ops[gone].tolist())
+        return replace(rest, weakened=rest.weakened | set(replaced.tolist())).of(~gone)
 
     return drop_in_pieces(values, some, without, impossible)
 
