@@ -363,7 +363,8 @@ class _Stream:
     def create(self, logs: RawLogs) -> None:
         """One process creates every key."""
         keys = len(self._keys)
-        logs.create((self.rows + 2 * np.arange(keys)) * self._step_ns)
+        between = 2 * (self.rows + 2 * np.arange(keys)) + 1  # half of a step after the request
+        logs.create(between * self._step_ns // 2)
         number, type_ = np.repeat(np.arange(keys, dtype=np.int32), 2), np.tile(np.array([0, 1], np.int8), keys)
         function, value = np.full(2 * keys, FUNCTIONS.index("create"), np.int8), np.full(2 * keys, -1)
         none = np.empty(0, np.int64)

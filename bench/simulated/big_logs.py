@@ -25,6 +25,7 @@ from checkers.base.columns import COPIES, LOG, TRACE
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.kafka_files import chain as chain_batches
 from checkers.record.faults import Copy
+from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log.batch import encode_values, read_header
 from system_under_test.kraft.raft.messages import Batch, LeaderChange
@@ -240,6 +241,7 @@ class RawLogs:
         self._waiting: list[tuple[int, int]] = []
         self._end = 0
         self._hash = 0
+        self._image = Image()
         self._segment = (folder / "segment").open("wb")
         (folder / "trace").mkdir()
         self._traces = {node: (folder / "trace" / f"{node}.jsonl").open("w") for node in SERVERS}
@@ -253,19 +255,17 @@ class RawLogs:
                 self._traces[node].write(json.dumps({"seq": seq, "inc": 0, "t": seq, **row}) + "\n")
             self._seq[node] = len(rows)
         opening = codec.encode(Batch(0, _EPOCH, 1, LeaderChange(1, _VOTERS, _VOTERS)), 0)
-        self._batches([opening], [1], np.array([self._seq[LEADER]]), committed=True)
+        self._write([opening], [1], np.array([self._seq[LEADER]]), [self._image.state_hash])
         return self
 
     def create(self, times_ns: Int64) -> None:
         """Make every key, in one batch each."""
-        raws, ends = [], []
+        batches, ends = [], []
         for number, key in enumerate(self._keys):
             topic = UUID(int=number + 1)
-            values = [encode(TopicRecord(key, topic)), encode(PartitionRecord(0, topic, (1,), (1,)))]
-            first = self._end + ENTRIES_PER_CREATE * number
-            raws.append(encode_values(first, _EPOCH, values, 0))
-            ends.append(first + ENTRIES_PER_CREATE)
-        self._batches(raws, ends, times_ns, committed=True)
+            batches.append([encode(TopicRecord(key, topic)), encode(PartitionRecord(0, topic, (1,), (1,)))])
+            ends.append(self._end + ENTRIES_PER_CREATE * (number + 1))
+        self._batches(batches, ends, times_ns, committed=True)
 
     def append(self, key: Int32, value: Int64) -> None:
         """Append entries in log order; key -1: the entry touches no object of clients."""
@@ -274,14 +274,14 @@ class RawLogs:
     def commit(self, ends: Int64, times_ns: Int64) -> None:
         """Note where each batch ends, and when the leader called it committed.  The others report it a moment later."""
         if len(ends):
-            self._batches(self._encoded(ends.tolist()), ends.tolist(), times_ns, committed=True)
+            self._batches(self._taken(ends.tolist()), ends.tolist(), times_ns, committed=True)
 
     def copy(self, when: str, time_ns: int) -> tuple[Copy, ...]:
         """Copy all logs.  Returns what the journal says of it.  The final copy also holds what is not committed."""
         number = len(self._copies) // len(SERVERS)
         if when == "final" and self._waiting:
             ends = [self._end + len(self._waiting)]
-            self._batches(self._encoded(ends), ends, np.array([time_ns]), committed=False)
+            self._batches(self._taken(ends), ends, np.array([time_ns]), committed=False)
         self._segment.flush()
         for node in SERVERS:
             folder = self._folder / "nodes" / node / "copies" / str(number)
@@ -295,36 +295,46 @@ class RawLogs:
             self._copies.append(Copy(number, when, node, "running", where, self._traces[node].tell()))
         return tuple(self._copies[-len(SERVERS) :])
 
-    def _encoded(self, ends: list[int]) -> list[bytes]:
-        """The waiting entries up to the last of these ends, as batches."""
-        raws, first, at = [], self._end, 0
+    def _taken(self, ends: list[int]) -> list[list[bytes]]:
+        """Take the waiting entries up to the last of these ends, as the values of each batch."""
+        batches, first, at = [], self._end, 0
         for end in ends:
             entries = self._waiting[at : at + end - first]
-            raws.append(encode_values(first, _EPOCH, [self._value(key, value) for key, value in entries], 0))
+            batches.append([self._value(key, value) for key, value in entries])
             first, at = end, at + len(entries)
         del self._waiting[:at]
-        return raws
+        return batches
 
     def _value(self, key: int, value: int) -> bytes:
         digits = str(value).encode()
         return b"".join((self._before[key], bytes((len(digits) + 1,)), digits, b"\x00"))
 
-    def _batches(self, raws: list[bytes], ends: list[int], times_ns: Int64, *, committed: bool) -> None:
+    def _batches(self, batches: list[list[bytes]], ends: list[int], times_ns: Int64, *, committed: bool) -> None:
+        """Write batches, and apply the committed ones as a node does."""
+        raws, states = [], []
+        for values, first in zip(batches, [self._end, *ends], strict=False):
+            raws.append(encode_values(first, _EPOCH, values, 0))
+            for value in values if committed else ():
+                self._image.replay(value)
+            states.append(self._image.state_hash)
+        self._write(raws, ends, times_ns, states if committed else None)
+
+    def _write(self, raws: list[bytes], ends: list[int], times_ns: Int64, states: list[int] | None) -> None:
+        """states: the hash of the state behind each batch; None: the batches are not committed."""
         self._segment.write(b"".join(raws))
         headers = [read_header(raw) for raw in raws]
         base = np.array([header.base_offset for header in headers], np.int64)
         crc = np.array([header.crc for header in headers], np.int64)
         hashes = chain_batches(self._hash, base, np.full(len(raws), _EPOCH, np.int32), crc)
         self._hash, self._end = int(hashes[-1]), ends[-1]
-        states = chain_each(hashes).tolist()
-        rows_each = 4 if committed else 2
+        rows_each = 2 if states is None else 4
         texts: dict[tuple[int, int], str] = {}
         for node in SERVERS:
             seq, later_ns = self._seq[node], 0 if node == LEADER else 1_000
             if (seq, later_ns) not in texts:
-                rows = zip(times_ns.tolist(), ends, hashes.tolist(), states, strict=True)
+                rows = zip(times_ns.tolist(), ends, hashes.tolist(), states or [0] * len(raws), strict=True)
                 lines = [
-                    _traced(seq + rows_each * number, time_ns, later_ns if committed else None, end, prefix, state)
+                    _traced(seq + rows_each * number, time_ns, None if states is None else later_ns, end, prefix, state)
                     for number, (time_ns, end, prefix, state) in enumerate(rows)
                 ]
                 texts[seq, later_ns] = "".join(lines)
