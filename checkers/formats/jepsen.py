@@ -67,6 +67,16 @@ _OPERATION = r"(?P<operation>\S+\s+:\w+\s+:\S+(?:\s.*)?)$"
 _LOG_LINE = re.compile(rf"^{_BEFORE_OPERATION}{_OPERATION}")
 _BARE_LINE = re.compile(rf"^{_OPERATION}")
 _PLAIN_WORDS = re.compile(r"(\d+|:nemesis)\s+(:[a-z]+)\s+(:[a-z][\w-]*)\s+(nil|-?\d+|:[a-z][\w-]*|\[[-\w ]*\])\s*")
+_PLAIN_OPERATION = r"(\d+|:nemesis)\t(:[a-z]+)\t(:[a-z][\w-]*)\t(nil|-?\d+|:[a-z][\w-]*|\[[-\w ]*\])$"
+_PLAIN_LOG_LINE = re.compile(
+    r"^(?:INFO +(?:\[[^\]\t\n]*\] [^\t\n]*? - +)?jepsen\.util +(?:- +)?"
+    r"|[\d-]+ \S+ +INFO +\[[^\]\t\n]*\] +jepsen\.util: +)" + _PLAIN_OPERATION,
+    re.MULTILINE,
+)
+"""_LOG_LINE with a plain operation.  No tab stands in front of it, so two lines that lost their break do not match."""
+_PLAIN_BARE_LINE = re.compile(rf"^{_PLAIN_OPERATION}", re.MULTILINE)
+_REWRITTEN = "\0"
+"""Begins a line that is rewritten already: a log has no such character."""
 _LOG_HINT = re.compile(rf"^{_BEFORE_OPERATION}", re.MULTILINE)
 _BARE_HINT = re.compile(r"\s*(?:\d+|:nemesis)\s+:(?:invoke|info)\s+:\S")
 _LIKE_AN_OPERATION = re.compile(r"jepsen\.util.*\t:|\t:(?:invoke|ok|fail|info)\t|^\s*[\[(]?\s*(?:#[\w.]+)?\{.*:type\b")
@@ -147,12 +157,21 @@ def edn_of_lines(content: bytes, first: int, bare: bool) -> tuple[bytes, Malform
 
     first: number of the first line.  Returns also the damage at which it ends, or None.
     """
-    *lines, rest = content.decode().split("\n")
-    written = list[str]()
-    looks = _BARE_LINE if bare else _LOG_LINE
+    text, written = content.decode(), list[str]()
+    looks, plain = (_BARE_LINE, _PLAIN_BARE_LINE) if bare else (_LOG_LINE, _PLAIN_LOG_LINE)
+    if _REWRITTEN not in text:
+        *pieces, behind = plain.split(text)
+        text = "".join(
+            f"{before}{_REWRITTEN}{{:process {process} :type {type_} :f {f} :value {value}}}"
+            for before, process, type_, f, value in zip(*[iter(pieces)] * 5, strict=True)
+        )
+        text += behind
+        if text.count(_REWRITTEN) == text.count("\n") and text.endswith("\n"):
+            return text.replace(_REWRITTEN, "").encode(), None
+    *lines, rest = text.split("\n")
     try:
         for number, line in enumerate(lines, first):
-            written.append(_edn_of_line(line.rstrip(), number, looks))
+            written.append(line[1:] if line.startswith(_REWRITTEN) else _edn_of_line(line.rstrip(), number, looks))
         if rest.strip():
             words = "the last line has no end, so an operation may be cut off"
             raise MalformedHistory(f"line {first + len(lines)}: {words}")
