@@ -42,7 +42,7 @@ VIOLATED = {"linearizability", "history-against-log"}
 """Names of the two planted violations."""
 
 VIOLATED_IN_TRACES = {"answers-from-commits"}
-"""Where traces of nodes show what was committed when the stale read was answered."""
+"""Names violated besides, if traces of nodes show what was committed when the stale read was answered."""
 
 UNDECIDED = {"log-order"}
 """Checkers that the violations make unknown: logs that lack an acknowledged write decide nothing."""

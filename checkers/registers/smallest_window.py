@@ -127,6 +127,9 @@ STEPS_OF_ONE = 20_000_000
 STEPS_BESIDES = 20_000
 """Additional steps of each question, for the time in which Python makes its arrays (0.5 ms, measured)."""
 
+POSITIONS_PER_STEP = 2
+"""Positions that the linear kernel judges in the time of a step of the search (18 ns each, measured)."""
+
 STEPS_IN_ALL, STEPS_IN_ALL_PER_POSITION = 200_000_000, 10
 """Steps of all questions of one witness: at most 5 to 10 s of a core for a history of some million operations."""
 
@@ -158,6 +161,7 @@ class Questions:
             return antichain.OUT_OF_STEPS
         self._left -= STEPS_BESIDES
         if tuple(starts) == (NIL,) and not (key.kind == MISMATCH).any():
+            self._left -= limit // POSITIONS_PER_STEP
             code, _, _ = register.judge_key(key, limit, register.new_scratch(len(key.kind), limit))
             if code == register.LINEARIZABLE or code >= register.FIRST_INVALID:
                 return antichain.LINEARIZABLE if code == register.LINEARIZABLE else antichain.NO_ORDER
@@ -352,7 +356,7 @@ def _held(key: Key, since: int) -> tuple[int, ...]:
 
 
 def _since(key: Key, since: int, limit: int, some: Excerpt) -> Excerpt:
-    """Those of some operations that were called from a position on, and the mutators that are under way there."""
+    """Return those of some operations that were called from a position on, and the mutators under way there."""
     ops = some.operations
     carried = ops[(key.call[ops] < since) & (key.ret[ops] > since) & _mutates(key)[ops]]
     kept = np.sort(np.concatenate([carried, ops[(key.call[ops] >= since) & (key.call[ops] < limit)]]))
@@ -378,7 +382,7 @@ def _cut_past(ask: Questions, key: Key, limit: int, some: Excerpt) -> Excerpt:
 
 
 def _cut_past_of_few(ask: Questions, key: Key, limit: int, some: Excerpt, stays: Sequence[int]) -> Excerpt:
-    """The same of few operations, at a moment at which none of them is under way.
+    """Return the excerpt of few operations from the latest such moment at which none of them is under way.
 
     stays: the culprit, and other operations to keep.  The last operation that overwrote a value stays as well.  Without
     it a reader would not see why the answer was wrong.
