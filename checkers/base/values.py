@@ -184,7 +184,7 @@ def name_of_key(key: Any) -> str:
     """Return the text that names a key of a map: two keys have one name only if they are equal and of one kind."""
     if isinstance(key, str):
         return json.dumps(key) if _LIKE_JSON.match(key) else key
-    return canonical(key) if isinstance(key, float | Decimal) else json.dumps(key)
+    return canonical(key)
 
 
 def text_of_key(name: str) -> str:

@@ -1,5 +1,5 @@
 """Jepsen's histories: EDN (`history.edn`), the log lines of `jepsen.util`, their columns alone (`history.txt`), and the
-operations of EDN as lines of JSON.
+operations of EDN as lines of JSON, or as one list in JSON (elle-cli).
 
 All become events.  The index is the position in the text.  An `:index` only shows whether the lines are in order: it
 may have gaps (some tools leave them), but it is a whole number and always rises.  (-1 stands for none, as in Jepsen.)
@@ -20,7 +20,7 @@ Krucible has its own reader because a damaged history must be refused with the d
 do not report.  Keywords and symbols become plain `str` without the colon, vectors and lists `list`, sets `SetValue`.  A
 map is a `dict` whose keys are names (`values.name_of_key`): 1 and "1" have two.  Numbers keep all their digits.  A
 tagged value is read as the value behind its tag (a record is its map); a `#uuid` gets lower case, because the case of
-its letters means nothing.
+its letters means nothing; a `#object` (Clojure cannot print what it holds) stays text.
 """
 
 from __future__ import annotations
@@ -152,6 +152,27 @@ def read_json_lines(
     return lines, None
 
 
+def lines_of_json_list(content: bytes) -> bytes:
+    """Return the items of a list in JSON, one a line: in the line where each begins, or in the next one that is free.
+
+    Raises MalformedHistory if the list is damaged, or if something follows it.
+    """
+    text, written, at = content.decode(), list[str](), 0
+    line = free = 1
+    while (match := (_NEXT_ITEM if at else _FIRST_ITEM).match(text, at)) is not None:
+        start, line = match.end(), line + text.count("\n", at, match.end())
+        try:
+            at = _JSON_SYNTAX.raw_decode(text, start)[1]
+        except (json.JSONDecodeError, RecursionError) as problem:
+            raise MalformedHistory(f"line {line}: an item of the list is damaged or cut off ({problem})") from problem
+        written.append("\n" * (line - free) + text[start:at].replace("\n", " ") + "\n")
+        free = max(line, free) + 1
+        line += text.count("\n", start, at)
+    if _END_OF_LIST.fullmatch(text, at) is None:
+        raise MalformedHistory(f"line {line}: the list of operations is cut off, or damaged here: {text[at:]!r:.40}")
+    return "".join(written).encode()
+
+
 def edn_of_lines(content: bytes, first: int, bare: bool) -> tuple[bytes, MalformedHistory | None]:
     """Return the operations of a log, or of columns alone (`bare`), as EDN: one a line, and empty lines for all others.
 
@@ -281,6 +302,8 @@ def _no_number(word: str) -> None:
 _JSON = json.JSONDecoder(
     parse_float=_exact, parse_int=_whole_number, parse_constant=_no_number, object_pairs_hook=_object
 )
+_JSON_SYNTAX = json.JSONDecoder(parse_float=str, parse_int=str)
+_FIRST_ITEM, _NEXT_ITEM, _END_OF_LIST = re.compile(r"\s*\[\s*(?=\S)"), re.compile(r"\s*,\s*"), re.compile(r"\s*\]\s*")
 _NO_HALVES = re.compile(r"\\[^u]|\\u[dD][89abAB]..\\u[dD][c-fC-F]..")
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -322,7 +345,9 @@ def _type(operation: dict[str, Any], line: int) -> Type:
     if (type_ := _TYPES.get(str(operation.get("type")))) is not None:
         return type_
     words = "an operation's :type must be invoke, ok, fail or info"
-    if "type" not in operation:
+    if "type" in operation:
+        words += f", not {in_words(operation['type']):.40}"
+    else:
         names = ", ".join(f":{name}" for name in operation if isinstance(name, str))
         words += f"; this map has none ({names:.60}), so it is no operation like {EXAMPLE}"
     raise MalformedHistory(f"line {line}: {words}")
@@ -408,7 +433,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_UUID = "#uuid"
+_UUID, _OBJECT = "#uuid", "#object"
 _CLOSES = {"(": ")", "[": "]", "{": "}", "#{": "}"}
 _NAMED = {"nil": None, "true": True, "false": False}
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
@@ -514,7 +539,10 @@ class FormReader:
             case "number":
                 return self._number(text)
             case "tag":
+                start = self.at - len(text)
                 tagged = self.value(self.required(), depth + 1)
+                if text == _OBJECT:
+                    return self._text[start : self.at]
                 return tagged.lower() if text == _UUID and isinstance(tagged, str) else tagged
             case "char":
                 word = text[1:]
@@ -541,8 +569,6 @@ class FormReader:
             return items
         if len(items) % 2:
             raise self._damage("a map has a key without a value")
-        if any(isinstance(key, list | dict | tuple) for key in items[::2]):
-            raise self._damage("a map's key is a collection")
         found = dict(zip(map(name_of_key, items[::2]), items[1::2], strict=True))
         if len(found) < len(items) // 2:
             raise self._damage('a map has a key twice; :a and "a" count as one')

@@ -1,4 +1,4 @@
-"""Any history file, recognised by its content: Parquet or Arrow of ours, EDN or log lines of Jepsen's, lines of JSON.
+"""Any history file, recognised by its content: Parquet or Arrow of ours, EDN or log lines of Jepsen's, JSON.
 
 A history is read in two steps.  The first makes rows.  The second verifies their grammar (`rows.py`).
 
@@ -21,6 +21,7 @@ from checkers.formats.jepsen import (
     edn_of_lines,
     error_of,
     error_of_json,
+    lines_of_json_list,
     looks_like_columns,
     looks_like_log,
     read_edn,
@@ -146,7 +147,8 @@ class _TextReader:
         text = _text(content.first.removeprefix(codecs.BOM_UTF8), 1)
         head = text[:_HEAD_BYTES].decode("utf-8", "ignore")
         if _JSON_LIST.match(head):
-            raise MalformedHistory("line 1: the file is a list in JSON: write each operation as an object in its line")
+            text = lines_of_json_list(_text(content.whole().removeprefix(codecs.BOM_UTF8), 1))
+            head = text[:_HEAD_BYTES].decode("utf-8", "ignore")
         is_columns = looks_like_columns(head)
         self.is_json = _JSON.match(head) is not None
         if not (self.is_json or is_columns or _EDN.match(head)):  # a log line may begin with anything

@@ -31,10 +31,15 @@ def judged(folder: Path, text: str, model: str) -> FileVerdict:
 
 
 REFUSED = {
-    "a list in JSON": (
-        '[{"process": 0, "type": "invoke", "f": "write", "value": 1}]\n',
+    "a list in JSON that is cut off": (
+        '[{"process": 0, "type": "invoke", "f": "write", "value": 1},\n',
         "register",
-        "line 1: the file is a list in JSON: write each operation as an object in its line",
+        "line 2: an item of the list is damaged or cut off",
+    ),
+    "a type with a colon in JSON": (
+        '{"process": 0, "type": ":invoke", "f": "write", "value": 1}\n',
+        "register",
+        'line 1: an operation\'s :type must be invoke, ok, fail or info, not ":invoke"',
     ),
     "a table": (
         "process,type,f,value\n0,invoke,write,1\n",
@@ -77,6 +82,13 @@ def test_a_refusal_says_what_to_do(case: str, tmp_path: Path) -> None:
     found = judged(tmp_path, text, model)
     assert found.verdict.validity is Validity.UNKNOWN
     assert words in found.error
+
+
+def test_an_object_that_clojure_cannot_print_is_no_list(tmp_path: Path) -> None:
+    text = operations(("add", "1", "ok", "1"), ("read", "nil", "ok", '#object[Queue 0x1f "[1]"]'))
+    found = judged(tmp_path, text, "set")
+    assert found.verdict.validity is Validity.UNKNOWN
+    assert 'a read answered "#object[Queue 0x1f' in found.verdict.reason
 
 
 def test_a_function_nil_is_a_transaction(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Any history is recognized by its content, and a damaged one is refused with its line."""
 
 import json
+import re
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -96,6 +97,40 @@ def test_a_damaged_operation_of_a_newer_log_is_refused(tmp_path: Path, before: s
     text = f"{before}4\t:invoke\t:read\tnil\n{before}{damaged}\n"
     with pytest.raises(MalformedHistory, match="line 2: "):
         read_any(written(tmp_path, text))
+
+
+JSON_ITEMS = [
+    '{"process": 0, "type": "invoke", "f": "write", "value": 1}',
+    '{"process": 0, "type": "ok",\n "f": "write", "value": 1}',
+    '{"process": 1, "type": "invoke", "f": "read"}',
+    '{"process": 1, "type": "ok", "f": "read", "value": "a\\"],[ü"}',
+]
+
+
+@pytest.mark.parametrize("between", [",", " ,\r\n", "\n, "])
+@pytest.mark.parametrize(("before", "after"), [("[", "]"), ("\ufeff \n[ ", "\n ]\n\n")])
+def test_a_list_in_json_is_read_like_its_items_as_lines(tmp_path: Path, before: str, between: str, after: str) -> None:
+    one, lines = tmp_path / "list.json", tmp_path / "lines.json"
+    one.write_text(before + between.join(JSON_ITEMS) + after)
+    lines.write_text("".join(item.replace("\n", "") + "\n" for item in JSON_ITEMS))
+    assert read_any(one) == read_any(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "damage"),
+    [
+        ("[" + ",\n".join(JSON_ITEMS), "line 5: the list of operations is cut off"),
+        ("[" + ",\n".join(JSON_ITEMS) + "]\n{}", "line 5: the list of operations is cut off, or damaged here"),
+        ("[" + ",\n".join(JSON_ITEMS) + ",]", "line 5: an item of the list is damaged or cut off"),
+        ("[" + "\n".join(JSON_ITEMS) + "]", "line 1: the list of operations is cut off, or damaged here"),
+        ("[" + JSON_ITEMS[0] + ",\n\n" + JSON_ITEMS[0] + "]", "line 3: process 0 invokes write while"),
+    ],
+)
+def test_damage_of_a_list_in_json_has_its_line(tmp_path: Path, text: str, damage: str) -> None:
+    path = tmp_path / "list.json"
+    path.write_text(text)
+    with pytest.raises(MalformedHistory, match=re.escape(damage)):
+        read_any(path)
 
 
 def test_our_own_parquet(tmp_path: Path) -> None:
