@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.spec import CLIENT_NODES, Spec, WrongSpec, unknown_name
+from harness.spec import CLIENT_NODES, LIMITS, Spec, WrongSpec, unknown_name
 
 if TYPE_CHECKING:
     from harness.backends.backend import Backend, ClusterSpec
@@ -221,11 +221,16 @@ def _not_a_bug_of(subject: Subject, bug: str) -> str:
 
 
 def usual_options(subject: str) -> Mapping[str, float]:
-    """Return the default options of runs of this subject.  Raises WrongSpec as `load_subject`.
+    """Return the default options of runs of this subject.  Raises WrongSpec as `load_subject`, and for a name that is
+    no option with a number.
 
     Those of the default subject are in `Spec`, so that a wrong option is refused before a subject is imported.
     """
-    return {} if subject == Spec().subject else load_subject(subject).usual
+    usual = {} if subject == Spec().subject else load_subject(subject).usual
+    for name in usual:
+        if name not in LIMITS:
+            raise WrongSpec(unknown_name(f"option in `usual` of {subject}", name, LIMITS))
+    return usual
 
 
 def names_for_bug(subject: str, bug: str | None) -> dict[str, str]:

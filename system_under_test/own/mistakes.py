@@ -19,10 +19,12 @@ Needs only the standard library, because client nodes use it too.
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +79,10 @@ _VALUES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         "a number of seconds, 0 where nothing is promised",
     ),
     "consistency": (_is_text, 'the name of a consistency model, such as "snapshot-isolation"'),
+    "usual": (
+        lambda usual: _is_mapping(usual) and all(_is_number(value, 0, math.inf) for value in usual.values()),
+        'a dictionary of options and their numbers such as {"nodes": 3, "rate_hz": 50}',
+    ),
     "elections": (lambda elections: elections in (None, True, False), "True or False"),
     "notices_damage": (_is_mapping, 'a dictionary such as {"flip": "*.wal"}'),
     "logs": (
@@ -118,7 +124,7 @@ def check_declared(system: System, client: type[Client] | None, main: Path, *, k
         raise NoSystem(f"{main.name}: {type(system).__name__}.{words}")
     if client is None:
         return
-    for words in _misspelled(client, Client):
+    for words in chain(_misspelled(client, Client), _wrong_parameters(client, Client, ("__init__",))):
         raise NoSystem(f"{main.name}: {client.__name__}.{words}")
     check_refused(client, main.name, of=object)
 
@@ -179,6 +185,17 @@ def _wrong_methods(system: System) -> Iterator[str]:
     for name in _METHODS:
         if not inspect.iscoroutinefunction(getattr(kind, name)):
             yield f"{name} must be `async def {name}(…)`"
+    yield from _wrong_parameters(kind, System, _METHODS)
+
+
+def _wrong_parameters(kind: type, base: type, methods: Iterable[str]) -> Iterator[str]:
+    """Yield which of these methods cannot be called with the arguments that the harness gives, by their positions."""
+    for name in methods:
+        parameters = inspect.signature(getattr(base, name)).parameters
+        try:
+            inspect.signature(getattr(kind, name)).bind(*parameters)
+        except TypeError as problem:
+            yield f"{name} must take ({', '.join(parameters)}): {problem}"
 
 
 def _wrong_processes(processes: object) -> Iterator[str]:

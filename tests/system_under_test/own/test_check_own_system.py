@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.registry import load_subject, load_workload
+from harness.registry import load_subject, load_workload, usual_options
 from harness.spec import Spec, WrongSpec
 from system_under_test.own.subject import Subject
 
@@ -29,6 +29,8 @@ def refusal_of(path: Path, old: str, new: str) -> str:
     ("line", "words"),
     [
         ("port = '7000'", "mine.py: Registers.port must be a whole number up to 65535, not '7000'"),
+        ("usual = ['nodes']", "mine.py: Registers.usual must be a dictionary of options and their numbers such as"),
+        ("usual = {'nodes': 'one'}", "mine.py: Registers.usual must be a dictionary of options and their numbers such"),
         ("needs = {'debian': []}", "mine.py: Registers.needs must be Needs(debian=[…], wheels=[…], …)"),
         ("needs = Needs(debian='redis')", "mine.py: Registers.needs: debian must be a list of names such as"),
         ("needs = Needs(wheels='redis')", "mine.py: Registers.needs: wheels must be a list of names such as"),
@@ -58,6 +60,16 @@ def test_a_wrong_value_of_a_system_is_named(tmp_path: Path, line: str, words: st
     ("old", "new", "words"),
     [
         (START, "    async def begin(self, node, nodes):\n", "mine.py: Registers.start is missing"),
+        (
+            START,
+            "    async def start(self, node):\n        nodes = []\n",
+            "mine.py: Registers.start must take (self, node, nodes): too many positional arguments",
+        ),
+        (
+            OPEN,
+            f"    def __init__(self):\n        pass\n\n{OPEN}",
+            "mine.py: RegisterClient.__init__ must take (self, who, servers): too many positional arguments",
+        ),
         (OPEN, f"    refused = ConnectionError\n\n{OPEN}", "RegisterClient.refused must be a tuple of classes"),
         (OPEN, f"    refused = ('MOVED',)\n\n{OPEN}", "RegisterClient.refused must be a tuple of classes"),
         (
@@ -81,6 +93,12 @@ def test_a_wrong_value_of_a_system_is_named(tmp_path: Path, line: str, words: st
 )
 def test_a_wrong_file_is_refused(tmp_path: Path, old: str, new: str, words: str) -> None:
     assert words in refusal_of(tmp_path / "mine.py", old, new)
+
+
+def test_a_usual_option_that_no_run_has_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(TCP_REGISTER.read_text().replace(PORT, f"{PORT}    usual = {{'node': 1}}\n"))
+    with pytest.raises(WrongSpec, match=r"unknown option in `usual` of .*mine.py 'node'; did you mean 'nodes'\?"):
+        usual_options(str(tmp_path / "mine.py"))
 
 
 @pytest.mark.parametrize("helper", ["_caught_ups", "write_line", "ports"])
