@@ -42,21 +42,6 @@ class Asked:
     type: Type = Type.INFO
     got: Value = None
 
-    def row(self) -> tuple[Any, ...]:
-        return (
-            self.began,
-            self.ended,
-            self.process,
-            self.function,
-            self.key,
-            self.value,
-            int(self.type),
-            self.got,
-            self.node,
-            round(self.began_s, 9),
-            round(self.ended_s, 9),
-        )
-
 
 class History:
     """All operations in order of their invokes, and every number returned to a client."""

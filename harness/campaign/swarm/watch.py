@@ -35,6 +35,7 @@ from checkers.raft.monitor import Leaders, NodeMonitor
 from checkers.raft.rules import (
     BEGINS_LATE,
     CUT_BELOW_MARK,
+    EARLY_CHANGE,
     ENTRY_LOST,
     LOGS_DIFFER,
     MARK_BACK,
@@ -44,6 +45,7 @@ from checkers.raft.rules import (
     SNAPSHOT_BEYOND,
     SNAPSHOT_DIFFERS,
     STATES_DIFFER,
+    TWO_CHANGES,
     VOTE_NOT_KEPT,
     VOTED_TWICE,
 )
@@ -57,7 +59,9 @@ if TYPE_CHECKING:
 
 FOUND_MAX = 20
 
-JUDGED_BY_ROWS = frozenset({VOTED_TWICE, VOTE_NOT_KEPT, MARK_BACK, OLD_EPOCH_MARK, CUT_BELOW_MARK})
+JUDGED_BY_ROWS = frozenset(
+    {VOTED_TWICE, VOTE_NOT_KEPT, MARK_BACK, OLD_EPOCH_MARK, CUT_BELOW_MARK, EARLY_CHANGE, TWO_CHANGES}
+)
 """Rules of one voter that the monitor of traces also checks here.  For other rules the watch knows more than the rows:
 it compares the logs and the disks themselves.
 """
@@ -112,13 +116,10 @@ class Watch:
         self._note = note
         self._archive = archive
         self._leaders = Leaders()
-        self._votes: dict[tuple[str, int], str] = {}
         self._monitors: dict[str, NodeMonitor] = {}
-        self._marks: dict[str, int] = {}
         self._at_mark: dict[int, int | None] = {}
         self._applied: dict[int, int | None] = {}
         self._written: dict[tuple[int, int], int | None] = {}
-        self._led_from: dict[str, tuple[int, int]] = {}
         # key of a voter -> end of the committed prefix that it was seen to hold durably
         self._holds: dict[str, int] = {}
         self._published: dict[int, int] = {}
@@ -151,12 +152,19 @@ class Watch:
 
     def _judge(self, voter: VoterOnMachine, row: WatchedRow) -> None:
         """Pass the row to the monitor of this voter and its disk, which knows the rules that rows alone can violate."""
+        for breach in self._monitor(voter).take(TraceRow(self.rows, voter.lives, *row, node=voter.name)):
+            if breach.kind in JUDGED_BY_ROWS:
+                self.violated_by(breach.kind, voter, breach.summary)
+
+    def _monitor(self, voter: VoterOnMachine) -> NodeMonitor:
         monitor = self._monitors.get(voter.key)
         if monitor is None:
             monitor = self._monitors[voter.key] = NodeMonitor(voter.name, collects=False)
-        for breach in monitor.take(TraceRow(self.rows, voter.lives, *row, node=voter.name)):
-            if breach.kind in JUDGED_BY_ROWS:
-                self.violated_by(breach.kind, voter, breach.summary)
+        return monitor
+
+    def _office(self, voter: VoterOnMachine) -> TraceRow | None:
+        """Return the row in which it became the leader that it is."""
+        return self._monitor(voter).state.office
 
     def _later(self, voter: VoterOnMachine) -> None:
         """Check, after the voter's core has acted again, that the immediate consequences of an earlier row have
@@ -170,12 +178,12 @@ class Watch:
         self.calls.called(voter)
 
     def leads(self, voter: VoterOnMachine) -> bool:
-        return voter.name in self._led_from
+        return self._office(voter) is not None
 
     def has_committed(self, voter: VoterOnMachine) -> bool:
         """Return whether a leader has committed an entry of its own epoch."""
-        led = self._led_from.get(voter.name)
-        return led is not None and led[0] in self._published
+        office = self._office(voter)
+        return office is not None and office.epoch in self._published
 
     # One method per kind of event
 
@@ -190,9 +198,9 @@ class Watch:
                 f"{voter.name}: its log begins at {voter.log_start}, its newest snapshot ends at {voter.snapshot_end}"
             )
             self.violated_by(BEGINS_LATE, voter, what)
-        if self.sets is not None and voter.name in self._led_from:
+        if self.sets is not None and self.leads(voter):
             self.sets.appended(voter, offset)
-        if self.brokers is not None and voter.name in self._led_from:
+        if self.brokers is not None and self.leads(voter):
             self.brokers.decided(voter, offset, epoch)
         self._met("appended", voter)
 
@@ -222,13 +230,12 @@ class Watch:
     def _high_watermark(self, voter: VoterOnMachine, row: WatchedRow) -> None:
         epoch, offset, hash_ = row.epoch, row.offset or 0, row.hash
         name = voter.name
-        self._marks[name] = offset
         if hash_ is None:
             self.violated_by("a mark where no entry ends", voter, f"{name}: {offset}")
         elif self._at_mark.setdefault(offset, hash_) != hash_:
             self.violated_by(PREFIXES_DIFFER, voter, f"{name}: another prefix up to {offset}")
-        led = self._led_from.get(name)
-        if led is not None and led[0] == epoch:
+        office = self._office(voter)
+        if office is not None and office.epoch == epoch:
 
             def holds(v: VoterOnMachine) -> bool:
                 return v.flushed >= offset and (v.log_start > offset or v.prefix(offset) == hash_)
@@ -246,7 +253,7 @@ class Watch:
             if epoch not in self._published:
                 self._met("first-commit", voter)
                 for former in self.voters:
-                    if former.name in self._led_from and former is not voter:
+                    if self.leads(former) and former is not voter:
                         self._met("succeeded", former)
             self._published[epoch] = offset
         if offset > self.committed:
@@ -279,9 +286,7 @@ class Watch:
         if self.sets is None:
             return
         self.calls.voters_changed(voter)
-        office = self._led_from.get(voter.name)
-        marks = (self._marks.get(voter.name, 0), self._published.get(row.epoch, -1))
-        if self.sets.named(voter, row.offset or 0, office, marks, row.detail):
+        if self.sets.named(voter, row.offset or 0, self._office(voter), row.detail):
             self._met("voters", voter)
             if voter.key not in self.sets.in_force(voter):
                 self._met("removed", voter)
@@ -290,12 +295,7 @@ class Watch:
         if row.peer in _names(voter) and voter.flushed < voter.end[1]:
             what = f"{voter.name} campaigns with a log up to {voter.end[1]}, and {voter.flushed} of it is durable"
             self.violated_by("a candidate whose log is not durable", voter, what)
-        self._file(voter, row)
         self._met("vote", voter)
-
-    def _file(self, voter: VoterOnMachine, row: WatchedRow) -> None:
-        if row.peer is not None:
-            self._votes[voter.key, row.epoch] = row.peer
 
     def _role(self, voter: VoterOnMachine, row: WatchedRow) -> None:
         epoch, offset, role = row.epoch, row.offset or 0, row.role or ""
@@ -303,7 +303,7 @@ class Watch:
         before = self.roles.get(name, "dead")
         self.transitions[before, role] += 1
         self.roles[name] = role
-        if self._led_from.pop(name, None) is not None:
+        if before == "leader":
             self.calls.left_office(voter)
         self._opens.pop(name, None)
         if role == "follower" and row.peer is not None:
@@ -311,7 +311,6 @@ class Watch:
         if role == "leader":
             if (kind := self._leaders.claim(epoch, name, voter.lives)) is not None:
                 self.violated_by(kind, voter, f"{' and '.join(self._leaders.of(epoch))} in epoch {epoch}")
-            self._led_from[name] = (epoch, offset)
             self._opens[name] = self._now()
             self.calls.took_office(voter, epoch)
             self._elected(voter, epoch, offset)
@@ -334,7 +333,8 @@ class Watch:
     def _elected(self, leader: VoterOnMachine, epoch: int, start: int) -> None:
         """Check an election: each voter has reported its vote before it granted it."""
         names = _names(leader)
-        granted = {key for (key, at), peer in self._votes.items() if at == epoch and peer in names}
+        votes = {key: monitor.state.votes.get(epoch) for key, monitor in self._monitors.items()}
+        granted = {key for key, vote in votes.items() if vote is not None and vote.peer in names}
         voters = frozenset(each.key for each in self.voters)
         if self.sets is not None:
             self.sets.took_office(leader, start)
@@ -351,8 +351,6 @@ class Watch:
             self.violated_by(ENTRY_LOST, voter, f"{what}{self._holds[voter.key]}")
         if self.sets is not None:
             self.sets.started(voter)
-        self._marks.pop(voter.name, None)
-        self._led_from.pop(voter.name, None)
         self._opens.pop(voter.name, None)
         self.calls.started(voter)
         self.roles[voter.name] = "dead"
@@ -398,7 +396,6 @@ _RULES: dict[str, Callable[[Watch, VoterOnMachine, WatchedRow], None]] = {
     "snapshot": Watch._snapshot,
     "voters": Watch._voters_named,
     "vote": Watch._vote,
-    "quorum-state": Watch._file,
     "role": Watch._role,
     "start": Watch._start,
     "fatal": Watch._fatal,

@@ -249,9 +249,6 @@ class NumberAnswered:
     type: Type = Type.INFO
     number: int = 0
 
-    def row(self) -> tuple[str, int, str, int, int, int]:
-        return self.kind, self.began, self.node, self.ended, int(self.type), self.number
-
 
 def wrong_numbers(rows: Sequence[NumberAnswered]) -> Iterator[tuple[str, str]]:
     """Yield each rule that the answers violate, with a description: at most one of a rule and kind."""

@@ -2,7 +2,6 @@
 
 The sets are read from the log of each server whenever its log changes, not from the state of its core.
 
-    one at a time        a leader appends no set before the last one is committed, nor before its epoch has committed
     overlap              a set differs from the one before it by at most one voter
     caught up            a voter that joins had reached the leader's log within the last seconds
     taken back           a truncation that removes a set is reported as such at once
@@ -26,7 +25,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
-from checkers.raft.rules import EARLY_CHANGE, FAR_SETS, JOINED_EARLY, TWO_CHANGES
+from checkers.raft.rules import FAR_SETS, JOINED_EARLY
+from checkers.raft.trace_row import TraceRow
 from harness.campaign.swarm.watch_calls import OF_A_CORE, SLOWEST_CLOCK
 from system_under_test.kraft.raft.changes import CAUGHT_UP_WITHIN_S, AddVoter, RemoveVoter, UpdateVoter, VoterChange
 from system_under_test.kraft.raft.messages import ReplicaKey
@@ -168,15 +168,12 @@ class VoterSets:
         self,
         server: VoterOnMachine,
         offset: int,
-        office: tuple[int, int] | None,
-        marks: tuple[int, int],
+        office: TraceRow | None,
         reported: str | None = None,
     ) -> bool:
         """Check a report of the voters that its log names last; return whether a leader has changed them by that.
 
-        office: (epoch, its start) of a leader.  marks: its high watermark, and that of its epoch.  reported: the names
-        of these voters, if it gives them."""
-        mark, of_epoch = marks
+        office: the row in which it became leader.  reported: the names of these voters, if it gives them."""
         before = self._history(server)
         known = self._known[server.name]
         known.history, known.untold_s = None, None
@@ -192,12 +189,7 @@ class VoterSets:
         if history.latest_offset < before.latest_offset:
             return False
         self.changes += 1
-        epoch, start = office
-        what = f"{server.name} in epoch {epoch} at offset {offset}"
-        if of_epoch <= start:
-            self._violated(EARLY_CHANGE, server, what)
-        if mark <= before.latest_offset:
-            self._violated(TWO_CHANGES, server, f"{what}; {before.latest_offset} is not committed")
+        what = f"{server.name} in epoch {office.epoch} at offset {offset}"
         old, new = keys_of(before.latest), keys_of(history.latest)
         if len(old ^ new) > 1:
             self._violated(FAR_SETS, server, what)
@@ -207,7 +199,7 @@ class VoterSets:
                 self._violated("a change of voters that nobody asked for", server, f"{what}: {verb} {key}")
         for each in self.servers:
             if each.key in new - old:
-                self._joins(server, each, epoch)
+                self._joins(server, each, office.epoch)
         return True
 
     def _joins(self, leader: VoterOnMachine, joining: VoterOnMachine, epoch: int) -> None:

@@ -87,8 +87,8 @@ def play(scenario: Scenario) -> Played:
         for problem in world.problems:  # the clients belong to the project: their errors are no answers of the system
             raise problem.get("exception") or RuntimeError(problem["message"])
         judge(scenario, world.history, world.voters, world.watch, world.archive)
-    for row in (*(asked.row() for asked in world.history.asked), *(each.row() for each in world.history.numbers)):
-        world.note(repr(row))
+    for answered in (*world.history.asked, *world.history.numbers):
+        world.note(repr(answered))
     first_s = world.watch.found[0].time_s if world.watch.found else float("inf")
     return Played(
         scenario=scenario,
