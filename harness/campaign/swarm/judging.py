@@ -48,7 +48,7 @@ from harness.campaign.swarm.scenario import Scenario
 from harness.campaign.swarm.voter import Change, Position, Value, VoterOnMachine, elements
 from harness.campaign.swarm.watch import Watch
 from harness.campaign.swarm.watch_brokers import BrokerWatch
-from harness.campaign.swarm.watch_calls import wrong_numbers
+from harness.campaign.swarm.watch_calls import overtaken, wrong_numbers
 from harness.campaign.swarm.watch_voters import VoterSets
 from system_under_test.kraft.log.log import DamagedLog
 from system_under_test.kraft.raft.changes import RemoveVoter
@@ -130,17 +130,9 @@ def _places(scenario: Scenario, log: Iterable[Change], watch: Watch) -> tuple[Pl
 
 def _judge_order(placed: list[tuple[Position, Asked]], watch: Watch) -> None:
     for key in sorted({asked.key for _, asked in placed}):
-        mine = [(at, asked) for at, asked in placed if asked.key == key]
-        ends = sorted(mine, key=lambda pair: pair[1].ended)
-        done, newest, whose = 0, BEFORE_ALL, None
-        for at, asked in sorted(mine, key=lambda pair: pair[1].began):
-            while done < len(ends) and ends[done][1].ended < asked.began:
-                if ends[done][0] > newest:
-                    newest, whose = ends[done]
-                done += 1
-            if at < newest and whose is not None:
-                watch.violated("not linearizable", f"{_words(asked)}, after {_words(whose)} had ended")
-                return
+        for asked, before in overtaken((at, asked) for at, asked in placed if asked.key == key):
+            watch.violated("not linearizable", f"{_words(asked)}, after {_words(before)} had ended")
+            return
 
 
 def _judge_repeated(operations: Sequence[Asked], watch: Watch) -> None:

@@ -36,9 +36,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from checkers.base.history import Type
 from system_under_test.kraft.controller.partition_requests import PRODUCER_IDS_OF_A_BLOCK
@@ -258,7 +258,8 @@ def wrong_numbers(rows: Sequence[NumberAnswered]) -> Iterator[tuple[str, str]]:
         if demands.unique and (twice := sorted(number for number, count in counted.items() if count > 1)):
             nodes = " and ".join(row.node for row in given if row.number == twice[0])
             yield ANSWERED_TWICE, f"{kind} {twice[0]}, by {nodes}"
-        yield from _went_back(kind, given)
+        for row, before in overtaken((row.number, row) for row in given):
+            yield WENT_BACK, f"{kind} {row.number} by {row.node}, after {before.number} by {before.node}"
         if demands.step and given:
             unknown = sum(row.kind == kind and row.type is Type.INFO for row in rows)
             absent = [number for number in range(0, max(counted), demands.step) if number not in counted]
@@ -267,14 +268,20 @@ def wrong_numbers(rows: Sequence[NumberAnswered]) -> Iterator[tuple[str, str]]:
                 yield LEFT_OUT, f"{what}, and only {unknown} requests have an unknown outcome"
 
 
-def _went_back(kind: str, given: Sequence[NumberAnswered]) -> Iterator[tuple[str, str]]:
-    ends = sorted(given, key=lambda row: row.ended)
-    done, largest = 0, None
-    for row in sorted(given, key=lambda row: row.began):
-        while done < len(ends) and ends[done].ended < row.began:
-            if largest is None or ends[done].number > largest.number:
-                largest = ends[done]
+Answer = TypeVar("Answer", bound=Any)
+"""`began` and `ended` are positions in the total order of all invokes and completions."""
+
+
+def overtaken(placed: Iterable[tuple[Any, Answer]]) -> Iterator[tuple[Answer, Answer]]:
+    """Yield the first answer that began after one of a later place had ended, and that other one; at most one pair."""
+    by_begin = sorted(placed, key=lambda pair: pair[1].began)
+    ends = sorted(by_begin, key=lambda pair: pair[1].ended)
+    done, latest = 0, None
+    for place, answer in by_begin:
+        while done < len(ends) and ends[done][1].ended < answer.began:
+            if latest is None or ends[done][0] > latest[0]:
+                latest = ends[done]
             done += 1
-        if largest is not None and row.number < largest.number:
-            yield WENT_BACK, f"{kind} {row.number} by {row.node}, after {largest.number} by {largest.node}"
+        if latest is not None and place < latest[0]:
+            yield answer, latest[1]
             return
