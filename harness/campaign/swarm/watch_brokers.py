@@ -2,7 +2,6 @@
 
     records     the rules of `checkers.cluster.replay`: one incarnation of a broker, and partitions whose changes follow
                 from one another, with a leader that is alive and in sync
-    epochs      a change of a partition raises its epoch by one, and its leader epoch too if it names a leader
     knowledge   who asks for a change has applied what the request rests on: a broker that is unfenced, its own
                 registration; a leader whose in-sync set grows, the last change of the partition and the registration
                 of each broker that joins
@@ -10,8 +9,8 @@
     identity    a broker is registered under an epoch that no other incarnation was answered, and its epochs grow
     answers     an incarnation that is registered, as every server that may vote knew when it asked once more, is not
                 refused because of another incarnation
-    states      a server that has applied all below the end of a batch holds what a replay of the log leads to, by a
-                model that shares no code with the node (`kraft.collected.state_model`)
+    states      a server that has applied all below the end of a batch holds what a replay of the log leads to, with the
+                epochs of partitions, by a model that shares no code with the node (`kraft.collected.state_model`)
     progress    once all is healed, every broker is unfenced, every partition that can have a leader has one, and the
                 in-sync set grows until it holds every replica that serves
 
@@ -23,7 +22,6 @@ from __future__ import annotations
 import json
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -62,12 +60,6 @@ class _Decided(NamedTuple):
     applied: Mapping[str, int]
 
 
-@dataclass(slots=True)
-class _Epochs:
-    leader: int
-    partition: int
-
-
 class BrokerWatch:
     """violated: as `Watch.violated_by`. met: called with an event and the id of its broker.
 
@@ -91,7 +83,6 @@ class BrokerWatch:
         self._image = Image()
         self._model = StateModel()
         self._states: dict[int, int] = {}
-        self._epochs: dict[str, _Epochs] = {}
         self._replays = True
         self._left_cleanly = left_cleanly
         self._applied: dict[str, int] = {}
@@ -112,15 +103,11 @@ class BrokerWatch:
     def committed(self, server: VoterOnMachine, batches: Sequence[CommittedBatch]) -> None:
         """Check batches that became committed when a server published a high watermark."""
         for batch in batches:
-            touched: list[str] = []
             applied = self._applied_when_decided(batch)
             lost_data: list[int] = []
             for offset, value in enumerate(batch.values, batch.base):
-                about = self._record(server, offset, batch, value, applied, lost_data)
-                if about is not None:
-                    touched.append(about)
+                self._record(server, offset, batch, value, applied, lost_data)
             self._replay.end_of_batch(batch.end - 1)
-            self._look_at_epochs(server, touched, batch.end)
             self._look_at_eligible(server, lost_data, batch.end)
             if self._replays:
                 self._states[batch.end] = self._model.state_hash
@@ -148,10 +135,8 @@ class BrokerWatch:
         value: bytes,
         applied: Mapping[str, int] | None,
         lost_data: list[int],
-    ) -> str | None:
-        """Return the partition that the record creates or changes, if any. lost_data: receives each broker that has
-        restarted and may have lost data.
-        """
+    ) -> None:
+        """Check one record.  lost_data: receives each broker that has restarted and may have lost data."""
         row = row_of(value, offset, batch.epoch, batch.base)
         fields: dict[str, Any] = {}
         if row is not None:
@@ -167,8 +152,6 @@ class BrokerWatch:
                     )
         if row is not None and row[3] == "register broker" and (number := self._came_back_unclean(row[4], fields)):
             lost_data.append(number)
-        if row is not None and row[3] == "clear elr":
-            self._clear_eligible(row[4])
         if self._replays:
             try:
                 self._image.replay(value)
@@ -177,30 +160,14 @@ class BrokerWatch:
                 self._replays = False
                 self._violated("a record that cannot be replayed", server, f"offset {offset}: {problem}")
         if row is None:
-            return None
+            return
         kind, about = row[3], row[4]
         if kind == "change broker" and fields.get("fenced") == 1:
             self.fences[int(about.rpartition(" ")[2])] += 1
         if kind in ("partition", "change partition"):
             self._changed_at[about] = offset
-        if kind == "partition":
-            self._epochs[about] = _Epochs(fields["leader_epoch"], fields["partition_epoch"])
-        elif kind == "change partition" and about in self._epochs:
-            self._epochs[about].partition += 1
-            self._epochs[about].leader += "leader" in fields
         for moment, broker in _moments(kind, about, fields, before):
             self._met(moment, broker)
-        return about if kind in ("partition", "change partition") else None
-
-    def _clear_eligible(self, topic_name: str) -> None:
-        """Record that eligible or last known leaders are removed from each partition that has them; "": of all
-        topics.
-        """
-        for topic in self._image.topics.values():
-            for partition in topic.partitions.values() if topic_name in ("", topic.name) else ():
-                held = self._epochs.get(f"{topic.id.hex}/{partition.partition}")
-                if held is not None and (partition.elr or partition.last_known_elr):
-                    held.partition += 1
 
     def _rests_on(
         self, kind: str, about: str, fields: dict[str, Any], before: PartitionRecord | None
@@ -244,15 +211,6 @@ class BrokerWatch:
             return None
         topic = self._image.topic_of(UUID(topic_id))
         return None if topic is None else topic.partitions.get(int(number))
-
-    def _look_at_epochs(self, server: VoterOnMachine, touched: Collection[str], end: int) -> None:
-        for about in touched:
-            held, due = self._partition(about), self._epochs.get(about)
-            if held is None or due is None or not self._replays:
-                continue
-            if (held.leader_epoch, held.partition_epoch) != (due.leader, due.partition):
-                what = f"partition {about} has epochs {held.leader_epoch} and {held.partition_epoch} before {end}, "
-                self._violated("epochs of a partition", server, f"{what}not {due.leader} and {due.partition}")
 
     def applied(self, server: VoterOnMachine, offset: int, state_hash: int | None, now_s: float = 0.0) -> None:
         """Check the hash of the state of a server that has applied everything below an offset."""

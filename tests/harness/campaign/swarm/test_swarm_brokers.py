@@ -198,13 +198,14 @@ def test_a_change_that_does_not_raise_the_epochs_by_one(monkeypatch: pytest.Monk
     monkeypatch.setattr(
         image, "changed", lambda before, record: replace(whole(before, record), leader_epoch=before.leader_epoch)
     )
-    log = OfBrokers()
-    for records in ([REGISTERED], [UNFENCED], MADE, [PartitionChangeRecord(0, TOPIC, isr=(1,))]):
+    log, held = OfBrokers(), Image()
+    same, led = PartitionChangeRecord(0, TOPIC, isr=(1,)), PartitionChangeRecord(0, TOPIC, leader=1)
+    for records, broken in (([REGISTERED], 0), ([UNFENCED], 0), (MADE, 0), ([same], 0), ([led], 1)):
         log.commit(*records)
-        log.applied("n1")
-    assert log.broken == []
-    log.commit(PartitionChangeRecord(0, TOPIC, leader=1))
-    assert log.broken == ["epochs of a partition"]
+        for record in records:
+            held.replay(encode(record))
+        log.watch.applied(SERVER, log.end, held.state_hash)
+        assert log.broken == ["a state that no replay leads to"] * broken
 
 
 def test_what_keeps_brokers_from_serving_is_named() -> None:
