@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from simulation.loop import OWNER, Gate, Post, Process
-from simulation.network import SYN_AGAIN_S, Pipe, SimulatedNetwork
+from simulation.network import SYN_AGAIN_S, End, SimulatedNetwork
 
 Answered = Callable[[Any], None]
 
@@ -197,64 +197,35 @@ class Lane:
             self._report(call, NoAnswer("given up", False))
 
 
-class _Near:
+class _Near(End):
     """The caller's end of a connection."""
 
-    __slots__ = ("_far", "_lane", "_network", "_out", "over", "owner")
-
     def __init__(self, network: SimulatedNetwork, lane: Lane, callee: Process, answers: Callee) -> None:
-        self.owner = lane.owner
-        self.over = False
+        super().__init__(network, lane.owner, callee)
+        self.out.reset = self.broken
         self._lane = lane
-        self._network = network
-        self._out = Pipe(network, self.owner, callee)
-        self._out.reset = self._reset
-        self._far = _Far(network, self, callee, answers)
-        network.opened(self)
+        self._far = self.other = _Far(network, self, callee, answers)
 
     def send(self, what: Any) -> None:
-        self._out.send(self._far.asked, what, 0)
+        self.out.send(self._far.asked, what, 0)
 
     def answered(self, answer: Any) -> None:
         if not self.over:
             self._network.loop.handles(self.owner, _kind(answer))
             self._lane.take(answer)
 
-    def close(self) -> None:
-        if not self.over and self.owner.gate is not Gate.DEAD:
-            self.over = True
-            self._network.closed(self)
-            self._out.send(self._far.closed, None, 0)
-
-    def peer_left(self, _: None) -> None:
-        if not self.over:
-            self.over = True
-            self._network.closed(self)
-            self._lane.broken()
-
-    def _reset(self) -> None:
-        if self.owner.gate is not Gate.DEAD:
-            self.peer_left(None)
-
-    def owner_died(self) -> None:
-        self.over = True
-        self._out.send(self._far.closed, None, 0)
+    def lost(self, problem: Exception | None) -> None:
+        self._lane.broken()
 
 
-class _Far:
+class _Far(End):
     """The callee's end of a connection."""
 
-    __slots__ = ("_answers", "_back", "_near", "_network", "number", "over", "owner")
-
     def __init__(self, network: SimulatedNetwork, near: _Near, owner: Process, answers: Callee) -> None:
-        self.owner = owner
-        self.over = False
+        super().__init__(network, owner, near.owner)
         self.number = network.number()
         self._answers = answers
-        self._near = near
-        self._network = network
-        self._back = Pipe(network, owner, near.owner)
-        network.opened(self)
+        self._near = self.other = near
 
     def asked(self, what: Any) -> None:
         if not self.over:
@@ -263,17 +234,10 @@ class _Far:
 
     def _reply(self, answer: Any) -> None:
         if not self.over and self.owner.gate is not Gate.DEAD:
-            self._back.send(self._near.answered, answer, 0)
+            self.out.send(self._near.answered, answer, 0)
 
-    def closed(self, _: None) -> None:
-        if not self.over:
-            self.over = True
-            self._network.closed(self)
-            self._answers.gone(self.number)
-
-    def owner_died(self) -> None:
-        self.over = True
-        self._back.send(self._near.peer_left, None, 0)
+    def lost(self, problem: Exception | None) -> None:
+        self._answers.gone(self.number)
 
 
 def _kind(what: Any) -> str:

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from simulation.loop import OWNER, Gate, Process, SimulatedLoop
 
@@ -44,14 +44,6 @@ class Impairment:
     rate_bytes_per_s: float = 0.0
 
 
-class Opened(Protocol):
-    """An end of a connection, which its process holds open."""
-
-    owner: Process
-
-    def owner_died(self) -> None: ...
-
-
 class SimulatedNetwork:
     """base_delay_s, spread_s: every piece takes base + a random share of spread.  It counts nothing and knows no port
     ranges: the pair of host and port is a name.
@@ -66,7 +58,7 @@ class SimulatedNetwork:
         self.impaired: Mapping[Link, Impairment] = {}
         self._listeners: dict[tuple[str, int], _Listener] = {}
         self._stalled: list[Pipe] = []
-        self._open: dict[Process, dict[Opened, None]] = {}
+        self._open: dict[Process, dict[End, None]] = {}
         self._connections = 0
         self._layers: dict[int, Mapping[Link, Impairment | None]] = {}
         loop.network = self
@@ -149,8 +141,8 @@ class SimulatedNetwork:
         listener = self._listeners.get((host, port))
         if listener is None:
             raise ConnectionRefusedError(111, "the connection was refused")
-        near, far = ConnectionEnd(self, mine, host), ConnectionEnd(self, listener.owner, mine.host)
-        near.join(far)
+        near, far = ConnectionEnd(self, mine, listener.owner), ConnectionEnd(self, listener.owner, mine)
+        near.other, far.other = far, near
         near.protocol = factory()
         near.protocol.connection_made(near)
         self.loop.call_soon(far.accepted, listener.accept, context=listener.owner.context.copy())
@@ -164,10 +156,10 @@ class SimulatedNetwork:
         self._connections += 1
         return self._connections
 
-    def opened(self, end: Opened) -> None:
+    def opened(self, end: End) -> None:
         self._open.setdefault(end.owner, {})[end] = None
 
-    def closed(self, end: Opened) -> None:
+    def closed(self, end: End) -> None:
         self._open.get(end.owner, {}).pop(end, None)
 
     def stall(self, pipe: Pipe) -> None:
@@ -193,39 +185,75 @@ class _Listener:
         return None
 
 
-class ConnectionEnd(asyncio.Transport):
-    """One end of a connection: what a protocol writes to."""
+class End:
+    """One end of a connection, which its process holds open.  other: set once both are there."""
 
-    def __init__(self, network: SimulatedNetwork, owner: Process, peer: str) -> None:
-        super().__init__({"peername": (peer, 0)})
+    other: End
+
+    def __init__(self, network: SimulatedNetwork, owner: Process, peer: Process) -> None:
         self.owner = owner
-        self.protocol: Any = None
+        self.over = False
+        self.out = Pipe(network, owner, peer)
         self._network = network
-        self._closed = False
-        self._early: list[bytes] = []
-        self._reading = True
         network.opened(self)
 
-    def join(self, other: ConnectionEnd) -> None:
-        self.other, other.other = other, self
-        self.out = Pipe(self._network, self.owner, other.owner)
-        other.out = Pipe(self._network, other.owner, self.owner)
-        self.out.reset, other.out.reset = self.broken, other.broken
+    def close(self) -> None:
+        if not self.over and self.owner.gate is not Gate.DEAD:
+            self._leave()
+            self.out.send(self.other.peer_left, None, 0)
+
+    def peer_left(self, _: None) -> None:
+        """The other end was closed, and everything that it had sent has arrived."""
+        if not self.over:
+            self._leave()
+            self.lost(None)
+
+    def broken(self) -> None:
+        """The link has rejected what was sent."""
+        if not self.over and self.owner.gate is not Gate.DEAD:
+            self._leave()
+            self.lost(ConnectionResetError(104, "the connection was reset"))
+
+    def lost(self, problem: Exception | None) -> None:
+        """Process an end of the connection that this side did not ask for."""
+        raise NotImplementedError
+
+    def owner_died(self) -> None:
+        self.over = True
+        self.out.send(self.other.peer_left, None, 0)
+
+    def _leave(self) -> None:
+        self.over = True
+        self._network.closed(self)
+
+
+class ConnectionEnd(End, asyncio.Transport):
+    """One end of a stream: what a protocol writes to."""
+
+    other: ConnectionEnd
+
+    def __init__(self, network: SimulatedNetwork, owner: Process, peer: Process) -> None:
+        asyncio.Transport.__init__(self, {"peername": (peer.host, 0)})
+        End.__init__(self, network, owner, peer)
+        self.out.reset = self.broken
+        self.protocol: Any = None
+        self._early: list[bytes] = []
+        self._reading = True
 
     def accepted(self, accept: Callable[[], Any]) -> None:
-        if self._closed:
+        if self.over:
             return  # the dialling side has already closed
         self.protocol = accept()
         self.protocol.connection_made(self)
         self._deliver_early()
 
     def write(self, data: Any) -> None:
-        if not self._closed and self.owner.gate is not Gate.DEAD and data:
+        if not self.over and self.owner.gate is not Gate.DEAD and data:
             piece = bytes(data)
             self.out.send(self.other.arrived, piece, len(piece))
 
     def arrived(self, data: bytes) -> None:
-        if self._closed:
+        if self.over:
             return
         if self.protocol is None or not self._reading:
             self._early.append(data)
@@ -250,7 +278,7 @@ class ConnectionEnd(asyncio.Transport):
         return self._reading
 
     def is_closing(self) -> bool:
-        return self._closed
+        return self.over
 
     def get_write_buffer_size(self) -> int:
         return 0
@@ -265,32 +293,19 @@ class ConnectionEnd(asyncio.Transport):
         self.protocol = protocol
 
     def close(self) -> None:
-        self.abort()
+        before = self.over
+        End.close(self)
+        if self.over and not before:
+            self._tell(None)
 
-    def abort(self) -> None:
-        if self._closed or self.owner.gate is Gate.DEAD:
-            return
-        self._end(None)
-        self.out.send(self.other.peer_left, None, 0)
+    abort = close
 
-    def peer_left(self, _: None) -> None:
-        """The other end was closed, and everything that it had sent has arrived."""
-        if not self._closed:
-            if self.protocol is not None:
-                self.protocol.eof_received()
-            self._end(None)
+    def lost(self, problem: Exception | None) -> None:
+        if problem is None and self.protocol is not None:
+            self.protocol.eof_received()
+        self._tell(problem)
 
-    def broken(self) -> None:
-        if not self._closed and self.owner.gate is not Gate.DEAD:
-            self._end(ConnectionResetError(104, "the connection was reset"))
-
-    def owner_died(self) -> None:
-        self._closed = True
-        self.out.send(self.other.peer_left, None, 0)
-
-    def _end(self, problem: Exception | None) -> None:
-        self._closed = True
-        self._network.closed(self)
+    def _tell(self, problem: Exception | None) -> None:
         if self.protocol is not None:
             self._network.loop.call_soon(self.protocol.connection_lost, problem, context=self.owner.context.copy())
 
