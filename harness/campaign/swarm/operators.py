@@ -309,7 +309,7 @@ class Administrators:
         leader = self._outside.best()
         if leader is None or self._brokers is None:
             return False
-        self._call(leader, ("topics", "", TopicRequest.of(card)))
+        self._call(leader, ("topics", "", TopicRequest(card.how, int(card.size))))
         return True
 
     def registry(self, card: StormCard, victim: VoterOnMachine) -> bool:
@@ -393,10 +393,6 @@ class TopicRequest:
     how: str
     number: int
 
-    @staticmethod
-    def of(card: StormCard) -> TopicRequest:
-        return TopicRequest(card.how, int(card.size))
-
     @property
     def name(self) -> str:
         of_clients = self.how not in ("create", "delete") and self.number % 2
@@ -406,28 +402,27 @@ class TopicRequest:
         self, image: Image, new_id: Callable[[], UUID], bugs: Collection[str]
     ) -> tuple[list[Record], Collection[ErrorCode]]:
         """Return the records of the request, and the error of each topic or partition.  Raises Refused."""
-        if self.how == "create":
-            wanted = new_topic(image, self.name, 1 + self.number % 3, CONFIGS[self.number // 4 % len(CONFIGS)])
-            records, results = create_topics(image, [wanted], registered(image), new_id)
-            return records, [each.error for each in results]
-        if self.how == "delete":
-            records, results = delete_topics(image, [self.name])
-            return records, [each.error for each in results]
-        if self.how == ELIGIBLE:
-            return set_eligibility(image, self.number)
-        topic = image.topics.get(self.name)
+        topic, results = image.topics.get(self.name), list[Any]()
         partitions = () if topic is None else topic.partitions
-        if self.how == "grow":
-            if len(partitions) >= PARTITIONS_MAX:
+        match self.how:
+            case "eligible":
+                return set_eligibility(image, self.number)
+            case "create":
+                wanted = new_topic(image, self.name, 1 + self.number % 3, CONFIGS[self.number // 4 % len(CONFIGS)])
+                records, results = create_topics(image, [wanted], registered(image), new_id)
+            case "delete":
+                records, results = delete_topics(image, [self.name])
+            case "grow" if len(partitions) >= PARTITIONS_MAX:
                 return [], [ErrorCode.invalid_partitions]
-            more = MorePartitions(self.name, len(partitions) + 1)
-            records, results = create_partitions(image, [more], registered(image))
-            return records, [each.error for each in results]
-        # No record says who wanted an unclean election, so only topics that allow one get one.
-        unclean = self.how == "unclean" and elects_unclean(image, self.name)
-        election = Election.UNCLEAN if unclean else Election.PREFERRED
-        records, answers = elect_leaders(image, [(self.name, number) for number in partitions], election, bugs)
-        return records, [each.error for each in answers]
+            case "grow":
+                more = MorePartitions(self.name, len(partitions) + 1)
+                records, results = create_partitions(image, [more], registered(image))
+            case _:
+                # No record says who wanted an unclean election, so only topics that allow one get one.
+                unclean = self.how == "unclean" and elects_unclean(image, self.name)
+                election = Election.UNCLEAN if unclean else Election.PREFERRED
+                records, results = elect_leaders(image, [(self.name, number) for number in partitions], election, bugs)
+        return records, [each.error for each in results]
 
 
 ELIGIBLE = "eligible"

@@ -83,39 +83,14 @@ def draw(
         classes=tuple(on),
     )
     drawn = replace(scenario, cards=tuple(_cards(random, scenario, on, tempo_hz)))
-    slow = Random(f"{seed}/slow")
-    if slow.random() < LOST_WHILE_SLOW and seconds > 15:
-        drawn = replace(drawn, cards=_in_order((*drawn.cards, *lost_while_slow(slow, drawn))))
-    again = Random(f"{seed}/again")
-    if again.random() < LOST_AGAIN and seconds > 5:
-        drawn = replace(drawn, cards=_in_order((*drawn.cards, *lost_again(again, drawn))))
-    turns = Random(f"{seed}/turns")
-    if turns.random() < LEADERS_IN_TURN and seconds > 10:
-        drawn = replace(drawn, cards=_in_order((*drawn.cards, *leaders_in_turn(turns, drawn))))
-    rolls = Random(f"{seed}/rolls")
-    if layer == "node" and rolls.random() < ROLLS_WHILE_SLOW and seconds > 8:
-        drawn = rolls_while_slow(rolls, drawn)
-    if snapshots:
-        drawn = _with_parts(Random(f"{seed}/parts"), drawn)
-    strangers = Random(f"{seed}/strangers")
-    if strangers.random() < STRANGERS_ASK:
-        drawn = _with_strangers(strangers, drawn)
-    voters = Random(f"{seed}/voters")
-    drawn = _with_voters(voters, drawn) if voters.random() < VOTERS_CHANGE else drawn
-    of_brokers = Random(f"{seed}/brokers")
-    return _with_brokers(of_brokers, drawn) if layer == "node" and of_brokers.random() < BROKERS_REGISTER else drawn
+    for stream, (share, applies, change) in _MORE.items():
+        own = Random(f"{seed}/{stream}")
+        if applies(drawn) and (share == ALWAYS or own.random() < share):
+            drawn = change(own, drawn)
+    return drawn
 
 
-LOST_WHILE_SLOW = 0.2
-LOST_AGAIN = 0.2
-LEADERS_IN_TURN = 0.25
 APPLY_S = (0.0, 0.0005, 0.004)
-ROLLS_WHILE_SLOW = 0.25
-"""Share of the scenarios of whole nodes."""
-BROKERS_REGISTER = 0.4
-"""Share of the scenarios of whole nodes."""
-VOTERS_CHANGE = 0.35
-STRANGERS_ASK = 0.3
 _CHANGES = ("add", "add", "remove", "remove", "update", "two")
 _AT_CHANGES = ("voters", "voters", "removed", "elected", "elected", "first-fetch", "first-commit")
 
@@ -372,6 +347,24 @@ def _of_broker(random: Random, card: StormCard) -> StormCard:
     who = random.choice((f"broker:{random.randrange(6)}", f"partition-leader:{random.randrange(4)}"))
     long_s = round(random.uniform(2.5, 9), 2)
     return replace(card, who=who, for_s=random.choice((card.for_s, long_s)))
+
+
+def _besides(cards: Callable[[Random, Scenario], list[StormCard]]) -> Callable[[Random, Scenario], Scenario]:
+    return lambda random, scenario: replace(scenario, cards=_in_order((*scenario.cards, *cards(random, scenario))))
+
+
+ALWAYS = 1.0
+_MORE: Mapping[str, tuple[float, Callable[[Scenario], bool], Callable[[Random, Scenario], Scenario]]] = {
+    "slow": (0.2, lambda it: it.seconds > 15, _besides(lost_while_slow)),
+    "again": (0.2, lambda it: it.seconds > 5, _besides(lost_again)),
+    "turns": (0.25, lambda it: it.seconds > 10, _besides(leaders_in_turn)),
+    "rolls": (0.25, lambda it: it.layer == "node" and it.seconds > 8, rolls_while_slow),
+    "parts": (ALWAYS, lambda it: it.snapshot_bytes > 0, _with_parts),
+    "strangers": (0.3, lambda it: True, _with_strangers),
+    "voters": (0.35, lambda it: True, _with_voters),
+    "brokers": (0.4, lambda it: it.layer == "node", _with_brokers),
+}
+"""Stream -> share of the scenarios to which it applies, whether it applies to one, and the change.  In this order."""
 
 
 def _cards(random: Random, scenario: Scenario, on: Sequence[str], tempo_hz: float) -> list[StormCard]:
