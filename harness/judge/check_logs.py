@@ -86,7 +86,12 @@ def _without_logs(folder: Path) -> str:
 
 
 def data_directories(folder: Path) -> list[Collected]:
-    """Return every data directory in a folder, as the final copy of a node named after its location."""
+    """Return every data directory in a folder, as the final copy of a node named after its location.
+
+    Raises OSError, also for a device, which the command line takes for a folder.
+    """
+    if not folder.is_dir():
+        raise NotADirectoryError("is no folder")
     found: list[Path] = []
     level: Sequence[Path] = [folder]
     for _ in range(_DEPTH_MAX):

@@ -102,8 +102,10 @@ def _and_keep(rerun: str, backend: str) -> str:
 
 
 def shortfalls(results: Results, header: Header | None, folder: str) -> list[Shortfall]:
-    """Return the shortfalls of an unknown run, one by one; [] for a run with another verdict."""
-    if results.verdict is not RunVerdict.UNKNOWN:
+    """Return the shortfalls of an unknown run, one by one; [] for a run with another verdict, and for a system that
+    never became ready: no other run makes up for that, and the first line says what is missing.
+    """
+    if results.verdict is not RunVerdict.UNKNOWN or results.not_tested:
         return []
     out = []
     for name, checker in results.checkers.items():

@@ -114,6 +114,12 @@ def test_a_folder_without_logs_is_refused(tmp_path: Path) -> None:
     assert result.exit_code == 3
 
 
+def test_a_device_is_refused_in_words() -> None:
+    result = check_logs(Path("/dev/null"))
+    assert "/dev/null  error: is no folder" in result.stdout
+    assert result.exit_code == 3
+
+
 def numbered(batches: int, seed: int = 0) -> bytes:
     """A log of one write each, made at once: the CRC covers the record and not the offset, so one fits all."""
     record = encode(ConfigRecord(TOPIC_RESOURCE, "k0", "retention.ms", str(seed)))
