@@ -27,10 +27,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import pairwise
 from typing import Any
 
 from checkers.base.arrays import Int64
@@ -66,17 +65,6 @@ _BEFORE_OPERATION = (
 _OPERATION = r"(?P<operation>\S+\s+:\w+\s+:\S+(?:\s.*)?)$"
 _LOG_LINE = re.compile(rf"^{_BEFORE_OPERATION}{_OPERATION}")
 _BARE_LINE = re.compile(rf"^{_OPERATION}")
-_PLAIN_WORDS = re.compile(r"(\d+|:nemesis)\s+(:[a-z]+)\s+(:[a-z][\w-]*)\s+(nil|-?\d+|:[a-z][\w-]*|\[[-\w ]*\])\s*")
-_PLAIN_OPERATION = r"(\d+|:nemesis)\t(:[a-z]+)\t(:[a-z][\w-]*)\t(nil|-?\d+|:[a-z][\w-]*|\[[-\w ]*\])$"
-_PLAIN_LOG_LINE = re.compile(
-    r"^(?:INFO +(?:\[[^\]\t\n]*\] [^\t\n]*? - +)?jepsen\.util +(?:- +)?"
-    r"|[\d-]+ \S+ +INFO +\[[^\]\t\n]*\] +jepsen\.util: +)" + _PLAIN_OPERATION,
-    re.MULTILINE,
-)
-"""_LOG_LINE with a plain operation.  No tab stands in front of it, so two lines that lost their break do not match."""
-_PLAIN_BARE_LINE = re.compile(rf"^{_PLAIN_OPERATION}", re.MULTILINE)
-_REWRITTEN = "\0"
-"""Begins a line that is rewritten already: a log has no such character."""
 _LOG_HINT = re.compile(rf"^{_BEFORE_OPERATION}", re.MULTILINE)
 _BARE_HINT = re.compile(r"\s*(?:\d+|:nemesis)\s+:(?:invoke|info)\s+:\S")
 _LIKE_AN_OPERATION = re.compile(r"jepsen\.util.*\t:|\t:(?:invoke|ok|fail|info)\t|^\s*[\[(]?\s*(?:#[\w.]+)?\{.*:type\b")
@@ -88,6 +76,8 @@ _INT32 = range(-(2**31), 2**31)
 
 
 _WINDOW_BYTES = 1 << 16
+LineReader = Callable[[str, int], dict[str, Any] | None]
+"""Returns the operation of a line with this number, or None.  Raises MalformedHistory."""
 
 
 def read_edn(
@@ -129,24 +119,21 @@ def read_edn(
         size_bytes *= 16
 
 
-def read_json_lines(
-    content: bytes, state: Int64, keyed: bool, first: int, limit: int
+def read_lines(
+    content: bytes, state: Int64, keyed: bool, first: int, limit: int, operation_of: LineReader
 ) -> tuple[list[Line], MalformedHistory | None]:
-    """Read up to `limit` lines of JSON like `read_edn`, and ignore empty ones."""
+    """Read up to `limit` lines like `read_edn`, each with one operation or none."""
     lines = list[Line]()
     for _ in range(limit):
-        end = content.find(b"\n", state[AT])
-        text = content[state[AT] : end if end >= 0 else len(content)].decode()
+        end = content.find(b"\n", state[AT]) + 1 or len(content)
         number = int(state[LINE])
         try:
-            if text.strip():
-                operation = _operation(Form(number, json_value(text)))
+            operation = operation_of(content[state[AT] : end].decode(), number)
+            if operation is not None:
                 lines.append(_line_of(first + len(lines), number, operation, keyed))
         except MalformedHistory as damage:
             return lines, damage
-        except ValueError as problem:
-            return lines, MalformedHistory(f"line {number}: it is no JSON object ({problem})")
-        state[AT], state[LINE] = end + 1 if end >= 0 else len(content), number + 1
+        state[AT], state[LINE] = end, number + 1
         if state[AT] == len(content):
             break
     return lines, None
@@ -173,61 +160,35 @@ def lines_of_json_list(content: bytes) -> bytes:
     return "".join(written).encode()
 
 
-def edn_of_lines(content: bytes, first: int, bare: bool) -> tuple[bytes, MalformedHistory | None]:
-    """Return the operations of a log, or of columns alone (`bare`), as EDN: one a line, and empty lines for all others.
+def operation_of_json(line: str, number: int) -> dict[str, Any] | None:
+    """Return the operation of a line of JSON; None if it is empty.  Raises MalformedHistory."""
+    if not line.strip():
+        return None
+    try:
+        value = json_value(line.removesuffix("\n"))
+    except ValueError as problem:
+        raise MalformedHistory(f"line {number}: it is no JSON object ({problem})") from problem
+    return _operation(Form(number, value))
 
-    first: number of the first line.  Returns also the damage at which it ends, or None.
+
+def operation_of_log(line: str, number: int, bare: bool) -> dict[str, Any] | None:
+    """Return the operation of a line of a log, or of columns alone (`bare`); None if it has none.
+
+    Raises MalformedHistory.
     """
-    text, written = content.decode(), list[str]()
-    looks, plain = (_BARE_LINE, _PLAIN_BARE_LINE) if bare else (_LOG_LINE, _PLAIN_LOG_LINE)
-    if _REWRITTEN not in text:
-        *pieces, behind = plain.split(text)
-        text = "".join(
-            f"{before}{_REWRITTEN}{{:process {process} :type {type_} :f {f} :value {value}}}"
-            for before, process, type_, f, value in zip(*[iter(pieces)] * 5, strict=True)
-        )
-        text += behind
-        if text.count(_REWRITTEN) == text.count("\n") and text.endswith("\n"):
-            return text.replace(_REWRITTEN, "").encode(), None
-    *lines, rest = text.split("\n")
-    try:
-        for number, line in enumerate(lines, first):
-            written.append(line[1:] if line.startswith(_REWRITTEN) else _edn_of_line(line.rstrip(), number, looks))
-        if rest.strip():
-            words = "the last line has no end, so an operation may be cut off"
-            raise MalformedHistory(f"line {first + len(lines)}: {words}")
-    except MalformedHistory as damage:
-        return "\n".join(written).encode(), damage
-    return "\n".join([*written, ""]).encode(), None
-
-
-def _edn_of_line(line: str, number: int, looks: re.Pattern[str]) -> str:
-    match = looks.match(line)
+    if not line.endswith("\n") and line.strip():
+        raise MalformedHistory(f"line {number}: the last line has no end, so an operation may be cut off")
+    line = line.rstrip()
+    match = (_BARE_LINE if bare else _LOG_LINE).match(line)
     if match is None:
-        if _LIKE_AN_OPERATION.search(line) or (looks is _BARE_LINE and line):
+        if _LIKE_AN_OPERATION.search(line) or (bare and line):
             raise MalformedHistory(f"line {number}: an operation is damaged or cut off: {line!r:.60}")
-        return ""
+        return None
     words, error = _without_error(match["operation"])
-    plain = _PLAIN_WORDS.fullmatch(words)
-    process, type_, f, value = plain.groups() if plain is not None else _forms(words, number, line)
-    stated = f":process {process} :type {type_} :f {f} :value {value}"
-    if error is None:
-        return f"{{{stated}}}"
-    escaped = error.replace("\\", r"\\").replace('"', r"\"")
-    return f'{{{stated} :error "{escaped}"}}'
-
-
-def _forms(words: str, number: int, line: str) -> tuple[str, str, str, str]:
-    """Return the texts of process, type, f and value.  Raises MalformedHistory if they are damaged."""
-    reader, bounds = FormReader(words), [0]
-    try:
-        for _ in reader.items(whole=True):
-            bounds.append(reader.at)
-    except MalformedHistory as damage:
-        raise MalformedHistory(f"line {number}: {str(damage).partition(': ')[2]}") from damage
-    match [words[begin:end] for begin, end in pairwise(bounds)]:
+    match [form.value for form in FormReader(words, number).items(whole=True)]:
         case [process, type_, f, *value] if len(value) < 2:
-            return process, type_, f, (value or ["nil"])[0]
+            stated = value[0] if value else None
+            return {"process": process, "type": type_, "f": f, "value": stated, "error": error}
     raise MalformedHistory(f"line {number}: an operation is a process, a type, an f and a value: {line!r:.60}")
 
 

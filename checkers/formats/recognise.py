@@ -18,14 +18,16 @@ import numpy as np
 
 from checkers.base.history import Event, MalformedHistory
 from checkers.formats.jepsen import (
-    edn_of_lines,
+    LineReader,
     error_of,
     error_of_json,
     lines_of_json_list,
     looks_like_columns,
     looks_like_log,
+    operation_of_json,
+    operation_of_log,
     read_edn,
-    read_json_lines,
+    read_lines,
 )
 from checkers.formats.read_once import Pieces, read_pieces
 from checkers.formats.rows import LINE, ROW, HistoryColumns, Joined, Line, check_grammar
@@ -154,8 +156,11 @@ class _TextReader:
         if not (self.is_json or is_columns or _EDN.match(head)):  # a log line may begin with anything
             text = _text(content.whole().removeprefix(codecs.BOM_UTF8), 1)
         is_log = not self.is_json and b"jepsen.util" in text and looks_like_log(text.decode())
-        self._of_lines = partial(edn_of_lines, bare=not is_log) if is_log or is_columns else None
-        self._text, self._state = text, np.array([0, 1, 0, 0, 0, 1], np.int64)
+        self._operation_of: LineReader | None = operation_of_json if self.is_json else None
+        self._is_lines = is_log or is_columns
+        if self._is_lines:
+            self._operation_of = partial(operation_of_log, bare=not is_log)
+        self._text, self._state = text, np.array([0, 1, 0, 0, 0, 1, not is_log], np.int64)
 
     def read(self) -> MalformedHistory | None:
         """Read the text.  Returns the damage at which it ends."""
@@ -166,17 +171,13 @@ class _TextReader:
             self._out = np.empty(min(_PAYLOAD_BYTES, 3 * size_bytes + 256), np.uint8)
         piece = self._text
         while True:
-            damaged = None
             following = next(self._rest, None)
-            lines = piece.count(b"\n")
-            if self._of_lines is not None:
-                piece, damaged = self._of_lines(piece, line)
-            self._text, line = left + piece, line + lines
+            self._text, line = left + piece, line + piece.count(b"\n")
             self._state[AT] = 0
-            more = following is not None and damaged is None
+            more = following is not None
             damage = self._read_piece(more=more) if by_kernels else self._read_odd(len(self._text) + 1, more=more)
-            if (damage or damaged) is not None or following is None:
-                return damage or damaged
+            if damage is not None or following is None:
+                return damage
             left, piece = self._text[self._state[AT] :], _text(following, line)
 
     def _read_piece(self, *, more: bool) -> MalformedHistory | None:
@@ -187,7 +188,10 @@ class _TextReader:
         spare, work = np.empty(1 << 16, np.uint8), np.empty(text_rows.WORK, np.int64)
         while True:
             first, rows = int(state[ROW_AT]), (state, self._table, self._out)
-            why = text_rows.read_maps(data, self.is_json, self._keyed, *rows, spare, work)
+            if self._is_lines:
+                why = text_rows.read_lines(data, self._keyed, *rows, work)
+            else:
+                why = text_rows.read_maps(data, self.is_json, self._keyed, *rows, spare, work)
             joined.add_table(self._table[: state[ROW_AT]], first, self._out, data)
             if why == DONE:
                 return None
@@ -203,8 +207,8 @@ class _TextReader:
 
     def _read_odd(self, limit: int, *, more: bool) -> MalformedHistory | None:
         text, state, keyed, first = self._text, self._state, self._keyed, self._joined.count
-        if self.is_json:
-            lines, damage = read_json_lines(text, state, keyed, first, limit)
+        if self._operation_of is not None:
+            lines, damage = read_lines(text, state, keyed, first, limit, self._operation_of)
         else:
             lines, damage = read_edn(text, state, keyed, first, limit, more=more)
         self._joined.add_lines(lines)

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from bench.porcupine import register_log
 from checkers.base.history import MalformedHistory
 from checkers.base.values import encode
 from checkers.formats import read_once, recognise
@@ -29,7 +30,17 @@ PREFIXES = (
     "2021-02-26 23:39:01,300{GMT}\tINFO\t[jepsen worker 1] jepsen.util: ",
     "",
 )
-OTHER_LINES = ("INFO  jepsen.core - Worker 3 starting", "", "set up {:a 1}", "a jepsen.util\tx", "na\u00efve")
+OTHER_LINES = (
+    *(
+        "INFO  jepsen.core - Worker 3 starting",
+        "",
+        "set up {:a 1}",
+        "a jepsen.util\tx",
+        "na\u00efve",
+        "\tat run(T.java:7)",
+    ),
+    *("INFO [a] jepsen.core - {:type :x}", " [{:type :ok}", "INFO [a] jepsen.util.b - c", "\t:ok\t", "#a.b{:type 1"),
+)
 
 
 def operations(rng: Random) -> list[dict[str, str]]:
@@ -177,6 +188,41 @@ def test_recorded_texts_with_changed_bytes(monkeypatch: pytest.MonkeyPatch) -> N
         for _ in range(3):
             content[rng.randrange(len(content))] = rng.choice(b' \n,{}[]():"\\#;0x-')
             assert_both_agree(bytes(content), rng.random() < 0.3, monkeypatch)
+
+
+CHANGES = (
+    *(b"", b"", b" ", b"\t", b"\n", b":", b"[", b"-", b"9", b"\x1c", b"\xc2\xa0", b"\xc3\xa9", b"INFO  jepsen.util - "),
+    *(b" - jepsen.util ", b"jepsen.util:", b"] ", b"{:type :ok}", b"\t:ok\t", b"\tan error"),
+)
+
+
+def test_logs_with_changed_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = 0
+    for seed in range(400):
+        rng = Random(seed)
+        content, prefix = register_log(rng, 12, 3, 0).encode(), rng.choice(PREFIXES).encode()
+        content = content.replace(b"INFO  jepsen.util - ", prefix)
+        for _ in range(seed % 3):
+            at = rng.randrange(len(content))
+            content = content[:at] + rng.choice(CHANGES) + content[at + rng.choice((0, 1, 4)) :]
+        whole += not isinstance(assert_both_agree(content, False, monkeypatch), str)
+    assert 150 < whole < 350
+
+
+def test_a_kernel_reads_the_plain_lines_of_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> object:
+        raise AssertionError("Python read a plain line")
+
+    log = register_log(Random(1), 200, 5, 2)
+    expected = read(log.encode(), False)
+    monkeypatch.setattr(recognise, "_by_kernels", lambda _: True)
+    monkeypatch.setattr(recognise, "read_lines", refuse)
+    for prefix in PREFIXES:
+        text = log.replace("INFO  jepsen.util - ", prefix)
+        assert read(text.encode(), False) == expected
+        assert (
+            not prefix or read(f"INFO  jepsen.core - {{:a 1}}\n{text}\tat run(T.java:7)\n".encode(), False) != expected
+        )
 
 
 def test_json_is_read_as_the_edn_of_the_same_values() -> None:
