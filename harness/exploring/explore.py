@@ -165,7 +165,7 @@ class Chunk(NamedTuple):
 @dataclass(slots=True)
 class Explored:
     """levels: (depth, states so far, transitions so far, CPU seconds). broken: the first violated rule.
-    trace: the steps to it. violations: every violated rule. exhausted: everything was explored.
+    trace: the steps to it. exhausted: everything was explored.
     late: the CPU time was used up before the end.
     """
 
@@ -176,7 +176,6 @@ class Explored:
     levels: list[tuple[int, int, int, float]] = field(default_factory=list)
     broken: str = ""
     trace: list[Step] = field(default_factory=list)
-    violations: set[str] = field(default_factory=set)
     exhausted: bool = False
     late: bool = False
 
@@ -231,12 +230,10 @@ class Explorer:
         states_max: int = 10**9,
         say: Callable[[str], None] = lambda line: None,
         workers: int = 1,
-        *,
-        on: bool = False,
     ) -> Explored:
         """Search level by level, until a rule is violated, all is explored, or time or memory is used up.
 
-        cpu_s_max: of all processes together. on: continue after a violation, but not beyond that step.
+        cpu_s_max: of all processes together.
         """
         began_s, wall_began_s, done = _cpu_s(), time.monotonic(), Explored()
         level = self._levels.row(self.steps.first())
@@ -249,7 +246,7 @@ class Explorer:
                 break
             following, complete = [level.only(slice(0))], True
             numbers = np.arange(self._known.table.count - len(level.rest), self._known.table.count)
-            for first, found in self._chunks(level, left_s, workers, on):
+            for first, found in self._chunks(level, left_s, workers):
                 if found is None:
                     done.late, complete = True, False
                     break
@@ -259,10 +256,8 @@ class Explorer:
                 following.append(found.states.only(new))
                 done.transitions += found.transitions
                 for row, step, rule in found.broken:
-                    done.violations.add(rule)
-                    if not done.broken:
-                        done.broken, done.trace = rule, self._path(int(numbers[first + row]), step)
-                if (done.broken and not on) or self._known.table.count > states_max:
+                    done.broken, done.trace = rule, self._path(int(numbers[first + row]), step)
+                if done.broken or self._known.table.count > states_max:
                     complete = False
                     break
             if not complete:
@@ -285,7 +280,7 @@ class Explorer:
 
     # One level of the search, split among workers
 
-    def _chunks(self, level: States, left_s: float, workers: int, on: bool) -> Iterator[tuple[int, Expansion | None]]:
+    def _chunks(self, level: States, left_s: float, workers: int) -> Iterator[tuple[int, Expansion | None]]:
         """Yield (first row, result) of each chunk, in the order of the level; None: the time is up.
 
         This process expands the chunks of its own turn, so that new workers start with most of the known states.
@@ -296,9 +291,7 @@ class Explorer:
         context = multiprocessing.get_context("fork")
         pipes = [context.Pipe(duplex=False) for _ in range(1, crew)]
         processes = [
-            context.Process(
-                target=self._work, args=(level, firsts[turn::crew], left_s / crew, on, pipe[1]), daemon=True
-            )
+            context.Process(target=self._work, args=(level, firsts[turn::crew], left_s / crew, pipe[1]), daemon=True)
             for turn, pipe in enumerate(pipes, 1)
         ]
         for process, (_, ours) in zip(processes, pipes, strict=True):
@@ -310,24 +303,24 @@ class Explorer:
                     chunk: Chunk | None = pipes[turn % crew - 1][0].recv()
                     yield first, None if chunk is None else self._taken_in(chunk)
                 else:
-                    yield first, self._expand(level, first, until_s, on)
+                    yield first, self._expand(level, first, until_s)
         finally:
             for process, (end, _) in zip(processes, pipes, strict=True):
                 end.close()
                 process.kill()
                 process.join()
 
-    def _expand(self, level: States, first: int, until_s: float, on: bool) -> Expansion | None:
+    def _expand(self, level: States, first: int, until_s: float) -> Expansion | None:
         if time.process_time() > until_s:
             return None
-        return self._levels.expand(level.only(slice(first, first + CHUNK)), self._known, on=on)
+        return self._levels.expand(level.only(slice(first, first + CHUNK)), self._known)
 
-    def _work(self, level: States, firsts: Sequence[int], left_s: float, on: bool, pipe: Connection) -> None:
+    def _work(self, level: States, firsts: Sequence[int], left_s: float, pipe: Connection) -> None:
         until_s = time.process_time() + left_s
         self.steps.parts.taken_out()
         self.steps.fresh_outcomes = []
         for first in firsts:
-            found = self._expand(level, first, until_s, on)
+            found = self._expand(level, first, until_s)
             pipe.send(None if found is None else self._taken_out(found))
 
     def _taken_out(self, found: Expansion) -> Chunk:

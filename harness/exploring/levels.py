@@ -159,8 +159,8 @@ def joined(pieces: Sequence[States]) -> States:
 class Expansion(NamedTuple):
     """New states that follow from a piece of a level, in the order of the steps to them.
 
-    parents: row of the piece from which each is reached. steps: the step. broken: (row, step, rule) of each step that
-    violated a rule. transitions: total number of steps.
+    parents: row of the piece from which each is reached. steps: the step. broken: (row, step, rule) of the first step
+    that violated a rule, if any did. transitions: total number of steps.
     """
 
     keys: Keys
@@ -273,10 +273,10 @@ class Levels:
 
     # Steps
 
-    def expand(self, states: States, known: Index, *, on: bool) -> Expansion:
-        """Take every step of every state.
+    def expand(self, states: States, known: Index) -> Expansion:
+        """Take every step of every state, up to the first one with a step that violates a rule.
 
-        known: the keys of known states. on: also take steps of states after the first violation.
+        known: the keys of known states.
         """
         parents, columns, changes, steps = self._every_step(states)
         after = self._carried_out(states.only(parents), columns, changes)
@@ -294,7 +294,7 @@ class Levels:
             broken = sorted([*broken, *((int(kept[firsts[at]]), rule) for at, rule in dead.items())])
             firsts = np.delete(firsts, list(dead))
         transitions = len(parents)
-        if broken and not on:
+        if broken:
             transitions = int(np.searchsorted(parents, parents[broken[0][0]], side="right"))
             firsts = firsts[kept[firsts] < transitions]
         voters, calls, late, promises, rest = after.only(firsts)
@@ -303,7 +303,7 @@ class Levels:
             States(voters, _packed(calls), _packed(late), promises, rest),
             parents[kept[firsts]],
             steps[kept[firsts]],
-            [(int(parents[at]), int(steps[at]), rule) for at, rule in broken if at < transitions],
+            [(int(parents[at]), int(steps[at]), rule) for at, rule in broken[:1]],
             transitions,
         )
 

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple
 from hashlib import blake2b
 from itertools import permutations
+from types import NoneType
 from typing import Any, NamedTuple
 
 from checkers.raft.rules import (
@@ -40,6 +42,7 @@ from system_under_test.kraft.raft.messages import (
     LeaderChange,
     RaftRequest,
     RaftResponse,
+    ReplicaKey,
     VoteRequest,
     VoteResponse,
 )
@@ -155,7 +158,7 @@ def _named(part: Part, name: Naming) -> tuple[Any, ...]:
         case ExploredVoter():
             return ("voter", name[part.id], *_node(part, name))
         case CallUnderWay(lane=(client, server, kind)):
-            messages = (_message(part.request, name), _message(part.reply, name))
+            messages = [_MESSAGES[type(each)](each, name) for each in (part.request, part.reply)]
             way = (name[client], name[server], kind, part.connection // CONNECTIONS)
             return ("call", *way, *messages, part.late)
         case Promises():
@@ -205,7 +208,7 @@ def _state(state: State, name: Naming) -> tuple[Any, ...]:
         case Candidate():
             return (*who, _set(state.votes.granted, name), _set(state.votes.refused, name))
         case Resigned():
-            return (*who, _set(state.untold, name), tuple(name[each.id] for each in state.preferred))
+            return (*who, _set(state.untold, name), _names(state.preferred, name))
         case Leader():
             on_connections, by_voters = state.reads.proofs
             followers = sorted((name[p], f.end_offset, f.begin_due <= 0) for p, f in state.followers.items())
@@ -227,6 +230,10 @@ def _set(ids: set[int], name: Naming) -> tuple[Any, ...]:
     return tuple(sorted(name[each] or 0 for each in ids))
 
 
+def _names(replicas: Sequence[ReplicaKey], name: Naming) -> tuple[Any, ...]:
+    return tuple(name[each.id] for each in replicas)
+
+
 def _batches(batches: Sequence[Batch], name: Naming) -> tuple[Any, ...]:
     if (known := name.logs.get(batches)) is None:
         named = ((batch.base_offset, batch.epoch, batch.count, _body(batch.body, name)) for batch in batches)
@@ -246,29 +253,25 @@ def _body(body: Any, name: Naming) -> Any:
     return (name[body.leader_id], voters, granting)
 
 
-def _message(message: RaftRequest | RaftResponse | None, name: Naming) -> tuple[Any, ...]:
-    match message:
-        case VoteRequest():
-            last = (message.last_epoch, message.last_offset)
-            return (message.epoch, *last, message.pre_vote, name[message.candidate.id])
-        case BeginQuorumEpochRequest():
-            return (name[message.leader_id], message.epoch)
-        case EndQuorumEpochRequest():
-            preferred = tuple(name[each.id] for each in message.preferred_candidates)
-            return (name[message.leader_id], message.epoch, preferred)
-        case FetchRequest():
-            where = (message.fetch_offset, message.last_fetched_epoch, message.high_watermark)
-            return (name[message.replica.id], message.current_leader_epoch, *where)
-        case VoteResponse():
-            known = (name[message.leader_id], message.leader_epoch)
-            return (int(message.error), *known, message.granted, message.pre_vote)
-        case EpochResponse():
-            return (int(message.error), name[message.leader_id], message.leader_epoch)
-        case FetchResponse():
-            diverging = message.diverging and (message.diverging.epoch, message.diverging.end_offset)
-            parts = (message.high_watermark, diverging, _batches(message.batches, name))
-            return (int(message.error), name[message.leader_id], message.leader_epoch, *parts)
-    return ()
+def _answered(it: Any, name: Naming) -> tuple[Any, ...]:
+    return int(it.error), name[it.leader_id], it.leader_epoch
+
+
+_MESSAGES: Mapping[type, Callable[[Any, Naming], tuple[Any, ...]]] = {
+    NoneType: lambda it, name: (),
+    VoteRequest: lambda it, name: (it.epoch, it.last_epoch, it.last_offset, it.pre_vote, name[it.candidate.id]),
+    BeginQuorumEpochRequest: lambda it, name: (name[it.leader_id], it.epoch),
+    EndQuorumEpochRequest: lambda it, name: (name[it.leader_id], it.epoch, _names(it.preferred_candidates, name)),
+    FetchRequest: lambda it, name: (name[it.replica.id], *it[2:6]),
+    VoteResponse: lambda it, name: (*_answered(it, name), it.granted, it.pre_vote),
+    EpochResponse: _answered,
+    FetchResponse: lambda it, name: (
+        *_answered(it, name),
+        it.high_watermark,
+        it.diverging and astuple(it.diverging),
+        _batches(it.batches, name),
+    ),
+}
 
 
 class Broken(Exception):

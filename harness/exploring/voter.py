@@ -13,6 +13,7 @@ from operator import attrgetter
 from random import Random
 from typing import Any, NamedTuple, TypeGuard
 
+from checkers.raft.rules import EARLY_CHANGE, FAR_SETS, MARK_BACK, TWO_CHANGES
 from system_under_test.kraft.raft import effects as fx
 from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, UpdateVoter, VoterChange
 from system_under_test.kraft.raft.core import Core
@@ -442,11 +443,11 @@ class _Carried:
             return
         where = f"voter {node.id} in epoch {office.epoch} at offset {batch.base_offset}"
         if node.mark <= office.epoch_start_offset:
-            self.acts.append(Wrong(f"voters changed before the epoch had committed: {where}"))
+            self.acts.append(Wrong(f"{EARLY_CHANGE}: {where}"))
         elif before[0] >= node.mark:
-            self.acts.append(Wrong(f"voters changed before the last change was committed: {where}"))
+            self.acts.append(Wrong(f"{TWO_CHANGES}: {where}"))
         elif len(set(before[1].ids) ^ set(named.ids)) > 1:
-            self.acts.append(Wrong(f"sets of voters differ by more than one: {where}"))
+            self.acts.append(Wrong(f"{FAR_SETS}: {where}"))
 
     def compare_voters(self, before: ExploredVoter, *, of_boot: bool) -> None:
         """Put the voters that the log names last in force at once, even if another set was truncated."""
@@ -465,7 +466,7 @@ class _Carried:
         if prefix is None:
             self.acts.append(Wrong(f"a mark where no entry ends: voter {node.id} at {offset}"))
         elif offset < node.mark:
-            self.acts.append(Wrong(f"high watermark went back: voter {node.id} from {node.mark} to {offset}"))
+            self.acts.append(Wrong(f"{MARK_BACK}: voter {node.id} from {node.mark} to {offset}"))
         else:
             node.mark = offset
             named = latest_voters(node.log)
