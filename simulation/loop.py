@@ -102,13 +102,12 @@ class Post:
 
 class SimulatedLoop(asyncio.BaseEventLoop):
     """network: opens connections and listens for the loop (`SimulatedNetwork`); None where nothing dials.
-    after_turn: called after every turn of the loop, where invariants can be checked.  handled: callbacks so far."""
+    handled: callbacks so far."""
 
     def __init__(self) -> None:
         super().__init__()
         self.handled = 0
         self.network: Any = None
-        self.after_turn: Callable[[], None] | None = None
         self._now_s = 0.0
         self._timers: list[tuple[float, int, asyncio.TimerHandle | Post]] = []
         self._count = 0
@@ -265,8 +264,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if self.handled >= self._collects_at:
             self._collects_at = self.handled + COLLECTED_AFTER
             gc.collect()
-        if self.after_turn is not None:
-            self.after_turn()
 
     def _run_post(self, post: Post) -> None:
         try:

@@ -66,9 +66,11 @@ from system_under_test.kraft.node.config import (
 )
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.parts import VotersInLog
+from system_under_test.kraft.node.trace import FILE_NAME
 from system_under_test.kraft.ports import Ports
 from system_under_test.kraft.raft.voters import VoterHistory, VoterSet
 from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecord, Record, decode
+from system_under_test.kraft.simulated import MachineTrace
 from system_under_test.kraft.subject import KraftBrokers
 from system_under_test.kraft.wire.channel import SocketNetwork
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, TooLarge
@@ -111,7 +113,7 @@ class NodeVoter(VoterOnMachine):
             clock=DriftingClock(machine, self._rate),
             disk=machine.disk,
             network=SocketNetwork(),
-            trace=_NoTrace(),
+            trace=MachineTrace(machine, FILE_NAME),  # unused: rows go to the watch
             random=lambda purpose: Random(f"{self._scenario.seed}/{self.number}/{purpose}"),
             say=lambda words: print(words, file=sys.stderr),
             apply_s=self._apply_s,
@@ -305,16 +307,6 @@ class NodeVoter(VoterOnMachine):
 
 
 _MADE = (ErrorCode.none, ErrorCode.topic_already_exists)
-
-
-class _NoTrace:
-    """`ports.TraceFile` that discards rows, which go elsewhere."""
-
-    def last_line(self) -> bytes | None:
-        return None
-
-    def append(self, line: bytes) -> None:
-        raise AssertionError("rows go to the watch")
 
 
 def _config(scenario: Scenario, number: int) -> Config:

@@ -24,6 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -137,8 +138,7 @@ class Swarm:
             folder.mkdir(parents=True, exist_ok=True)
             self.say(f"{symptom}: seen by {len(rows)} seeds; seed {rows[0]['seed']} is made smaller")
             original = play(self.plain.scenario(rows[0]["seed"], rows[0].get("aims", ())))
-            smallest = shrink(original, plays_max, say=self.say)
-            keep(smallest.played, path)
+            keep(shrink(original, plays_max, say=self.say), path)
         return kept
 
 
@@ -204,33 +204,24 @@ def in_words(found: Mapping[str, Any]) -> list[str]:
 NODES_MIN = 3
 
 
-@dataclass(slots=True)
-class Smallest:
-    """plays: number of plays. finished: True if nothing smaller is left to try."""
-
-    played: Played
-    plays: int
-    finished: bool
-
-
 def shrink(
     original: Played, plays_max: int = 400, run: Callable[[Scenario], Played] = play, say: Callable[[str], None] = print
-) -> Smallest:
-    """Return the smallest scenario found that violates the rule that `original` violated first."""
+) -> Played:
+    """Return the smallest scenario found that violates the rule that `original` violated first, after at most this
+    number of plays.
+    """
     best, plays, rule = original, 0, original.found[0].rule
     again = True
     while again:
         again = False
-        for smaller in _smaller(best):
-            if plays >= plays_max:
-                return Smallest(best, plays, finished=False)
+        for smaller in islice(_smaller(best), plays_max - plays):
             plays += 1
             tried = run(smaller)
             if tried.found and tried.found[0].rule == rule:
                 best, again = tried, True
                 say(f"  {words(best.scenario)}")
                 break
-    return Smallest(best, plays, finished=True)
+    return best
 
 
 def words(scenario: Scenario) -> str:

@@ -15,7 +15,6 @@ A register holds a number or None, a list a tuple of numbers.
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
@@ -44,7 +43,7 @@ from system_under_test.kraft.raft.messages import (
 )
 from system_under_test.kraft.raft.replication import WAIT_MAX_S
 from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry, VoterHistory, VoterSet, voter_set
-from system_under_test.kraft.simulated import HANDLER_CPU_S
+from system_under_test.kraft.simulated import HANDLER_CPU_S, MachineClock
 
 PORT = 9093
 """Port of requests as bytes, if there are any."""
@@ -312,12 +311,11 @@ class WatchedTrace(Trace):
             self._voter.watch.row(self._voter, WatchedRow(event, epoch, **columns))
 
 
-class DriftingClock:
+class DriftingClock(MachineClock):
     """`ports.Clock` of a machine whose monotonic clock runs `rate` times as fast."""
 
     def __init__(self, machine: Machine, rate: float) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._machine = machine
+        super().__init__(machine)
         self._rate = rate
 
     def now(self) -> float:
@@ -325,9 +323,6 @@ class DriftingClock:
 
     def now_ns(self) -> int:
         return round(self.now() * 1e9)
-
-    def wall_ms(self) -> int:
-        return self._machine.wall_ns() // 1_000_000
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
         # Rounding must not fire a timer before `now() == when`: the node would re-arm it forever.
