@@ -49,6 +49,7 @@ _TABLES = tables_in(_STATED, {**_PLAIN, "ARRAY<SNAPSHOT>": _SNAPSHOTS})
 HISTORY, LOG, CLUSTER, TOPICS, COMPARISONS, REPLAYED, COPIES, TRACE = (
     _TABLES[name] for name in ("history", "log", "cluster", "topics", "comparisons", "replayed", "copies", "trace")
 )
+TRACE_ROLES = ("unattached", "prospective", "candidate", "leader", "follower", "resigned")
 TRACE_EVENTS: Mapping[str, str] = {
     name: " ".join(meaning.split()).replace("''", "'")
     for name, meaning in re.findall(r"^  \('([\w-]+)',\n    '(.*?)'\)[,;]$", _STATED, re.MULTILINE | re.DOTALL)

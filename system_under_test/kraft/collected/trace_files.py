@@ -14,6 +14,7 @@ which gives the error and its line.  Cost: 1.5 s a million rows; memory: one blo
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ import pyarrow.json as pj
 import pyarrow.parquet as pq
 
 from checkers.base.arrays import Int64
-from checkers.base.columns import TRACE, TRACE_EVENTS
+from checkers.base.columns import TRACE, TRACE_EVENTS, TRACE_ROLES
 from checkers.record.files import LINE_SIZE_BYTES_MAX
 
 BLOCK_SIZE_BYTES = 1 << 24
@@ -44,6 +45,9 @@ _LINE = pa.schema(
     ]
 )
 _NEEDED = ("seq", "inc", "t", "event", "epoch")
+_KNOWN = {"event": tuple(TRACE_EVENTS), "role": TRACE_ROLES}
+_HALF = re.compile("[\ud800-\udfff]")
+"""Half of a character (a surrogate), which an escape of JSON can write and UTF-8 cannot."""
 _DELTAS = ("seq", "time_ns", "offset")
 
 
@@ -103,7 +107,7 @@ def rows_before_damage(path: Path) -> tuple[Int64, Int64]:
             seqs.append(int(json.loads(line)["seq"]))
             end += len(line)
             ends.append(end)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         del seqs[len(ends) :]
     return np.array(ends, np.int64), np.array(seqs, np.int64)
 
@@ -163,39 +167,44 @@ def _at_once(block: bytes, lines: int, last_seq: int | None) -> pa.Table | None:
     seqs = np.asarray(rows["seq"].to_numpy(), np.int64)
     if (last_seq is not None and seqs[0] != last_seq + 1) or np.any(np.diff(seqs) != 1):
         return None
-    known = pc.is_in(rows["event"], value_set=pa.array(list(TRACE_EVENTS)))
-    return rows if pc.all(known).as_py() else None
+    known = [pc.is_in(rows[name].drop_null(), value_set=pa.array(values)) for name, values in _KNOWN.items()]
+    return rows if all(pc.all(each, min_count=0).as_py() for each in known) else None
 
 
 def _line_by_line(name: str, block: bytes, first_line: int, last_seq: int | None) -> pa.Table:
     rows: dict[str, list[Any]] = {column: [] for column in _LINE.names}
     for number, line in enumerate(block.split(b"\n")[:-1], start=first_line):
+        where = f"{name}, line {number}"
         try:
             row = json.loads(line)
-        except ValueError as problem:
-            raise UnreadableFile(f"{name}, line {number}: not JSON ({problem})") from problem
-        try:
-            needed = {column: row[column] for column in _NEEDED}
-            if needed["event"] not in TRACE_EVENTS:
-                raise UnreadableFile(f"{name}, line {number}: an unknown event {needed['event']!r}")
-            if last_seq is not None and needed["seq"] != last_seq + 1:
-                where = f"after {last_seq}" if last_seq >= 0 else "in the first row"
-                raise UnreadableFile(f"{name}, line {number}: seq {needed['seq']} {where}")
-        except (KeyError, TypeError) as problem:
-            raise UnreadableFile(f"{name}, line {number}: not a row of a trace ({problem!r})") from problem
-        last_seq = needed["seq"]
-        for column in _LINE.names:
-            rows[column].append(row.get(column))
-    for field in _LINE:  # Arrow would drop a fraction
-        if pa.types.is_integer(field.type) and (cut := [v for v in rows[field.name] if isinstance(v, float)]):
-            raise UnreadableFile(f"{name}: a value of the wrong type ({field.name} {cut[0]!r} is no integer)")
-    try:
-        table = pa.table([pa.array(rows[f.name], f.type) for f in _LINE], schema=_LINE)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as problem:
-        raise UnreadableFile(f"{name}: a value of the wrong type ({problem})") from problem
-    if any(table[column].null_count for column in _NEEDED):
-        raise UnreadableFile(f"{name}: a value of the wrong type (null)")
-    return table
+        except (ValueError, RecursionError) as problem:
+            raise UnreadableFile(f"{where}: not JSON ({problem})") from problem
+        if not isinstance(row, dict):
+            raise UnreadableFile(f"{where}: not a JSON object, which a row of a trace is")
+        for field in _LINE:
+            value = row.get(field.name)
+            if wanted := _unlike(field, value):
+                raise UnreadableFile(f"{where}: {field.name} must be {wanted}, not {value!r:.40}")
+            rows[field.name].append(value)
+        if last_seq is not None and row["seq"] != last_seq + 1:
+            raise UnreadableFile(
+                f"{where}: seq {row['seq']} {f'after {last_seq}' if last_seq >= 0 else 'in the first row'}"
+            )
+        last_seq = row["seq"]
+    return pa.table([pa.array(rows[f.name], f.type) for f in _LINE], schema=_LINE)
+
+
+def _unlike(field: pa.Field, value: Any) -> str:
+    """Return what this field must be, if the value does not fit it; else ""."""
+    if value is None and field.name not in _NEEDED:
+        return ""
+    if pa.types.is_integer(field.type):
+        bits = field.type.bit_width
+        fits = type(value) is int and value in range(-(1 << bits - 1), 1 << bits - 1)
+        return "" if fits else f"an integer of {bits} bits"
+    if (known := _KNOWN.get(field.name)) is not None:
+        return "" if value in known else f"one of {', '.join(known)}"
+    return "" if isinstance(value, str) and not _HALF.search(value) else "text"
 
 
 def _as_trace(rows: pa.Table, path: Path, started_monotonic_ns: int) -> pa.Table:
