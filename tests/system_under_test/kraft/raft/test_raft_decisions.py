@@ -6,7 +6,7 @@ import pytest
 from simulated_quorum.disk import Disk
 
 from system_under_test.kraft.raft import decisions
-from system_under_test.kraft.raft.messages import Batch, EpochEnd, FetchRequest, ReplicaKey
+from system_under_test.kraft.raft.messages import Batch, EpochEnd, FetchRequest, ReplicaKey, SnapshotId
 
 A, B = ReplicaKey(2), ReplicaKey(3)
 
@@ -83,6 +83,15 @@ def test_divergence_compares_epochs_and_the_bug_offsets_alone(offset, last_epoch
     request = FetchRequest("c", A, 6, offset, last_epoch, None, 0)
     assert decisions.divergence(log, request) == diverging
     assert decisions.divergence(log, request, {decisions.DIVERGENCE_BY_OFFSET}) == by_offset
+
+
+@pytest.mark.parametrize(("offset", "last_epoch", "fetches"), [(0, 0, True), (3, 2, True), (5, 1, True), (4, 2, False)])
+def test_a_follower_that_a_log_cannot_continue_fetches_a_snapshot(offset, last_epoch, fetches):
+    log = Disk()
+    log.start = SnapshotId(4, 2)
+    log.snapshots[log.start] = b""
+    request = FetchRequest("c", A, 6, offset, last_epoch, None, 0)
+    assert decisions.snapshot_instead(log, request) == (log.start if fetches else None)
 
 
 def test_a_replica_joins_once_it_has_caught_up_and_with_the_bug_at_once():
