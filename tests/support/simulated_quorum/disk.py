@@ -2,14 +2,10 @@
 
 What was written but not flushed stands in a journal.  A killed process finds all of it again (the page cache lives on),
 and it is still not durable; a power loss keeps a random prefix of the journal.
-
-A snapshot is durable at once.  Its bytes are all the entries that it stands for, and `batches` keeps those below the
-log's start too: a voter cannot read them, but the watch can.
 """
 
 from __future__ import annotations
 
-import pickle
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from random import Random
@@ -28,7 +24,6 @@ class Disk:
         self.batches_per_read = batches_per_read
         self.start = BEGINNING
         self.snapshots: dict[SnapshotId, bytes] = {}
-        self._part = b""
         self._durable: list[Batch] = []
         self._journal: list[Batch | int] = []  # an appended batch, or the offset of a truncation
         self._flush_number = 0
@@ -65,30 +60,6 @@ class Disk:
         return None if content is None else (content[position : position + max_size_bytes], len(content))
 
     # Writing
-
-    def take_snapshot(self, end_offset: int, *, keep_log: bool) -> None:
-        """Take one of everything below a high watermark, and let the log begin behind it unless `keep_log`."""
-        covered = [batch for batch in self._durable if batch.end_offset <= end_offset]
-        if not covered or covered[-1].end_offset <= (self.snapshot or BEGINNING).end_offset:
-            return
-        snapshot = SnapshotId(covered[-1].end_offset, covered[-1].epoch)
-        self.snapshots[snapshot] = pickle.dumps(covered)
-        if not keep_log:
-            self.start = snapshot
-            self.snapshots = {snapshot: self.snapshots[snapshot]}
-
-    def write_snapshot(self, position: int, data: bytes) -> None:
-        assert position in (0, len(self._part)), "a snapshot is written from its beginning on, without a hole"
-        self._part = (self._part if position else b"") + data
-
-    def install(self, snapshot: SnapshotId) -> None:
-        self.snapshots = {snapshot: self._part}
-        self.start = snapshot
-        self.batches, self.ends, self.chain = [], [], []
-        for batch in pickle.loads(self._part):
-            self._put(batch)
-        self.flush()
-        assert (self.end_offset, self.last_epoch) == snapshot, "a snapshot stands for what its name says"
 
     def append(self, batches: Sequence[Batch]) -> None:
         for batch in batches:

@@ -25,7 +25,6 @@ READS = "a read sees all that was acknowledged before it"
 DURABLE_FIRST = "what is sent was made durable before"
 NO_FATAL = "no voter has to stop"
 NO_EXCEPTION = "no illegal transition and no exception"
-LIVENESS = "without faults a leader is elected and commits"
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,6 @@ class Watch:
         self._entries: dict[tuple[int, int], int] = {}  # (end offset, epoch) -> prefix, of every entry ever written
         self._committed: dict[int, int] = {0: 0}  # end offset -> prefix
         self._committed_in: dict[int, int] = {}  # epoch of a leader -> largest mark it published
-        self.snapshots_installed = 0
         self.acknowledged_end = 0  # end offset that clients may have seen by an acknowledgement or a read
 
     def violated(self, invariant: str, what: str) -> None:
@@ -98,13 +96,6 @@ class Watch:
                     LOG_MATCHING,
                     f"voter {voter} holds offset {batch.base_offset} of epoch {batch.epoch} after another prefix",
                 )
-
-    def installed(self, voter: int) -> None:
-        """A snapshot replaced the log: it stands for committed entries, all of them and in order."""
-        disk = self._disks[voter]
-        if self._committed.get(disk.end_offset) != disk.prefix(disk.end_offset):
-            self.violated(AGREEMENT, f"voter {voter} installs a snapshot of another prefix than the committed one")
-        self.snapshots_installed += 1
 
     def truncating(self, voter: int, end_offset: int) -> None:
         """Called before the cut."""

@@ -51,34 +51,26 @@ class Connection:
     server: int
     server_incarnation: int | None = None
     open: bool = True
-    used: bool = False  # a request was sent on it
     busy: Call | None = None
     waiting: deque[Call] = field(default_factory=deque)
 
 
 class Network(Timeline):
-    """lanes: whether requests of one kind have a connection of their own."""
+    """Requests of one kind have a connection of their own."""
 
-    def __init__(self, nodes: dict[int, Node], watch: Watch, timing: Timing, *, seed: int, lanes: bool) -> None:
+    def __init__(self, nodes: dict[int, Node], watch: Watch, seed: int) -> None:
         super().__init__(seed)
         self.nodes = nodes
         self.watch = watch
-        self.timing = timing
-        self.lanes = lanes
+        self.timing = Timing()
         self.blocked: set[tuple[int, int]] = set()
-        self.lag_s: dict[tuple[int, int], float] = {}  # extra delay of slow links
-        self.delay_s: Callable[[], float] = lambda: 0.001 + 0.004 * self.random.random()
-        self.is_lost: Callable[[], bool] = lambda: False
-        self._connections: dict[tuple[int, int, type | None], Connection] = {}
+        self._connections: dict[tuple[int, int, type], Connection] = {}
         self._calls: dict[int, tuple[Connection, Call]] = {}  # token -> the request to answer
         self._on_its_way: set[tuple[int, int, int, type]] = set()
 
     def _enter(self, node: Node, call: Callable[[Core], list[Effect]], incarnation: int | None = None) -> None:
         """Handle an event in the voter's core, if the voter runs and has not been restarted since."""
         raise NotImplementedError
-
-    def connections(self) -> list[Connection]:
-        return list(self._connections.values())
 
     def break_connection(self, connection: Connection) -> None:
         if connection.open:
@@ -88,7 +80,7 @@ class Network(Timeline):
         once = (node.id, node.incarnation, peer, type(request))
         assert once not in self._on_its_way, f"voter {node.id} sends {request} while one is on its way"
         self._on_its_way.add(once)
-        lane = (node.id, peer, type(request) if self.lanes else None)
+        lane = (node.id, peer, type(request))
         connection = self._connections.get(lane)
         if connection is None:
             connection = self._connections[lane] = Connection(self._number(), node.id, peer)
@@ -100,21 +92,13 @@ class Network(Timeline):
     def _transmit(self, connection: Connection) -> None:
         if connection.open and connection.busy is None and connection.waiting:
             call = connection.busy = connection.waiting.popleft()
-            lag_s, connection.used = 0.0 if connection.used else self._lag_s(connection), True
-            post = partial(self._post, connection.client, connection.server, partial(self._arrive, connection, call))
-            self.after(lag_s, post) if lag_s else post()
-
-    def _lag_s(self, connection: Connection) -> float:
-        """What it costs to open a connection over slow links: once there and back.  Over others it costs nothing."""
-        ends = (connection.client, connection.server)
-        return self.lag_s.get(ends, 0.0) + self.lag_s.get(ends[::-1], 0.0)
+            self._post(connection.client, connection.server, partial(self._arrive, connection, call))
 
     def _post(self, source: int, target: int, action: Callable[[], None]) -> None:
-        delay_s = self.delay_s() + self.lag_s.get((source, target), 0.0)
-        self.after(delay_s, lambda: self._deliver(source, target, action))
+        self.after(0.001 + 0.004 * self.random.random(), lambda: self._deliver(source, target, action))
 
     def _deliver(self, source: int, target: int, action: Callable[[], None]) -> None:
-        if (source, target) in self.blocked or self.is_lost():
+        if (source, target) in self.blocked:
             if self.random.random() < 0.5:  # retransmitted, or else abandoned
                 self.after(0.2 + self.random.random(), lambda: self._deliver(source, target, action))
         else:

@@ -1,13 +1,12 @@
 """A small world in memory: voters with disks, connections between them, clients, and virtual time.
 
-By itself the world is kind: messages take a few milliseconds and nothing breaks.  A script (the scenario tests) or a
-shuffler cuts links, crashes voters and breaks connections.
+By itself the world is kind: messages take a few milliseconds and nothing breaks.  A script (tests/scenarios) cuts links
+and crashes voters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from random import Random
 
@@ -24,47 +23,26 @@ from system_under_test.kraft.raft.effects import (
     Fatal,
     Flush,
     HighWatermark,
-    InstallSnapshot,
-    NotAccepted,
     Persist,
     ReadReady,
     Reply,
     RoleChanged,
     Send,
     Truncate,
-    WriteSnapshot,
 )
 from system_under_test.kraft.raft.messages import (
     FetchRequest,
     Identity,
     ReplicaKey,
-    Timing,
 )
 
-CLUSTER_ID = "shuffled"
+CLUSTER_ID = "scripted"
 FSYNC_S = 0.001
 """How long an fsync takes that goes on beside the core."""
 
 
-@dataclass
-class Proposal:
-    node: int
-    body: str
-    outcome: str = "pending"  # pending, refused, accepted, acknowledged, unknown
-    epoch: int = 0
-    end_offset: int = 0
-
-
-@dataclass
-class Read:
-    node: int
-    owed: int
-    outcome: str = "pending"  # pending, refused, answered
-    mark: int = -1
-
-
 class World(Network):
-    """See Network for seed and lanes."""
+    """See Network for seed."""
 
     def __init__(
         self,
@@ -72,26 +50,15 @@ class World(Network):
         *,
         seed: int = 0,
         bugs: Iterable[str] = (),
-        timing: Timing | None = None,
-        lanes: bool = True,
         batches_per_read: int = 1000,
     ) -> None:
         ids = tuple(range(1, voters + 1))
         nodes = {id: Node(id, Disk(batches_per_read)) for id in ids}
         watch = Watch({id: node.disk for id, node in nodes.items()}, lambda: self.now)
-        super().__init__(nodes, watch, timing or Timing(), seed=seed, lanes=lanes)
+        super().__init__(nodes, watch, seed)
         self.bugs = frozenset(bugs)
-        self.story: list[str] | None = None  # if a list, every effect is appended to it
-
-        self.fsync_s: dict[int, float] = {}  # voter with a slow disk -> time of its fsync
-        self.crashes: Callable[[], bool] = lambda: False  # called between any two effects
-        self.on_crash: Callable[[int], None] = lambda node: None
-        self.tamper: Callable[[list[Effect]], list[Effect]] = lambda effects: effects  # a faulty executor
-
-        self.proposals: dict[int, Proposal] = {}
-        self.reads: dict[int, Read] = {}
-        self.effects = 0
-        self._open_proposals: dict[int, list[Proposal]] = {id: [] for id in ids}
+        self._owed: dict[int, int] = {}  # token of a read -> what had been acknowledged when it arrived
+        self._accepted: dict[int, list[int]] = {id: [] for id in ids}  # voter -> end offsets of proposals in its log
         for id in ids:
             self.restart(id)
 
@@ -102,19 +69,8 @@ class World(Network):
         assert core is not None, f"voter {id} is down"
         return core
 
-    def role(self, id: int) -> str:
-        return str(self.core(id).role)
-
     def running(self) -> list[Node]:
         return [node for node in self.nodes.values() if node.core is not None]
-
-    def others(self, *ids: int) -> list[int]:
-        """All voters but these."""
-        return [id for id in self.nodes if id not in ids]
-
-    def violated(self) -> set[str]:
-        """The invariants that did not hold."""
-        return {violation.invariant for violation in self.watch.violations}
 
     def leaders(self) -> list[int]:
         """Every voter that believes it leads, the newest epoch first."""
@@ -141,23 +97,16 @@ class World(Network):
         assert leader is not None
         return leader
 
-    def bodies(self, id: int) -> list[str]:
-        """What was proposed and now stands in this voter's log, as text."""
-        return [str(batch.body) for batch in self.nodes[id].disk.batches if isinstance(batch.body, str)]
-
     # Clients
 
-    def propose(self, id: int, *bodies: str) -> Proposal:
-        token, proposal = self._number(), Proposal(id, bodies[0])
-        self.proposals[token] = proposal
+    def propose(self, id: int, *bodies: str) -> None:
+        token = self._number()
         self._enter(self.nodes[id], lambda core: core.propose(self.now, token, [(body, 1) for body in bodies]))
-        return proposal
 
-    def read(self, id: int) -> Read:
-        token, read = self._number(), Read(id, self.watch.acknowledged_end)
-        self.reads[token] = read
+    def read(self, id: int) -> None:
+        token = self._number()
+        self._owed[token] = self.watch.acknowledged_end
         self._enter(self.nodes[id], lambda core: core.read(self.now, token))
-        return read
 
     # Faults
 
@@ -168,14 +117,8 @@ class World(Network):
             (a, b) for a in self.nodes for b in self.nodes if a != b and place.get(a, -a) != place.get(b, -b)
         }
 
-    def slow_down(self, id: int, lag_s: float) -> None:
-        """Everything to and from this voter takes longer."""
-        for other in self.nodes:
-            self.lag_s[id, other] = self.lag_s[other, id] = lag_s
-
     def heal(self) -> None:
         self.blocked = set()
-        self.lag_s = {}
 
     def crash(self, id: int, *, power_loss: bool = False) -> None:
         node = self.nodes[id]
@@ -183,13 +126,12 @@ class World(Network):
         node.incarnation += 1
         if power_loss:
             node.disk.lose_power(self.random)
-        self._forget_proposals(id)
+        self._accepted[id] = []
         for connection in list(self._connections.values()):
             if connection.client == id:
                 self._close(connection, tell_server=not power_loss)
             elif connection.server == id and not power_loss:
                 self._post(id, connection.client, partial(self.break_connection, connection))
-        self.on_crash(id)
 
     def restart(self, id: int) -> None:
         node = self.nodes[id]
@@ -205,12 +147,6 @@ class World(Network):
 
     def shut_down(self, id: int) -> None:
         self._enter(self.nodes[id], lambda core: core.shutdown(self.now))
-
-    def take_snapshot(self, id: int, *, keep_log: bool = False) -> None:
-        """A voter takes a snapshot of all that it knows committed."""
-        core = self.nodes[id].core
-        if core is not None and core.high_watermark:
-            self.nodes[id].disk.take_snapshot(core.high_watermark, keep_log=keep_log)
 
     def pause(self, id: int) -> None:
         node = self.nodes[id]
@@ -238,13 +174,7 @@ class World(Network):
             self._die(node, f"{type(error).__name__}: {error}")
             self.watch.violated(NO_EXCEPTION, f"voter {node.id}: {node.died_of}")
             return
-        for effect in self.tamper(effects):
-            if self.crashes():
-                self.crash(node.id, power_loss=self.random.random() < 0.7)
-                return
-            if self.story is not None:
-                self.story.append(f"{self.now:9.3f}  {node.id}  {effect}")
-            self.effects += 1
+        for effect in effects:
             self._carry_out(node, effect)
             if node.core is None:
                 return
@@ -287,11 +217,6 @@ class World(Network):
             case Truncate(end_offset=end_offset):
                 watch.truncating(node.id, end_offset)
                 disk.truncate(end_offset)
-            case WriteSnapshot(position=position, data=data):
-                disk.write_snapshot(position, data)
-            case InstallSnapshot(snapshot=snapshot):
-                disk.install(snapshot)
-                watch.installed(node.id)
             case Send(peer=peer, request=request):
                 if isinstance(request, FetchRequest):
                     watch.tells_end(node.id, request)
@@ -299,26 +224,20 @@ class World(Network):
             case Reply(token=token, response=response):
                 self._answer(node, token, response)
             case RoleChanged(role=role, epoch=epoch):
-                self._forget_proposals(node.id)
+                self._accepted[node.id] = []
                 if role == "leader":
                     watch.leads(node.id, node.incarnation, epoch)
             case HighWatermark(offset=offset):
                 leads = core.role == "leader"
                 watch.committed(node.id, offset, core.epoch if leads else None)
-                self._acknowledge(node.id, offset)
-            case Accepted(token=token, epoch=epoch, end_offset=end_offset):
-                proposal = self.proposals[token]
-                proposal.outcome, proposal.epoch, proposal.end_offset = "accepted", epoch, end_offset
-                self._open_proposals[node.id].append(proposal)
+                for end in self._accepted[node.id]:
+                    if end <= offset:
+                        watch.acknowledged(end)
+                self._accepted[node.id] = [end for end in self._accepted[node.id] if end > offset]
+            case Accepted(end_offset=end_offset):
+                self._accepted[node.id].append(end_offset)
             case ReadReady(token=token, high_watermark=mark):
-                read = self.reads[token]
-                assert read.outcome == "pending", "a read is answered once"
-                read.outcome, read.mark = "answered", mark
-                watch.answered_read(node.id, mark, read.owed)
-            case NotAccepted(token=token):
-                waiting = self.reads.get(token) or self.proposals[token]
-                assert waiting.outcome == "pending", "only what waits can be refused"
-                waiting.outcome = "refused"
+                watch.answered_read(node.id, mark, self._owed.pop(token))
             case Fatal(reason=reason):
                 self._die(node, reason)
                 watch.violated(NO_FATAL, f"voter {node.id} stops: {reason}")
@@ -331,7 +250,7 @@ class World(Network):
                 end()
             self._enter(node, lambda core: self._flushed(node, core, log_end), incarnation)
 
-        self.at(self.now + self.fsync_s.get(node.id, FSYNC_S), done)
+        self.at(self.now + FSYNC_S, done)
 
     def _flushed(self, node: Node, core: Core, log_end: int) -> list[Effect]:
         return core.on_flushed(self.now, log_end)
@@ -339,18 +258,3 @@ class World(Network):
     def _die(self, node: Node, reason: str) -> None:
         node.died_of = reason
         self.crash(node.id)
-
-    def _acknowledge(self, id: int, mark: int) -> None:
-        still_open = []
-        for proposal in self._open_proposals[id]:
-            if proposal.end_offset <= mark:
-                proposal.outcome = "acknowledged"
-                self.watch.acknowledged(proposal.end_offset)
-            else:
-                still_open.append(proposal)
-        self._open_proposals[id] = still_open
-
-    def _forget_proposals(self, id: int) -> None:
-        for proposal in self._open_proposals[id]:
-            proposal.outcome = "unknown"
-        self._open_proposals[id] = []
