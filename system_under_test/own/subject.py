@@ -390,8 +390,10 @@ class Subject:
                 # whole rows only: an incomplete one is removed at the next start
                 file.write(new[: new.rfind(b"\n") + 1])
         else:
-            rows = self._caught("trace_of", lambda: list(self.system.trace_of(node.name, folder)))
-            trace.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            rows = self._caught(
+                "trace_of", lambda: [json.dumps(row) for row in self.system.trace_of(node.name, folder)]
+            )
+            trace.write_text("".join(f"{row}\n" for row in rows))
 
     def complaints(self, run_folder: Path) -> Sequence[subject.Complaint]:
         """Return the complaints of each life of a server, as `complaints_of` gives them."""

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from command_line import NO_SPARK, krucible
@@ -532,6 +533,14 @@ def test_what_a_system_hands_over_is_declared(handing_over: Path) -> None:
 def test_a_folder_of_files_is_kept_with_the_run(handing_over: Path, tmp_path: Path) -> None:
     load_subject(str(handing_over)).keep(tmp_path / "run")
     assert (tmp_path / "run" / "subject" / "jars" / "deep" / "a.jar").read_bytes() == b"jar"
+
+
+async def test_a_row_that_is_no_json_blames_the_method_that_returned_it(handing_over: Path, tmp_path: Path) -> None:
+    handing_over.write_text(HANDS_OVER.replace('"event": "start"', '"event": b"start"'))
+    node = Mock(copy_out=AsyncMock())
+    node.name = "n1"
+    with pytest.raises(BrokenSystem, match=r"mine\.py: trace_of raised TypeError: .*bytes is not JSON serializable"):
+        await load_subject(str(handing_over)).collect(node, tmp_path / "nodes" / "n1")
 
 
 async def test_only_the_named_logs_are_copied_and_the_files_beside_them(handing_over: Path, tmp_path: Path) -> None:
