@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
 from pathlib import Path
 
 import pyarrow as pa
@@ -60,7 +61,7 @@ TRACE_EVENTS: Mapping[str, str] = {
 def events_to_table(events: Iterable[Event]) -> pa.Table:
     """Return events as a table of schema HISTORY, in the given order."""
     rows = list(events)
-    columns = [[getattr(e, name) for e in rows] for name in HISTORY.names]
+    columns = [list(map(attrgetter(name), rows)) for name in HISTORY.names]
     arrays = [pa.array(c, type=f.type) for c, f in zip(columns, HISTORY, strict=True)]
     return pa.Table.from_arrays(arrays, schema=HISTORY)
 

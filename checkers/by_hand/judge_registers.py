@@ -51,7 +51,7 @@ def judge_registers(history: HistoryColumns, model: str, budget: Budget, failed_
         names = history.keys or [ONLY_OBJECT]
         if (verdict := judge_operations(names, numbered_operations(operations), budget, failed_cas)) is not None:
             return verdict
-        return _judge_with_witness(history, mine, names, budget, failed_cas)
+        return _judge_with_witness(history.events(mine.tolist()), names, operations, budget, failed_cas)
     of_clients = history.events(mine.tolist())
     _demand_operations(of_clients, model)
     demand_agreement(of_clients, _FIXED)
@@ -66,7 +66,9 @@ def in_whole_numbers(history: HistoryColumns, mine: Int64) -> Operations | None:
     mine: the rows of clients.  Returns None if another form, a value that is no 64-bit integer, or an answer that
     differs from its invoke needs a closer check.
     """
-    rows = OperationRows._make(column[mine] for column in history.rows)
+    rows = history.rows
+    if len(mine) < len(rows.type):
+        rows = OperationRows._make(column[mine] for column in rows)
     kinds = np.array([KINDS.get(name, OTHER) for name in history.f], np.int8)
     kind, type_, key = kinds[rows.f], rows.type, rows.key
     invokes, shown = type_ == Type.INVOKE, type_ <= Type.OK
@@ -83,8 +85,8 @@ def in_whole_numbers(history: HistoryColumns, mine: Int64) -> Operations | None:
     repeats = (type_ == Type.OK) & (kind != READ) & (has | has2)
     if (repeats & ((value != value[mate]) | (value2 != value2[mate]))).any():
         return None
-    texts = [code for code, text in enumerate(history.errors) if text in MISMATCH_ERRORS]
-    mismatched = (type_ == Type.FAIL) & (kind == CAS) & np.isin(rows.error, [-1, *texts])
+    is_mismatch = np.array([text in MISMATCH_ERRORS for text in history.errors] + [True])  # at -1: no error
+    mismatched = (type_ == Type.FAIL) & (kind == CAS) & is_mismatch[rows.error]
     kind[mismatched] = kind[mate[mismatched]] = MISMATCH
     of_key = np.zeros(len(mine), np.int32) if key[0] < 0 else key
     events = Events(of_key, process, type_, kind, value, value2, np.zeros(len(mine), np.int8))
@@ -92,7 +94,7 @@ def in_whole_numbers(history: HistoryColumns, mine: Int64) -> Operations | None:
 
 
 def _judge_with_witness(
-    history: HistoryColumns, mine: Int64, names: Sequence[str], budget: Budget, failed_cas: str
+    of_clients: Sequence[Event], names: Sequence[str], operations: Operations, budget: Budget, failed_cas: str
 ) -> Verdict:
     """Judge operations in the form of a bucket again, with data for a witness."""
     import pyarrow as pa
@@ -101,10 +103,8 @@ def _judge_with_witness(
     from checkers.registers.checker import judge_bucket
     from checkers.sealing.key_buckets import bucket_in_memory
 
-    operations = in_whole_numbers(history, mine)
-    assert operations is not None
-    rows = events_to_table(history.events(mine.tolist()))
-    if not history.keys:
+    rows = events_to_table(of_clients)
+    if names == [ONLY_OBJECT]:
         key = HISTORY.get_field_index("key")
         rows = rows.set_column(key, HISTORY.field(key), pa.array([ONLY_OBJECT] * len(rows), HISTORY.field(key).type))
     verdict = combine([judge_bucket(bucket_in_memory(names, operations, rows, failed_cas == OBSERVED), budget)])

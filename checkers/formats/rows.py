@@ -136,8 +136,8 @@ class HistoryColumns:
         rows = [np.asarray(column if which is None else column[list(which)]).tolist() for column in self.rows]
         _, _, time, process, type_, flags, f, key, error, value, value2 = rows
         index = (self.index if which is None else self.index[list(which)]).tolist()
-        payloads = self._texts() if which is None else map(self.payload, which)
         numbers = range(len(index)) if which is None else which
+        payloads = self._texts() if which is None else self._payloads(which)
         return [
             Event(
                 index[i],
@@ -154,6 +154,10 @@ class HistoryColumns:
             )
             for i, payload in enumerate(payloads)
         ]
+
+    def _payloads(self, which: Sequence[int]) -> Iterator[str | None]:
+        for row, has in zip(which, self.has_payload[list(which)].tolist(), strict=True):
+            yield self.payload(row) if has else None
 
     def _texts(self) -> Iterator[str | None]:
         for data, bounds in self.payloads:
@@ -313,8 +317,8 @@ def check_grammar(
     _demand([*_of_values(columns, twice, unit, before, answers), *_of_processes(columns, unit, before)], columns, unit)
     if whole:
         created = client & (rows.f == columns.code(CREATE))
-        of_clients = np.flatnonzero(np.bincount(rows.f[client & ~created], minlength=1))
-        foreign = ~client & np.isin(rows.f, of_clients)
+        of_clients = np.bincount(rows.f[client & ~created], minlength=len(columns.f)) > 0
+        foreign = ~client & of_clients[rows.f]
         words = f"is invoked by clients in this history, and here by no client (process {NEMESIS})"
         _demand([(foreign, lambda row: f"{columns.f[rows.f[row]]} {words}")], columns, unit)
     timed = bool((columns.flag(HAS_TIME) | ~client).all())

@@ -171,7 +171,7 @@ def _search(operations: Operations, codes: Int8, budget: Budget) -> tuple[dict[i
 
     Returns (number of a key -> what the search returned, steps of all searches).
     """
-    sought = np.isin(codes, (register.PRODUCED_TWICE, register.PRODUCES_INITIAL))
+    sought = (codes == register.PRODUCED_TWICE) | (codes == register.PRODUCES_INITIAL)
     sought |= (codes == register.UNFIT) & (operations.unfit == HAS_MISMATCH)
     chosen = np.flatnonzero(sought).astype(np.int32)
     found: dict[int, _Searched] = {}

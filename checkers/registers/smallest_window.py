@@ -306,13 +306,17 @@ def part_of(key: Key, limit: int, some: Excerpt) -> tuple[Key, Int32]:
     """
     ops = some.operations
     kind, a, b, call, ret = key.kind[ops], key.a[ops], key.b[ops], key.call[ops], key.ret[ops]
-    ret[(ret >= limit) | np.isin(ops, list(some.carried))] = OPEN
-    as_write = np.isin(ops, list(some.weakened))
+    ret[(ret >= limit) | _among(ops, some.carried)] = OPEN
+    as_write = _among(ops, some.weakened)
     kind[as_write], a[as_write] = WRITE, b[as_write]
     ends = ret != OPEN
     points = np.sort(np.concatenate([call, ret[ends]]))
     ret[ends] = np.searchsorted(points, ret[ends])
     return Key(kind, a, b, np.searchsorted(points, call).astype(np.int32), ret), points
+
+
+def _among(ops: Int64, some: frozenset[int]) -> Bools:
+    return np.isin(ops, list(some)) if some else np.zeros(len(ops), bool)
 
 
 def _impossible(ask: Questions, key: Key, limit: int, excerpt: Excerpt) -> bool:
