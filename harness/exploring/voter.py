@@ -67,7 +67,8 @@ class BatchLog:
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         at = bisect_right(self.batches, epoch, key=_EPOCH) - 1
-        return EpochEnd(self.batches[at].epoch, self.batches[at].end_offset) if at >= 0 else EpochEnd(0, 0)
+        last = self.batches[at] if at >= 0 else self.start
+        return EpochEnd(last.epoch, last.end_offset)
 
     def read(self, offset: int, max_size_bytes: int) -> Sequence[Batch]:
         first = self.count_below(offset)

@@ -10,56 +10,27 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from random import Random
 
-from system_under_test.kraft.raft.messages import BEGINNING, Batch, EpochEnd, QuorumState, SnapshotId
+from harness.exploring.voter import BatchLog
+from system_under_test.kraft.raft.messages import Batch, QuorumState
 
 
-class Disk:
-    """One voter's log (a LogView) and quorum-state; chain[i] identifies the prefix that ends with batches[i]."""
+class Disk(BatchLog):
+    """One voter's log and quorum-state; chain[i] identifies the prefix that ends with batches[i]."""
+
+    batches: list[Batch]
 
     def __init__(self, batches_per_read: int = 1000) -> None:
+        super().__init__([])
         self.quorum_state = QuorumState()
-        self.batches: list[Batch] = []
         self.ends: list[int] = []
         self.chain: list[int] = []
         self.batches_per_read = batches_per_read
-        self.start = BEGINNING
-        self.snapshots: dict[SnapshotId, bytes] = {}
         self._durable: list[Batch] = []
         self._journal: list[Batch | int] = []  # an appended batch, or the offset of a truncation
         self._flush_number = 0
 
-    # LogView
-
-    @property
-    def end_offset(self) -> int:
-        return self.ends[-1] if self.ends else 0
-
-    @property
-    def last_epoch(self) -> int:
-        return self.batches[-1].epoch if self.batches else 0
-
-    @property
-    def snapshot(self) -> SnapshotId | None:
-        return max(self.snapshots, default=None)
-
-    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
-        for batch in reversed(self.batches):
-            if batch.end_offset <= self.start.end_offset:
-                break
-            if batch.epoch <= epoch:
-                return EpochEnd(batch.epoch, batch.end_offset)
-        return EpochEnd(self.start.epoch, self.start.end_offset)
-
     def read(self, offset: int, max_size_bytes: int) -> Sequence[Batch]:
-        assert offset >= self.start.end_offset, "what lies below the start cannot be read"
-        first = bisect_right(self.ends, offset)
-        return self.batches[first : first + (self.batches_per_read if max_size_bytes > 1 else 1)]
-
-    def read_snapshot(self, snapshot: SnapshotId, position: int, max_size_bytes: int) -> tuple[bytes, int] | None:
-        content = self.snapshots.get(snapshot)
-        return None if content is None else (content[position : position + max_size_bytes], len(content))
-
-    # Writing
+        return super().read(offset, max_size_bytes)[: self.batches_per_read]
 
     def append(self, batches: Sequence[Batch]) -> None:
         for batch in batches:

@@ -88,8 +88,7 @@ def test_divergence_compares_epochs_and_the_bug_offsets_alone(offset, last_epoch
 @pytest.mark.parametrize(("offset", "last_epoch", "fetches"), [(0, 0, True), (3, 2, True), (5, 1, True), (4, 2, False)])
 def test_a_follower_that_a_log_cannot_continue_fetches_a_snapshot(offset, last_epoch, fetches):
     log = Disk()
-    log.start = SnapshotId(4, 2)
-    log.snapshots[log.start] = b""
+    log.start = log.snapshot = SnapshotId(4, 2)
     request = FetchRequest("c", A, 6, offset, last_epoch, None, 0)
     assert decisions.snapshot_instead(log, request) == (log.start if fetches else None)
 
