@@ -77,7 +77,8 @@ def in_words(problem: BaseException) -> str:
 
 
 def _at_line(main: Path, problem: BaseException) -> str:
-    lines = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == str(main)]
+    file = str(main.absolute())
+    lines = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == file]
     return f" line {lines[-1]}" if lines else ""
 
 

@@ -87,10 +87,9 @@ class Subject:
     @classmethod
     def read(cls, main: Path, which: str = "") -> Subject:
         """Read a system of the user's own.  which: the name of its class, "" for the first.  Raises NoSystem."""
-        module = read_own_system.read_files(main)
-        return cls(
-            read_own_system.system_in(module, main.name, which), main, module, read_own_system.files_of(main), which
-        )
+        module, files = read_own_system.read_files(main), read_own_system.files_of(main)
+        system = read_own_system.system_in(module, main.name, which)
+        return cls(system, main.absolute(), module, files, which)  # the frames of exceptions name absolute paths
 
     @classmethod
     def bundled(cls, kind: type[System]) -> Subject:

@@ -28,7 +28,7 @@ from harness.registry import check_names, load_subject, offered_workloads
 from harness.run.exceptions_for_users import sentences
 from harness.spec import Spec, WrongSpec
 from system_under_test.own.files_handed_over import kept
-from system_under_test.own.read_own_system import BrokenSystem
+from system_under_test.own.read_own_system import BrokenSystem, CodeMistake
 from system_under_test.own.subject import Subject
 from system_under_test.subject import Completed
 
@@ -276,15 +276,29 @@ async def test_a_status_that_fails_says_nothing_and_is_warned_of_once(
     assert [record.message for record in caplog.records] == ["mine.py line 37: status raised KeyError: 'leader'"]
 
 
-async def test_a_start_that_raises_is_a_sentence_that_names_the_line(tmp_path: Path) -> None:
-    path = tmp_path / "mine.py"
-    path.write_text(TCP_REGISTER.read_text().replace("        await node.write(", "        node.wriet(", 1))
-    subject, node = load_subject(str(path)), running_node()
+@pytest.mark.parametrize("name", ["mine.py", "{folder}/mine.py"])
+async def test_a_start_that_raises_is_a_sentence_that_names_the_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(TCP_REGISTER.read_text().replace("        await node.write(", "        node.wriet(", 1))
+    subject, node = load_subject(name.format(folder=tmp_path)), running_node()
     await subject.install([node], seed=1, bug=None)
     with pytest.raises(BrokenSystem) as problem:
         await subject.start(node)
     (sentence,) = sentences(problem.value)
     assert sentence == "mine.py line 37: start raised AttributeError: 'OwnNode' object has no attribute 'wriet'"
+
+
+async def test_a_mistake_in_ready_ends_the_run_also_if_the_path_is_relative(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_method(tmp_path, "    async def ready(self, nodes):\n        return nodse[0]")
+    monkeypatch.chdir(tmp_path)
+    subject, node = load_subject("mine.py"), running_node()
+    await subject.install([node], seed=1, bug=None)
+    with pytest.raises(CodeMistake, match=r"^mine\.py line 37: NameError: name 'nodse' is not defined"):
+        await subject.ready([node])
 
 
 async def test_what_ready_raises_is_what_is_waited_for(tmp_path: Path) -> None:
