@@ -23,7 +23,7 @@ from checkers.base.checker import Budget, Judged, Part, Task
 from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
 from checkers.base.values import encode, parse
 from checkers.base.verdict import Validity, Verdict
-from checkers.formats.read_once import Pieces, cobra_logs, jepsen_history, read_pieces, session_format
+from checkers.formats.read_once import Pieces, cobra_logs, history_in, read_pieces, session_format
 from checkers.formats.recognise import ReadHistory, read_history
 from checkers.kernels.jit import SMALL_BYTES, python_alone
 from checkers.models.answers import ForeignEvent, WrongEvent, demand_values
@@ -152,7 +152,7 @@ def judge(part: Part, budget: Budget) -> FileVerdict:
         path = Path(part.paths[0])
         if path.is_dir() and cobra_logs(path):
             return _judge_content(path, None, ask, budget)
-        content = read_pieces(path if not path.is_dir() else jepsen_history(path) or path)
+        content = read_pieces(path if not path.is_dir() else history_in(path) or path)
     except MalformedHistory as damage:
         return _refused(str(damage))
     except OSError as problem:

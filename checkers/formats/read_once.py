@@ -4,8 +4,8 @@ A named pipe is read like a file (`xzcat history.edn.xz | … check /dev/stdin`)
 opens a path a second time.  A pipe without data is refused after a while.
 
 What gzip (RFC 1952) or zstd (RFC 8878) compressed is unpacked.  A file that was cut off or damaged is refused.  A long
-text comes in pieces, so it is never held as a whole.  A folder of a test in Jepsen's store stands for the history of
-that test.
+text comes in pieces, so it is never held as a whole.  A run folder of Krucible and that of a test in Jepsen's store
+stand for their history.
 
 *Formats.*  Recognizes the formats of `session_files.py` by the first bytes of a file, without importing their readers.
 """
@@ -37,16 +37,16 @@ UNPACKED_SIZE_BYTES_MAX = 2_000_000_000
 PIECE_BYTES = 1 << 24
 """Size of the pieces of a text; a shorter text is one piece."""
 
-_OF_JEPSEN = ("history.edn", "history.edn.gz", "jepsen.log", "test.jepsen")
-"""Files with the history of a test of Jepsen, best first; the last one is refused, with advice."""
-_BESIDE_IT = ("history.txt", "results.edn", "test.fressian")
-"""Other files that Jepsen leaves there.  Two files of these names make a folder one of Jepsen's store."""
+_HISTORIES = ("history.parquet", "history.edn", "history.edn.gz", "jepsen.log", "test.jepsen")
+"""Files with the history of a run of Krucible or a test of Jepsen, best first; the last one is refused, with advice."""
+_BESIDE_IT = ("journal.jsonl", "history.txt", "results.edn", "test.fressian")
+"""Other files that lie there.  Two files of these names make a folder that of one run or test."""
 
 
-def jepsen_history(folder: Path) -> Path | None:
-    """Return the file with the history of a test, if this folder belongs to Jepsen's store."""
-    there = [name for name in (*_OF_JEPSEN, *_BESIDE_IT) if (folder / name).is_file()]
-    return folder / there[0] if len(there) > 1 and there[0] in _OF_JEPSEN else None
+def history_in(folder: Path) -> Path | None:
+    """Return the file with the history, if this folder is a run of Krucible, or a test in Jepsen's store."""
+    there = [name for name in (*_HISTORIES, *_BESIDE_IT) if (folder / name).is_file()]
+    return folder / there[0] if len(there) > 1 and there[0] in _HISTORIES else None
 
 
 class Pieces:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity, combine
-from checkers.formats.read_once import cobra_logs, jepsen_history
+from checkers.formats.read_once import cobra_logs, history_in
 from harness.cli.parameters import Amount
 from harness.plain_words import shorten
 from harness.terminal.check_progress import FilesProgress, ReadingProgress
@@ -169,7 +169,7 @@ def check(
 
     \b
     A folder stands for every file in it and in its folders, in order of their names; hidden ones are left out.
-    A folder of Cobra's logs is one history, and so is that of a test in Jepsen's store.
+    A folder of Cobra's logs is one history, and so is a run folder, or that of a test in Jepsen's store.
     Files compressed by gzip or zstd are unpacked.  - stands for what is piped in.
 
     \b
@@ -259,8 +259,8 @@ def _must_have_a_folder(report_to: Path | None) -> None:
 def files_in(paths: Sequence[Path]) -> list[Path]:
     """Return the files of the paths: for a folder, every file in it, at any depth, except hidden ones.
 
-    A folder of Cobra's logs counts as one history.  The folder of a test in Jepsen's store means the file that holds
-    its history.  Raises click.BadParameter for a folder without a file: a check of nothing must not pass.
+    A folder of Cobra's logs counts as one history.  A run folder, and that of a test in Jepsen's store, mean the file
+    that holds its history.  Raises click.BadParameter for a folder without a file: a check of nothing must not pass.
     """
     found: list[Path] = []
     for path in paths:
@@ -275,10 +275,10 @@ def files_in(paths: Sequence[Path]) -> list[Path]:
 
 
 def _histories(files: Sequence[Path]) -> list[Path]:
-    """Return the files, with Cobra's logs replaced by their folder, and a test of Jepsen by its history."""
+    """Return the files, with Cobra's logs replaced by their folder, and a run or test by its history."""
     folders = {path.parent for path in files}
     logs = {log for folder in folders for log in cobra_logs(folder)}
-    tests = {folder: history for folder in folders if (history := jepsen_history(folder)) is not None}
+    tests = {folder: history for folder in folders if (history := history_in(folder)) is not None}
     found = dict[Path, None]()
     for path in files:
         test = next((tests[folder] for folder in path.parents if folder in tests), None)

@@ -215,7 +215,8 @@ class RunAddress(click.ParamType[Path]):
         if "://" not in str(value):
             folder = Path(value)
             if not folder.is_dir():
-                self.fail(f"Directory {str(value)!r} does not exist.", param, ctx)
+                wrong = "is a file" if folder.exists() else "does not exist"
+                self.fail(f"Directory {str(value)!r} {wrong}.", param, ctx)
             return folder
         from harness.store import Store, StoreUnavailable, parted  # it imports pyarrow
 

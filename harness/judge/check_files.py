@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from checkers.base.checker import Budget, CannotJudge, Task, judge_task
 from checkers.base.verdict import Verdict
 from checkers.by_hand.judge_file import COUNT, Ask, FileVerdict, joined_verdict, names, task_of, verdict_of
-from checkers.formats.read_once import cobra_logs, jepsen_history
+from checkers.formats.read_once import cobra_logs, history_in
 from checkers.kernels.jit import load_compiler_for
 from harness.report.judged_file import JudgedFile
 
@@ -29,7 +29,7 @@ FILES_PER_JOB = 32
 def check(history: str | Path, model: str | Path, *, budget: Budget | None = None, **how: Any) -> Verdict:
     """Judge a history in a file: Jepsen's EDN or log lines, lines of JSON, Parquet or Arrow of Krucible, or what other
     checkers of transactions read (`checkers/formats/session_files.py`; of Cobra, the folder of its logs); also
-    compressed by gzip or zstd, and the folder of a test in Jepsen's store.
+    compressed by gzip or zstd, a run folder, and the folder of a test in Jepsen's store.
 
     model: a name such as "register" (`krucible check --help` lists them), or the path of a Python file with a model.
     how: further fields of `Ask`, such as keyed=True.  An unknown verdict says what could not be read or decided. Raises
@@ -47,7 +47,7 @@ def check(history: str | Path, model: str | Path, *, budget: Budget | None = Non
     ('invalid', 'value from nowhere')
     """
     path, name, source = Path(history), str(model), ""
-    if not path.is_file() and not (path.is_dir() and (cobra_logs(path) or jepsen_history(path))):
+    if not path.is_file() and not (path.is_dir() and (cobra_logs(path) or history_in(path))):
         raise FileNotFoundError(f"there is no history {path}")
     if name.endswith(".py"):
         from checkers.models.read_own_model import load_model

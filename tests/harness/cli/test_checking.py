@@ -19,6 +19,7 @@ from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_file import names
 from checkers.formats.read_once import Pieces, read_pieces
+from checkers.formats.recognise import read_bytes
 from harness.cli.checking import MODELS
 from harness.cli.main import cli
 
@@ -132,6 +133,16 @@ def test_a_test_in_the_store_of_jepsen_is_one_history_and_may_be_compressed(tmp_
     ]
     assert result.exit_code == 1
     assert krucible.check(tmp_path / "store" / "third", "register").validity is Validity.VALID
+
+
+def test_a_run_folder_is_one_history(tmp_path: Path) -> None:
+    (tmp_path / "buckets").mkdir()
+    pq.write_table(events_to_table(read_bytes(RIGHT.encode())), tmp_path / "history.parquet")
+    written(tmp_path, **{"journal.jsonl": "{}", "test.json": "{}", "buckets/bucket-000.parquet": "PAR1"})
+    result = check("--model", "register", tmp_path)
+    assert result.stdout.splitlines() == [f"valid    {tmp_path}/history.parquet"]
+    assert result.exit_code == 0
+    assert krucible.check(tmp_path, "register").validity is Validity.VALID
 
 
 def test_a_test_of_jepsen_without_its_history_says_what_to_judge(tmp_path: Path) -> None:
