@@ -338,8 +338,8 @@ def applied(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     if end <= voter.applied or end > voter.mark:
         why = f"it had applied {voter.applied}, and its mark was {voter.mark}"
         return Unexplained("applied out of order", why, "committed entries, each once, in order")
-    start = quorum.batch_starts.setdefault(end, voter.applied)
-    if start != voter.applied:
+    is_sparse = voter.mark > voter.applied + REPORTED_EACH  # so the batch may begin behind what it reported before
+    if not is_sparse and (start := quorum.batch_starts.setdefault(end, voter.applied)) != voter.applied:
         return Unexplained(
             "batch skipped or split",
             f"it had applied up to {voter.applied}, and the batch that ends at {end} began at {start} before",

@@ -8,7 +8,7 @@ from random import Random
 from uuid import UUID
 
 import pytest
-from node_cluster import QUICK, VOTERS, Cluster, create, set_retention
+from node_cluster import QUICK, VOTERS, Cluster, create, set_retention, unexplained
 from waiting import eventually
 
 from system_under_test.kraft.controller.topics import RECORDS_MAX, NewTopic, create_topics, of_ids
@@ -55,6 +55,7 @@ async def test_a_long_replay_is_done_in_slices_and_reads_wait_for_it(monkeypatch
         applied = [row for row in rows[before_restart[voter] :] if row["event"] == "applied"]
         assert len(applied) < 100, "a long replay reports some of the states it passes"
     await cluster.close()
+    assert unexplained(cluster) == []
 
 
 async def test_an_atomic_write_has_a_largest_size() -> None:
