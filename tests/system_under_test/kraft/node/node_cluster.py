@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any
 from uuid import NAMESPACE_DNS, UUID, uuid5
@@ -121,6 +121,8 @@ class Cluster:
         self.wall_offset_ms: dict[int, int] = {}
         self.directories = {replica: UUID(int=replica) for replica in REPLICAS if names_disks}
         self._first_directories = dict(self.directories)
+        self.are_traces_sound = True
+        """False where a test spoils or takes away traces, so that the model cannot explain them."""
         for voter in VOTERS:
             self._add(voter)
 
@@ -190,6 +192,10 @@ class Cluster:
             await node.stop(0)
 
 
+Boot = Callable[..., Cluster]
+"""The fixture `boot`."""
+
+
 def topic_id(name: str) -> UUID:
     return uuid5(NAMESPACE_DNS, name)
 
@@ -223,3 +229,13 @@ def explained(traces: Mapping[int, Iterable[dict[str, Any]]]) -> Replayed:
 def unexplained(cluster: Cluster) -> list[str]:
     """What the model of KRaft cannot explain in the traces of all nodes."""
     return [str(stop) for stop in explained(cluster.traces).stops]
+
+
+def applied_states(cluster: Cluster) -> dict[int, set[int]]:
+    """Offset -> the state hashes that nodes reported there."""
+    found: dict[int, set[int]] = {}
+    for rows in cluster.traces.values():
+        for row in rows:
+            if row["event"] == "applied":
+                found.setdefault(row["offset"], set()).add(row["hash"])
+    return found

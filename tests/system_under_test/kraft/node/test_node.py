@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
-from node_cluster import QUICK, VOTERS, Cluster, answer_of, create, set_retention
+from node_cluster import QUICK, VOTERS, Boot, Cluster, answer_of, applied_states, create, set_retention
+from waiting import eventually
 
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log.log import FOLDER, open_log
-from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.state_machine import LOST_BEFORE_APPEND
 from system_under_test.kraft.raft.messages import (
     RaftRequest,
@@ -28,28 +27,14 @@ from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueue
 pytestmark = pytest.mark.virtual_time
 
 
-@pytest.fixture
-async def cluster() -> Iterator[Cluster]:
-    made = Cluster()
-    made.boot_all()
-    yield made
-    await made.close()
-
-
 async def test_what_is_written_is_read_and_every_node_applies_it(cluster: Cluster) -> None:
     leader = await cluster.leader()
     await leader.write(create("t"))
     await asyncio.gather(*(leader.write(set_retention("t", value)) for value in range(50)))
     image = await leader.read()
     assert image.configs("t") == {"retention.ms": "49"}
-    hashes = {image.state_hash}
-    for _ in range(100):
-        marks = {node.high_watermark for node in cluster.network.nodes.values()}
-        if len(marks) == 1:
-            break
-        await asyncio.sleep(0.01)
-    hashes |= {node.committed_image().state_hash for node in cluster.network.nodes.values()}
-    assert len(hashes) == 1
+    await eventually(lambda: len({node.high_watermark for node in cluster.network.nodes.values()}) == 1)
+    assert {node.committed_image().state_hash for node in cluster.network.nodes.values()} == {image.state_hash}
     appends = [row for row in cluster.traces[leader.node_id] if row["event"] == "append"]
     assert len(appends) < 20, "fifty writes at once share few appends"
 
@@ -70,10 +55,10 @@ async def test_a_write_without_records_waits_for_what_was_pending(cluster: Clust
     assert "t" in leader.committed_image().topics
 
 
-async def deposed_and_believing(bugs: frozenset[str]) -> tuple[Cluster, QuorumNode]:
-    """A leader that is cut off and does not know that its successor has overwritten what it holds for current."""
-    cluster = Cluster(bugs, replace(QUICK, check_quorum_factor=50.0))
-    cluster.boot_all()
+@pytest.mark.parametrize("bug", ["", "no-op-unconfirmed"])
+async def test_a_deposed_leader_acknowledges_what_changes_nothing_by_a_planted_bug_alone(boot: Boot, bug: str) -> None:
+    """It is cut off, and does not know that its successor has overwritten what it holds for current."""
+    cluster = boot(bug, timing=replace(QUICK, check_quorum_factor=50.0))
     old = await cluster.leader()
     await old.write(create("t"))
     await old.write(set_retention("t", 1))
@@ -81,29 +66,16 @@ async def deposed_and_believing(bugs: frozenset[str]) -> tuple[Cluster, QuorumNo
     successor = await cluster.leader(but=old.node_id)
     await successor.write(set_retention("t", 2))
     assert old.is_active()
-    return cluster, old
-
-
-def keep_retention(image: Image) -> tuple[list[Record], str]:
-    """A SET to the value that is already there makes no record."""
-    return [], image.configs("t")["retention.ms"]
-
-
-async def test_a_deposed_leader_acknowledges_no_write_that_changes_nothing() -> None:
-    cluster, old = await deposed_and_believing(frozenset())
-    unchanged = asyncio.ensure_future(old.write(keep_retention))
+    # a SET to the value that is already there makes no record
+    unchanged = asyncio.ensure_future(old.write(lambda image: ([], image.configs("t")["retention.ms"])))
     await asyncio.sleep(0.05)
-    assert not unchanged.done(), "it was acknowledged at once"
+    assert unchanged.done() == bool(bug), "it was acknowledged at once"
     cluster.network.cut = set()
-    with pytest.raises((NotQueued, LostLeadership)):
-        await asyncio.wait_for(unchanged, 5)
-    await cluster.close()
-
-
-async def test_with_no_op_unconfirmed_a_deposed_leader_acknowledges_what_changes_nothing() -> None:
-    cluster, old = await deposed_and_believing(frozenset({"no-op-unconfirmed"}))
-    assert await asyncio.wait_for(old.write(keep_retention), 5) == "1"
-    await cluster.close()
+    if bug:
+        assert await unchanged == "1"
+    else:
+        with pytest.raises((NotQueued, LostLeadership)):
+            await asyncio.wait_for(unchanged, 5)
 
 
 async def test_only_the_active_controller_takes_writes_and_reads(cluster: Cluster) -> None:
@@ -140,10 +112,7 @@ async def test_a_queued_write_never_ends_as_not_queued(cluster: Cluster) -> None
     successor = await cluster.leader(but=leader.node_id)
     await successor.write(set_retention("t", 1000))
     cluster.network.cut = set()
-    for _ in range(200):
-        if leader.committed_image().configs("t") == {"retention.ms": "1000"}:
-            break
-        await asyncio.sleep(0.01)
+    await eventually(lambda: leader.committed_image().configs("t") == {"retention.ms": "1000"})
     assert leader.committed_image().state_hash == successor.committed_image().state_hash
     assert any(row["event"] == "truncate" for row in cluster.traces[leader.node_id])
 
@@ -247,21 +216,13 @@ async def test_an_unforeseen_error_ends_the_node_with_its_traceback(
     assert cluster.traces[leader.node_id][-1]["event"] == "fatal"
 
 
-async def everywhere_applied(cluster: Cluster, offset: int) -> None:
-    for _ in range(400):
-        if all(node.applied_offset >= offset for node in cluster.network.nodes.values()):
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"not every node applied offset {offset} within 4 s")
-
-
 async def test_a_record_of_later_software_ends_no_node(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     """Every voter that applied one died; each died again after its restart."""
     leader = await cluster.leader()
     later = bytes.fromhex("016300ff")
     await leader.write(lambda image: ([decode(later), decode(bytes.fromhex("010409"))], None))
     await leader.write(create("t"))
-    await everywhere_applied(cluster, leader.applied_offset)
+    await eventually(lambda: {n.applied_offset for n in cluster.network.nodes.values()} == {leader.applied_offset})
     assert not any(node.ended.done() for node in cluster.network.nodes.values())
     assert {node.committed_image().unknown for node in cluster.network.nodes.values()} == {2}
     assert len({node.committed_image().state_hash for node in cluster.network.nodes.values()}) == 1
@@ -280,10 +241,10 @@ async def test_a_level_that_is_not_supported_is_not_served(cluster: Cluster) -> 
     assert not leader.ended.done()
 
 
-async def cut_off_in_a_write(bugs: frozenset[str]) -> tuple[Cluster, QuorumNode, bool]:
-    """A leader that is cut off appends a write, and a successor overwrites it; whether it was acknowledged."""
-    cluster = Cluster(bugs)
-    cluster.boot_all()
+@pytest.mark.parametrize("bug", ["", "acks-before-commit", "renounce-keeps-speculative"])
+async def test_a_write_that_never_commits_is_acknowledged_or_kept_by_a_planted_bug_alone(boot: Boot, bug: str) -> None:
+    """A leader that is cut off appends it, and a successor overwrites it."""
+    cluster = boot(bug)
     old = await cluster.leader()
     await old.write(create("t"))
     cluster.network.isolate(old.node_id)
@@ -293,31 +254,9 @@ async def cut_off_in_a_write(bugs: frozenset[str]) -> tuple[Cluster, QuorumNode,
     successor = await cluster.leader(but=old.node_id)
     await successor.write(set_retention("t", 2))
     cluster.network.cut = set()
-    for _ in range(500):
-        if old.applied_offset >= successor.applied_offset:
-            break
-        await asyncio.sleep(0.01)
-    assert old.applied_offset >= successor.applied_offset
+    await eventually(lambda: old.applied_offset >= successor.applied_offset)
     await asyncio.wait({lost})
-    await cluster.close()
-    return cluster, old, acknowledged
-
-
-@pytest.mark.parametrize("bug", ["", "acks-before-commit"])
-async def test_a_write_that_never_commits_is_acknowledged_by_a_planted_bug_alone(bug: str) -> None:
-    _, old, acknowledged = await cut_off_in_a_write(frozenset({bug} - {""}))
-    assert acknowledged == bool(bug)
-    assert "lost" not in old.committed_image().topics
-
-
-@pytest.mark.parametrize("bug", ["", "renounce-keeps-speculative"])
-async def test_what_a_deposed_leader_decided_on_outlives_its_office_by_a_planted_bug_alone(bug: str) -> None:
-    cluster, old, acknowledged = await cut_off_in_a_write(frozenset({bug} - {""}))
-    assert not acknowledged
-    assert ("lost" in old.committed_image().topics) == bool(bug)
-    states: dict[int, set[int]] = {}
-    for rows in cluster.traces.values():
-        for row in rows:
-            if row["event"] == "applied":
-                states.setdefault(row["offset"], set()).add(row["hash"])
-    assert any(len(hashes) > 1 for hashes in states.values()) == bool(bug), "nodes applied different states"
+    assert acknowledged == (bug == "acks-before-commit")
+    keeps = bug == "renounce-keeps-speculative"
+    assert ("lost" in old.committed_image().topics) == keeps
+    assert any(len(hashes) > 1 for hashes in applied_states(cluster).values()) == keeps, "nodes applied other states"

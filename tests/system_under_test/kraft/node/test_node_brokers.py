@@ -6,7 +6,7 @@ import asyncio
 from uuid import UUID
 
 import pytest
-from node_cluster import Cluster
+from node_cluster import Boot
 from waiting import eventually
 
 from system_under_test.kraft.controller import brokers as life
@@ -15,6 +15,8 @@ from system_under_test.kraft.controller.partition_requests import DutySettings
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.records.metadata import Endpoint, NoOpRecord, RegisterBrokerRecord, decode
+
+pytestmark = pytest.mark.virtual_time
 
 SESSION_S = 0.6
 
@@ -48,11 +50,8 @@ def records_of(node: QuorumNode) -> dict[int, object]:
     return found
 
 
-@pytest.mark.virtual_time
-async def test_epochs_are_the_offsets_of_registrations_also_when_many_come_at_once() -> None:
-    cluster = Cluster(duties=DutySettings(session_timeout_s=SESSION_S, balance_interval_s=None, no_op_interval_s=None))
-    for voter in (1, 2, 3):
-        cluster.boot(voter)
+async def test_epochs_are_the_offsets_of_registrations_also_when_many_come_at_once(boot: Boot) -> None:
+    cluster = boot(duties=DutySettings(session_timeout_s=SESSION_S, balance_interval_s=None, no_op_interval_s=None))
     leader = await cluster.leader()
     epochs = await asyncio.gather(*(register(leader, broker) for broker in range(10)))
     found = {
@@ -61,14 +60,10 @@ async def test_epochs_are_the_offsets_of_registrations_also_when_many_come_at_on
         if isinstance(record, RegisterBrokerRecord)
     }
     assert found == {epoch: broker for broker, epoch in enumerate(epochs)}
-    await cluster.close()
 
 
-@pytest.mark.virtual_time
-async def test_a_session_ends_by_itself_and_a_successor_grants_a_whole_one() -> None:
-    cluster = Cluster(duties=DutySettings(session_timeout_s=SESSION_S, balance_interval_s=None, no_op_interval_s=None))
-    for voter in (1, 2, 3):
-        cluster.boot(voter)
+async def test_a_session_ends_by_itself_and_a_successor_grants_a_whole_one(boot: Boot) -> None:
+    cluster = boot(duties=DutySettings(session_timeout_s=SESSION_S, balance_interval_s=None, no_op_interval_s=None))
     leader = await cluster.leader()
     epoch = await register(leader, 7)
     await unfence(leader, 7, epoch)
@@ -81,14 +76,9 @@ async def test_a_session_ends_by_itself_and_a_successor_grants_a_whole_one() -> 
     await eventually(lambda: successor.committed_image().brokers[7].fenced)
     assert successor.now_s() - began_s >= SESSION_S - 0.1
     assert epoch == successor.committed_image().brokers[7].broker_epoch
-    await cluster.close()
 
 
-@pytest.mark.virtual_time
-async def test_an_idle_controller_writes_a_record_now_and_then() -> None:
-    cluster = Cluster(duties=DutySettings(session_timeout_s=SESSION_S, balance_interval_s=None, no_op_interval_s=0.2))
-    for voter in (1, 2, 3):
-        cluster.boot(voter)
+async def test_an_idle_controller_writes_a_record_now_and_then(boot: Boot) -> None:
+    cluster = boot(duties=DutySettings(session_timeout_s=SESSION_S, balance_interval_s=None, no_op_interval_s=0.2))
     leader = await cluster.leader()
     await eventually(lambda: sum(isinstance(record, NoOpRecord) for record in records_of(leader).values()) >= 3)
-    await cluster.close()

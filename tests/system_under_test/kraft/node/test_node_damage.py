@@ -6,7 +6,8 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from node_cluster import VOTERS, Cluster, create, set_retention
+from node_cluster import VOTERS, Boot, Cluster, applied_states, create, set_retention
+from waiting import eventually
 
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.log.log import FOLDER, CorruptLog
@@ -28,18 +29,13 @@ def flip(disk: VolatileDisk, needle: bytes) -> None:
     file.fsync()
 
 
-async def until_equal(cluster: Cluster, nodes: list[QuorumNode], topic: str, value: int) -> None:
-    for _ in range(1000):
-        if all(node.committed_image().configs(topic) == {"retention.ms": str(value)} for node in nodes):
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError([dict(node.committed_image().configs(topic)) for node in nodes])
+async def until_equal(value: int, *nodes: QuorumNode) -> None:
+    await eventually(lambda: all(node.committed_image().configs("t") == {"retention.ms": str(value)} for node in nodes))
 
 
-async def test_a_leader_finds_its_own_rot_and_its_followers_live_on() -> None:
+async def test_a_leader_finds_its_own_rot_and_its_followers_live_on(boot: Boot) -> None:
     """A CRC mismatch in a fetch ended the followers, and the leader went on."""
-    cluster = Cluster(cache_max_bytes=1)
-    cluster.boot_all()
+    cluster = boot(cache_max_bytes=1)
     leader = await cluster.leader()
     away = next(node for node in cluster.network.nodes.values() if node is not leader)
     away._end(0)
@@ -54,16 +50,14 @@ async def test_a_leader_finds_its_own_rot_and_its_followers_live_on() -> None:
     successor = await cluster.leader(but=leader.node_id)
     await successor.write(set_retention("t", 5))
     others = [node for node in cluster.network.nodes.values() if node.node_id != leader.node_id]
-    await until_equal(cluster, others, "t", 5)
+    await until_equal(5, *others)
     assert back in others
     assert not any(node.ended.done() for node in others)
     with pytest.raises(CorruptLog, match="a readable batch follows it"):
         cluster.boot(leader.node_id)
-    await cluster.close()
 
 
-async def test_a_follower_refuses_a_batch_damaged_on_the_way_and_reports_it_once() -> None:
-    cluster = Cluster()
+async def test_a_follower_refuses_a_batch_damaged_on_the_way_and_reports_it_once(cluster: Cluster) -> None:
     original = cluster.network.pass_on
     rotting = True
 
@@ -77,59 +71,41 @@ async def test_a_follower_refuses_a_batch_damaged_on_the_way_and_reports_it_once
 
     cluster.network.pass_on = pass_on  # type: ignore[method-assign]
     victim = 0
-    cluster.boot_all()
     leader = await cluster.leader()
     victim = next(voter for voter in VOTERS if voter != leader.node_id)
     await leader.write(create("t"))
     await leader.write(set_retention("t", 1))
-    refused = []
-    while not refused:
-        refused = [row for row in cluster.traces[victim] if row["event"] == "refused"]
-        await asyncio.sleep(0.01)
+    await eventually(lambda: any(row["event"] == "refused" for row in cluster.traces[victim]))
     await asyncio.sleep(0.1)
     rotting = False
     node = cluster.network.nodes[victim]
-    await until_equal(cluster, [node], "t", 1)
+    await until_equal(1, node)
     assert not node.ended.done()
     refused = [row for row in cluster.traces[victim] if row["event"] == "refused"]
     assert len({row["offset"] for row in refused}) == len(refused), "each once, also if it was fetched many times"
     assert (refused[0]["peer"], "CRC" in refused[0]["detail"]) == (f"n{leader.node_id}", True)
-    await cluster.close()
 
 
-async def rotten_while_down(bugs: frozenset[str]) -> Cluster:
-    cluster = Cluster(bugs)
-    cluster.boot_all()
+async def rotten_while_down(cluster: Cluster) -> None:
     leader = await cluster.leader()
     await leader.write(create("t"))
     for value in (11111, 22222, 33333):
         await leader.write(set_retention("t", value))
     victim = next(node for node in cluster.network.nodes.values() if node is not leader)
-    await until_equal(cluster, [victim], "t", 33333)
+    await until_equal(33333, victim)
     victim._end(0)
     flip(cluster.disks[victim.node_id], b"22222")
     cluster.boot(victim.node_id)
     await leader.write(set_retention("t", 44444))
-    await until_equal(cluster, [cluster.network.nodes[victim.node_id]], "t", 44444)
-    return cluster
+    await until_equal(44444, cluster.network.nodes[victim.node_id])
 
 
-def states(cluster: Cluster) -> dict[int, set[int]]:
-    """Offset -> the state hashes that nodes reported there."""
-    found: dict[int, set[int]] = {}
-    for rows in cluster.traces.values():
-        for row in rows:
-            if row["event"] == "applied":
-                found.setdefault(row["offset"], set()).add(row["hash"])
-    return found
-
-
-async def test_a_flipped_bit_of_a_node_that_is_down_keeps_it_down() -> None:
+async def test_a_flipped_bit_of_a_node_that_is_down_keeps_it_down(cluster: Cluster) -> None:
     with pytest.raises(CorruptLog, match="a readable batch follows it"):
-        await rotten_while_down(frozenset())
+        await rotten_while_down(cluster)
 
 
-async def test_with_accepts_corrupt_batch_the_applied_states_differ() -> None:
-    cluster = await rotten_while_down(frozenset({"accepts-corrupt-batch"}))
-    assert max(map(len, states(cluster).values())) == 2
-    await cluster.close()
+async def test_with_accepts_corrupt_batch_the_applied_states_differ(boot: Boot) -> None:
+    cluster = boot("accepts-corrupt-batch")
+    await rotten_while_down(cluster)
+    assert max(map(len, applied_states(cluster).values())) == 2

@@ -7,7 +7,7 @@ import errno
 from random import Random
 
 import pytest
-from node_cluster import VOTERS, Cluster, create, set_retention, unexplained
+from node_cluster import VOTERS, Boot, Cluster, create, set_retention, unexplained
 from waiting import eventually
 
 from system_under_test.kraft.log.log import FOLDER, open_log
@@ -17,12 +17,11 @@ from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueue
 pytestmark = pytest.mark.virtual_time
 
 
-async def started(bugs: frozenset[str] = frozenset()) -> tuple[Cluster, QuorumNode]:
-    cluster = Cluster(bugs)
-    cluster.boot_all()
+async def with_topic(cluster: Cluster) -> QuorumNode:
+    """Return the leader."""
     leader = await cluster.leader()
     await leader.write(create("t"))
-    return cluster, leader
+    return leader
 
 
 def fill_up(cluster: Cluster, voter: int, free_bytes: int = 0) -> None:
@@ -37,8 +36,10 @@ def fill_up(cluster: Cluster, voter: int, free_bytes: int = 0) -> None:
     ("verb", "number"),
     [("write", errno.EIO), ("fsync", errno.EIO), ("fsync", errno.ENOSPC), ("open", errno.EIO), ("full", errno.ENOSPC)],
 )
-async def test_a_leader_whose_disk_fails_stops_with_a_reason_and_acknowledges_nothing(verb: str, number: int) -> None:
-    cluster, leader = await started()
+async def test_a_leader_whose_disk_fails_stops_with_a_reason_and_acknowledges_nothing(
+    cluster: Cluster, verb: str, number: int
+) -> None:
+    leader = await with_topic(cluster)
     await leader.write(set_retention("t", 1))
     if verb == "full":
         fill_up(cluster, leader.node_id, free_bytes=10)
@@ -57,11 +58,10 @@ async def test_a_leader_whose_disk_fails_stops_with_a_reason_and_acknowledges_no
     assert last["detail"].startswith(f"the disk failed: [Errno {number}]")
     successor = await cluster.leader(but=leader.node_id)
     await successor.write(set_retention("t", 3))
-    await cluster.close()
 
 
-async def test_a_torn_append_of_a_full_disk_is_cut_at_the_next_start() -> None:
-    cluster, leader = await started()
+async def test_a_torn_append_of_a_full_disk_is_cut_at_the_next_start(cluster: Cluster) -> None:
+    leader = await with_topic(cluster)
     end = leader._log.end_offset
     fill_up(cluster, leader.node_id, free_bytes=30)
     with pytest.raises((LostLeadership, NotQueued)):
@@ -69,25 +69,24 @@ async def test_a_torn_append_of_a_full_disk_is_cut_at_the_next_start() -> None:
     cluster.disks[leader.node_id].capacity_bytes = None
     again = cluster.boot(leader.node_id)
     assert (again._log.recovery.torn_bytes, again._log.recovery.batches) == (30, end)
-    await cluster.close()
 
 
-async def test_a_vote_that_cannot_be_written_is_not_given() -> None:
-    cluster, leader = await started()
+async def test_a_vote_that_cannot_be_written_is_not_given(cluster: Cluster) -> None:
+    leader = await with_topic(cluster)
     voter = next(node for node in cluster.network.nodes.values() if node is not leader)
     cluster.disks[voter.node_id].failing = {"write": errno.ENOSPC}
     rows = len(cluster.traces[voter.node_id])
     leader._end(0)
     assert await asyncio.wait_for(asyncio.shield(voter.ended), 20) == 1
     assert not any(row["event"] == "vote" for row in cluster.traces[voter.node_id][rows:])
-    await cluster.close()
 
 
 # Planted bugs
 
 
-async def test_with_forgets_on_full_disk_what_is_acknowledged_is_in_no_log() -> None:
-    cluster, leader = await started(frozenset({"forgets-on-full-disk"}))
+async def test_with_forgets_on_full_disk_what_is_acknowledged_is_in_no_log(boot: Boot) -> None:
+    cluster = boot("forgets-on-full-disk")
+    leader = await with_topic(cluster)
     for voter in VOTERS:
         fill_up(cluster, voter)
     await leader.write(set_retention("t", 22222))
@@ -98,9 +97,10 @@ async def test_with_forgets_on_full_disk_what_is_acknowledged_is_in_no_log() -> 
         assert b"22222" not in file.read_at(0, file.size())
 
 
-@pytest.mark.parametrize("bugs", [frozenset(), frozenset({"no-fsync"})])
-async def test_only_without_fsync_a_power_loss_of_all_loses_what_was_acknowledged(bugs: frozenset[str]) -> None:
-    cluster, leader = await started(bugs)
+@pytest.mark.parametrize("bug", ["", "no-fsync"])
+async def test_only_without_fsync_a_power_loss_of_all_loses_what_was_acknowledged(boot: Boot, bug: str) -> None:
+    cluster = boot(bug)
+    leader = await with_topic(cluster)
     await leader.write(set_retention("t", 22222))
     for node in cluster.network.nodes.values():
         node._end(0)
@@ -109,16 +109,17 @@ async def test_only_without_fsync_a_power_loss_of_all_loses_what_was_acknowledge
         log = open_log(cluster.disks[voter].crash("lose", Random(voter)), FOLDER)
         kept += any(b"22222" in bytes(batch.body) for batch in log.batches(0))
         flushed = max(row["offset"] for row in cluster.traces[voter] if row["event"] == "flush")
-        assert (log.end_offset >= flushed) == (not bugs), "the trace reported it as durable"
-    assert kept == 0 if bugs else kept >= 2
+        assert (log.end_offset >= flushed) == (not bug), "the trace reported it as durable"
+    assert kept == 0 if bug else kept >= 2
 
 
 @pytest.mark.parametrize("bug", ["", "campaigns-unflushed"])
-async def test_a_voter_whose_disk_is_slow_flushes_before_it_campaigns(bug: str) -> None:
+async def test_a_voter_whose_disk_is_slow_flushes_before_it_campaigns(boot: Boot, bug: str) -> None:
     """The last fsync of one follower never ends, and the leader is lost.  One of the two followers campaigns."""
     stops = []
     for number in (0, 1):
-        cluster, leader = await started(frozenset({bug} if bug else ()))
+        cluster = boot(bug)
+        leader = await with_topic(cluster)
         others = [cluster.network.nodes[voter] for voter in VOTERS if voter != leader.node_id]
         cluster.disks[others[number].node_id].on_beside = lambda sync: None
         await leader.write(create("u"))

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from node_cluster import QUICK, Cluster, create, set_retention
+from node_cluster import QUICK, Boot, Cluster, create, set_retention
 
 from system_under_test.kraft.node.fetch_progress import Lease
 from system_under_test.kraft.node.node import QuorumNode
@@ -15,14 +15,13 @@ from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueue
 
 pytestmark = pytest.mark.virtual_time
 
-BUG = frozenset({"lease-by-wall-clock"})
+BUG = "lease-by-wall-clock"
 VOTERS_OF_FIVE = (1, 2, 3, 4, 5)
 
 
-async def deposed(bugs: frozenset[str], offset_ms: int) -> tuple[Cluster, QuorumNode]:
+async def deposed(boot: Boot, bug: str, offset_ms: int) -> tuple[Cluster, QuorumNode]:
     """A leader that is cut off, whose wall clock is then set, and whose successor has acknowledged a write."""
-    cluster = Cluster(bugs, replace(QUICK, check_quorum_factor=50.0))
-    cluster.boot_all()
+    cluster = boot(bug, timing=replace(QUICK, check_quorum_factor=50.0))
     old = await cluster.leader()
     await old.write(create("t"))
     for value in range(5):
@@ -33,29 +32,27 @@ async def deposed(bugs: frozenset[str], offset_ms: int) -> tuple[Cluster, Quorum
     return cluster, old
 
 
-@pytest.mark.parametrize(("bugs", "offset_ms"), [(frozenset(), -60_000), (BUG, 0)])
+@pytest.mark.parametrize(("bug", "offset_ms"), [("", -60_000), (BUG, 0)])
 async def test_without_the_bug_or_with_a_right_clock_a_deposed_leader_answers_no_read(
-    bugs: frozenset[str], offset_ms: int
+    boot: Boot, bug: str, offset_ms: int
 ) -> None:
-    cluster, old = await deposed(bugs, offset_ms)
+    cluster, old = await deposed(boot, bug, offset_ms)
     read = asyncio.ensure_future(old.read())
     await asyncio.sleep(0.05)
     assert not read.done()
     cluster.network.cut = set()
     with pytest.raises((NotQueued, LostLeadership)):
         await asyncio.wait_for(read, 20)
-    await cluster.close()
 
 
-async def test_with_the_bug_and_a_clock_set_back_it_answers_from_the_past() -> None:
-    cluster, old = await deposed(BUG, -60_000)
+async def test_with_the_bug_and_a_clock_set_back_it_answers_from_the_past(boot: Boot) -> None:
+    _, old = await deposed(boot, BUG, -60_000)
     image = await asyncio.wait_for(old.read(), 20)
     assert image.configs("t") == {"retention.ms": "4"}
-    await cluster.close()
 
 
 def test_a_lease_counts_from_answers_that_a_majority_certainly_got() -> None:
-    lease = Lease(Identity("c", ReplicaKey(1), VOTERS_OF_FIVE, bugs=BUG))
+    lease = Lease(Identity("c", ReplicaKey(1), VOTERS_OF_FIVE, bugs=frozenset({BUG})))
     lease.fetched(2, connection=7)
     assert not lease.answers(0, VOTERS_OF_FIVE), "a first fetch proves nothing"
     for voter, connection in ((2, 7), (3, 8)):
@@ -70,7 +67,7 @@ def test_a_lease_counts_from_answers_that_a_majority_certainly_got() -> None:
 
 def test_a_lease_counts_the_voters_in_force() -> None:
     """Configured are five.  Two others have proved an answer: no majority of six, but one of three."""
-    lease = Lease(Identity("c", ReplicaKey(1), VOTERS_OF_FIVE, bugs=BUG))
+    lease = Lease(Identity("c", ReplicaKey(1), VOTERS_OF_FIVE, bugs=frozenset({BUG})))
     for voter in (2, 3):
         lease.answered(voter, 1000)
         lease.fetched(voter, voter)

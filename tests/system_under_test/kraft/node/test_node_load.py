@@ -8,7 +8,7 @@ from random import Random
 from uuid import UUID
 
 import pytest
-from node_cluster import QUICK, VOTERS, Cluster, create, set_retention, unexplained
+from node_cluster import QUICK, VOTERS, Boot, create, set_retention
 from waiting import eventually
 
 from system_under_test.kraft.controller.topics import RECORDS_MAX, NewTopic, create_topics, of_ids
@@ -24,10 +24,11 @@ PATIENT = replace(QUICK, fetch_timeout_s=10.0, request_timeout_s=10.0)
 """For what takes a while on a loaded machine."""
 
 
-async def test_a_long_replay_is_done_in_slices_and_reads_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_replay_is_done_in_slices_and_reads_wait_for_it(
+    boot: Boot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A restart with 200,000 records: 69 s without a leader, because the replay was one step."""
-    cluster = Cluster(timing=PATIENT)
-    cluster.boot_all()
+    cluster = boot(timing=PATIENT)
     leader = await cluster.leader()
     await leader.write(create("t"))
     for first in range(0, 6000, 500):
@@ -54,14 +55,11 @@ async def test_a_long_replay_is_done_in_slices_and_reads_wait_for_it(monkeypatch
     for voter, rows in cluster.traces.items():
         applied = [row for row in rows[before_restart[voter] :] if row["event"] == "applied"]
         assert len(applied) < 100, "a long replay reports some of the states it passes"
-    await cluster.close()
-    assert unexplained(cluster) == []
 
 
-async def test_an_atomic_write_has_a_largest_size() -> None:
+async def test_an_atomic_write_has_a_largest_size(boot: Boot) -> None:
     """20,000 records passed, and a value near 16 MiB could be written that no follower could ever fetch."""
-    cluster = Cluster(timing=PATIENT)
-    cluster.boot_all()
+    cluster = boot(timing=PATIENT)
     leader = await cluster.leader()
     await leader.write(create("t"))
     end = leader._log.end_offset
@@ -73,12 +71,10 @@ async def test_an_atomic_write_has_a_largest_size() -> None:
     assert leader._log.end_offset == end
     await leader.write(lambda image: ([record] * RECORDS_MAX, None))
     assert leader.is_active()
-    await cluster.close()
 
 
-async def test_a_topic_with_ten_thousand_partitions_costs_no_leader_its_office() -> None:
-    cluster = Cluster(timing=PATIENT)
-    cluster.boot_all()
+async def test_a_topic_with_ten_thousand_partitions_costs_no_leader_its_office(boot: Boot) -> None:
+    cluster = boot(timing=PATIENT)
     leader = await cluster.leader()
     epoch = leader.epoch
 
@@ -88,12 +84,10 @@ async def test_a_topic_with_ten_thousand_partitions_costs_no_leader_its_office()
     (result,) = await leader.write(many)
     assert result.partitions == RECORDS_MAX - 1
     assert (leader.epoch, leader.is_active()) == (epoch, True)
-    await cluster.close()
 
 
-async def test_the_writes_of_a_lone_client_are_appended_at_once_and_those_of_many_share_an_append() -> None:
-    cluster = Cluster(timing=PATIENT)
-    cluster.boot_all()
+async def test_the_writes_of_a_lone_client_are_appended_at_once_and_those_of_many_share_an_append(boot: Boot) -> None:
+    cluster = boot(timing=PATIENT)
     leader = await cluster.leader()
     await leader.write(create("t"))
     answered: list[int] = []
@@ -119,4 +113,3 @@ async def test_the_writes_of_a_lone_client_are_appended_at_once_and_those_of_man
     assert await appends_for(range(11, 12)) == (0, 1)
     assert await appends_for(range(12, 13)) == (1, 1)
     assert answered == list(range(13))
-    await cluster.close()

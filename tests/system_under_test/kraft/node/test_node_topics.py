@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from node_cluster import VOTERS, Cluster, create, set_retention
+from node_cluster import VOTERS, Boot, Cluster, create, set_retention
 from waiting import eventually
 
 from checkers.base.checker import Budget, Part
@@ -41,9 +41,10 @@ def judged_replays(cluster: Cluster, folder: Path) -> tuple[list[str], int]:
 
 
 @pytest.mark.parametrize("bug", ["", "deletes-topic-keeps-configs"])
-async def test_the_configs_of_a_deleted_topic_are_gone_and_stay_with_the_bug(bug: str, tmp_path: Path) -> None:
-    cluster = Cluster(frozenset({bug} if bug else ()))
-    cluster.boot_all()
+async def test_the_configs_of_a_deleted_topic_are_gone_and_stay_with_the_bug(
+    boot: Boot, bug: str, tmp_path: Path
+) -> None:
+    cluster = boot(bug)
     leader = await cluster.leader()
     for decide in (create("t"), set_retention("t", 4711), lambda image: delete_topics(image, ["t"]), create("t")):
         await leader.write(decide)

@@ -7,8 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from node_cluster import Cluster, create, unexplained
-from test_node_voters import booted
+from node_cluster import REPLICAS, VOTERS, Boot, Cluster, create
 from waiting import eventually
 
 from system_under_test.kraft.node import config
@@ -62,8 +61,8 @@ def joined_by(cluster: Cluster, replica: int, asked: list[str]) -> OwnVoter:
 
 
 @pytest.mark.virtual_time
-async def test_a_replica_becomes_a_voter_and_again_with_another_disk() -> None:
-    cluster = booted(1, 2, 3, replicas=(1, 2, 3, 4), names_disks=True)
+async def test_a_replica_becomes_a_voter_and_again_with_another_disk(boot: Boot) -> None:
+    cluster = boot(replicas=REPLICAS[:4], dynamic=VOTERS, names_disks=True)
     await (await cluster.leader()).write(create("t"))
     asked: list[str] = []
     join = joined_by(cluster, 4, asked)
@@ -81,14 +80,12 @@ async def test_a_replica_becomes_a_voter_and_again_with_another_disk() -> None:
     leader = await cluster.leader()
     assert leader.voters.entry(4) is not None and leader.voters.ids == (1, 2, 3, 4)
     join.close()
-    await cluster.close()
-    assert unexplained(cluster) == []
 
 
 @pytest.mark.virtual_time
-async def test_a_leader_mends_its_own_entry() -> None:
+async def test_a_leader_mends_its_own_entry(boot: Boot) -> None:
     """An operator has named an endpoint at which nobody listens."""
-    cluster = booted(1, 2, 3, names_disks=True)
+    cluster = boot(dynamic=VOTERS, names_disks=True)
     leader = await cluster.leader()
     await leader.write(create("t"))
     wrong = VoterEntry(cluster.key(leader.node_id), (VoterEndpoint("CONTROLLER", "elsewhere", 1),))
@@ -104,8 +101,6 @@ async def test_a_leader_mends_its_own_entry() -> None:
     await eventually(mended)
     assert set(asked) == {"UpdateRaftVoterRequest"}
     own.close()
-    await cluster.close()
-    assert unexplained(cluster) == []
 
 
 def test_it_needs_voters_that_can_change() -> None:
