@@ -35,6 +35,11 @@ class TraceRow(NamedTuple):
         """Return the position of this row: the file in the run's folder, and the field `seq` of its line."""
         return f"trace/{self.node}.jsonl, seq {self.seq}"
 
+    @property
+    def hash_word(self) -> str:
+        """Return its hash in the words of `rules.toml`."""
+        return hash_words(self.hash or 0)
+
     def as_row(self) -> Row:
         """Return the row in the form of a witness."""
         return {"table": "trace", **{name: getattr(self, name) for name in _IN_ORDER}}
