@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from local_etcd_nodes import LocalNode
+from local_node import LocalNode
 from waiting import PATIENCE_S
 
 from checkers.base.history import Type

@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import shutil
-import signal
-import sys
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from local_node import LocalNode
 from waiting import PATIENCE_S
 
 from checkers.base.history import Type
@@ -34,59 +32,12 @@ from system_under_test.kraft.node.trace import FILE_NAME
 from system_under_test.kraft.raft import decisions
 from system_under_test.kraft.subject import PORT, Hearsay, Kraft, KraftWithVoters, _behind
 from system_under_test.own.subject import Subject
-from system_under_test.subject import Collected, Completed, NodeStatus, NotKnown, ProcessState
+from system_under_test.subject import Collected, NodeStatus, NotKnown
 from system_under_test.system import OwnNode
 
 
-class LocalNode:
-    """A `subject.Node` that is this machine: a process, three folders and a loopback address of its own."""
-
-    def __init__(self, number: int, root: Path) -> None:
-        self.name = f"n{number}"
-        self.address = f"127.{os.getpid() % 250 + 2}.{os.getpid() // 250 % 250}.{number}"
-        self.data_dir, self.trace_dir, self.log_dir = (str(root / self.name / d) for d in ("data", "trace", "log"))
-        for folder in (self.data_dir, self.trace_dir, self.log_dir):
-            Path(folder).mkdir(parents=True)
-        self.python = (sys.executable,)
-        self.process: asyncio.subprocess.Process | None = None
-        self.stopped = False
-
-    async def start(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, output: str = "") -> int:
-        descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        self.process = await asyncio.create_subprocess_exec(*argv, stdout=descriptor, stderr=descriptor)
-        os.close(descriptor)
-        return self.process.pid
-
-    async def signal(self, name: str) -> None:
-        if await self.state() == "dead":
-            return
-        assert self.process is not None
-        self.process.send_signal(signal.Signals[f"SIG{name}"])
-        self.stopped = name == "STOP"
-        if name == "KILL":
-            await self.process.wait()
-
-    async def state(self) -> ProcessState:
-        if self.process is None or self.process.returncode is not None:
-            return "dead"
-        return "stopped" if self.stopped else "running"
-
-    async def run(self, argv: Sequence[str], *, timeout_s: float = 10.0) -> Completed:
-        process = await asyncio.create_subprocess_exec(
-            *argv, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-        )
-        out, err = await asyncio.wait_for(process.communicate(), timeout_s)
-        return Completed(process.returncode or 0, out, err)
-
-    async def write(self, path: str, data: bytes) -> None:
-        Path(path).write_bytes(data)
-
-    async def read(self, path: str, offset: int = 0, size_bytes: int = -1) -> bytes:
-        data = Path(path).read_bytes()[offset:] if Path(path).exists() else b""
-        return data if size_bytes < 0 else data[:size_bytes]
-
-    async def copy_out(self, path: str, destination: Path) -> None:
-        shutil.copytree(path, destination, dirs_exist_ok=True)
+def local_node(number: int, root: Path) -> LocalNode:
+    return LocalNode(f"n{number}", f"127.{os.getpid() % 250 + 2}.{os.getpid() // 250 % 250}.{number}", root)
 
 
 class Running:
@@ -94,7 +45,7 @@ class Running:
 
     def __init__(self, root: Path, count: int) -> None:
         self.kraft = Subject.bundled(Kraft)
-        self.nodes = [LocalNode(number, root) for number in range(1, count + 1)]
+        self.nodes = [local_node(number, root) for number in range(1, count + 1)]
         peers = {node.name: f"{node.address}:{PORT}" for node in self.nodes}
         self.client = connect(Placement(0, "c1", follows=True, reads_only=False), peers, {}, {})
 
@@ -263,7 +214,7 @@ def check_tables(tables: Path) -> None:
 
 
 async def test_a_node_that_cannot_start_says_why_in_one_sentence(tmp_path: Path) -> None:
-    kraft, node = Subject.bundled(Kraft), LocalNode(1, tmp_path)
+    kraft, node = Subject.bundled(Kraft), local_node(1, tmp_path)
     with pytest.raises(ValueError, match="no planted bug 'nonsense'"):
         await kraft.install([node], seed=1, bug="nonsense")
     await kraft.install([node], seed=1, bug="stale-read")
@@ -286,7 +237,7 @@ async def test_a_node_that_cannot_start_says_why_in_one_sentence(tmp_path: Path)
 
 
 async def test_two_nodes_never_share_a_data_directory(tmp_path: Path) -> None:
-    node = LocalNode(1, tmp_path)
+    node = local_node(1, tmp_path)
     await Subject.bundled(Kraft).install([node], seed=1, bug=None)
     with (Path(node.data_dir) / ".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -368,7 +319,7 @@ def test_of_two_readers_of_a_trace_the_slower_one_changes_nothing() -> None:
 
 
 async def test_without_its_trace_it_is_not_known_whether_a_node_caught_up(tmp_path: Path) -> None:
-    node = LocalNode(1, tmp_path)
+    node = local_node(1, tmp_path)
     trace = Path(node.trace_dir) / FILE_NAME
     trace.write_bytes(ROWS)
     node.process = await asyncio.create_subprocess_exec("sleep", "600")
