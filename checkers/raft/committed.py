@@ -46,7 +46,7 @@ from checkers.base.run_evidence import (
 )
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness, one_of_each_first
-from checkers.kernels.raft import NOWHERE, disagreements
+from checkers.kernels.raft import disagreements
 from checkers.raft.monitor import AtCopy, NodeMonitor, NodeReport, two_rows
 from checkers.raft.reading import (
     NAMED_WRITES,
@@ -342,8 +342,7 @@ def lost_witness(run: StoredRun, missing: Lost) -> Witness:
     the first missing entry.
     """
     proof: Row = missing.proof
-    holder = holder_of(run, missing.offset, missing.hash)
-    at, rows = (missing.offset - 1, []) if holder is None else parting(run, holder, (missing.node, missing.copy))
+    holder, at, rows = parting(run, missing.offset, missing.hash, (missing.node, missing.copy))
     if holder is None:
         rows = log_rows(node_files(run.log)[missing.node], missing.copy, [missing.offset - 1])
     events = _events(run, [r for r in rows if holder is not None and (r["node"], r["copy"]) == holder])
@@ -399,14 +398,20 @@ SELECT coalesce(min("offset") FILTER (NOT alike), max("offset"), -1) FROM (
 )"""
 
 
-def parting(run: StoredRun, holder: tuple[str, int], loser: tuple[str, int]) -> tuple[int, list[Row]]:
-    """Return the first offset where the loser's log lacks or changes an entry of the holder's, and the rows there."""
+def parting(
+    run: StoredRun, offset: int, prefix_hash: int | None, loser: tuple[str, int]
+) -> tuple[tuple[str, int] | None, int, list[Row]]:
+    """Return a copy that holds a mark, the first offset where the loser's log lacks or changes an entry of it, and the
+    rows there; (None, the mark's last offset, []) if no copy holds the mark.
+    """
+    if (holder := holder_of(run, offset, prefix_hash)) is None:
+        return None, offset - 1, []
     files = node_files(run.log)
     with new_database() as sql:
         give_files(sql, "holder", [files[holder[0]]])
         give_files(sql, "loser", [files[loser[0]]])
         [(at,)] = sql.execute(_PARTING, {"held": holder[1], "other": loser[1]}).fetchall()
-    return at, log_rows(files[holder[0]], holder[1], [at]) + log_rows(files[loser[0]], loser[1], [at])
+    return holder, at, log_rows(files[holder[0]], holder[1], [at]) + log_rows(files[loser[0]], loser[1], [at])
 
 
 def _events(run: StoredRun, rows: list[Row]) -> list[Row]:
@@ -475,20 +480,18 @@ def _combine_leaders(run: StoredRun, findings: Sequence[NodeFinding]) -> Verdict
 def _without(run: StoredRun, lacking: Lacking) -> Witness:
     office, mark, copy = lacking.office, lacking.mark, lacking.copy
     leader, epoch, start = office.node, office.epoch, office.offset or 0
-    committed = (
-        f"{mark['node']} reported in epoch {mark['epoch']} that everything below offset {mark['offset']} is committed"
-    )
+    committed = _committed(mark, mark["offset"]).removesuffix(".")
     rows: list[Row] = [mark, office.as_row()]
     at, copies_shown, nodes = start, [], [leader, mark["node"]]
     if copy is None:
         lack = f"its log ended at offset {start}"
     else:
-        at, shown, other = _parting(run, mark, (leader, copy["copy"]))
+        holder, at, shown = parting(run, mark["offset"], mark["hash"], (leader, copy["copy"]))
         rows += shown
         copies_shown = [copy["copy"]]
         lack = f"copy {copy['copy']} ({copy['when']}) shows that its log held something else there"
-        if at != NOWHERE and other is not None:
-            nodes.append(other)
+        if holder is not None:
+            nodes.append(holder[0])
             lack += f", from offset {at} on"
     return Witness.of(
         LACKING_LEADER,
@@ -498,7 +501,7 @@ def _without(run: StoredRun, lacking: Lacking) -> Witness:
         nodes=nodes,
         copies=copies_shown,
         epoch=epoch,
-        offset=at if at != NOWHERE else mark["offset"] - 1,
+        offset=at,
         committed_below=mark["offset"],
         why=[
             f"{committed} ({in_trace(mark)}).",
@@ -507,17 +510,6 @@ def _without(run: StoredRun, lacking: Lacking) -> Witness:
         expected="a leader holds every entry committed in an earlier epoch: a majority holds it, and a majority "
         "votes only for a log as complete as its own",
     )
-
-
-def _parting(run: StoredRun, mark: Row, leader: tuple[str, int]) -> tuple[int, list[Row], str | None]:
-    """Return (offset where the leader's log differs from one that holds the mark, the rows there, that log's node).
-
-    The offset is NOWHERE if no copy holds the mark."""
-    holder = holder_of(run, mark["offset"], mark["hash"])
-    if holder is None:
-        return NOWHERE, [], None
-    at, rows = parting(run, holder, leader)
-    return at, rows, holder[0]
 
 
 COMMITTED = Checker(

@@ -259,34 +259,28 @@ def _witness(stop: Stop, path: str) -> Witness:
     )
 
 
+_WORDS = {
+    "vote": "voted for {row.peer} in epoch {row.epoch}",
+    "quorum-state": "held {vote} of epoch {row.epoch} on its disk",
+    "role": "became {row.role}{of} in epoch {row.epoch}",
+    "high-watermark": "reported in epoch {row.epoch} that everything below offset {row.offset} is committed",
+    "disk": "started with the disk {row.detail}",
+    "start": "started in epoch {row.epoch} with a log that ends at offset {row.offset}",
+    "snapshot": "reported a snapshot{of} that ends at offset {row.offset} in epoch {row.epoch}",
+    "append": "reported an append up to offset {row.offset} in epoch {row.epoch}",
+    "flush": "reported a flush up to offset {row.offset} in epoch {row.epoch}",
+    "truncate": "truncated its log to offset {row.offset} in epoch {row.epoch}",
+    "applied": "had applied everything below offset {row.offset} in epoch {row.epoch}",
+}
+"""Event -> what its row reports.  of: the other node that it names.  vote: the vote that it names."""
+
+
 def _words(stop: Stop) -> str:
     row, node = stop.row, stop.node
-    match row.event:
-        case "vote":
-            return f"{node} voted for {row.peer} in epoch {row.epoch}"
-        case "quorum-state":
-            return f"{node} held {f'a vote for {row.peer}' if row.peer else 'no vote'} of epoch {row.epoch} on its disk"
-        case "role":
-            follows = f" of {row.peer}" if row.role == "follower" else ""
-            return f"{node} became {row.role}{follows} in epoch {row.epoch}"
-        case "high-watermark":
-            return f"{node} reported in epoch {row.epoch} that everything below offset {row.offset} is committed"
-        case "disk":
-            return f"{node} started with the disk {row.detail}"
-        case "start":
-            return f"{node} started in epoch {row.epoch} with a log that ends at offset {row.offset}"
-        case "snapshot":
-            whose = "" if row.peer in (None, node) else f" of {row.peer}"
-            return f"{node} reported a snapshot{whose} that ends at offset {row.offset} in epoch {row.epoch}"
-        case "append" | "flush":
-            article = "an" if row.event == "append" else "a"
-            return f"{node} reported {article} {row.event} up to offset {row.offset} in epoch {row.epoch}"
-        case "truncate":
-            return f"{node} truncated its log to offset {row.offset} in epoch {row.epoch}"
-        case "applied":
-            return f"{node} had applied everything below offset {row.offset} in epoch {row.epoch}"
-        case _:
-            return f'{node} reported "{row.event}" in epoch {row.epoch}'
+    names = row.role == "follower" or (row.event == "snapshot" and row.peer not in (None, node))
+    words = _WORDS.get(row.event, 'reported "{row.event}" in epoch {row.epoch}')
+    vote = f"a vote for {row.peer}" if row.peer else "no vote"
+    return f"{node} {words.format(row=row, of=f' of {row.peer}' if names else '', vote=vote)}"
 
 
 def _lost(epoch: int, mark: int, later: int, leader: str) -> Witness:

@@ -402,8 +402,6 @@ class _Carried:
                 for batch in batches:
                     self._names_voters(batch)
                 log.batches = (*log.batches, *batches)
-            case fx.BeginFlush():
-                pass
             case fx.Flush():
                 if must_fsync(self._bugs):
                     log.durable = len(log.batches)
@@ -415,9 +413,10 @@ class _Carried:
                 self.acts.append(Sent(peer, request, node.connection_to(peer)))
             case fx.Reply(response=response):
                 self.acts.append(Replied(response))
-            case fx.RoleChanged(role="leader", epoch=epoch):
-                self._leads = True
-                self.acts.append(Leads(epoch, log.batches))
+            case fx.RoleChanged(role=role, epoch=epoch):
+                self._leads = role == "leader"
+                if self._leads:
+                    self.acts.append(Leads(epoch, log.batches))
             case fx.HighWatermark(offset=offset):
                 self._mark(offset)
             case fx.ReadReady(token=token, high_watermark=mark):
@@ -428,9 +427,7 @@ class _Carried:
                 self.acts.append(Wrong(f"a voter stops: voter {node.id}: {reason}"))
             case fx.VotersChanged(voters=voters):
                 self._reported = voters
-            case fx.RoleChanged():
-                self._leads = False
-            case fx.Accepted() | fx.VotersChangeDone():
+            case fx.BeginFlush() | fx.Accepted() | fx.VotersChangeDone():
                 pass
             case _:
                 raise NotImplementedError(f"no exploration knows the effect {effect}")
