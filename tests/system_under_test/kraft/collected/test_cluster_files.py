@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from checkers.base.columns import REPLAYED
-from simulation.disk import VolatileDisk
 from system_under_test.kraft.collected import files
 from system_under_test.kraft.collected.files import UNDECODABLE, read_cluster, replayed, row_of, write_replayed
 from system_under_test.kraft.log.log import FOLDER, Log, open_log
@@ -124,29 +123,6 @@ def test_a_record_that_ends_too_early_is_no_record(cut: int) -> None:
         row_of(whole[:-cut], 7, 3, 5)
 
 
-def log_of(folder: Path, *bodies: tuple[bytes, ...]) -> Path:
-    disk = VolatileDisk()
-    log = open_log(disk)
-    for body in bodies:
-        log.append([Batch(log.end_offset, 1, len(body), body)], 1)
-    log.flush()
-    folder.mkdir()
-    for name in disk.names(FOLDER):
-        file = disk.open(f"{FOLDER}/{name}")
-        (folder / name).write_bytes(file.read_at(0, file.size()))
-    return folder
-
-
-def test_a_log_is_read_batch_by_batch_up_to_what_cannot_be_decoded(tmp_path: Path) -> None:
-    good = tuple(encode(record) for record, _, _, _ in RECORDS)
-    bad = encode(RECORDS[0][0])[:-3]
-    rows = list(read_cluster(log_of(tmp_path / "log", good, (good[0],), (good[1], bad), (good[0],))))
-    count = len(good)
-    assert [row[:3] for row in rows[:count]] == [(offset, 1, 0) for offset in range(count)]
-    assert [row[3] for row in rows[count:]] == ["register broker", "unregister broker", UNDECODABLE]
-    assert [row[0] for row in rows[count:]] == [count, count + 1, count + 2]
-
-
 TOPIC = UUID(int=7)
 VALUES = [
     [encode(TopicRecord("t", TOPIC))],
@@ -163,6 +139,17 @@ def written(folder: Path, values: list[list[bytes]]) -> Log:
         log.append([Batch(log.end_offset, 1, len(records), tuple(records))], 0)
     log.flush()
     return log
+
+
+def test_a_log_is_read_batch_by_batch_up_to_what_cannot_be_decoded(tmp_path: Path) -> None:
+    good = [encode(record) for record, _, _, _ in RECORDS]
+    bad = encode(RECORDS[0][0])[:-3]
+    written(tmp_path, [good, good[:1], [good[1], bad], good[:1]])
+    rows = list(read_cluster(tmp_path / FOLDER))
+    count = len(good)
+    assert [row[:3] for row in rows[:count]] == [(offset, 1, 0) for offset in range(count)]
+    assert [row[3] for row in rows[count:]] == ["register broker", "unregister broker", UNDECODABLE]
+    assert [row[0] for row in rows[count:]] == [count, count + 1, count + 2]
 
 
 def test_each_batch_leads_to_the_state_of_the_nodes_own_machine(tmp_path: Path) -> None:

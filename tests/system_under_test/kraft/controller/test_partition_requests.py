@@ -8,11 +8,9 @@ import pytest
 from kio.schema.errors import ErrorCode
 from live_controller import BROKERS, ORDERS, Controller
 
-from system_under_test.kraft.controller.image import Image, Refused
+from system_under_test.kraft.controller.image import Refused
 from system_under_test.kraft.controller.partition_requests import (
-    PRODUCER_IDS_OF_A_BLOCK,
     PartitionAnswer,
-    allocate_producer_ids,
     alter_partitions,
     elect_leaders,
     reassign_partitions,
@@ -134,15 +132,3 @@ def test_reassignments_that_are_refused(controller: Controller) -> None:
     ]
     nothing = take(controller, reassign_partitions(controller.image, [("orders", 0, None)]))
     assert nothing == [ErrorCode.no_reassignment_in_progress]
-
-
-def test_no_producer_id_is_handed_out_twice(controller: Controller) -> None:
-    firsts = []
-    for broker in (1, 2, 1):
-        records, first = allocate_producer_ids(controller.image, broker, controller.image.brokers[broker].broker_epoch)
-        for record in records:
-            controller.image.apply(record)
-        firsts.append(first)
-    assert firsts == [0, PRODUCER_IDS_OF_A_BLOCK, 2 * PRODUCER_IDS_OF_A_BLOCK]
-    with pytest.raises(Refused, match="is not registered"):
-        allocate_producer_ids(Image(), 1, 0)

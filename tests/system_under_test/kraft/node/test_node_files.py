@@ -268,6 +268,7 @@ def test_a_configuration_need_not_repeat_the_node_itself() -> None:
         ({"peers": {"n2": [1, "h", 1]}}, "is n1 here and n2 among the peers"),
         ({"peers": {"n2": [2, "h", 1], "n3": [2, "h", 2]}}, "share a name or an id"),
         ({"peers": {"n1": [2, "h", 1]}}, "share a name or an id"),
+        ({config.AUTO_JOIN: True}, "needs voters that can change"),
         ({"bug": "none such"}, "no planted bug 'none such'"),
         ({"directories": {"n7": "A" * 22}}, "'n7', which is no peer"),
         ({"directories": {"n1": "?"}}, "padding|base64|characters"),

@@ -300,12 +300,6 @@ async def test_a_change_before_the_epoch_commits_is_refused_unless_the_bug_is_pl
     assert change.result()[0] == (Error.NONE if bug else Error.REQUEST_TIMED_OUT)
 
 
-async def test_static_voters_refuse_changes(cluster: Cluster) -> None:
-    leader = await cluster.leader()
-    error, words = await leader.change_voters(RemoveVoter(ReplicaKey(1)))
-    assert error == Error.UNSUPPORTED_VERSION and "kraft.version is 0" in words
-
-
 async def test_a_leader_that_removed_itself_is_elected_once_more_if_only_it_holds_that(boot: Boot) -> None:
     """Its removal reached no other log.  The other voter needs the vote of the leader, whose log is longer than its own
     one, and the leader's log names the other alone.  So no one else can win (Ongaro 2014, figure 4.6)."""

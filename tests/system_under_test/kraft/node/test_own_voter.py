@@ -10,9 +10,7 @@ import pytest
 from node_cluster import REPLICAS, VOTERS, Boot, Cluster, create
 from waiting import eventually
 
-from system_under_test.kraft.node import config
 from system_under_test.kraft.node.assembly import OwnVoter, joining
-from system_under_test.kraft.node.config import AUTO_JOIN, BadConfig
 from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, UpdateVoter
 from system_under_test.kraft.raft.messages import Error, ReplicaKey
 from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry, voter_set
@@ -101,20 +99,3 @@ async def test_a_leader_mends_its_own_entry(boot: Boot) -> None:
     await eventually(mended)
     assert set(asked) == {"UpdateRaftVoterRequest"}
     own.close()
-
-
-def test_it_needs_voters_that_can_change() -> None:
-    fields = {
-        "node_id": 1,
-        "name": "n1",
-        "cluster_id": "c",
-        "listen": "h:1",
-        "peers": {"n1": [1, "h", 1]},
-        "data_dir": "/d",
-        "trace_dir": "/t",
-        "seed": 1,
-        AUTO_JOIN: True,
-    }
-    with pytest.raises(BadConfig, match="needs voters that can change"):
-        config.parse(fields)
-    assert config.parse({**fields, "dynamic": True}).auto_join

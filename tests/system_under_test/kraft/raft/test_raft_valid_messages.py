@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from raft_voter import CLUSTER, EPOCH, ME, PEER, THIRD, Bench
+from raft_voter import CLUSTER, EPOCH, ME, PEER, ROLES, THIRD, Bench, begin, end, vote
 
 from system_under_test.kraft.raft import valid_messages
 from system_under_test.kraft.raft.core import Core
@@ -26,23 +26,17 @@ from system_under_test.kraft.raft.messages import (
 )
 from system_under_test.kraft.raft.voters import StaticVoters
 
-ROLES = ["unattached", "prospective", "candidate", "leader", "follower", "resigned"]
 STRANGER = 9
 NEW_DISK = UUID(int=77)
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
 
-def vote(candidate, epoch=EPOCH + 1, directory=None):
-    return VoteRequest(CLUSTER, epoch, ReplicaKey(candidate, directory), ReplicaKey(ME), 4, 99, False)
+NEXT = EPOCH + 1
 
 
-def begin(leader, epoch=EPOCH + 1):
-    return BeginQuorumEpochRequest(CLUSTER, leader, epoch, ReplicaKey(ME))
-
-
-def end(leader, epoch=EPOCH + 1, *preferred):
-    return EndQuorumEpochRequest(CLUSTER, leader, epoch, tuple(ReplicaKey(id) for id in preferred))
+def vote_for(candidate, directory=None):
+    return VoteRequest(CLUSTER, NEXT, ReplicaKey(candidate, directory), ReplicaKey(ME), 4, 99, False)
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -51,7 +45,12 @@ def test_who_is_no_voter_gets_94_and_changes_nothing(role, stranger):
     """A vote for replica -5 was granted and persisted once, and the node could not start again."""
     bench = Bench.in_role(role)
     before = bench.disk.quorum_state
-    for request in (vote(stranger), begin(stranger), end(stranger), end(PEER, EPOCH + 1, THIRD, stranger)):
+    for request in (
+        vote_for(stranger),
+        begin(NEXT, stranger),
+        end(NEXT, stranger),
+        end(NEXT, PEER, THIRD, stranger),
+    ):
         assert bench.ask(request).error == Error.INCONSISTENT_VOTER_SET
         assert (bench.core.role, bench.core.epoch, bench.disk.quorum_state) == (role, EPOCH, before)
 
@@ -61,14 +60,14 @@ def test_who_is_no_voter_gets_94_and_changes_nothing(role, stranger):
 def test_an_epoch_that_no_voter_can_have_reached_is_invalid(role, epoch):
     """From the largest int32 no election could lead on."""
     bench = Bench.in_role(role)
-    for request in (vote(PEER, epoch), begin(PEER, epoch), end(PEER, epoch)):
+    for request in (vote(epoch), begin(epoch), end(epoch)):
         assert bench.ask(request).error == Error.INVALID_REQUEST
         assert (bench.core.role, bench.core.epoch) == (role, EPOCH)
 
 
 def test_a_successor_named_twice_is_invalid():
     bench = Bench.in_role("follower")
-    assert bench.ask(end(PEER, EPOCH, THIRD, THIRD)).error == Error.INVALID_REQUEST
+    assert bench.ask(end(EPOCH, PEER, THIRD, THIRD)).error == Error.INVALID_REQUEST
 
 
 @pytest.mark.parametrize(
@@ -97,7 +96,7 @@ def test_no_fetch_waits_for_ever_or_gets_more_than_a_frame_holds():
 def test_an_answer_that_names_a_leader_who_is_no_voter_is_no_answer(role):
     bench = Bench.in_role(role)
     before = bench.disk.quorum_state
-    requests = vote(ME), begin(PEER), bench.fetch(ME, offset=4, last_epoch=4)
+    requests = vote_for(ME), begin(NEXT), bench.fetch(ME, offset=4, last_epoch=4)
     for request in requests:
         for epoch in (EPOCH, EPOCH + 1, 2**31 - 1):
             kind = {VoteRequest: VoteResponse, FetchRequest: FetchResponse}.get(type(request), EpochResponse)
@@ -122,7 +121,7 @@ def test_who_is_said_to_lead_what_it_never_led_goes_beyond_that_epoch(role, epoc
     """It neither leads nor votes there; a single deceived peer must not stop it."""
     bench = Bench.in_role(role)
     known = bench.core.leader_id
-    bench.respond(THIRD, vote(ME), VoteResponse(Error.NONE, ME, epoch, False, False))
+    bench.respond(THIRD, vote_for(ME), VoteResponse(Error.NONE, ME, epoch, False, False))
     if epoch == EPOCH and known is not None:
         assert bench.all(Fatal), "two leaders of one epoch"
         return
@@ -145,9 +144,9 @@ def with_directories(role):
 
 def test_a_voter_with_a_new_disk_gets_no_vote():
     bench = with_directories("unattached")
-    assert bench.ask(vote(PEER, directory=NEW_DISK)).error == Error.INCONSISTENT_VOTER_SET
+    assert bench.ask(vote_for(PEER, NEW_DISK)).error == Error.INCONSISTENT_VOTER_SET
     assert not bench.all(Persist)
-    assert bench.ask(vote(PEER, directory=UUID(int=1))).granted
+    assert bench.ask(vote_for(PEER, UUID(int=1))).granted
 
 
 def test_a_voter_with_a_new_disk_is_served_and_does_not_count():

@@ -329,39 +329,22 @@ async def test_a_fetch_is_sent_at_once_over_a_connection_that_is_open_and_free(c
     assert [connection for connection, _ in peer.heard] == [1, 1, 1]
 
 
-async def test_a_fetch_that_was_sent_at_once_gets_none_after_its_time_and_costs_the_connection(
-    channel: Channel, peer: Peer
+@pytest.mark.parametrize("ended_by", ["its time", "the peer", "a newer request"])
+async def test_a_fetch_that_was_sent_at_once_gets_none_and_costs_the_connection(
+    channel: Channel, peer: Peer, ended_by: str
 ) -> None:
     answers: list[object] = []
     assert await channel.request(FETCH) is not None
-    peer.delay_s = {FetchRequest: 10.0}
+    peer.silent = ended_by == "the peer"
+    peer.delay_s = {} if peer.silent else {FetchRequest: 10.0}
     assert channel.send_at_once(FETCH, answers.append)
-    await eventually(lambda: bool(answers))
-    assert answers == [None]
-    peer.delay_s = {}
-    assert await channel.request(FETCH) is not None
-    assert [connection for connection, _ in peer.heard] == [1, 1, 2]
-
-
-async def test_a_fetch_that_was_sent_at_once_gets_none_when_the_peer_closes(channel: Channel, peer: Peer) -> None:
-    answers: list[object] = []
-    assert await channel.request(FETCH) is not None
-    peer.silent = True
-    assert channel.send_at_once(FETCH, answers.append)
-    await eventually(lambda: bool(answers))
-    assert answers == [None]
-    peer.silent = False
-    assert not channel.send_at_once(FETCH, answers.append), "the connection is gone"
-    assert await channel.request(FETCH) is not None
-
-
-async def test_a_newer_request_gives_up_a_fetch_that_was_sent_at_once(channel: Channel, peer: Peer) -> None:
-    answers: list[object] = []
-    assert await channel.request(FETCH) is not None
-    peer.delay_s = {FetchRequest: 10.0}
-    assert channel.send_at_once(FETCH, answers.append)
-    await eventually(lambda: len(peer.heard) == 2)
-    peer.delay_s = {}
+    if ended_by == "a newer request":
+        await eventually(lambda: len(peer.heard) == 2)
+    else:
+        await eventually(lambda: bool(answers))
+        assert answers == [None]
+        assert not channel.send_at_once(FETCH, answers.append), "the connection is gone"
+    peer.silent, peer.delay_s = False, {}
     assert await channel.request(FETCH) is not None
     assert answers == [None]
     assert [connection for connection, _ in peer.heard] == [1, 1, 2]
