@@ -270,7 +270,7 @@ def _clear(rows: Table, row: int, number: int) -> None:
     rows[row, FLAGS], rows[row, VALUE], rows[row, VALUE2] = 0, 0, 0
 
 
-@bare_kernel
+@inner_kernel
 def _read_value(
     data: Bytes, at: int, end: int, json: bool, keyed: bool, rows: Table, row: int, out: Bytes, used: int, work: Int64
 ) -> int:
@@ -307,7 +307,7 @@ def _read_value(
     return kind
 
 
-@bare_kernel
+@inner_kernel
 def _store(data: Bytes, rows: Table, row: int, kind: int, state: Int64, work: Int64) -> None:
     """Complete a row.  kind, work: as `_read_value` left them."""
     used = work[_V_USED]
@@ -471,7 +471,7 @@ def _after_word(word: Bytes, data: Bytes, at: int, end: int) -> int:
     return stop
 
 
-@bare_kernel
+@inner_kernel
 def _operation_begins(data: Bytes, at: int, end: int) -> int:
     """Return where the operation of a line of a log begins; -1 if the text before it is odd (`formats/jepsen.py`)."""
     dated = not _stands(_INFO_WORD, data, at, end)
@@ -513,7 +513,7 @@ def _operation_begins(data: Bytes, at: int, end: int) -> int:
     return at if begin < 0 else begin
 
 
-@bare_kernel
+@inner_kernel
 def _read_columns(data: Bytes, at: int, end: int, rows: Table, row: int, work: Int64) -> int:
     """Read process, type and f of a line.  Returns where its value begins; -1 if they are odd."""
     for word in (_W_PROCESS, _W_TYPE, _W_F):
