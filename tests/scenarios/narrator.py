@@ -201,7 +201,8 @@ def play(scenario: str) -> str:
             world.lines.clear()
     assert world is not None
     written.append("")
-    written += [str(violation) for violation in world.watch.violations] or ["Every invariant held."]
+    broken = [f"at {each.time_s:.3f} s, {each.rule!r} is violated: {each.what}" for each in world.watch.found]
+    written += broken or ["Every invariant held."]
     return "\n".join(written) + "\n"
 
 
@@ -268,7 +269,6 @@ def _replace_log(world: Narrator, voter: int, words: list[str]) -> None:
         disk.append([Batch(number, of, 1, f"{of}.{number}")])
     disk.flush()
     disk.quorum_state = QuorumState(max([epoch, *epochs]))
-    world.watch.appended(voter, len(epochs))
 
 
 def _campaign(world: Narrator, voter: int) -> None:

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 
 import pytest
-from simulated_quorum.invariants import AGREEMENT, EPOCHS, HIGH_WATERMARKS, LOG_MATCHING
-from simulated_quorum.world import World
-
-from system_under_test.kraft.raft.messages import QuorumState
 
 FOLDER = Path(__file__).parent
 SCENARIOS = sorted(FOLDER.glob("*.txt"))
@@ -50,17 +44,3 @@ def test_a_line_that_is_no_command_is_refused() -> None:
 
     with pytest.raises(UnknownCommand, match="dance"):
         play("> voters 3\n> dance 1\n")
-
-
-def test_the_watch_sees_what_no_planted_bug_of_a_transcript_brings_about() -> None:
-    world = World(3)
-    world.elect()
-    watch = world.watch
-    watch.persisted(1, QuorumState(5), QuorumState(4), voted_now=False)
-    watch.committed(1, 0, None)
-    for disk in islice((node.disk for node in world.nodes.values()), 2):
-        disk.append([replace(disk.batches[0], base_offset=disk.end_offset, body=id(disk))])
-    for voter in (1, 2):
-        watch.appended(voter, 1)
-        watch.committed(voter, 2, None)
-    assert {violation.invariant for violation in watch.violations} == {EPOCHS, HIGH_WATERMARKS, LOG_MATCHING, AGREEMENT}

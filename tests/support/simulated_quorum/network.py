@@ -12,22 +12,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from harness.campaign.swarm.watch import Watch
 from simulated_quorum.disk import Disk
-from simulated_quorum.invariants import Watch
 from simulated_quorum.timeline import Timeline
 from system_under_test.kraft.raft.core import Core
 from system_under_test.kraft.raft.effects import Effect
 from system_under_test.kraft.raft.messages import (
+    FetchRequest,
     RaftRequest,
     RaftResponse,
     Timing,
-    VoteRequest,
-    VoteResponse,
 )
 
 
 @dataclass
 class Node:
+    """A voter, as the swarm's watch sees one."""
+
     id: int
     disk: Disk
     core: Core | None = None  # None: not running
@@ -35,6 +36,32 @@ class Node:
     tick_at: float = float("inf")
     frozen: list[Callable[[], None]] | None = None  # events received while it was paused
     died_of: str | None = None
+    log_start = snapshot_end = 0
+    may_stop = may_forget = False
+
+    @property
+    def name(self) -> str:
+        return f"n{self.id}"
+
+    key = name
+
+    @property
+    def lives(self) -> int:
+        return self.incarnation
+
+    @property
+    def end(self) -> tuple[int, int]:
+        return self.disk.last_epoch, self.disk.end_offset
+
+    @property
+    def flushed(self) -> int:
+        return self.disk.flushed_end
+
+    durable_end = flushed
+
+    @property
+    def prefix(self) -> Callable[[int], int | None]:
+        return self.disk.prefix
 
 
 @dataclass(eq=False)
@@ -111,17 +138,14 @@ class Network(Timeline):
         if server.core is None or connection.server_incarnation != server.incarnation:
             self._post(server.id, connection.client, lambda: self.break_connection(connection))
             return
+        if isinstance(call.request, FetchRequest):
+            self.watch.calls.fetched(server, f"n{connection.client}", call.request.current_leader_epoch)  # type: ignore[arg-type]
         token = self._number()
         self._calls[token] = (connection, call)
         self._enter(server, lambda core: core.on_request(self.now, token, connection.number, call.request))
 
     def _answer(self, server: Node, token: int, response: RaftResponse) -> None:
         connection, call = self._calls.pop(token)
-        request = call.request
-        if isinstance(request, VoteRequest) and not request.pre_vote:
-            assert isinstance(response, VoteResponse)
-            if response.granted:
-                self.watch.grants(server.id, request)
         self._post(server.id, connection.client, lambda: self._answered(connection, call, response))
 
     def _answered(self, connection: Connection, call: Call, response: RaftResponse | None) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from random import Random
+from typing import Any
 
+from harness.campaign.swarm.watch import Watch, WatchedRow
 from simulated_quorum.disk import Disk
-from simulated_quorum.invariants import NO_EXCEPTION, NO_FATAL, Watch
 from simulated_quorum.network import Network, Node
 from system_under_test.kraft.raft.core import Core
 from system_under_test.kraft.raft.decisions import durable_state, must_fsync
 from system_under_test.kraft.raft.effects import (
-    Accepted,
     Append,
     BeginFlush,
     Effect,
@@ -31,8 +31,8 @@ from system_under_test.kraft.raft.effects import (
     Truncate,
 )
 from system_under_test.kraft.raft.messages import (
-    FetchRequest,
     Identity,
+    QuorumState,
     ReplicaKey,
 )
 
@@ -54,11 +54,10 @@ class World(Network):
     ) -> None:
         ids = tuple(range(1, voters + 1))
         nodes = {id: Node(id, Disk(batches_per_read)) for id in ids}
-        watch = Watch({id: node.disk for id, node in nodes.items()}, lambda: self.now)
-        super().__init__(nodes, watch, seed)
+        super().__init__(nodes, Watch(lambda: self.now, lambda moment, voter: None, lambda line: None), seed)
+        self.watch.voters = list(nodes.values())  # type: ignore[arg-type]
         self.bugs = frozenset(bugs)
-        self._owed: dict[int, int] = {}  # token of a read -> what had been acknowledged when it arrived
-        self._accepted: dict[int, list[int]] = {id: [] for id in ids}  # voter -> end offsets of proposals in its log
+        self._owed: dict[int, int] = {}  # token of a read -> what was committed when it arrived
         for id in ids:
             self.restart(id)
 
@@ -105,7 +104,7 @@ class World(Network):
 
     def read(self, id: int) -> None:
         token = self._number()
-        self._owed[token] = self.watch.acknowledged_end
+        self._owed[token] = self.watch.committed
         self._enter(self.nodes[id], lambda core: core.read(self.now, token))
 
     # Faults
@@ -126,7 +125,6 @@ class World(Network):
         node.incarnation += 1
         if power_loss:
             node.disk.lose_power(self.random)
-        self._accepted[id] = []
         for connection in list(self._connections.values()):
             if connection.client == id:
                 self._close(connection, tell_server=not power_loss)
@@ -142,7 +140,8 @@ class World(Network):
         node.core = Core(identity, node.disk, node.disk.quorum_state, random, self.now)
         node.tick_at = float("inf")
         self._on_its_way = {call for call in self._on_its_way if call[0] != id}
-        self.watch.started(id)
+        self._row(node, "start", offset=node.disk.end_offset, hash=node.disk.prefix(node.disk.end_offset))
+        self._vote_row(node, "quorum-state", node.disk.quorum_state)
         self._enter(node, lambda core: core.start(self.now))
 
     def shut_down(self, id: int) -> None:
@@ -172,7 +171,7 @@ class World(Network):
             effects = call(node.core)
         except Exception as error:  # noqa: BLE001  every exception is a finding
             self._die(node, f"{type(error).__name__}: {error}")
-            self.watch.violated(NO_EXCEPTION, f"voter {node.id}: {node.died_of}")
+            self._row(node, "fatal", detail=node.died_of)
             return
         for effect in effects:
             self._carry_out(node, effect)
@@ -199,48 +198,46 @@ class World(Network):
         else:
             self._enter(node, lambda core: core.tick(self.now), incarnation)
 
+    def _row(self, node: Node, event: str, epoch: int | None = None, **columns: Any) -> None:
+        """Report what is so now, as a row of the voter's trace does."""
+        known = node.disk.quorum_state.epoch if epoch is None else epoch
+        self.watch.row(node, WatchedRow(event, known, **columns))  # type: ignore[arg-type]
+
+    def _vote_row(self, node: Node, event: str, state: QuorumState) -> None:
+        self._row(node, event, state.epoch, peer=None if state.voted is None else f"n{state.voted.id}")
+
     def _carry_out(self, node: Node, effect: Effect) -> None:
-        disk, watch, core = node.disk, self.watch, node.core
-        assert core is not None
+        disk = node.disk
         match effect:
             case Persist(state=state, voted_now=voted_now):
-                before, disk.quorum_state = disk.quorum_state, durable_state(state, self.bugs)
-                watch.persisted(node.id, before, state, voted_now=voted_now)
+                disk.quorum_state = stored = durable_state(state, self.bugs)
+                self._vote_row(node, "vote" if voted_now else "quorum-state", state if voted_now else stored)
             case Append(batches=batches):
                 disk.append(batches)
-                watch.appended(node.id, len(batches))
+                self._row(node, "append", disk.last_epoch, offset=disk.end_offset)
             case BeginFlush():
                 self._begin_flush(node)
             case Flush():
                 if must_fsync(self.bugs):
                     disk.flush()
+                self._row(node, "flush", offset=disk.end_offset)
             case Truncate(end_offset=end_offset):
-                watch.truncating(node.id, end_offset)
                 disk.truncate(end_offset)
+                self._row(node, "truncate", offset=end_offset)
             case Send(peer=peer, request=request):
-                if isinstance(request, FetchRequest):
-                    watch.tells_end(node.id, request)
                 self._send(node, peer, request)
             case Reply(token=token, response=response):
                 self._answer(node, token, response)
-            case RoleChanged(role=role, epoch=epoch):
-                self._accepted[node.id] = []
-                if role == "leader":
-                    watch.leads(node.id, node.incarnation, epoch)
-            case HighWatermark(offset=offset):
-                leads = core.role == "leader"
-                watch.committed(node.id, offset, core.epoch if leads else None)
-                for end in self._accepted[node.id]:
-                    if end <= offset:
-                        watch.acknowledged(end)
-                self._accepted[node.id] = [end for end in self._accepted[node.id] if end > offset]
-            case Accepted(end_offset=end_offset):
-                self._accepted[node.id].append(end_offset)
+            case RoleChanged(role=role, epoch=epoch, leader_id=leader, epoch_start_offset=start):
+                name = None if leader is None else f"n{leader}"
+                self._row(node, "role", epoch, offset=start, peer=name, role=str(role))
+            case HighWatermark(offset=mark):
+                self._row(node, "high-watermark", offset=mark, hash=disk.prefix(mark))
             case ReadReady(token=token, high_watermark=mark):
-                watch.answered_read(node.id, mark, self._owed.pop(token))
+                self.watch.answered_read(node, mark, self._owed.pop(token))  # type: ignore[arg-type]
             case Fatal(reason=reason):
+                self._row(node, "fatal", detail=reason)
                 self._die(node, reason)
-                watch.violated(NO_FATAL, f"voter {node.id} stops: {reason}")
 
     def _begin_flush(self, node: Node) -> None:
         incarnation, log_end, end = node.incarnation, node.disk.end_offset, node.disk.begin_flush()
@@ -253,6 +250,7 @@ class World(Network):
         self.at(self.now + FSYNC_S, done)
 
     def _flushed(self, node: Node, core: Core, log_end: int) -> list[Effect]:
+        self._row(node, "flush", offset=log_end)
         return core.on_flushed(self.now, log_end)
 
     def _die(self, node: Node, reason: str) -> None:
