@@ -196,6 +196,11 @@ def text_of_key(name: str) -> str:
     return text if isinstance(text, str) else name
 
 
+def text_of_value(key: Any) -> str:
+    """Return what `text_of_key` returns of the name of this key in a map."""
+    return text_of_key(name_of_key(key))
+
+
 def in_one_order(elements: Iterable[Any]) -> SetValue:
     """Return the elements of a set in an order that does not depend on the text: numbers first."""
     found = list(elements)

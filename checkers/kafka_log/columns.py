@@ -33,7 +33,7 @@ import pyarrow as pa
 from checkers.base.arrays import Bools, Int32, Int64
 from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
-from checkers.base.values import canonical, parse, text_of_key
+from checkers.base.values import canonical, parse, text_of_key, text_of_value
 from checkers.kernels import kafka_log as kafka_payloads
 from checkers.kernels.kafka_log import ASSIGN, ASSIGNED, POLLED, REBALANCED, SENT, UNKNOWN_OFFSET, KafkaColumns, Rows
 from checkers.kernels.transactions.payloads import Pairs, Texts, new_texts, pair
@@ -87,7 +87,7 @@ def read_operation(events: tuple[Event, ...], invoked: int, completed: int | Non
     event = with_payload[-1]
     parts = _parts(event)
     if operation.f in ASSIGNMENTS:
-        operation.keys = frozenset(str(key) for key in parts)
+        operation.keys = frozenset(map(text_of_value, parts))
         return operation
     invoked_parts = _steps(_parts(with_payload[0]))
     if status is Type.OK and len(with_payload) == 2:
@@ -141,7 +141,10 @@ def _repeats(invoked: Any, answered: Any) -> bool:
             return True
         case ["send", key, value], ["send", same, answer]:
             in_answer = answer[1] if isinstance(answer, list) and len(answer) == 2 else answer
-            return str(key) == str(same) and canonical(value) in (canonical(answer), canonical(in_answer))
+            return text_of_value(key) == text_of_value(same) and canonical(value) in (
+                canonical(answer),
+                canonical(in_answer),
+            )
         case _:
             return False
 
@@ -153,9 +156,9 @@ def _add(operation: KafkaOperation, part: Any, in_invoke: Any, *, answered: bool
     """
     match part:
         case ["send", key, [offset, value]] if answered and part[2:] != (in_invoke or [])[2:]:
-            operation.sends.append((str(key), _message([offset, value])))
+            operation.sends.append((text_of_value(key), _message([offset, value])))
         case ["send", key, value]:
-            operation.sends.append((str(key), (None, _hashable(value))))
+            operation.sends.append((text_of_value(key), (None, _hashable(value))))
         case ["poll"]:
             operation.polls.append({})
         case ["poll", answer]:
@@ -164,7 +167,7 @@ def _add(operation: KafkaOperation, part: Any, in_invoke: Any, *, answered: bool
                     {text_of_key(key): [_message(m) for m in messages] for key, messages in (answer or {}).items()}
                 )
         case ["rebalance", [*keys]]:
-            operation.rebalanced |= {str(key) for key in keys}
+            operation.rebalanced |= set(map(text_of_value, keys))
         case _:
             raise ValueError("unknown micro-operation")
 

@@ -38,6 +38,7 @@ from typing import Any, NamedTuple
 
 from checkers.base.checker import Budget
 from checkers.base.history import CREATE
+from checkers.base.values import text_of_key
 from checkers.models.known_object import (
     CHANGES,
     ONLY_BOUNDS,
@@ -195,11 +196,22 @@ def _contradiction(
 
 def balances_of(read: Operation) -> Balances:
     """Return the balances of an answer in which `bank.no_balances` finds nothing odd; nil is no balance."""
+    return tuple(sorted((account, balance) for account, balance in _pairs(read) if balance is not None))
+
+
+def _account(stated: Any) -> str:
+    """Return the text of an account: a read states it as the name of a key of a map, a transfer as a value."""
+    return text_of_key(stated) if isinstance(stated, str) else str(stated)
+
+
+def _pairs(read: Operation) -> Iterator[tuple[str, int | None]]:
+    """Yield each account that an answer names, or its place, and its balance or nil."""
     shown = read.output
     assert isinstance(shown, tuple)
-    listed = all(each is None or isinstance(each, int) for each in shown)
-    pairs = enumerate(shown) if listed else shown
-    return tuple(sorted((str(account), balance) for account, balance in pairs if balance is not None))
+    if all(each is None or isinstance(each, int) for each in shown):
+        yield from ((str(place), balance) for place, balance in enumerate(shown))
+    else:
+        yield from ((_account(account), balance) for account, balance in shown)
 
 
 def in_real_time(opened: Mapping[str, int], transfers: Sequence[Transfer], only: str | None = None) -> Model:
@@ -365,7 +377,7 @@ def opening_of(operations: Sequence[Operation]) -> Opening | None:
 def _opened_by(create: Operation) -> tuple[str, int] | None:
     opened = create.input
     if isinstance(opened, tuple) and len(opened) == 2 and _is_number(opened[1]):
-        return str(opened[0]), opened[1]
+        return _account(opened[0]), opened[1]
     return None
 
 
@@ -381,7 +393,7 @@ def no_balances(operation: Operation) -> str:
         return f"{words}, which shows no balance" if shown and not any(map(_is_number, shown)) else ""
     if not all(isinstance(e, tuple) and len(e) == 2 and (e[1] is None or _is_number(e[1])) for e in shown):
         return f"{words}, which are no balances"
-    if len({str(account) for account, _ in shown}) < len(shown):
+    if len({_account(account) for account, _ in shown}) < len(shown):
         return f"{words}, which shows the same account twice"
     return f"{words}, which shows no balance" if not any(_is_number(balance) for _, balance in shown) else ""
 
@@ -402,11 +414,14 @@ def _nothing_shown(operations: Sequence[Operation], reads: _Reads) -> str:
     shown = {account for _, balances in reads for account in _accounts(balances)}
     if not shown:
         return "no read showed a balance, so nothing shows whether money was conserved"
-    if any(_is_list(read) for read, _ in reads):
-        return ""  # its balances have no names
     moved = {account for o in operations if o.f == TRANSFER and o.returned for account in _moved_between(o)}
+    if any(_is_list(read) for read, _ in reads):
+        moved = set()  # its balances have no names
     if moved and not moved & shown:
         return "no read showed an account of any acknowledged transfer, so nothing shows whether money was conserved"
+    without = {account for read, _ in reads for account, balance in _pairs(read) if balance is None}
+    if unshown := (without | moved) - shown:
+        return f"no read showed a balance of account {min(unshown)}, so nothing shows what became of its money"
     return ""
 
 
@@ -417,13 +432,15 @@ def _is_list(read: Operation) -> bool:
 
 
 def _moved_between(transfer: Operation) -> tuple[str, ...]:
-    """Return the two accounts of a transfer, as far as its form shows them."""
+    """Return the two accounts of a transfer, as far as its form shows them.  An account is a text or a number."""
     given = transfer.input
     if not isinstance(given, tuple) or len(given) != 3:
         return ()
     if all(isinstance(each, tuple) and len(each) == 2 for each in given):  # {"from", "to", "amount"}
-        return tuple(str(value) for name, value in given if name in ("from", "to"))
-    return str(given[0]), str(given[1])
+        ends = tuple(value for name, value in given if name in ("from", "to"))
+    else:
+        ends = given[:2]
+    return tuple(map(_account, ends)) if all(isinstance(each, str | int) for each in ends) else ()
 
 
 def _transfers(operations: Sequence[Operation], opened: frozenset[str] | None) -> list[Transfer] | Operation:

@@ -10,6 +10,7 @@ import pytest
 from toy_kafka import Tape
 
 from checkers.base.history import Event, Type
+from checkers.base.values import name_of_key
 from checkers.base.verdict import Validity
 from checkers.kafka_log.columns import OFFSET_MAX
 from checkers.kafka_log.judge import CYCLES_OF_WRITES, allowed_anomalies, judge_kafka_log
@@ -78,6 +79,14 @@ def test_a_value_may_be_a_pair(type_: Type, answer: Steps) -> None:
     )
     verdict = judge_kafka_log(events)
     assert verdict.validity is Validity.VALID, verdict.witnesses
+
+
+@pytest.mark.parametrize("key", [0, "0", "0a", "k", ["topic", 0], True, 1.5])
+def test_a_partition_may_have_any_name(key: Any) -> None:
+    """A map of a poll names it otherwise than a send does."""
+    sent = ("send", [["send", key, 7]], Type.OK, [["send", key, [0, 7]]])
+    polled = ("poll", [["poll"]], Type.OK, [["poll", {name_of_key(key): [[0, 7]]}]])
+    assert judge_kafka_log(history(sent, ("assign", [key], Type.OK, [key]), polled)).validity is Validity.VALID
 
 
 @pytest.mark.parametrize("offset", [-1, -2, True, OFFSET_MAX, 2**63, 1.5, "0"])

@@ -13,6 +13,7 @@ import pytest
 from simulated_objects import event, one_process, renumbered
 
 from checkers.base.history import Event, Type
+from checkers.base.values import name_of_key
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
 from checkers.models.answers import WrongEvent
@@ -260,6 +261,9 @@ def test_a_list_of_balances_names_accounts_by_their_places() -> None:
         ([], "no read showed a balance"),
         ({"c": 10}, "no read showed an account of any acknowledged transfer"),
         ([["a", 5], ["a", 5]], "shows the same account twice"),
+        ({"b": 20}, "no read showed a balance of account a"),
+        ({"a": 5, "b": 10, "c": None}, "no read showed a balance of account c"),
+        ([10, None], "no read showed a balance of account 1"),
     ],
 )
 def test_reads_that_say_nothing_about_transfers_leave_the_verdict_unknown(shown: Any, reason: str) -> None:
@@ -267,6 +271,17 @@ def test_reads_that_say_nothing_about_transfers_leave_the_verdict_unknown(shown:
         verdict = judge_events(one_process(("transfer", transfer, transfer), *[("read", None, shown)] * 2), "bank")
         assert verdict.validity is Validity.UNKNOWN
         assert reason in verdict.reason
+
+
+@pytest.mark.parametrize("account", ["a", 0, "0", "0a", "3f9a-11", -1])
+def test_an_account_may_be_any_text_or_number(account: Any) -> None:
+    """A map names the text "0" otherwise than a transfer does."""
+    for transfer in ([account, "b", 3], {"from": account, "to": "b", "amount": 3}):
+        steps = [("transfer", transfer, transfer)]
+        for amount, expected in ((3, Validity.VALID), (2, Validity.INVALID)):
+            before, after = ({name_of_key(account): 9 - x, "b": x} for x in (0, amount))
+            events = one_process(("read", None, before), *steps, ("read", None, after))
+            assert judge_events(events, "bank").validity is expected
 
 
 @pytest.mark.parametrize("keys", [2, 3])
