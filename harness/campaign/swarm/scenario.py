@@ -11,16 +11,17 @@ time, or *aimed*: after the N-th occurrence of an event.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
+
+import msgspec
 
 Layer = Literal["core", "node"]
 LAYERS: tuple[Layer, ...] = ("core", "node")
 BrokersOf = Literal["", "combined", "apart"]
 """Servers that register as brokers: none, every possible voter, or only others."""
-BROKERS_OF: tuple[BrokersOf, ...] = ("", "combined", "apart")
 
 FORMAT = "krucible-swarm-1"
 
@@ -160,29 +161,24 @@ class Scenario:
         """Raises ValueError, in words."""
         if value.get("format") != FORMAT:
             raise ValueError(f"no schedule of a swarm: its format is {value.get('format')!r}, not {FORMAT!r}")
-        known = {each.name for each in fields(Scenario)}
-        if unknown := set(value) - known - {"format", "expects"}:
-            raise ValueError(f"a schedule of a swarm has no {', '.join(sorted(unknown))}")
         try:
-            cards = tuple(StormCard(**_with_tuples(card)) for card in value.get("cards", ()))
-            found = Scenario(**(_with_tuples(value, known) | {"cards": cards}))
-        except TypeError as problem:
+            unknown = set(value) - {each.name for each in fields(Scenario)} - {"format", "expects"}
+            unknown |= {name for card in value.get("cards", ()) for name in card} - _PLAIN.keys()
+            if unknown:
+                raise ValueError(f"a schedule of a swarm has no {', '.join(sorted(unknown))}")
+            found = msgspec.convert(value, Scenario)
+        except (TypeError, msgspec.ValidationError) as problem:
             raise ValueError(f"a schedule of a swarm cannot be read: {problem}") from None
         for card in found.cards:
             if card.fault not in FAULTS:
                 raise ValueError(f"there is no fault {card.fault!r}; there are {', '.join(FAULTS)}")
             for moment in {card.moment, card.until} - {"", *MOMENTS}:
                 raise ValueError(f"there is no moment {moment!r}; there are {', '.join(MOMENTS)}")
-        if found.brokers not in BROKERS_OF or (found.brokers and found.layer == "core"):
+        if found.brokers and found.layer == "core":
             raise ValueError("a schedule of a swarm has brokers that there are not; the core alone has none")
-        if found.layer not in LAYERS or found.workload not in WORKLOADS or not 1 <= found.nodes <= 9:
-            raise ValueError("a schedule of a swarm has a layer, a workload or a number of nodes that there is not")
+        if found.workload not in WORKLOADS or not 1 <= found.nodes <= 9:
+            raise ValueError("a schedule of a swarm has a workload or a number of nodes that there is not")
         return found
-
-
-def _with_tuples(value: Mapping[str, Any], known: Collection[str] | None = None) -> dict[str, Any]:
-    named = ((name, each) for name, each in value.items() if known is None or name in known)
-    return {name: tuple(each) if isinstance(each, list) else each for name, each in named}
 
 
 _PLAIN = {each.name: each.default for each in fields(StormCard)}

@@ -36,7 +36,6 @@ from system_under_test.kraft.raft.decisions import id_of_new_disk
 from system_under_test.kraft.raft.messages import (
     FetchRequest,
     FetchSnapshotRequest,
-    FetchSnapshotResponse,
     RaftRequest,
     RaftResponse,
     ReplicaKey,
@@ -214,33 +213,28 @@ class VoterOnMachine(ABC):
             wait_s = min(request.max_wait_ms / 1000, WAIT_MAX_S)
             calls.fetched(self, key_of(request.replica), request.current_leader_epoch)
         elif isinstance(request, FetchSnapshotRequest):
-            calls.fetched(self, key_of(request.replica), request.current_leader_epoch)
-            calls.part_asked(self, key_of(request.replica), request)
-            reply = self._noted_part(request, reply)
+            replica = key_of(request.replica)
+            calls.fetched(self, replica, request.current_leader_epoch)
+            calls.part_asked(self, replica, request)
+            reply = self._telling(reply, lambda response: calls.part_sent(self, replica, response))
             if request.position:
                 self.on_part(request.replica.id)
         return self._awaited(connection, wait_s, reply)
 
-    def _noted_part(self, request: FetchSnapshotRequest, reply: Callable[[Any], None]) -> Callable[[Any], None]:
-        calls, life = self.watch.calls, self.lives
+    def _telling(self, reply: Callable[[Any], None], note: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Return a reply that calls `note` first, unless another incarnation has begun."""
+        life = self.lives
 
-        def answer(response: FetchSnapshotResponse) -> None:
+        def answer(response: Any) -> None:
             if life == self.lives:
-                calls.part_sent(self, key_of(request.replica), response)
+                note(response)
             reply(response)
 
         return answer
 
     def _awaited(self, connection: int, wait_s: float, reply: Callable[[Any], None]) -> Callable[[Any], None]:
-        calls, life = self.watch.calls, self.lives
-        number = calls.asked(self, connection, wait_s)
-
-        def answer(response: Any) -> None:
-            if life == self.lives:
-                calls.answered(self, number)
-            reply(response)
-
-        return answer
+        number = self.watch.calls.asked(self, connection, wait_s)
+        return self._telling(reply, lambda response: self.watch.calls.answered(self, number))
 
     def _noted_change(self, change: VoterChange, reply: Callable[[Any], None]) -> Callable[[Any], None]:
         """Note an operator's request for this change of voters; return the function that answers it."""
@@ -249,12 +243,11 @@ class VoterOnMachine(ABC):
             return reply
         sets.asked_for(change)
 
-        def answer(response: Any) -> None:
+        def note(response: Any) -> None:
             if response == (OK, None):
                 sets.acknowledged(self, change, end)
-            reply(response)
 
-        return answer
+        return self._telling(reply, note)
 
     def _note_fetch(self, request: RaftRequest) -> None:
         first = isinstance(request, FetchRequest) and request.current_leader_epoch > self._fetched_in

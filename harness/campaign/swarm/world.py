@@ -202,7 +202,7 @@ class StormWorld:
             if unsettled := await self.brokers_unsettled(SET_UP_S):
                 self.watch.violated("no progress", f"{unsettled} {SET_UP_S:g} s after the first start")
                 return
-            if not await self._every_object([("create",)], SET_UP_S):
+            if not await self._every_object(["create"], SET_UP_S):
                 self.watch.violated("no progress", f"no object could be made within {SET_UP_S:g} s of the first start")
                 return
             await self._main_phase()
@@ -237,7 +237,7 @@ class StormWorld:
         self._heal()
         began_s = self.loop.time()
         change = {"register": "write", "repeated": "write", "list": "append"}[self.scenario.workload]
-        moved = await self._every_object([(change,), ("read",)], CALM_S)
+        moved = await self._every_object([change, "read"], CALM_S)
         while moved and not self._agree() and self.loop.time() < began_s + CALM_S:  # noqa: ASYNC110
             await asyncio.sleep(LOOK_S)
         if not moved or not self._agree():
@@ -270,34 +270,28 @@ class StormWorld:
         caught_up = [voter.alive and voter.mark >= self.watch.committed for voter in need]
         return all(caught_up) and len(caught_up) > self.scenario.nodes // 2
 
-    async def _every_object(self, functions: Sequence[tuple[str]], limit_s: float) -> bool:
+    async def _every_object(self, functions: Sequence[str], limit_s: float) -> bool:
         """Invoke these functions on every object, one after another, until each was answered."""
         until_s = self.loop.time() + limit_s
         followers = [client for number, client in enumerate(self.clients) if number % 4 < 2]
+        keys = [f"k{number}" for number in range(self.scenario.keys)]
 
-        async def each(number: int, key: str) -> bool:
-            client = followers[number % len(followers)]
-            for (function,) in functions:
-                while self.loop.time() < until_s:
-                    value = None
-                    if function not in ("read", "create"):
-                        self._numbers += 1
-                        repeats = self.scenario.workload == "repeated"
-                        value = self._numbers % 3 if repeats else 900_000_000 + self._numbers
-                    if (await self._asked(client, (function, key, value))).type is Type.OK:
-                        break
-                else:
-                    return False
-            return True
+        async def answered(client: StormClient, function: str, key: str) -> bool:
+            while self.loop.time() < until_s:
+                value = None if function in ("read", "create") else self._new_value()
+                if (await self._asked(client, (function, key, value))).type is Type.OK:
+                    return True
+            return False
 
-        by_client: list[list[tuple[int, str]]] = [[] for _ in followers]
-        for number in range(self.scenario.keys):
-            by_client[number % len(followers)].append((number, f"k{number}"))
+        async def in_turn(client: StormClient, keys: Sequence[str]) -> bool:
+            return all([await answered(client, function, key) for key in keys for function in functions])
 
-        async def in_turn(wanted: list[tuple[int, str]]) -> bool:
-            return all([await each(number, key) for number, key in wanted])
+        of_clients = (in_turn(client, keys[at :: len(followers)]) for at, client in enumerate(followers))
+        return all(await asyncio.gather(*of_clients))
 
-        return all(await asyncio.gather(*(in_turn(wanted) for wanted in by_client)))
+    def _new_value(self) -> int:
+        self._numbers += 1
+        return self._numbers % 3 if self.scenario.workload == "repeated" else 900_000_000 + self._numbers
 
     async def _asked(self, client: StormClient, operation: Operation) -> Asked:
         answer: asyncio.Future[Asked] = self.loop.create_future()
