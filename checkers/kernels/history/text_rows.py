@@ -413,17 +413,18 @@ def read_lines(data: Bytes, keyed: bool, state: Int64, rows: Table, out: Bytes, 
     """
     size = data.shape[0]
     while state[AT] < size:
-        at, marked, plain = state[AT], state[BARE] == 1, True
+        at, marked, plain, named, logged = state[AT], state[BARE] == 1, True, False, False
         end = at
         while end < size and data[end] != 10:
             byte = data[end]
             plain = plain and (byte >= 32 or byte == 9)
-            if byte == 58:
-                marked = marked or (end > at and data[end - 1] == 9) or _stands(_TYPE_NAME, data, end, size)
+            if byte == 58 and end > at:
+                marked = marked or data[end - 1] == 9 or _stands(_TYPE_NAME, data, end, size)
+                named = named or not 32 < data[end - 1] < 127
             elif byte == 106:
-                marked = marked or _stands(_LOGGER, data, end, size)
+                logged = logged or _stands(_LOGGER, data, end, size)
             end += 1
-        next_at, row = end + 1, state[ROW]
+        next_at, row, marked = end + 1, state[ROW], marked or (named and logged)
         if end == size or (marked and not plain):
             return ODD
         if marked and end > at:

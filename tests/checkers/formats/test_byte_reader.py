@@ -40,6 +40,11 @@ OTHER_LINES = (
         "\tat run(T.java:7)",
     ),
     *("INFO [a] jepsen.core - {:type :x}", " [{:type :ok}", "INFO [a] jepsen.util.b - c", "\t:ok\t", "#a.b{:type 1"),
+    *(
+        "INFO  jepsen.util - 0\u00a0:info\u00a0:x nil",
+        "INFO  jepsen.util 0\x1c:info\x0b:y nil",
+        "INFO jepsen.util x :y z",
+    ),
 )
 
 
