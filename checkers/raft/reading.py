@@ -154,11 +154,9 @@ UNKNOWN = -1
 class DisksByRow:
     """The disk of a node at each row of its trace.  A node reports the id before its `start` row.
 
-    number: of the disk at each row, from 0 on.  is_report: the rows that name a disk.  ids: the id of each disk; ""
-    if no row names it."""
+    number: of the disk at each row, from 0 on.  ids: the id of each disk; "" if no row names it."""
 
     number: Int64
-    is_report: Bools
     ids: tuple[str, ...]
 
     def of_copy(self, copy: Row) -> int:
@@ -173,13 +171,12 @@ class DisksByRow:
 
 def disks_by_row(rows: pa.Table) -> DisksByRow:
     """Follow the disks of one node.  rows: in seq order, those of DISK among them."""
-    is_report = coded(rows, "event", {DISK: 1}) == 1
-    reports = np.flatnonzero(is_report)
+    reports = np.flatnonzero(coded(rows, "event", {DISK: 1}) == 1)
     named = [str(name) for name in rows["detail"].take(pa.array(reports)).to_pylist()]
     replaced = np.zeros(len(rows), np.int64)
     replaced[reports[1:]] = [after != before for before, after in pairwise(named)]
     ids = [name for at, name in enumerate(named) if at == 0 or name != named[at - 1]]
-    return DisksByRow(np.cumsum(replaced), is_report, tuple(ids) or ("",))
+    return DisksByRow(np.cumsum(replaced), tuple(ids) or ("",))
 
 
 # High watermarks, and which of their entries copied logs hold

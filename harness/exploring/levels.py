@@ -115,7 +115,6 @@ class Memo:
     width: its number of arguments."""
 
     def __init__(self, width: int, compute: Callable[..., int]) -> None:
-        self._width = width
         self._compute = compute
         self._index = Index(width)
         self._values = GrowingTable(1, np.int64)

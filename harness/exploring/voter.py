@@ -267,9 +267,11 @@ def happen(before: ExploredVoter, event: VoterEvent, identity: Identity, *, insi
     try:
         effects = _effects(node, event, identity)
         while effects:
+            # A flush that begins here ends before the next step, unless a power loss comes first.
+            flushes = any(isinstance(effect, fx.BeginFlush) for effect in effects)
             for number, effect in enumerate(effects, 1):
-                carried.out(effect, last=number == len(effects) and not _begins_flush(effects))
-            effects = carried.end_flush() if _begins_flush(effects) else []
+                carried.out(effect, last=number == len(effects) and not flushes)
+            effects = carried.end_flush() if flushes else []
     except Exception as problem:  # noqa: BLE001 - a node would end by it
         carried.acts.append(Wrong(f"a voter stops: voter {node.id}: unexpected error: {problem!r}"))
         return EventOutcome(down(node), tuple(carried.acts), ())
@@ -277,11 +279,6 @@ def happen(before: ExploredVoter, event: VoterEvent, identity: Identity, *, insi
         stop_time(node.core)
         carried.compare_voters(before, of_boot=event.kind == "boot")
     return EventOutcome(node, tuple(carried.acts), tuple(carried.deaths))
-
-
-def _begins_flush(effects: Sequence[fx.Effect]) -> bool:
-    """Return whether the event begins a flush, which ends before the next step, unless a power loss comes first."""
-    return any(isinstance(effect, fx.BeginFlush) for effect in effects)
 
 
 def down(node: ExploredVoter) -> ExploredVoter:
