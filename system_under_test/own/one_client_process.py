@@ -26,6 +26,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import dis
 import importlib
 import inspect
 import json
@@ -37,6 +38,7 @@ import time
 import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -57,6 +59,14 @@ _NOWHERE = Path("/krucible-own")
 
 class CallTimedOut(TimeoutError):
     """The limit of the operation is over."""
+
+
+def _only_reads_connection(kind: type[Client]) -> bool:
+    """Return True if methods of this class read `self.connection`, and none assigns it.  `close` may test it."""
+    methods = [method for name, method in vars(kind).items() if inspect.isfunction(method) and name != "close"]
+    steps = [step for method in methods for step in pairwise(dis.get_instructions(method))]
+    uses = {use.opname for owner, use in steps if owner.argval == "self" and use.argval == "connection"}
+    return bool(uses) and "STORE_ATTR" not in uses
 
 
 class Runner:
@@ -138,6 +148,8 @@ class Runner:
         connection = self._call(self._client.open, until, self._client.servers[wanted])
         if connection is not None:  # otherwise `open` may have stored it itself
             self._client.connection = connection
+        elif self._client.connection is None and _only_reads_connection(type(self._client)):
+            raise TypeError("open() returned None, and methods use self.connection: return the connection")
         self._open = True
 
     def _wanted(self, key: str | None, until: float) -> str:

@@ -177,6 +177,31 @@ async def test_a_connection_that_open_keeps_itself_stays(make: Make) -> None:
     assert (await ask(client, READ)).value == 9
 
 
+async def test_a_connection_that_open_does_not_return_is_a_mistake(make: Make) -> None:
+    client = make("""
+        def open(self, server): held = [9]
+        def close(self): ...
+        def read(self, key): return self.connection.pop()
+        def write(self, key, value): ...
+    """)
+    words = "mine.py line 12: TypeError: open() returned None, and methods use self.connection: return the connection"
+    assert (await ask(client, READ)).error == MISTAKE_IN_CODE + words
+
+
+@pytest.mark.parametrize("read", ["self.connection = 9", "self.held.connection", "self.held"])
+async def test_a_client_may_have_no_connection(make: Make, read: str) -> None:
+    client = make(f"""
+        class held: connection = 9
+        def open(self, server): ...
+        def close(self): assert not self.connection
+        def read(self, key):
+            {read}
+            return 9
+        def write(self, key, value): ...
+    """)
+    assert (await ask(client, READ)).value == 9
+
+
 async def test_a_call_that_blocks_is_interrupted_and_the_next_one_connects_anew(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
