@@ -53,12 +53,12 @@ class AssembledNodes:
     def machine(self, number: int) -> Machine:
         return self.world.machine(f"n{number}")
 
-    async def start(self, number: int, **more: Any) -> None:
-        """Start a node; its disk is formatted the first time.  more: fields of its configuration."""
+    async def start(self, number: int, directory: UUID | None = None, **more: Any) -> None:
+        """Start a node, whose disk is formatted if it is empty.  more: fields of its configuration."""
         self._starts += 1
         parsed = config.parse(fields(number, self.peers, seed=self._starts, **more))
         if not self.machine(number).disk.exists(small_files.META_PROPERTIES):
-            mine = small_files.MetaProperties("c", number, UUID(int=number))
+            mine = small_files.MetaProperties("c", number, directory or UUID(int=number))
             small_files.write_properties(self.machine(number).disk, mine)
 
         async def serve(machine: Machine) -> int:
@@ -90,6 +90,12 @@ class AssembledNodes:
         await eventually(lambda: self.active is not None)
         assert self.active is not None
         return self.active
+
+    async def of(self, number: int, work: Coroutine[Any, Any, Any]) -> Any:
+        """The result of `work`, as a task of the node's process."""
+        process = self.machine(number).process
+        assert process is not None
+        return await process.spawn(work)
 
     async def ask(self, number: int, request: Entity) -> Any:
         """What a node answers a stock client."""

@@ -8,30 +8,12 @@ from uuid import UUID
 
 import pytest
 from assembled_nodes import PORT, AssembledNodes, on_machines
-from node_cluster import create
-from waiting import eventually
 
 import system_under_test.kraft
 from system_under_test.kraft.client import voters_tool
-from system_under_test.kraft.log.small_files import kafka_uuid
-from system_under_test.kraft.node import config
 from system_under_test.kraft.wire.channel import SocketNetwork
 from system_under_test.kraft.wire.frames import codec
 from system_under_test.kraft.wire.versions import API_VERSIONS
-
-
-@on_machines
-async def test_a_controller_beyond_the_first_voter_joins_by_itself(cluster: AssembledNodes) -> None:
-    """A cluster of one voter, and a second controller that only knows where the first one is."""
-    cluster.peers, cluster.are_traces_sound = (1,), False
-    known = {"directories": {"n1": kafka_uuid(UUID(int=1))}, "dynamic": True}
-    await cluster.start(1, **known)
-    await cluster.start(2, observer=True, **{config.AUTO_JOIN: True}, **known)
-    leader = await cluster.leader()
-    await eventually(lambda: cluster.nodes[2].quorum.voters.ids == leader.quorum.voters.ids == (1, 2))
-    entry = leader.quorum.voters.entry(2)
-    assert entry is not None and entry.key.directory == UUID(int=2) and entry.endpoints[0].host == "n2"
-    await leader.quorum.write(create("t"))
 
 
 @on_machines

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
-from node_cluster import REPLICAS, VOTERS, Boot, Cluster, create
+from assembled_nodes import PORT, AssembledNodes, on_machines
 from waiting import eventually
 
-from system_under_test.kraft.node.assembly import OwnVoter, joining
+from system_under_test.kraft.log.small_files import kafka_uuid
+from system_under_test.kraft.node.assembly import KraftNode, joining
+from system_under_test.kraft.node.config import AUTO_JOIN
 from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, UpdateVoter
 from system_under_test.kraft.raft.messages import Error, ReplicaKey
 from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry, voter_set
-from system_under_test.kraft.wire import admin as wire_voters
-from system_under_test.kraft.wire.frames import Entity
-from system_under_test.kraft.wire.quorum_service import NotQueued
 
 AT = VoterEndpoint("CONTROLLER", "n4", 9092)
 ME = VoterEntry(ReplicaKey(4, UUID(int=4)), (AT,))
@@ -39,63 +37,41 @@ def test_what_a_replica_asks_for(role: str, entries: list[VoterEntry], change: o
     assert joining(ME, role, voter_set(entries)) == change
 
 
-def joined_by(cluster: Cluster, replica: int, asked: list[str]) -> OwnVoter:
-    """The requests reach the leader by the wire's own reading of them."""
-
-    async def send(request: Entity, timeout_s: float) -> Any:
-        body: Any = request
-        asked.append(type(request).__name__)
-        if len(asked) == 1:
-            raise NotQueued("the first one finds no leader")
-        change = wire_voters.CHANGES[type(request).__api_key__](body)
-        error, words = await (await cluster.leader()).change_voters(change)
-        return SimpleNamespace(error_code=int(error), error_message=words)
-
-    node = cluster.network.nodes[replica]
-    at = VoterEndpoint("CONTROLLER", f"n{replica}", 9092)
-    joined = OwnVoter(node, at, send, lambda words: None, joins=True, every_s=0.05)
-    joined.start()
-    return joined
+async def with_three_voters(cluster: AssembledNodes) -> KraftNode:
+    for number in cluster.peers:
+        await cluster.start(number, **of_three(cluster))
+    return await cluster.leader()
 
 
-@pytest.mark.virtual_time
-async def test_a_replica_becomes_a_voter_and_again_with_another_disk(boot: Boot) -> None:
-    cluster = boot(replicas=REPLICAS[:4], dynamic=VOTERS, names_disks=True)
-    await (await cluster.leader()).write(create("t"))
-    asked: list[str] = []
-    join = joined_by(cluster, 4, asked)
-    await eventually(lambda: cluster.network.nodes[4].voters.holds(cluster.key(4)))
-    assert set(asked) == {"AddRaftVoterRequest"}
-    join.close()
-
-    await cluster.network.nodes.pop(4).stop(0)
-    cluster.wipe(4)
-    cluster.boot(4)
-    asked.clear()
-    join = joined_by(cluster, 4, asked)
-    await eventually(lambda: cluster.network.nodes[4].voters.holds(cluster.key(4)))
-    assert set(asked) == {"RemoveRaftVoterRequest", "AddRaftVoterRequest"}
-    leader = await cluster.leader()
-    assert leader.voters.entry(4) is not None and leader.voters.ids == (1, 2, 3, 4)
-    join.close()
+def of_three(cluster: AssembledNodes) -> dict[str, Any]:
+    directories = {f"n{number}": kafka_uuid(UUID(int=number)) for number in cluster.peers}
+    return {"dynamic": True, "directories": directories}
 
 
-@pytest.mark.virtual_time
-async def test_a_leader_mends_its_own_entry(boot: Boot) -> None:
-    """An operator has named an endpoint at which nobody listens."""
-    cluster = boot(dynamic=VOTERS, names_disks=True)
-    leader = await cluster.leader()
-    await leader.write(create("t"))
-    wrong = VoterEntry(cluster.key(leader.node_id), (VoterEndpoint("CONTROLLER", "elsewhere", 1),))
-    assert (await leader.change_voters(UpdateVoter(wrong)))[0] == Error.NONE
-    asked: list[str] = []
-    own = joined_by(cluster, leader.node_id, asked)
-    right = (VoterEndpoint("CONTROLLER", f"n{leader.node_id}", 9092),)
+@on_machines
+async def test_a_controller_beyond_the_voters_joins_by_itself_and_again_with_another_disk(
+    cluster: AssembledNodes,
+) -> None:
+    cluster.are_traces_sound = False
+    leader = (await with_three_voters(cluster)).quorum
+    for directory in (UUID(int=4), UUID(int=7)):
+        await cluster.start(4, directory, observer=True, **{AUTO_JOIN: True}, **of_three(cluster))
+        joined = ReplicaKey(4, directory)
+        await eventually(lambda joined=joined: cluster.nodes[4].quorum.voters.holds(joined))
+        entry = leader.voters.entry(4)
+        assert leader.voters.ids == (1, 2, 3, 4)
+        assert entry is not None and (entry.key, entry.endpoints[0].host) == (joined, "n4")
+        await cluster.stop(4)
+        cluster.machine(4).wipe()
 
-    def mended() -> bool:
-        entry = leader.voters.entry(leader.node_id)
-        return entry is not None and entry.endpoints == right
 
-    await eventually(mended)
-    assert set(asked) == {"UpdateRaftVoterRequest"}
-    own.close()
+@on_machines
+async def test_a_leader_mends_its_own_entry(cluster: AssembledNodes) -> None:
+    """An operator has named a second endpoint, at which nobody listens."""
+    leader = (await with_three_voters(cluster)).quorum
+    me = leader.node_id
+    right = VoterEndpoint("CONTROLLER", f"n{me}", PORT)
+    wrong = VoterEntry(ReplicaKey(me, UUID(int=me)), (right, VoterEndpoint("SPARE", "elsewhere", 1)))
+    assert (await cluster.of(me, leader.change_voters(UpdateVoter(wrong))))[0] == Error.NONE
+    assert leader.voters.entry(me) == wrong
+    await eventually(lambda: leader.voters.entry(me) == VoterEntry(wrong.key, (right,), (0, 1)))
