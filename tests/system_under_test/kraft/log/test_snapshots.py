@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import count
+from collections.abc import Callable, Iterator
+from itertools import product
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from power_loss import PowerLoss
+from power_loss import at_every_moment
 
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.log import snapshot_file
@@ -236,33 +236,12 @@ def test_a_damaged_part_is_not_installed() -> None:
 # Power losses
 
 
-def at_every_moment(prepare: Callable[[VolatileDisk], Log], act: Callable[[Log], None]) -> list[tuple[Log, bool]]:
+def left(prepare: Callable[[VolatileDisk], Log], act: Callable[[Log], None]) -> Iterator[tuple[Log, bool]]:
     """The logs that a power loss before each change of the disk leaves, in four kinds; whether `act` had returned."""
-    left = []
-    for moment in count():
-        changes = count()
-        disk = VolatileDisk()
-        log = prepare(disk)
-
-        def before_change(changes: count = changes, moment: int = moment) -> None:
-            if next(changes) == moment:
-                raise PowerLoss
-
-        disk.before_change = before_change
-        returned = False
-        try:
-            act(log)
-            returned = True
-        except PowerLoss:
-            pass
-        for kind in ("lose", "keep", "torn", "reorder"):
-            for seed in range(3):
-                survivor = disk.crash(kind, Random(seed))  # type: ignore[arg-type]
-                left.append((open_log(survivor, segment_max_bytes=SMALL_SEGMENT_BYTES), returned))
-        if returned:
-            assert moment > 3
-            return left
-    raise AssertionError
+    for disk, returned in at_every_moment(prepare, act):
+        for kind, seed in product(("lose", "keep", "torn", "reorder"), range(3)):
+            survivor = disk.crash(kind, Random(seed))  # type: ignore[arg-type]
+            yield open_log(survivor, segment_max_bytes=SMALL_SEGMENT_BYTES), returned
 
 
 def test_a_power_loss_while_the_log_is_cut_leaves_it_behind_a_snapshot() -> None:
@@ -276,7 +255,7 @@ def test_a_power_loss_while_the_log_is_cut_leaves_it_behind_a_snapshot() -> None
         return log
 
     starts = set()
-    for log, returned in at_every_moment(prepare, clean):
+    for log, returned in left(prepare, clean):
         starts.add(log.start_offset)
         assert list(log.batches(log.start_offset)) == whole[log.start_offset :]
         assert log.prefix_hash == hashes[9]
@@ -297,7 +276,7 @@ def test_a_power_loss_during_an_installation_leaves_the_old_log_or_the_snapshot(
         log.install(snapshot)
 
     seen = set()
-    for log, returned in at_every_moment(filled, install):
+    for log, returned in left(filled, install):
         installed = log.start == snapshot
         seen.add(installed)
         if installed:

@@ -96,7 +96,8 @@ class SkewedClock(LoopClock):
 
 class Cluster:
     """snapshots: when nodes take snapshots, and how much of their logs they keep.  dynamic: the ids of the voters with
-    which the cluster begins, if its voters can change.  names_disks: each disk has a directory id."""
+    which the cluster begins, if its voters can change.  names_disks: each disk has a directory id.
+    voters: those of the configuration, where they cannot change."""
 
     def __init__(
         self,
@@ -106,10 +107,12 @@ class Cluster:
         snapshots: SnapshotLimits = KAFKA_LIMITS,
         dynamic: tuple[int, ...] = (),
         names_disks: bool = False,
+        voters: tuple[int, ...] = VOTERS,
         **log_options: Any,
     ) -> None:
         self.duties = duties
         self.dynamic = dynamic
+        self.voters = dynamic or voters
         self.snapshots = snapshots
         self.network = Network()
         self.bugs = bugs
@@ -151,15 +154,15 @@ class Cluster:
             identity=Identity(
                 "cluster",
                 self.key(voter),
-                self.dynamic or VOTERS,
+                self.voters,
                 self.timing,
                 self.bugs & of_raft.BUGS.keys(),
                 self._first_directories,
-                observer=voter not in (self.dynamic or VOTERS),
+                observer=voter not in self.voters,
                 dynamic=bool(self.dynamic),
             ),
             log=log,
-            state_file=QuorumStateFile(disk, FOLDER, "cluster", None if self.dynamic else VOTERS),
+            state_file=QuorumStateFile(disk, FOLDER, "cluster", None if self.dynamic else self.voters),
             clock=clock,
             transport=Port(self.network, voter),
             trace=Trace(lambda line: rows.append(json.loads(line)), clock.now_ns, len(rows), incarnation),

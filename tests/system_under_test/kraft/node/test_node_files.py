@@ -11,7 +11,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from power_loss import PowerLoss
+from power_loss import at_every_moment
 
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.collected import log_files
@@ -51,31 +51,18 @@ def test_quorum_state_is_one_line_of_kafkas_json(state: QuorumState) -> None:
 def test_a_vote_is_never_half_written(kind: str) -> None:
     """Power lost before every change of the disk: the old state or the new one, and the new one once it returned."""
     old, new = QuorumState(3, 1, None), QuorumState(4, None, ReplicaKey(2))
-    for moment in count():
-        changes = count()
-        disk = VolatileDisk()
+
+    def stored(disk: VolatileDisk) -> QuorumStateFile:
         disk.make_dir("m")
         file = QuorumStateFile(disk, "m", "c", (1, 2))
         file.store(old)
-        returned = False
+        return file
 
-        def before_change(changes: count = changes, moment: int = moment) -> None:
-            if next(changes) == moment:
-                raise PowerLoss
-
-        disk.before_change = before_change
-        try:
-            file.store(new)
-            returned = True
-        except PowerLoss:
-            pass
+    for disk, returned in at_every_moment(stored, lambda file: file.store(new)):
         for seed in range(5):
             survivor = disk.crash(kind, Random(seed))  # type: ignore[arg-type]
             found = QuorumStateFile(survivor, "m", "c", (1, 2)).load()
             assert found in ((new,) if returned else (old, new))
-        if returned:
-            assert moment > 3
-            return
 
 
 @pytest.mark.parametrize("state", [QuorumState(3, 9), QuorumState(3, None, ReplicaKey(9))])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import timedelta
@@ -17,16 +16,10 @@ import virtual_time
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kraft_server import read_frame, serve
+from node_cluster import Cluster
 
-from simulation.disk import VolatileDisk
-from system_under_test.kraft.log.log import FOLDER, open_log
-from system_under_test.kraft.log.small_files import QuorumStateFile
 from system_under_test.kraft.node.assembly import taking_raft_requests
-from system_under_test.kraft.node.node import QuorumNode
-from system_under_test.kraft.node.parts import NodeParts
-from system_under_test.kraft.node.process import LoopClock
-from system_under_test.kraft.node.trace import Trace
-from system_under_test.kraft.raft.messages import Identity, RaftRequest, ReplicaKey, Timing
+from system_under_test.kraft.raft.messages import Timing
 from system_under_test.kraft.wire.api import Api
 from system_under_test.kraft.wire.frames import codec, decode_response, encode_request
 from system_under_test.kraft.wire.translate import TOPIC, TOPIC_ID
@@ -77,40 +70,10 @@ VERSIONS = [(key, version) for key, (lowest, highest) in SUPPORTED.items() for v
 well_formed = st.sampled_from(VERSIONS).flatmap(lambda which: entities(codec(*which).request_type))
 
 
-class Nowhere:
-    """A transport without peers: no request is ever answered."""
-
-    async def request(self, peer: int, request: RaftRequest) -> None:
-        await asyncio.Event().wait()
-
-    def send_at_once(self, peer: int, request: RaftRequest, answered: object) -> bool:
-        return False
-
-    async def close(self) -> None: ...
-
-
-def make_node(disk: VolatileDisk, voters: tuple[int, ...], rows: list[dict[str, Any]]) -> QuorumNode:
-    clock = LoopClock()
-    return QuorumNode(
-        NodeParts(
-            identity=Identity("cluster", ReplicaKey(1, UUID(int=7)), voters, NEVER),
-            log=open_log(disk, FOLDER),
-            state_file=QuorumStateFile(disk, FOLDER, "cluster", voters),
-            clock=clock,
-            transport=Nowhere(),
-            trace=Trace(lambda line: rows.append(json.loads(line)), clock.now_ns, len(rows), 0),
-            random=Random(1),
-            names={voter: f"n{voter}" for voter in voters},
-            brokers=dict.fromkeys(voters, ("127.0.0.1", 9)),
-        )
-    )
-
-
 async def attack(voters: tuple[int, ...], frames: Sequence[bytes], heard: Callable[[int, bytes | None], None]) -> None:
     """Send each frame on a connection of its own, report the answers, and look at the node and its disk after it."""
-    disk, rows = VolatileDisk(), []
-    node = make_node(disk, voters, rows)
-    node.start()
+    cluster = Cluster(timing=NEVER, voters=voters, names_disks=True)
+    node = cluster.boot(1)
     api, take = Api(node, new_uuid=uuid4, timeout_s=1.0), taking_raft_requests(node)
     server = await serve("127.0.0.1", 0, api.handle, node.on_disconnect, take_at_once=take)
     try:
@@ -124,13 +87,12 @@ async def attack(voters: tuple[int, ...], frames: Sequence[bytes], heard: Callab
                 except (ConnectionError, asyncio.IncompleteReadError):
                     heard(number, None)
             writer.transport.abort()
-            assert not node.ended.done(), [row for row in rows if row["event"] == "fatal"]
+            assert not node.ended.done(), [row for row in cluster.traces[1] if row["event"] == "fatal"]
     finally:
         await server.close()
         node._end(0)
-    survivor = disk.crash("lose", Random(0))
-    again = make_node(survivor, voters, rows)
-    again.start()
+    cluster.disks[1] = cluster.disks[1].crash("lose", Random(0))
+    again = cluster.boot(1)
     assert not again.ended.done()
     again._end(0)
 
