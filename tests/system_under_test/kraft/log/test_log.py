@@ -395,26 +395,16 @@ def test_a_segment_that_goes_while_its_flush_goes_on_is_closed_after_it() -> Non
     assert (told, survivor(disk).end_offset) == ([(3, None)], 2)
 
 
-def test_an_fsync_that_fails_is_told_and_nothing_is_durable_by_it() -> None:
+@pytest.mark.parametrize(("fails", "flushed"), [("fsync", 0), ("write", 1)])
+def test_a_disk_that_fails_in_or_behind_an_fsync_is_reported_to_who_waits_for_it(fails: str, flushed: int) -> None:
+    """The fsync itself fails, or to note the new recovery point."""
     disk, log, told = slow_log()
     grow(log, b"a")
     log.begin_flush(lambda *end: told.append(end))
-    disk.failing = {"fsync": errno.EIO}
+    disk.failing = {fails: errno.EIO}
     disk.end_sync()
     [(end, problem)] = told
-    assert (end, log.flushed_offset) == (1, 0)
-    assert isinstance(problem, OSError)
-
-
-def test_a_disk_that_fails_behind_an_fsync_is_reported_to_who_waits_for_it() -> None:
-    """The fsync itself succeeds; to note the new recovery point fails."""
-    disk, log, told = slow_log()
-    grow(log, b"a")
-    log.begin_flush(lambda *end: told.append(end))
-    disk.failing = {"write": errno.EIO}
-    disk.end_sync()
-    [(end, problem)] = told
-    assert end == 1
+    assert (end, log.flushed_offset) == (1, flushed)
     assert isinstance(problem, OSError)
 
 

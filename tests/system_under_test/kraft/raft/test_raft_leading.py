@@ -240,18 +240,6 @@ def test_a_broken_connection_proves_nothing_any_more():
     assert reads.take_proved() == []
 
 
-def test_the_proof_needs_a_majority():
-    reads = Reads([2, 3, 4, 5])
-    reads.note(token=1, mark=7)
-    for voter in (2, 3, 4, 5):
-        reads.answered(voter * 10)
-    reads.fetched(2, 20)
-    reads.fetched(2, 20)
-    assert reads.take_proved() == [], "one voter twice is one voter"
-    reads.fetched(3, 30)
-    assert reads.take_proved() == [(1, 7)]
-
-
 def test_waiting_reads_share_a_round():
     reads = Reads([FIRST, SECOND])
     reads.note(token=1, mark=7)
@@ -277,12 +265,6 @@ def test_a_voter_that_proved_all_gets_no_further_request():
     assert not reads.needs(2)
     assert reads.needs(3)
     assert not reads.needs(99), "an observer proves nothing"
-
-
-def test_a_sole_voter_is_its_own_majority():
-    reads = Reads([])
-    reads.note(token=1, mark=7)
-    assert reads.take_proved() == [(1, 7)]
 
 
 def test_a_waiting_read_can_be_refused():
