@@ -6,11 +6,10 @@ import contextlib
 from hashlib import blake2b
 from uuid import UUID
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from system_under_test.kraft.controller.image import HASHED_ANEW_EVERY, HASHED_ANEW_MAX, Image, changed
+from system_under_test.kraft.controller.image import HASHED_ANEW_EVERY, HASHED_ANEW_MAX, Image
 from system_under_test.kraft.records.metadata import (
     TOPIC_RESOURCE,
     AbortTransactionRecord,
@@ -23,7 +22,6 @@ from system_under_test.kraft.records.metadata import (
     EndTransactionRecord,
     FeatureLevelRecord,
     FenceBrokerRecord,
-    NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
@@ -85,41 +83,6 @@ def test_a_copy_and_its_original_do_not_feel_each_other(before: list[ConfigRecor
     for record in after:
         copy.replay(encode(record))
     assert copy.state_hash == image.state_hash
-
-
-def test_partitions_belong_to_their_topic() -> None:
-    topic = TopicRecord("orders", UUID(int=7))
-    partition = PartitionRecord(0, UUID(int=7), (1, 2), (1, 2), leader=1)
-    image = image_of(topic, partition)
-    assert image.topics["orders"].partitions[0].leader == 1
-    moved = PartitionRecord(0, UUID(int=7), (1, 2), (2,), leader=2)
-    image.replay(encode(moved))
-    assert image.topics["orders"].partitions[0].isr == (2,)
-    assert image.state_hash == entry(topic) ^ entry(moved)
-
-
-def test_a_no_op_changes_nothing() -> None:
-    image = image_of(TopicRecord("orders", UUID(int=7)))
-    before = image.state_hash
-    image.replay(encode(NoOpRecord()))
-    assert image.state_hash == before
-
-
-@pytest.mark.parametrize(
-    "impossible",
-    [
-        PartitionRecord(0, UUID(int=8), (1,), (1,)),
-        TopicRecord("orders", UUID(int=8)),
-        TopicRecord("other", UUID(int=7)),
-    ],
-)
-def test_a_record_that_contradicts_the_image_leaves_it_as_it_was(impossible: object) -> None:
-    image = image_of(TopicRecord("orders", UUID(int=7)))
-    before = image.state_hash
-    with pytest.raises(CorruptRecord):
-        image.replay(encode(impossible))  # type: ignore[arg-type]
-    assert image.state_hash == before
-    assert list(image.topics) == ["orders"]
 
 
 def test_the_state_hash_covers_everything_a_reader_can_see() -> None:
@@ -219,17 +182,6 @@ def test_the_entries_written_out_amount_to_the_same_image(history: list[Record |
     assert image.hash_of_content() == image._state_hash  # the incrementally maintained sum
 
 
-def test_a_transaction_takes_effect_at_its_end_or_never() -> None:
-    begin, topic = BeginTransactionRecord("boot"), TopicRecord("orders", UUID(int=7))
-    image = image_of(begin, topic)
-    assert image.in_transaction and not image.topics
-    image.replay(encode(EndTransactionRecord()))
-    assert list(image.topics) == ["orders"] and not image.in_transaction
-    assert not image_of(begin, topic, AbortTransactionRecord("no")).topics
-    with pytest.raises(CorruptRecord, match="none has begun"):
-        image.replay(encode(EndTransactionRecord()))
-
-
 def test_a_removed_topic_takes_its_partitions_and_configs_along() -> None:
     records = (
         TopicRecord("orders", UUID(int=7)),
@@ -240,25 +192,3 @@ def test_a_removed_topic_takes_its_partitions_and_configs_along() -> None:
     assert image.state_hash == 0 and list(image.records()) == []
     again = image_of(*records, RemoveTopicRecord(UUID(int=7)), TopicRecord("orders", UUID(int=8)))
     assert not again.topics["orders"].partitions and not again.configs("orders")
-
-
-def test_a_change_of_a_partition_raises_its_epochs() -> None:
-    before = PartitionRecord(0, UUID(int=7), (1, 2), (1, 2), leader=1, leader_epoch=4, partition_epoch=9)
-    shrunk = changed(before, PartitionChangeRecord(0, UUID(int=7), isr=(1,), elr=(2,)))
-    assert (shrunk.isr, shrunk.elr, shrunk.leader_epoch, shrunk.partition_epoch) == ((1,), (2,), 4, 10)
-    elected = changed(shrunk, PartitionChangeRecord(0, UUID(int=7), leader=1, elr=()))
-    assert (elected.leader_epoch, elected.partition_epoch, elected.elr) == (5, 11, None)
-
-
-def test_a_broker_is_changed_only_by_records_of_its_epoch() -> None:
-    image = image_of(RegisterBrokerRecord(1, broker_epoch=5), UnfenceBrokerRecord(1, 5))
-    assert not image.brokers[1].fenced
-    with pytest.raises(CorruptRecord, match="has epoch 5"):
-        image.replay(encode(FenceBrokerRecord(1, 4)))
-    with pytest.raises(CorruptRecord, match="is not registered"):
-        image.replay(encode(FenceBrokerRecord(2, 4)))
-
-
-def test_records_of_later_software_are_kept_and_change_nothing_else() -> None:
-    image = image_of(UnknownRecord(99, 0, bytes.fromhex("016300ff")), TopicRecord("orders", UUID(int=7)))
-    assert (image.unknown, list(image.topics)) == (1, ["orders"])
