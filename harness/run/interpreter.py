@@ -22,6 +22,9 @@ from system_under_test.client import CANNOT_BE_MADE, MISTAKE_IN_CODE, Outcome, P
 from system_under_test.own.read_own_system import CodeMistake
 from workloads.generators import Generator, Pace, Steady, ThreadPace, Turn, Wait
 
+RETRY_S = 0.05
+"""Seconds before a request that failed is invoked again."""
+
 
 @dataclass
 class Tally:
@@ -122,30 +125,36 @@ class Interpreter:
     ) -> dict[str, str]:
         """Repeat each request until it is ok or `limit_s` is over.
 
-        askers: the threads that invoke them; by default those that write and follow the leader.
+        askers: the threads that invoke them; by default those that write and follow the leader.  A request that failed
+        goes to the next thread that is free, because a thread may belong to a server that is down.
         heard: called with each request and its outcome.  Returns key -> "ok", or the last error of one of its requests.
         It ends if a client can never be created.
         """
         leading = [p for p in self._placements if p.follows and not p.reads_only] or self._placements
         result = ["not invoked: the time was over"] * len(requests)
         until = self._clock.monotonic_s() + limit_s
-        waiting = list(reversed(range(len(requests))))
+        unanswered = set(range(len(requests)))
+        waiting: asyncio.Queue[int | None] = asyncio.Queue()
+        for number in range(len(requests)):
+            waiting.put_nowait(number)
 
         async def asker(placement: Placement) -> None:
-            while waiting and self._clock.monotonic_s() < until:
-                number = waiting.pop()
+            while unanswered and (number := await waiting.get()) is not None and self._clock.monotonic_s() < until:
                 request = requests[number]
                 outcome = await self.ask(placement, request)
                 heard(request, outcome)
                 result[number] = "ok" if outcome.type is Type.OK else outcome.error or str(outcome.type.name).lower()
-                if outcome.type is not Type.OK:
-                    waiting.insert(0, number)
-                    if CANNOT_BE_MADE in result[number]:
-                        result[:] = [result[number] if words != "ok" else words for words in result]
-                        waiting.clear()
-                        return
+                if outcome.type is Type.OK:
+                    unanswered.discard(number)
+                elif CANNOT_BE_MADE in result[number]:
+                    result[:] = [result[number] if words != "ok" else words for words in result]
+                    unanswered.clear()
+                else:
                     follow(f"{request.f} {request.key}: {result[number]}")
-                    await self._clock.sleep(0.05)
+                    await self._clock.sleep(RETRY_S)
+                    waiting.put_nowait(number)
+                    await asyncio.sleep(0)  # otherwise this thread would take it again
+            waiting.put_nowait(None)  # ends the next thread that waits
 
         await asyncio.gather(*(asker(p) for p in askers or leading))
         by_key: dict[str, str] = {}

@@ -441,7 +441,7 @@ async def final_reads(run: RunContext) -> None:
 
 
 class FinalReads:
-    """by_key: key -> "ok" or the last error.  by_server: the same for each server that was read."""
+    """by_key: key -> "ok" if any read of it was, else the last error.  by_server: the same for each server alone."""
 
     def __init__(
         self, workload: Workload, interpreter: Interpreter, placements: Sequence[Placement], clock: RunClock
@@ -484,6 +484,7 @@ class FinalReads:
             self._interpreter.until_ok(few, limit_s, askers=one, heard=hearing(name)) for name, one in served.items()
         )
         self.by_server = dict(zip(served, await asyncio.gather(*reading), strict=True))
+        self.by_key |= {key: why for read in self.by_server.values() for key, why in read.items() if why == "ok"}
         one_answer = all(each == next(iter(answers.values())) for each in answers.values())
         return one_answer or not self._until_same
 

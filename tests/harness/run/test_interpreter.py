@@ -149,6 +149,20 @@ async def test_until_ok_tries_again_and_reports_what_never_came(tmp_path: Path) 
     assert result == {"k0": "ok", "k1": "no leader", "k2": "ok"}
 
 
+async def test_until_ok_hands_a_request_that_failed_to_the_next_thread(tmp_path: Path) -> None:
+    """The clients of a dead server would ask it for ever."""
+    asked: list[int] = []
+
+    def answer(thread: int, request: Request) -> Outcome:
+        asked.append(thread)
+        return Outcome(Type.FAIL if thread == asked[0] else Type.OK)
+
+    interpreter, recorder, _ = build(tmp_path, FakeHost(answer))
+    assert await interpreter.until_ok([Request("read", "k0")], limit_s=60.0) == {"k0": "ok"}
+    recorder.close()
+    assert len(set(asked)) > 1
+
+
 async def test_until_ok_can_be_left_to_the_clients_of_one_server(tmp_path: Path) -> None:
     asked: list[int] = []
 

@@ -219,6 +219,19 @@ async def test_every_object_is_read_and_each_server_by_a_client_of_its_own() -> 
     assert [threads[0] % 2 for _, _, threads in interpreter.asked[1:]] == [0, 1]
 
 
+async def test_an_object_that_one_server_answered_was_read() -> None:
+    class Slow(Asked):
+        async def until_ok(self, requests: Any, limit_s: float, *words: Any, **options: Any) -> dict[str, str]:
+            ok = await super().until_ok(requests, limit_s, *words, **options)
+            return ok if self.asked[-1][2][:1] == [1] else dict.fromkeys(ok, "timeout")
+
+    interpreter: Any = Slow()
+    reads = FinalReads(GrowSet(1), interpreter, Spec().placements(), MACHINE)
+    await reads.run(True, 60.0, ("n1", "n2"), lambda _: None)
+    assert reads.by_key == {"k0": "ok"}
+    assert reads.by_server == {"n1": {"k0": "timeout"}, "n2": {"k0": "ok"}}
+
+
 async def test_a_system_that_has_not_recovered_is_read_for_a_short_time() -> None:
     """A loss or a difference must be seen, also where only a recovered system promises an answer."""
     reads, interpreter = await read(AtEnd(2), False, ("n1", "n2"))
