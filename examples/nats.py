@@ -97,3 +97,9 @@ class DamagedMessages(SyncAlways):
     """NATS with sync_interval: always, and files of messages that are damaged: each message has a checksum."""
 
     notices_damage = {"flip": "*.blk"}
+
+
+class DamagedSnapshots(SyncAlways):
+    """NATS with sync_interval: always, and damaged snapshots of its Raft groups: each has a checksum."""
+
+    notices_damage = {"flip": "snap.*"}

@@ -29,6 +29,7 @@ QUICK_TO_FAIL_OVER: Mapping[str, object] = {
     "replica.lag.time.max.ms": 3000,
     "replica.socket.timeout.ms": 3000,
     "controller.socket.timeout.ms": 2000,  # for requests that brokers forward; longer than a client waits
+    "controller.quorum.request.timeout.ms": 1000,  # so a broker asks several voters for a leader within its session
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 1000,
     "group.consumer.min.session.timeout.ms": 1000,
