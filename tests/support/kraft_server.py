@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from system_under_test.kraft.wire.channel import SocketNetwork
+from system_under_test.kraft.wire.frames import Entity, decode_response, encode_request
 from system_under_test.kraft.wire.server import Handler, Server
 
 
@@ -25,3 +26,13 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes | None:
             return None
         raise
     return await reader.readexactly(int.from_bytes(prefix, "big"))
+
+
+async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int, request: Entity) -> Any:
+    """The answer to a request, the number-th on a connection."""
+    writer.write(encode_request(number, "test", request))
+    frame = await read_frame(reader)
+    assert frame is not None
+    answered, body = decode_response(type(request), frame)
+    assert answered == number
+    return body

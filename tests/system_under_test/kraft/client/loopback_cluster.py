@@ -2,74 +2,41 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from local_node import LocalNode
 from own_address import HOST, free_ports
 
-MODULE = "system_under_test.kraft"
+COMMAND = ("-m", "system_under_test.kraft", "--config")
 
 
-@dataclass
 class LoopbackCluster:
-    """`start` formats and starts every node; `stop` kills what still runs.  Output goes to <root>/<node>.log.
+    """`start` formats and starts every node; `stop` kills what still runs.  Output goes to log/output of each node.
 
     more: goes into every node's configuration."""
 
-    root: Path
-    count: int
-    more: dict[str, Any] = field(default_factory=dict)
-    addresses: dict[str, str] = field(default_factory=dict)
-    processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
+    def __init__(self, root: Path, count: int, **more: Any) -> None:
+        self._peers = {f"n{number}": [number, HOST, port] for number, port in enumerate(free_ports(count), 1)}
+        self.nodes = {name: LocalNode(name, HOST, root) for name in self._peers}
+        self.addresses = {name: f"{host}:{port}" for name, (_, host, port) in self._peers.items()}
+        self._more = {"cluster_id": "loopback-cluster", "peers": self._peers, "seed": 1, **more}
 
     async def start(self) -> None:
-        ports = free_ports(self.count)
-        peers = {f"n{i}": [i, HOST, port] for i, port in enumerate(ports, 1)}
-        self.addresses = {name: f"{host}:{port}" for name, (_, host, port) in peers.items()}
-        for name, (node_id, host, port) in peers.items():
-            config = {
-                "node_id": node_id,
-                "name": name,
-                "cluster_id": "loopback-cluster",
-                "listen": f"{host}:{port}",
-                "peers": peers,
-                "data_dir": str(self.root / name / "data"),
-                "trace_dir": str(self.root / name / "trace"),
-                "seed": 1,
-                "bug": None,
-                **self.more,
-            }
-            (self.root / name).mkdir()
-            self._config(name).write_text(json.dumps(config))
-            formatting = await self._run(name, "--format")
-            assert await formatting.wait() == 0, self.output(name)
-        for name in peers:
+        for name, node in self.nodes.items():
+            own = {"node_id": self._peers[name][0], "name": name, "listen": self.addresses[name]}
+            config = {**own, "data_dir": node.data_dir, "trace_dir": node.trace_dir, **self._more}
+            await node.write(f"{node.log_dir}/node.json", json.dumps(config).encode())
+            done = await node.run([*node.python, *COMMAND, f"{node.log_dir}/node.json", "--format"])
+            assert done.status == 0, done.stderr
+        for name in self.nodes:
             await self.start_node(name)
 
     async def start_node(self, name: str) -> None:
-        self.processes[name] = await self._run(name)
-
-    async def kill(self, name: str) -> None:
-        self.processes[name].kill()
-        await self.processes[name].wait()
+        node = self.nodes[name]
+        await node.start([*node.python, *COMMAND, f"{node.log_dir}/node.json"], output=f"{node.log_dir}/output")
 
     async def stop(self) -> None:
-        for process in self.processes.values():
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
-
-    def output(self, name: str) -> str:
-        return (self.root / f"{name}.log").read_text()
-
-    def _config(self, name: str) -> Path:
-        return self.root / name / "node.json"
-
-    async def _run(self, name: str, *options: str) -> asyncio.subprocess.Process:
-        with (self.root / f"{name}.log").open("ab") as output:
-            argv = [sys.executable, "-m", MODULE, "--config", str(self._config(name)), *options]
-            return await asyncio.create_subprocess_exec(*argv, stdout=output, stderr=output)
+        for node in self.nodes.values():
+            await node.signal("KILL")

@@ -222,15 +222,21 @@ async def test_without_a_reachable_node(nodes: dict[int, FakeNode], client_of: C
     assert (outcome.type, outcome.error, outcome.node) == (Type.FAIL, "no controller known", "")
 
 
+def client_at(host: str, port: int) -> KraftClient:
+    """A client that takes this server for the controller."""
+    client = connect(Placement(0, "c9", False, False), {"n1": f"{host}:{port}"}, {}, {})
+    assert isinstance(client, KraftClient)
+    client._node = "n1"
+    return client
+
+
 async def test_a_connection_that_is_not_made_in_time_sent_nothing() -> None:
     # A listener whose queue is full lets further SYNs go unanswered, as a node behind a partition does.
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
         host, port = listener.getsockname()
         held = [asyncio.ensure_future(asyncio.open_connection(host, port)) for _ in range(4)]
         await asyncio.sleep(0.05)
-        client = connect(Placement(0, "c9", False, False), {"n1": f"{host}:{port}"}, {}, {})
-        assert isinstance(client, KraftClient)
-        client._node = "n1"
+        client = client_at(host, port)
         outcome = await client.invoke(write(1), 0.2)
         assert (outcome.type, outcome.error) == (Type.FAIL, "connect timed out")
         await client.close()
@@ -258,9 +264,7 @@ async def test_a_broken_answer_is_no_answer(reply: bytes, error: str) -> None:
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
-    client = connect(Placement(0, "c9", False, False), {"n1": f"{host}:{port}"}, {}, {})
-    assert isinstance(client, KraftClient)
-    client._node = "n1"
+    client = client_at(host, port)
     outcome = await client.invoke(write(1), 2)
     assert (outcome.type, outcome.error) == (Type.INFO, error)
     await client.close()

@@ -33,7 +33,7 @@ ASK_S = 10.0
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[LoopbackCluster]:
-    made = LoopbackCluster(tmp_path, 3, {"process.roles": "broker,controller", "brokers": BROKERS})
+    made = LoopbackCluster(tmp_path, 3, **{"process.roles": "broker,controller", "brokers": BROKERS})
     await made.start()
     yield made
     await made.stop()
@@ -92,7 +92,7 @@ async def ask(host: str, port: int, request: Any) -> Any:
             connection.close()
 
 
-async def test_brokers_come_die_and_leave(cluster: LoopbackCluster, tmp_path: Path) -> None:
+async def test_brokers_come_die_and_leave(cluster: LoopbackCluster) -> None:
     """On a busy machine a broker may be fenced for a moment, and lose its leadership for good.  So each that dies or
     leaves is one that leads."""
     client = AdminClient({"bootstrap.servers": ",".join(cluster.addresses.values())})
@@ -102,15 +102,15 @@ async def test_brokers_come_die_and_leave(cluster: LoopbackCluster, tmp_path: Pa
         await asyncio.to_thread(futures["orders"].result, PATIENCE_S)
         dies = max(leaders(await until(client, all_in_sync)))
 
-        await cluster.kill(f"n{dies}")
+        await cluster.nodes[f"n{dies}"].signal("KILL")
         without = await until(client, lambda found: is_led_without(found, dies))
         assert all(dies not in members for members in in_sync(without))
 
         await cluster.start_node(f"n{dies}")
         leaves = min(leaders(await until(client, all_in_sync)))
 
-        cluster.processes[f"n{leaves}"].terminate()
-        assert await cluster.processes[f"n{leaves}"].wait() == 0
-        data = tmp_path / f"n{leaves}" / "data"
-        assert (data / CLEAN_SHUTDOWN).exists(), "it left in order, and the next start knows"
+        leaving = cluster.nodes[f"n{leaves}"]
+        await leaving.signal("TERM")
+        assert leaving.process is not None and await leaving.process.wait() == 0
+        assert (Path(leaving.data_dir) / CLEAN_SHUTDOWN).exists(), "it left in order, and the next start knows"
         await until(client, lambda found: is_led_without(found, leaves))

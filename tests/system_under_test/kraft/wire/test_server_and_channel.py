@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 import pytest
-from kraft_server import read_frame, serve
+from kraft_server import ask, read_frame, serve
 from waiting import eventually
 
 from system_under_test.kraft.raft.messages import (
@@ -93,15 +93,6 @@ async def channel(server: Server) -> AsyncIterator[Channel]:
 
 def now() -> float:
     return asyncio.get_running_loop().time()
-
-
-async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int, request: object) -> object:
-    writer.write(encode_request(number, "test", request))
-    frame = await read_frame(reader)
-    assert frame is not None
-    answered, body = decode_response(type(request), frame)
-    assert answered == number
-    return body
 
 
 async def test_requests_of_a_connection_are_answered_one_after_another(server: Server, peer: Peer) -> None:
