@@ -158,8 +158,8 @@ GOOD = {
 }
 
 
-def formatted(root: Path) -> config.Config:
-    return config.parse({**GOOD, "data_dir": str(root / "data"), "trace_dir": str(root / "trace")})
+def formatted(root: Path, **more: object) -> config.Config:
+    return config.parse({**GOOD, "data_dir": str(root / "data"), "trace_dir": str(root / "trace"), **more})
 
 
 def test_a_formatted_directory_is_not_erased_by_chance(tmp_path: Path) -> None:
@@ -210,9 +210,8 @@ async def test_where_voters_can_change_a_new_disk_starts_as_another_replica(tmp_
     before = format_directory(formatted(tmp_path))
     format_directory(formatted(tmp_path), force=True)
     names = {"directories": {"n1": small_files.kafka_uuid(before)}, "listen": "192.0.2.1:1", "dynamic": True}
-    where = {"data_dir": str(tmp_path / "data"), "trace_dir": str(tmp_path / "trace")}
     with pytest.raises(CannotStart, match="cannot listen on"):
-        await run(config.parse({**GOOD, **names, **where}))
+        await run(formatted(tmp_path, **names))
 
 
 async def test_a_node_whose_disk_was_formatted_anew_does_not_start(tmp_path: Path) -> None:
@@ -220,14 +219,12 @@ async def test_a_node_whose_disk_was_formatted_anew_does_not_start(tmp_path: Pat
     now = format_directory(formatted(tmp_path), force=True)
     for known, expected in ((before, "was formatted anew"), (now, "cannot listen on")):
         names = {"directories": {"n1": small_files.kafka_uuid(known)}, "listen": "192.0.2.1:1"}
-        where = {"data_dir": str(tmp_path / "data"), "trace_dir": str(tmp_path / "trace")}
         with pytest.raises(CannotStart, match=expected):
-            await run(config.parse({**GOOD, **names, **where}))
+            await run(formatted(tmp_path, **names))
 
 
 async def test_the_log_has_segments_of_the_size_that_the_configuration_names(tmp_path: Path) -> None:
-    where = {"data_dir": str(tmp_path / "data"), "trace_dir": str(tmp_path / "trace")}
-    settings = config.parse({**GOOD, **where, "segment_bytes": 300, "cached_bytes": 100})
+    settings = formatted(tmp_path, segment_bytes=300, cached_bytes=100)
     format_directory(settings)
     settings.trace_dir.mkdir()
     log = assemble(settings, _ports(settings)).quorum._log

@@ -130,16 +130,12 @@ def test_at_the_end_of_all_epochs_a_voter_stops_with_a_sentence():
     bench.expire()
     bench.grant(PEER)
     (fatal,) = bench.all(Fatal)
-    assert (
-        fatal.reason
-        == f"epoch {EPOCH_MAX} is the last one that Kafka's protocol can hold: no election is possible any more"
-    )
+    assert fatal.reason.startswith(f"epoch {EPOCH_MAX} is the last one that Kafka's protocol can hold: ")
 
 
-@pytest.mark.parametrize("request_", [vote(6, voter=THIRD)])
-def test_a_wrong_voter_key_is_noticed_after_the_epoch_was_entered(request_):
+def test_a_wrong_voter_key_is_noticed_after_the_epoch_was_entered():
     bench = Bench.in_role("unattached")
-    assert bench.ask(request_).error == Error.INVALID_VOTER_KEY
+    assert bench.ask(vote(6, voter=THIRD)).error == Error.INVALID_VOTER_KEY
     assert bench.core.epoch == 6
     assert bench.disk.quorum_state.voted is None
 
