@@ -110,19 +110,10 @@ def test_without_faults_nearly_everything_is_answered() -> None:
         assert played.operations - played.ok < 200, "only what was asked before the first leader was elected failed"
 
 
-PLANTED = [
-    ("core", "lone-vote"),
-    ("core", "minority-commit"),
-    ("core", "double-vote"),
-    ("node", "stale-read"),
-    ("node", "no-fsync"),
-    ("node", "lone-vote"),
-]
-
-
-@pytest.mark.parametrize(("layer", "bug"), PLANTED)
-def test_a_planted_bug_breaks_a_rule_within_thirty_seeds(layer: Layer, bug: str) -> None:
-    assert any(play(draw(seed, layer, SECONDS, bug=bug)).found for seed in range(30))
+@pytest.mark.parametrize("bug", ["stale-read", "no-fsync", "lone-vote"])
+def test_a_planted_bug_breaks_a_rule_within_thirty_seeds(bug: str) -> None:
+    """Those of the core alone are hunted in test_raft_storms."""
+    assert any(play(draw(seed, "node", SECONDS, bug=bug)).found for seed in range(30))
 
 
 OF_SNAPSHOTS = (

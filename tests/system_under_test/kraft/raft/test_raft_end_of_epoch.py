@@ -3,9 +3,7 @@
 import pytest
 from raft_voter import EPOCH, ME, PEER, THIRD, Bench, end, leader_speaks, vote
 
-from system_under_test.kraft.raft.effects import (
-    Send,
-)
+from system_under_test.kraft.raft.effects import Send
 from system_under_test.kraft.raft.messages import (
     EndQuorumEpochRequest,
     EpochResponse,
