@@ -63,6 +63,7 @@ def local_settings(master: str, java_options: Sequence[str]) -> Settings:
             "spark.python.daemon.module": "checkers.spark.daemon",
             "spark.python.unix.domain.socket.enabled": "true",  # over TCP each task waits 40 ms for a delayed ACK
             "spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), *sys.path])),
+            "spark.executorEnv.PYTHONSAFEPATH": "1",  # a user's socket.py in the working folder is none of Python's
         }
     )
 

@@ -44,7 +44,7 @@ def main(given: dict[str, Any]) -> None:
     lock.set_inheritable(True)
     os.environ["PYTHONPATH"] = f"{folder}/code:{folder}/site"
     guarded = json.dumps({**given, "lock": lock.fileno()})
-    os.execv(sys.executable, [sys.executable, "-m", "harness.agent.guard", guarded])
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "harness.agent.guard", guarded])
 
 
 def take_lock(patience_s: float) -> socket.socket | None:

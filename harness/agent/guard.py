@@ -73,7 +73,7 @@ def _host_agent(folder: Path, silence_s: float) -> None:
     added = {MARK: str(folder), SILENCE: f"{silence_s:g}", "PATH": search, "PYTHONUNBUFFERED": "1"}
     libc = ctypes.CDLL(None)
     agent = subprocess.Popen(
-        [sys.executable, "-m", "harness.agent"],
+        [sys.executable, "-P", "-m", "harness.agent"],
         env={**os.environ, **added},
         start_new_session=True,
         preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0),

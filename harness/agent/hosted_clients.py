@@ -190,7 +190,7 @@ class ClientsApart:
         """Start the process; does nothing if it runs.  Raises OSError if it cannot be started."""
         if self._child is not None:
             return
-        argv = [sys.executable, "-m", "harness.agent"]
+        argv = [sys.executable, "-P", "-m", "harness.agent"]
         env = {name: value for name, value in os.environ.items() if name not in self._without}
         ours, theirs = socket.socketpair()
         with theirs:

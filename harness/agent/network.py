@@ -299,7 +299,7 @@ class SwitchVerbs:
             raise OSError(errno.EEXIST, "a switch runs already")
         ours, theirs = socket.socketpair()
         plan = json.dumps({"ports": ports, "release": release})
-        argv = [sys.executable, "-m", "harness.agent.frame_switch", str(theirs.fileno()), plan]
+        argv = [sys.executable, "-P", "-m", "harness.agent.frame_switch", str(theirs.fileno()), plan]
         with theirs:
             self._children.start(argv, _ended, pass_fds=(theirs.fileno(),))
         self._reader, self._writer = await asyncio.open_connection(sock=ours)

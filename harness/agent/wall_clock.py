@@ -99,7 +99,7 @@ class ClockVerbs:
     def read(self) -> ClockRead:
         """Read the wall clock and the monotonic clock, which is right, of a program that runs under the library."""
         done = subprocess.run(
-            [sys.executable, "-S", "-E", "-c", _ASK],
+            [sys.executable, "-S", "-E", "-P", "-c", _ASK],
             env={**os.environ, **self.environment()},
             capture_output=True,
             timeout=_READ_S,

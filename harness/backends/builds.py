@@ -215,7 +215,7 @@ def clock_library() -> bytes:
 PURE = "-none-any.whl"
 """End of the name of a wheel that serves every Python on every machine."""
 
-_PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+_PIP = (sys.executable, "-P", "-m", "pip", "--quiet", "--disable-pip-version-check")
 _WITHOUT_WHEEL = re.compile(r"No matching distribution found for (\S+)")
 
 

@@ -69,6 +69,7 @@ class Reaper:
         self._process = subprocess.Popen(
             [
                 sys.executable,
+                "-P",
                 "-m",
                 "harness.backends.leftovers",
                 json.dumps([target, dict(arguments), quiet_s, owner]),

@@ -483,7 +483,7 @@ def run_child(words: Sequence[str], results: Path, output: Path) -> ChildRun:
     try:
         with output.open("ab") as log:
             options = ["--results", str(results), "--note-folder", str(note)]
-            code = _run([sys.executable, "-m", "harness", *words, *options], log)
+            code = _run([sys.executable, "-P", "-m", "harness", *words, *options], log)
         folder = Path(note.read_text()) if note.exists() else None
     finally:
         note.unlink(missing_ok=True)

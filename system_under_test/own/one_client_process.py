@@ -404,7 +404,7 @@ class _Process:
     """One process.  ready: done once it has read its files and made its client; it raises EOFError if it cannot."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
-        argv = [sys.executable, "-m", "system_under_test.own.one_client_process"]
+        argv = [sys.executable, "-P", "-m", "system_under_test.own.one_client_process"]
         # It stays in the process group of its agent, which a pause of the clients stops.
         self._popen = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)

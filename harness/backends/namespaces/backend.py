@@ -146,7 +146,7 @@ class NamespacesBackend(SwitchedCluster):
             with (self._folder / "warden.log").open("ab") as log:
                 self._process = await asyncio.create_subprocess_exec(
                     *argv,
-                    *(sys.executable, "-m", "harness.backends.namespaces.warden"),
+                    *(sys.executable, "-P", "-m", "harness.backends.namespaces.warden"),
                     *(str(their_control.fileno()), str(self._folder)),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,
@@ -238,7 +238,7 @@ TOOLS = {"unshare": "util-linux", "nsenter": "util-linux", "ip": "iproute2"}
 _SECONDS = 10.0
 _TRY = (
     "mount -t tmpfs krucible /run && ip link add name kr0 type veth peer name kr1 && "
-    f'"{sys.executable}" -c "import socket; socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)"'
+    f'"{sys.executable}" -P -c "import socket; socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)"'
 )
 _NAMESPACES = ("--mount", "--net", "--pid", "--fork", "--mount-proc", "--kill-child")
 

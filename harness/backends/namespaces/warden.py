@@ -90,7 +90,7 @@ def _start_agent(place: str, stream: int, first: Callable[[], None] | None = Non
     Path(place).mkdir()
     with (Path(place) / "agent.log").open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "harness.agent"],
+            [sys.executable, "-P", "-m", "harness.agent"],
             stdin=stream,
             stdout=stream,
             stderr=log,

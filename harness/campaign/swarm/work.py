@@ -84,7 +84,7 @@ def run_task(task: SeedTask) -> list[dict[str, Any]]:
 
 def _in_a_fresh_process(task: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
     """Return the rows of the seeds that it played, and the reason why it did not play the others."""
-    command = [sys.executable, "-m", "harness.campaign.swarm.work"]
+    command = [sys.executable, "-P", "-m", "harness.campaign.swarm.work"]
     root = Path(__file__).resolve().parents[3]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=root)
     late = False

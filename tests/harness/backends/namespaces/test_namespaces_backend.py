@@ -26,6 +26,7 @@ from waiting import PATIENCE_S, is_alive, until
 
 from checkers.record.faults import Achieved, Card, FaultRecord, Measurement
 from harness.backends.backend import BackendUnavailable
+from harness.backends.namespaces.backend import why_unavailable
 from nemesis.kind import LeaderNow, Scene
 from nemesis.kinds import partition
 from nemesis.measure import Hooks, proof_of
@@ -253,6 +254,14 @@ async def test_an_agent_that_dies_is_gone_at_once_and_the_others_go_on():
         seen = await other.observe(2.0, 2.0)
         assert {link for link in seen if "n2" in link} == set()
         assert all(b.received for b in seen.values()) and len(seen) == 12
+
+
+async def test_files_of_the_working_folder_do_not_stand_for_modules_of_python(tmp_path, monkeypatch):
+    (tmp_path / "socket.py").write_text("raise SystemExit('this is no module of Python')")
+    monkeypatch.chdir(tmp_path)
+    assert why_unavailable() is None
+    async with made("beside") as cluster:
+        assert await proven(cluster, []) == "as ordered"
 
 
 async def test_without_the_rights_it_says_so_in_one_sentence(tmp_path, monkeypatch):
