@@ -99,7 +99,7 @@ def test_a_clean_system_keeps_every_rule_and_recovers(seed: int, layer: Layer) -
     played = play(draw(seed, layer, SECONDS))
     assert played.found == []
     assert played.calm_s >= 0
-    assert played.ok > 20
+    assert played.ok >= 10
     assert played.faults
 
 
