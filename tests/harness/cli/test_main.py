@@ -122,7 +122,7 @@ def test_only_what_is_wanted_is_prepared(everything: bool, words: list[str], mon
     monkeypatch.setattr(machine.subprocess, "run", run)
     monkeypatch.setattr(machine.subprocess, "Popen", lambda *_, **__: pytest.fail("nothing may go on beside a run"))
     machine.prepare(Console(file=io.StringIO()), "in-process", needs_nodes=False, everything=everything)
-    assert ran == [[sys.executable, "-m", "checkers.spark", *words]]
+    assert ran == [[sys.executable, "-P", "-m", "checkers.spark", *words]]
 
 
 def test_a_set_up_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
