@@ -10,6 +10,6 @@ from bench import big_run
 from bench.instruments.figures import Sheet
 
 
-@pytest.mark.parametrize("wrong", [False, True])
+@pytest.mark.parametrize("wrong", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_files_of_nodes_are_judged_as_they_were_meant(wrong: bool, tmp_path: Path) -> None:
     big_run.measure(tmp_path / "run", 20_000, wrong, Sheet(None), as_user=True)
