@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+import signal
 import statistics
 import sys
 import tempfile
@@ -90,6 +91,7 @@ def main() -> None:
     options.add_argument("--folder", type=Path, help="where the data goes: a disk to measure")
     options.add_argument("--json", type=Path, help="file to add the figures to, as JSON lines")
     given = options.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # otherwise its servers would outlive it
     sheet, version = Sheet(given.json), etcd_version()
     print(f"KRaft beside etcd {version}" if version else "etcd is not installed: KRaft alone")
     with tempfile.TemporaryDirectory(prefix="krucible-bench-", dir=given.folder) as name:
