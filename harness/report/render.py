@@ -88,6 +88,9 @@ HERO_MOST = 4
 TITLE_MOST = 200
 """Maximum characters of a heading; longer text stands below it."""
 
+DIED = "node died"
+"""A kind of violation whose witness has the words of the process behind a colon."""
+
 _IN_A_FILE = re.compile(r" \([\w./-]+, (?:seq|line) \d+\)")
 
 AT_THE_END = "stopped by the harness at the end of the run"
@@ -174,8 +177,11 @@ def _head(
         for part in (more, first_step(findings_of), lost):
             title = title.removesuffix(part).strip()
         title = _IN_A_FILE.sub("", title)  # the location within the file is shown below
-        if len(title) > TITLE_MOST:
-            beginning, rest = words.opening(title)
+        beginning, rest = words.opening(title)
+        died, _, why = first.summary.partition(": ")
+        if first.kind == DIED and why in cause:
+            title = f"Invalid: {died}."
+        elif len(title) > TITLE_MOST:
             fits = bool(rest) and len(beginning) < TITLE_MOST
             title = f"{beginning}." if fits else f"Invalid: {first.kind}."
             below = [rest if fits else words.upper_first(first.summary)]
@@ -226,6 +232,8 @@ def _cause(data: ReportData, found: Sequence[witness.FindingView]) -> tuple[str,
     if not has_earlier_steps(findings_of[0].lead):
         own = "This is the first wrong step itself: no checker saw one before it."
         return " ".join(filter(None, [own, divergence.never_fsynced(data, findings_of[0].lead)])), None
+    if first.kind == DIED and (why := first.summary.partition(": ")[2]):
+        return f"The process itself gave this reason: {words.sentence(why)}", None
     if data.declares["traces"]:
         return "Not known: no checker saw a wrong step before this violation.", None
     seen = "answers and logs" if data.declares["logs"] else "answers to clients"

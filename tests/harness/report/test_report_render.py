@@ -172,6 +172,18 @@ def test_a_page_without_a_known_cause_says_why(tmp_path: Path, traces: bool, cau
     assert f"Cause {cause}" in head_of(render(folder).read_text(encoding="utf-8"))
 
 
+def test_a_process_that_died_says_why_itself(tmp_path: Path) -> None:
+    folder = build(tmp_path / "run", "canary")
+    results = json.loads((folder / "results.json").read_text())
+    died = {"kind": "node died", "summary": "n1 died unexpectedly: status 1; it printed: no table", "facts": {}}
+    results["checkers"] = {"nodes-stay-up": {"verdict": "invalid", "witness": [died | {"events": []}]}}
+    results |= {"verdict": "invalid", "exit_code": 1}
+    (folder / "results.json").write_text(json.dumps(results))
+    head = head_of(render(folder).read_text(encoding="utf-8"))
+    assert "Invalid: n1 died unexpectedly. " in head
+    assert "Cause The process itself gave this reason: status 1; it printed: no table." in head
+
+
 def test_the_first_wrong_step_leads_to_its_proof_and_the_violation_to_its_key(page_of: Callable[[str], str]) -> None:
     page = page_of("several")
     cause = page[page.index("<dt>Cause</dt>") : page.index("<dt>Meaning</dt>")]
