@@ -67,9 +67,11 @@ def pids(hosts: SshHosts, host: str, words: str) -> list[str]:
 
 
 def kill(hosts: SshHosts, host: str, words: str) -> None:
+    """All at one moment: a guard that outlives its agent for an instant begins to clean up."""
     found = pids(hosts, host, words)
     assert found
-    hosts.run(host, "kill", "-9", *found)
+    for signal_name in ("-STOP", "-KILL"):
+        hosts.run(host, "kill", signal_name, *found)
 
 
 def everything(hosts: SshHosts, host: str) -> set[str]:
