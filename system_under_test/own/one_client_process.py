@@ -57,6 +57,9 @@ _NOWHERE = Path("/krucible-own")
 """The folder of the author's files as their tracebacks name it.  They are never written to a disk of this node."""
 
 
+_KEPT = "connection"
+
+
 class CallTimedOut(TimeoutError):
     """The limit of the operation is over."""
 
@@ -64,9 +67,9 @@ class CallTimedOut(TimeoutError):
 def _only_reads_connection(kind: type[Client]) -> bool:
     """Return True if methods of this class read `self.connection`, and none assigns it.  `close` may test it."""
     methods = [method for name, method in vars(kind).items() if inspect.isfunction(method) and name != "close"]
-    steps = [step for method in methods for step in pairwise(dis.get_instructions(method))]
-    uses = {use.opname for owner, use in steps if owner.argval == "self" and use.argval == "connection"}
-    return bool(uses) and "STORE_ATTR" not in uses
+    steps = [step for method in methods for step in pairwise(dis.get_instructions(method)) if step[1].argval == _KEPT]
+    assigned = any(use.opname == "STORE_ATTR" for _, use in steps)  # newer Pythons merge the load of `self` with others
+    return not assigned and any(owner.argval == "self" for owner, _ in steps)
 
 
 class Runner:
