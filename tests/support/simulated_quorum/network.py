@@ -114,7 +114,7 @@ class Timeline:
         self.now = end
 
     def wait_for(self, condition: Callable[[], object], limit_s: float = 10.0) -> bool:
-        """Whether the condition came true in time; it is looked at after every event."""
+        """Wait until a condition holds, which is looked at after every event.  Return False if time is over."""
         end = self.now + limit_s
         while not condition():
             if self.next_event_at() > end:

@@ -98,7 +98,7 @@ class AssembledNodes:
         return await process.spawn(work)
 
     async def ask(self, number: int, request: Entity) -> Any:
-        """What a node answers a stock client."""
+        """Return the answer of a node to a stock client."""
 
         async def ask() -> Any:
             connection = Connection(f"n{number}", PORT, "stock")
@@ -110,7 +110,7 @@ class AssembledNodes:
         return await self.world.run("client", ask())
 
     def unexplained(self) -> list[str]:
-        """What the model of KRaft cannot explain in the traces of all nodes that ever ran."""
+        """Return what the model of KRaft cannot explain in the traces of all nodes that ever ran."""
         path = str(Path("trace") / FILE_NAME)
         machines = {int(name[1:]): machine for name, machine in self.world.machines.items()}
         traces = {n: map(json.loads, bytes(machine.files[path]).splitlines()) for n, machine in machines.items()}

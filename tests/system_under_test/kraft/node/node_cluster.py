@@ -230,7 +230,7 @@ def explained(traces: Mapping[int, Iterable[dict[str, Any]]]) -> Replayed:
 
 
 def unexplained(cluster: Cluster) -> list[str]:
-    """What the model of KRaft cannot explain in the traces of all nodes."""
+    """Return what the model of KRaft cannot explain in the traces of all nodes."""
     return [str(stop) for stop in explained(cluster.traces).stops]
 
 

@@ -67,7 +67,7 @@ async def test_a_controller_beyond_the_voters_joins_by_itself_and_again_with_ano
 
 @on_machines
 async def test_a_leader_mends_its_own_entry(cluster: AssembledNodes) -> None:
-    """An operator has named a second endpoint, at which nobody listens."""
+    """An operator named a second endpoint, and nothing listens there."""
     leader = (await with_three_voters(cluster)).quorum
     me = leader.node_id
     right = VoterEndpoint("CONTROLLER", f"n{me}", PORT)
