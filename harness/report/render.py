@@ -178,8 +178,8 @@ def _head(
             title = title.removesuffix(part).strip()
         title = _IN_A_FILE.sub("", title)  # the location within the file is shown below
         beginning, rest = words.opening(title)
-        died, _, why = first.summary.partition(": ")
-        if first.kind == DIED and why in cause:
+        died, why = _last_words(first)
+        if why and why in cause:
             title = f"Invalid: {died}."
         elif len(title) > TITLE_MOST:
             fits = bool(rest) and len(beginning) < TITLE_MOST
@@ -213,6 +213,12 @@ def _head(
     }  # fmt: skip
 
 
+def _last_words(first: witness.FindingView) -> tuple[str, str]:
+    """Return what happened to the process, and the reason it gave; both are empty if no process died."""
+    happened, _, why = first.summary.partition(": ")
+    return (happened, why) if first.kind == DIED else ("", "")
+
+
 def _cause(data: ReportData, found: Sequence[witness.FindingView]) -> tuple[str, witness.FindingView | None]:
     """Return the cause of the first violation in words, and the view of the first wrong step if a checker found one.
 
@@ -232,7 +238,7 @@ def _cause(data: ReportData, found: Sequence[witness.FindingView]) -> tuple[str,
     if not has_earlier_steps(findings_of[0].lead):
         own = "This is the first wrong step itself: no checker saw one before it."
         return " ".join(filter(None, [own, divergence.never_fsynced(data, findings_of[0].lead)])), None
-    if first.kind == DIED and (why := first.summary.partition(": ")[2]):
+    if why := _last_words(first)[1]:
         return f"The process itself gave this reason: {words.sentence(why)}", None
     if data.declares["traces"]:
         return "Not known: no checker saw a wrong step before this violation.", None
