@@ -58,7 +58,7 @@ import mfusepy
 
 from harness.agent.children import COMMAND, has_mark, stat_of
 from harness.agent.disk.changes import KEPT, OPERATIONS, SPACE_ERRORS, Behaviour, Changes, Kept, Rule, failing
-from harness.agent.disk.verbs import PROBE, unmount
+from harness.agent.disk.verbs import PROBE, PROOFS, unmount
 
 _STAT = ("st_mode", "st_ino", "st_nlink", "st_uid", "st_gid", "st_size", "st_blocks")
 _HIDDEN = ".fuse_hidden"
@@ -329,8 +329,11 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
     def _meet(self, operation: str, path: str, *, takes_space: bool = True) -> None:
         """Apply the orders: hold the armed operation, then delay, then fail.
 
-        A full disk (SPACE_ERRORS) refuses only operations that need space, not overwrites.
+        A full disk (SPACE_ERRORS) refuses only operations that need space, not overwrites.  The files that prove a
+        power loss meet no order: a failing disk can lose its power, too.
         """
+        if path in PROOFS:
+            return
         if operation == "write":
             self.writers.note()
         if (armed := self.armed) is not None:

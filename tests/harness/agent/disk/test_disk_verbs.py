@@ -80,6 +80,14 @@ def test_a_probe_that_libfuse_hides_does_not_stand_in_the_way_of_a_power_loss(di
     assert disk.last_loss()["undone"] == 0, "neither bytes of a probe nor its name"
 
 
+def test_a_disk_that_fails_at_everything_can_lose_its_power(disk: DiskVerbs, tmp_path: Path) -> None:
+    (tmp_path / "disk" / "data" / "log").write_bytes(b"never fsynced")
+    disk.behave([{"operations": ["open", "read", "write", "fsync"], "error": "EIO"}], 1)
+    disk.lose_power("lose", 1)
+    assert (disk.last_loss()["fsynced_kept"], disk.last_loss()["not_fsynced_kept"]) == (1, 0)
+    assert disk.probe()["open"] == "EIO", "a power loss mends nothing"
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_torn_write_is_one_of_the_server(disk: DiskVerbs, tmp_path: Path, seed: int) -> None:
     """The probes are written last, just before the power is lost."""
