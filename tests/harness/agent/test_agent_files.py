@@ -67,6 +67,12 @@ async def test_lines_are_unusual_that_were_seldom_before_the_first_wait(tmp_path
     assert await printed_after(log, "", 2, [b"started\nterm 8\n"], verbs) == "term 8"
 
 
+async def test_of_a_log_that_was_flooded_only_the_beginning_is_learned(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_bytes(b"applied\n" * 9 + b"x" * files.LEARNED_BYTES + b"\n" + b"retrying\n" * 9)
+    assert await printed_after(log, "", 1, [b"applied\nretrying\n"]) == "retrying"
+
+
 def test_lines_that_differ_in_numbers_and_identities_have_one_form() -> None:
     assert form(b"2026-01-02T03:04 8e9e05c52164694d at term 5") == form(b"2027-11-12T13:14 0x12 at term 12")
     assert form(b"became leader") != form(b"became follower")
