@@ -21,8 +21,9 @@ free shortly before the heal need not be proven open any more.
 
 *Excuses.*  A fault may announce that processes of its nodes may end because of it (`may_die`): a server whose disk
 fails cannot know what the disk holds, so it is right to end.  The excuse holds only for nodes of that fault, from its
-inject to its heal, and only if its measurements show that it was in force.  Where the fault was ordered and its
-measurements leave open what became of it, it is not known whether the death is excused.
+inject until ENDING_NS after its heal, and only if its measurements show that it was in force.  Where the fault was
+ordered and its measurements leave open what became of it, or where the process ended until LATE_ENDING_NS after the
+heal, it is not known whether the death is excused.
 
 A server whose files were damaged may refuse to start again.  If the fault announces that (`may_stay_down`), the excuse
 holds until the end of the run.
@@ -301,6 +302,10 @@ LAST_LINES = 100
 _NO_PID = -1
 _REFUSAL_NS = 10_000_000_000
 """Time that a server with damaged files may take from its start to the end of its refusal."""
+ENDING_NS = 2_000_000_000
+"""Time that a process takes to end because of an error that it met: a Java server runs its shutdown hooks first."""
+LATE_ENDING_NS = 10_000_000_000
+"""The same on a busy machine, where another reason is as likely."""
 _FAILED_ORDER_NS = 120_000_000_000
 """Time before its withdrawal in which a failed order may have taken effect: no order takes longer."""
 
@@ -331,7 +336,9 @@ class Excuse:
             word = achieved(record).word
             for node in record.nodes:
                 if word != SKIPPED and (span := _span(record, clock_error_ns(node))) is not None:
-                    (self._certain if word == INSTALLED else self._doubtful).append((node, *span))
+                    began_ns, until_ns = span
+                    (self._certain if word == INSTALLED else self._doubtful).append((node, began_ns, until_ns))
+                    self._doubtful.append((node, until_ns, until_ns - ENDING_NS + LATE_ENDING_NS))
                     if record.healed and record.may_stay_down:
                         self._refusing.append((node, record.healed_ns, record.healed_ns + _REFUSAL_NS))
 
@@ -387,7 +394,7 @@ def _span(record: FaultRecord, error_ns: int) -> tuple[int, int] | None:
             return None
         first_ns = record.heal_ordered_ns - _FAILED_ORDER_NS
     for_ever = record.may_stay_down or not record.healed
-    return first_ns - error_ns, END_OF_TIME if for_ever else record.healed_ns + error_ns
+    return first_ns - error_ns, END_OF_TIME if for_ever else record.healed_ns + error_ns + ENDING_NS
 
 
 def _in_one(spans: Sequence[tuple[str, int, int]], node: str, time_ns: int) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from toy_quorum import Evidence, Quorum, Row
 
 from checkers.base.verdict import Validity, Verdict
+from checkers.run_quality.faults_installed import ENDING_NS, LATE_ENDING_NS
 
 
 @pytest.fixture
@@ -129,21 +130,39 @@ def test_a_server_may_die_of_its_failing_disk_and_of_nothing_else(evidence: Evid
         "its order failed": ([failing_disk("n2", measured=[], injected_ns=-1)], Validity.UNKNOWN),
         "its heal is not proven": ([failing_disk("n2", measured=failing_disk("n2")["measured"][:2])], Validity.UNKNOWN),
         "it was skipped": ([failing_disk("n2", achieved="skipped", injected_ns=-1, reason="no")], Validity.INVALID),
-        "the fault was over by then": ([failing_disk("n2", healed_ns=4000)], Validity.INVALID),
+        "it had met the error before the heal": ([failing_disk("n2", healed_ns=4000)], Validity.VALID),
     }
     for case, (records, expected) in cases.items():
         evidence.faults[:] = records
         assert up(evidence, tmp_path / case).validity is expected, case
 
 
+@pytest.mark.parametrize(
+    ("after_heal_ns", "expected"),
+    [
+        (ENDING_NS, Validity.VALID),
+        (ENDING_NS + 1, Validity.UNKNOWN),
+        (LATE_ENDING_NS, Validity.UNKNOWN),
+        (LATE_ENDING_NS + 1, Validity.INVALID),
+    ],
+)
+def test_a_server_that_met_an_error_may_take_a_moment_to_end(
+    after_heal_ns: int, expected: Validity, evidence: Evidence, tmp_path: Path
+) -> None:
+    fault = failing_disk("n2")
+    evidence.faults[:] = [fault]
+    evidence.outcome["deaths"] = [death("n2", time_ns=fault["healed_ns"] + after_heal_ns)]
+    assert up(evidence, tmp_path).validity is expected
+
+
 def test_an_excuse_is_wider_by_the_error_of_the_nodes_clock(evidence: Evidence, tmp_path: Path) -> None:
     """A node that is another machine: its death may seem to lie beside the fault that caused it."""
     evidence.faults[:] = [failing_disk("n2")]
-    evidence.outcome["deaths"] = [death("n2", time_ns=9_400)]
+    evidence.outcome["deaths"] = [death("n2", time_ns=9_400 + LATE_ENDING_NS)]
     cases = {
         "one clock": ("docker", {}, Validity.INVALID),
         "measured well": ("ssh", {"n2": {"ahead_ns": 10**12, "error_ns": 399}}, Validity.INVALID),
-        "measured roughly": ("ssh", {"n2": {"ahead_ns": 10**12, "error_ns": 400}}, Validity.VALID),
+        "measured roughly": ("ssh", {"n2": {"ahead_ns": 10**12, "error_ns": 400}}, Validity.UNKNOWN),
         "one machine, and no offset counts": ("docker", {"n2": {"ahead_ns": 0, "error_ns": 400}}, Validity.INVALID),
         "never measured": ("ssh", {"n1": {"ahead_ns": 0, "error_ns": 0}}, Validity.VALID),
     }
@@ -154,7 +173,7 @@ def test_an_excuse_is_wider_by_the_error_of_the_nodes_clock(evidence: Evidence, 
 
 
 def test_a_server_with_damaged_files_may_refuse_to_start_until_the_end(evidence: Evidence, tmp_path: Path) -> None:
-    evidence.outcome["deaths"] = [death("n2", time_ns=20_000)]
+    evidence.outcome["deaths"] = [death("n2", time_ns=20_000 + LATE_ENDING_NS)]
     cases = {
         "it may stay down": ({"may_die": True, "may_stay_down": True}, Validity.VALID),
         "it may only die": ({"may_die": True}, Validity.INVALID),
