@@ -152,7 +152,9 @@ class Cluster(Protocol):
         ...
 
     async def stop(self, server: str) -> None:
-        """Order the server to end (SIGTERM) and wait until it has.  Raises OSError if it does not end in time."""
+        """Order the server to end (SIGTERM) and wait until it has.  One that does not end in time is killed, as by
+        systemd.
+        """
         ...
 
     async def restart(self, server: str) -> None: ...

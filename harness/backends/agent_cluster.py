@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import hashlib
 import json
 import time
@@ -291,7 +290,8 @@ class AgentCluster(NodesOfRun):
         async def ended() -> bool:
             return await self.state(server) == "dead"
 
-        await _until_ended(ended, f"{server}: the server")
+        if not await _has_ended(ended):
+            await self.kill(server)
 
     async def signal_process(self, server: str, process: str, name: Literal["STOP", "KILL", "TERM", "RELEASE"]) -> None:
         """See Cluster.signal_process."""
@@ -303,7 +303,8 @@ class AgentCluster(NodesOfRun):
         async def ended() -> bool:
             return name != "TERM" or (await self.process_now(server, process)).ended
 
-        await _until_ended(ended, f"{server}: {process}")
+        if not await _has_ended(ended):
+            await self.signal_process(server, process, "KILL")
 
     async def process_now(self, server: str, process: str) -> ProcessNow:
         """See Cluster.process_now."""
@@ -482,10 +483,9 @@ async def _answers(calls: Mapping[str, Coroutine[Any, Any, T]]) -> dict[str, T]:
     return found
 
 
-async def _until_ended(ended: Callable[[], Awaitable[bool]], what: str) -> None:
-    """Raises OSError (ETIMEDOUT) if it takes longer than STOP_LIMIT_S."""
+async def _has_ended(ended: Callable[[], Awaitable[bool]]) -> bool:
+    """Wait until a process has ended; False if it takes longer than STOP_LIMIT_S."""
     deadline = time.monotonic() + STOP_LIMIT_S
-    while not await ended():
-        if time.monotonic() > deadline:
-            raise OSError(errno.ETIMEDOUT, f"{what} did not end within {STOP_LIMIT_S:g} s of SIGTERM")
+    while not (over := await ended()) and time.monotonic() < deadline:  # noqa: ASYNC110 - the node is asked
         await asyncio.sleep(0.02)
+    return over

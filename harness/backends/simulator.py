@@ -224,7 +224,7 @@ class SimulatorBackend(NodesOfRun):
         until_s = self._loop.time() + STOP_LIMIT_S
         while self._machines[server].state != "dead":
             if self._loop.time() > until_s:
-                raise TimeoutError(f"{server}: the server did not end within {STOP_LIMIT_S:g} s of SIGTERM")
+                await self.kill(server)
             await asyncio.sleep(LOOK_S)
 
     async def signal_process(self, *_: Any, **__: Any) -> Any:

@@ -77,6 +77,21 @@ async def test_a_server_in_go_is_reported_as_one_that_reads_another_clock(cluste
     assert (other["heeded"], other["unheeded"]) == (True, "")
 
 
+async def test_a_server_that_ignores_its_order_to_stop_is_killed(
+    cluster: NamespacesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.backends.agent_cluster.STOP_LIMIT_S", 0.5)
+    node = cluster.node("n1")
+    deaf = 'trap "touch $1/asked" TERM; touch $1/deaf; while :; do sleep 0.01; done'
+    await node.start(["sh", "-c", deaf, "sh", node.data_dir])
+    while not (await node.run(["ls", node.data_dir])).stdout.count(b"deaf"):
+        continue
+    await cluster.stop("n1")
+    while await node.state() != "dead":
+        continue
+    assert b"asked" in (await node.run(["ls", node.data_dir])).stdout
+
+
 async def carries(cluster: NamespacesBackend, link: Link) -> None:
     """Something of a burst arrives.  A busy machine may deliver the first bursts too late to be counted."""
     async with asyncio.timeout(PATIENCE_S):
