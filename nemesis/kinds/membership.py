@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
 from checkers.record.faults import CHANGES_MEMBERS, MAY_DIE, WIPES_DISKS, Condition, Fault, Ordered
-from nemesis.cluster import MEMBERS, PROCESSES, Cluster
+from nemesis.cluster import MEMBERS, PROCESSES, CannotInject, Cluster
 from nemesis.kind import Deck, Kind, Scene, Target
 from nemesis.kinds.processes import (
     SERVER_TARGETS,
@@ -105,10 +105,16 @@ def _of_many(target: str, scene: Scene) -> Fault | None:
 
 
 async def _inject(field: Field, fault: Fault) -> None:
+    """Raises CannotInject if no leader can be asked for the first change: the members are then certainly the same."""
     cluster = field.cluster
     for node in fault.nodes:
         if fault.settings["killed"]:
             await cluster.kill(node)
+        if node == fault.nodes[0]:
+            try:
+                await _members_by_a_leader(cluster)
+            except OSError as nobody:
+                raise CannotInject(f"nobody could be asked to remove {node}: {nobody}") from nobody
         await cluster.remove_member(node)
         if node not in _out(fault):
             await _bring_back(cluster, fault, node)

@@ -122,6 +122,23 @@ def test_a_server_comes_back_once_the_cluster_has_a_leader_again(leads_after_s: 
     assert ("n1" in cluster.now) == (leads_after_s < 100)
 
 
+class LeaderlessOnceKilled(Changing):
+    """Another fault holds a second server, so a majority is gone with the first that is killed."""
+
+    async def members(self) -> frozenset[str]:
+        if "dead" in self.states.values():
+            raise OSError("no server leads")
+        return await super().members()
+
+
+def test_a_change_that_nobody_can_be_asked_for_is_skipped() -> None:
+    cluster = LeaderlessOnceKilled()
+    (record,), _ = in_no_time(played(cluster, card("membership", "one-dead")))
+    assert record.achieved is Achieved.SKIPPED
+    assert "could be asked to remove" in record.reason and "no server leads" in record.reason
+    assert not [order for order in cluster.orders if order.startswith("remove")]
+
+
 def test_a_server_that_stays_a_member_is_not_achieved() -> None:
     cluster = Changing()
     cluster.deaf = True
