@@ -147,7 +147,7 @@ test-%: $(VENV)/prepared $(IMAGE) ## any kind of fault of `make list`, or severa
 test: $(VENV)/prepared-all $(VENV)/testing $(IMAGE) style ## the project's own tests (about 13 minutes on 2 cores)
 	@log=$(VENV)/live-tests.log; typing=$(VENV)/types.log; \
 	nice $(VENV)/bin/mypy >$$typing 2>&1 & types=$$!; \
-	$(PY) -m pytest -m "not nightly and ($(LIVE))" $(TESTS) $$($(LIVE_FILES)) --numprocesses 3 --dist loadfile >$$log 2>&1 & live=$$!; \
+	$(PY) -m pytest -m "not nightly and ($(LIVE))" $(TESTS) $$($(LIVE_FILES)) --numprocesses 3 --dist loadgroup >$$log 2>&1 & live=$$!; \
 	trap "kill $$types $$live" INT TERM; \
 	nice $(PY) -m pytest -m "not nightly and not ($(LIVE))" $(TESTS) --numprocesses 2 --dist worksteal; others=$$?; \
 	wait $$types; types=$$?; cat $$typing; \

@@ -85,9 +85,11 @@ def test_a_python_worker_killed_in_the_middle(
     assert victim not in cluster.python_workers()
 
 
+@pytest.mark.nightly
 def test_an_executor_killed_in_the_middle(
     run: StoredRun, in_process: dict[str, Any], cluster: Cluster, driver: Driver
 ) -> None:
+    """After every change, a node is killed with its executor, and a frozen executor is given up."""
     until(lambda: len(cluster.python_workers()) == 2, "both executors to work")
     job = driver.judge(run.root, DELAY_S)
     job.wait_for(6)

@@ -26,6 +26,7 @@ from checkers.by_hand.judge_file import Ask
 from checkers.catalog import BY_MODEL
 from checkers.judging.pipeline import judge_run, results_of
 from checkers.kernels.transactions.columns import element_bases, new_findings
+from checkers.spark import session
 from checkers.spark.session import SparkJudge
 from checkers.transactions import complete
 from checkers.transactions import groups as dividing
@@ -196,12 +197,21 @@ def test_groups_are_tasks_of_spark_with_the_same_verdict(tmp_path: Path, falsifi
 
 @pytest.mark.spark
 @pytest.mark.parametrize("falsified", [False, True])
-def test_a_file_is_judged_in_groups_on_spark_with_the_same_verdict_and_order(tmp_path: Path, falsified: bool) -> None:
+def test_a_file_is_judged_in_groups_on_spark_with_the_same_verdict_and_order(
+    tmp_path: Path,
+    falsified: bool,
+    spark: SparkJudge,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(session, "SparkJudge", lambda _: spark)  # a process can run only one
+    monkeypatch.setattr(spark, "stop", lambda: None)
     path = tmp_path / "history.parquet"
     pq.write_table(events_to_table(large(falsified)), path)
     ask = Ask("rw-register", order=True)
     [here] = judge_in_process([path], ask, BUDGET)
     [there] = judge_on_spark([path], ask, BUDGET, "local", lambda _: None)
+    assert "in process" not in capsys.readouterr().err
     assert here.verdict.details["groups"] == 3
     assert here.verdict.validity is (Validity.INVALID if falsified else Validity.VALID)
     assert replace(here, file="") == replace(there, file="")
