@@ -85,8 +85,8 @@ OPTIONS = \
 OPTIONS += $(if $(KEEP),--keep $(KEEP))
 
 # Live tests wait most of the time.  Three processes run them beside all others, which step back with `nice`: so the
-# nodes of live tests are not short of processor time, and the others use what is left.  Types are verified beside them,
-# too: before them one processor would do nothing.  The log ends with the slowest tests of both.
+# nodes of live tests are not short of processor time, and the others use what is left.  Style and types are verified
+# beside them, too: before them one processor would do nothing.  The log ends with the slowest tests of both.
 LIVE := docker or namespaces or spark or browser
 # Only these files can hold a live test (tests/conftest.py verifies it): collecting all others takes 30 s of CPU a process.
 LIVE_FILES = grep -rlE '$(subst $() or $(),|,$(LIVE))' tests --include='test_*.py'
@@ -144,10 +144,12 @@ test-all: ## every kind of fault that the system and the backend allow, at once
 test-%: $(VENV)/prepared $(IMAGE) ## any kind of fault of `make list`, or several at once, such as test-power or test-partition,kill
 	@$(PY) -m harness run --nemesis $* $(OPTIONS)
 
-test: $(VENV)/prepared-all $(VENV)/testing $(IMAGE) style ## the project's own tests (about 13 minutes on 2 cores)
+test: $(VENV)/prepared-all $(VENV)/testing $(IMAGE) ## the project's own tests (about 13 minutes on 2 cores)
 	@log=$(VENV)/live-tests.log; typing=$(VENV)/types.log; \
-	nice $(VENV)/bin/mypy >$$typing 2>&1 & types=$$!; \
 	$(PY) -m pytest -m "not nightly and ($(LIVE))" $(TESTS) $$($(LIVE_FILES)) --numprocesses 3 --dist loadgroup >$$log 2>&1 & live=$$!; \
+	trap "kill $$live" INT TERM; \
+	$(MAKE) --no-print-directory style $(HANDED_ON) || { kill $$live; exit 1; }; \
+	nice $(VENV)/bin/mypy >$$typing 2>&1 & types=$$!; \
 	trap "kill $$types $$live" INT TERM; \
 	nice $(PY) -m pytest -m "not nightly and not ($(LIVE))" $(TESTS) --numprocesses 2 --dist worksteal; others=$$?; \
 	wait $$types; types=$$?; cat $$typing; \
