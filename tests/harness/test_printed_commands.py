@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 import pytest
-from command_line import NO_SPARK
+from command_line import NO_SPARK, krucible
 
 from harness.campaign.loop import CampaignLog, Ended, Plan, Planned
 from harness.campaign.page import PAGE, write_all
@@ -83,7 +83,7 @@ def test_the_commands_of_an_invalid_run_are_taken_as_printed(tmp_path: Path) -> 
     assert commands.keys() == {"again", "judge"}, "no fault was ordered, so there is nothing to replay or to shrink"
     again = parsed(commands["again"]).params
     assert (again["bug"], again["results"]) == ("lose-element", tmp_path)
-    assert shell(commands["judge"]).returncode == INVALID
+    assert krucible(*shlex.split(commands["judge"])[3:]).returncode == INVALID
 
 
 @pytest.mark.nightly

@@ -64,17 +64,9 @@ def content(root: Path) -> dict[str, bytes]:
     }
 
 
-def test_a_run_comes_back_as_it_was(store: Store, run: Path) -> None:
-    address = store.upload(run)
-    assert address == f"{store.address}/runs/{TEST}/a-run"
-    mirror = store.mirror()
-    fetched = mirror.fetch(f"runs/{TEST}/a-run")
-    assert content(fetched) == content(run) and not (fetched / "buckets").exists()
-    [row] = runs(mirror.refresh(), Filter(verdict="invalid"))
-    assert (row["path"], row["bug"]) == (f"runs/{TEST}/a-run", "stale-read")
-
-
-def test_the_manifest_is_written_last(store: Store, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_comes_back_as_it_was_and_its_manifest_is_written_last(
+    store: Store, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written: list[str] = []
     put = Store._put
 
@@ -83,12 +75,24 @@ def test_the_manifest_is_written_last(store: Store, run: Path, monkeypatch: pyte
         put(self, path, name)
 
     monkeypatch.setattr(Store, "_put", noted)
-    store.upload(run)
+    address = store.upload(run)
     assert written[-1] == "manifest.json" and len(written) == len(content(run))
+    assert address == f"{store.address}/runs/{TEST}/a-run"
+    mirror = store.mirror()
+    fetched = mirror.fetch(f"runs/{TEST}/a-run")
+    assert content(fetched) == content(run) and not (fetched / "buckets").exists()
+    [row] = runs(mirror.refresh(), Filter(verdict="invalid"))
+    assert (row["path"], row["bug"]) == (f"runs/{TEST}/a-run", "stale-read")
 
 
-def test_an_upload_that_was_broken_off_is_no_run(store: Store, run: Path) -> None:
+def test_an_upload_that_was_broken_off_is_no_run_and_one_that_left_the_store_leaves_the_list(
+    store: Store, run: Path
+) -> None:
     store.upload(run)
+    mirror = store.mirror()
+    assert len(runs(mirror.refresh(), Filter())) == 1
+    store.files.delete_dir_contents(f"{store.prefix}/lake")
+    assert runs(mirror.refresh(), Filter()) == []
     store.files.delete_file(f"{store.prefix}/runs/{TEST}/a-run/manifest.json")
     with pytest.raises(LookupError, match=r"holds no whole run .*: its manifest is missing"):
         store.mirror().fetch(f"runs/{TEST}/a-run")
@@ -115,14 +119,6 @@ def test_what_was_fetched_is_not_fetched_again_and_what_changed_is(
     assert json.loads((root / "results.json").read_text())["verdict"] == "unknown"
     [row] = runs(mirror.refresh(), Filter())
     assert row["verdict"] == "unknown"
-
-
-def test_a_run_that_left_the_store_leaves_the_list(store: Store, run: Path) -> None:
-    store.upload(run)
-    mirror = store.mirror()
-    assert len(runs(mirror.refresh(), Filter())) == 1
-    store.files.delete_dir_contents(f"{store.prefix}/lake")
-    assert runs(mirror.refresh(), Filter()) == []
 
 
 @pytest.mark.parametrize("name", ["runs/../x/y", "runs/a", "lake/runs/x", "runs/a/b/c", ""])
@@ -188,7 +184,8 @@ def test_nodes_of_a_cluster_that_share_no_disk_read_the_run_from_the_store_or_ge
     with Cluster(tmp_path / "cluster", workers=0, **elsewhere) as cluster:
         for _ in range(2):
             cluster.add_worker(hidden=root)
-        found = in_a_process("analyze", address, "--spark-master", cluster.master, "--json")
+        words = [sys.executable, "-m", "harness", "analyze", address, "--spark-master", cluster.master, "--json"]
+        found = subprocess.run(words, capture_output=True, text=True, check=False)  # a process can have one Spark
     assert found.returncode == 1, found.stdout + found.stderr
     judged_by = json.loads((root / "results.json").read_text())["judged_by"]
     assert (f"MB of files from {store.address}" in judged_by) is reached
@@ -196,16 +193,10 @@ def test_nodes_of_a_cluster_that_share_no_disk_read_the_run_from_the_store_or_ge
     assert store.list("_judging") == []
 
 
-def in_a_process(*words: str) -> subprocess.CompletedProcess[str]:
-    """A process can have one Spark."""
-    return subprocess.run([sys.executable, "-m", "harness", *words], capture_output=True, text=True, check=False)
-
-
 def test_a_run_is_uploaded_when_it_ends_listed_and_judged_there(store: Store, tmp_path: Path) -> None:
     canary = ("run", "--subject", "canary", "--nemesis", "none", "--time-limit", "2", "--rate", "300", "--bug", "stale")
-    ran = in_a_process(
-        *canary, *NO_SPARK, "--seed", "1", "--results", str(tmp_path / "results"), "--store", store.address
-    )
+    where = ("--results", str(tmp_path / "results"), "--store", store.address)
+    ran = krucible(*canary, *NO_SPARK, "--seed", "1", *where)
     assert ran.returncode == 1, ran.stdout + ran.stderr
     address = next(line.split()[1] for line in ran.stdout.splitlines() if line.startswith("stored: "))
     listed = krucible("runs", "--store", store.address, "--json")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import krucible
 
 pytestmark = pytest.mark.spark
 
@@ -53,9 +54,9 @@ def test_spark_says_the_same_of_every_file_in_the_same_order(tmp_path: Path) -> 
     files = [tmp_path / name for name in texts]
     for path in files:
         path.write_text(texts[path.name])
-    arguments = ("--model", "register", "--json", *files, tmp_path / "absent")
-    here, there = check(*arguments), check("--spark-master", "local", *arguments)
-    assert there == here
+    arguments = ("--model", "register", "--json", *map(str, files), str(tmp_path / "absent"))
+    here, there = krucible("check", *arguments), check("--spark-master", "local", *arguments)
+    assert there == (here.stdout.splitlines(), here.returncode, here.stderr)
     assert [json.loads(line)["verdict"] for line in there[0]] == [
         "valid",
         "invalid",
@@ -80,6 +81,7 @@ def test_a_worker_that_dies_takes_one_verdict_with_it(tmp_path: Path) -> None:
 
 def test_where_spark_cannot_run_the_files_are_judged_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "right").write_text(RIGHT)
-    lines, code, err = check("--model", "register", "--spark-master", "spark://127.0.0.1:1", tmp_path / "right")
-    assert (lines, code) == ([f"valid    {tmp_path}/right"], 0)
-    assert err.startswith("krucible: judging in process: ")
+    words = ("--model", "register", "--spark-master", "spark://127.0.0.1:1", str(tmp_path / "right"))
+    done = krucible("check", *words)
+    assert (done.stdout, done.returncode) == (f"valid    {tmp_path}/right\n", 0)
+    assert done.stderr.startswith("krucible: judging in process: ")
