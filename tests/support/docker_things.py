@@ -10,6 +10,7 @@ import pytest
 from waiting import PATIENCE_S
 
 from harness.backends.docker.engine import why_unavailable
+from harness.backends.namespaces import backend as namespaces
 
 ENGINE_S = 120
 """Seconds that one command of the engine's client may take."""
@@ -17,6 +18,10 @@ ENGINE_S = 120
 needs_docker = [
     pytest.mark.docker,
     pytest.mark.skipif(why_unavailable() is not None, reason=f"no Docker here: {why_unavailable()}"),
+]
+needs_namespaces = [
+    pytest.mark.namespaces,
+    pytest.mark.skipif(namespaces.why_unavailable() is not None, reason=str(namespaces.why_unavailable())),
 ]
 
 

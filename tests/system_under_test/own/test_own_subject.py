@@ -14,14 +14,13 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 from command_line import NO_SPARK, krucible
+from docker_things import needs_docker, needs_namespaces
 from journals import write_header
 
 from checkers.base.results import as_object
 from checkers.record.faults import Achieved
 from checkers.record.files import BrokenFile
 from checkers.record.reading import RunRecord
-from harness.backends.docker import engine
-from harness.backends.namespaces import backend
 from harness.cli.machine import known_names
 from harness.judge.judge_run import judge, spec_of
 from harness.registry import check_names, load_subject, offered_workloads
@@ -35,13 +34,6 @@ from system_under_test.subject import Completed
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 TCP_REGISTER = ROOT / "examples" / "tcp_register.py"
-
-no_docker, no_namespaces = engine.why_unavailable(), backend.why_unavailable()
-on_docker = (pytest.mark.docker, pytest.mark.skipif(no_docker is not None, reason=f"no Docker: {no_docker}"))
-in_namespaces = (
-    pytest.mark.namespaces,
-    pytest.mark.skipif(no_namespaces is not None, reason=f"no namespaces: {no_namespaces}"),
-)
 
 
 def test_a_file_is_a_subject_with_defaults_for_all_but_start() -> None:
@@ -217,7 +209,10 @@ def test_a_workload_whose_functions_are_missing_is_refused_before_nodes_are_made
 
 @pytest.mark.parametrize(
     "backend",
-    [pytest.param("namespaces", marks=in_namespaces), pytest.param("docker", marks=(*on_docker, pytest.mark.nightly))],
+    [
+        pytest.param("namespaces", marks=needs_namespaces),
+        pytest.param("docker", marks=(*needs_docker, pytest.mark.nightly)),
+    ],
 )
 def test_a_file_from_outside_is_run_and_judged_with_what_was_kept_of_it(backend: str, tmp_path: Path) -> None:
     outside = tmp_path / "outside" / "tcp_register.py"
@@ -265,6 +260,12 @@ def running_node() -> Any:
     )
 
 
+async def installed(subject: Any) -> tuple[Any, Any]:
+    node = running_node()
+    await subject.install([node], seed=1, bug=None)
+    return subject, node
+
+
 async def test_a_status_that_fails_says_nothing_and_is_warned_of_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -282,8 +283,7 @@ async def test_a_start_that_raises_is_a_sentence_that_names_the_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(TCP_REGISTER.read_text().replace("        await node.write(", "        node.wriet(", 1))
-    subject, node = load_subject(name.format(folder=tmp_path)), running_node()
-    await subject.install([node], seed=1, bug=None)
+    subject, node = await installed(load_subject(name.format(folder=tmp_path)))
     with pytest.raises(BrokenSystem) as problem:
         await subject.start(node)
     (sentence,) = sentences(problem.value)
@@ -295,15 +295,13 @@ async def test_a_mistake_in_ready_ends_the_run_also_if_the_path_is_relative(
 ) -> None:
     with_method(tmp_path, "    async def ready(self, nodes):\n        return nodse[0]")
     monkeypatch.chdir(tmp_path)
-    subject, node = load_subject("mine.py"), running_node()
-    await subject.install([node], seed=1, bug=None)
+    subject, node = await installed(load_subject("mine.py"))
     with pytest.raises(CodeMistake, match=r"^mine\.py line 37: NameError: name 'nodse' is not defined"):
         await subject.ready([node])
 
 
 async def test_what_ready_raises_is_what_is_waited_for(tmp_path: Path) -> None:
-    subject, node = with_method(tmp_path, "    async def ready(self, nodes):\n        return 1 / 0"), running_node()
-    await subject.install([node], seed=1, bug=None)
+    subject, node = await installed(with_method(tmp_path, "    async def ready(self, nodes):\n        return 1 / 0"))
     assert await subject.ready([node]) == "mine.py line 37: ready raised ZeroDivisionError: division by zero"
 
 
@@ -322,8 +320,7 @@ async def test_what_ready_raises_is_what_is_waited_for(tmp_path: Path) -> None:
 async def test_a_status_of_the_wrong_form_is_none_and_is_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, line: str, words: str
 ) -> None:
-    subject, node = with_method(tmp_path, f"    async def status(self, node):\n        {line}"), running_node()
-    await subject.install([node], seed=1, bug=None)
+    subject, node = await installed(with_method(tmp_path, f"    async def status(self, node):\n        {line}"))
     assert await subject.status(node) is None
     assert [record.message for record in caplog.records] == [f"{words}; it is taken for no status"]
     with pytest.raises(BrokenSystem) as problem:
@@ -351,8 +348,7 @@ def starting(tmp_path: Path, body: str) -> Subject:
     ],
 )
 async def test_a_start_that_goes_wrong_names_what_was_wrong(tmp_path: Path, body: str, words: str) -> None:
-    subject, node = starting(tmp_path, body), running_node()
-    await subject.install([node], seed=1, bug=None)
+    subject, node = await installed(starting(tmp_path, body))
     with pytest.raises(BrokenSystem) as problem:
         await subject.start(node)
     assert words in str(problem.value)
@@ -379,8 +375,7 @@ async def test_a_refusal_of_the_node_is_no_mistake_of_the_file(tmp_path: Path) -
     async def full(*_: object) -> None:
         raise OSError("No space left on device")
 
-    subject, node = load_subject(str(TCP_REGISTER)), running_node()
-    await subject.install([node], seed=1, bug=None)
+    subject, node = await installed(load_subject(str(TCP_REGISTER)))
     node.write = full
     with pytest.raises(OSError, match="No space left"):
         await subject.start(node)
@@ -394,8 +389,7 @@ async def test_a_dead_server_is_shown_with_what_it_printed_last(tmp_path: Path) 
         assert path == "/l/server.log"
         return b"starting\n\nport 7000 is in use\n"
 
-    subject, node = load_subject(str(TCP_REGISTER)), running_node()
-    await subject.install([node], seed=1, bug=None)
+    subject, node = await installed(load_subject(str(TCP_REGISTER)))
     node.state, node.read = dead, read
     words = "the server of n1 is dead; its server.log ends: starting | port 7000 is in use"
     assert await subject.ready([node]) == words
@@ -426,16 +420,14 @@ def load_subject_with(tmp_path: Path, method: str) -> Subject:
 @pytest.mark.parametrize("method", ["ready", "caught_up"])
 async def test_what_is_missing_must_be_words(tmp_path: Path, method: str) -> None:
     body = f"    async def {method}(self, nodes):\n        return True"
-    subject, node = load_subject_with(tmp_path, body), running_node()
-    await subject.install([node], seed=1, bug=None)
+    subject, node = await installed(load_subject_with(tmp_path, body))
     with pytest.raises(BrokenSystem, match=f"mine.py: {method} returned True, where None or what is missing"):
         await (subject.ready([node]) if method == "ready" else subject.caught_up([node], 1))
 
 
 async def test_a_caught_up_that_raises_is_a_mistake_of_the_file(tmp_path: Path) -> None:
     body = "    async def caught_up(self, nodes):\n        return 1 / 0"
-    subject, node = load_subject_with(tmp_path, body), running_node()
-    await subject.install([node], seed=1, bug=None)
+    subject, node = await installed(load_subject_with(tmp_path, body))
     with pytest.raises(BrokenSystem, match="caught_up raised ZeroDivisionError"):
         await subject.caught_up([node], 1)
 

@@ -8,17 +8,11 @@ import tempfile
 import time
 from pathlib import Path
 
-import pytest
 from waiting import PATIENCE_S
 
 from harness.backends.backend import ClusterSpec
-from harness.backends.namespaces.backend import FOLDER_PREFIX, NamespacesBackend, why_unavailable
+from harness.backends.namespaces.backend import FOLDER_PREFIX, NamespacesBackend
 
-REASON = why_unavailable()
-needs_namespaces = [
-    pytest.mark.namespaces,
-    pytest.mark.skipif(REASON is not None, reason=str(REASON)),
-]
 SERVERS, CLIENTS = ("n1", "n2", "n3"), ("c1", "c2")
 REPOSITORY = Path(__file__).resolve().parents[4]
 

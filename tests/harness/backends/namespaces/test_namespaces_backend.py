@@ -13,15 +13,8 @@ from random import Random
 import pytest
 import pytest_asyncio
 from cluster_links import until_retransmitted
-from namespaces_clusters import (
-    CLIENTS,
-    SERVERS,
-    SLEEP,
-    backend,
-    made,
-    needs_namespaces,
-    processes_of,
-)
+from docker_things import needs_namespaces
+from namespaces_clusters import CLIENTS, SERVERS, SLEEP, backend, made, processes_of
 from waiting import PATIENCE_S, is_alive, until
 
 from checkers.record.faults import Achieved, Card, FaultRecord, Measurement
