@@ -41,14 +41,18 @@ Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @cache
-def definitions() -> dict[str, list[Definition]]:
-    """Path of a file -> its classes and functions, inner ones too."""
+def documented() -> dict[str, list[ast.Module | Definition]]:
+    """Path of a file -> the file, its classes and functions, inner ones too."""
     paths = (path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py")))
     return {str(path.relative_to(ROOT)): _nodes(path.read_text()) for path in paths}
 
 
-def _nodes(text: str) -> list[Definition]:
-    return [node for node in ast.walk(ast.parse(text)) if isinstance(node, Definition)]
+def definitions() -> dict[str, list[Definition]]:
+    return {path: [node for node in nodes if isinstance(node, Definition)] for path, nodes in documented().items()}
+
+
+def _nodes(text: str) -> list[ast.Module | Definition]:
+    return [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Module | Definition)]
 
 
 def test_no_two_classes_share_a_name() -> None:
@@ -92,14 +96,7 @@ def test_few_functions_have_many_parameters() -> None:
 
 def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
     """At most one docstring in fifty may begin with a word that makes a clause its subject."""
-    trees = (ast.parse(path.read_text()) for room in ROOMS for path in (ROOT / room).rglob("*.py"))
-    documented = (ast.Module, Definition)
-    texts = [
-        text
-        for tree in trees
-        for node in ast.walk(tree)
-        if isinstance(node, documented) and (text := ast.get_docstring(node))
-    ]
+    texts = [text for nodes in documented().values() for node in nodes if (text := ast.get_docstring(node))]
     clauses = [text for text in texts if CLAUSE.match(text)]
     assert len(clauses) * 50 <= len(texts), "begin with a verb (Return, Verify, Reject) or a noun:\n" + "\n".join(
         clauses
