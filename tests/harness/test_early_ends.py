@@ -3,15 +3,18 @@
 import json
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from command_line import NO_SPARK
+from command_line import NO_SPARK, krucible
+from docker_things import needs_docker
 from waiting import until
-from whole_runs import ROOT, command, ended, enough, no_docker, on_docker, outcome_of, results_of
+from whole_runs import ROOT, command, enough, outcome_of, results_of
 
 from checkers.record.reading import RunRecord
+from harness.judge.judge_run import decide
+from harness.registry import load_subject
+from tests.support.results_of_runs import results_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
@@ -20,9 +23,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
     ("subject", "bug", "time_limit_s"),
     [
         pytest.param("canary", "stale", 60),
-        pytest.param("kraft", "minority-commit", 45, marks=on_docker),
-        pytest.param("kraft", "lone-vote", 60, marks=(*on_docker, pytest.mark.nightly)),
-        pytest.param("kraft", "stale-read", 60, marks=(*on_docker, pytest.mark.nightly)),
+        pytest.param("kraft", "minority-commit", 45, marks=needs_docker),
+        pytest.param("kraft", "lone-vote", 60, marks=(*needs_docker, pytest.mark.nightly)),
+        pytest.param("kraft", "stale-read", 60, marks=(*needs_docker, pytest.mark.nightly)),
     ],
 )
 def test_a_run_stops_on_a_violation_before_its_time_and_spark_finds_it_too(
@@ -42,12 +45,13 @@ def test_a_run_stops_on_a_violation_before_its_time_and_spark_finds_it_too(
     assert results["judged_by"].startswith("Spark")
     for finding in outcome["online"]["findings"]:
         assert results["checkers"][finding["checker"]]["verdict"] == "invalid"
+    assert decide(load_subject(subject).bugs[bug], results_in(results)).found
     assert {phase["name"] for phase in outcome["phases"]} >= {"recovery", "final reads", "collection"}
     assert "stopped early" in (tmp_path / "latest" / "report.html").read_text()
 
 
-@pytest.mark.docker
-@pytest.mark.skipif(no_docker is not None, reason=f"no Docker: {no_docker}")
+@needs_docker[0]
+@needs_docker[1]
 def test_a_harness_killed_in_the_middle_of_a_fault_leaves_a_history_and_nothing_else(tmp_path: Path) -> None:
     words = command(tmp_path, "docker", 8, *NO_SPARK)
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
@@ -57,7 +61,7 @@ def test_a_harness_killed_in_the_middle_of_a_fault_leaves_a_history_and_nothing_
             process.send_signal(signal.SIGKILL)
     run_id = json.loads((tmp_path / "latest" / "test.json").read_text())["run_id"]
     until(lambda: not containers_of(run_id))
-    judged = ended([sys.executable, "-m", "harness", "analyze", "--in-process", str(tmp_path / "latest")])
+    judged = krucible("analyze", "--in-process", str(tmp_path / "latest"))
     assert judged.returncode == 2, judged.stdout + judged.stderr
     assert results_of(tmp_path)["checkers"]["linearizability"]["verdict"] == "valid"
 

@@ -1,12 +1,12 @@
 """A small run on every backend with nodes: valid when nothing is planted, and found when something is."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from command_line import NO_SPARK
-from whole_runs import ROOT, command, ended, enough, in_namespaces, no_docker, on_docker, outcome_of, results_of
+from command_line import NO_SPARK, krucible
+from docker_things import needs_docker, needs_namespaces
+from whole_runs import ROOT, command, enough, outcome_of, results_of
 
 from checkers.record.faults import Achieved
 from checkers.record.reading import RunRecord
@@ -24,9 +24,9 @@ PACKAGED = pytest.mark.skipif(not Path(BINARY).exists(), reason=f"no {BINARY} he
 @pytest.mark.parametrize(
     ("backend", "subject", "version", "mutations"),
     [
-        pytest.param("docker", "kraft", "", 9, marks=on_docker),
-        pytest.param("namespaces", "etcd", OF_DEBIAN, 3, marks=(*in_namespaces, PACKAGED)),
-        pytest.param("namespaces", "etcd", "", 3, marks=(*in_namespaces, pytest.mark.nightly)),
+        pytest.param("docker", "kraft", "", 9, marks=needs_docker),
+        pytest.param("namespaces", "etcd", OF_DEBIAN, 3, marks=(*needs_namespaces, PACKAGED)),
+        pytest.param("namespaces", "etcd", "", 3, marks=(*needs_namespaces, pytest.mark.nightly)),
     ],
 )
 def test_a_clean_system_is_valid_under_partitions_and_a_falsified_row_is_noticed(
@@ -46,23 +46,28 @@ def test_a_clean_system_is_valid_under_partitions_and_a_falsified_row_is_noticed
     assert (online["findings"], online["failure"]) == ([], "")
     assert online["looks"] >= 5 and online["completions"] > 100
     assert (online["trace_rows"] > 300) == (subject == "kraft")
-    falsified = ended([sys.executable, "-m", "harness", "mutate", str(tmp_path / "latest")])
+    falsified = krucible("mutate", str(tmp_path / "latest"))
     assert falsified.returncode == 0, falsified.stdout + falsified.stderr
     assert len(falsified.stdout.splitlines()) >= mutations
 
 
 @pytest.mark.parametrize(
-    "backend", [pytest.param("docker", marks=on_docker), pytest.param("namespaces", marks=in_namespaces)]
+    "backend",
+    [
+        pytest.param("docker", marks=(*needs_docker, pytest.mark.nightly)),
+        pytest.param("namespaces", marks=needs_namespaces),
+    ],
 )
 def test_a_planted_bug_is_found_by_the_checker_it_was_planted_for(tmp_path: Path, backend: str) -> None:
+    """On docker, test_early_ends finds it after every change."""
     done = enough(tmp_path, backend, "--bug", "minority-commit", *NO_SPARK)
     assert done.returncode == 1, done.stdout + done.stderr
     assert decide(load_subject("kraft").bugs["minority-commit"], results_in(results_of(tmp_path))).found
 
 
 @pytest.mark.nightly
-@pytest.mark.docker
-@pytest.mark.skipif(no_docker is not None, reason=f"no Docker: {no_docker}")
+@needs_docker[0]
+@needs_docker[1]
 def test_two_runs_at_once_do_not_disturb_each_other_s_verdicts(tmp_path: Path) -> None:
     both = [command(tmp_path / str(seed), "docker", seed) for seed in (21, 22)]
     running = [

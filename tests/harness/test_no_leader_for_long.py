@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from command_line import NO_SPARK
-from whole_runs import ROOT, command, ended, in_namespaces, results_of
+from docker_things import needs_namespaces
+from whole_runs import ROOT, command, ended, results_of
 
 NEVER_ELECTS = """
 from registers import RegisterClient, Registers
@@ -24,7 +25,7 @@ CARD = {"number": 1, "kind": "pause", "name": "leader", "at_s": 5.0, "heal_s": 2
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("backend", [pytest.param("namespaces", marks=in_namespaces)])
+@pytest.mark.parametrize("backend", [pytest.param("namespaces", marks=needs_namespaces)])
 def test_a_majority_that_does_not_serve_is_found(tmp_path: Path, backend: str) -> None:
     system, schedule = tmp_path / "never_elects", tmp_path / "one_pause.json"
     system.mkdir()

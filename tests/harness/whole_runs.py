@@ -8,24 +8,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
 from journals import recorded
 from long_enough import long_enough
-
-from harness.backends.docker import engine
-from harness.backends.namespaces import backend
 
 ROOT = Path(__file__).parents[2]
 TIME_LIMIT_S = 22
 RATE_HZ = 60
 SMALL = ("--nodes", "3", "--rate", str(RATE_HZ), "--keys", "5", "--concurrency", "8")
-
-no_docker, no_namespaces = engine.why_unavailable(), backend.why_unavailable()
-on_docker = (pytest.mark.docker, pytest.mark.skipif(no_docker is not None, reason=f"no Docker: {no_docker}"))
-in_namespaces = (
-    pytest.mark.namespaces,
-    pytest.mark.skipif(no_namespaces is not None, reason=f"no namespaces: {no_namespaces}"),
-)
 
 
 def command(results: Path, backend: str, seed: int, *words: str) -> list[str]:

@@ -10,8 +10,6 @@ import os
 import py_compile
 import re
 import socketserver
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -19,13 +17,11 @@ from pathlib import Path
 
 import pytest
 from canary_run import canary_run
-from command_line import NO_SPARK
 from waiting import PATIENCE_S
 
 from checkers.base.history import Type
 from checkers.base.results import as_object
 from checkers.record.files import BrokenFile
-from harness.backends.namespaces import backend
 from harness.judge.judge_run import checkers_for, demands_of, judge, spec_of
 from harness.registry import load_subject, load_workload, names_for_bug, offered_workloads
 from harness.run.refused_before_start import check_spec
@@ -282,32 +278,6 @@ async def test_its_client_serves_them_in_a_process_of_its_own(server: str, monke
         await client.close()
     assert [(each.type, each.value) for each in (put, lower)] == [(Type.OK, 7), (Type.OK, 7)], put.error
     assert json.loads(compared.payload or "") == {"n1": 7, "n2": 7}
-
-
-no_namespaces = backend.why_unavailable()
-
-
-@pytest.mark.namespaces
-@pytest.mark.skipif(no_namespaces is not None, reason=f"no namespaces: {no_namespaces}")
-def test_its_model_and_its_checker_judge_a_run(tmp_path: Path) -> None:
-    """Each server keeps its own values.  A run that tests too little is still invalid: a violation is one."""
-    argv = [
-        sys.executable,
-        "-m",
-        "harness",
-        "run",
-        "--subject",
-        f"{SYSTEM}:EachForItself",
-        "--nemesis",
-        "none",
-    ]
-    argv += ["--backend", "namespaces", "--nodes", "3", "--time-limit", "6", "--rate", "40", "--keys", "2"]
-    argv += ["--concurrency", "8", "--results", str(tmp_path), "--seed", "3", *NO_SPARK]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=1000, check=False)
-    assert done.returncode == 1, done.stdout + done.stderr
-    checkers = json.loads((tmp_path / "latest" / "results.json").read_text())["checkers"]
-    assert checkers["highest-value"]["verdict"] == checkers["servers-agree"]["verdict"] == "invalid"
-    assert "the servers differ about" in checkers["servers-agree"]["witness"][0]["summary"]
 
 
 def test_transactions_are_judged_by_the_consistency_that_the_system_promises(tmp_path: Path) -> None:

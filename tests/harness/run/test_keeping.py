@@ -16,31 +16,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import NO_SPARK
-from docker_things import left_of, needs_docker, processes_of
+from command_line import NO_SPARK, krucible
+from docker_things import left_of, needs_docker, needs_namespaces, processes_of
 from rich.console import Console
 from waiting import is_alive, until
 
 from harness.backends.backend import ClusterSpec
 from harness.backends.docker.backend import DockerBackend
 from harness.backends.leftovers import KeptCluster, kept_in, release
-from harness.backends.namespaces.backend import NamespacesBackend, why_unavailable
+from harness.backends.namespaces.backend import NamespacesBackend
 from harness.live import read_live
 from harness.run.keeping import Keeper
 from harness.run.session import Aside, run_and_judge
 from harness.spec import Spec, WrongSpec
 
-needs_namespaces = [
-    pytest.mark.namespaces,
-    pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable())),
-]
 LIMIT_S = 1000
 UNKNOWN = 2
 EXAMPLE = Path(__file__).parents[3] / "examples" / "highest_value.py"
 KRUCIBLE = [sys.executable, "-m", "harness"]
 
 
-def krucible(*words: str) -> subprocess.CompletedProcess[str]:
+def ran(*words: str) -> subprocess.CompletedProcess[str]:
+    """A run in a process of its own, which --keep forks."""
     return subprocess.run([*KRUCIBLE, *words], capture_output=True, text=True, timeout=LIMIT_S, check=False)
 
 
@@ -52,7 +49,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     """A short run that was kept; what `--json` printed of it."""
     results = tmp_path_factory.mktemp("results")
     words = ["run", "--backend", request.param, "--nemesis", "none", "--nodes", "1", "--time-limit", "2"]
-    done = krucible(*words, "--rate", "50", "--keep", "always", "--json", "--results", str(results), *NO_SPARK)
+    done = ran(*words, "--rate", "50", "--keep", "always", "--json", "--results", str(results), *NO_SPARK)
     assert done.stdout, done.stderr
     yield {**json.loads(done.stdout), "words": done.stderr, "backend": request.param, "code": done.returncode}
     if (kept := kept_in((results / "latest").resolve())) is not None:
@@ -129,16 +126,21 @@ def test_release_removes_everything_and_keeps_the_run(run: dict[str, Any]) -> No
 @needs_namespaces[1]
 @pytest.mark.parametrize(("system", "verdict"), [("EachForItself", "invalid"), ("Forwarding", "valid")])
 def test_on_violation_keeps_the_cluster_of_an_invalid_run_alone(system: str, verdict: str, tmp_path: Path) -> None:
+    """The model and the checker of an own workload judge these runs."""
     words = ["run", "--backend", "namespaces", "--subject", f"{EXAMPLE}:{system}", "--nemesis", "none", "--nodes", "3"]
     words += ["--keep", "on-violation", "--json", "--results", str(tmp_path), *NO_SPARK]
     for times in (1, 2, 4, 8):  # a busy machine may miss the rate: then request less per second, for longer
-        done = krucible(*words, "--time-limit", str(5 * times), "--rate", str(200 // times))
+        done = ran(*words, "--time-limit", str(5 * times), "--rate", str(200 // times))
         if done.returncode != UNKNOWN:
             break
     folder = (tmp_path / "latest").resolve()
     kept = kept_in(folder)
     try:
         assert json.loads(done.stdout)["verdict"] == verdict, done.stderr
+        judged = json.loads((folder / "results.json").read_text())["checkers"]
+        assert judged["highest-value"]["verdict"] == judged["servers-agree"]["verdict"] == verdict
+        if verdict == "invalid":
+            assert "the servers differ about" in judged["servers-agree"]["witness"][0]["summary"]
         assert (kept is not None) == ("kept" in json.loads(done.stdout)) == (verdict == "invalid")
         assert (f"release: {sys.executable} -m harness release " in done.stderr) == (verdict == "invalid")
         if kept is not None:

@@ -190,7 +190,7 @@ def test_a_node_goes_on_in_the_next_release_and_the_levels_rise(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("subject", "nodes", "workload"),
     [
-        ("kafka", "1", "kafka-queue"),
+        pytest.param("kafka", "1", "kafka-queue", marks=pytest.mark.nightly),
         ("kafka", "1", "kafka-admin"),
         ("kafka", "1", "kafka-processing"),
         ("kafka-brokers", "1", "kafka-queue"),
@@ -199,20 +199,8 @@ def test_a_node_goes_on_in_the_next_release_and_the_levels_rise(tmp_path: Path) 
 )
 def test_a_workload_runs(tmp_path: Path, subject: str, nodes: str, workload: str) -> None:
     """As few brokers as can be, so that they start in seconds: a run with faults needs three."""
-    words = [
-        "--subject",
-        subject,
-        "--workload",
-        workload,
-        "--backend",
-        "namespaces",
-        "--nemesis",
-        "none",
-        "--nodes",
-        nodes,
-        "--seed",
-        "3",
-    ]
+    words = ["--subject", subject, "--workload", workload, "--backend", "namespaces", "--nemesis", "none"]
+    words += ["--nodes", nodes, "--seed", "3"]
     words += ["--rate", "4", "--time-limit", "8", "--keys", "2", "--concurrency", "8", "--results", str(tmp_path)]
     printed = run_small(*words, "--op-timeout", "10", "--waive", "rate,operations,concurrency")
     for checker in load_workload(Spec(subject=subject, workload=workload)).checkers:
