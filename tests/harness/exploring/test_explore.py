@@ -16,13 +16,7 @@ from click.testing import CliRunner
 from checkers.raft.rules import LEADER_AGAIN
 from harness.cli.main import cli
 from harness.exploring import explore as exploring
-from harness.exploring.explore import (
-    Explored,
-    Explorer,
-    covers,
-    grow,
-    rounds,
-)
+from harness.exploring.explore import Explored, Explorer, covers, grow, rounds
 from harness.exploring.parts import Broken, CallUnderWay, Part, Parts
 from harness.exploring.steps import Budgets, ClusterSteps, ExploredState, Step
 from harness.exploring.voter import DeathInEvent, ExploredVoter, Sent, ShortLog, VoterEvent, happen
@@ -293,8 +287,7 @@ def whole(value: object) -> object:
 
 
 @pytest.mark.parametrize(
-    ("budgets", "spares"),
-    [(Budgets(epochs=2, timeouts=2, reads=1), 0), (Budgets(epochs=1, timeouts=1, changes=1), 1)],
+    ("budgets", "spares"), [(Budgets(epochs=2, timeouts=2, reads=1), 0), (Budgets(epochs=1, timeouts=1, changes=1), 1)]
 )
 def test_two_voters_with_one_key_differ_in_nothing(
     budgets: Budgets, spares: int, monkeypatch: pytest.MonkeyPatch
@@ -416,17 +409,6 @@ def test_bounds_grow_until_any_sum_of_steps_is_covered() -> None:
     assert not covers(Budgets(2, 2, reads=1), Budgets(2, 2, writes=1))
     assert covers(Budgets(2, 2, changes=1), Budgets(1, 1, changes=1))
     assert not covers(Budgets(2, 2, changes=1), Budgets(1, 1)), "other voters: these stand in the log"
-
-
-def test_bounds_grow_until_a_planted_bug_shows() -> None:
-    """`vote-not-persisted` needs a power loss, which the first bound does not allow."""
-    lines: list[str] = []
-    grown = grow(2, "vote-not-persisted", CPU_S, 10_000_000, lines.append)
-    budgets, last = grown.last
-    assert last.broken.startswith("vote not kept")
-    assert budgets == Budgets(epochs=1, timeouts=1, crashes=1)
-    assert next(done for done, _ in grown.exhausted) == Budgets(epochs=2, timeouts=2)
-    assert len(lines) == len(grown.exhausted)
 
 
 def test_bounds_grow_until_a_bug_of_changing_voters_shows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
-from node_cluster import QUICK, VOTERS, Boot, Cluster, answer_of, applied_states, create, set_retention
+from node_cluster import VOTERS, Boot, Cluster, answer_of, applied_states, create, set_retention
 from waiting import eventually
 
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.node.state_machine import LOST_BEFORE_APPEND
-from system_under_test.kraft.raft.messages import (
-    RaftRequest,
-    RaftResponse,
-    ReplicaKey,
-    VoteRequest,
-)
+from system_under_test.kraft.raft.messages import RaftRequest, RaftResponse, ReplicaKey, VoteRequest
 from system_under_test.kraft.records.metadata import ConfigRecord, FeatureLevelRecord, Record, decode, encode
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued
 
@@ -53,29 +47,6 @@ async def test_a_write_without_records_waits_for_what_was_pending(cluster: Clust
     assert seen == [True], "it was decided on the speculative image"
     assert first.done(), "and answered only once that was committed"
     assert "t" in leader.committed_image().topics
-
-
-@pytest.mark.parametrize("bug", ["", "no-op-unconfirmed"])
-async def test_a_deposed_leader_acknowledges_what_changes_nothing_by_a_planted_bug_alone(boot: Boot, bug: str) -> None:
-    """It is cut off, and does not know that its successor has overwritten what it holds for current."""
-    cluster = boot(bug, timing=replace(QUICK, check_quorum_factor=50.0))
-    old = await cluster.leader()
-    await old.write(create("t"))
-    await old.write(set_retention("t", 1))
-    cluster.network.isolate(old.node_id)
-    successor = await cluster.leader(but=old.node_id)
-    await successor.write(set_retention("t", 2))
-    assert old.is_active()
-    # a SET to the value that is already there makes no record
-    unchanged = asyncio.ensure_future(old.write(lambda image: ([], image.configs("t")["retention.ms"])))
-    await asyncio.sleep(0.05)
-    assert unchanged.done() == bool(bug), "it was acknowledged at once"
-    cluster.network.cut = set()
-    if bug:
-        assert await unchanged == "1"
-    else:
-        with pytest.raises((NotQueued, LostLeadership)):
-            await asyncio.wait_for(unchanged, 5)
 
 
 async def test_only_the_active_controller_takes_writes_and_reads(cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""Real nodes as controllers of brokers: epochs are offsets, sessions end by a timer and begin anew at a successor."""
+"""Real nodes as controllers of brokers: epochs are offsets, and an idle controller writes a record now and then."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from node_cluster import Boot
 from waiting import eventually
 
 from system_under_test.kraft.controller import brokers as life
-from system_under_test.kraft.controller.brokers import Heartbeat, Registration
+from system_under_test.kraft.controller.brokers import Registration
 from system_under_test.kraft.controller.partition_requests import DutySettings
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.node.node import QuorumNode
@@ -29,15 +29,6 @@ async def register(node: QuorumNode, broker: int, incarnation: int = 1) -> int:
         return records, life.epoch_in(records)
 
     return await node.write(decide, at_once=True)
-
-
-async def unfence(node: QuorumNode, broker: int, epoch: int) -> None:
-    def decide(image):  # type: ignore[no-untyped-def]
-        beat = Heartbeat(broker, epoch, metadata_offset=epoch)
-        records, state = life.heartbeat(image, node.sessions, beat, node.next_offset, node.now_s())
-        return records, state
-
-    await node.write(decide)
 
 
 def records_of(node: QuorumNode) -> dict[int, object]:
@@ -60,22 +51,6 @@ async def test_epochs_are_the_offsets_of_registrations_also_when_many_come_at_on
         if isinstance(record, RegisterBrokerRecord)
     }
     assert found == {epoch: broker for broker, epoch in enumerate(epochs)}
-
-
-async def test_a_session_ends_by_itself_and_a_successor_grants_a_whole_one(boot: Boot) -> None:
-    cluster = boot(duties=DutySettings(session_timeout_s=SESSION_S, balance_interval_s=None, no_op_interval_s=None))
-    leader = await cluster.leader()
-    epoch = await register(leader, 7)
-    await unfence(leader, 7, epoch)
-    assert not leader.committed_image().brokers[7].fenced
-
-    cluster.network.isolate(leader.node_id)
-    successor = await cluster.leader(but=leader.node_id)
-    began_s = successor.now_s()
-    assert not successor.committed_image().brokers[7].fenced
-    await eventually(lambda: successor.committed_image().brokers[7].fenced)
-    assert successor.now_s() - began_s >= SESSION_S - 0.1
-    assert epoch == successor.committed_image().brokers[7].broker_epoch
 
 
 async def test_an_idle_controller_writes_a_record_now_and_then(boot: Boot) -> None:

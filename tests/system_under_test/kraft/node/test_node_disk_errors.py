@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from random import Random
 
 import pytest
 from node_cluster import VOTERS, Boot, Cluster, create, set_retention, unexplained
 from waiting import eventually
 
-from system_under_test.kraft.log.log import FOLDER, open_log
+from system_under_test.kraft.log.log import FOLDER
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued
 
@@ -95,22 +94,6 @@ async def test_with_forgets_on_full_disk_what_is_acknowledged_is_in_no_log(boot:
     for voter in VOTERS:
         file = cluster.disks[voter].open(f"{FOLDER}/00000000000000000000.log")
         assert b"22222" not in file.read_at(0, file.size())
-
-
-@pytest.mark.parametrize("bug", ["", "no-fsync"])
-async def test_only_without_fsync_a_power_loss_of_all_loses_what_was_acknowledged(boot: Boot, bug: str) -> None:
-    cluster = boot(bug)
-    leader = await with_topic(cluster)
-    await leader.write(set_retention("t", 22222))
-    for node in cluster.network.nodes.values():
-        node._end(0)
-    kept = 0
-    for voter in VOTERS:
-        log = open_log(cluster.disks[voter].crash("lose", Random(voter)), FOLDER)
-        kept += any(b"22222" in bytes(batch.body) for batch in log.batches(0))
-        flushed = max(row["offset"] for row in cluster.traces[voter] if row["event"] == "flush")
-        assert (log.end_offset >= flushed) == (not bug), "the trace reported it as durable"
-    assert kept == 0 if bug else kept >= 2
 
 
 @pytest.mark.parametrize("bug", ["", "campaigns-unflushed"])

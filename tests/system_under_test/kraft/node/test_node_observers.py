@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from uuid import UUID
 
 import pytest
-from node_cluster import OBSERVERS, OFTEN, VOTERS, Boot, create, explained, fill, set_retention
+from node_cluster import OBSERVERS, OFTEN, VOTERS, Boot, create, fill
 from waiting import eventually
 
 from system_under_test.kraft.node.fetch_progress import OBSERVED_FOR_MS, REPLICAS_MAX, FetchProgress
-from system_under_test.kraft.raft.decisions import OBSERVER_COUNTS
 from system_under_test.kraft.raft.messages import ReplicaKey
 
 pytestmark = pytest.mark.virtual_time
@@ -50,25 +48,6 @@ async def test_an_observer_follows_the_next_leader(boot: Boot) -> None:
         row["role"] for row in cluster.traces[OBSERVERS[0]] if row["event"] == "role"
     }
     await first.stop(0)
-
-
-@pytest.mark.parametrize("bug", ["", OBSERVER_COUNTS])
-async def test_observers_commit_nothing_but_with_the_bug_and_the_traces_show_it(boot: Boot, bug: str) -> None:
-    """Only observers hear the leader."""
-    cluster = boot(bug, **OPTIONS)
-    leader = await cluster.leader()
-    await leader.write(create("t"))
-    observers = [cluster.boot(observer) for observer in OBSERVERS]
-    await eventually(lambda: all(node.applied_offset == leader.applied_offset for node in observers))
-    cluster.network.isolate(leader.node_id)
-    written = asyncio.ensure_future(leader.write(set_retention("t", 1)))
-    await asyncio.wait({written}, timeout=0.25)
-    assert (written.done() and written.exception() is None) == bool(bug)
-    await cluster.close()
-    await asyncio.wait({written})
-    stops = explained({voter: cluster.traces[voter] for voter in VOTERS}).stops
-    expected = ["that a majority held everything below"] if bug else []
-    assert [getattr(stop.answer, "missing", "").rpartition(" ")[0] for stop in stops] == expected
 
 
 def test_an_observer_is_shown_for_five_minutes_and_strangers_are_forgotten() -> None:

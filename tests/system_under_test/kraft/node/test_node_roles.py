@@ -80,35 +80,6 @@ async def test_a_broker_that_no_controller_lets_go_ends_when_its_time_to_leave_i
     cluster.kill(5)
 
 
-@on_machines
-async def test_a_broker_that_dies_is_fenced_and_comes_back_with_a_new_epoch(cluster: AssembledNodes) -> None:
-    await started(cluster)
-    await create(cluster, 4, "t")
-    before = alive(cluster)
-    cluster.kill(5)
-    await eventually(lambda: alive(cluster) == {4: before[4]})
-    assert cluster.active is not None
-    [topic] = cluster.active.quorum.committed_image().topics.values()
-    assert {(partition.leader, partition.isr) for partition in topic.partitions.values()} == {(4, (4,))}
-    await cluster.start(5, **role(5))
-    await eventually(lambda: alive(cluster).keys() == set(BROKERS))
-    assert alive(cluster)[4] == before[4] and alive(cluster)[5] > before[5]
-
-
-@on_machines
-async def test_brokers_outlive_the_controller_that_they_registered_with(cluster: AssembledNodes) -> None:
-    await started(cluster)
-    epochs, first = alive(cluster), cluster.active
-    assert first is not None
-    cluster.kill(first.quorum.node_id)
-    await eventually(lambda: cluster.active is not None)
-    await asyncio.sleep(3 * SETTINGS["session_timeout_s"])
-    assert alive(cluster) == epochs, "they sent their heartbeats to the next controller"
-    await cluster.stop(5)
-    await eventually(lambda: alive(cluster) == {4: epochs[4]})
-    assert b"brokerEpoch" in cluster.machine(5).disk.files()[".kafka_cleanshutdown"], "a controlled shutdown is noted"
-
-
 @pytest.mark.parametrize(
     ("number", "more", "why"),
     [

@@ -13,18 +13,11 @@ from waiting import eventually
 
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.log import batch as codec
-from system_under_test.kraft.log.log import FOLDER, CorruptLog, open_log
 from system_under_test.kraft.node.config import SnapshotLimits
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.state_machine import StateMachine
 from system_under_test.kraft.raft import replication
-from system_under_test.kraft.raft.decisions import (
-    APPLIES_DELTA_AFTER_SNAPSHOT,
-    CLEANS_PAST_SNAPSHOT,
-    SNAPSHOT_FORGETS_TAIL,
-    SNAPSHOT_ID_INCLUSIVE,
-    SNAPSHOT_OF_UNCOMMITTED,
-)
+from system_under_test.kraft.raft.decisions import SNAPSHOT_FORGETS_TAIL, SNAPSHOT_ID_INCLUSIVE, SNAPSHOT_OF_UNCOMMITTED
 from system_under_test.kraft.raft.messages import Batch
 from system_under_test.kraft.records.metadata import (
     TOPIC_RESOURCE,
@@ -225,31 +218,6 @@ async def test_a_snapshot_of_what_is_not_committed_is_seen_in_the_traces(boot: B
     await asyncio.gather(*map(write, range(400)))
     # The second kind: the snapshot also contains decided records that are not appended yet.
     assert await stops(cluster) & {"snapshot beyond what was applied", "snapshot differs from its prefix"}
-
-
-async def test_a_snapshot_that_is_applied_on_top_of_an_old_state_is_seen_in_the_traces(boot: Boot) -> None:
-    cluster = boot(APPLIES_DELTA_AFTER_SNAPSHOT, **OPTIONS)
-    node = await lagging(cluster)
-    leader = await cluster.leader()
-    await eventually(lambda: node.applied_offset == leader.applied_offset)
-    assert "gone" in node.committed_image().topics
-    assert await stops(cluster) == {"applied states differ"}
-
-
-async def test_a_log_that_is_cut_further_than_its_snapshot_cannot_be_started_again(boot: Boot) -> None:
-    cluster = boot(CLEANS_PAST_SNAPSHOT, **OPTIONS | {"snapshots": SnapshotLimits(3000, retention_bytes=0)})
-    leader = await cluster.leader()
-    await leader.write(create("t"))
-    refused = 0
-    for value in range(200):
-        await leader.write(set_retention("t", value))
-        await asyncio.sleep(0.05)
-        try:
-            open_log(cluster.disks[leader.node_id].crash("keep", Random(0)), FOLDER)
-        except CorruptLog as problem:
-            assert "no snapshot ends there or behind" in str(problem)
-            refused += 1
-    assert refused
 
 
 TOPIC = encode(TopicRecord("t", UUID(int=7)))

@@ -4,15 +4,7 @@ import pytest
 from raft_voter import EPOCH, ME, PEER, THIRD, Bench, begin, leader_speaks
 
 from system_under_test.kraft.raft import decisions
-from system_under_test.kraft.raft.effects import (
-    Append,
-    BeginFlush,
-    Flush,
-    HighWatermark,
-    Persist,
-    Reply,
-    Truncate,
-)
+from system_under_test.kraft.raft.effects import Append, BeginFlush, Flush, HighWatermark, Persist, Reply, Truncate
 from system_under_test.kraft.raft.messages import Batch, EpochEnd, FetchRequest
 
 
@@ -148,28 +140,6 @@ def test_a_vote_is_given_while_a_flush_goes_on():
 
 
 # Planted bugs
-
-
-def test_counts_unflushed_self():
-    bench = leader(bugs=[decisions.COUNTS_UNFLUSHED_SELF])
-    bench.ask(bench.fetch(PEER, offset=5, last_epoch=5))
-    assert bench.core.high_watermark == 5
-
-
-def test_fetch_acks_unflushed():
-    bench = follower(bugs=[decisions.FETCH_ACKS_UNFLUSHED])
-    append(bench)
-    assert [request.fetch_offset for request in bench.sent(FetchRequest)] == [5]
-    assert bench.disk.flushed_end == 4
-
-
-def test_campaigns_unflushed():
-    bench = follower(bugs=[decisions.CAMPAIGNS_UNFLUSHED])
-    append(bench)
-    bench.expire()
-    bench.grant(THIRD)
-    assert bench.core.role == "candidate"
-    assert (bench.disk.flushed_end, bench.disk.end_offset) == (4, 5)
 
 
 def test_flush_of_cut_tail():
