@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simulation.loop import Process, SimulatedLoop
@@ -116,7 +116,6 @@ def test_the_kernel_closes_the_connections_of_a_dead_process_unless_the_news_is_
     st.integers(0, 2**32),
     st.lists(st.tuples(st.floats(0, 2), st.sampled_from(["send", "cut", "cut back", "heal", "impair"])), max_size=40),
 )
-@settings(max_examples=60, deadline=None)
 def test_a_connection_never_loses_repeats_or_reorders(seed: int, steps: list[tuple[float, str]]) -> None:
     async def work(network: SimulatedNetwork) -> tuple[list[bytes], list[bytes]]:
         await serving()

@@ -131,7 +131,6 @@ def test_a_cut_is_noticed_or_leaves_a_shorter_history(name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_flipped_bits_never_break_the_judge(
     name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -143,7 +142,6 @@ def test_flipped_bits_never_break_the_judge(
     verdict_of(tmp_path_factory.getbasetemp(), model, bytes(damaged))
 
 
-@settings(max_examples=150, deadline=None)
 @given(model=st.sampled_from(MODELS), content=st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_noise_is_refused(model: str, content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     validity, _ = verdict_of(tmp_path_factory.getbasetemp(), model, content)
@@ -162,7 +160,7 @@ values = st.recursive(
 
 
 @pytest.mark.parametrize("model", MODELS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(invoked=values, answered=values, f=st.sampled_from(FUNCTIONS))
 def test_values_of_the_wrong_shape_are_no_traceback(
     model: str, invoked: object, answered: object, f: str, tmp_path_factory: pytest.TempPathFactory

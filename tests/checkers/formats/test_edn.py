@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkers.base.history import MalformedHistory
@@ -41,7 +41,6 @@ def with_names(value: object) -> object:
     return {name_of_key(k): with_names(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(values, max_size=5))
 def test_what_is_written_is_read(given_values: list[object]) -> None:
     text = "\n; a comment (\n".join(map(written, given_values))

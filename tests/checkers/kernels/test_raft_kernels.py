@@ -13,16 +13,7 @@ from toy_quorum import Evidence, Quorum
 
 from checkers.base.demands import Demands
 from checkers.base.verdict import Validity
-from checkers.kernels.raft import (
-    ABSENT,
-    NOWHERE,
-    align,
-    compare,
-    compare_all,
-    disagreements,
-    irregular,
-    slice_of,
-)
+from checkers.kernels.raft import ABSENT, NOWHERE, align, compare, compare_all, disagreements, irregular, slice_of
 from checkers.raft import log_matching as raft_logs
 from checkers.raft.reading import CopiedLog, Marks, holds, must_hold
 
@@ -48,7 +39,6 @@ def mismatch(a: Entries, b: Entries) -> bool:
     return any(a[o][0] == b[o][0] and any(a[p] != b[p] for p in common if p <= o) for o in common)
 
 
-@settings(deadline=None)
 @given(entries, entries)
 def test_two_logs_match_iff_the_last_equal_epoch_lies_before_the_first_difference(a: Entries, b: Entries) -> None:
     first, last = compare(*aligned(a), *aligned(b))
@@ -71,7 +61,6 @@ def test_a_difference_beyond_one_block_is_found() -> None:
     assert compare(epochs, checksums, epochs, other) == (2 * 4096 + 7, size - 1)
 
 
-@settings(deadline=None)
 @given(st.lists(entries.filter(bool), max_size=5))
 def test_slices_compared_by_class_are_compared_as_if_one_by_one(logs: list[Entries]) -> None:
     """Logs of any extents, with and without holes: classes are the distinct logs, and pairs match each comparison."""
@@ -90,7 +79,6 @@ def test_slices_compared_by_class_are_compared_as_if_one_by_one(logs: list[Entri
             assert compared[max(class_of[i], class_of[j]), min(class_of[i], class_of[j])] == (first, last)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), max_size=9))
 def test_holes_and_falls_of_one_log(rows: list[tuple[int, int]]) -> None:
     offsets, epochs = (np.array([r[i] for r in rows], d) for i, d in ((0, np.int64), (1, np.int32)))
@@ -99,7 +87,7 @@ def test_holes_and_falls_of_one_log(rows: list[tuple[int, int]]) -> None:
     assert irregular(offsets, epochs) == (min(holes, default=NOWHERE), min(falls, default=NOWHERE))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), min_size=1, max_size=7), min_size=2, max_size=4)
 )
@@ -128,7 +116,6 @@ def test_the_checker_agrees_with_brute_force_over_small_ranges(logs: list[list[t
         assert a[d] != b[d] and a[e][0] == b[e][0] and d <= e and all(a[o] == b[o] for o in range(d))
 
 
-@settings(deadline=None)
 @given(columns)
 def test_disagreements_are_one_pair_per_key_with_two_values(rows: list[tuple[int, int]]) -> None:
     keys, values = (np.array([r[i] for r in rows], np.int64) for i in (0, 1))

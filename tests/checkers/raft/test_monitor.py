@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from toy_quorum import random_run
 from trace_rows import Row, followed, trace_rows, write_trace
@@ -29,10 +29,7 @@ APPEND, FLUSH, MARK, TRUNCATE, START = "append", "flush", "high-watermark", "tru
         ([(APPEND, 5), (FLUSH, 4), (MARK, 5), (START, 4)], None),  # not flushed: may be lost
         ([(APPEND, 5), (FLUSH, 4), (MARK, 5), (START, 3)], 3),  # but a flushed entry was lost
         ([(APPEND, 5), (FLUSH, 5), (MARK, 3), (TRUNCATE, 3), (START, 3)], None),
-        (
-            [(APPEND, 5), (FLUSH, 5), (MARK, 5), (START, 5), (TRUNCATE, 4)],
-            4,
-        ),  # a high watermark outlives the process
+        ([(APPEND, 5), (FLUSH, 5), (MARK, 5), (START, 5), (TRUNCATE, 4)], 4),  # a high watermark outlives the process
     ],
 )
 def test_what_a_node_must_keep(trace: list[tuple[str, int]], removed: int | None) -> None:
@@ -53,22 +50,8 @@ def rows_of(trace: list[tuple[str, int]]) -> list[Row]:
         ([(APPEND, 5), (MARK, 5), (APPEND, 9), (MARK, 9), (FLUSH, 5)], 1),
         ([(APPEND, 9), (MARK, 5), (MARK, 9), (FLUSH, 7), (FLUSH, 9)], 2),
         ([(APPEND, 9), (FLUSH, 9), (MARK, 5), (MARK, 9), (START, 9)], 3),
-        (
-            [(APPEND, 9), (FLUSH, 5), (MARK, 5), (MARK, 9), (START, 5)],
-            2,
-        ),  # the larger offset may be lost
-        (
-            [
-                (APPEND, 9),
-                (FLUSH, 9),
-                (MARK, 9),
-                (TRUNCATE, 5),
-                (APPEND, 7),
-                (MARK, 7),
-                (FLUSH, 7),
-            ],
-            5,
-        ),
+        ([(APPEND, 9), (FLUSH, 5), (MARK, 5), (MARK, 9), (START, 5)], 2),  # the larger offset may be lost
+        ([(APPEND, 9), (FLUSH, 9), (MARK, 9), (TRUNCATE, 5), (APPEND, 7), (MARK, 7), (FLUSH, 7)], 5),
     ],
 )
 def test_what_a_node_must_keep_on_its_disk(trace: list[tuple[str, int]], owed: int | None) -> None:
@@ -83,7 +66,6 @@ steps = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=75)
 @given(steps, st.integers(1, 9), st.sets(st.integers(0, 50), max_size=2))
 def test_a_condensed_trace_shows_what_the_whole_one_shows(
     drawn: list[tuple[str, int, int, int]], group: int, cuts: set[int]

@@ -7,7 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from small_domain import Op, brute_force, correct, judged, key_of, nonsense, searched
 
@@ -58,7 +58,6 @@ def test_it_agrees_with_the_independent_search_on_longer_ones() -> None:
     agrees_with_the_search(Random(2), 150, 30, 80)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32), st.integers(2, 12), st.integers(2, 7), st.integers(1, 4))
 def test_it_agrees_with_the_independent_search_on_every_shape(
     seed: int, operations: int, processes: int, domain: int

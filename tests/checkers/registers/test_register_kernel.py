@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 from histories import Script, as_operations, by_construction, judged_alone, tiny
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkers.base.history import Event, Type
@@ -29,7 +29,6 @@ def test_it_agrees_with_the_search_on_thousands_of_tiny_histories() -> None:
         assert seen[code] > 50, f"code {code} was hardly ever tried"
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32), st.integers(2, 12), st.integers(2, 6), st.booleans())
 def test_it_agrees_with_the_search_on_every_shape(seed: int, operations: int, processes: int, cas: bool) -> None:
     events = tiny(Random(seed), operations, processes, cas)

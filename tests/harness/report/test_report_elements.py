@@ -11,21 +11,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from journals import write_header, write_journal
 
 from checkers.base.columns import events_to_table
 from checkers.base.history import Event, Type
 from checkers.by_hand.judge_events import judge_events
-from harness.report.element_fates import (
-    KEPT,
-    LOST,
-    UNKNOWN,
-    ElementFates,
-    fates_of,
-    words_of_lost,
-)
+from harness.report.element_fates import KEPT, LOST, UNKNOWN, ElementFates, fates_of, words_of_lost
 from harness.report.render import render
 from harness.report.run_data import load
 from harness.report.timeline_view import pack
@@ -86,7 +79,6 @@ def histories(draw: st.DrawFn, checker: str) -> list[Event]:
 
 
 @pytest.mark.parametrize(("checker", "figure"), [("set", "missing_from_last_read"), ("queue", "never_taken")])
-@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_as_many_are_lost_as_the_checker_counts(checker: str, figure: str, data: st.DataObject) -> None:
     history = data.draw(histories(checker))
@@ -170,11 +162,7 @@ def fault(number: int, start_s: float, end_s: float) -> dict[str, Any]:
     [
         ("n1", [(1, 0.0, 9.0)], "It was acknowledged by n1, during fault 1 (partition)."),
         ("n1", [], "It was acknowledged by n1."),
-        (
-            "n1 n1",
-            [(1, 0.0, 9.0)],
-            "All were acknowledged by n1, during fault 1 (partition).",
-        ),
+        ("n1 n1", [(1, 0.0, 9.0)], "All were acknowledged by n1, during fault 1 (partition)."),
         (
             "n2 n1 n1 n3 n4 n5",
             [(1, 0.0, 1.7), (2, 2.0, 9.0)],

@@ -87,7 +87,7 @@ requests = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(recorded=st.lists(st.tuples(requests, st.booleans()), max_size=30))
 def test_any_text_and_any_flush_pattern_survives(recorded: list[tuple[Request, bool]], tmp_path_factory) -> None:
     folder = tmp_path_factory.mktemp("run")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -232,7 +232,6 @@ FACTS = (
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     facts=st.dictionaries(st.sampled_from(FACTS), json_values),
     events=st.lists(

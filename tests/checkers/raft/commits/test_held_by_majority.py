@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from toy_quorum import Evidence, Quorum, Row, minority_commit
 from trace_rows import followed, trace_rows
@@ -84,7 +84,6 @@ def reach_of(*rows: tuple[str, int | None, int]) -> Reach:
     return followed([{"event": event, "offset": offset, "epoch": epoch} for event, offset, epoch in rows]).reach
 
 
-@settings(deadline=None, max_examples=100)
 @given(steps)
 def test_what_a_trace_says_is_what_the_node_held(drawn: list[tuple[str, int, bool]]) -> None:
     reach, at, at_own, _ = lived(drawn, traces_all=True)
@@ -96,7 +95,6 @@ def test_what_a_trace_says_is_what_the_node_held(drawn: list[tuple[str, int, boo
             assert reach.may_have_held(end, epoch, beyond_start=True) == held_own
 
 
-@settings(deadline=None, max_examples=100)
 @given(steps)
 @example(
     drawn=[("append", 1, False), ("flush", 0, False), ("epoch", 0, False), ("append", 1, True), ("crash", 0, True)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkers.base.checker import BeyondBudget, Budget
@@ -31,7 +31,6 @@ def trace(path: Path, marks: list[tuple[int, int | None, int]], events: list[str
     return str(path)
 
 
-@settings(deadline=None, max_examples=50)
 @given(st.lists(st.lists(marks, max_size=8), min_size=1, max_size=3))
 def test_one_mark_per_offset_and_hash_in_its_lowest_epoch(nodes: list[list[tuple[int, int | None, int]]]) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -67,7 +66,6 @@ def test_marks_beyond_the_budget(tmp_path: Path) -> None:
         reported_marks(paths, Budget(size_bytes=1000))
 
 
-@settings(deadline=None, max_examples=50)
 @given(st.lists(st.integers(1, 4), max_size=6), st.integers(1, 5), st.integers(0, 1))
 def test_a_log_is_its_batches_however_its_row_groups_part_them(sizes: list[int], group: int, first_copy: int) -> None:
     """sizes: entries of each batch; two copies, the second one batch shorter, in row groups that may hold of both."""
@@ -97,7 +95,6 @@ def test_a_log_is_its_batches_however_its_row_groups_part_them(sizes: list[int],
                 read_log(path, first_copy, Budget(size_bytes=1))
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.integers(0, 9), st.sets(st.sampled_from(EVENTS)), st.integers(1, 4))
 def test_a_trace_is_filtered_row_group_by_row_group(size: int, wanted: set[str], group: int) -> None:
     with tempfile.TemporaryDirectory() as name:

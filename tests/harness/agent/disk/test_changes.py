@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.agent.disk.changes import RECENT_S, SECTOR_BYTES, Changes
@@ -169,7 +169,6 @@ def test_a_write_within_a_sector_is_never_torn(folder: Folder) -> None:
     assert folder.read("log") == b"A" * 500
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from(["write", "write", "write", "truncate"]), st.integers(0, 24), st.integers(1, 20)),
@@ -220,7 +219,6 @@ def test_a_probe_is_always_taken_back_and_counts_for_nothing(folder: Folder, kep
         assert folder.read("log") == b"A" * 10 + b"B" * loss.torn_bytes
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     steps=st.lists(
         st.one_of(
@@ -234,10 +232,7 @@ def test_a_probe_is_always_taken_back_and_counts_for_nothing(folder: Folder, kep
     seed=st.integers(0, 1000),
 )
 def test_any_sequence_leaves_at_least_the_fsynced_state(
-    tmp_path_factory: pytest.TempPathFactory,
-    steps: list[tuple[str, int, int, bytes]],
-    kept: str,
-    seed: int,
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int, bytes]], kept: str, seed: int
 ) -> None:
     """With nothing pending every mode gives the state of the last fsync; `lose` always does."""
     folder = Folder(tmp_path_factory.mktemp("disk"))
@@ -264,7 +259,6 @@ def test_any_sequence_leaves_at_least_the_fsynced_state(
     folder.close()
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from(["append", "truncate", "remove", "rename", "wait"]), st.integers(0, 2)), max_size=30

@@ -49,7 +49,7 @@ def test_other_configs_and_other_resources_are_not_the_register(tmp_path: Path) 
     assert files.read_log(written(tmp_path, codec.encode_values(0, 1, values, 1))).key.to_pylist() == [None, None]
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4), st.text(max_size=9), st.integers(0, 2**62)), max_size=8)
 )
@@ -353,7 +353,7 @@ def by_the_book(data: bytes) -> tuple[list[tuple[int, int, int, int]], int, bool
     return found, at, ends_before or not is_header
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5)), max_size=9), st.data())
 def test_headers_of_a_damaged_log_are_read_as_by_the_book(
     tmp_path: Path, drawn: list[tuple[int, int]], data: st.DataObject
@@ -389,13 +389,11 @@ def test_headers_of_a_damaged_log_are_read_as_by_the_book(
         assert "decoded" in str(log.error)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=200))
 def test_the_crc_is_that_of_the_library(data: bytes) -> None:
     assert kafka_files.crc32c(np.frombuffer(data, np.uint8)) == crc32c(data)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.integers(-(2**63), 2**63 - 1),
     st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**31 - 1), st.integers(0, 2**32 - 1)), max_size=5),
@@ -421,8 +419,7 @@ def test_numbers_that_are_read_and_those_that_are_not(tmp_path: Path, text: str,
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
-    [("7:0", 7), ("7:0,30:0", 30), ("1:0,2:0,0:0", 0), ("", None), (None, None)],
+    ("text", "value"), [("7:0", 7), ("7:0,30:0", 30), ("1:0,2:0,0:0", 0), ("", None), (None, None)]
 )
 def test_a_list_appends_the_first_number_of_its_last_pair(tmp_path: Path, text: str | None, value: int | None) -> None:
     record = encode(ConfigRecord(TOPIC_RESOURCE, "k", LIST, text))

@@ -154,7 +154,6 @@ def fitting(batches: list[Batch], size_bytes: int) -> int:
     return len(batches)
 
 
-@settings(deadline=None, max_examples=100)
 @given(steps)
 def test_it_holds_what_a_list_would(what: list[tuple]) -> None:
     disk, model = SlowDisk(), Model()
@@ -171,7 +170,7 @@ ROLLED = [("append", 1, [b"x" * 150] * 3), ("append", 0, [b"y" * 150] * 3), ("fl
 """A segment that is rolled within an epoch: nothing but the roll itself makes the new one's name durable."""
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(steps, st.randoms(use_true_random=False))
 @example(ROLLED, Random(0))
 def test_a_power_loss_at_any_moment_leaves_all_that_was_flushed(what: list[tuple], random: Random) -> None:

@@ -97,7 +97,7 @@ async def attack(voters: tuple[int, ...], frames: Sequence[bytes], heard: Callab
     again._end(0)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.sampled_from([(1,), (1, 2, 3)]), st.lists(well_formed, min_size=1, max_size=5))
 def test_every_well_formed_request_is_answered_and_harms_nothing(voters: tuple[int, ...], requests: list[Any]) -> None:
     """A frame about another topic closed its connection; one that named a strange leader bricked the node."""
@@ -109,7 +109,7 @@ def test_every_well_formed_request_is_answered_and_harms_nothing(voters: tuple[i
     virtual_time.run(attack(voters, [encode_request(1, "krucible-test", entity) for entity in requests], heard))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(well_formed, st.data())
 def test_no_damaged_frame_harms_a_node(entity: Any, data: st.DataObject) -> None:
     frame = bytearray(encode_request(1, "krucible-test", entity))

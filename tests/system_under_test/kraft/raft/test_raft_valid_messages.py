@@ -4,7 +4,7 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from raft_voter import CLUSTER, EPOCH, ME, PEER, ROLES, THIRD, Bench, begin, end, vote
 
@@ -45,12 +45,7 @@ def test_who_is_no_voter_gets_94_and_changes_nothing(role, stranger):
     """A vote for replica -5 was granted and persisted once, and the node could not start again."""
     bench = Bench.in_role(role)
     before = bench.disk.quorum_state
-    for request in (
-        vote_for(stranger),
-        begin(NEXT, stranger),
-        end(NEXT, stranger),
-        end(NEXT, PEER, THIRD, stranger),
-    ):
+    for request in (vote_for(stranger), begin(NEXT, stranger), end(NEXT, stranger), end(NEXT, PEER, THIRD, stranger)):
         assert bench.ask(request).error == Error.INCONSISTENT_VOTER_SET
         assert (bench.core.role, bench.core.epoch, bench.disk.quorum_state) == (role, EPOCH, before)
 
@@ -71,8 +66,7 @@ def test_a_successor_named_twice_is_invalid():
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [{"replica": ReplicaKey(-1)}, {"replica": ReplicaKey(ME)}, {"max_wait_ms": -1}, {"fetch_offset": -1}],
+    "fields", [{"replica": ReplicaKey(-1)}, {"replica": ReplicaKey(ME)}, {"max_wait_ms": -1}, {"fetch_offset": -1}]
 )
 def test_a_fetch_that_no_replica_sends_is_invalid(fields):
     bench = Bench.in_role("leader")
@@ -181,7 +175,6 @@ requests = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.sampled_from(ROLES), st.lists(requests, min_size=1, max_size=6))
 def test_no_request_stops_a_voter_or_leaves_nonsense_on_its_disk(role, requests):
     bench = Bench.in_role(role)
