@@ -42,7 +42,7 @@ def fits(operations: Sequence[Op], length: int) -> bool:
     return bool(some_order_fits(*key)) if len(key.kind) else True
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(16))
 def test_a_prefix_is_invalid_exactly_where_brute_force_finds_no_order(tmp_path: Path, seed: int) -> None:
     rng = Random(seed)
     operations = [o for o in nonsense(rng, rng.randint(2, 6), 3, 3) if o.f != "mismatch"]

@@ -109,11 +109,11 @@ def test_a_file_of_a_dead_server_is_damaged_and_stays_so(tmp_path: Path) -> None
 
 def test_logs_that_are_cut_are_copied_so_often_that_the_copies_show_every_entry(tmp_path: Path) -> None:
     """No fault, so no heal: only the regular copies show what the nodes cut behind their snapshots."""
-    often = replace(spec("none"), subject="kraft-snapshots", rate_hz=200.0, time_limit_s=36.0)
+    often = replace(spec("none"), subject="kraft-snapshots", rate_hz=200.0, time_limit_s=18.0)
     folder = conducted(tmp_path, often)
     judged = as_object(judge(folder.root, None, lambda _: None, report=False))["checkers"]
     starts = [row["log_start"] for row in StoredRun(folder.root).copies if row["when"] == "final"]
-    assert starts and min(starts) > 1000, starts  # several snapshots ago
+    assert starts and min(starts) > 200, starts
     by_log = {name: judged[name]["verdict"] for name in ("history-against-log", "log-order", "answers-from-commits")}
     assert set(by_log.values()) == {"valid"}, by_log
 
