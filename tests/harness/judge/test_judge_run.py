@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
-import lzma
 import shutil
-import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +15,7 @@ import pytest
 from canary_run import canary_run
 from click.testing import CliRunner
 from journals import write_journal
+from recorded_runs import unpacked
 
 from checkers.base.columns import COPIES
 from checkers.base.demands import Demands
@@ -187,8 +185,6 @@ def test_a_copy_that_is_listed_twice_is_refused(tmp_path: Path) -> None:
         copies_of(RunRecord(tmp_path))
 
 
-DATA = Path(__file__).parents[2] / "data"
-
 DAMAGE: dict[str, Callable[[bytes], bytes | None]] = {
     "half of it": lambda content: content[: len(content) // 2],
     "nothing": lambda content: b"",
@@ -216,11 +212,7 @@ PIECES: dict[str, int] = {
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("whole")
-    content = lzma.decompress((DATA / "kraft-partition.tar.xz").read_bytes())
-    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        archive.extractall(folder, filter="data")
-    return folder
+    return unpacked("kraft-partition", tmp_path_factory.mktemp("whole"))
 
 
 def ended(command: str, *arguments: object) -> tuple[int, str]:

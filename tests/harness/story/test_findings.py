@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import ast
-import io
-import lzma
 import re
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from recorded_runs import unpacked
 
 from checkers.base.results import as_object
 from checkers.catalog import CATALOG
@@ -24,7 +22,6 @@ from harness.story.headline import first_step, headline, in_all
 from harness.story.kinds import KINDS, Stage, kind_of, name_in_words
 from tests.support.results_of_runs import results_in, witness_in
 
-DATA = Path(__file__).parents[2] / "data"
 S = 1_000_000_000
 
 
@@ -42,9 +39,7 @@ def kinds(**checkers: dict[str, Any]) -> list[str]:
 
 
 def test_two_leaders_lead_the_recorded_run_in_which_one_vote_was_enough(tmp_path: Path) -> None:
-    with tarfile.open(fileobj=io.BytesIO(lzma.decompress((DATA / "kraft-lone-vote.tar.xz").read_bytes()))) as archive:
-        archive.extractall(tmp_path, filter="data")
-    results = as_object(judge(tmp_path, None, lambda _: None, report=False))
+    results = as_object(judge(unpacked("kraft-lone-vote", tmp_path), None, lambda _: None, report=False))
     order = list(dict.fromkeys(f.kind for f in violations_by_cause(results_in(results))))
     cause = order.index("two leaders in one epoch")
     assert cause < order.index("logs differ below an equal epoch")

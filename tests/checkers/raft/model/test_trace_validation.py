@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
-import lzma
-import tarfile
+import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from random import Random
 
 import pytest
+from recorded_runs import unpacked
 from toy_quorum import Quorum, minority_commit, random_run, unfair_leader
 
 from checkers.base.verdict import Validity
@@ -19,7 +19,6 @@ from checkers.raft.trace_row import TraceRow
 from checkers.raft.trace_validation import Replayed, replay
 from system_under_test.kraft.node.snapshotting import SLICE_RECORDS, SPARSE_RECORDS
 
-DATA = Path(__file__).parents[3] / "data"
 Traces = dict[str, list[TraceRow]]
 
 
@@ -30,12 +29,11 @@ def traces_of(quorum: Quorum) -> Traces:
     }
 
 
+@cache
 def recorded(name: str) -> Traces:
-    with tarfile.open(fileobj=io.BytesIO(lzma.decompress((DATA / f"{name}.tar.xz").read_bytes()))) as archive:
-        members = [m for m in archive.getmembers() if m.name.endswith(".jsonl") and Path(m.name).parent.name == "trace"]
-        files = {Path(m.name).stem: archive.extractfile(m) for m in members}
-        lines = {node: file.read().splitlines() for node, file in files.items() if file is not None}
-    return {node: [_row(json.loads(line)) for line in some] for node, some in sorted(lines.items())}
+    with tempfile.TemporaryDirectory() as folder:
+        files = sorted((unpacked(name, Path(folder)) / "trace").glob("*.jsonl"))
+        return {file.stem: [_row(json.loads(line)) for line in file.read_text().splitlines()] for file in files}
 
 
 def _row(line: dict) -> TraceRow:
