@@ -12,14 +12,7 @@ from hypothesis import strategies as st
 
 from checkers.record.faults import Fault
 from nemesis.kind import LeaderNow, Scene
-from nemesis.kinds.partition import (
-    GRUDGES,
-    KIND,
-    TARGETS,
-    grudge_graph,
-    reaching_majority,
-    talking,
-)
+from nemesis.kinds.partition import GRUDGES, KIND, TARGETS, grudge_graph, reaching_majority, talking
 
 SIZES = st.sampled_from([3, 5, 7])
 SEEDS = st.integers(0, 2**32)

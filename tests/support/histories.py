@@ -118,12 +118,7 @@ class _Pending:
 
 
 def by_construction(
-    rng: Random,
-    operations: int,
-    processes: int = 5,
-    keys: int = 1,
-    cas: float = 0.2,
-    crash: float = 0.002,
+    rng: Random, operations: int, processes: int = 5, keys: int = 1, cas: float = 0.2, crash: float = 0.002
 ) -> Iterator[Event]:
     """A history of correct registers: each operation takes effect at one instant between its two events."""
     names = [f"k{n}" for n in range(keys)]

@@ -52,10 +52,7 @@ TWICE = PYTHON + PYTHON.replace("no such disk", "no memory")
         (TWICE, ["ValueError: no memory"]),
         ("starting\npanic: runtime error: index out of range\n\ngoroutine 1 [running]:\nmain.main()\n", None),
         ("starting\nready\nbye\n", []),
-        (
-            BOOT_FAILED,
-            ["[error] <0.208.0> BOOT FAILED", "[error] <0.208.0> Exception during startup:"],
-        ),
+        (BOOT_FAILED, ["[error] <0.208.0> BOOT FAILED", "[error] <0.208.0> Exception during startup:"]),
         ('{"level":"error","msg":"no quorum"}\n' + "{}\n" * 99, ['{"level":"error","msg":"no quorum"}']),
         ("ERROR lost a peer\nFATAL no disk\nERROR closing\nINFO bye\n", ["FATAL no disk"]),
         ("", []),

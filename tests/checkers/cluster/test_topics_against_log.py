@@ -16,14 +16,7 @@ from checkers.base.checker import Budget, Part
 from checkers.base.columns import CLUSTER, HISTORY, LOG
 from checkers.base.history import Type
 from checkers.cluster.topic_states import ABSENT, MADE_BEFORE, STATES, state_in_words
-from checkers.cluster.topics_against_log import (
-    MISSING,
-    OTHER,
-    States,
-    _judge,
-    clashes_of,
-    states_in,
-)
+from checkers.cluster.topics_against_log import MISSING, OTHER, States, _judge, clashes_of, states_in
 from checkers.models.model import Operation
 from system_under_test.client import Outcome, Placement, Request
 from system_under_test.kafka.topics import ALTER, MAKE, REMOVE, WIDEN

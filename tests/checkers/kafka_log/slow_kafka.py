@@ -9,14 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from checkers.base.history import NEMESIS, Event, Type
-from checkers.kafka_log.columns import (
-    ASSIGNMENTS,
-    TRANSACTIONS,
-    KafkaOperation,
-    Message,
-    Value,
-    read_operation,
-)
+from checkers.kafka_log.columns import ASSIGNMENTS, TRANSACTIONS, KafkaOperation, Message, Value, read_operation
 
 
 def count_anomalies(events: Sequence[Event]) -> Counter[str]:

@@ -50,13 +50,7 @@ def test_an_answer_to_another_invoke_is_refused(invoked: Steps, answer: Steps, w
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [
-        [["send", 0, [0, 7]]],
-        [["send", "0", [None, 7]]],
-        SENT_7,
-        [["rebalance", ["0"]], ["send", 0, [0, 7]]],
-    ],
+    "answer", [[["send", 0, [0, 7]]], [["send", "0", [None, 7]]], SENT_7, [["rebalance", ["0"]], ["send", 0, [0, 7]]]]
 )
 def test_an_answer_may_add_offsets_and_rebalances(answer: Steps) -> None:
     assert judge_kafka_log(history(("txn", SENT_7, Type.OK, answer), POLLED)).validity is Validity.VALID
@@ -74,8 +68,7 @@ def test_an_answer_may_add_offsets_and_rebalances(answer: Steps) -> None:
 )
 def test_a_value_may_be_a_pair(type_: Type, answer: Steps) -> None:
     events = history(
-        ("send", [["send", 0, [3, 7]]], type_, answer),
-        ("poll", [["poll"]], Type.OK, [["poll", {"0": [[0, [3, 7]]]}]]),
+        ("send", [["send", 0, [3, 7]]], type_, answer), ("poll", [["poll"]], Type.OK, [["poll", {"0": [[0, [3, 7]]]}]])
     )
     verdict = judge_kafka_log(events)
     assert verdict.validity is Validity.VALID, verdict.witnesses

@@ -118,8 +118,7 @@ def writes_without_answers(tape: Tape) -> None:
 
 
 @pytest.mark.parametrize(
-    ("history", "expected"),
-    [(cas_without_answers, Validity.VALID), (writes_without_answers, Validity.INVALID)],
+    ("history", "expected"), [(cas_without_answers, Validity.VALID), (writes_without_answers, Validity.INVALID)]
 )
 def test_unanswered_writes_of_a_register_are_decided_in_few_steps(
     history: Callable[[Tape], None], expected: Validity

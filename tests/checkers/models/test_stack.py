@@ -19,12 +19,7 @@ from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
 from checkers.models.model import REFUSED, Operation, operations_of
 from checkers.models.objects.conservation import not_conserved
-from checkers.models.objects.stack import (
-    NAMES,
-    STACK,
-    StackOrder,
-    decide,
-)
+from checkers.models.objects.stack import NAMES, STACK, StackOrder, decide
 from checkers.models.past import impossible
 from checkers.models.search import demand_explanation
 

@@ -17,14 +17,7 @@ from checkers.base.history import Type
 from checkers.base.independent_search import linearizable
 from checkers.kernels.jit import kernel
 from checkers.kernels.operations import CAS, NIL, READ, WRITE, Operations
-from checkers.kernels.registers.unique_values import (
-    BLOCKS_CROSS,
-    FIRST_INVALID,
-    LINEARIZABLE,
-    Key,
-    judge_keys,
-    key_of,
-)
+from checkers.kernels.registers.unique_values import BLOCKS_CROSS, FIRST_INVALID, LINEARIZABLE, Key, judge_keys, key_of
 from tests.support.register_operations import operations_of
 
 STEPS_MAX = 10**9

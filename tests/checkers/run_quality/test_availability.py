@@ -20,14 +20,7 @@ from checkers.base.demands import Demands
 from checkers.base.history import Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
-from checkers.run_quality.availability import (
-    AVAILABILITY,
-    REFUSALS,
-    UNAVAILABLE,
-    Struck,
-    limit_s,
-    whole_majorities,
-)
+from checkers.run_quality.availability import AVAILABILITY, REFUSALS, UNAVAILABLE, Struck, limit_s, whole_majorities
 from system_under_test.functions import FUNCTIONS
 
 S = 1_000_000_000

@@ -184,10 +184,7 @@ def test_what_a_subject_has_not_got_is_not_demanded(tmp_path: Path) -> None:
 
 def test_a_slow_harness_is_said_and_does_not_decide(tmp_path: Path) -> None:
     evidence = run()
-    evidence.outcome |= {
-        "loop_stalls": [{"time_ns": 1, "stall_ms": 900.0}],
-        "steal_s": {"n1": 3.5},
-    }
+    evidence.outcome |= {"loop_stalls": [{"time_ns": 1, "stall_ms": 900.0}], "steal_s": {"n1": 3.5}}
     verdict = judged(evidence, tmp_path)
     assert verdict.validity is Validity.VALID
     unmet = {c["name"] for c in verdict.details["criteria"] if not c["met"]}

@@ -21,13 +21,7 @@ from checkers.judging.pipeline import judge_run
 from checkers.kernels.history.numbering import are_numbers, numbered
 from checkers.kernels.operations import CAS, HAS_MISMATCH, MISMATCH, NIL, OPEN, READ, SIZE_BYTES_PER_OPERATION, WRITE
 from checkers.registers.checker import LINEARIZABILITY, OBSERVED, judge, split
-from checkers.sealing.key_buckets import (
-    Bucket,
-    open_bucket,
-    pieces,
-    read_key,
-    read_operations,
-)
+from checkers.sealing.key_buckets import Bucket, open_bucket, pieces, read_key, read_operations
 from checkers.sealing.seal import seal, write_buckets
 
 NAMES = {READ: "read", WRITE: "write", CAS: "cas", MISMATCH: "mismatch"}

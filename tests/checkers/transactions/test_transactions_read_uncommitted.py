@@ -26,11 +26,7 @@ def of_one_process(events: list[Event]) -> list[Event]:
 
 
 CASES: dict[str, tuple[list[Event], int, set[str]]] = {
-    "two lists of a key in opposite orders": (
-        at_once("ax1", "ax2", "rx12", "rx21"),
-        ALL,
-        {"incompatible-order"},
-    ),
+    "two lists of a key in opposite orders": (at_once("ax1", "ax2", "rx12", "rx21"), ALL, {"incompatible-order"}),
     "the same, one after another: real time orders the writes, and nothing shows the contrary": (
         one_after_another("ax1", "ax2", "rx12", "rx21"),
         ALL,
@@ -41,11 +37,7 @@ CASES: dict[str, tuple[list[Event], int, set[str]]] = {
         ALL,
         {"incompatible-order"},
     ),
-    "two keys in opposite orders are a cycle of writes": (
-        at_once("ax1 ay1", "ax2 ay2", "rx12", "ry21"),
-        NONE,
-        {"G0"},
-    ),
+    "two keys in opposite orders are a cycle of writes": (at_once("ax1 ay1", "ax2 ay2", "rx12", "ry21"), NONE, {"G0"}),
     "a key with contradicting lists adds no edge to such a cycle": (
         at_once("ax1 ay1", "ax2 ay2", "rx12", "rx21", "ry21"),
         ALL,

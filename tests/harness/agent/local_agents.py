@@ -14,11 +14,7 @@ from typing import Any
 from waiting import PATIENCE_S
 
 from harness.agent.process import NodeVerbs
-from harness.backends.agent_link import (
-    AgentClientHost,
-    AgentLink,
-    AgentNode,
-)
+from harness.backends.agent_link import AgentClientHost, AgentLink, AgentNode
 
 HERE = Path(__file__).parent
 

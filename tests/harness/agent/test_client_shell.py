@@ -11,11 +11,7 @@ from typing import Any
 import pytest
 
 from checkers.base.history import Type
-from harness.agent.client_shell import (
-    BadLine,
-    request_of,
-    words_of,
-)
+from harness.agent.client_shell import BadLine, request_of, words_of
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,7 @@ from waiting import until
 
 from harness.agent import wall_clock
 from harness.agent.children import ProcessTree
-from harness.agent.wall_clock import (
-    GO_MAGIC,
-    ClockVerbs,
-    is_go,
-    why_unheeded,
-)
+from harness.agent.wall_clock import GO_MAGIC, ClockVerbs, is_go, why_unheeded
 from harness.backends.builds import clock_library
 
 pytestmark = pytest.mark.skipif(

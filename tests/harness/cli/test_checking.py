@@ -104,11 +104,7 @@ def test_a_folder_stands_for_every_file_in_it(tmp_path: Path) -> None:
     result = check("--model", "register", "--json", tmp_path)
     assert [
         (Path(e["file"]).relative_to(tmp_path), e["verdict"]) for e in map(json.loads, result.stdout.splitlines())
-    ] == [
-        (Path("a"), "valid"),
-        (Path("b/deeper/wrong"), "invalid"),
-        (Path("b/right"), "valid"),
-    ]
+    ] == [(Path("a"), "valid"), (Path("b/deeper/wrong"), "invalid"), (Path("b/right"), "valid")]
     assert result.exit_code == 1
 
 

@@ -58,10 +58,7 @@ def of_the_quorum(world: World) -> dict[str, Any]:
     """Checkers of logs, traces and recovery."""
     return {
         "log-matching": checker(
-            "valid",
-            "Log matching",
-            "Do logs that agree at one offset agree below it?",
-            {"logs": 25, "entries": 18777},
+            "valid", "Log matching", "Do logs that agree at one offset agree below it?", {"logs": 25, "entries": 18777}
         ),
         "election-safety": checker(
             "valid",

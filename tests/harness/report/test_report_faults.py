@@ -131,10 +131,7 @@ def test_a_link_that_another_fault_cuts_is_not_framed_as_wrong(data: ReportData)
 
 def test_a_measurement_in_which_a_cut_link_let_beacons_through_is_wrong(data: ReportData) -> None:
     links = {"n1>n2": [150, 3], "n2>n1": [150, 0], "n1>n3": [150, 150]}
-    measured = [
-        measurement("hold", 3 * S, links=links),
-        measurement("heal", 9 * S, links=links),
-    ]
+    measured = [measurement("hold", 3 * S, links=links), measurement("heal", 9 * S, links=links)]
     seen = view(data, cut=[["n1", "n2"], ["n2", "n1"]], measured=measured, lapsed_ns=3 * S)
     assert [(m.words, m.wrong) for m in seen.measured] == [
         ("n1 to n2 let beacons through", True),

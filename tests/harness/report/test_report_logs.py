@@ -9,13 +9,7 @@ import pytest
 from report_runs import build
 
 from harness.report import fault_views as faults
-from harness.report.logs_around import (
-    FAR_NS,
-    LINES_MOST,
-    NEAR_NS,
-    around,
-    time_of,
-)
+from harness.report.logs_around import FAR_NS, LINES_MOST, NEAR_NS, around, time_of
 from harness.report.run_data import load
 
 BEGAN = datetime(2026, 11, 24, 10, 11, 40, tzinfo=UTC)

@@ -14,16 +14,9 @@ from virtual_time import run as in_no_time
 from checkers.record.faults import Achieved, Card, FaultRecord
 from nemesis.catalog import dealt_by
 from nemesis.cluster import Beacons
-from nemesis.coverage import (
-    ELECTION_MOMENT as ELECTION,
-)
-from nemesis.coverage import (
-    MOMENT_WAIT_S,
-    has_come,
-)
-from nemesis.coverage import (
-    NEW_LEADER_MOMENT as NEW_LEADER,
-)
+from nemesis.coverage import ELECTION_MOMENT as ELECTION
+from nemesis.coverage import MOMENT_WAIT_S, has_come
+from nemesis.coverage import NEW_LEADER_MOMENT as NEW_LEADER
 from nemesis.measure import Hooks
 from nemesis.play import play
 from nemesis.resolve import MainPhase

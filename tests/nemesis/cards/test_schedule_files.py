@@ -14,12 +14,7 @@ from fake_nemesis_cluster import FakeCluster, card, played
 from virtual_time import run as in_no_time
 
 from checkers.record.faults import Fault
-from nemesis.deck import (
-    BadSchedule,
-    as_executed,
-    parse_schedule,
-    schedule_json,
-)
+from nemesis.deck import BadSchedule, as_executed, parse_schedule, schedule_json
 from nemesis.kind import by_role
 from nemesis.resolve import PlayOptions
 
@@ -77,10 +72,7 @@ def test_a_schedule_is_read_back_as_written(nemesis):
         ([ROW, ROW | {"number": 2, "like": 1, "line": "x"}], "card 2: a card with a 'line' has neither 'like' nor"),
         ([ROW | {"until": "noon", "until_of": 1}], "card 1: its fields 'until_of' and 'until' go together"),
         ([ROW | {"until": "healed", "until_of": 7}], "its field 'until_of' names card 7, which is not in the schedule"),
-        (
-            [ROW | {"kind": "past"}],
-            "card 1: past deals cards of packets, pause and has none of its own",
-        ),
+        ([ROW | {"kind": "past"}], "card 1: past deals cards of packets, pause and has none of its own"),
         ([ROW | {"name": "thirds"}], "card 1: there is no partition 'thirds'; there are halves"),
         ([ROW | {"kind": "flood"}], "card 1: there is no kind of fault 'flood'"),
         ([ROW | {"fault": []}], "card 1: its field 'fault' must be an object"),
@@ -101,10 +93,7 @@ CLOCK_ROW = ROW | {"kind": "clock", "name": "one"}
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        (
-            {"offset_s": 1.0, "rate": 1.0},
-            "offset_s is 1 and rate is 1, and such a clock is too like a right one",
-        ),
+        ({"offset_s": 1.0, "rate": 1.0}, "offset_s is 1 and rate is 1, and such a clock is too like a right one"),
         (
             {"offset_s": -1.9, "rate": 1.2},
             "offset_s must be 2 or more, or -2 or less, or rate must differ from 1 by 0.5",

@@ -42,10 +42,7 @@ def test_a_server_that_reads_the_clock_gets_the_fault():
 def test_a_server_in_go_skips_the_fault_with_the_reason_and_no_clock_is_set():
     cluster = Clocks(n1=GO)
     (record,), _ = in_no_time(played(cluster, card("clock", "leader-ahead")))
-    assert (record.achieved, record.reason) == (
-        Achieved.SKIPPED,
-        f"n1's server {GO}; clock faults cannot reach it",
-    )
+    assert (record.achieved, record.reason) == (Achieved.SKIPPED, f"n1's server {GO}; clock faults cannot reach it")
     assert {offset_s for _, offset_s in cluster.asked} <= {0.0}
     assert cluster.whole
 

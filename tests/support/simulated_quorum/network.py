@@ -18,12 +18,7 @@ from harness.campaign.swarm.watch import Watch
 from simulated_quorum.disk import Disk
 from system_under_test.kraft.raft.core import Core
 from system_under_test.kraft.raft.effects import Effect
-from system_under_test.kraft.raft.messages import (
-    FetchRequest,
-    RaftRequest,
-    RaftResponse,
-    Timing,
-)
+from system_under_test.kraft.raft.messages import FetchRequest, RaftRequest, RaftResponse, Timing
 
 
 @dataclass
@@ -206,9 +201,7 @@ class Network(Timeline):
         client = self.nodes[connection.client]
         self._on_its_way.discard((client.id, call.incarnation, connection.server, type(call.request)))
         self._enter(
-            client,
-            lambda core: core.on_response(self.now, connection.server, call.request, response),
-            call.incarnation,
+            client, lambda core: core.on_response(self.now, connection.server, call.request, response), call.incarnation
         )
 
     def _close(self, connection: Connection, *, tell_server: bool) -> None:

@@ -30,11 +30,7 @@ from system_under_test.kraft.raft.effects import (
     Send,
     Truncate,
 )
-from system_under_test.kraft.raft.messages import (
-    Identity,
-    QuorumState,
-    ReplicaKey,
-)
+from system_under_test.kraft.raft.messages import Identity, QuorumState, ReplicaKey
 
 CLUSTER_ID = "scripted"
 FSYNC_S = 0.001
@@ -45,12 +41,7 @@ class World(Network):
     """See Network for seed."""
 
     def __init__(
-        self,
-        voters: int = 3,
-        *,
-        seed: int = 0,
-        bugs: Iterable[str] = (),
-        batches_per_read: int = 1000,
+        self, voters: int = 3, *, seed: int = 0, bugs: Iterable[str] = (), batches_per_read: int = 1000
     ) -> None:
         ids = tuple(range(1, voters + 1))
         nodes = {id: Node(id, Disk(batches_per_read)) for id in ids}

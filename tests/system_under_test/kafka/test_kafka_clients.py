@@ -336,12 +336,7 @@ class PlayedProcessor(PlayedProducer):
     [(None, FIRST_CRASH, 0, FIRST_CRASH - 1), (OFFSETS_OUTSIDE, 0, FIRST_CRASH - 1, FIRST_CRASH)],
 )
 def test_only_the_planted_bug_commits_results_without_their_offsets(
-    client: KafkaClient,
-    monkeypatch: pytest.MonkeyPatch,
-    bug: str | None,
-    inside: int,
-    outside: int,
-    commits: int,
+    client: KafkaClient, monkeypatch: pytest.MonkeyPatch, bug: str | None, inside: int, outside: int, commits: int
 ) -> None:
     monkeypatch.setattr(KafkaClient, "bug", bug)
     member, producer = PlayedMember(), PlayedProcessor()

@@ -44,10 +44,7 @@ def refusal_of(path: Path, old: str, new: str) -> str:
         ("elections = 'no'", "mine.py: Registers.elections must be True or False, not 'no'"),
         ("client = 'RegisterClient'", "Registers.client must be a class that derives from krucible.Client"),
         ("def status(self, node): ...", "mine.py: Registers.status must be `async def status(…)`"),
-        (
-            "failover = 5",
-            "Registers.failover is no part of a System; did you mean 'failover_s'?  If not, begin",
-        ),
+        ("failover = 5", "Registers.failover is no part of a System; did you mean 'failover_s'?  If not, begin"),
         ("async def intall(self, node): ...", "Registers.intall is no part of a System; did you mean 'install'?"),
         ("def __init__(self): {}['host']", "mine.py line 35: Registers() raised KeyError: 'host'"),
     ],

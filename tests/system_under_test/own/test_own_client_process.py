@@ -44,12 +44,7 @@ async def make(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Make]:
     made: list[OwnClient] = []
 
     def one(
-        body: str,
-        *,
-        follows: bool = True,
-        thread: int = 0,
-        functions: dict[str, str] | None = None,
-        member: str = "",
+        body: str, *, follows: bool = True, thread: int = 0, functions: dict[str, str] | None = None, member: str = ""
     ) -> OwnClient:
         files = {"mine.py": SYSTEM + "\nclass It(Client):\n" + textwrap.indent(textwrap.dedent(body), "    ")}
         config: dict[str, object] = {"files": files, "main": "mine.py", "client": "krucible_own_system:It"}

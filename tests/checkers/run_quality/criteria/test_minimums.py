@@ -16,11 +16,7 @@ SERVERS = ("n1", "n2", "n3", "n4", "n5")
 CLIENTS = ("c1", "c2")
 SECOND = 1_000_000_000
 ASKED = Demands(
-    servers=SERVERS,
-    client_nodes=CLIENTS,
-    keys=tuple(f"k{i}" for i in range(10)),
-    rate_hz=200.0,
-    time_limit_s=60.0,
+    servers=SERVERS, client_nodes=CLIENTS, keys=tuple(f"k{i}" for i in range(10)), rate_hz=200.0, time_limit_s=60.0
 )
 
 
@@ -70,11 +66,7 @@ def test_least_numbers_grow_with_the_demands() -> None:
     assert minimums.fault_writes_least(ASKED, 40.0, 4) == 40
     nothing = Demands()
     least = minimums.ok_operations_least, minimums.key_writes_least, minimums.keys_least
-    assert tuple(count(nothing) for count in least) == (
-        1,
-        1,
-        0,
-    )
+    assert tuple(count(nothing) for count in least) == (1, 1, 0)
     assert minimums.fault_writes_least(nothing, 0.0, 0) == 1
 
 

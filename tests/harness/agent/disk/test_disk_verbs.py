@@ -112,9 +112,7 @@ def test_a_disk_that_keeps_every_write_is_not_called_a_power_loss(
     assert disk.last_loss()["not_fsynced_kept"] == 1
 
 
-def test_a_power_loss_at_an_fsync_waits_for_no_process_before_the_disk_lets_go(
-    tmp_path: Path,
-) -> None:
+def test_a_power_loss_at_an_fsync_waits_for_no_process_before_the_disk_lets_go(tmp_path: Path) -> None:
     server = subprocess.Popen(
         [sys.executable, "-c", APPEND, str(tmp_path / "disk" / "data" / "log")], stdin=subprocess.PIPE
     )

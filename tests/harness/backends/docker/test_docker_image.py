@@ -84,11 +84,7 @@ def test_one_builder_at_a_time_and_waiting_can_be_interrupted() -> None:
         reports.append(words)
         stop.set()
 
-    with (
-        image.one_builder(print, threading.Event()),
-        pytest.raises(Interrupted),
-        image.one_builder(say_and_stop, stop),
-    ):
+    with image.one_builder(print, threading.Event()), pytest.raises(Interrupted), image.one_builder(say_and_stop, stop):
         pass
     assert reports == ["image: another process builds it; waiting"]
     with image.one_builder(reports.append, threading.Event()):

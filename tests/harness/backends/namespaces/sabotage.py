@@ -63,10 +63,7 @@ class Sabotaged:
         )
 
     async def pause(self, server: str) -> None:
-        await self._node(
-            lambda: self._cluster.pause(server),
-            back=lambda: self._cluster.resume(server),
-        )
+        await self._node(lambda: self._cluster.pause(server), back=lambda: self._cluster.resume(server))
 
     async def kill(self, server: str) -> None:
         await self._node(
@@ -98,8 +95,7 @@ class Sabotaged:
 
     async def damage_disk(self, server: str, how: str, seed: int) -> None:
         await self._node(
-            lambda: self._cluster.damage_disk(server, how, seed),
-            back=lambda: self._cluster.restart(server),
+            lambda: self._cluster.damage_disk(server, how, seed), back=lambda: self._cluster.restart(server)
         )
 
     async def behave_disk(self, server: str, rules: Sequence[Mapping[str, Any]], seed: int) -> None:

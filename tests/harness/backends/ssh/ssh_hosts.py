@@ -124,11 +124,7 @@ class SshHosts:
 
 @contextmanager
 def ssh_hosts(
-    folder: Path,
-    names: Sequence[str],
-    *,
-    ahead_s: Mapping[str, int] | None = None,
-    disk: bool = False,
+    folder: Path, names: Sequence[str], *, ahead_s: Mapping[str, int] | None = None, disk: bool = False
 ) -> Iterator[SshHosts]:
     """Hosts that answer.  ahead_s: by how much the monotonic clocks of some hosts are ahead of this machine's.
     disk: they have /dev/fuse and may mount."""

@@ -13,13 +13,7 @@ import pytest
 
 from checkers.base.history import Type
 from harness.agent.frames import Decoder, Frame, encode
-from harness.backends.agent_link import (
-    ANSWER_S_MAX,
-    SILENT_S,
-    AgentClientHost,
-    AgentLink,
-    AgentNode,
-)
+from harness.backends.agent_link import ANSWER_S_MAX, SILENT_S, AgentClientHost, AgentLink, AgentNode
 from system_under_test.client import Request
 from system_under_test.subject import NodeGone
 

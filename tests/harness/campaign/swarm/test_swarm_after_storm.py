@@ -130,10 +130,7 @@ def believes_at_once(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize(
     ("plant", "rule"),
-    [
-        (takes_any_cluster_for_its_own, "another cluster is answered"),
-        (believes_at_once, "follows who does not lead"),
-    ],
+    [(takes_any_cluster_for_its_own, "another cluster is answered"), (believes_at_once, "follows who does not lead")],
 )
 def test_a_voter_that_believes_a_stranger_is_found(
     plant: Plant, rule: str, layer: Layer, monkeypatch: pytest.MonkeyPatch

@@ -12,14 +12,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from test_swarm_rules import Log
 
-from harness.campaign.swarm.operators import (
-    CONFIGS,
-    ELIGIBLE,
-    PRODUCER_IDS,
-    UNREGISTER,
-    RegistryRequest,
-    TopicRequest,
-)
+from harness.campaign.swarm.operators import CONFIGS, ELIGIBLE, PRODUCER_IDS, UNREGISTER, RegistryRequest, TopicRequest
 from harness.campaign.swarm.scenario import BROKER_MOMENTS, Scenario, StormCard
 from harness.campaign.swarm.storm_of_seed import draw
 from harness.campaign.swarm.watch_brokers import BrokerWatch, CommittedBatch
@@ -50,10 +43,7 @@ TOPIC = UUID(int=7)
 SERVER = Log("n1")
 REGISTERED = RegisterBrokerRecord(1, incarnation_id=UUID(int=1), broker_epoch=0, endpoints=())
 UNFENCED = BrokerRegistrationChangeRecord(1, 0, fenced=-1)
-MADE = (
-    TopicRecord("t", TOPIC),
-    PartitionRecord(0, TOPIC, (1, 2), (1,), leader=1, leader_epoch=0, partition_epoch=0),
-)
+MADE = (TopicRecord("t", TOPIC), PartitionRecord(0, TOPIC, (1, 2), (1,), leader=1, leader_epoch=0, partition_epoch=0))
 
 
 class OfBrokers:

@@ -190,8 +190,7 @@ def test_what_is_reported_as_durable_is_so_on_the_disk(durable: int, broken: lis
 
 
 @pytest.mark.parametrize(
-    ("flushed", "prefix", "broken"),
-    [(5, 55, ["committed entry lost"]), (4, 55, []), (5, 56, []), (6, 55, [])],
+    ("flushed", "prefix", "broken"), [(5, 55, ["committed entry lost"]), (4, 55, []), (5, 56, []), (6, 55, [])]
 )
 def test_a_voter_that_lags_keeps_what_it_has_made_durable_of_what_is_committed(
     flushed: int, prefix: int, broken: list[str]

@@ -57,12 +57,7 @@ class Wire:
         known = self.quorum.image.brokers[broker].broker_epoch if epoch is None else epoch
         flags = {"want_fence": False, "want_shut_down": False} | wants
         return await self.ask(
-            api.BROKER_HEARTBEAT,
-            0,
-            broker_id=broker,
-            broker_epoch=known,
-            current_metadata_offset=offset,
-            **flags,
+            api.BROKER_HEARTBEAT, 0, broker_id=broker, broker_epoch=known, current_metadata_offset=offset, **flags
         )
 
     async def create(self, name: str, factor: int = 3, *, validate_only: bool = False) -> Any:

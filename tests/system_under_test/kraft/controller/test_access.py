@@ -102,9 +102,7 @@ def test_a_filter_of_all_fields_finds_its_entry_alone(wanted: list[Acl], one: Ac
 )
 def test_patterns_match_as_kafka_says(pattern_type: int, name: str | None, found: list[str]) -> None:
     image = image_with(
-        ORDERS,
-        replace(ORDERS, resource_name="or", pattern_type=PREFIXED),
-        replace(ORDERS, resource_name=WILDCARD),
+        ORDERS, replace(ORDERS, resource_name="or", pattern_type=PREFIXED), replace(ORDERS, resource_name=WILDCARD)
     )
     wanted = replace(EVERYTHING, pattern_type=pattern_type, resource_name=name)
     assert [acl.resource_name for acl in describe_acls(image, wanted)] == found

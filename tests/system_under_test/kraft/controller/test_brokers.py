@@ -12,11 +12,7 @@ from live_controller import BROKERS, Controller
 
 from system_under_test.kraft.controller import brokers as life
 from system_under_test.kraft.controller import decisions
-from system_under_test.kraft.controller.brokers import (
-    SESSION_TIMEOUT_S,
-    BrokerState,
-    Sessions,
-)
+from system_under_test.kraft.controller.brokers import SESSION_TIMEOUT_S, BrokerState, Sessions
 from system_under_test.kraft.controller.features import (
     ELR_VERSION,
     SUPPORTED,
@@ -25,11 +21,7 @@ from system_under_test.kraft.controller.features import (
     why_not_served,
 )
 from system_under_test.kraft.controller.image import Image, Refused
-from system_under_test.kraft.records.metadata import (
-    NO_LEADER,
-    FeatureLevelRecord,
-    encode,
-)
+from system_under_test.kraft.records.metadata import NO_LEADER, FeatureLevelRecord, encode
 
 
 def test_a_broker_is_registered_fenced_and_unfenced_by_its_heartbeat() -> None:

@@ -28,13 +28,7 @@ from system_under_test.kraft.controller.partition_rules import (
     with_broker,
     without_broker,
 )
-from system_under_test.kraft.records.metadata import (
-    LOST,
-    MIGRATING,
-    NO_LEADER,
-    PartitionChangeRecord,
-    PartitionRecord,
-)
+from system_under_test.kraft.records.metadata import LOST, MIGRATING, NO_LEADER, PartitionChangeRecord, PartitionRecord
 
 TOPIC = UUID(int=7)
 BROKERS = (1, 2, 3, 4, 5)

@@ -7,7 +7,7 @@ from itertools import product
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from power_loss import at_every_moment
 
@@ -64,7 +64,6 @@ def bases(disk: VolatileDisk) -> list[int]:
 # Files
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=300), max_size=20), st.integers(-(2**63), 2**63 - 1))
 def test_a_snapshot_holds_what_was_written(values: list[bytes], prefix_hash: int) -> None:
     snapshot = SnapshotId(7, 3)

@@ -4,13 +4,7 @@ import pytest
 from raft_voter import EPOCH, ME, PEER, THIRD, Bench, end, leader_speaks, vote
 
 from system_under_test.kraft.raft.effects import Send
-from system_under_test.kraft.raft.messages import (
-    EndQuorumEpochRequest,
-    EpochResponse,
-    Error,
-    QuorumState,
-    VoteRequest,
-)
+from system_under_test.kraft.raft.messages import EndQuorumEpochRequest, EpochResponse, Error, QuorumState, VoteRequest
 
 
 def test_the_first_in_line_campaigns_at_once():
@@ -21,8 +15,7 @@ def test_the_first_in_line_campaigns_at_once():
 
 
 @pytest.mark.parametrize(
-    ("line", "delay_s"),
-    [((THIRD, ME), 1.0), ((THIRD, ME, 4), 0.5), ((THIRD, 4, ME), 1.0), ((THIRD, ME, 4, 5), 0.25)],
+    ("line", "delay_s"), [((THIRD, ME), 1.0), ((THIRD, ME, 4), 0.5), ((THIRD, 4, ME), 1.0), ((THIRD, ME, 4, 5), 0.25)]
 )
 def test_the_others_in_line_wait_growing_delays(line, delay_s):
     bench = Bench.in_role("follower", voters=(ME, PEER, THIRD, 4, 5))

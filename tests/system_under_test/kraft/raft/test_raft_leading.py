@@ -3,21 +3,8 @@
 import pytest
 from raft_voter import EPOCH, ME, PEER, ROLES, THIRD, Bench, begin, vote
 
-from system_under_test.kraft.raft.effects import (
-    HighWatermark,
-    NotAccepted,
-    Persist,
-    Reply,
-    Send,
-)
-from system_under_test.kraft.raft.messages import (
-    Batch,
-    EpochResponse,
-    Error,
-    LeaderChange,
-    QuorumState,
-    ReplicaKey,
-)
+from system_under_test.kraft.raft.effects import HighWatermark, NotAccepted, Persist, Reply, Send
+from system_under_test.kraft.raft.messages import Batch, EpochResponse, Error, LeaderChange, QuorumState, ReplicaKey
 from system_under_test.kraft.raft.states import Reads
 
 

@@ -5,11 +5,7 @@ from itertools import product
 import pytest
 from raft_voter import CLUSTER, EPOCH, ME, PEER, ROLES, THIRD, Bench, begin, end, fetch_of, vote
 
-from system_under_test.kraft.raft.effects import (
-    Fatal,
-    Persist,
-    Send,
-)
+from system_under_test.kraft.raft.effects import Fatal, Persist, Send
 from system_under_test.kraft.raft.messages import (
     Batch,
     BeginQuorumEpochRequest,

@@ -5,13 +5,7 @@ from dataclasses import replace
 import pytest
 from raft_voter import EPOCH, ME, PEER, THIRD, Bench, fetch_of, leader_speaks
 
-from system_under_test.kraft.raft.effects import (
-    Append,
-    BeginFlush,
-    Fatal,
-    HighWatermark,
-    Truncate,
-)
+from system_under_test.kraft.raft.effects import Append, BeginFlush, Fatal, HighWatermark, Truncate
 from system_under_test.kraft.raft.messages import (
     Batch,
     EpochEnd,
