@@ -20,7 +20,7 @@ Krucible has its own reader because a damaged history must be refused with the d
 do not report.  Keywords and symbols become plain `str` without the colon, vectors and lists `list`, sets `SetValue`.  A
 map is a `dict` whose keys are names (`values.name_of_key`): 1 and "1" have two.  Numbers keep all their digits.  A
 tagged value is read as the value behind its tag (a record is its map); a `#uuid` gets lower case, because the case of
-its letters means nothing; a `#object` (Clojure cannot print what it holds) stays text.
+its letters means nothing; a `#object` (Clojure cannot print what it holds), a regular expression and a var stay text.
 """
 
 from __future__ import annotations
@@ -385,10 +385,12 @@ _TOKEN = re.compile(
     | (?P<open>\#\{ | [(\[{])
     | (?P<close>[)\]}])
     | (?P<discard>\#_)
+    | (?P<space_of_keys>\#::?[\w.*+!?$%&=<>/-]*(?=[\s,]*\{))
+    | (?P<as_written>\#"(?:[^"\\]|\\.)*" | \#'[^\s,()\[\]{}";]+)
     | (?P<based>[+-]?(?:0[xX][0-9a-fA-F]+|0[0-9]+|[1-9][0-9]?[rR][0-9a-zA-Z]+)N?(?=[\s,()\[\]{}";]|$))
     | (?P<symbolic>\#\#(?:Inf|-Inf|NaN))
     | (?P<tag>\#[A-Za-z][\w.*+!?$%&=<>/-]*)
-    | (?P<char>\\(?:newline|return|space|tab|u[0-9a-fA-F]{4}|.))
+    | (?P<char>\\(?:newline|return|space|tab|backspace|formfeed|u[0-9a-fA-F]{4}|.))
     | (?P<number>[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?[NM]?(?=[\s,()\[\]{}";]|$))
     | (?P<name>:?[^\s,()\[\]{}";\#\\][^\s,()\[\]{}";]*)
     """,
@@ -399,7 +401,7 @@ _CLOSES = {"(": ")", "[": "]", "{": "}", "#{": "}"}
 _NAMED = {"nil": None, "true": True, "false": False}
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", '"': '"', "\\": "\\"}
-_CHARS = {"newline": "\n", "return": "\r", "space": " ", "tab": "\t"}
+_CHARS = {"newline": "\n", "return": "\r", "space": " ", "tab": "\t", "backspace": "\b", "formfeed": "\f"}
 
 DEPTH_LIMIT = 100
 """Nesting beyond this is damage, not data."""
@@ -478,7 +480,7 @@ class FormReader:
         """Return the value that begins with this token; nothing if the token discards the next one."""
         line = self.line
         if token[0] == "discard":
-            self.value(self.required(), 0)
+            self._discard(0)
         else:
             yield Form(line, self.value(token, 0))
 
@@ -510,17 +512,26 @@ class FormReader:
                 return _CHARS.get(word) or self._whole(chr(int(word[1:], 16)) if len(word) == 5 else word)
             case "based":
                 return self._based(text)
-            case "symbolic":
+            case "symbolic" | "as_written":
                 return text
+            case "space_of_keys":
+                return self._collection(self.required()[1], depth, text.lstrip("#:"))
             case "name":
                 return _NAMED[text] if text in _NAMED else text.removeprefix(":")
         raise self._damage(f"unexpected {text!r}")
 
-    def _collection(self, opened: str, depth: int) -> Any:
+    def _discard(self, depth: int) -> None:
+        """Skip the next value, and for each `#_` before it one more."""
+        while (token := self.required())[0] == "discard":
+            self._discard(depth)
+        self.value(token, depth)
+
+    def _collection(self, opened: str, depth: int, space: str = "") -> Any:
+        """Return a list, set or map.  space: namespace of the keys of a map that name none."""
         line, items = self.line, []
         while (token := self.next_token()) is not None and token[0] != "close":
             if token[0] == "discard":
-                self.value(self.required(), depth + 1)
+                self._discard(depth + 1)
             else:
                 items.append(self.value(token, depth + 1))
         self.must_close(opened, line, token)
@@ -530,6 +541,8 @@ class FormReader:
             return items
         if len(items) % 2:
             raise self._damage("a map has a key without a value")
+        if space:
+            items[::2] = [_in_space(space, key) if isinstance(key, str) else key for key in items[::2]]
         found = dict(zip(map(name_of_key, items[::2]), items[1::2], strict=True))
         if len(found) < len(items) // 2:
             raise self._damage('a map has a key twice; :a and "a" count as one')
@@ -574,6 +587,10 @@ class FormReader:
 
     def _damage(self, what: str) -> MalformedHistory:
         return MalformedHistory(f"line {self.line}: {what}")
+
+
+def _in_space(space: str, key: str) -> str:
+    return key.removeprefix("_/") if "/" in key else f"{space}/{key}"
 
 
 def _unescape(match: re.Match[str]) -> str:
