@@ -212,19 +212,20 @@ def _explained(
 
 
 def _with_doubt(made: Witness, events: Sequence[Event], observers: frozenset[str]) -> Witness:
-    """Return the witness of a value from nowhere, with a change that would explain it but failed by a time-out."""
+    """Return the witness of a value from nowhere, with a failed operation that would have put it there."""
     if made.kind != FROM_NOWHERE or not made.events:
         return made
     of_witness = {row["index"] for row in made.events}
-    answers = [e for e in events if e.index in of_witness and e.type is Type.OK and e.f in observers]
+    answers = [e for e in events if e.index in of_witness and e.type is Type.OK]
     shown = {each for e in answers for v in (value_of(e),) for each in (v, *(v if isinstance(v, tuple) else ()))}
     for event in events if answers else ():
-        doubt = doubt_of_refusal(event.error) if event.type is Type.FAIL and event.f not in observers else ""
-        if doubt and event.key == answers[-1].key and value_of(event) is not None and value_of(event) in shown:
-            failed = (
-                f"{with_article(event.f)} of {text_of(value_of(event))} failed (index {event.index}: {event.error})"
-            )
-            return replace(made, summary=f"{made.summary}; {failed}, and {doubt}")
+        if event.type is not Type.FAIL or event.f in observers or event.key != answers[-1].key:
+            continue
+        if value_of(event) is not None and value_of(event) in shown:
+            where = f"index {event.index}" + (f": {event.error}" if event.error else "")
+            doubt = doubt_of_refusal(event.error)
+            failed = f"{with_article(event.f)} of {text_of(value_of(event))} failed ({where})"
+            return replace(made, summary=f"{made.summary}; {failed}" + (f", and {doubt}" if doubt else ""))
     return made
 
 
