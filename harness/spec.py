@@ -98,7 +98,7 @@ class Spec:
     holds: float = _of(
         0.0,
         "Factor by which holds of faults, the pauses between them and the limits that follow are stretched, for a "
-        f"system that needs longer than {FAILOVER_S:g} s to fail over.",
+        f"system that needs longer than {FAILOVER_S:g} s to fail over; 0: by `failover_s` of the system.",
         make="HOLDS", limits=(0, 100), unset="by `failover_s` of the system",
     )  # fmt: skip
     waive: str = _of(

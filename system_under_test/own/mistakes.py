@@ -7,7 +7,8 @@ Otherwise they surface late: a needs of the wrong type while an image is built, 
 *Code.*  An error that Python raises for one is no answer of the system under test.
 
 A misspelled name would otherwise make every read fail, and the run would end after minutes with "nothing was read".  So
-such an exception ends the run at once, if a line of the author's files raised it.
+such an exception ends the run at once, if a line of the author's files raised it.  So does a SystemExit, because no
+answer of a system ends the program of a client.
 
 Two exceptions of these classes are none, because they may depend on what a server answered: one that a library raises,
 and one about None.  `row[0]` of a row that the system has lost raises TypeError, and this is a finding.  They are
@@ -227,7 +228,7 @@ def _missing(needs: Needs, main: Path) -> Iterator[str]:
 _ABOUT_LOCKS = ", which pins what is built: run `cargo generate-lockfile` there"
 
 
-MISTAKES = (NameError, AttributeError, TypeError, ImportError)
+MISTAKES = (NameError, AttributeError, TypeError, ImportError, SystemExit)
 _NONE = "NoneType"
 
 

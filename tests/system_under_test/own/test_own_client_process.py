@@ -449,6 +449,7 @@ def unread_bytes(client: OwnClient) -> int:
         ("def read(self): return 1", "mine.py line 11: TypeError: It.read() takes 1 positional argument but 2"),
         ("def open(self, server): nothing_here()\ndef read(self, key): ...", "mine.py line 11: NameError"),
         ("async def read(self, key): nothing_here()", "mine.py line 11: NameError"),
+        ("def read(self, key): raise SystemExit('no licence')", "mine.py line 11: SystemExit: no licence"),
         ("def __init__(self, *given): nothing_here()\ndef read(self, key): ...", "mine.py line 11: NameError"),
     ],
 )
