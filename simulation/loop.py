@@ -322,6 +322,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
         return self.network.listen(protocol_factory, host, port)
 
+    def _not_simulated(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError(
+            "only streams are simulated: no datagrams, Unix sockets, raw sockets and subprocesses"
+        )
+
+    create_datagram_endpoint = create_unix_server = create_unix_connection = _not_simulated
+    sock_connect = sock_accept = subprocess_exec = subprocess_shell = _not_simulated
+
 
 _NOBODY = contextvars.Context()
 

@@ -169,20 +169,43 @@ class SimulatedNetwork:
         self._listeners.pop(key, None)
 
 
-class _Listener:
-    """Server that `loop.create_server` returns."""
+class _Listener(asyncio.AbstractServer):
+    """Server that `loop.create_server` returns.  It listens from the beginning, and has no sockets of the kernel."""
+
+    sockets = ()
 
     def __init__(self, network: SimulatedNetwork, owner: Process, key: tuple[str, int], accept: Any) -> None:
         self.owner = owner
         self.accept = accept
         self._network = network
         self._key = key
+        self._serving: asyncio.Future[None] | None = None
 
     def close(self) -> None:
-        self._network.forget(self._key)
+        if self.is_serving():
+            self._network.forget(self._key)
+        if self._serving is not None:
+            self._serving.cancel()
 
     async def wait_closed(self) -> None:
         return None
+
+    def is_serving(self) -> bool:
+        return self._network.listener(*self._key) is self
+
+    def get_loop(self) -> SimulatedLoop:
+        return self._network.loop
+
+    async def start_serving(self) -> None:
+        return None
+
+    async def serve_forever(self) -> None:
+        """Wait until the server is closed or this task cancelled, and raise CancelledError."""
+        self._serving = self._network.loop.create_future()
+        try:
+            await self._serving
+        finally:
+            self.close()
 
 
 class End:
@@ -233,7 +256,7 @@ class ConnectionEnd(End, asyncio.Transport):
     other: ConnectionEnd
 
     def __init__(self, network: SimulatedNetwork, owner: Process, peer: Process) -> None:
-        asyncio.Transport.__init__(self, {"peername": (peer.host, 0)})
+        asyncio.Transport.__init__(self, {"peername": (peer.host, 0), "sockname": (owner.host, 0)})
         End.__init__(self, network, owner, peer)
         self.out.reset = self.broken
         self.protocol: Any = None
@@ -252,11 +275,22 @@ class ConnectionEnd(End, asyncio.Transport):
             piece = bytes(data)
             self.out.send(self.other.arrived, piece, len(piece))
 
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        if not self.over and self.owner.gate is not Gate.DEAD:
+            self.out.send(self.other.arrived, b"", 0)
+
     def arrived(self, data: bytes) -> None:
+        """Take data, or b"" if the other end will write nothing more."""
         if self.over:
             return
         if self.protocol is None or not self._reading:
             self._early.append(data)
+        elif not data:
+            if not self.protocol.eof_received():
+                self.close()
         else:
             self._network.loop.handles(self.owner, PIECE)
             self.protocol.data_received(data)

@@ -51,6 +51,61 @@ def test_stock_streams_of_asyncio_talk_over_it() -> None:
     assert simulated(work) == b"hello\n"
 
 
+def test_a_server_of_the_documentation_of_asyncio_serves_until_it_is_closed() -> None:
+    servers: list[asyncio.Server] = []
+
+    async def serve() -> None:
+        server = await asyncio.start_server(echo, "b", 1)
+        servers.append(server)
+        async with server:
+            await server.serve_forever()
+
+    async def work(network: SimulatedNetwork) -> list[str]:
+        process, client = Process("b"), Process("a")
+        ends, serving = ["served", "closed"], []
+        for end in ends:
+            serving.append(process.spawn(serve()))
+            await asyncio.sleep(1.0)
+            _, writer = await dialled(client)
+            assert writer.get_extra_info("sockname")[0] == "a" and servers[-1].is_serving()
+            if end == "served":
+                serving[-1].cancel()
+            else:
+                servers[-1].close()
+            await asyncio.sleep(1.0)
+            with pytest.raises(ConnectionRefusedError):
+                await dialled(client)
+        return [end for end, task in zip(ends, serving, strict=True) if task.cancelled()]
+
+    assert simulated(work) == ["served", "closed"]
+
+
+def test_a_client_that_writes_nothing_more_still_gets_the_answer() -> None:
+    async def whole(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"got " + await reader.read())
+        writer.close()
+
+    async def work(network: SimulatedNetwork) -> bytes:
+        await serving(whole)
+        reader, writer = await dialled(Process("a"))
+        writer.write(b"hello")
+        writer.write_eof()
+        return await reader.read()
+
+    assert simulated(work) == b"got hello"
+
+
+@pytest.mark.parametrize(
+    "method", ["create_datagram_endpoint", "create_unix_server", "subprocess_exec", "sock_connect"]
+)
+def test_what_is_not_simulated_is_said(method: str) -> None:
+    async def work(network: SimulatedNetwork) -> None:
+        getattr(asyncio.get_running_loop(), method)(None)
+
+    with pytest.raises(NotImplementedError, match="only streams are simulated"):
+        simulated(work)
+
+
 def test_nobody_listens_and_the_connection_is_refused() -> None:
     async def work(network: SimulatedNetwork) -> None:
         with pytest.raises(ConnectionRefusedError):
