@@ -55,7 +55,10 @@ class Metrics:
 
     def serve(self, host: str, port: int) -> tuple[int, Callable[[], None]]:
         """Serve the metrics at this address; return the port, and a function that stops it.  Raises OSError."""
-        server, thread = start_http_server(port, host, self.registry)
+        try:
+            server, thread = start_http_server(port, host, self.registry)
+        except OSError as problem:
+            raise OSError(problem.errno, problem.strerror, f"--metrics {host}:{port}") from problem
 
         def end() -> None:
             server.shutdown()

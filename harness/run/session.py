@@ -143,12 +143,14 @@ def run_and_judge(
             raise WrongSpec(f"--keep: {why}")
         spark.start_in_background()
         threading.Thread(target=_prewarm_report, name="report", daemon=True).start()
+        watchers = watched.enter_context(_watchers(spec, aside, progress.say))
         run = RunFolder.create(results.resolve(), spec, aside.beside)
+        watchers.append(live := LiveFile(results.resolve(), run.run_id))
+        watched.callback(live.remove)
         if note_folder is not None:
             note_folder.write_text(str(run.root))
         what = f"{spec.test}: {spec.subject} on {backend}, seed {spec.seed}"
         progress.say(what + (f", planted bug {spec.bug}" if spec.bug else ""))
-        watchers = watched.enter_context(_watchers(spec, results.resolve(), run, aside, progress.say))
         try:
             prepared = partial(prepare, spec, backend, run, progress, watchers=watchers)
             _conduct(prepared, BACKENDS[backend].virtual_time, spark_end.start, watchers, keeper)
@@ -180,24 +182,21 @@ def run_and_judge(
 
 
 @contextlib.contextmanager
-def _watchers(
-    spec: Spec, results: Path, run: RunFolder, aside: Aside, say: Callable[[str], None]
-) -> Iterator[Sequence[Watcher]]:
-    """Yield the observers of the run until it is judged.  Raises OSError if metrics cannot be served."""
-    with ExitStack() as ends:
-        live = LiveFile(results, run.run_id)
-        ends.callback(live.remove)
-        watchers: list[Watcher] = [live]
-        if aside.metrics:
-            from harness.metrics import Metrics, address_of
+def _watchers(spec: Spec, aside: Aside, say: Callable[[str], None]) -> Iterator[list[Watcher]]:
+    """Yield the observers of the run that are served until it is judged.  Raises OSError if metrics cannot be."""
+    if not aside.metrics:
+        yield []
+        return
+    from harness.metrics import Metrics, address_of
 
-            metrics = Metrics(Path(spec.subject).stem, Path(spec.workload).stem)
-            host, port = address_of(aside.metrics)
-            port, end = metrics.serve(host, port)
-            ends.callback(end)
-            say(f"metrics: http://{host}:{port}/metrics")
-            watchers.append(metrics)
-        yield watchers
+    metrics = Metrics(Path(spec.subject).stem, Path(spec.workload).stem)
+    host, port = address_of(aside.metrics)
+    port, end = metrics.serve(host, port)
+    try:
+        say(f"metrics: http://{f'[{host}]' if ':' in host else host}:{port}/metrics")
+        yield [metrics]
+    finally:
+        end()
 
 
 def _conduct(

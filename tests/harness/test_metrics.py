@@ -106,6 +106,15 @@ def test_a_wrong_address_is_one_sentence() -> None:
     assert wrong.returncode == 3 and "'x' is no address" in wrong.stderr
 
 
+def test_an_address_of_another_machine_is_named_before_there_is_a_run(tmp_path: Path) -> None:
+    refused = krucible(*RUN, "--metrics", "192.0.2.1:9", "--results", str(tmp_path))
+    assert (refused.returncode, refused.stderr) == (
+        3,
+        "krucible: --metrics 192.0.2.1:9: Cannot assign requested address\n",
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["refused.jsonl"]
+
+
 def test_a_run_serves_them(tmp_path: Path) -> None:
     for time_limit_s in (3, 12, 48):  # on a busy machine a short run may end before it is queried
         seen = last_scrape_of_a_run(tmp_path, time_limit_s)

@@ -62,7 +62,7 @@ def test_what_is_written_is_read(given_values: list[object]) -> None:
         ("(1 -2 +3)", [1, -2, 3]),
         ("[1 #_ [2 3] 4]", [1, 4]),
         ("[1 #_ #_ 2 3 4] #_#_ 5 6", [1, 4]),
-        ("{:error #\"a}b\" :at #'user/main}", {"error": '#"a}b"', "at": "#'user/main"}),
+        ('{:error #"a}b" :at #\'user/main}', {"error": '#"a}b"', "at": "#'user/main"}),
         ("#:db{:a 1 :_/b 2 :c/d 3, 4 #:e {:f 5}}", {"db/a": 1, "b": 2, "c/d": 3, "4": {"e/f": 5}}),
         ("[1N 2.5M 1e3]", [1, 2.5, 1000.0]),
         ("[0x10 -0x1fN 010 +2r101 36rZ 0]", [16, -31, 8, 5, 35, 0]),
