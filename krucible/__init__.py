@@ -6,7 +6,7 @@
 - `SqlClient`, `SqlSystem`: a kit for databases that speak SQL.
 - `Workload`, `Request`, `Function`, `Checker`, `Model`, `Operation`, `REFUSED`, `Fault`: what a test is made of
   (docs/your-own-workload.md and its sisters).
-- `World`, `simulate`: servers of your own on virtual time (docs/simulate-your-own-server.md).
+- `World`, `simulate`, `Impairment`: servers of your own on virtual time (docs/simulate-your-own-server.md).
 - `Spec`, `JudgedRun`, `Verdict`, `Validity`, `Witness`: what goes into a run and what comes out.
 
 Clients on nodes import this package, too.  So each name is loaded when it is used for the first time, and importing
@@ -48,6 +48,7 @@ _NAMES = {
     "Validity": "checkers.base.verdict",
     "Verdict": "checkers.base.verdict",
     "Witness": "checkers.base.verdict",
+    "Impairment": "simulation.network",
     "World": "simulation.world",
     "simulate": "simulation.world",
 }

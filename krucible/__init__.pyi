@@ -12,6 +12,7 @@ from harness.judge.check_files import check as check
 from harness.run.session import JudgedRun as JudgedRun
 from harness.run.session import run as run
 from harness.spec import Spec as Spec
+from simulation.network import Impairment as Impairment
 from simulation.world import World as World
 from simulation.world import simulate as simulate
 from system_under_test.client import Address as Address

@@ -347,6 +347,10 @@ def _to_owner(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         return
     if (handle := context.get("handle")) is not None:
         owner = handle._context.get(OWNER)
+    elif (end := context.get("transport")) is not None:  # of a connection, whose handler has raised
+        if isinstance(context.get("exception"), ConnectionError | EOFError):
+            return  # it is over, which ends no server
+        owner = end.owner
     else:
         unawaited = context.get("task") or context.get("future")
         if loop.is_closed() and unawaited is not None and not isinstance(unawaited, asyncio.Task):

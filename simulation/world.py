@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Coroutine
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from simulation.disk import Kind
 from simulation.loop import Process, SimulatedLoop
@@ -46,6 +46,8 @@ class World:
         self._loop = loop
         self._mains: dict[str, Main] = {}
         self._clients: dict[str, Process] = {}
+        self._cut: tuple[frozenset[str], bool] = frozenset(), True
+        self._impaired: Impairment | None = None
 
     def time(self) -> float:
         """Simulated seconds since the beginning."""
@@ -56,13 +58,20 @@ class World:
     def machine(self, name: str) -> Machine:
         if name not in self.machines:
             self.machines[name] = Machine(name, self._loop, self.network, self.seed)
+            self._lay_on_new_links()
+        return self.machines[name]
+
+    def _known(self, name: str) -> Machine:
+        """Raises KeyError for a name that no server has: its fault would never be there."""
+        if name not in self.machines:
+            raise KeyError(f"no server {name!r} was started; there are: {', '.join(self.machines) or 'none'}")
         return self.machines[name]
 
     def start(self, name: str, main: Main | None = None) -> Machine:
         """Start a server, or start it again with the main function of before.
 
         Raises OSError if it runs already, and KeyError if it never had a main function."""
-        machine = self.machine(name)
+        machine = self.machine(name) if main is not None else self._known(name)
         if main is not None:
             self._mains[name] = main
         machine.start(self._main_of(self._mains[name]), OUTPUT)
@@ -87,42 +96,66 @@ class World:
 
     def kill(self, name: str) -> None:
         """Its disk keeps all that it wrote."""
-        self.machine(name).kill()
+        self._known(name).kill()
 
     def lose_power(self, name: str, kind: Kind = "lose") -> None:
         """Its disk keeps what was fsynced, and of the rest what `kind` says (`simulation.disk`)."""
-        self.machine(name).lose_power(kind, self.random)
+        if kind not in get_args(Kind):
+            raise ValueError(f"a power loss is one of {', '.join(get_args(Kind))}, not {kind!r}")
+        self._known(name).lose_power(kind, self.random)
 
     def pause(self, name: str) -> None:
-        self.machine(name).pause()
+        self._known(name).pause()
 
     def resume(self, name: str) -> None:
-        self.machine(name).resume()
+        self._known(name).resume()
 
     # Links
 
     def cut(self, side: Collection[str], *, both: bool = True) -> None:
-        """From now on these hosts hear nobody else, and nobody else hears them unless `both` is false."""
-        rest = {*self.machines, *self._clients} - {*side}
-        into: set[Link] = {(a, b) for a in rest for b in side}
-        out: set[Link] = {(b, a) for a, b in into}
-        self.network.cut(into | (out if both else set()))
+        """From now on these hosts hear nobody else, and nobody else hears them unless `both` is false.
+
+        Raises KeyError for a host that no server and no client has had."""
+        for name in {*side} - {*self._clients}:
+            self._known(name)
+        self._cut = frozenset(side), both
+        self._lay_cut()
 
     def heal(self) -> None:
         """Every link is whole."""
+        self._cut, self._impaired = (frozenset(), True), None
         self.network.cut(())
         self.network.impaired = {}
 
     def impair(self, how: Impairment) -> None:
         """All links lose packets or are slow."""
+        self._impaired = how
+        self._lay_impairment()
+
+    def _lay_on_new_links(self) -> None:
+        """Lay what holds on the links of a host that is new."""
+        if self._cut[0]:
+            self._lay_cut()
+        if self._impaired is not None:
+            self._lay_impairment()
+
+    def _lay_cut(self) -> None:
+        side, both = self._cut
+        into: set[Link] = {(a, b) for a in {*self.machines, *self._clients} - side for b in side}
+        self.network.cut(into | {(b, a) for a, b in into} if both else into)
+
+    def _lay_impairment(self) -> None:
         hosts = [*self.machines, *self._clients]
-        self.network.impaired = {(a, b): how for a in hosts for b in hosts if a != b}
+        self.network.impaired = {(a, b): self._impaired for a in hosts for b in hosts if a != b and self._impaired}
 
     # Clients
 
     async def run(self, host: str, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`, as a process of its own on a host."""
-        process = self._clients.setdefault(host, Process(host))
+        process = self._clients.get(host)
+        if process is None:
+            process = self._clients[host] = Process(host)
+            self._lay_on_new_links()
         return await process.spawn(work)
 
 

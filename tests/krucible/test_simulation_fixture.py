@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import re
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
+import krucible
 from simulation.machine import Machine
 from simulation.world import ServerFailed, World, simulate
 
@@ -85,6 +87,65 @@ def test_links_are_cut_and_healed() -> None:
         return [*seen, await world.run("c", ask(b"three\n"))]
 
     assert simulate(scenario, 3) == [b"one\n", "late", b"three\n"]
+
+
+def test_faults_hold_on_the_links_of_a_host_that_comes_later() -> None:
+    async def scenario(world: World) -> float:
+        world.start("a", echo)
+        world.impair(krucible.Impairment(delay_s=0.2))
+        began_s = world.time()
+        await world.run("c", ask(b"one\n"))
+        took_s = world.time() - began_s
+        world.cut(["a"])
+        with pytest.raises(TimeoutError):
+            await world.run("d", ask(b"two\n"))
+        return took_s
+
+    assert simulate(scenario, 3) > 0.4
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (lambda world: world.kill("aa"), "no server 'aa' was started; there are: a"),
+        (lambda world: world.lose_power("aa"), "no server 'aa'"),
+        (lambda world: world.pause("aa"), "no server 'aa'"),
+        (lambda world: world.start("aa"), "no server 'aa'"),
+        (lambda world: world.cut(["aa"]), "no server 'aa'"),
+        (lambda world: world.lose_power("a", "burn"), "a power loss is one of lose, keep, torn, reorder, not 'burn'"),
+    ],
+)
+def test_a_fault_that_could_never_be_there_is_refused(fault: Callable[[World], object], words: str) -> None:
+    async def scenario(world: World) -> None:
+        world.start("a", echo)
+        fault(world)
+
+    with pytest.raises((KeyError, ValueError), match=words):
+        simulate(scenario, 1)
+
+
+@pytest.mark.parametrize(("problem", "fails"), [(KeyError("mine"), True), (ConnectionResetError("over"), False)])
+def test_a_handler_that_raises_fails_the_scenario_unless_its_connection_is_over(
+    problem: Exception, fails: bool
+) -> None:
+    async def serve(machine: Machine) -> int:
+        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readline()
+            raise problem
+
+        await asyncio.start_server(handle, machine.name, 80)
+        await asyncio.Event().wait()
+        return 0
+
+    async def scenario(world: World) -> None:
+        world.start("a", serve)
+        await world.run("c", ask(b"one\n"))
+
+    if fails:
+        with pytest.raises(ServerFailed, match="server a, at .* s: KeyError"):
+            simulate(scenario, 1)
+    else:
+        simulate(scenario, 1)
 
 
 def test_a_server_that_fails_fails_the_scenario() -> None:
