@@ -124,7 +124,7 @@ def _end(code: int) -> NoReturn:
 
 
 @click.command()
-@click.option("--seeds", default=2, show_default=True, help="Seeds per test and bug.")
+@click.option("--seeds", type=click.IntRange(1), default=2, show_default=True, help="Seeds per test and bug.")
 @click.option(
     "--first-seed", type=int, default=None, help="The first seed; the others follow it.  [default: a fresh one]"
 )
@@ -259,7 +259,7 @@ def hunt_at_random(
 
 @click.command(name="hunt-bugs")
 @click.option("--bug", "bugs", multiple=True, help="Only this planted bug (may be repeated).  [default: all]")
-@click.option("--seeds", default=3, show_default=True, help="Runs of each bug.")
+@click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, help="Runs of each bug.")
 @click.option("--first-seed", default=1, show_default=True, help="The first seed; the others follow it.")
 @click.option(
     "--nemesis",

@@ -142,7 +142,7 @@ def test_a_handler_that_raises_fails_the_scenario_unless_its_connection_is_over(
         await world.run("c", ask(b"one\n"))
 
     if fails:
-        with pytest.raises(ServerFailed, match="server a, at .* s: KeyError"):
+        with pytest.raises(ServerFailed, match=r"server a, at .* s: KeyError"):
             simulate(scenario, 1)
     else:
         simulate(scenario, 1)

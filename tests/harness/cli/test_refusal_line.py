@@ -75,6 +75,8 @@ REFUSALS = [
     (["find", "rediss"], "unknown finding 'rediss'; did you mean 'redis'?"),
     (["find", "redis", "--clean"], "finding redis has no clean counterpart"),
     (["findings", "mariabd", "--times", "0"], "unknown finding 'mariabd'; did you mean 'mariadb'?"),
+    (["hunt-bugs", "--seeds", "0"], "'--seeds': 0 is not in the range x>=1"),
+    (["nightly", "--seeds", "-1"], "'--seeds': -1 is not in the range x>=1"),
     (["check", "--model", "register", "--consistency", "serializable", "x.edn"], "are judged at a level, not register"),
     (["check", "--model", "register", "--seconds", "nan", "x.edn"], "'--seconds': 'nan' is no number"),
     (["run", "--store", "s3://"], "s3:// names no bucket"),
