@@ -25,6 +25,8 @@ from simulation.loop import OWNER, Gate, Process, SimulatedLoop
 
 Link = tuple[str, str]
 
+_OWN = (None, "", "0.0.0.0", "::", "localhost", "127.0.0.1", "::1")
+"""Addresses that mean the host of the process."""
 SYN_AGAIN_S = 1.0
 """The kernel sends a lost SYN again after 1, 2, 4 ... s."""
 PIECE = "piece"
@@ -118,6 +120,7 @@ class SimulatedNetwork:
         owner = OWNER.get()
         if owner is None:
             raise RuntimeError("only a process can listen")
+        host = owner.host if host in _OWN else host
         if (host, port) in self._listeners:
             raise OSError(98, "the address is in use")
         listener = self._listeners[host, port] = _Listener(self, owner, (host, port), accept)
@@ -128,6 +131,7 @@ class SimulatedNetwork:
         mine = OWNER.get()
         if mine is None:
             raise RuntimeError("only a process can connect")
+        host = mine.host if host in _OWN else host
         there, back = (mine.host, host), (host, mine.host)
         again_s = SYN_AGAIN_S
         while True:

@@ -80,6 +80,22 @@ def test_a_server_of_the_documentation_of_asyncio_serves_until_it_is_closed() ->
     assert simulated(work) == ["served", "closed"]
 
 
+@pytest.mark.parametrize("address", ["0.0.0.0", "", None, "127.0.0.1"])
+def test_a_server_that_listens_everywhere_listens_on_its_own_host(address: str | None) -> None:
+    async def work(network: SimulatedNetwork) -> list[bytes]:
+        answers = []
+        for host in ("a", "b"):
+            process = Process(host)
+            await process.spawn(asyncio.start_server(echo, address, 1))
+            for to in (host, "localhost"):
+                reader, writer = await process.spawn(asyncio.open_connection(to, 1))
+                writer.write(f"{host}\n".encode())
+                answers.append(await reader.readline())
+        return answers
+
+    assert simulated(work) == [b"a\n", b"a\n", b"b\n", b"b\n"]
+
+
 def test_a_client_that_writes_nothing_more_still_gets_the_answer() -> None:
     async def whole(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"got " + await reader.read())
