@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,12 +49,12 @@ WORKLOADS: Mapping[str, str] = {
     "register": "workloads.registers:Register",
     "repeated-register": "workloads.registers:RepeatedRegister",
     "cas-register": "workloads.registers:CasRegister",
-    "convergence": "workloads.registers:Convergence",
-    "set-convergence": "workloads.registers:SetConvergence",
     "shown-order": "workloads.registers:ShownOrder",
     "digests": "workloads.registers:Digests",
     "set": "workloads.objects:GrowSet",
     "large-set": "workloads.objects:LargeSet",
+    "convergence": "workloads.registers:Convergence",
+    "set-convergence": "workloads.registers:SetConvergence",
     "append-log": "workloads.objects:AppendLog",
     "queue": "workloads.objects:Queue",
     "at-least-once-queue": "workloads.objects:AtLeastOnceQueue",
@@ -75,7 +75,8 @@ WORKLOADS: Mapping[str, str] = {
     "list-append": "workloads.transactions:ListAppend",
     "rw-register": "workloads.transactions:RwRegister",
 }
-"""Name -> module:class of a workload."""
+"""Name -> module:class of a workload.  A run that names none gets the first that its clients can run: a stronger one
+stands before a weaker one."""
 
 BACKENDS: Mapping[str, BackendEntry] = {
     "docker": BackendEntry(
@@ -231,6 +232,13 @@ def usual_options(subject: str) -> Mapping[str, float]:
         if name not in LIMITS:
             raise WrongSpec(unknown_name(f"option in `usual` of {subject}", name, LIMITS))
     return usual
+
+
+def with_limits(spec: Spec, given: Collection[str]) -> Spec:
+    """Return the spec whose limits are stretched like its faults, but for those that the user gave."""
+    holds = spec.lengthened(load_subject(spec).declares.failover_s)
+    limits = ("time_limit_s", "recovery_limit_s")
+    return replace(spec, **{name: holds * getattr(spec, name) for name in limits if name not in given})
 
 
 def names_for_bug(subject: str, bug: str | None) -> dict[str, str]:

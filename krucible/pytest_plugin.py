@@ -36,14 +36,16 @@ class Krucible:
         self._node, self._results = node, results
 
     def run(self, subject: str = "kraft", *, unknown_passes: bool = False, **options: Any) -> JudgedRun:
-        """Run one test and judge it.  options: fields of `krucible.Spec`.
+        """Run one test and judge it.  options: fields of `krucible.Spec`; the others are as in the command `run`.
 
         Raises RunFailed for an invalid run, and for an unknown one unless `unknown_passes`.  Raises WrongSpec for a
         test that cannot be run, and RuntimeError if the harness failed.
         """
         __tracebackhide__ = True
         import krucible
+        from harness.registry import names_for_bug, usual_options
 
+        options = {**usual_options(str(subject)), **names_for_bug(str(subject), options.get("bug")), **options}
         if (seed := self._node.config.getoption("--krucible-seed")) is not None:
             options["seed"] = seed
         spec = krucible.Spec(subject=str(subject), **options)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,7 @@ from harness.cli.parameters import (
     store,
     trust,
 )
-from harness.registry import check_names, load_subject, names_for_bug, usual_options
+from harness.registry import check_names, names_for_bug, usual_options, with_limits
 from harness.spec import Spec, WrongSpec
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ def run(
     given = {name: value for name, value in options.items() if value is not None}
     spec = titled_by_schedule(Spec(**{"seed": secrets.randbelow(1_000_000), **given}))
     check_names(spec)
-    spec = _with_every_kind(_with_limits(spec, given))
+    spec = _with_every_kind(with_limits(spec, given))
 
     from harness.run.refused_before_start import check_spec
 
@@ -142,13 +141,6 @@ def titled_by_schedule(spec: Spec) -> Spec:
     except BadSchedule:
         return spec
     return replace(spec, nemesis=",".join(kinds) or spec.nemesis)
-
-
-def _with_limits(spec: Spec, given: Mapping[str, Any]) -> Spec:
-    """Return the spec with the limits that the user gave; default limits are stretched like faults."""
-    holds = spec.lengthened(load_subject(spec).declares.failover_s)
-    limits = ("time_limit_s", "recovery_limit_s")
-    return replace(spec, **{name: holds * getattr(spec, name) for name in limits if name not in given})
 
 
 def _with_every_kind(spec: Spec) -> Spec:

@@ -32,7 +32,7 @@ from harness.judge.results_before import TRACEBACK, record_failure
 from harness.lake.lake import Lake, existing_lake, lake_of
 from harness.live import LiveFile, RunStatus, Watcher
 from harness.plain_words import as_typed
-from harness.registry import BACKENDS, check_names
+from harness.registry import BACKENDS, check_names, with_limits
 from harness.run.clock import MACHINE, RunClock, clock_of
 from harness.run.conductor import Conductor, Once, interruptible, report_interruption, sigterm_as_ctrl_c
 from harness.run.context import RunContext, prepare
@@ -99,10 +99,13 @@ class JudgedRun:
 def run(spec: Spec, results: str | Path = "results", *, spark_master: str | None = None) -> JudgedRun:
     """Run one test on this machine and judge it; progress goes to stderr.
 
+    A limit of the spec that is the default is stretched like its faults.
+
     Raises WrongSpec for a test that cannot be run, BackendUnavailable and OSError only before the folder of the run
     exists, and KeyboardInterrupt after cleaning up.
     """
     check_names(spec)
+    spec = with_limits(spec, dict(spec.to_json().items() - Spec().to_json().items()))
     check_spec(spec)
     return run_and_judge(spec, Path(results), spark_master, Console(stderr=True, soft_wrap=True))
 

@@ -66,6 +66,29 @@ def test_a_verdict_decides_a_test(
         ended.stdout.fnmatch_lines([f"*it is {verdict}*", "*report: *report.html", "*again: *"])
 
 
+SYSTEM = """
+from krucible import Client, System
+
+class Mine(System):
+    usual = {"nodes": 1, "rate_hz": 7}
+    async def start(self, node, nodes): return "true"
+
+class Sets(Client):
+    def add(self, key, value): pass
+    def members(self, key): return []
+"""
+
+
+def test_options_that_a_test_leaves_out_are_those_of_the_system(
+    pytester: pytest.Pytester, verdicts: dict[str, Any]
+) -> None:
+    verdicts |= {"verdict": "valid", "exit_code": 0}
+    pytester.makepyfile(mine=SYSTEM, test_it="def test_it(krucible):\n    krucible.run('mine.py', nodes=3)")
+    pytester.runpytest_inprocess("-p", "no:randomly", "test_it.py").assert_outcomes(passed=1)
+    spec = verdicts["spec"]
+    assert (spec.nodes, spec.rate_hz, spec.workload, spec.nemesis) == (3, 7, "set", "partition")
+
+
 def test_options_that_no_spec_has_are_refused_before_anything_runs(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(krucible):\n    krucible.run('canary', nodez=3)")
     pytester.runpytest_inprocess().stdout.fnmatch_lines(["*unexpected keyword argument 'nodez'*"])
