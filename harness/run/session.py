@@ -39,7 +39,7 @@ from harness.run.context import RunContext, prepare
 from harness.run.exceptions_for_users import mistakes_in, not_of_the_harness, sentences
 from harness.run.keeping import Keeper
 from harness.run.recorder import RunFolder
-from harness.run.refused_before_start import check_spec, choose_backend
+from harness.run.refused_before_start import check_spec, choose_backend, with_every_kind
 from harness.spec import Spec, WrongSpec, beside_of
 from harness.story.findings import findings
 from harness.terminal.progress import Progress
@@ -99,13 +99,13 @@ class JudgedRun:
 def run(spec: Spec, results: str | Path = "results", *, spark_master: str | None = None) -> JudgedRun:
     """Run one test on this machine and judge it; progress goes to stderr.
 
-    A limit of the spec that is the default is stretched like its faults.
+    A limit of the spec that is the default is stretched like its faults, and the nemesis `all` is written out.
 
     Raises WrongSpec for a test that cannot be run, BackendUnavailable and OSError only before the folder of the run
     exists, and KeyboardInterrupt after cleaning up.
     """
     check_names(spec)
-    spec = with_limits(spec, dict(spec.to_json().items() - Spec().to_json().items()))
+    spec, _ = with_every_kind(with_limits(spec, dict(spec.to_json().items() - Spec().to_json().items())))
     check_spec(spec)
     return run_and_judge(spec, Path(results), spark_master, Console(stderr=True, soft_wrap=True))
 

@@ -12,6 +12,7 @@ import pytest
 
 import krucible
 from harness.judge import check_files
+from harness.run import session
 
 ROOM = Path(krucible.__file__).parent
 
@@ -45,3 +46,21 @@ def test_a_history_or_a_model_that_is_not_there_is_one_sentence(tmp_path: Path) 
     (tmp_path / "empty.edn").write_text("")
     with pytest.raises(ValueError, match="there is no model 'registr'; there are register, "):
         krucible.check(tmp_path / "empty.edn", "registr")
+
+
+def test_a_spec_is_filled_in_like_the_options_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "check_spec", lambda spec: None)
+    monkeypatch.setattr(session, "run_and_judge", lambda spec, *_: spec)
+    slow = tmp_path / "slow.py"
+    slow.write_text(
+        "from krucible import Client, System\n"
+        "class Slow(System):\n"
+        "    failover_s = 10\n"
+        "    async def start(self, node, nodes): return 'true'\n"
+        "class Registers(Client):\n"
+        "    def read(self, key): ...\n"
+        "    def write(self, key, value): ...\n"
+    )
+    spec = session.run(krucible.Spec(subject=str(slow), nemesis="all", backend="namespaces", time_limit_s=20.0))
+    assert (spec.time_limit_s, spec.recovery_limit_s) == (20.0, 150.0)  # type: ignore[attr-defined]
+    assert "partition" in spec.nemesis.split(",")  # type: ignore[attr-defined]
