@@ -29,7 +29,7 @@ export KRUCIBLE_STARTED_AS ?= make
 #   CONCURRENCY=10             Processes at once, over all client nodes.
 #   OP_TIMEOUT=2               Seconds a client waits for an answer; 0.7 shows more stale reads than 2, the time-out of fetches.
 #   RECOVERY_LIMIT=60          Seconds within which the system must recover once every fault is healed.
-#   HOLDS=…                    Factor by which holds of faults, the pauses between them and the limits that follow are stretched, for a system that needs longer than 4 s to fail over.
+#   HOLDS=…                    Factor by which holds of faults, the pauses between them and the limits that follow are stretched, for a system that needs longer than 4 s to fail over; 0: by `failover_s` of the system.
 #   WAIVE=…                    Do not demand this of the run, such as elections of a system that needs none; the first line of the verdict says so.  `list` shows the names.
 #   SET=…                      Parameters of the workload, such as held_s=2 of lock; `list` shows them.
 #   KEYS=10                    Objects to work on, such as registers.

@@ -64,6 +64,8 @@ WORKLOADS: Mapping[str, str] = {
     "lock": "workloads.lock:Lock",
     "fenced-lock": "workloads.lock:FencedLock",
     "leased-lock": "workloads.lock:LeasedLock",
+    "list-append": "workloads.transactions:ListAppend",
+    "rw-register": "workloads.transactions:RwRegister",
     "bank": "workloads.transactions:Bank",
     "long-fork": "workloads.transactions:LongFork",
     "kafka-queue": "workloads.kafka:KafkaQueue",
@@ -72,8 +74,6 @@ WORKLOADS: Mapping[str, str] = {
     "kafka-offsets": "workloads.kafka:KafkaOffsets",
     "kafka-processing": "workloads.kafka:KafkaProcessing",
     "kafka-admin": "workloads.kafka:KafkaAdmin",
-    "list-append": "workloads.transactions:ListAppend",
-    "rw-register": "workloads.transactions:RwRegister",
 }
 """Name -> module:class of a workload.  A run that names none gets the first that its clients can run: a stronger one
 stands before a weaker one."""

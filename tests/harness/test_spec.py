@@ -84,6 +84,27 @@ def test_a_run_that_names_only_a_bug_takes_what_can_show_it(
     assert names_for_bug(subject, bug) == {"workload": workload, "nemesis": nemesis}
 
 
+@pytest.mark.parametrize(
+    ("functions", "workload"),
+    [
+        ("read write cas add members", "register"),
+        ("add members", "set"),
+        ("transact_registers open_account transfer balances", "rw-register"),
+        ("enqueue dequeue drain", "queue"),
+    ],
+)
+def test_a_run_that_names_no_workload_takes_the_strongest_of_what_its_clients_have(
+    functions: str, workload: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.py"
+    methods = "".join(f"    def {name}(self, *given): ...\n" for name in functions.split())
+    start = "    async def start(self, node, nodes): return 'true'\n"
+    file.write_text(
+        f"from krucible import Client, System\nclass Mine(System):\n{start}class Clients(Client):\n{methods}"
+    )
+    assert names_for_bug(str(file), None)["workload"] == workload
+
+
 def test_the_rerun_command_names_the_seed_and_all_that_is_not_default() -> None:
     words = shlex.split(Spec(seed=7, nodes=3, rate_hz=50.0, bug="stale", subject="canary").rerun())
     assert words[:5] == ["make", "test-partition", "SEED=7", "NODES=3", "RATE=50"]
