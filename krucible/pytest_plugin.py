@@ -103,6 +103,8 @@ def simulation(request: pytest.FixtureRequest) -> Simulation:
     docs/simulate-your-own-server.md has a whole test."""
     only = request.config.getoption("--simulation-seed")
     seeds = range(request.config.getoption("--simulation-seeds")) if only is None else [only]
+    if not seeds:
+        raise pytest.UsageError("--simulation-seeds must be at least 1: no scenario would be played")
     return Simulation(request.node, seeds)
 
 

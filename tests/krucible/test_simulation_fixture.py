@@ -45,6 +45,14 @@ def test_the_server_of_the_page_fails_under_a_seed_and_the_command_replays_it(py
 
 
 @with_plugin
+def test_no_seed_is_no_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_counter=page_of_the_reader())
+    refused = pytester.runpytest_inprocess("test_counter.py", "--simulation-seeds", "0")
+    refused.assert_outcomes(errors=1)
+    assert "--simulation-seeds must be at least 1" in refused.stdout.str()
+
+
+@with_plugin
 def test_the_server_of_the_page_passes_once_it_is_mended(pytester: pytest.Pytester) -> None:
     text = page_of_the_reader()
     assert MISTAKE in text
