@@ -88,10 +88,23 @@ class Meter:
             taken = replace(taken, states=states)
         if condition.values and self.measure is not None:
             try:
-                taken = replace(taken, values=dict(await self.measure(self.field.cluster, self.fault)))
+                taken = replace(taken, values=await self._values(self.measure, healed=healed))
             except OSError as problem:
                 problems.append(words_of(problem))
         return replace(taken, to_ns=self.clock(), problems=tuple(problems))
+
+    async def _values(
+        self, measure: Callable[[Cluster, Fault], Awaitable[Mapping[str, float]]], *, healed: bool
+    ) -> dict[str, float]:
+        """Return the values of the kind; after the heal without those of links that other faults disturbed
+        meanwhile.
+        """
+        field = self.field
+        changes, disturbed = field.changes(), field.now_cut() | field.lateness().keys()
+        values = await measure(field.cluster, self.fault)
+        disturbed |= field.unsettled(changes) | field.now_cut() | field.lateness().keys()
+        of_links = {f"{a}>{b}" for a, b in disturbed} if healed else set()
+        return {name: value for name, value in values.items() if name.partition(":")[0] not in of_links}
 
     async def _links(
         self, taken: Measurement, window_s: float, stop: asyncio.Event | None, problems: list[str]

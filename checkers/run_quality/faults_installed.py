@@ -129,7 +129,8 @@ def readings(record: FaultRecord, phases: Iterable[str]) -> dict[Requirement, Re
             found = _finding(requirement, measurement, sent)
             known = out.get(requirement, found)
             once_open = known.contrary and (requirement.what, requirement.ordered) == ("link", "cut")
-            out[requirement] = known if once_open else found
+            unseen = requirement.what == "value" and found.unclear and known == PROVEN
+            out[requirement] = known if once_open or unseen else found
     return out
 
 

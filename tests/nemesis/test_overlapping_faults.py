@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pytest
 from fake_nemesis_cluster import FakeCluster
 from virtual_time import run as in_no_time
 
-from checkers.record.faults import Fault
+from checkers.record.faults import Achieved, Card, Condition, Fault, FaultRecord, Ordered, Proof
 from nemesis.cluster import Link
-from nemesis.measure import IMPAIRED_WAIT_S, Field
+from nemesis.measure import (
+    AS_ORDERED,
+    IMPAIRED_WAIT_S,
+    INDETERMINATE,
+    NOT_AS_ORDERED,
+    FaultRecords,
+    Field,
+    Hooks,
+    Meter,
+)
+from nemesis.play import HEAL_HIDDEN_LIMIT_S, _until_as_ordered
 
 LATE, LOSSY = {"delay_s": 0.2}, {"loss": 0.2}
 OF_N2: list[Link] = [("n2", "n4"), ("n4", "n2")]
@@ -81,3 +92,39 @@ def test_where_no_heal_comes_the_latest_order_holds() -> None:
     took, impaired = in_no_time(two_faults(60.0, OF_N4))
     assert took == pytest.approx(IMPAIRED_WAIT_S, abs=0.1)
     assert impaired == {("n2", "n4"): LATE, **dict.fromkeys(OF_N4, LOSSY)}
+
+
+async def healed_under_a_cut(cut_s: float, *, lossy: bool) -> tuple[float, Proof]:
+    """After which time the heal of lossy links is proven, or not, and the proof. cut_s: how long a fault cuts them."""
+    field, loop = Field(ImpairedLinks()), asyncio.get_running_loop()  # type: ignore[arg-type]
+    healed, cut = fault("lossy"), Fault("partition", "cut", cut=frozenset(OF_N2))
+    ordered = Ordered(healed=Condition(values={"n2>n4: share lost": (0.0, 0.1)}))
+    records = FaultRecords(Hooks(lambda record: None, lambda record: asyncio.sleep(0)))
+    nothing = FaultRecord(Card(1, "packets", "", 0.0, 0.0), Achieved.INDETERMINATE, "", ordered=ordered)
+    records.by_number[1] = nothing
+
+    async def measure(*_: object) -> dict[str, float]:
+        await asyncio.sleep(0.1)
+        return {"n2>n4: share lost": float(lossy or ("n2", "n4") in field.now_cut())}
+
+    await field.cut(cut)
+    loop.call_later(cut_s, lambda: asyncio.ensure_future(field.uncut(cut)))
+    meter = Meter(field, healed, ordered, lambda: int(loop.time() * 1e9), measure)
+    began = loop.time()
+    proof = await _until_as_ordered(meter, partial(records.measured, 1))
+    return loop.time() - began, proof
+
+
+@pytest.mark.parametrize(
+    ("cut_s", "lossy", "verdict", "after_s"),
+    [
+        (7.0, False, AS_ORDERED, 7.0),
+        (7.0, True, NOT_AS_ORDERED, 7.0),
+        (60.0, False, INDETERMINATE, HEAL_HIDDEN_LIMIT_S),
+    ],
+)
+def test_a_heal_is_judged_by_what_no_other_fault_disturbs(
+    cut_s: float, lossy: bool, verdict: str, after_s: float
+) -> None:
+    took, proof = in_no_time(healed_under_a_cut(cut_s, lossy=lossy))
+    assert (proof.verdict, took) == (verdict, pytest.approx(after_s, abs=0.6))
