@@ -121,11 +121,12 @@ def lost_replicas(unclean_shutdown: Collection[int], bugs: Collection[str] = ())
     return frozenset() if ELR_KEEPS_UNCLEAN in bugs else frozenset(unclean_shutdown)
 
 
-def reassignment_is_done(remaining: Collection[int], in_sync: Collection[int], bugs: Collection[str] = ()) -> bool:
-    """Return whether all remaining replicas are in sync, so that the others can be removed."""
-    if REASSIGNMENT_DONE_EARLY in bugs:
-        return bool(set(remaining) & set(in_sync))
-    return set(remaining) <= set(in_sync)
+def reassignment_is_done(needed: Collection[int], in_sync: Collection[int], bugs: Collection[str] = ()) -> bool:
+    """Return whether a reassignment can remove what it removes.
+
+    needed: replicas that must be in sync. in_sync: those that remain and are in sync.
+    """
+    return bool(in_sync) and (set(needed) <= set(in_sync) or REASSIGNMENT_DONE_EARLY in bugs)
 
 
 def topic_id_after_change(topic_id: UUID, bugs: Collection[str] = ()) -> UUID:

@@ -148,12 +148,16 @@ def _with_last_leader(before: PartitionRecord, target: PartitionRecord) -> Parti
 
 
 def _finish_reassignment(target: PartitionRecord, bugs: Collection[str]) -> PartitionRecord:
-    """End the reassignment once all remaining replicas are in sync (KAFKA-15665)."""
+    """End the reassignment once all that it adds are in sync (KAFKA-15665).
+
+    A replica that it keeps may be away (KAFKA-19975), unless it removes more than it adds.
+    """
     if not target.adding and not target.removing:
         return target
     remaining = tuple(replica for replica in target.replicas if replica not in target.removing)
     in_sync = tuple(replica for replica in target.isr if replica not in target.removing)
-    if not remaining or not decisions.reassignment_is_done(remaining, in_sync, bugs):
+    needed = remaining if len(target.removing) > len(target.adding) else target.adding
+    if not decisions.reassignment_is_done(needed, in_sync, bugs):
         return target
     return replace(target, replicas=remaining, isr=in_sync, removing=(), adding=())
 
