@@ -18,7 +18,8 @@ the cluster, and the level of a feature.
                 the topic allows others; one that was not in sync is in sync alone.  Whoever leaves the in-sync set
                 while it is too small stays eligible, unless it comes back without what it held; below the level of the
                 feature nobody becomes eligible.  A leader that is alive is not dropped from its own in-sync set.  A
-                reassignment ends only when what it added is in sync.  Where a batch ends, a broker that is fenced,
+                reassignment ends when what it added is in sync, and not before; if it makes the partition smaller, when
+                all that remains is.  An eligible leader is a replica.  Where a batch ends, a broker that is fenced,
                 leaves or was unregistered neither leads nor is in sync, but as the last of a partition without a
                 leader.  Directories are one for each replica, and none are named before the level that has them:
                 Kafka's controllers and brokers end over either.  While no directory is known, none can be wrong.
@@ -83,6 +84,8 @@ REFUSED_ITSELF = "broker is refused because of itself"
 DIRECTORIES = "directories are not one for each replica"
 TOO_EARLY = "directories are named below the level that has them"
 EARLY_END = "reassignment ended before its replicas were in sync"
+LEFT_OPEN = "reassignment goes on though its replicas are in sync"
+ELIGIBLE_ELSEWHERE = "eligible leader is no replica"
 
 OF_BROKERS = (EPOCH_NOT_NEW, UNFENCED_AT_ONCE, OTHER_EPOCH, IDS_AGAIN)
 """The other kinds that a replay finds concern partitions."""
@@ -433,6 +436,12 @@ class ClusterReplay:
                 f"{where} ends its reassignment, but {sorted(missing)} of the replicas that it added are not in sync."
             )
             self._tell(EARLY_END, about, offset, since, words)
+        kept, alone = set(after.isr) - set(after.removing), (after.leader,) == after.isr != before.isr
+        due = set(after.replicas) if len(after.removing) > len(after.adding) else set(after.adding)
+        moves = after.adding or after.removing
+        if moves and kept and due - set(after.removing) <= kept and not alone:  # elected alone: it ends with the next
+            words = f"{where} adds {list(after.adding)} and removes {list(after.removing)}, and {list(after.isr)}"
+            self._tell(LEFT_OPEN, about, offset, since, f"{words} are in sync, but its reassignment goes on.")
         leader = after.leader
         if leader not in (NO_LEADER, before.leader) and not ended:
             words = f"{where} gets broker {leader} as its leader, though {list(before.isr)} were in sync"
@@ -459,6 +468,9 @@ class ClusterReplay:
         if new := set(after.elr) - {*before.elr, *before.isr}:
             words = f"{where} gets {sorted(new)} as eligible leaders, though {list(before.isr)} were in sync"
             self._tell(NOT_ELIGIBLE, about, offset, since, f"{words} and {list(before.elr)} eligible.")
+        if gone := set(after.elr) - set(after.replicas):
+            words = f"{where} has replicas on {list(after.replicas)}, and {sorted(gone)} as eligible leaders."
+            self._tell(ELIGIBLE_ELSEWHERE, about, offset, since, words)
         if not self._whole:
             return  # neither the feature level nor the configs are known
         if not self._elr_in_use:

@@ -121,6 +121,25 @@ MADE = Records.partition([1, 2, 3], [1, 2, 3], 1)
             [rules.EARLY_END],
             id="a reassignment that ends early",
         ),
+        pytest.param(
+            [
+                Records.partition([1, 2], [1], 1),
+                Records.change(replicas=[2, 3, 1], adding=[3], removing=[1]),
+                Records.change(isr=[1, 3]),
+            ],
+            [rules.LEFT_OPEN],
+            id="a reassignment that waits for a replica that it keeps",
+        ),
+        pytest.param(
+            [Records.partition([1, 2, 3], [1, 3], 1), Records.change(replicas=[2, 3, 1], removing=[1])],
+            [],
+            id="a reassignment that makes the partition smaller and waits for what it keeps",
+        ),
+        pytest.param(
+            [MADE, Records.change(replicas=[1], isr=[1], elr=[2])],
+            [rules.ELIGIBLE_ELSEWHERE, rules.BELOW_LEVEL],
+            id="a removed replica is eligible",
+        ),
     ],
 )
 def test_each_rule_of_partitions_finds_its_violation(records: list, expected: list[str]) -> None:
@@ -238,6 +257,20 @@ def test_a_controller_whose_unclean_leaders_keep_others_in_sync_is_found(monkeyp
     unclean_leader_keeps_others(monkeypatch)
     found = [replay(live_run(Random(seed)), whole=True).found for seed in range(12)]
     assert rules.NOT_ALONE in {each.kind for some in found for each in some}
+
+
+def test_a_controller_whose_reassignments_wait_for_all_replicas_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """KAFKA-19975: a replica that is kept and away holds a reassignment up."""
+
+    def done(target: PartitionRecord, _: object) -> PartitionRecord:
+        remaining = tuple(each for each in target.replicas if each not in target.removing)
+        moves = target.adding or target.removing
+        ends = moves and {*remaining} <= {*target.isr}
+        return replace(target, replicas=remaining, isr=remaining, removing=(), adding=()) if ends else target
+
+    monkeypatch.setattr(partition_rules, "_finish_reassignment", done)
+    found = [replay(live_run(Random(seed)), whole=True).found for seed in range(12)]
+    assert {each.kind for some in found for each in some} == {rules.LEFT_OPEN}
 
 
 FOUND_IN_THE_LOG = {
