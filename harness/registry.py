@@ -69,6 +69,7 @@ WORKLOADS: Mapping[str, str] = {
     "bank": "workloads.transactions:Bank",
     "long-fork": "workloads.transactions:LongFork",
     "kafka-queue": "workloads.kafka:KafkaQueue",
+    "kafka-moves": "workloads.kafka:KafkaMoves",
     "kafka-consumers": "workloads.kafka:KafkaConsumers",
     "kafka-transactions": "workloads.kafka:KafkaTransactions",
     "kafka-offsets": "workloads.kafka:KafkaOffsets",

@@ -6,6 +6,8 @@ after the last record that an answer showed.  So a consumer skips nothing when a
 was lost by the system.  Consumers that subscribe begin where their group has committed, and commit behind what an
 answer showed.
 
+`kafka-moves`: the same as `kafka-queue`, while partitions move between brokers.
+
 `kafka-processing`: records are consumed and sent on in transactions; results and what is left are a queue.
 
 `kafka-offsets`: consumer groups commit offsets, and a committed offset is a register.
@@ -97,6 +99,18 @@ class KafkaQueue(Workload):
 
     def final(self) -> Sequence[Request]:
         return [Request("poll", name, TO_END, payload=_POLL) for name in self.names]
+
+
+class KafkaMoves(KafkaQueue):
+    name = "kafka-moves"
+    summary = "records are sent to partitions and polled, while replicas move from broker to broker"
+    own_functions: ClassVar[Mapping[str, Function]] = {
+        **KafkaQueue.own_functions,
+        "move_partition": Function("give a partition other replicas", "nothing"),
+    }
+    background: ClassVar[Mapping[str, int]] = {"move_partition": 1}
+    invoked_share = 0.6  # an operation ends with its time-out where a leader moved
+    real_test = "Records are acknowledged and replicas move during faults; each partition is polled to its end."
 
 
 @dataclass(frozen=True)

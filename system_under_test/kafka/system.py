@@ -21,7 +21,7 @@ from system_under_test.kafka.offsets import OFFSETS
 from system_under_test.kafka.process import BROKER_PORT, CONTROLLER_PORT, KafkaProcess, java
 from system_under_test.kafka.records import READ_UNCOMMITTED
 from system_under_test.kafka.topics import UNMARKED_READS
-from system_under_test.kafka.wire import BROKERS_APART, node_of, partitions_on
+from system_under_test.kafka.wire import BROKERS_APART, moves_on, node_of, partitions_on
 from system_under_test.subject import Bug, Needs, NodeStatus
 from system_under_test.system import METADATA, METADATA_FOLDER, TOPICS, Command, OwnNode, System
 
@@ -266,6 +266,8 @@ class Kafka(System):
                     )
                 if partition.leader not in live:
                     return f"{node.name}: partition {name}-{partition.number} has no live leader"
+            if (moving := await moves_on(node, BROKER_PORT)) != 0:
+                return f"{node.name}: {'it is not known how many' if moving is None else moving} topics are being moved"
         return None
 
 

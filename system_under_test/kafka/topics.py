@@ -1,4 +1,4 @@
-"""Topics that clients create, change, extend and delete through librdkafka's admin client.
+"""Topics that clients create, change, extend and delete through librdkafka's admin client, and partitions that move.
 
 A broker forwards each of these requests to the active controller, and retries if it got no answer.  So an error proves
 nothing: the first one may have been carried out.
@@ -9,6 +9,7 @@ until its broker shows this marker, and only then reads: it returns every change
 
 from __future__ import annotations
 
+import random
 import time
 from contextlib import closing
 from typing import Any
@@ -22,7 +23,9 @@ RETENTION, MINIMUM = "retention.ms", "min.insync.replicas"
 MAKE, ALTER, WIDEN, REMOVE = range(4)
 """Actions on a topic: the second value of a change."""
 _LIMIT_S = ATTEMPT_MS / 1000
-_AGAIN_S, _MINIMUM_EVERY_S = 0.01, 1.0
+_AGAIN_S, _MINIMUM_EVERY_S, _MOVE_EVERY_S = 0.01, 1.0, 0.5
+_TAKEN_BACK = 0.15
+"""Share of moves that end the reassignment in progress instead."""
 _UNKNOWN_TOPIC = 3
 
 
@@ -94,6 +97,24 @@ class TopicsClient(RecordsClient):
         if error := wire.error_of_set(answer):
             raise NotShown(f"error {error}")
         time.sleep(_MINIMUM_EVERY_S)
+
+    def move_partition(self) -> None:
+        """Give a partition other replicas, or end its reassignment, whether or not that is complete.
+
+        Of each partition at least two replicas remain, if there are two brokers.
+        """
+        server = [*self.servers.values()][self.who.thread % len(self.servers)]
+        with closing(wire.BrokerConnection(server, _LIMIT_S)) as broker:
+            shown = wire.partitions_in(broker.ask(wire.metadata_request()))
+            topic, partition = random.choice([(name, each) for name, found in shown.items() for each in found.values()])
+            apart = wire.BROKERS_APART if max(partition.replicas) > wire.BROKERS_APART else 0
+            brokers = [int(name[1:]) + apart for name in self.servers]
+            target = random.sample(brokers, random.randint(min(2, len(brokers)), min(3, len(brokers))))
+            wanted = target if random.random() > _TAKEN_BACK else None
+            errors = wire.errors_of_move(broker.ask(wire.move_request(topic, partition.number, wanted)))
+        if errors:
+            raise NotShown(f"error {errors[0]}")
+        time.sleep(_MOVE_EVERY_S)
 
     @property
     def _admin(self) -> Any:

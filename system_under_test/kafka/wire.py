@@ -19,7 +19,7 @@ from system_under_test.system import OwnNode
 
 T = TypeVar("T")
 OFFSET_COMMIT, OFFSET_FETCH, METADATA, FIND_COORDINATOR, CREATE_TOPICS = 8, 9, 3, 10, 19
-DESCRIBE_CONFIGS, ALTER_CONFIGS = 32, 44
+DESCRIBE_CONFIGS, ALTER_CONFIGS, ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS = 32, 44, 45, 46
 TOPIC, BROKER = 2, 4
 """Types of resources that have configs.  A broker of the name "" stands for all of them."""
 _SET_FOR_TOPIC = 1
@@ -69,6 +69,18 @@ class AnswerReader:
             return None
         self._at += size
         return self._data[self._at - size : self._at].decode()
+
+    def count(self) -> int:
+        """Read the length of a compact text or array, -1 for null."""
+        number = shift = 0
+        while True:
+            byte = self.number("B")
+            number, shift = number | (byte & 0x7F) << shift, shift + 7
+            if byte < 0x80:
+                return number - 1
+
+    def skip(self, size_bytes: int) -> None:
+        self._at += max(size_bytes, 0)
 
     def array(self, one: Callable[[], T]) -> list[T]:
         return [one() for _ in range(self.number("i"))]
@@ -209,6 +221,40 @@ def config_in(answer: bytes) -> tuple[str | None, int]:
     return (set_for_it[0] if set_for_it else None), error
 
 
+def move_request(topic: str, partition: int, replicas: Sequence[int] | None) -> bytes:
+    """Give a partition these replicas; None: end its reassignment and keep those before."""
+    wanted = b"\0" if replicas is None else _varint(len(replicas) + 1) + struct.pack(f">{len(replicas)}i", *replicas)
+    row = _varint(len(topic) + 1) + topic.encode() + b"\2" + struct.pack(">i", partition) + wanted + b"\0\0"
+    return frame(ALTER_REASSIGNMENTS, 0, b"\0" + struct.pack(">i", 1500) + b"\2" + row + b"\0")
+
+
+def errors_of_move(answer: bytes) -> list[int]:
+    """Return the errors of the request and of its partition."""
+    read = AnswerReader(answer)
+    read.number("b"), read.number("i")
+    errors = [read.number("h")]
+    read.skip(read.count())
+    if read.count() > 0:
+        read.skip(read.count())
+        read.count(), read.number("i")
+        errors.append(read.number("h"))
+    return [error for error in errors if error]
+
+
+def moves_request() -> bytes:
+    """Ask for the reassignments in progress."""
+    return frame(LIST_REASSIGNMENTS, 0, b"\0" + struct.pack(">i", 1500) + b"\0\0")
+
+
+def moves_in(answer: bytes) -> tuple[int, int]:
+    """Return the number of topics with a reassignment in progress, and the error."""
+    read = AnswerReader(answer)
+    read.number("b"), read.number("i")
+    error = read.number("h")
+    read.skip(read.count())
+    return read.count(), error
+
+
 class BrokerConnection:
     """A blocking connection of a client to one broker."""
 
@@ -257,3 +303,12 @@ async def partitions_on(node: OwnNode, port: int, *topics: str) -> Mapping[str, 
         return partitions_in(answer)
     except (struct.error, UnicodeDecodeError):  # no answer, or a truncated one
         return None
+
+
+async def moves_on(node: OwnNode, port: int) -> int | None:
+    """Return the number of topics that are being moved, by the broker on a node; None if that is not known."""
+    try:
+        count, error = moves_in(await ask_on(node, port, moves_request()))
+    except struct.error:
+        return None
+    return None if error else count

@@ -262,6 +262,27 @@ def test_the_minimum_of_the_cluster_is_changed_at_any_broker(
         client.change_minimum()
 
 
+def test_partitions_are_moved_to_brokers_of_the_cluster(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, sent = wire.PartitionState(0, 102, 1, [101, 102, 103], [102]), list[Any]()
+    errors = iter([[]] * 40 + [[85]])
+    played = SimpleNamespace(ask=sent.append, close=lambda: None)
+    monkeypatch.setattr(wire, "BrokerConnection", lambda server, timeout_s: played)
+    monkeypatch.setattr(wire, "partitions_in", lambda answer: {"k0": {0: state}, "removed": {}})
+    monkeypatch.setattr(wire, "move_request", lambda *move: move)
+    monkeypatch.setattr(wire, "errors_of_move", lambda answer: next(errors))
+    monkeypatch.setattr(topics, "_MOVE_EVERY_S", 0)
+    client.servers = {f"n{n}": Address(f"n{n}", f"198.18.0.1{n}", 9092) for n in range(1, 5)}
+    for _ in range(40):
+        client.move_partition()
+    moves = [move for move in sent if isinstance(move, tuple)]
+    assert {move[:2] for move in moves} == {("k0", 0)}
+    targets = [move[2] for move in moves if move[2] is not None]
+    assert {number for target in targets for number in target} == {101, 102, 103, 104}
+    assert {len({*target}) for target in targets} == {2, 3}
+    with pytest.raises(topics.NotShown, match="error 85"):
+        client.move_partition()
+
+
 @pytest.mark.parametrize(("protocol", "spoken"), [("classic", "classic"), ("consumer", "consumer"), ("mixed", None)])
 def test_a_group_has_members_of_one_protocol_or_of_both(
     monkeypatch: pytest.MonkeyPatch, protocol: str, spoken: str | None

@@ -190,10 +190,10 @@ def test_a_node_goes_on_in_the_next_release_and_the_levels_rise(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("subject", "nodes", "workload"),
     [
-        pytest.param("kafka", "1", "kafka-queue", marks=pytest.mark.nightly),
+        pytest.param("kafka", "1", "kafka-moves", marks=pytest.mark.nightly),
         ("kafka", "1", "kafka-admin"),
         ("kafka", "1", "kafka-processing"),
-        ("kafka-brokers", "1", "kafka-queue"),
+        ("kafka-brokers", "1", "kafka-moves"),
         ("kafka-mixed", "2", "kafka-queue"),
     ],
 )

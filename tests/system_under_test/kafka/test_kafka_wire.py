@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from kio.schema.alter_partition_reassignments.v0 import response as moved
 from kio.schema.describe_configs.v1 import response as configs
 from kio.schema.errors import ErrorCode
 from kio.schema.incremental_alter_configs.v0 import response as alter
+from kio.schema.list_partition_reassignments.v0 import response as moving
 from kio.schema.metadata.v7 import response as metadata
 from kio.schema.offset_commit.v7 import response as commit
 from kio.schema.offset_fetch.v5 import response as fetch
@@ -128,3 +130,39 @@ def test_only_a_config_of_the_topic_itself_counts(
     )
     answer = configs.DescribeConfigsResponse(throttle_time=NOW, results=(result,))
     assert wire.config_in(frames.encode_response(1, answer)[4:]) == expected
+
+
+@pytest.mark.parametrize("replicas", [(3, 1, 102), None])
+def test_a_move_names_replicas_or_is_taken_back(replicas: tuple[int, ...] | None) -> None:
+    (topic,) = request_in(wire.move_request("k0", 7, replicas)).topics
+    (partition,) = topic.partitions
+    assert (topic.name, partition.partition_index, partition.replicas) == ("k0", 7, replicas)
+
+
+@pytest.mark.parametrize(
+    ("of_all", "of_one", "expected"), [(0, [0], []), (0, [85], [85]), (41, [], [41]), (41, [39], [41, 39])]
+)
+def test_errors_of_a_move_are_read(of_all: int, of_one: list[int], expected: list[int]) -> None:
+    partitions = tuple(
+        moved.ReassignablePartitionResponse(partition_index=7, error_code=ErrorCode(error), error_message="no")
+        for error in of_one
+    )
+    topic = moved.ReassignableTopicResponse(name="k0", partitions=partitions)
+    answer = moved.AlterPartitionReassignmentsResponse(
+        throttle_time=NOW,
+        error_code=ErrorCode(of_all),
+        error_message="x" * 200 if of_all else None,
+        responses=(topic,) if of_one else (),
+    )
+    assert wire.errors_of_move(frames.encode_response(1, answer)[4:]) == expected
+
+
+@pytest.mark.parametrize(("count", "error"), [(0, 0), (2, 0), (0, 7)])
+def test_moves_in_progress_are_counted(count: int, error: int) -> None:
+    assert request_in(wire.moves_request()).topics is None
+    row = moving.OngoingPartitionReassignment(partition_index=0, replicas=(1, 2), adding_replicas=(2,))
+    topics = tuple(moving.OngoingTopicReassignment(name=f"k{n}", partitions=(row,)) for n in range(count))
+    answer = moving.ListPartitionReassignmentsResponse(
+        throttle_time=NOW, error_code=ErrorCode(error), error_message="no" if error else None, topics=topics
+    )
+    assert wire.moves_in(frames.encode_response(1, answer)[4:]) == (count, error)
