@@ -87,6 +87,7 @@ class KafkaBrokers(Kafka):
                 "properties",
                 "flush",
                 "group_protocol",
+                "moves",
                 "transactions",
             )
         },

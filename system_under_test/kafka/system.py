@@ -20,7 +20,7 @@ from system_under_test.kafka.jars import jars_of, jars_of_all
 from system_under_test.kafka.offsets import OFFSETS
 from system_under_test.kafka.process import BROKER_PORT, CONTROLLER_PORT, KafkaProcess, java
 from system_under_test.kafka.records import READ_UNCOMMITTED
-from system_under_test.kafka.topics import UNMARKED_READS
+from system_under_test.kafka.topics import ANY, IN_TURN, UNMARKED_READS
 from system_under_test.kafka.wire import BROKERS_APART, moves_on, node_of, partitions_on
 from system_under_test.subject import Bug, Needs, NodeStatus
 from system_under_test.system import METADATA, METADATA_FOLDER, TOPICS, Command, OwnNode, System
@@ -30,6 +30,7 @@ CHOICES: Mapping[str, Collection[str]] = {
     "controllers": (TOGETHER, APART),
     "flush": (EACH, NEVER),
     "group_protocol": (CLASSIC, KIP_848, MIXED),
+    "moves": (ANY, IN_TURN),
     "snapshots": (SELDOM, OFTEN),
     "transactions": LIMITS,
 }
@@ -111,6 +112,7 @@ class Kafka(System):
     flush: "each" record is fsynced before it is acknowledged, or "never", as Kafka does by default.  Then a power loss
         of all replicas loses acknowledged records, as Kafka documents.
     group_protocol: of consumers that subscribe, "classic" or "consumer" (KIP-848), or "mixed" (`groups.MIXED`).
+    moves: of partitions, "any", or "in-turn": none whose reassignment is in progress.
     transactions: of transactional producers, "once" or "repeated" (`client.LIMITS`).
     """
 
@@ -133,6 +135,7 @@ class Kafka(System):
         "properties": "",
         "flush": EACH,
         "group_protocol": CLASSIC,
+        "moves": ANY,
         "transactions": ONCE,
     }
 
@@ -266,8 +269,10 @@ class Kafka(System):
                     )
                 if partition.leader not in live:
                     return f"{node.name}: partition {name}-{partition.number} has no live leader"
-            if (moving := await moves_on(node, BROKER_PORT)) != 0:
-                return f"{node.name}: {'it is not known how many' if moving is None else moving} topics are being moved"
+            if (moving := await moves_on(node, BROKER_PORT)) is None:
+                return f"{node.name} does not answer which partitions are being moved"
+            if moving:
+                return f"{node.name}: {moving[0]} is still being moved"
         return None
 
 

@@ -24,6 +24,8 @@ MAKE, ALTER, WIDEN, REMOVE = range(4)
 """Actions on a topic: the second value of a change."""
 _LIMIT_S = ATTEMPT_MS / 1000
 _AGAIN_S, _MINIMUM_EVERY_S, _MOVE_EVERY_S = 0.01, 1.0, 0.5
+ANY, IN_TURN = "any", "in-turn"
+"""Partitions that are moved: also those whose reassignment is not complete, or only the others."""
 _TAKEN_BACK = 0.15
 """Share of moves that end the reassignment in progress instead."""
 _UNKNOWN_TOPIC = 3
@@ -99,14 +101,17 @@ class TopicsClient(RecordsClient):
         time.sleep(_MINIMUM_EVERY_S)
 
     def move_partition(self) -> None:
-        """Give a partition other replicas, or end its reassignment, whether or not that is complete.
-
-        Of each partition at least two replicas remain, if there are two brokers.
-        """
-        server = [*self.servers.values()][self.who.thread % len(self.servers)]
+        """Give a partition other replicas: at least two, if there are two brokers; or end its reassignment."""
+        server = random.choice([*self.servers.values()])
         with closing(wire.BrokerConnection(server, _LIMIT_S)) as broker:
             shown = wire.partitions_in(broker.ask(wire.metadata_request()))
-            topic, partition = random.choice([(name, each) for name, found in shown.items() for each in found.values()])
+            moving, error = list[str](), 0
+            if self.settings.get("moves") == IN_TURN:
+                moving, error = wire.moves_in(broker.ask(wire.moves_request()))
+            still = [(name, each) for name, found in shown.items() if name not in moving for each in found.values()]
+            if error or not still:
+                raise NotShown(f"error {error}" if error else "no partition can be moved")
+            topic, partition = random.choice(still)
             apart = wire.BROKERS_APART if max(partition.replicas) > wire.BROKERS_APART else 0
             brokers = [int(name[1:]) + apart for name in self.servers]
             target = random.sample(brokers, random.randint(min(2, len(brokers)), min(3, len(brokers))))

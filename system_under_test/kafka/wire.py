@@ -82,6 +82,11 @@ class AnswerReader:
     def skip(self, size_bytes: int) -> None:
         self._at += max(size_bytes, 0)
 
+    def compact_text(self) -> str:
+        size = self.count()
+        self._at += size
+        return self._data[self._at - size : self._at].decode()
+
     def array(self, one: Callable[[], T]) -> list[T]:
         return [one() for _ in range(self.number("i"))]
 
@@ -246,13 +251,21 @@ def moves_request() -> bytes:
     return frame(LIST_REASSIGNMENTS, 0, b"\0" + struct.pack(">i", 1500) + b"\0\0")
 
 
-def moves_in(answer: bytes) -> tuple[int, int]:
-    """Return the number of topics with a reassignment in progress, and the error."""
+def moves_in(answer: bytes) -> tuple[list[str], int]:
+    """Return the topics with a reassignment in progress, and the error."""
     read = AnswerReader(answer)
     read.number("b"), read.number("i")
-    error = read.number("h")
+    error, found = read.number("h"), list[str]()
     read.skip(read.count())
-    return read.count(), error
+    for _ in range(read.count()):
+        found.append(read.compact_text())
+        for _ in range(read.count()):
+            read.number("i")
+            for _ in range(3):
+                read.skip(4 * read.count())
+            read.number("b")
+        read.number("b")
+    return found, error
 
 
 class BrokerConnection:
@@ -305,10 +318,10 @@ async def partitions_on(node: OwnNode, port: int, *topics: str) -> Mapping[str, 
         return None
 
 
-async def moves_on(node: OwnNode, port: int) -> int | None:
-    """Return the number of topics that are being moved, by the broker on a node; None if that is not known."""
+async def moves_on(node: OwnNode, port: int) -> list[str] | None:
+    """Return the topics that are being moved, by the broker on a node; None if that is not known."""
     try:
-        count, error = moves_in(await ask_on(node, port, moves_request()))
-    except struct.error:
+        topics, error = moves_in(await ask_on(node, port, moves_request()))
+    except (struct.error, UnicodeDecodeError):  # no answer, or a truncated one
         return None
-    return None if error else count
+    return None if error else topics

@@ -338,7 +338,7 @@ def reassign(
 ) -> PartitionChangeRecord | None:
     """Begin a reassignment to `target`, or cancel the current one (None): KIP-455.
 
-    Until all of the target are in sync, the partition has the replicas of both.  Replicas that an unfinished
+    Until it ends, the partition has the replicas of both.  Replicas that an unfinished
     reassignment was adding are removed at once, unless they are in the target.
 
     Raises Refused if no in-sync replica would remain.

@@ -281,6 +281,12 @@ def test_partitions_are_moved_to_brokers_of_the_cluster(client: KafkaClient, mon
     assert {len({*target}) for target in targets} == {2, 3}
     with pytest.raises(topics.NotShown, match="error 85"):
         client.move_partition()
+    monkeypatch.setattr(KafkaClient, "settings", {"moves": topics.IN_TURN})
+    answers = iter([(["k0"], 0), ([], 7)])
+    monkeypatch.setattr(wire, "moves_in", lambda answer: next(answers))
+    for words in ("no partition can be moved", "error 7"):
+        with pytest.raises(topics.NotShown, match=words):
+            client.move_partition()
 
 
 @pytest.mark.parametrize(("protocol", "spoken"), [("classic", "classic"), ("consumer", "consumer"), ("mixed", None)])

@@ -158,11 +158,11 @@ def test_errors_of_a_move_are_read(of_all: int, of_one: list[int], expected: lis
 
 
 @pytest.mark.parametrize(("count", "error"), [(0, 0), (2, 0), (0, 7)])
-def test_moves_in_progress_are_counted(count: int, error: int) -> None:
+def test_topics_that_are_being_moved_are_read(count: int, error: int) -> None:
     assert request_in(wire.moves_request()).topics is None
     row = moving.OngoingPartitionReassignment(partition_index=0, replicas=(1, 2), adding_replicas=(2,))
-    topics = tuple(moving.OngoingTopicReassignment(name=f"k{n}", partitions=(row,)) for n in range(count))
+    topics = tuple(moving.OngoingTopicReassignment(name=f"k{n}", partitions=(row,) * (n + 1)) for n in range(count))
     answer = moving.ListPartitionReassignmentsResponse(
         throttle_time=NOW, error_code=ErrorCode(error), error_message="no" if error else None, topics=topics
     )
-    assert wire.moves_in(frames.encode_response(1, answer)[4:]) == (count, error)
+    assert wire.moves_in(frames.encode_response(1, answer)[4:]) == ([f"k{n}" for n in range(count)], error)
