@@ -1,7 +1,7 @@
 """Reads histories of Kafka's logs as columns, from events or from a file.
 
-Kernels read the payloads (`kernels/kafka_log.py`).  If they cannot, a slower reader reads each operation, and its error
-names the problem.
+A few queries read all payloads at once (`rows.sql`).  If they cannot, or if there are few operations, each is read by
+itself, and an error names the problem.
 
 *Events.*  Reads operations on Kafka's logs from the events of a history.  A key is one partition: a log with offsets.
 
@@ -24,22 +24,26 @@ import json
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from checkers.base.arrays import Bools, Int32, Int64
+from checkers.base.arrays import Int32, Int64
 from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
 from checkers.base.values import canonical, parse, text_of_key, text_of_value
-from checkers.kernels import kafka_log as kafka_payloads
-from checkers.kernels.kafka_log import ASSIGN, ASSIGNED, POLLED, REBALANCED, SENT, UNKNOWN_OFFSET, KafkaColumns, Rows
-from checkers.kernels.transactions.payloads import Pairs, Texts, new_texts, pair
+from checkers.kernels.grouping import grouped
+from checkers.kernels.kafka_log import ASSIGN, UNKNOWN_OFFSET, KafkaColumns
+from checkers.kernels.transactions.payloads import Pairs, pair
 from checkers.models.answers import WrongEvent
 from checkers.sealing.codes import dense_processes, dictionary_codes
-from checkers.transactions.checker import RowsOfFile, demand_room_for_events, read_columns, stretch
+from checkers.sealing.tables import new_database
+from checkers.transactions.checker import RowsOfFile, demand_room_for_events, read_columns
+from checkers.transactions.read import Lazily
 from checkers.transactions.table import paired_events
 
 Value = Hashable
@@ -184,11 +188,31 @@ def _hashable(value: Any) -> Value:
     return canonical(value) if isinstance(value, list | dict | bool | float | Decimal) else value
 
 
-_KINDS = (np.int32, np.int8, np.int32, np.int64)
-"""Types of the columns of `Rows`."""
-
 FUNCTIONS = (*TRANSACTIONS, *ASSIGNMENTS)
 """The functions, in the order of their numbers in `kernels/kafka_log.py`."""
+
+ONE_BY_ONE_MAX = 1_000
+"""Operations that are read one by one: a database takes longer to read so few."""
+
+KINDS = ("sent", "polled", "assigned", "rebalanced")
+SENT, POLLED, ASSIGNED, REBALANCED = range(4)
+
+_QUERIES = Path(__file__).with_name("rows.sql").read_text(encoding="utf-8")
+
+
+class Rows(NamedTuple):
+    """Rows in the order of operations: the operation, the kind, numbers of key and value, an offset.
+
+    keys, values: of each number.  Only messages, SENT and POLLED, have a value.
+    """
+
+    operation: Int32
+    kind: npt.NDArray[np.int8]
+    key: Int64
+    offset: Int64
+    value: Int64
+    keys: Sequence[str]
+    values: Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,117 +279,114 @@ def _history(
     events: Callable[[int], tuple[Event, ...]],
     size_bytes_max: int | None = None,
 ) -> KafkaHistory:
-    """size_bytes_max: for a reading of rows one by one; None where the events are in memory anyway."""
-    count = len(payloads)
-    has_payload = np.asarray(payloads.is_valid().combine_chunks().to_numpy(zero_copy_only=False))
-    answered = (pairs.ended >= 0) & has_payload[pairs.ended]
-    texts = (new_texts(), new_texts())
-    shown = _read(f, payloads, np.where(answered, pairs.ended, pairs.invoked), answered, texts)
-    if shown is not None:
-        rows, (keys, messages) = shown
-        names = [text.decode() for text in _Texts(keys)]
-        values = _Texts(messages)
-        key_of = messages.within[: len(values)].copy()
-        asked = np.where(answered & has_payload[pairs.invoked], pairs.invoked, -1)
-        invokes = _read(f, payloads, asked, np.zeros(len(answered), np.bool_), (keys, messages))
-        compared = (asked >= 0) & (pairs.status == Type.OK) & (f < ASSIGN)
-        if invokes is not None and kafka_payloads.agree(invokes[0], rows, compared):
-            columns = _columns(pairs, f, rows, key_of)
-            return KafkaHistory(columns, pairs, names, lambda m: json.loads(values[m]), events, count)
-    if size_bytes_max is not None:
-        demand_room_for_events(count, size_bytes_max)
-    return _slowly(pairs, f, events, count)
+    """size_bytes_max: for a reading of operations one by one; None where the events are in memory anyway."""
+    rows = _by_query(pairs, f, payloads) if len(f) > ONE_BY_ONE_MAX else None
+    if rows is None:
+        if size_bytes_max is not None:
+            demand_room_for_events(len(payloads), size_bytes_max)
+        rows = _one_by_one(pairs, events)
+    values, value_count = rows.values, max(1, len(rows.values))
+    is_message = rows.kind <= POLLED
+    messages = pa.array(rows.key[is_message] * value_count + rows.value[is_message]).dictionary_encode()
+    key_of, value_of = np.divmod(np.asarray(messages.dictionary), value_count)
+    thing = rows.key.astype(np.int32)
+    thing[is_message] = np.asarray(messages.indices)
 
+    def of(kind: int) -> tuple[Int64, Int32, Int64]:
+        first, at = grouped(np.where(rows.kind == kind, rows.operation, -1).astype(np.int32), len(f))
+        return first, thing[at], rows.offset[at]
 
-def _read(
-    f: npt.NDArray[np.int8],
-    payloads: pa.ChunkedArray,
-    row_of: Int64,
-    answered: Bools,
-    texts: tuple[Texts, Texts],
-) -> tuple[Rows, tuple[Texts, Texts]] | None:
-    """Read one payload of each operation; None if one of them is unusual.
-
-    row_of: per operation, the row of the payload, or -1 to leave it out.  answered: whether it is that of a completion.
-    texts: keys and messages that are known; those that were read are added to them.
-    """
-    owner = np.full(len(payloads), -1, np.int32)
-    operations = np.flatnonzero(row_of >= 0)
-    owner[row_of[operations]] = operations
-    room = sum(chunk.nbytes for chunk in payloads.chunks) // 4 + 16
-    rows = Rows._make([*(np.empty(room, kind) for kind in _KINDS), np.zeros(1, np.int64)])
-    (keys, messages), first_row = texts, 0
-    for chunk in payloads.chunks:
-        data, bounds = stretch(chunk)
-        keys, messages, strange = kafka_payloads.read(data, bounds, first_row, owner, f, answered, keys, messages, rows)
-        if strange:
-            return None
-        first_row += len(bounds) - 1
-    return rows, (keys, messages)
-
-
-class _Texts(Sequence[bytes]):
-    def __init__(self, texts: Texts) -> None:
-        self._text, self._first, self._count = texts.text, texts.first, int(texts.counts[0])
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, number: Any) -> Any:
-        if not 0 <= number < self._count:
-            raise IndexError(number)
-        return self._text[self._first[number] : self._first[number + 1]].tobytes()
-
-
-def _columns(pairs: Pairs, f: npt.NDArray[np.int8], rows: Rows, key_of: Int32) -> KafkaColumns:
-    count = len(pairs.status)
-    of_kind = {kind: kafka_payloads.in_order(rows, (kind,), count) for kind in (SENT, POLLED, ASSIGNED, REBALANCED)}
-    return KafkaColumns(
+    columns = KafkaColumns(
         dense_processes(pairs.process)[0],
         f,
         pairs.status,
-        *of_kind[SENT],
-        *of_kind[POLLED],
-        *of_kind[ASSIGNED][:2],
-        *of_kind[REBALANCED][:2],
-        key_of,
+        *of(SENT),
+        *of(POLLED),
+        *of(ASSIGNED)[:2],
+        *of(REBALANCED)[:2],
+        key_of.astype(np.int32),
         pairs.invoked,
         pairs.completed,
     )
+    return KafkaHistory(columns, pairs, rows.keys, lambda m: values[int(value_of[m])], events, len(payloads))
 
 
-def _slowly(
-    pairs: Pairs, f: npt.NDArray[np.int8], events: Callable[[int], tuple[Event, ...]], event_count: int
-) -> KafkaHistory:
-    """Read the columns operation by operation."""
-    keys: dict[str, int] = {}
-    messages: dict[tuple[int, Any], int] = {}
-    values: list[Any] = []
-    listed: list[tuple[int, int, int, int]] = []
+def _by_query(pairs: Pairs, f: npt.NDArray[np.int8], payloads: pa.ChunkedArray) -> Rows | None:
+    """Read all payloads at once; None if one is unusual, or an answer contradicts its invoke.
 
-    def key_number(key: str) -> int:
-        return keys.setdefault(key, len(keys))
+    Unusual are values that are neither integers nor text, and whatever is damaged.
+    """
+    import duckdb  # small histories do without it
 
-    def message_number(key: str, value: Any) -> int:
-        number = messages.setdefault((key_number(key), value), len(values))
-        if number == len(values):
-            values.append(value)
-        return number
+    there = np.asarray(payloads.is_valid().combine_chunks().to_numpy(zero_copy_only=False))
+    answered = (pairs.ended >= 0) & there[pairs.ended]
+    both = np.flatnonzero(answered & there[pairs.invoked])
+    names = np.array(FUNCTIONS)[f]
+    given = [
+        pa.table({"o": o, "f": names[o], "described": described, "answered": of_answer, "payload": payloads.take(rows)})
+        for o, rows, described, of_answer in (
+            (np.arange(len(f)), np.where(answered, pairs.ended, pairs.invoked), answered | True, answered),
+            (both, pairs.invoked[both], np.zeros(len(both), bool), np.zeros(len(both), bool)),
+        )
+    ]
+    try:
+        with new_database() as sql:
+            sql.register("payloads", pa.concat_tables(given))
+            sql.execute(_QUERIES)
+            [(odd,)] = sql.execute("SELECT count(*) FROM odd").fetchall()
+            found = sql.sql("SELECT * FROM rows ORDER BY described, o, sorted, place, entry, item").to_arrow_table()
+    except duckdb.Error:
+        return None
+    compared = np.zeros(len(f), bool)
+    compared[both] = (pairs.status[both] == Type.OK) & (f[both] < ASSIGN)
+    steps = found.filter(pc.and_(pc.is_in(found["kind"], pa.array(["sent", "asked"])), compared[found["o"]]))
+    invoked, done = (
+        steps.filter(pc.equal(steps["described"], which)).select(["o", "kind", "key", "value"])
+        for which in (False, True)
+    )
+    if odd or not invoked.equals(done):
+        return None
+    found = found.filter(pc.and_(found["described"], pc.not_equal(found["kind"], "asked")))
+    o, kind = np.asarray(found["o"]), np.asarray(pc.index_in(found["kind"], pa.array(KINDS)))
+    found = found.take(in_order := np.lexsort((kind, o)))
+    keys, values = (found[name].combine_chunks().dictionary_encode() for name in ("key", "value"))
+    texts = values.dictionary
+    return Rows(
+        o[in_order].astype(np.int32),
+        kind[in_order].astype(np.int8),
+        np.asarray(keys.indices).astype(np.int64),
+        np.asarray(pc.fill_null(found["offset"], UNKNOWN_OFFSET).combine_chunks()),
+        np.asarray(pc.fill_null(values.indices, -1)).astype(np.int64),
+        keys.dictionary.to_pylist(),
+        Lazily(len(texts), lambda number: json.loads(texts[number].as_py())),
+    )
+
+
+def _one_by_one(pairs: Pairs, events: Callable[[int], tuple[Event, ...]]) -> Rows:
+    """Read one operation after another.  Raises MalformedHistory for the first that cannot be read."""
+    keys, values = dict[str, int](), dict[Any, int]()
+    listed: list[tuple[int, int, int, int, int]] = []
+
+    def add(o: int, kind: int, key: str, message: Message = (None, None)) -> None:
+        offset, value = message
+        numbers = keys.setdefault(key, len(keys)), UNKNOWN_OFFSET if offset is None else offset
+        listed.append((o, kind, *numbers, values.setdefault(value, len(values))))
 
     for o in range(len(pairs.status)):
         operation = read_operation(events(o), int(pairs.invoked[o]), None)
-        for key, (offset, value) in operation.sends:
-            listed.append((o, SENT, message_number(key, value), UNKNOWN_OFFSET if offset is None else offset))
+        for key, message in operation.sends:
+            add(o, SENT, key, message)
         for poll in operation.polls:
-            for key, polled in poll.items():
-                for offset, value in polled:
-                    listed.append((o, POLLED, message_number(key, value), UNKNOWN_OFFSET if offset is None else offset))
-        listed += [(o, ASSIGNED, key_number(key), UNKNOWN_OFFSET) for key in sorted(operation.keys)]
-        listed += [(o, REBALANCED, key_number(key), UNKNOWN_OFFSET) for key in sorted(operation.rebalanced)]
-    table = np.array(listed, np.int64).reshape(-1, 4)
-    rows = Rows._make([*(table[:, n].astype(kind) for n, kind in enumerate(_KINDS)), np.array([len(table)])])
-    key_of = np.fromiter((key for key, _ in messages), np.int32, len(messages))
-    return KafkaHistory(_columns(pairs, f, rows, key_of), pairs, list(keys), values.__getitem__, events, event_count)
+            for key, messages in poll.items():
+                for message in messages:
+                    add(o, POLLED, key, message)
+        for kind, some in ((ASSIGNED, operation.keys), (REBALANCED, operation.rebalanced)):
+            for key in sorted(some):
+                add(o, kind, key)
+    operations, kinds, key_numbers, offsets, numbers = np.array(listed, np.int64).reshape(-1, 5).T.copy()
+    return Rows(
+        operations.astype(np.int32), kinds.astype(np.int8), key_numbers, offsets, numbers, list(keys), list(values)
+    )
 
 
 _GAPS = 8
