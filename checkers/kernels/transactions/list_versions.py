@@ -399,7 +399,7 @@ def link(txns: Transactions, base: Int64, versions: Versions, found: Findings) -
         appends += txns.kind[row] == WRITE
     reads = txns.kind.shape[0] - appends
     links = new_links(appends + 2 * reads, reads + key_count, appends)
-    last_writer = _link_versions(txns, base, versions, links)
+    last_writer = link_versions(txns, base, versions, links)
     met = _ListsMet(
         np.full(key_count, -1, np.int32),
         np.full(key_count, -1, np.int32),
@@ -438,7 +438,7 @@ def link(txns: Transactions, base: Int64, versions: Versions, found: Findings) -
 
 
 @kernel
-def _link_versions(txns: Transactions, base: Int64, versions: Versions, links: Links) -> Int32:
+def link_versions(txns: Transactions, base: Int64, versions: Versions, links: Links) -> Int32:
     """Link ww along each key's longest list.  Returns int32 per key: the last writer in it that happened, or -1."""
     key_count = base.shape[0] - 1
     last_writer = np.full(key_count, -1, np.int32)

@@ -42,8 +42,18 @@ from checkers.base.arrays import Bools, Int32, Int64
 from checkers.kernels.grouping import grouped, members
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.transactions.columns import OK, WRITE, Edges, Transactions, Written, holds
-from checkers.kernels.transactions.dependencies import PROCESS, WR, WW, Graph, Reverse, build_graph, reverse
-from checkers.kernels.transactions.list_versions import Versions
+from checkers.kernels.transactions.dependencies import (
+    PROCESS,
+    WR,
+    WW,
+    Graph,
+    Reverse,
+    build_graph,
+    gathered,
+    new_links,
+    reverse,
+)
+from checkers.kernels.transactions.list_versions import Versions, link_versions
 
 
 class OrderProblem(NamedTuple):
@@ -186,37 +196,17 @@ def _number_writes(txns: Transactions, base: Int64, written: Written) -> tuple[I
     return version_of, write_first, write_key[:n].copy()
 
 
-@kernel
 def list_edges(txns: Transactions, base: Int64, versions: Versions) -> Edges:
     """Link the writers of each list in its order, and the last of them to those whose appends no list shows."""
-    written, key_count = versions.written, base.shape[0] - 1
-    room = int(versions.length.sum()) + txns.kind.shape[0]
-    source, target = np.empty(room, np.int32), np.empty(room, np.int32)
-    last_writer = np.full(key_count, -1, np.int32)
-    n = 0
-    for key in range(key_count):
-        if versions.longest[key] < 0 or written.unusable[key] != 0:
-            continue
-        start = txns.list_first[versions.longest[key]]
-        for i in range(versions.length[key]):
-            by = written.writer[base[key] + txns.lists[start + i]]
-            if not written.happened[by]:
-                continue
-            if last_writer[key] >= 0 and last_writer[key] != by:
-                source[n], target[n] = last_writer[key], by
-                n += 1
-            last_writer[key] = by
-    for t in range(txns.status.shape[0]):
-        if not written.happened[t]:
-            continue
-        for row in range(txns.first[t], txns.first[t + 1]):
-            key = txns.key[row]
-            if txns.kind[row] != WRITE or last_writer[key] < 0 or last_writer[key] == t:
-                continue
-            if versions.position[base[key] + txns.value[row]] < 0:
-                source[n], target[n] = last_writer[key], t
-                n += 1
-    return Edges(source[:n].copy(), target[:n].copy(), np.full(n, WW, np.int8))
+    links = new_links(int(versions.length.sum()), len(base), 0)
+    last_writer = link_versions(txns, base, versions, links)
+    rows = np.flatnonzero((txns.kind == WRITE) & (last_writer[txns.key] >= 0))
+    unread = rows[versions.position[base[txns.key[rows]] + txns.value[rows]] < 0]
+    source = last_writer[txns.key[unread]]
+    target = (np.searchsorted(txns.first, unread, side="right") - 1).astype(np.int32)
+    linked = (source != target) & versions.written.happened[target]
+    more = Edges(source[linked], target[linked], np.full(np.count_nonzero(linked), WW, np.int8))
+    return joined_edges(gathered(links)[0], more)
 
 
 def problem_of_edges(happened: Bools, *demanded: Edges) -> OrderProblem:
