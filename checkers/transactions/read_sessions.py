@@ -10,11 +10,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from checkers.base.arrays import Bools, Int8, Int32, Int64
+from checkers.base.arrays import Bools, Int8, Int64
 from checkers.base.history import Type
 from checkers.formats.session_files import READ, WRITE, SessionHistory
 from checkers.kernels.grouping import members
 from checkers.kernels.transactions.columns import NEVER, NIL_VALUE, Transactions
+from checkers.kernels.transactions.payloads import number_values
 from checkers.transactions.read import Lazily, Model, Transcript
 
 
@@ -34,13 +35,13 @@ def transcript_of(history: SessionHistory) -> Transcript:
     keys, key = np.unique(raw_key, return_inverse=True)
     nothing, initial = _initial_state(history, rows, kind, key, raw_value, len(keys))
     nothing |= (kind == READ) & history.lists
-    values = _Values(
+    numbers, base, names = number_values(
         np.concatenate([key[~nothing], np.repeat(key, np.diff(list_first))]),
         np.concatenate([raw_value[~nothing], history.lists_read[elements]]),
         len(keys),
     )
     value = np.full(len(kind), NIL_VALUE, np.int32)
-    value[~nothing] = values.numbers[: np.count_nonzero(~nothing)]
+    value[~nothing] = numbers[: np.count_nonzero(~nothing)]
     status = history.status[order]
     txns = Transactions(
         history.session[order].astype(np.int32),
@@ -52,14 +53,15 @@ def transcript_of(history: SessionHistory) -> Transcript:
         key.astype(np.int32),
         value,
         list_first,
-        values.numbers[np.count_nonzero(~nothing) :],
+        numbers[np.count_nonzero(~nothing) :],
     )
-    also_initial = frozenset((int(k), values.number_of(int(k), 0)) for k in initial)
+    values = Lazily(len(keys), lambda k: names[base[k] : base[k + 1]].tolist())
+    also_initial = frozenset((k, values[k].index(0)) for k in initial)
     return Transcript(
         model_of(history),
         txns,
         keys.tolist(),
-        Lazily(len(keys), values.of_key),
+        values,
         (),
         count + (int(end.max()) + 1 if count else 0),
         timed=False,
@@ -134,26 +136,3 @@ def _without_initial_transaction(history: SessionHistory) -> SessionHistory:
         begin=history.begin[left] if len(history.begin) else history.begin,
         end=history.end[left] if len(history.end) else history.end,
     )
-
-
-class _Values:
-    """Numbers the values of each key, in their order.  Per key, the value of each value number.
-
-    numbers: int32, of each given pair.
-    """
-
-    def __init__(self, key: Int64, value: Int64, key_count: int) -> None:
-        distinct, of_pair = np.unique(value, return_inverse=True)
-        pairs, number = np.unique(key.astype(np.int64) * max(1, len(distinct)) + of_pair, return_inverse=True)
-        owner = pairs // max(1, len(distinct))
-        self._first = np.searchsorted(owner, np.arange(key_count + 1))
-        self._names = distinct[pairs % max(1, len(distinct))] if len(pairs) else distinct
-        self.numbers: Int32 = (number - self._first[key]).astype(np.int32)
-
-    def number_of(self, key: int, value: int) -> int:
-        """Return the number of a value that the key has."""
-        return int(np.searchsorted(self.of_key(key), value))
-
-    def of_key(self, key: int) -> list[int]:
-        of_key: list[int] = self._names[self._first[key] : self._first[key + 1]].tolist()
-        return of_key

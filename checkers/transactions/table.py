@@ -64,8 +64,7 @@ def transcript_of_columns(
     names = _key_names(keys)
     values: Sequence[Sequence[Any]] = ()
     if not are_dense(columns, len(names)):
-        numbered = number_values(columns, len(names))
-        base, known = numbered.base, numbered.names
+        base, known = _with_numbers(columns, len(names))
         values = Lazily(len(names), lambda key: known[base[key] : base[key + 1]].tolist())
     txns = Transactions(
         pairs.process,
@@ -80,6 +79,20 @@ def transcript_of_columns(
         columns.lists,
     )
     return Transcript(model, txns, names, values, paired_events(pairs, event_of), len(owner))
+
+
+def _with_numbers(columns: payloads.Columns, key_count: int) -> tuple[Int64, Int64]:
+    """Replace values by their numbers, those of writes first.  Returns `base` and `names` of `number_values`."""
+    wrote = columns.kind == WRITE
+    chosen = [np.flatnonzero(wrote), np.flatnonzero(~wrote & (columns.value >= 0))]
+    keys = [*(columns.key[rows] for rows in chosen), np.repeat(columns.key, np.diff(columns.list_first))]
+    values = [*(columns.value[rows] for rows in chosen), columns.lists]
+    numbers, base, names = number_values(np.concatenate(keys).astype(np.int64), np.concatenate(values), key_count)
+    ends = np.cumsum([len(each) for each in values])
+    for rows, part in zip(chosen, np.split(numbers, ends[:2]), strict=False):
+        columns.value[rows] = part
+    columns.lists[:] = numbers[ends[1] :]
+    return base, names
 
 
 def _columns_of(

@@ -20,7 +20,9 @@ import numpy.typing as npt
 
 from checkers.base.arrays import Bools, Int8, Int32, Int64
 from checkers.base.history import Type
+from checkers.kernels.grouping import grouped
 from checkers.kernels.jit import inner_kernel, kernel
+from checkers.kernels.operations import mates
 from checkers.kernels.transactions.columns import NEVER, NIL_VALUE, READ, WRITE
 
 Bytes = npt.NDArray[np.uint8]
@@ -72,39 +74,16 @@ class Columns(NamedTuple):
     lists: Int32
 
 
-@kernel
 def pair(process: Int32, dense: Int32, process_count: int, type_: Int8, mine: Bools) -> Pairs:
     """Pair the events selected by `mine`; positions are rows.  dense: processes numbered from 0."""
-    count = 0
-    for row in range(type_.shape[0]):
-        if mine[row] and type_[row] == INVOKE:
-            count += 1
-    pairs = Pairs(
-        np.empty(count, np.int32),
-        np.full(count, INFO, np.int8),
-        np.empty(count, np.int64),
-        np.full(count, NEVER, np.int64),
-        np.full(count, -1, np.int64),
-        np.empty(count, np.int64),
-    )
-    running = np.full(process_count, -1, np.int64)
-    t = 0
-    for row in range(type_.shape[0]):
-        if not mine[row]:
-            continue
-        if type_[row] == INVOKE:
-            pairs.process[t], pairs.invoked[t], pairs.described[t] = process[row], row, row
-            running[dense[row]] = t
-            t += 1
-        elif running[dense[row]] >= 0:
-            done = running[dense[row]]
-            running[dense[row]] = -1
-            pairs.status[done], pairs.ended[done] = type_[row], row
-            if type_[row] != INFO:
-                pairs.completed[done] = row
-            if type_[row] == OK:
-                pairs.described[done] = row
-    return pairs
+    rows = np.flatnonzero(mine)
+    mate, of_rows = mates(dense[rows], type_[rows], process_count), type_[rows]
+    invokes = np.flatnonzero(of_rows == INVOKE)
+    invoked, answer = rows[invokes], mate[invokes]
+    ended = np.where(answer >= 0, rows[answer], -1)
+    status = np.where(answer >= 0, type_[ended], INFO).astype(np.int8)
+    completed, described = np.where(status == INFO, NEVER, ended), np.where(status == OK, ended, invoked)
+    return Pairs(process[invoked], status, invoked, completed, ended, described)
 
 
 @kernel
@@ -365,13 +344,6 @@ def _put(slots: Int32, hashed: np.uint64, number: int) -> None:
     slots[slot] = number
 
 
-class Numbered(NamedTuple):
-    """Values numbered from 0 in each key: names[base[key] + number] is the value."""
-
-    base: Int64
-    names: Int32
-
-
 @kernel
 def are_dense(columns: Columns, key_count: int) -> bool:
     """Return whether values can serve as their own numbers.
@@ -387,90 +359,18 @@ def are_dense(columns: Columns, key_count: int) -> bool:
     return bool(highest.sum() <= 2 * written.sum() + 1024)
 
 
-@kernel
-def number_values(columns: Columns, key_count: int) -> Numbered:
-    """Number the values of each key, in place: written values in their order, then values that were only read."""
-    writes = 0
-    for row in range(columns.kind.shape[0]):
-        writes += columns.kind[row] == WRITE
-    size = 1024
-    while size < 2 * writes:
-        size *= 2
-    table = _number_writes(columns, size, key_count)
-    unwritten = _count_unwritten(columns, table)
-    if 2 * (writes + unwritten) > size:
-        while size < 2 * (writes + unwritten):
-            size *= 2
-        table = _number_writes(columns, size, key_count)
-    for row in range(columns.kind.shape[0]):
-        key = columns.key[row]
-        if columns.value[row] >= 0:
-            columns.value[row] = _number(table, key, columns.value[row])
-        for i in range(columns.list_first[row], columns.list_first[row + 1]):
-            columns.lists[i] = _number(table, key, columns.lists[i])
-    base = np.zeros(key_count + 1, np.int64)
-    for key in range(key_count):
-        base[key + 1] = base[key] + table.known[key]
-    names = np.empty(base[key_count], np.int32)
-    for slot in range(size):
-        if table.slots[slot] >= 0:
-            names[base[table.slots[slot] >> 31] + table.numbers[slot]] = table.slots[slot] & 2147483647
-    return Numbered(base, names)
+def number_values(key: Int64, value: Int64, key_count: int) -> tuple[Int32, Int64, Int64]:
+    """Number the values of each key from 0, in order of appearance.
 
+    key: int64, from 0.  Returns (int32: the number of each value; base, names: names[base[key] + number] is the value).
+    """
+    import pyarrow as pa  # values that are their own numbers need no tables
 
-class _ValueTable(NamedTuple):
-    """Values by key.  slots: elements or -1.  numbers: their numbers.  known: how many values each key has."""
-
-    slots: Int64
-    numbers: Int32
-    known: Int32
-
-
-@kernel
-def _number_writes(columns: Columns, size: int, key_count: int) -> _ValueTable:
-    table = _ValueTable(np.full(size, -1, np.int64), np.zeros(size, np.int32), np.zeros(key_count, np.int32))
-    for row in range(columns.kind.shape[0]):
-        if columns.kind[row] == WRITE:
-            _number(table, columns.key[row], columns.value[row])
-    return table
-
-
-@kernel
-def _count_unwritten(columns: Columns, table: _ValueTable) -> int:
-    """Count reads of values that no transaction wrote."""
-    unwritten = 0
-    for row in range(columns.kind.shape[0]):
-        key = columns.key[row]
-        if columns.kind[row] == READ and columns.value[row] >= 0:
-            unwritten += table.slots[_slot_of(table.slots, key, columns.value[row])] < 0
-        for i in range(columns.list_first[row], columns.list_first[row + 1]):
-            unwritten += table.slots[_slot_of(table.slots, key, columns.lists[i])] < 0
-    return unwritten
-
-
-@inner_kernel
-def _element(key: int, value: int) -> int:
-    return (int(key) << 31) | int(value)
-
-
-@inner_kernel
-def _slot_of(slots: Int64, key: int, value: int) -> int:
-    """Return the slot of a written value, or the empty slot for it."""
-    element = _element(key, value)
-    mask = len(slots) - 1
-    mixed = np.uint64(element) * np.uint64(11400714819323198485)
-    slot = int(mixed >> np.uint64(20)) & mask
-    while slots[slot] >= 0 and slots[slot] != element:
-        slot = (slot + 1) & mask
-    return slot
-
-
-@inner_kernel
-def _number(table: _ValueTable, key: int, value: int) -> int:
-    """Return the number of a value; a new value gets the next number of its key."""
-    slot = _slot_of(table.slots, key, value)
-    if table.slots[slot] < 0:
-        table.slots[slot] = _element(key, value)
-        table.numbers[slot] = table.known[key]
-        table.known[key] += 1
-    return int(table.numbers[slot])
+    texts = pa.array(value).dictionary_encode()
+    distinct = np.asarray(texts.dictionary)
+    pairs = pa.array(key * max(1, len(distinct)) + np.asarray(texts.indices)).dictionary_encode()
+    owner, of_owner = np.divmod(np.asarray(pairs.dictionary), max(1, len(distinct)))
+    first, by_key = grouped(owner.astype(np.int32), key_count)
+    numbers = np.empty(len(owner), np.int64)
+    numbers[by_key] = np.arange(len(owner)) - first[owner[by_key]]
+    return numbers[np.asarray(pairs.indices)].astype(np.int32), first, distinct[of_owner[by_key]]
