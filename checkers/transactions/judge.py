@@ -30,12 +30,20 @@ from checkers.kernels.transactions import columns as kinds
 from checkers.kernels.transactions import list_versions, rw_register
 from checkers.kernels.transactions.columns import Edges, Findings, Transactions, element_bases, new_findings
 from checkers.kernels.transactions.dependencies import Groups, build_graph, link_groups
-from checkers.kernels.transactions.order_replay import keeps_sessions
+from checkers.kernels.transactions.order_replay import keeps_real_time, keeps_sessions
 from checkers.kernels.transactions.order_search import NO_ORDER, ORDER, UNDECIDED
-from checkers.kernels.transactions.sweep import is_serial_in_time
 from checkers.sealing.codes import dense_processes
 from checkers.transactions import anomalies, repeated_values
-from checkers.transactions.complete import Known, OrderDecision, WrongOrder, decide, decided_by, known_of, orders_under
+from checkers.transactions.complete import (
+    WEAK,
+    Known,
+    OrderDecision,
+    WrongOrder,
+    decide,
+    decided_by,
+    known_of,
+    orders_under,
+)
 from checkers.transactions.cycles import CycleSearch, NamedCycle, find_cycles
 from checkers.transactions.explain import explain_cycle, explain_finding
 from checkers.transactions.read import Model, Transcript, read_transactions
@@ -260,7 +268,7 @@ class _Question:
             return search, decided_by(search.order, txns, self.known, self.consistency)
         begin, timed = self.transcript.begin, self.transcript.timed
         decision = decide(txns, self.known, self.consistency, self.steps_max, begin, timed=timed)
-        if search is None and decision.outcome == ORDER and self._is_strict_serializable():
+        if search is None and decision.outcome == ORDER and self._shows_no_cycle(decision):
             return CycleSearch((), ()), decision
         return search or self._cycles_of_registers(decision.outcome != ORDER), decision
 
@@ -277,12 +285,15 @@ class _Question:
             self.transcript.timed or variant == anomalies.PLAIN or keeps_sessions(process, order, False, process_count)
         )
 
-    def _is_strict_serializable(self) -> bool:
-        """Return whether registers that fit the model certainly show no cycle of a stronger one either."""
+    def _shows_no_cycle(self, decision: OrderDecision) -> bool:
+        """Return True if registers with this order certainly show no cycle, not even of a level that nobody demanded.
+
+        That is so if the order is strictly serializable.
+        """
         if self.consistency == anomalies.STRICT_SERIALIZABLE:
             return True
-        txns, events = self.transcript.txns, self.transcript.event_count
-        return not self.found.times.any() and is_serial_in_time(txns, self.known.base, self.known.written, events)
+        is_serial = not decision.snapshots and anomalies.parts_of(self.consistency)[0] not in WEAK
+        return is_serial and not self.found.times.any() and keeps_real_time(self.transcript.txns, decision.order, False)
 
     def _names(self) -> list[str]:
         return [name for kind, name in anomalies.KIND_NAMES.items() if self.found.times[kind]]
