@@ -66,18 +66,7 @@ def transcript_of_columns(
     if not are_dense(columns, len(names)):
         base, known = _with_numbers(columns, len(names))
         values = Lazily(len(names), lambda key: known[base[key] : base[key + 1]].tolist())
-    txns = Transactions(
-        pairs.process,
-        pairs.status,
-        pairs.invoked,
-        pairs.completed,
-        columns.first,
-        columns.kind,
-        columns.key,
-        columns.value,
-        columns.list_first,
-        columns.lists,
-    )
+    txns = Transactions._make([*pairs[:4], *columns])
     return Transcript(model, txns, names, values, paired_events(pairs, event_of), len(owner))
 
 
