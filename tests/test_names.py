@@ -31,7 +31,7 @@ RESERVED: Mapping[str, tuple[str, ...]] = {
 the marks of a verdict on a page.  A new second meaning needs another word."""
 
 PARAMETERS_MOST = 6
-LONGER = 28
+LONGER = 23
 """So many functions have more parameters.  Commands are left out: their options are parameters.  It may only shrink."""
 
 
