@@ -146,7 +146,7 @@ test-%: $(VENV)/prepared $(IMAGE) ## any kind of fault of `make list`, or severa
 
 test: $(VENV)/prepared-all $(VENV)/testing $(IMAGE) ## the project's own tests (about 13 minutes on 2 cores)
 	@log=$(VENV)/live-tests.log; typing=$(VENV)/types.log; \
-	$(PY) -m pytest -m "not nightly and ($(LIVE))" $(TESTS) $$($(LIVE_FILES)) --numprocesses 3 --dist loadgroup >$$log 2>&1 & live=$$!; \
+	$(PY) -m pytest -m "not nightly and ($(LIVE))" $(TESTS) $$($(LIVE_FILES)) --numprocesses 3 --dist loadfile >$$log 2>&1 & live=$$!; \
 	trap "kill $$live" INT TERM; \
 	$(MAKE) --no-print-directory style $(HANDED_ON) || { kill $$live; exit 1; }; \
 	nice $(VENV)/bin/mypy >$$typing 2>&1 & types=$$!; \

@@ -42,9 +42,6 @@ LIVE_LIMIT_S = 420
 
 LIVE = ("docker", "namespaces", "spark", "browser")
 
-SHARED = {"spark": "spark", "engine": "spark", "shared_hosts": "ssh"}
-"""Fixture -> what it takes long to make: one process runs all files that use it (`--dist loadgroup`)."""
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     live_files = {item.path for item in items if any(item.get_closest_marker(name) for name in LIVE)}
@@ -53,12 +50,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(
                 f"{path} holds a live test and none of {', '.join(LIVE)}: `make test` would miss it"
             )
-    used = ((item.path, SHARED.get(name)) for item in items for name in getattr(item, "fixturenames", ()))
-    group_of = {path: group for path, group in used if group}
     for item in items:
         live = any(item.get_closest_marker(name) for name in ("docker", "namespaces"))
-        if item.path in live_files:
-            item.add_marker(pytest.mark.xdist_group(group_of.get(item.path, str(item.path))))
         if live and not item.get_closest_marker("timeout") and not item.get_closest_marker("nightly"):
             item.add_marker(pytest.mark.timeout(LIVE_LIMIT_S))
 
