@@ -37,12 +37,13 @@ type Raft = openraft::Raft<Types, Arc<MemStateMachine>>;
 type Answer = Result<Value, Box<dyn Error + Send + Sync>>;
 type Failed = RPCError<Types>;
 
+type Waiting = Arc<Mutex<HashMap<u64, oneshot::Sender<Value>>>>;
+
 /// A connection to another node, over which many requests may be under way.
 #[derive(Default)]
 struct Link {
     address: String,
-    writer: Mutex<Option<OwnedWriteHalf>>,
-    waiting: Mutex<HashMap<u64, oneshot::Sender<Value>>>,
+    open: Mutex<Option<(OwnedWriteHalf, Waiting)>>,
     last: AtomicU64,
 }
 
@@ -51,37 +52,37 @@ fn tuned(stream: &TcpStream) -> io::Result<()> {
     socket2::SockRef::from(stream).set_tcp_user_timeout(Some(UNHEARD))
 }
 
-impl Link {
-    async fn listen(self: Arc<Self>, mut lines: Lines<BufReader<OwnedReadHalf>>) {
-        while let Ok(Some(line)) = lines.next_line().await {
-            let answer = serde_json::from_str::<Value>(&line).unwrap_or_default();
-            if let Some(asker) = self.waiting.lock().await.remove(&answer[0].as_u64().unwrap_or_default()) {
-                let _ = asker.send(answer[1].clone());
-            }
+async fn hear(mut lines: Lines<BufReader<OwnedReadHalf>>, waiting: Waiting) {
+    while let Ok(Some(line)) = lines.next_line().await {
+        let answer = serde_json::from_str::<Value>(&line).unwrap_or_default();
+        if let Some(asker) = waiting.lock().await.remove(&answer[0].as_u64().unwrap_or_default()) {
+            let _ = asker.send(answer[1].clone());
         }
-        *self.writer.lock().await = None;
-        self.waiting.lock().await.clear();
     }
+    waiting.lock().await.clear();
+}
 
-    async fn ask<T: DeserializeOwned>(self: &Arc<Self>, word: &str, request: impl Serialize) -> io::Result<T> {
+impl Link {
+    async fn ask<T: DeserializeOwned>(&self, word: &str, request: impl Serialize) -> io::Result<T> {
         let number = self.last.fetch_add(1, SeqCst);
         let (asker, answered) = oneshot::channel();
         {
-            let mut writer = self.writer.lock().await;
-            let mut open = match writer.take() {
+            let mut open = self.open.lock().await;
+            let (mut write, waiting) = match open.take() {
                 Some(open) => open,
                 None => {
                     let stream = TcpStream::connect(&self.address).await?;
                     tuned(&stream)?;
                     let (read, write) = stream.into_split();
-                    tokio::spawn(self.clone().listen(BufReader::new(read).lines()));
-                    write
+                    let waiting = Waiting::default();
+                    tokio::spawn(hear(BufReader::new(read).lines(), waiting.clone()));
+                    (write, waiting)
                 }
             };
-            self.waiting.lock().await.insert(number, asker);
+            waiting.lock().await.insert(number, asker);
             let line = json!([number, word, request]);
-            open.write_all(format!("{line}\n").as_bytes()).await?;
-            *writer = Some(open); // half a line, if this request was given up before, closed the connection
+            write.write_all(format!("{line}\n").as_bytes()).await?;
+            *open = Some((write, waiting)); // a request that failed or was given up before closes the connection
         }
         let mut answer = answered.await.map_err(io::Error::other)?;
         match answer.get_mut("ok") {
