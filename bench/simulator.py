@@ -2,9 +2,9 @@
 
     python -m bench.simulator [--nodes 5] [--rate 50] [--time-limit 60] [--nemesis partition]
 
-Three layers: the consensus core alone and whole nodes, both over direct calls and without faults, as the swarm runs
-them with its watch and its judge; and a whole run with all bytes of the protocol, which is conducted and not judged:
-nodes, clients, nemesis, recorder and collection, as `--backend simulator` does it.
+Nodes over direct calls and without faults, as the swarm runs them with its watch and its judge; and a whole run with
+all bytes of the protocol, which is conducted and not judged: nodes, clients, nemesis, recorder and collection, as
+`--backend simulator` does it.
 The CPU time is that of the process, so other work on the machine disturbs little.  Cost grows linearly with the
 simulated time and the rate, and with the square of the nodes, since every follower polls its leader and every client
 node all servers.
@@ -23,7 +23,7 @@ import click
 from rich.console import Console
 
 from bench.instruments.figures import Sheet
-from harness.campaign.swarm.scenario import Layer, Scenario
+from harness.campaign.swarm.scenario import Scenario
 from harness.campaign.swarm.world import play
 from harness.run.clock import clock_of
 from harness.run.conductor import Conductor
@@ -36,7 +36,6 @@ from simulation.loop import SimulatedLoop
 FLOOR = 30.0
 """Simulated seconds per CPU second that whole nodes must reach."""
 WARM_UP_S = 2.0
-LAYERS: tuple[tuple[Layer, float | None], ...] = (("core", None), ("node", FLOOR))
 
 
 @click.command()
@@ -49,13 +48,12 @@ LAYERS: tuple[tuple[Layer, float | None], ...] = (("core", None), ("node", FLOOR
 def main(nodes: int, rate: float, time_limit: float, nemesis: str, seed: int, into: Path | None) -> None:
     """Simulated seconds per CPU second."""
     sheet = Sheet(into)
-    for layer, goal in LAYERS:
-        scenario = Scenario(seed, layer, nodes=nodes, rate_hz=rate)
-        play(replace(scenario, seconds=WARM_UP_S))
-        played = play(replace(scenario, seconds=time_limit))
-        what = f"simulator, {nodes} nodes, {rate:g} operations/s, direct calls, {layer}"
-        found = played.simulated_s / played.cpu_s
-        sheet.add(f"{what}: simulated s a CPU s", round(played.simulated_s), "seconds", found, "1/s", goal)
+    scenario = Scenario(seed, nodes, rate_hz=rate)
+    play(replace(scenario, seconds=WARM_UP_S))
+    played = play(replace(scenario, seconds=time_limit))
+    what = f"simulator, {nodes} nodes, {rate:g} operations/s, direct calls"
+    found = played.simulated_s / played.cpu_s
+    sheet.add(f"{what}: simulated s a CPU s", round(played.simulated_s), "seconds", found, "1/s", FLOOR)
     spec = Spec(nemesis=nemesis, backend="simulator", nodes=nodes, rate_hz=rate, seed=seed, online=False)
     _measured(spec, WARM_UP_S)
     simulated_s, cpu_s, handled = _measured(spec, time_limit)

@@ -1,10 +1,10 @@
 """Measure how soon the swarm finds each planted bug: seeds, simulated seconds and CPU seconds, five searches each.
 
-    python -m bench.swarm_bugs [--bug lone-vote] [--layer core] [--searches 5] [--cpu 300]
+    python -m bench.swarm_bugs [--bug lone-vote] [--searches 5] [--cpu 300]
 
 A search plays seeds from its own first seed on, until one breaks a rule with the bug and none without it.  Figures go
 into docs/swarm-ledger.json, from which `make docs` renews docs/planted-bugs.md.  A search that uses up its CPU time
-counts as not found.  A bug that neither layer can show is named with the reason.
+counts as not found.
 """
 
 from __future__ import annotations
@@ -17,70 +17,34 @@ from typing import Any
 
 import click
 
-from harness.campaign.swarm.scenario import LAYERS, Layer
 from harness.campaign.swarm.storm_of_seed import draw
 from harness.campaign.swarm.world import play
-from system_under_test.kraft.controller.decisions import BUGS as BUGS_OF_CONTROLLER
 from system_under_test.kraft.node.config import BUGS
-from system_under_test.kraft.raft.decisions import (
-    ACCEPTS_CORRUPT_BATCH,
-    APPLIES_DELTA_AFTER_SNAPSHOT,
-    CLEANS_PAST_SNAPSHOT,
-    FORGETS_ON_FULL_DISK,
-    LEASE_BY_WALL_CLOCK,
-    NO_OP_UNCONFIRMED,
-    RENAME_BEFORE_FSYNC,
-    SNAPSHOT_FORGETS_TAIL,
-    SNAPSHOT_ID_INCLUSIVE,
-    SNAPSHOT_OF_UNCOMMITTED,
-)
 
 LEDGER = Path(__file__).parents[1] / "docs" / "swarm-ledger.json"
-ONLY_IN_NODES = {
-    ACCEPTS_CORRUPT_BATCH,
-    FORGETS_ON_FULL_DISK,
-    LEASE_BY_WALL_CLOCK,
-    NO_OP_UNCONFIRMED,
-    SNAPSHOT_FORGETS_TAIL,
-    SNAPSHOT_OF_UNCOMMITTED,
-    SNAPSHOT_ID_INCLUSIVE,
-    RENAME_BEFORE_FSYNC,
-    CLEANS_PAST_SNAPSHOT,
-    APPLIES_DELTA_AFTER_SNAPSHOT,
-    *BUGS_OF_CONTROLLER,
-}
-"""The core alone has no disk, no lease, no image, no snapshots and no brokers that these bugs could spoil."""
 APART = 100_000
 
 
 @click.command()
 @click.option("--bug", "bugs", multiple=True, type=click.Choice(sorted(BUGS)), help="Only this one; may be repeated.")
-@click.option("--layer", "layers", multiple=True, type=click.Choice(LAYERS), help="Only this one; may be repeated.")
 @click.option("--searches", default=5, show_default=True)
 @click.option("--cpu", "cpu_s_max", default=300.0, show_default=True, help="CPU seconds of a search.")
 @click.option("--seconds", default=60.0, show_default=True, help="Simulated, of each seed.")
-def main(bugs: tuple[str, ...], layers: tuple[Layer, ...], searches: int, cpu_s_max: float, seconds: float) -> None:
+def main(bugs: tuple[str, ...], searches: int, cpu_s_max: float, seconds: float) -> None:
     """Measure how soon the swarm finds each planted bug."""
     found: dict[str, Any] = json.loads(LEDGER.read_text()) if LEDGER.exists() else {}
-    play(draw(0, "core", 5.0))  # one-time compilation and imports do not count as cost of a search
-    play(draw(1, "node", 5.0))
+    play(draw(1, 5.0))  # one-time compilation and imports do not count as cost of a search
     for bug in bugs or BUGS:
-        for layer in layers or LAYERS:
-            if layer == "core" and bug in ONLY_IN_NODES:
-                continue
-            runs = [_search(bug, layer, number * APART, cpu_s_max, seconds) for number in range(searches)]
-            found.setdefault(bug, {})[layer] = runs
-            print(
-                f"{bug:<28} {layer:<5} {[(run['seeds'], round(run['cpu_s'], 1), run['rule']) for run in runs]}",
-                flush=True,
-            )
-            LEDGER.write_text(json.dumps(dict(sorted(found.items())), indent=1) + "\n")
+        runs = [_search(bug, number * APART, cpu_s_max, seconds) for number in range(searches)]
+        found[bug] = runs
+        print(f"{bug:<28} {[(run['seeds'], round(run['cpu_s'], 1), run['rule']) for run in runs]}", flush=True)
+        LEDGER.write_text(json.dumps(dict(sorted(found.items())), indent=1) + "\n")
 
 
-def _search(bug: str, layer: Layer, first: int, cpu_s_max: float, seconds: float) -> dict[str, Any]:
+def _search(bug: str, first: int, cpu_s_max: float, seconds: float) -> dict[str, Any]:
     began_s, simulated_s, seeds = time.process_time(), 0.0, 0
     while time.process_time() - began_s < cpu_s_max:
-        scenario = draw(first + seeds, layer, seconds, bug=bug)
+        scenario = draw(first + seeds, seconds, bug=bug)
         played = play(scenario)
         seeds += 1
         simulated_s += played.found[0].time_s if played.found else played.simulated_s

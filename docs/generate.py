@@ -82,25 +82,15 @@ def _planted() -> list[tuple[str, Bug]]:
     return [(name, bug) for name in SUBJECTS if name != "canary" for bug in load_subject(name).bugs.values()]
 
 
-def _in_swarms(layers: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+def _in_swarms(searches: Sequence[Mapping[str, Any]]) -> str:
     """The medians of all searches: seeds, simulated seconds, and CPU seconds."""
-    found = []
-    for layer, searches in layers.items():
-        if missed := sum(not one["rule"] for one in searches):
-            cpu_s = sum(one["cpu_s"] for one in searches if not one["rule"])
-            found.append(f"`{layer}`: not found by {missed} of {len(searches)} searches ({cpu_s:.0f} CPU s)")
-            continue
-        seeds, simulated_s, cpu_s = (
-            median(one[name] for one in searches) for name in ("seeds", "simulated_s", "cpu_s")
-        )
-        of = (
-            ""
-            if len(searches) == SEARCHES_OF_A_BUG
-            else f" (of {len(searches)} search{'es' if len(searches) > 1 else ''})"
-        )
-        seeds_in_words = f"{seeds:.0f} seed{'' if seeds == 1 else 's'}"
-        found.append(f"`{layer}`: {seeds_in_words}, {simulated_s:.0f} s, {cpu_s:.1f} CPU s{of}")
-    return "; ".join(found)
+    if missed := sum(not one["rule"] for one in searches):
+        cpu_s = sum(one["cpu_s"] for one in searches if not one["rule"])
+        return f"not found by {missed} of {len(searches)} searches ({cpu_s:.0f} CPU s)"
+    seeds, simulated_s, cpu_s = (median(one[name] for one in searches) for name in ("seeds", "simulated_s", "cpu_s"))
+    plural = "es" if len(searches) > 1 else ""
+    of = "" if len(searches) == SEARCHES_OF_A_BUG else f" (of {len(searches)} search{plural})"
+    return f"{seeds:.0f} seed{'' if seeds == 1 else 's'}, {simulated_s:.0f} s, {cpu_s:.1f} CPU s{of}"
 
 
 def _shown(bug: Bug) -> str:

@@ -177,9 +177,6 @@ def _counted(states: int, transitions: int, cpu_s: float) -> str:
     return f"{states:,} states, {transitions:,} transitions, {cpu_s:.1f} CPU s ({rate})"
 
 
-_LAYERS = ("core", "node")
-
-
 def _end(code: int) -> NoReturn:
     raise click.exceptions.Exit(code)
 
@@ -187,12 +184,6 @@ def _end(code: int) -> NoReturn:
 @click.command()
 @click.option("--seeds", type=click.IntRange(1), default=1000, show_default=True, help="How many.")
 @click.option("--first-seed", type=click.IntRange(0), default=None, help="The first one.  [default: a fresh one]")
-@click.option(
-    "--layer",
-    type=click.Choice(_LAYERS),
-    default=None,
-    help="core: the consensus core alone.  node: whole nodes.  [default: each in turn]",
-)
 @click.option(
     "--whole", type=click.IntRange(0), default=0, show_default=True, help="Whole runs besides, with all bytes."
 )
@@ -213,7 +204,6 @@ def _end(code: int) -> NoReturn:
 def swarm(
     seeds: int,
     first_seed: int | None,
-    layer: str | None,
     whole: int,
     seconds: float,
     rate: float,
@@ -262,8 +252,8 @@ def swarm(
     _demand_known(bug)
     first = secrets.randbelow(1_000_000) if first_seed is None else first_seed
     at = revision()
-    plain = SeedTask((), layer or "", seconds, rate, nodes, bug, at.revision + ("-changed" if at.dirty else ""))
-    folder = results / f"{first}-{layer or 'all'}{'-' + bug if bug else ''}"
+    plain = SeedTask((), seconds, rate, nodes, bug, at.revision + ("-changed" if at.dirty else ""))
+    folder = results / f"{first}{'-' + bug if bug else ''}"
     spark = SparkJudge(spark_master)
     spark.start_in_background()
     run = Swarm(folder, plain, console.print, each, guided=not unguided)
@@ -308,7 +298,7 @@ def _replay(path: Path, console: Console) -> int:
         played, compared = replay(path)
     except (ValueError, OSError) as problem:
         raise WrongSpec(f"{path} cannot be played: {problem}") from None
-    say(f"{words(played.scenario)}, layer {played.scenario.layer}, seed {played.scenario.seed}")
+    say(f"{words(played.scenario)}, seed {played.scenario.seed}")
     for card in played.scenario.cards:
         when = f"after {card.moment} number {card.nth} + {card.delay_s:g} s" if card.moment else f"at {card.at_s:g} s"
         say(f"  {when}: {card.fault} {card.who}{' ' + card.how if card.how else ''} for {card.for_s:g} s")

@@ -249,8 +249,6 @@ def _disk(world: StormWorld, card: StormCard, victim: VoterOnMachine) -> None:
     elif card.how == "full":
         victim.may_stop = True
         disk.capacity_bytes = sum(map(len, disk.files().values())) + int(card.size)
-        if world.scenario.layer == "core":
-            disk.failing = {"write": errno.ENOSPC}
     else:
         victim.may_stop = True
         disk.failing = {card.how: errno.EIO}

@@ -117,7 +117,7 @@ def _places(scenario: Scenario, log: Iterable[Change], watch: Watch) -> tuple[Pl
             states[key, value] = at
         else:
             before = lists.get(key, ())
-            whole = elements(written) or () if isinstance(written, str) else (*before, written or 0)
+            whole = elements(written) or ()
             added = whole[len(before) :]
             lists[key] = whole
             states[key, whole] = at

@@ -18,8 +18,6 @@ from typing import Any, Literal
 
 import msgspec
 
-Layer = Literal["core", "node"]
-LAYERS: tuple[Layer, ...] = ("core", "node")
 BrokersOf = Literal["", "combined", "apart"]
 """Servers that register as brokers: none, every possible voter, or only others."""
 
@@ -107,7 +105,6 @@ class Scenario:
     """
 
     seed: int
-    layer: Layer = "node"
     nodes: int = 3
     bug: str = ""
     workload: str = "register"
@@ -174,8 +171,6 @@ class Scenario:
                 raise ValueError(f"there is no fault {card.fault!r}; there are {', '.join(FAULTS)}")
             for moment in {card.moment, card.until} - {"", *MOMENTS}:
                 raise ValueError(f"there is no moment {moment!r}; there are {', '.join(MOMENTS)}")
-        if found.brokers and found.layer == "core":
-            raise ValueError("a schedule of a swarm has brokers that there are not; the core alone has none")
         if found.workload not in WORKLOADS or not 1 <= found.nodes <= 9:
             raise ValueError("a schedule of a swarm has a workload or a number of nodes that there is not")
         return found

@@ -28,7 +28,6 @@ from harness.campaign.swarm.scenario import (
     QUORUM_MOMENTS,
     REGISTRATION_TIMEOUT_S,
     BrokersOf,
-    Layer,
     Scenario,
     StormCard,
 )
@@ -47,7 +46,6 @@ No guarantee of Raft may depend on a wall clock.  Only a leader that was replace
 
 def draw(
     seed: int,
-    layer: Layer = "node",
     seconds: float = 60.0,
     rate_hz: float = 50.0,
     nodes: int = 0,
@@ -60,10 +58,9 @@ def draw(
     tempo_hz = random.choice(TEMPOS_HZ) * (2 if "quick" in on else 1)
     small = random.random() < 0.5
     slow_links = random.random() < 0.15
-    snapshots = layer == "node" and "snapshots" in on
+    snapshots = "snapshots" in on
     scenario = Scenario(
         seed,
-        layer,
         count,
         bug,
         workload=random.choice(("register", "register", "list", "repeated")),
@@ -358,11 +355,11 @@ _MORE: Mapping[str, tuple[float, Callable[[Scenario], bool], Callable[[Random, S
     "slow": (0.2, lambda it: it.seconds > 15, _besides(lost_while_slow)),
     "again": (0.2, lambda it: it.seconds > 5, _besides(lost_again)),
     "turns": (0.25, lambda it: it.seconds > 10, _besides(leaders_in_turn)),
-    "rolls": (0.25, lambda it: it.layer == "node" and it.seconds > 8, rolls_while_slow),
+    "rolls": (0.25, lambda it: it.seconds > 8, rolls_while_slow),
     "parts": (ALWAYS, lambda it: it.snapshot_bytes > 0, _with_parts),
     "strangers": (0.3, lambda it: True, _with_strangers),
     "voters": (0.35, lambda it: True, _with_voters),
-    "brokers": (0.4, lambda it: it.layer == "node", _with_brokers),
+    "brokers": (0.4, lambda it: True, _with_brokers),
 }
 """Stream -> share of the scenarios to which it applies, whether it applies to one, and the change.  In this order."""
 

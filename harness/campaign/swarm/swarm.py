@@ -174,7 +174,7 @@ def summary(swarm: Swarm, spark: SparkJudge) -> dict[str, Any]:
 
     counts = "count(*) seeds, round(sum(simulated_s)) simulated_s, round(sum(cpu_s), 1) cpu_s"
     return {
-        "layers": ask(f"SELECT layer, verdict, {counts} FROM seeds GROUP BY layer, verdict ORDER BY layer, verdict"),
+        "verdicts": ask(f"SELECT verdict, {counts} FROM seeds GROUP BY verdict ORDER BY verdict"),
         "symptoms": ask(
             "SELECT symptom, verdict, count(*) seeds, min(seed) first_seed, min(found_s) soonest_s FROM seeds "
             f"WHERE verdict <> '{VALID}' GROUP BY symptom, verdict ORDER BY seeds DESC"
@@ -188,10 +188,10 @@ def summary(swarm: Swarm, spark: SparkJudge) -> dict[str, Any]:
 
 def in_words(found: Mapping[str, Any]) -> list[str]:
     lines = []
-    for row in found["layers"]:
+    for row in found["verdicts"]:
         rate = row["simulated_s"] / row["cpu_s"] if row["cpu_s"] else 0.0
         lines.append(
-            f"{row['layer']:<5} {row['verdict']:<8} {row['seeds']:>7} seeds, {row['simulated_s']:>9.0f} simulated s, "
+            f"{row['verdict']:<8} {row['seeds']:>7} seeds, {row['simulated_s']:>9.0f} simulated s, "
             f"{row['cpu_s']:>8.1f} CPU s ({rate:.0f} a CPU s)"
         )
     for row in found["symptoms"]:

@@ -1,7 +1,7 @@
 """A voter of a swarm: its machine, its incarnations, its lanes to the others, and its state for the watch.
 
-There are two kinds: a whole node of KRaft over direct calls (`node_voter`), or its consensus core alone (`core_voter`).
-Both answer the same calls: requests of other voters, and operations of clients as (function, key, value).
+The voter itself is a whole node of KRaft over direct calls (`node_voter`).  It answers requests of other voters, and
+operations of clients as (function, key, value).
 
     ("read", key, None)      -> ("ok", what the object holds)
     ("write", key, value)    -> ("ok", None)
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -53,12 +52,12 @@ Operation = tuple[str, str, int | None]
 Value = int | None | tuple[int, ...]
 Position = tuple[int, int]
 """(offset of a batch, number of the record in it): position of a change in the committed log."""
-Change = tuple[Position, str, int | str | None]
+Change = tuple[Position, str, str | None]
 """(position, key, written value)."""
 
 
 class VoterOnMachine(ABC):
-    """Common part of a whole node and a core alone: a machine, its incarnations, and the lanes to the others.
+    """A machine, its incarnations, the lanes to the others, and what the watch knows of it.
 
     lives: number of starts. key: identifies it together with its disk. flushed, durable_end: end of its durable log, by
     its own report and by its disk. end: (epoch, offset) of the end of its log.
@@ -137,15 +136,15 @@ class VoterOnMachine(ABC):
     def voter_history(self) -> VoterHistory:
         """Return the voters that its log names; before the log names any, those of the configuration."""
 
+    @abstractmethod
     def log_began_anew(self) -> None:
         """Report that its log was truncated, that a snapshot may have replaced it, or that another incarnation has
         begun.
         """
-        return
 
+    @abstractmethod
     def snapshot_voters(self) -> VoterSet | None:
         """Return the voters in its newest snapshot."""
-        return None
 
     def _configured(self) -> VoterSet:
         return initial_voters(self._scenario)
@@ -162,14 +161,14 @@ class VoterOnMachine(ABC):
     end: tuple[int, int]
 
     @property
+    @abstractmethod
     def log_start(self) -> int:
         """Return the start of its log: all before it is in a snapshot."""
-        return 0
 
     @property
+    @abstractmethod
     def snapshot_end(self) -> int:
         """Return the end of its newest snapshot; 0: it has none."""
-        return 0
 
     @abstractmethod
     def prefix(self, offset: int) -> int | None:
@@ -180,21 +179,18 @@ class VoterOnMachine(ABC):
     @abstractmethod
     def changes(self, offset: int, end_offset: int) -> Iterator[Change]:
         """Return every change between two offsets in the log of this voter.  For a list, the written value is the whole
-        list, as text in a node and as the element in a core.
+        list.
         """
 
+    @abstractmethod
     def committed_batches(self, offset: int, end_offset: int) -> list[CommittedBatch]:
-        """Return the batches of its metadata log between two offsets; a core alone has none."""
-        return []
+        """Return the batches of its metadata log between two offsets."""
 
-    def power_lost(self, kind: str, random: Random) -> None:  # noqa: B027 - a node has nothing else to lose
-        """Handle a power loss of the machine; state that the disk does not know is lost here."""
-
+    @abstractmethod
     def flip(self, at: int, how: str = "") -> bool:
         """Damage a file (`damage.FILE_KINDS`).  Return False if there is none, or this incarnation has not recovered
         its log yet.
         """
-        return False
 
     # Calls
 

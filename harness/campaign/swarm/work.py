@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from harness.campaign.swarm.scenario import FAULTS, LAYERS, MOMENTS, Layer, Scenario
+from harness.campaign.swarm.scenario import FAULTS, MOMENTS, Scenario
 from harness.campaign.swarm.storm_of_seed import AIMED, card_of, draw
 from system_under_test.kraft.raft.states import LEGAL
 
@@ -42,12 +42,11 @@ WALL_S_A_SEED = 600
 
 @dataclass(frozen=True, slots=True)
 class SeedTask:
-    """layer: "" = alternating. nodes: 0 = drawn. revision: of the code that must play them.
+    """nodes: 0 = drawn. revision: of the code that must play them.
 
     cpu_s_max: of one seed.  aims: points of coverage; each seed takes some of them."""
 
     seeds: tuple[int, ...]
-    layer: str = ""
     seconds: float = 60.0
     rate_hz: float = 50.0
     nodes: int = 0
@@ -58,12 +57,8 @@ class SeedTask:
 
     def scenario(self, seed: int, aims: Sequence[str] = ()) -> Scenario:
         """Return the scenario of a seed.  aims: situations that its cards aim at (`coverage.aims_of`)."""
-        drawn = draw(seed, layer_of(self.layer, seed), self.seconds, self.rate_hz, self.nodes, self.bug)
+        drawn = draw(seed, self.seconds, self.rate_hz, self.nodes, self.bug)
         return aimed(drawn, aims)
-
-
-def layer_of(layer: str, seed: int) -> Layer:
-    return next((each for each in LAYERS if each == layer), LAYERS[seed % len(LAYERS)])
 
 
 def run_task(task: SeedTask) -> list[dict[str, Any]]:
@@ -147,7 +142,6 @@ class SeedRow:
     """
 
     seed: int
-    layer: str
     nodes: int
     workload: str
     bug: str
@@ -197,7 +191,7 @@ def row_of(played: Played, revision: str, aims: Sequence[str]) -> dict[str, Any]
 def unplayed_row(it: Scenario, revision: str, aims: Sequence[str], verdict: str, what: str = "") -> dict[str, Any]:
     """Return the row of a seed that was not played, or not to its end. what: the reason."""
     version, symptom = platform.python_version(), f"{verdict}: {what}" if what else ""
-    begun = (it.seed, it.layer, it.nodes, it.workload, it.bug, list(it.classes), list(aims), revision, version)
+    begun = (it.seed, it.nodes, it.workload, it.bug, list(it.classes), list(aims), revision, version)
     return asdict(SeedRow(*begun, verdict, symptom, what=what))
 
 

@@ -29,7 +29,6 @@ from typing import Any
 from checkers.base.history import Type
 from harness.campaign.swarm.acts import DO, OF_THE_LIVING, ArmedCard, mend
 from harness.campaign.swarm.clients import Asked, History, Outside, StormClient
-from harness.campaign.swarm.core_voter import CoreVoter
 from harness.campaign.swarm.judging import CALM_S, LOOK_S, AfterStorm, judge
 from harness.campaign.swarm.node_voter import NodeVoter
 from harness.campaign.swarm.operators import Administrators, Operators, Strangers
@@ -71,11 +70,11 @@ class Played:
 
     @property
     def symptom(self) -> str:
-        """Return an approximation of the cause: the first violated rule, the role of the voter, and the layer."""
+        """Return an approximation of the cause: the first violated rule and the role of the voter."""
         if not self.found:
             return ""
         first = self.found[0]
-        return f"{first.rule}; {first.role or 'clients'}; {self.scenario.layer}"
+        return f"{first.rule}; {first.role or 'clients'}"
 
 
 def play(scenario: Scenario) -> Played:
@@ -134,7 +133,6 @@ class StormWorld:
         self.digest = hashlib.blake2b(digest_size=12)
         self.watch = Watch(self.loop.time, self._met, self.note, self._committed)
         self.archive: list[Change] = []
-        kind = CoreVoter if scenario.layer == "core" else NodeVoter
         may_vote = scenario.may_vote
         servers = [f"n{number}" for number in range(1, may_vote + scenario.observers + 1)]
         names = servers[:may_vote]
@@ -144,7 +142,7 @@ class StormWorld:
         """
         for number, name in enumerate(servers, 1):
             machine = Machine(name, self.loop, self.network, scenario.seed)
-            voter = kind(number, scenario, machine, self.network, self.watch)
+            voter = NodeVoter(number, scenario, machine, self.network, self.watch)
             voter.on_first_fetch = lambda voter: self._met("first-fetch", voter)
             voter.on_part = lambda replica: self._met("part", self.servers[replica - 1])
             machine.on_operation = self._operation_of(voter)
@@ -416,7 +414,6 @@ class StormWorld:
     def crash_disk(self, voter: VoterOnMachine, kind: str, seed: int) -> None:
         random = Random(f"{self.scenario.seed}/{voter.name}/{seed}")
         voter.machine.lose_power(kind, random)  # type: ignore[arg-type]
-        voter.power_lost(kind, random)
         if voter.name in self.damaged:
             voter.may_forget = True  # its recovery point is not fsynced, so the restart may recover less
 

@@ -15,9 +15,7 @@ from harness.campaign.swarm.judging import CHANGES_MAX, REFUSED_RIGHT
 from harness.campaign.swarm.scenario import (
     ANOTHER_CLUSTER,
     FALSE_LEADER,
-    LAYERS,
     OF_STRANGERS,
-    Layer,
     Scenario,
     StormCard,
 )
@@ -28,7 +26,7 @@ from system_under_test.kraft.raft import changes, core, election, leadership
 from system_under_test.kraft.raft.messages import BeginQuorumEpochRequest, EpochResponse, Error, RaftRequest
 from system_under_test.kraft.raft.voter_memory import Voter
 
-BROKERS = Scenario(1, "node", brokers="combined", seconds=2.0)
+BROKERS = Scenario(1, brokers="combined", seconds=2.0)
 
 
 def refusing(decide: Callable[..., Any]) -> Callable[..., Any]:
@@ -49,16 +47,14 @@ def found_by(scenario: Scenario) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("layer", ["core", "node"])
-def test_leaders_that_resign_again_and_again_are_found(layer: Layer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaders_that_resign_again_and_again_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leadership, "heard", lambda *_: None)
-    found = found_by(Scenario(1, layer, seconds=2.0))
+    found = found_by(Scenario(1, seconds=2.0))
     assert found["no controller stays in office"].startswith(f"{CHANGES_MAX + 1} changes of the controller")
 
 
-@pytest.mark.parametrize("layer", ["core", "node"])
-def test_a_controller_that_never_changes_voters_is_found(layer: Layer, monkeypatch: pytest.MonkeyPatch) -> None:
-    scenario = Scenario(1, layer, spares=1, seconds=2.0)
+def test_a_controller_that_never_changes_voters_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = Scenario(1, spares=1, seconds=2.0)
     assert play(scenario).found == []
     monkeypatch.setattr(changes, "_too_early", lambda *_: (Error.REQUEST_TIMED_OUT, "never"))
     assert found_by(scenario)[REFUSED_RIGHT].startswith("to update voter n1")
@@ -127,28 +123,23 @@ def believes_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(leadership, "on_begin_request", believes)
 
 
-@pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize(
     ("plant", "rule"),
     [(takes_any_cluster_for_its_own, "another cluster is answered"), (believes_at_once, "follows who does not lead")],
 )
-def test_a_voter_that_believes_a_stranger_is_found(
-    plant: Plant, rule: str, layer: Layer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_voter_that_believes_a_stranger_is_found(plant: Plant, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    assert rule in {found.rule for found in play(Scenario(1, layer, seconds=6.0, cards=ASKED)).found}
+    assert rule in {found.rule for found in play(Scenario(1, seconds=6.0, cards=ASKED)).found}
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_strangers_do_a_clean_cluster_no_harm(layer: Layer) -> None:
-    played = play(Scenario(1, layer, seconds=6.0, cards=ASKED))
+def test_strangers_do_a_clean_cluster_no_harm() -> None:
+    played = play(Scenario(1, seconds=6.0, cards=ASKED))
     assert sum(count for (fault, _, _), count in played.faults.items() if fault == "stranger") == len(ASKED)
     assert (played.found, played.moments["elected"]) == ([], 1)
 
 
-def test_storms_of_both_layers_draw_both_kinds() -> None:
-    for layer in LAYERS:
-        drawn = [draw(seed, layer) for seed in range(40)]
-        assert 5 < sum(set(OF_STRANGERS) <= set(each.classes) for each in drawn) < 20
-        asked = {card.how for each in drawn for card in each.cards if card.fault == "stranger"}
-        assert asked == {ANOTHER_CLUSTER, FALSE_LEADER}
+def test_storms_draw_both_kinds() -> None:
+    drawn = [draw(seed) for seed in range(40)]
+    assert 5 < sum(set(OF_STRANGERS) <= set(each.classes) for each in drawn) < 20
+    asked = {card.how for each in drawn for card in each.cards if card.fault == "stranger"}
+    assert asked == {ANOTHER_CLUSTER, FALSE_LEADER}

@@ -253,14 +253,14 @@ def test_an_administrator_wants_unclean_elections_only_where_the_topic_allows_th
 
 def of_brokers(count: int, bug: str = "", seconds: float = 30.0, first: int = 0) -> Iterator[Scenario]:
     """Storms whose brokers register.  first: the seed to begin with."""
-    drawn = (draw(seed, "node", seconds, bug=bug) for seed in range(first, first + 300))
+    drawn = (draw(seed, seconds, bug=bug) for seed in range(first, first + 300))
     return islice((scenario for scenario in drawn if scenario.brokers), count)
 
 
 @pytest.mark.parametrize("brokers", ["combined", "apart"])
 def test_without_faults_brokers_register_once_and_stay(brokers: str) -> None:
     observers = 2 if brokers == "apart" else 0
-    scenario = Scenario(1, "node", brokers=brokers, observers=observers, seconds=10.0)  # type: ignore[arg-type]
+    scenario = Scenario(1, brokers=brokers, observers=observers, seconds=10.0)  # type: ignore[arg-type]
     played = play(scenario)
     assert played.found == []
     assert not played.moments.keys() & {"registered", "fenced", "leaving"}, "they did so before the main phase"
@@ -270,7 +270,7 @@ def test_without_faults_brokers_register_once_and_stay(brokers: str) -> None:
 def test_a_broker_that_is_silent_is_fenced_and_comes_back() -> None:
     pause = StormCard("pause", "broker:0", 3.0, 6.0)
     stop = StormCard("stop", "broker:1", 4.0, 0.5)
-    scenario = Scenario(2, "node", brokers="apart", observers=2, seconds=20.0, cards=(pause, stop))
+    scenario = Scenario(2, brokers="apart", observers=2, seconds=20.0, cards=(pause, stop))
     played = play(scenario)
     assert played.found == []
     assert {name: played.moments[name] for name in ("registered", "leaving")} == {"registered": 1, "leaving": 1}
@@ -278,7 +278,7 @@ def test_a_broker_that_is_silent_is_fenced_and_comes_back() -> None:
 
 
 def test_clocks_of_other_rates_do_not_make_a_broker_ask_for_ever() -> None:
-    scenario = Scenario(1, "node", brokers="combined", rates=(0.9, 1.1, 1.05), seconds=3.0)
+    scenario = Scenario(1, brokers="combined", rates=(0.9, 1.1, 1.05), seconds=3.0)
     assert play(scenario).found == []
 
 
@@ -330,7 +330,7 @@ def test_a_planted_bug_of_the_controller_breaks_its_rule(bug: str, rule: str, fi
 
 def test_a_leader_that_learns_late_of_a_registration_does_not_let_the_broker_join() -> None:
     """After the storm a broker is fenced and comes back, while the disk of one that leads partitions is slow."""
-    scenario = Scenario(2, "node", brokers="apart", observers=3, seconds=2.0)
+    scenario = Scenario(2, brokers="apart", observers=3, seconds=2.0)
     assert play(scenario).found == []
     found = play(replace(scenario, bug="stale-epoch-joins-isr")).found
     assert {broken.rule for broken in found} == {"a request ahead of its metadata"}
@@ -341,7 +341,7 @@ def test_no_broker_that_leaves_comes_to_lead_while_all_leave(bug: str) -> None:
     topics = tuple(StormCard("topics", "leader", 0.1, how="create", size=size) for size in (3, 4, 9, 14))
     stops = tuple(StormCard("stop", f"broker:{number}", 2.0 + number / 100, 0.5) for number in range(3))
     cards = (*topics, *stops)
-    played = play(Scenario(2, "node", brokers="apart", observers=3, seconds=5.0, cards=cards, bug=bug))
+    played = play(Scenario(2, brokers="apart", observers=3, seconds=5.0, cards=cards, bug=bug))
     assert played.moments["leaving"] == 3
     assert [broken.rule for broken in played.found][:1] == (["leader is not alive"] if bug else [])
 
@@ -372,7 +372,7 @@ def test_a_broker_whose_registration_was_not_answered_registers_again(
     monkeypatch.setattr(brokers, "register", register)
     kill = StormCard("kill", "broker:0", 1.0, 4.5)
     cut = StormCard("cut", "it", 2.0, 2.3, moment="registered", how="in")
-    played = play(Scenario(2, "node", brokers="apart", observers=2, seconds=10.0, cards=(kill, cut)))
+    played = play(Scenario(2, brokers="apart", observers=2, seconds=10.0, cards=(kill, cut)))
     broken = {
         "refused": "broker is refused because of itself",
         "new epoch": "broker epoch is not that of its registration",
@@ -395,19 +395,13 @@ def test_a_refusal_that_a_controller_may_have_given_before_it_knew_breaks_nothin
     assert log.broken == ["broker is refused because of itself"]
 
 
-def test_a_core_has_no_brokers() -> None:
-    assert not any(draw(seed, "core").brokers for seed in range(50))
-    with pytest.raises(ValueError, match="the core alone has none"):
-        Scenario.from_json({**Scenario(1, "core").to_json(), "brokers": "apart"})
-
-
 def test_a_broker_that_is_down_is_unregistered_and_registers_anew() -> None:
     down = StormCard("kill", "broker:1", 3.0, 8.0)
     ids = StormCard("registry", "broker:0", 2.0, how=PRODUCER_IDS)
     gone = StormCard("registry", "broker:1", 7.5, how=UNREGISTER)
     alive = StormCard("registry", "broker:0", 8.0, how=UNREGISTER)
     cards = (down, ids, gone, alive)
-    played = play(Scenario(2, "node", brokers="apart", observers=3, seconds=20.0, cards=cards))
+    played = play(Scenario(2, brokers="apart", observers=3, seconds=20.0, cards=cards))
     assert played.found == []
     assert sum(count for (fault, *_), count in played.faults.items() if fault == "registry") == 2, "one is alive"
     assert played.moments["registered"] == 1
@@ -415,7 +409,7 @@ def test_a_broker_that_is_down_is_unregistered_and_registers_anew() -> None:
 
 def test_heartbeats_that_do_not_renew_the_session_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that is fenced serves again with its next heartbeat, so that nothing else is missing."""
-    scenario = Scenario(2, "node", brokers="apart", observers=2, seconds=2.0)
+    scenario = Scenario(2, brokers="apart", observers=2, seconds=2.0)
     assert play(scenario).found == []
     whole = Sessions.of
 
@@ -441,12 +435,12 @@ def test_a_controller_that_keeps_eligible_leaders_without_regard_to_min_insync_i
         )
     two_in_sync = StormCard("topics", "leader", 0.1, how=ELIGIBLE, size=5)
     kills = tuple(StormCard("kill", f"broker:{number}", 1.0, 6.0) for number in range(2))
-    played = play(Scenario(2, "node", brokers="apart", observers=3, seconds=9.0, cards=(two_in_sync, *kills)))
+    played = play(Scenario(2, brokers="apart", observers=3, seconds=9.0, cards=(two_in_sync, *kills)))
     assert {each.rule for each in played.found} == ({"no eligible leader, though it was in sync"} if wrong else set())
 
 
 def test_storms_draw_who_may_lead() -> None:
-    cards = [card for seed in range(60) for card in draw(seed, "node").cards if card.how == ELIGIBLE]
+    cards = [card for seed in range(60) for card in draw(seed).cards if card.how == ELIGIBLE]
     assert {card.size for card in cards} == set(range(8))
 
 
@@ -454,7 +448,7 @@ def test_storms_draw_who_may_lead() -> None:
 def test_an_in_sync_set_that_never_grows_is_found(who: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Either the leader of the partition never asks for it, or the controller refuses it."""
     pause = StormCard("pause", "broker:0", 2.0, 5.0)
-    scenario = Scenario(2, "node", brokers="apart", observers=2, seconds=9.0, cards=(pause,))
+    scenario = Scenario(2, brokers="apart", observers=2, seconds=9.0, cards=(pause,))
     if who == "leader":
         assert play(scenario).found == []
     proposals, why_refused = InSyncKeeper.proposals, partition_requests.why_refused
@@ -483,7 +477,7 @@ def test_an_in_sync_set_that_never_grows_is_found(who: str, monkeypatch: pytest.
 
 def test_a_new_controller_that_does_not_know_who_is_silent_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clean system passes the same storms, with a broker that dies and a controller that fails over."""
-    scenarios = [Scenario(seed, "node", brokers="apart", observers=2, seconds=3.0) for seed in range(2)]
+    scenarios = [Scenario(seed, brokers="apart", observers=2, seconds=3.0) for seed in range(2)]
     assert [play(each).found for each in scenarios] == [[]] * 2
     whole = Sessions.__init__
 

@@ -225,7 +225,7 @@ def test_a_block_of_producer_ids_that_is_handed_out_twice_is_found(
 
     if wrong:
         monkeypatch.setattr(operators, "allocate_producer_ids", as_before)
-    played = play(Scenario(2, "node", brokers="apart", observers=2, seconds=4.0, cards=TWICE))
+    played = play(Scenario(2, brokers="apart", observers=2, seconds=4.0, cards=TWICE))
     assert {each.rule for each in played.found} == ({ANSWERED_TWICE} if wrong else set())
 
 
@@ -239,7 +239,7 @@ def test_a_level_or_a_broker_config_that_is_acknowledged_and_not_there_is_found(
     if forgets:
         whole = getattr(operators, forgets)
         monkeypatch.setattr(operators, forgets, lambda *wanted: ([], whole(*wanted)[1]))
-    world = StormWorld(Scenario(2, "node", brokers="apart", observers=2, seconds=6.0, cards=CHANGES))
+    world = StormWorld(Scenario(2, brokers="apart", observers=2, seconds=6.0, cards=CHANGES))
     world.loop.run(world.main())
     types = {row.type for row in world.history.numbers if row.kind == SETTING_SEEN}
     assert types == {Type.OK} or forgets
@@ -255,7 +255,7 @@ def test_a_read_that_ignores_what_is_applied_is_found(wrong: bool, monkeypatch: 
 
     if wrong:
         monkeypatch.setattr(Replay, "take_ready", at_once)
-    played = play(Scenario(2, "node", seconds=10.0, rate_hz=100.0, apply_s=0.004))
+    played = play(Scenario(2, seconds=10.0, rate_hz=100.0, apply_s=0.004))
     assert {each.rule for each in played.found} == ({"stale read"} if wrong else set())
     if not wrong:
         assert played.ok > 500

@@ -76,7 +76,7 @@ def test_a_server_with_a_damaged_log_refuses_to_start_and_does_not_forget(
     if wrong:
         forgets_the_recovery_point(monkeypatch)
     flip = StormCard("flip", "follower:0", 5.0, 0.5, how=how, size=60)
-    played = play(Scenario(1, "node", seconds=8.0, cards=(flip,)))
+    played = play(Scenario(1, seconds=8.0, cards=(flip,)))
     assert sum(played.faults.values()) == 1
     assert [found.rule for found in played.found][:1] == (["committed entry lost"] if wrong else [])
 
@@ -85,7 +85,7 @@ def test_a_server_that_also_loses_power_may_take_a_damaged_batch_for_a_torn_one(
     """The recovery point is not fsynced, so a power loss may take what it promised."""
     inside = StormCard("inside", "follower:0", 5.0, 3.0, how="lose", size=500)
     flip = StormCard("flip", "follower:0", 5.0, 0.5, how=IN_LAST_BATCH, size=60)
-    world = StormWorld(Scenario(1, "node", seconds=8.0, cards=(inside, flip)))
+    world = StormWorld(Scenario(1, seconds=8.0, cards=(inside, flip)))
     world.loop.run(world.main())
     assert [server.may_forget for server in world.servers].count(True) == 1
     assert world.watch.found == []
@@ -98,7 +98,7 @@ def test_storms_damage_files_of_each_kind() -> None:
 
 
 AWAY = StormCard("kill", "follower:0", 2.0, 6.0)
-SMALL = Scenario(1, "node", seconds=14.0, segment_bytes=1 << 11, snapshot_bytes=1 << 11, part_bytes=100)
+SMALL = Scenario(1, seconds=14.0, segment_bytes=1 << 11, snapshot_bytes=1 << 11, part_bytes=100)
 
 
 def damaged(how: str, size: int = 60) -> Scenario:
@@ -142,7 +142,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 NOT_DURABLE = "what is reported as durable is not"
 SLOW = StormCard("disk", "leader", 2.0, 4.0, how="slow", size=0.2)
-ROLLS = Scenario(1, "node", seconds=8.0, segment_bytes=1 << 11, cards=(SLOW,))
+ROLLS = Scenario(1, seconds=8.0, segment_bytes=1 << 11, cards=(SLOW,))
 """An fsync of the leader takes so long that its segment is full before it ends."""
 
 
@@ -184,7 +184,7 @@ def test_a_clean_log_rolls_while_an_fsync_goes_on(monkeypatch: pytest.MonkeyPatc
 
 
 def test_storms_draw_it() -> None:
-    drawn = [draw(seed, "node") for seed in range(20)]
+    drawn = [draw(seed) for seed in range(20)]
     with_it = [
         each for each in drawn if sum(c.how == "slow" and c.who == "leader" and c.for_s == 3 for c in each.cards)
     ]

@@ -30,7 +30,6 @@ from harness.campaign.swarm.work import (
     StormCoverage,
     aimed,
     aims_of,
-    layer_of,
     run_task,
     tasks_of,
 )
@@ -48,14 +47,12 @@ class Here:
         return [function(item) for item in items]
 
 
-def test_seeds_take_the_layers_in_turn_and_are_dealt_into_tasks() -> None:
-    assert [layer_of("", seed) for seed in range(4)] == ["core", "node", "core", "node"]
-    assert layer_of("node", 0) == "node"
+def test_seeds_are_dealt_into_tasks() -> None:
     assert [task.seeds for task in tasks_of(range(5), 2, SeedTask(()))] == [(0, 1), (2, 3), (4,)]
 
 
 def test_a_task_plays_its_seeds_in_a_fresh_process_as_they_are_played_here() -> None:
-    task = SeedTask((7, 8), "core", SECONDS)
+    task = SeedTask((7, 8), SECONDS)
     rows = run_task(task)
     assert [(row["seed"], row["verdict"]) for row in rows] == [(7, VALID), (8, VALID)]
     assert rows[0]["digest"] == play(task.scenario(7)).digest
@@ -63,12 +60,12 @@ def test_a_task_plays_its_seeds_in_a_fresh_process_as_they_are_played_here() -> 
 
 
 def test_a_seed_beyond_its_cpu_time_is_reported_and_the_others_are_played() -> None:
-    rows = run_task(SeedTask((1, 2), "node", seconds=3000.0, rate_hz=400.0, nodes=5, cpu_s_max=1))
+    rows = run_task(SeedTask((1, 2), seconds=3000.0, rate_hz=400.0, nodes=5, cpu_s_max=1))
     assert [(row["seed"], row["verdict"]) for row in rows] == [(1, TOO_LONG), (2, TOO_LONG)]
 
 
 def test_a_seed_that_cannot_be_played_is_a_row_with_the_reason() -> None:
-    [row] = run_task(SeedTask((1,), "core", SECONDS, bug="", nodes=-1))
+    [row] = run_task(SeedTask((1,), SECONDS, bug="", nodes=-1))
     assert row["verdict"] == "failed" and set(row) == set(SCHEMA.names)
     assert row["what"]
 
@@ -115,7 +112,7 @@ def test_shrinking_ends_when_its_plays_are_used_up() -> None:
 def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Swarm, list[Path]]:
     """A swarm over a planted bug, with its findings."""
     folder = tmp_path_factory.mktemp("swarm")
-    swarm = Swarm(folder, SeedTask((), "core", SECONDS, bug="lone-vote"), lambda line: None, each=5, waves_of=1)
+    swarm = Swarm(folder, SeedTask((), SECONDS, bug="lone-vote"), lambda line: None, each=5, waves_of=1)
     swarm.run(range(30), Here(), minutes=1000, until_found=True)  # type: ignore[arg-type]
     return swarm, swarm.keep_findings(120)
 
@@ -177,7 +174,7 @@ def test_what_was_met_or_aimed_at_often_is_aimed_at_seldom() -> None:
 def test_a_storm_that_is_aimed_strikes_what_random_ones_seldom_strike() -> None:
     """A voter that has just asked for votes is cut off, killed or paused."""
     aims = [f"{fault} / prospective / no leader" for fault in ("cut", "kill", "pause")]
-    plain = draw(11, "core", SECONDS)
+    plain = draw(11, SECONDS)
     storm = aimed(plain, aims)
     assert len(storm.cards) == len(plain.cards) + len(aims)
     assert {card for card in storm.cards if card not in plain.cards} == {
@@ -188,7 +185,7 @@ def test_a_storm_that_is_aimed_strikes_what_random_ones_seldom_strike() -> None:
 
 def test_a_later_wave_is_aimed_and_its_rows_say_at_what(tmp_path: Path) -> None:
     """A seed that was aimed is played again from its row alone."""
-    swarm = Swarm(tmp_path, SeedTask((), "core", 5.0), lambda line: None, each=2, waves_of=1)
+    swarm = Swarm(tmp_path, SeedTask((), 5.0), lambda line: None, each=2, waves_of=1)
     swarm.run(range(4), Here(), minutes=1000)  # type: ignore[arg-type]
     first, _, third, _ = swarm.rows
     assert first["aims"] == []
@@ -225,8 +222,5 @@ def test_the_command_plays_seeds_on_spark_and_counts_them_there(tmp_path: Path) 
     # A process can run only one Spark; other tests of this process may have started theirs.
     answer = subprocess.run([sys.executable, "-m", "harness", *words], capture_output=True, text=True)
     assert answer.returncode == 0, answer.stdout + answer.stderr
-    summary = json.loads((tmp_path / "20-all" / "summary.json").read_text())
-    assert {(row["layer"], row["verdict"], row["seeds"]) for row in summary["layers"]} == {
-        ("core", VALID, 2),
-        ("node", VALID, 2),
-    }
+    summary = json.loads((tmp_path / "20" / "summary.json").read_text())
+    assert [(row["verdict"], row["seeds"]) for row in summary["verdicts"]] == [(VALID, 4)]

@@ -14,8 +14,7 @@ from random import Random
 
 import pytest
 
-from harness.campaign.swarm.core_voter import CoreLog
-from harness.campaign.swarm.scenario import CLASSES, FAULTS, LAYERS, MOMENTS, Layer, Scenario, StormCard, load
+from harness.campaign.swarm.scenario import CLASSES, FAULTS, MOMENTS, Scenario, StormCard, load
 from harness.campaign.swarm.storm_of_seed import draw, lost_again, lost_while_slow
 from harness.campaign.swarm.world import play
 from system_under_test.kraft.log.log import Log
@@ -26,7 +25,7 @@ SECONDS = 15.0
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_scenario_survives_its_file(seed: int, tmp_path: Path) -> None:
-    scenario = draw(seed, "node")
+    scenario = draw(seed)
     (tmp_path / "scenario.json").write_text(json.dumps(scenario.to_json()))
     assert load(tmp_path / "scenario.json") == scenario
 
@@ -46,7 +45,7 @@ def test_storms_draw_every_class_every_fault_and_every_moment() -> None:
         ({"cards": [{"fault": "earthquake"}]}, "earthquake"),
         ({"cards": [{"fault": "kill", "moment": "lunch"}]}, "lunch"),
         ({"cards": [{"fault": "kill", "colour": 1}]}, "colour"),
-        ({"layer": "cake"}, "layer"),
+        ({"brokers": "cake"}, "brokers"),
     ],
 )
 def test_a_file_that_is_no_scenario_is_refused_in_words(change: dict[str, object], words: str) -> None:
@@ -55,9 +54,9 @@ def test_a_file_that_is_no_scenario_is_refused_in_words(change: dict[str, object
 
 
 def test_another_process_with_other_hashes_plays_the_same(tmp_path: Path) -> None:
-    scenarios = [draw(3, "core", 8.0), draw(3, "node", 8.0), draw(4, "node", 8.0)]
-    assert [scenario.brokers for scenario in scenarios] == ["", "", "combined"]
-    paths = [tmp_path / str(number) for number in range(3)]
+    scenarios = [draw(3, 8.0), draw(4, 8.0)]
+    assert [scenario.brokers for scenario in scenarios] == ["", "combined"]
+    paths = [tmp_path / str(number) for number in range(2)]
     for path, scenario in zip(paths, scenarios, strict=True):
         path.write_text(json.dumps(scenario.to_json()))
     words = "import sys; from pathlib import Path; from harness.campaign.swarm.scenario import load; "
@@ -67,21 +66,19 @@ def test_another_process_with_other_hashes_plays_the_same(tmp_path: Path) -> Non
     there = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=1000)
     digests = [play(scenario).digest for scenario in scenarios]
     assert digests == there.stdout.split()
-    assert digests[2] != play(replace(scenarios[2], seed=5)).digest
+    assert digests[1] != play(replace(scenarios[1], seed=5)).digest
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_what_was_played_before_changes_nothing(layer: Layer) -> None:
-    scenario = draw(3, layer, 5.0)
+def test_what_was_played_before_changes_nothing() -> None:
+    scenario = draw(3, 5.0)
     first = play(scenario).digest
-    play(draw(4, layer, 5.0))
+    play(draw(4, 5.0))
     assert play(scenario).digest == first
 
 
-@pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(3, 30))])
-def test_a_clean_system_keeps_every_rule_and_recovers(seed: int, layer: Layer) -> None:
-    played = play(draw(seed, layer, SECONDS))
+def test_a_clean_system_keeps_every_rule_and_recovers(seed: int) -> None:
+    played = play(draw(seed, SECONDS))
     assert played.found == []
     assert played.calm_s >= 0
     assert played.ok >= 10
@@ -89,10 +86,9 @@ def test_a_clean_system_keeps_every_rule_and_recovers(seed: int, layer: Layer) -
 
 
 def test_without_faults_nearly_everything_is_answered() -> None:
-    for layer in LAYERS:
-        played = play(Scenario(1, layer, seconds=SECONDS))
-        assert played.found == []
-        assert played.operations - played.ok < 200, "only what was asked before the first leader was elected failed"
+    played = play(Scenario(1, seconds=SECONDS))
+    assert played.found == []
+    assert played.operations - played.ok < 200, "only what was asked before the first leader was elected failed"
 
 
 OF_SNAPSHOTS = (
@@ -107,7 +103,7 @@ OF_SNAPSHOTS = (
 
 def with_snapshots(count: int, bug: str = "") -> Iterator[Scenario]:
     """The first scenarios of half a minute whose nodes take snapshots."""
-    drawn = (draw(seed, "node", 30.0, bug=bug) for seed in range(100))
+    drawn = (draw(seed, 30.0, bug=bug) for seed in range(100))
     return islice((scenario for scenario in drawn if scenario.snapshot_bytes), count)
 
 
@@ -134,7 +130,7 @@ def test_a_leader_that_has_a_successor_is_asked_in_that_moment(bug: str, workloa
     back = StormCard("wall-clock", "it", 0.0, 5.0, moment="succeeded", size=-5.0)
     for seed in range(1, 6):
         cards = (CUT_OFF, back)
-        played = play(Scenario(seed, "node", 3, bug, workload, seconds=10.0, cards=cards, keys=2, values=1))
+        played = play(Scenario(seed, 3, bug, workload, seconds=10.0, cards=cards, keys=2, values=1))
         assert played.moments["succeeded"] > 0
         if bug and played.found:
             break
@@ -142,19 +138,17 @@ def test_a_leader_that_has_a_successor_is_asked_in_that_moment(bug: str, workloa
 
 
 @pytest.mark.parametrize("bug", ["", "campaigns-unflushed"])
-@pytest.mark.parametrize("layer", LAYERS)
-def test_the_leader_is_lost_while_disks_are_slow(layer: Layer, bug: str) -> None:
-    scenario = Scenario(1, layer, seconds=20.0, bug=bug)
+def test_the_leader_is_lost_while_disks_are_slow(bug: str) -> None:
+    scenario = Scenario(1, seconds=20.0, bug=bug)
     played = [play(replace(scenario, cards=tuple(lost_while_slow(Random(n), scenario)))) for n in range(3)]
     found = {found.rule for each in played for found in each.found}
     assert found == ({"a candidate whose log is not durable"} if bug else set())
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_a_leader_whose_handlers_are_slow_is_deposed(layer: Layer) -> None:
+def test_a_leader_whose_handlers_are_slow_is_deposed() -> None:
     """A Fetch takes the leader 2 s of computing, so its followers hear nothing for as long as they wait for it."""
     slow = StormCard("slow", "leader", 5.0, 8.0, size=10_000.0)
-    scenario = Scenario(1, layer, seconds=20.0, cpu_factor=1.0, cards=(slow,))
+    scenario = Scenario(1, seconds=20.0, cpu_factor=1.0, cards=(slow,))
     played = play(scenario)
     assert played.epochs > 1
     assert played.transitions["leader", "resigned"] == 1
@@ -172,35 +166,24 @@ def recovers_without_an_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
             during.setattr(Segment, "flush", lambda segment: None)
             recover(log)
 
-    def only_says_so(log: CoreLog, really: bool = True) -> None:
-        log.flushed = log.end_offset
-
     monkeypatch.setattr(Log, "_recover", without)
-    monkeypatch.setattr(CoreLog, "flush", only_says_so)
 
 
 @pytest.mark.parametrize("wrong", [False, True])
-@pytest.mark.parametrize("layer", LAYERS)
-def test_power_is_lost_after_a_kill_and_before_the_next_fsync(
-    layer: Layer, wrong: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_power_is_lost_after_a_kill_and_before_the_next_fsync(wrong: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if wrong:
         recovers_without_an_fsync(monkeypatch)
-    scenario = Scenario(1, layer, seconds=12.0)
+    scenario = Scenario(1, seconds=12.0)
     played = [play(replace(scenario, cards=tuple(lost_again(Random(n), scenario)))) for n in range(3)]
     found = {found.rule for each in played for found in each.found}
     assert all(each.faults for each in played)
     assert "committed entry lost" in found if wrong else not found
 
 
-def test_the_core_alone_takes_no_snapshots() -> None:
-    assert not any(draw(seed, "core").snapshot_bytes for seed in range(50))
-
-
 def test_a_server_whose_disk_fails_while_it_starts_refuses_and_is_started_again() -> None:
     kill = StormCard("kill", "any:0", 3.0, 0.5)
     fails = StormCard("disk", "it", 3.0, 1.0, moment="started", how="open")
-    played = play(Scenario(1, "node", seconds=10.0, cards=(kill, fails)))
+    played = play(Scenario(1, seconds=10.0, cards=(kill, fails)))
     assert played.faults["disk", "dead", "steady"] == 1
     assert played.moments["started"] >= 5, "three, the one that refused, and the one after the disk was mended"
     assert played.found == []
@@ -210,7 +193,7 @@ def test_a_card_that_is_aimed_strikes_at_its_moment_and_inside_it() -> None:
     """The first leader is killed in the very effect that makes it leader: another one must be elected."""
     kill = StormCard("kill", "it", 0.0, 2.0, moment="elected")
     first = StormCard("kill", "leader", 1.0, 0.5)
-    played = play(Scenario(5, "node", seconds=10.0, cards=(kill, first)))
+    played = play(Scenario(5, seconds=10.0, cards=(kill, first)))
     assert played.faults[("kill", "leader", "new leader")] == 1
     assert played.moments["elected"] >= 3
     assert played.found == []

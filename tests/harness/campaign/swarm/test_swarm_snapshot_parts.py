@@ -24,9 +24,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 AWAY = StormCard("kill", "follower:0", 2.0, 6.0)
 LOST = StormCard("cut", "leader", 2.0, 4.0, moment="part", nth=3, how="both")
-FETCHED = Scenario(
-    1, "node", seconds=14.0, segment_bytes=1 << 11, snapshot_bytes=1 << 11, part_bytes=100, cards=(AWAY,)
-)
+FETCHED = Scenario(1, seconds=14.0, segment_bytes=1 << 11, snapshot_bytes=1 << 11, part_bytes=100, cards=(AWAY,))
 """A server that was away fetches a snapshot of ten parts or more."""
 BROKEN_OFF = replace(FETCHED, cards=(AWAY, LOST))
 """The same, and its leader is lost meanwhile."""
@@ -115,7 +113,7 @@ def test_a_clean_node_fetches_its_snapshot_in_parts_and_begins_anew_when_it_is_b
 
 
 def test_storms_draw_small_parts_and_lose_servers_between_them() -> None:
-    drawn = [scenario for seed in range(60) if (scenario := draw(seed, "node")).snapshot_bytes]
+    drawn = [scenario for seed in range(60) if (scenario := draw(seed)).snapshot_bytes]
     assert {scenario.part_bytes for scenario in drawn} == {0, 100, 300, 600}
     aimed = {card.who for scenario in drawn for card in scenario.cards if card.moment == "part"}
     assert {"it", "leader"} <= aimed

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from harness.campaign.swarm.acts import MENDED
-from harness.campaign.swarm.scenario import LAYERS, Layer, Scenario, StormCard
+from harness.campaign.swarm.scenario import Scenario, StormCard
 from harness.campaign.swarm.storm_of_seed import draw
 from harness.campaign.swarm.watch import Watch, WatchedRow
 from harness.campaign.swarm.watch_voters import VoterSets, key_of
@@ -290,22 +290,20 @@ def test_a_leader_that_is_no_voter() -> None:
 # Storms
 
 
-def with_voters(layer: Layer, fault: str = "voters", bug: str = "") -> Iterator[Scenario]:
+def with_voters(fault: str = "voters", bug: str = "") -> Iterator[Scenario]:
     """Scenarios of half a minute whose voters change."""
-    drawn = (draw(seed, layer, 30.0, bug=bug) for seed in range(300))
+    drawn = (draw(seed, 30.0, bug=bug) for seed in range(300))
     return (scenario for scenario in drawn if fault in scenario.classes)
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_a_clean_system_keeps_every_rule_while_voters_change(layer: Layer) -> None:
-    played = [play(scenario) for scenario in islice(with_voters(layer), 2)]
+def test_a_clean_system_keeps_every_rule_while_voters_change() -> None:
+    played = [play(scenario) for scenario in islice(with_voters(), 2)]
     assert [each.found for each in played] == [[]] * 2
     assert sum(each.moments["voters"] for each in played) > 5
-    assert any(each.moments.get("removed") for each in played) or layer == "node"
 
 
 def test_disks_are_replaced_one_at_a_time_and_their_voters_with_them() -> None:
-    played = [play(scenario) for scenario in islice(with_voters("node", "wipe"), 3)]
+    played = [play(scenario) for scenario in islice(with_voters("wipe"), 3)]
     assert [each.found for each in played] == [[]] * 3
     assert any(fault == "wipe" for each in played for fault, _, _ in each.faults)
 
@@ -317,7 +315,7 @@ def test_a_request_about_a_disk_that_was_replaced_means_no_other_disk(
     if wrong:
         monkeypatch.setattr(changes, "_is_exactly", lambda voters, key: voters.entry(key.id) is not None)
     wipe = StormCard("wipe", "follower:0", 3.0, 0.5, size=0.0)
-    played = play(Scenario(1, "core", seconds=12.0, spares=1, cards=(wipe,)))
+    played = play(Scenario(1, seconds=12.0, spares=1, cards=(wipe,)))
     assert played.faults["wipe", "follower", "steady"] == 1
     rule = "a change of voters that nobody asked for"
     assert [found.rule for found in played.found][:1] == ([rule] if wrong else [])
@@ -337,7 +335,7 @@ PLANTED = (
 @pytest.mark.parametrize("bug", PLANTED)
 def test_a_bug_of_voters_breaks_a_rule(bug: str) -> None:
     fault = "wipe" if bug == "wiped-disk-keeps-id" else "voters"
-    assert any(play(scenario).found for scenario in islice(with_voters("core", fault, bug), 40))
+    assert any(play(scenario).found for scenario in islice(with_voters(fault, bug), 40))
 
 
 def test_a_leader_removes_itself_adds_another_and_two_operators_disagree() -> None:
@@ -347,16 +345,15 @@ def test_a_leader_removes_itself_adds_another_and_two_operators_disagree() -> No
         StormCard("voters", "leader", 14.0, 4.0, how="two"),
         StormCard("voters", "any:1", 18.0, 1.0, how="update", size=3),
     )
-    for layer in LAYERS:
-        played = play(Scenario(3, layer, 3, seconds=22.0, spares=1, cards=cards))
-        assert played.found == []
-        assert played.moments["removed"] >= 1
-        assert played.moments["voters"] >= 4
+    played = play(Scenario(3, 3, seconds=22.0, spares=1, cards=cards))
+    assert played.found == []
+    assert played.moments["removed"] >= 1
+    assert played.moments["voters"] >= 4
 
 
 def test_voters_that_change_leave_other_storms_as_they_are() -> None:
     for seed in range(20):
-        scenario = draw(seed, "node")
+        scenario = draw(seed)
         if not scenario.dynamic:
             assert not {"voters", "wipe"} & {card.fault for card in scenario.cards}
         else:
