@@ -6,10 +6,12 @@ A backend implements `Node`, through the agent on each node.  `system.System` is
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -186,6 +188,7 @@ class Bug:
     mechanism, so that a run counts as found only for the right reason.
     shown_by: names of the nemeses under which a run can show it.  Empty: it shows without any fault.
     workloads: names of the workloads that can show it.
+    odds: one in this many requests that could show it does.
     """
 
     name: str
@@ -195,6 +198,21 @@ class Bug:
     in_containers: bool = True
     shown_by: tuple[str, ...] = ()
     workloads: tuple[str, ...] = ("register",)
+    odds: int = 1
+
+
+def planted_bugs(file: Path, summaries: Mapping[str, str] = MappingProxyType({})) -> dict[str, dict[str, Bug]]:
+    """Return the planted bugs that a TOML file states, by group and name.
+
+    summaries: what each bug does, for those of which the file does not say it.
+    """
+
+    def stated(name: str, row: Mapping[str, Any]) -> Bug:
+        values = {field: tuple(value) if isinstance(value, list) else value for field, value in row.items()}
+        return Bug(name, **{"summary": summaries.get(name, ""), **values})
+
+    groups = tomllib.loads(file.read_text(encoding="utf-8"))
+    return {group: {name: stated(name, row) for name, row in rows.items()} for group, rows in groups.items()}
 
 
 T = TypeVar("T")

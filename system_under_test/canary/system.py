@@ -3,7 +3,7 @@
 It tests the harness itself, from recorder to report: it has no nodes, no faults and no elections.  One process holds an
 object of every kind that a workload uses, so an answer takes microseconds and measurements show the harness alone.  It
 has one method per function (`system_under_test/functions.py`); each takes effect atomically, between two turns of the
-event loop.  A planted bug affects about one in `ODDS` requests of its kind.
+event loop.  A planted bug affects about one in `odds` requests of its kind (`bugs.toml`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from random import Random
 from typing import Any
 from uuid import uuid4
@@ -18,15 +19,11 @@ from uuid import uuid4
 from checkers.base.history import Type
 from system_under_test.client import Outcome, Placement, Request
 from system_under_test.functions import FUNCTIONS, arguments, outcome
-from system_under_test.subject import Bug
+from system_under_test.subject import Bug, planted_bugs
 from system_under_test.system import System
 
-ODDS = 25
-LOCK_ODDS = 3
-"""Locks are acquired seldom."""
 LEASE_MS = 200
-INVENT_ODDS = 1
-"""Only the few final reads are judged, so every one shows the bug."""
+_BUGS = planted_bugs(Path(__file__).with_name("bugs.toml"))["canary"]
 INVENTED = 10**12
 """A value that no client writes."""
 
@@ -52,8 +49,8 @@ class Objects:
         self._balance: dict[str, int] = {}
         self._last_id = 0
 
-    def _strikes(self, *bugs: str, odds: int = ODDS) -> bool:
-        return self._bug in bugs and self._rng.randrange(odds) == 0
+    def _strikes(self, *bugs: str) -> bool:
+        return self._bug in bugs and self._rng.randrange(_BUGS[self._bug].odds) == 0
 
     def create(self, key: str = "") -> None:
         return None
@@ -63,7 +60,7 @@ class Objects:
     def read(self, key: str) -> int | None:
         if key in self._before and self._strikes("stale", "stale-transaction"):
             return self._before[key]
-        return INVENTED if self._strikes("invent", odds=INVENT_ODDS) else self._register.get(key)
+        return INVENTED if self._strikes("invent") else self._register.get(key)
 
     def write(self, key: str, value: int) -> None:
         if self._strikes("lose"):
@@ -84,7 +81,7 @@ class Objects:
             self._set[key].append(value)
 
     def members(self, key: str) -> list[int]:
-        return list(self._set[key]) + ([INVENTED] if self._strikes("invent", odds=INVENT_ODDS) else [])
+        return list(self._set[key]) + ([INVENTED] if self._strikes("invent") else [])
 
     def increment(self, key: str, amount: int) -> None:
         if not self._strikes("lose-amount"):
@@ -137,7 +134,7 @@ class Objects:
     # ---- locks ---------------------------------------------------------------------------------------------------
 
     def acquire(self, key: str) -> bool:
-        if key in self._held and not self._strikes("two-holders", odds=LOCK_ODDS):
+        if key in self._held and not self._strikes("two-holders"):
             return False
         self._held.add(key)
         return True
@@ -145,7 +142,7 @@ class Objects:
     def acquire_lease(self, key: str) -> int | None:
         """Acquire a lease, which is never released and expires."""
         now_s = asyncio.get_running_loop().time()
-        if now_s < self._leased_until_s[key] and not self._strikes("two-leases", odds=LOCK_ODDS):
+        if now_s < self._leased_until_s[key] and not self._strikes("two-leases"):
             return None
         self._leased_until_s[key] = now_s + LEASE_MS / 1e3
         return LEASE_MS
@@ -156,7 +153,7 @@ class Objects:
     def acquire_token(self, key: str) -> int | None:
         if not self.acquire(key):
             return None
-        if not self._strikes("same-token", odds=LOCK_ODDS):
+        if not self._strikes("same-token"):
             self._token[key] += 1
         return self._token[key]
 
@@ -243,71 +240,12 @@ def connect(
     return CanaryClient(objects, config.get("functions") or {})
 
 
-_ODDS = {"invent": INVENT_ODDS, "same-token": LOCK_ODDS, "two-leases": LOCK_ODDS, "two-holders": LOCK_ODDS}
-"""One in this many answers is wrong, if it is not one in ODDS."""
-
-
-def _bug(name: str, summary: str, found_by: str, kinds: tuple[str, ...], workloads: tuple[str, ...]) -> Bug:
-    odds = _ODDS.get(name, ODDS)
-    share = f"about one in {odds}" if odds > 1 else "each one of the"
-    return Bug(name, f"{share} {summary}", found_by, kinds, workloads=workloads)
-
-
-_REGISTERS = ("register", "repeated-register", "cas-register")
-_BUGS = (
-    _bug(
-        "stale",
-        "reads is answered with the value before the last one",
-        "linearizability",
-        ("stale read", "order cycle"),
-        _REGISTERS,
-    ),
-    _bug(
-        "lose",
-        "writes is acknowledged and never made",
-        "linearizability",
-        ("lost write", "stale read", "order cycle"),
-        _REGISTERS,
-    ),
-    _bug(
-        "invent",
-        "reads shows a value that nobody wrote",
-        "convergence",
-        ("a value that nobody wrote",),
-        ("convergence", "set-convergence"),
-    ),
-    _bug("cas-anyway", "compare-and-sets matches anything", "linearizability", (), ("cas-register",)),
-    _bug("lose-element", "adds is acknowledged and never made", "set", (), ("set", "large-set")),
-    _bug("lose-amount", "increments is acknowledged and never made", "counter", (), ("counter",)),
-    _bug("same-id", "ids was given before", "unique-ids", (), ("unique-ids",)),
-    _bug("lose-value", "enqueues is acknowledged and never made", "queue", (), ("queue",)),
-    _bug(
-        "lose-message", "messages is acknowledged and never kept", "at-least-once-queue", (), ("at-least-once-queue",)
-    ),
-    _bug("lose-entry", "appends is acknowledged and never made", "append-log", (), ("append-log",)),
-    _bug("lose-text", "appends to strings is acknowledged and never made", "kv", (), ("kv",)),
-    _bug("same-token", "acquires is given the token of the one before", "fenced-lock", (), ("fenced-lock",)),
-    _bug("lose-transfer", "transfers never reaches its target", "bank", (), ("bank",)),
-    _bug("long-fork", "reads in transactions misses a write", "long-fork", (), ("long-fork",)),
-    _bug("two-leases", "acquires of a lock whose lease is valid is granted", "leased-lock", (), ("leased-lock",)),
-    _bug("two-holders", "acquires of a lock that is held is granted", "mutex", (), ("lock",)),
-    _bug("lost-update", "appends overwrites the one before it", "list-append", (), ("list-append",)),
-    _bug(
-        "stale-transaction",
-        "reads in transactions is answered with the value before the last one",
-        "rw-register",
-        (),
-        ("rw-register",),
-    ),
-)
-
-
 class Canary(System):
     name = "canary"
     summary = "objects of every kind in the harness' own process: its test of itself"
     in_process = True
     client_module = __name__
-    bugs: Mapping[str, Bug] = {bug.name: bug for bug in _BUGS}
+    bugs: Mapping[str, Bug] = _BUGS
     functions = frozenset(name for name in FUNCTIONS if hasattr(Objects, name))
 
     def client_config(self) -> Mapping[str, Any]:

@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from system_under_test.kafka.process import CLUSTER_ID, CONTROLLER_PORT, java
-from system_under_test.kafka.system import LOST, OFTEN, SELDOM, Kafka, pairs
-from system_under_test.kraft.controller import decisions as of_controller
+from system_under_test.kafka.system import BUGS, OFTEN, SELDOM, Kafka, pairs
 from system_under_test.kraft.node.trace import FILE_NAME
-from system_under_test.kraft.raft import decisions as of_raft
 from system_under_test.kraft.subject import SNAPSHOTS_OFTEN, Kraft, KraftBrokers
 from system_under_test.subject import Bug, Collected
 from system_under_test.system import METADATA, Command, OwnNode
@@ -32,20 +30,6 @@ _SNAPSHOTS = {**SNAPSHOTS_OFTEN, "metadata.max.retention.bytes": 1 << 14}
 """A broker that was away for ten seconds starts from a snapshot, because its metadata log ends before the logs of
 others begin.
 """
-_JUDGED: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "kafka-queue": ("kafka-read-to-end", LOST),
-    "kafka-admin": ("linearizability", ("lost write", "stale read", "order cycle")),
-}
-"""Workload -> the checker of its clients' answers, and its kinds of violations."""
-_MET: Mapping[str, tuple[str, str]] = {
-    of_raft.MINORITY_COMMIT: ("kafka-queue", "partition"),
-    of_controller.UNCLEAN_BY_DEFAULT: ("kafka-queue", "partition"),
-    of_raft.NO_FSYNC: ("kafka-queue", "power"),
-    of_raft.ACKS_BEFORE_COMMIT: ("kafka-admin", "partition"),
-    of_raft.LONE_VOTE: ("kafka-queue", "partition,kill"),
-    of_controller.ELR_KEEPS_UNCLEAN: ("kafka-queue", "kill:broker,power"),
-}
-"""Planted bug of the bundled controllers -> the workload and the fault under which clients of Kafka met it."""
 DUMPED = "read-by-kafka"
 """Folder of a node's logs: copies of a bundled controller's files, and the output of Kafka's own tool for them."""
 _FILES = f"$(ls -d {{0}}/{DUMPED}/*.log {{0}}/{DUMPED}/*.checkpoint 2>/dev/null | paste -sd,)"
@@ -53,14 +37,7 @@ _COPY = "rm -rf {0}/%s; mkdir -p {0}/%s; cp {1}/*.log {0}/%s; cp {1}/*.checkpoin
 _PACKAGES = "org.apache.kafka.tools", "kafka.tools"
 """Packages of DumpLogSegments: since 4.3, and before."""
 _DUMP_S = 60.0
-_BUNDLED = {**Kraft.bugs, **KraftBrokers.bugs}
-
-
-def _met(name: str) -> Bug:
-    """Return a planted bug of the bundled controllers, as seen by a client of Kafka."""
-    workload, fault = _MET[name]
-    checker, kinds = _JUDGED[workload]
-    return replace(_BUNDLED[name], found_by=checker, witness_kinds=kinds, workloads=(workload,), shown_by=(fault,))
+_SUMMARIES = {name: bug.summary for name, bug in {**Kraft.bugs, **KraftBrokers.bugs}.items()}
 
 
 class KafkaBrokers(Kafka):
@@ -75,7 +52,9 @@ class KafkaBrokers(Kafka):
     summary = "brokers of Apache Kafka on the bundled controllers, asked by librdkafka"
     traces = FILE_NAME
     complaints = rf"{Kafka.complaints}|^(?:cannot start: |Traceback ).*"
-    bugs: Mapping[str, Bug] = {name: _met(name) for name in _MET}
+    bugs: Mapping[str, Bug] = {
+        name: replace(bug, summary=_SUMMARIES[name]) for name, bug in BUGS["kafka-brokers"].items()
+    }
     parameters: Mapping[str, str | float] = {
         **{
             name: Kafka.parameters[name]

@@ -11,18 +11,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from system_under_test.client import Client
-from system_under_test.kafka.client import LIMITS, OFFSETS_OUTSIDE, ONCE, KafkaClient
-from system_under_test.kafka.groups import CLASSIC, COMMIT_FIRST, KIP_848, MIXED
+from system_under_test.kafka.client import LIMITS, ONCE, KafkaClient
+from system_under_test.kafka.groups import CLASSIC, KIP_848, MIXED
 from system_under_test.kafka.jars import jars_of, jars_of_all
 from system_under_test.kafka.offsets import OFFSETS
 from system_under_test.kafka.process import BROKER_PORT, CONTROLLER_PORT, KafkaProcess, java
-from system_under_test.kafka.records import READ_UNCOMMITTED
-from system_under_test.kafka.topics import ANY, IN_TURN, UNMARKED_READS
+from system_under_test.kafka.topics import ANY, IN_TURN
 from system_under_test.kafka.wire import BROKERS_APART, moves_on, node_of, partitions_on
-from system_under_test.subject import Bug, Needs, NodeStatus
+from system_under_test.subject import Bug, Needs, NodeStatus, planted_bugs
 from system_under_test.system import METADATA, METADATA_FOLDER, TOPICS, Command, OwnNode, System
 
 TOGETHER, APART, EACH, NEVER, SELDOM, OFTEN = "together", "apart", "each", "never", "seldom", "often"
@@ -39,62 +39,7 @@ CANNOT_REPLAY = (
     r"|Replaying record CoordinatorRecord\(key=\w+"
 )
 """Lines of Kafka about records of metadata or of a coordinator that it cannot replay."""
-LOST = ("lost-write", "unseen", "inconsistent-offsets")
-BUGS = (
-    Bug(
-        "acks-one-unclean",
-        "producers ask for acks=1, and a replica that is not in sync may lead",
-        found_by="kafka-read-to-end",
-        witness_kinds=LOST,
-        shown_by=("partition", "kill"),
-        workloads=("kafka-queue",),
-    ),
-    Bug(
-        "min-insync-one",
-        "min.insync.replicas=1 with acks=all, and a replica that is not in sync may lead",
-        found_by="kafka-read-to-end",
-        witness_kinds=LOST,
-        shown_by=("partition",),
-        workloads=("kafka-queue",),
-    ),
-    Bug(
-        "no-flush",
-        "records are acknowledged before they are fsynced, as Kafka does by default",
-        found_by="kafka-read-to-end",
-        witness_kinds=LOST,
-        shown_by=("power",),
-        workloads=("kafka-queue",),
-    ),
-    Bug(
-        COMMIT_FIRST,
-        "consumers of a group commit what they polled before they process it",
-        found_by="kafka-read-to-end",
-        witness_kinds=LOST,
-        workloads=("kafka-consumers",),
-    ),
-    Bug(
-        READ_UNCOMMITTED,
-        "consumers read what no transaction has committed",
-        found_by="kafka-read-to-end",
-        witness_kinds=("G1a",),
-        workloads=("kafka-transactions",),
-    ),
-    Bug(
-        OFFSETS_OUTSIDE,
-        "offsets of processed records are committed behind the transaction that sends the results",
-        found_by="queue",
-        witness_kinds=("duplicate",),
-        workloads=("kafka-processing",),
-    ),
-    Bug(
-        UNMARKED_READS,
-        "clients take what a broker shows of a topic as the newest state",
-        found_by="linearizability",
-        witness_kinds=("stale read", "order cycle"),
-        shown_by=("partition",),
-        workloads=("kafka-admin",),
-    ),
-)
+BUGS = planted_bugs(Path(__file__).with_name("bugs.toml"))
 UPGRADE_S = 30.0
 """Time limit of Kafka's tool that raises feature levels."""
 _ALWAYS = 1
@@ -124,7 +69,7 @@ class Kafka(System):
     registers_brokers = True
     complaints = rf"Execution of HighWatermarkUpdate.* failed.*|{CANNOT_REPLAY}"
     usual: Mapping[str, float] = {"nodes": 3, "rate_hz": 40.0, "keys": 4}
-    bugs: Mapping[str, Bug] = {bug.name: bug for bug in BUGS}
+    bugs: Mapping[str, Bug] = BUGS["kafka"]
     parameters: Mapping[str, str | float] = {
         "version": "",
         "home": "",

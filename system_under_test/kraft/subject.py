@@ -11,7 +11,6 @@ import errno
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,198 +46,8 @@ _EXCERPT_LINES = 30
 _COMPLAINT = re.compile(r"^(?:[^\n]*FATAL: |cannot start: |Traceback \(most recent call last\))[^\n]*", re.MULTILINE)
 
 
-def _bug(
-    name: str,
-    found_by: str,
-    witness_kinds: tuple[str, ...],
-    shown_by: tuple[str, ...] = ("partition",),
-    workloads: tuple[str, ...] = ("register",),
-) -> subject.Bug:
-    summary = {**decisions.BUGS, **of_controller.BUGS, **client_decisions.BUGS}[name]
-    return subject.Bug(name, summary, found_by, witness_kinds, shown_by=shown_by, workloads=workloads)
-
-
-def _simulated_bug(
-    name: str, found_by: str, witness_kinds: tuple[str, ...], shown_by: tuple[str, ...] = ("partition",)
-) -> subject.Bug:
-    """A bug that runs in containers hardly ever show."""
-    return replace(_bug(name, found_by, witness_kinds, shown_by), in_containers=False)
-
-
-_SNAPSHOT_BUGS = (
-    _bug(decisions.SNAPSHOT_FORGETS_TAIL, "snapshot-equals-prefix", ("snapshot differs from its prefix",)),
-    _bug(
-        decisions.SNAPSHOT_OF_UNCOMMITTED,
-        "snapshot-equals-prefix",
-        ("snapshot beyond the high watermark", "snapshot differs from its prefix"),
-    ),
-    _bug(decisions.SNAPSHOT_ID_INCLUSIVE, "snapshot-equals-prefix", ("snapshot differs from its prefix",)),
-    _bug(decisions.RENAME_BEFORE_FSYNC, "nodes-stay-up", ("node died",), shown_by=("power",)),
-    _bug(decisions.CLEANS_PAST_SNAPSHOT, "snapshot-equals-prefix", ("log begins behind its snapshot",)),
-    _simulated_bug(decisions.APPLIES_DELTA_AFTER_SNAPSHOT, "state-machine-safety", ("applied states differ",)),
-)
-"""They need snapshots to show."""
-
-_BUGS = (
-    _bug(decisions.STALE_READ, "linearizability", ("stale read",)),
-    _bug(
-        decisions.MINORITY_COMMIT,
-        "committed-never-lost",
-        ("committed entry lost", "committed prefixes differ", "truncation below the high watermark"),
-    ),
-    _bug(decisions.DIVERGENCE_BY_OFFSET, "log-matching", ("logs differ below an equal epoch",)),
-    _bug(decisions.LONE_VOTE, "election-safety", ("two leaders in one epoch",)),
-    _bug(
-        decisions.NO_OP_UNCONFIRMED,
-        "linearizability",
-        ("stale read", "lost write", "read against acknowledgement", "order cycle"),
-        workloads=("repeated-register",),
-    ),
-    _bug(decisions.ACCEPTS_CORRUPT_BATCH, "state-machine-safety", ("applied states differ",), shown_by=("damage",)),
-    _bug(decisions.NO_FSYNC, "committed-never-lost", ("committed entry lost",), shown_by=("power",)),
-    _bug(decisions.FORGETS_ON_FULL_DISK, "committed-never-lost", ("committed entry lost",), shown_by=("disk",)),
-    _bug(
-        decisions.VOTE_NOT_PERSISTED,
-        "vote-once",
-        ("voted twice in one epoch", "vote not kept"),
-        shown_by=("kill", "power", "partition", "pause"),
-    ),
-    _bug(
-        decisions.TRUNCATES_TO_HIGH_WATERMARK,
-        "committed-never-lost",
-        ("committed entry lost", "truncation below the high watermark"),
-        shown_by=("disk,partition",),
-    ),
-    _bug(
-        decisions.LEASE_BY_WALL_CLOCK, "linearizability", ("stale read",), shown_by=("clock,partition", "clock,pause")
-    ),
-    _bug(
-        client_decisions.RESENDS_AFTER_TIMEOUT,
-        "history-against-log",
-        ("write in a log twice", "log order against real time"),
-        shown_by=("packets", "pause", "partition"),
-    ),
-    _bug(decisions.ACKS_BEFORE_COMMIT, "answers-after-commit", ("acknowledged before it was committed",)),
-    _bug(decisions.RENOUNCE_KEEPS_SPECULATIVE, "state-machine-safety", ("applied states differ",)),
-    *_SNAPSHOT_BUGS,
-    _simulated_bug(decisions.OBSERVER_COUNTS, "high-watermark-majority", ("high watermark without a majority",)),
-    _simulated_bug(decisions.COUNTS_UNFLUSHED_SELF, "majority-before-mark", ("high watermark before its majority",)),
-    _simulated_bug(decisions.FETCH_ACKS_UNFLUSHED, "majority-before-mark", ("high watermark before its majority",)),
-    _simulated_bug(decisions.FLUSH_OF_CUT_TAIL, "majority-before-mark", ("high watermark before its majority",)),
-    _simulated_bug(
-        decisions.CAMPAIGNS_UNFLUSHED, "trace-validation", ("row contradicts the rows before it",), shown_by=("disk",)
-    ),
-    _simulated_bug(decisions.DOUBLE_VOTE, "vote-once", ("voted twice in one epoch",)),
-)
-
-
-_VOTER_BUGS = (
-    _bug(
-        decisions.JOINS_WITHOUT_CATCHING_UP,
-        "voters-caught-up",
-        ("voter joined before it had caught up",),
-        shown_by=("membership",),
-    ),
-    _bug(decisions.WIPED_DISK_KEEPS_ID, "committed-never-lost", ("committed entry lost",), shown_by=("membership",)),
-    _simulated_bug(
-        decisions.TWO_CHANGES_AT_ONCE,
-        "quorum-intersection",
-        ("voters changed before the last change was committed",),
-        shown_by=("membership",),
-    ),
-    _simulated_bug(
-        decisions.CHANGE_BEFORE_EPOCH_COMMITS,
-        "quorum-intersection",
-        ("voters changed before the epoch had committed",),
-        shown_by=("membership",),
-    ),
-    _bug(
-        decisions.VOTERS_AT_COMMIT,
-        "majority-before-mark",
-        ("high watermark before its majority",),
-        shown_by=("membership",),
-    ),
-    _simulated_bug(
-        decisions.VOTERS_NOT_TRUNCATED,
-        "trace-validation",
-        ("row contradicts the rows before it",),
-        shown_by=("membership",),
-    ),
-    _simulated_bug(
-        decisions.REMOVED_LEADER_COUNTS_ITSELF, "trace-validation", ("row without a cause",), shown_by=("membership",)
-    ),
-)
-
-
-_BROKER_BUGS = (
-    _bug(
-        of_controller.STALE_BROKER_EPOCH,
-        "broker-incarnations",
-        ("broker epoch is not that of its registration",),
-        shown_by=("kill", "power"),
-    ),
-    _bug(
-        of_controller.FENCE_WITHOUT_RECORD,
-        "partition-chain",
-        ("leader is dropped and was never fenced",),
-        shown_by=("partition", "pause", "kill"),
-    ),
-    _bug(
-        of_controller.UNCLEAN_BY_DEFAULT, "partition-chain", ("leader was not in sync",), shown_by=("partition", "kill")
-    ),
-    _bug(
-        of_controller.FENCED_JOINS_ISR,
-        "partition-chain",
-        ("broker joins the in-sync set while it is not alive",),
-        shown_by=("pause", "partition", "kill"),
-    ),
-    # all replicas of a partition must restart, the last in-sync one last
-    _simulated_bug(of_controller.LAST_KNOWN_LEADER_UNCHECKED, "partition-chain", ("leader is not alive",)),
-    _bug(
-        of_controller.REASSIGNMENT_DONE_EARLY,
-        "partition-chain",
-        ("reassignment ended before its replicas were in sync",),
-        shown_by=("partition", "kill", "pause"),
-    ),
-    _bug(
-        of_controller.TOPIC_ID_LOST_ON_CHANGE,
-        "partition-chain",
-        ("change of a partition that does not exist",),
-        shown_by=("partition", "pause", "kill"),
-    ),
-    _bug(
-        of_controller.SESSION_NOT_RENEWED,
-        "broker-sessions",
-        ("broker is fenced although it was heard",),
-        shown_by=("partition", "pause", "kill"),
-    ),
-    _bug(
-        of_controller.FAILOVER_FORGETS_SESSIONS,
-        "broker-sessions",
-        ("silent broker is never fenced",),
-        shown_by=("kill", "pause", "partition"),
-    ),
-    _bug(
-        of_controller.REGISTERS_UNFENCED,
-        "broker-incarnations",
-        ("new incarnation is not fenced",),
-        shown_by=("kill", "power"),
-    ),
-    _bug(
-        of_controller.ELR_KEEPS_UNCLEAN,
-        "broker-sessions",
-        ("broker came back uncleanly and stays an eligible leader",),
-        shown_by=("kill", "power"),
-    ),
-    # two brokers must shut down at the same time
-    _simulated_bug(of_controller.LEAVING_BROKER_LEADS, "partition-chain", ("leader is not alive",), shown_by=("stop",)),
-    # no workload deletes topics
-    _simulated_bug(
-        of_controller.DELETES_TOPIC_KEEPS_CONFIGS,
-        "replay-equals-live",
-        ("a replay of the log leads to another state",),
-        shown_by=(),
-    ),
+_BUGS = subject.planted_bugs(
+    Path(__file__).with_name("bugs.toml"), {**decisions.BUGS, **of_controller.BUGS, **client_decisions.BUGS}
 )
 
 
@@ -253,7 +62,7 @@ class Kraft(System):
     logs: Mapping[str, str] = {METADATA: METADATA_FOLDER}
     traces = FILE_NAME
     kraft_steps = True
-    bugs: Mapping[str, subject.Bug] = {bug.name: bug for bug in _BUGS}
+    bugs: Mapping[str, subject.Bug] = {**_BUGS["quorum"], **_BUGS["snapshots"]}
     functions = frozenset({"create", "read", "write", "add", "members", "append", "entries"})
     notices_damage: Mapping[str, str] = {"flip": NOTICED, "truncate": NOTICED, "wipe": "*"}
     simulated = "system_under_test.kraft.simulated:SimulatedKraft"
@@ -295,7 +104,7 @@ class Kraft(System):
             "segment_bytes": SEGMENT_BYTES,
             "cached_bytes": CACHED_BYTES,
             **self.cluster_settings,
-            **(SNAPSHOTS_OFTEN if self.takes_snapshots or self.bug in {bug.name for bug in _SNAPSHOT_BUGS} else {}),
+            **(SNAPSHOTS_OFTEN if self.takes_snapshots or self.bug in _BUGS["snapshots"] else {}),
             **self.settings_of(node.index + 1),
             **more,
         }
@@ -370,7 +179,7 @@ class KraftBrokers(Kraft):
     name = "kraft-brokers"
     summary = "the bundled KRaft quorum with brokers that register: in-sync sets, elections and fencing, but no data"
     registers_brokers = True
-    bugs: Mapping[str, subject.Bug] = {bug.name: bug for bug in _BROKER_BUGS}
+    bugs: Mapping[str, subject.Bug] = _BUGS["brokers"]
 
     async def ready(self, nodes: Sequence[OwnNode]) -> str | None:
         """Every broker serves, so that the replicas of all topics are spread over all of them."""
@@ -425,7 +234,7 @@ class KraftWithVoters(Kraft):
 
     name = "kraft-voters"
     summary = "the bundled KRaft quorum, whose voters can change while it runs"
-    bugs: Mapping[str, subject.Bug] = {bug.name: bug for bug in _VOTER_BUGS}
+    bugs: Mapping[str, subject.Bug] = _BUGS["voters"]
     cluster_settings: Mapping[str, Any] = {"dynamic": True}
 
     def __init__(self) -> None:
