@@ -102,7 +102,9 @@ def _faults(shown_by: Iterable[str]) -> str:
 
 
 def findings() -> str:
-    from harness.campaign.ledgers import finding_rows, read_findings
+    from ledgers import finding_rows
+
+    from harness.campaign.ledgers import read_findings
     from harness.real_systems import FINDINGS
 
     head = ("command", "system", "what is found", "published", "seconds", "seen", "clean counterpart")
@@ -110,20 +112,24 @@ def findings() -> str:
 
 
 def planted_findings() -> str:
-    from harness.campaign.ledgers import planted_rows, read_findings
+    from ledgers import planted_rows
+
+    from harness.campaign.ledgers import read_findings
 
     head = ("command", "planted bug", "faults", "what a client meets", "seen", "without the bug")
     return table(head, planted_rows(read_findings()))
 
 
 def clean_runs() -> str:
-    from harness.campaign.ledgers import clean_rows, read_findings
+    from ledgers import clean_rows
+
+    from harness.campaign.ledgers import read_findings
 
     return table(("command", "system", "workload", "faults", "valid"), clean_rows(read_findings()))
 
 
 def hunts() -> str:
-    from harness.campaign.ledgers import hunt_rows, read_hunts
+    from ledgers import hunt_rows, read_hunts
 
     head = ("system", "what it promises", "minutes", "tests", "workloads", "faults in force", "found", "seeds")
     return table(head, hunt_rows(read_hunts()))

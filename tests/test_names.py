@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[1]
 ROOMS = ("harness", "nemesis", "checkers", "workloads", "simulation", "system_under_test", "krucible", "bench", "docs")
 
 RESERVED: Mapping[str, tuple[str, ...]] = {
-    "hunt": ("harness/campaign/", "harness/cli/campaigns.py", "docs/generate.py"),
+    "hunt": ("harness/campaign/", "harness/cli/campaigns.py", "docs/generate.py", "docs/ledgers.py"),
     "finding": ("checkers/", "harness/campaign/", "harness/cli/", "harness/real_systems", "harness/story/",
-                "harness/report/", "docs/generate.py"),
+                "harness/report/", "docs/generate.py", "docs/ledgers.py"),
     "mark": ("checkers/", "system_under_test/kraft/raft/", "harness/exploring/", "harness/campaign/swarm/",
              *(BEACONS := ("harness/agent/", "harness/backends/", "nemesis/cluster.py")),
              *(BADGES := ("harness/report/", "harness/campaign/page.py")),

@@ -14,7 +14,6 @@ from checkers.base.results import FindingStory
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
 from checkers.catalog import BY_MODEL, CATALOG
-from harness.campaign.ledgers import Try, clean_rows
 from harness.real_systems import (
     CLEAN_RUNS,
     FINDINGS,
@@ -176,13 +175,6 @@ def test_findings_and_clean_runs_have_names_of_their_own() -> None:
 def test_a_run_that_does_not_exist_is_refused(name: str, clean: bool, words: str) -> None:
     with pytest.raises(WrongSpec, match=words):
         spec_of(name, 1, "docker", clean)
-
-
-def test_a_row_counts_valid_runs_and_names_the_others() -> None:
-    tries = [Try("etcd-set", True, verdict == "valid", verdict, 60.0, "abcdabc") for verdict in ("valid", "unknown")]
-    rows = dict(zip(CLEAN_RUNS, clean_rows(tries), strict=True))
-    assert rows["etcd-set"][2:] == ("`set`", "`partition`, `pause`, `power`", "1 of 2 at abcdabc, 1 unknown")
-    assert rows["etcd-lists"][-1] == "not run yet"
 
 
 LOST = {
