@@ -38,15 +38,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import cast
 
+from jinja2 import Environment, StrictUndefined
+
 from bench.instruments.kafka_suites import (
-    AIOKAFKA,
-    CONFLUENT,
-    CONFLUENT_SUITE,
     CRATE,
+    DESCRIBED,
     KAFKA_PYTHON,
-    KAFKA_PYTHON_SUITE,
     KAFKA_VERSION,
-    LIBRDKAFKA,
     OTHERS,
     SUITES,
     TEST_LIMIT_S,
@@ -64,6 +62,7 @@ from system_under_test.kraft.wire.versions import DESCRIBE_CLUSTER
 from system_under_test.system import OwnNode
 
 ROOT = Path(__file__).parents[1]
+INSTRUMENTS = ROOT / "bench" / "instruments"
 OUTCOMES = ("passed", "failed", "skipped")
 PAGE = ROOT / "docs" / "notebook" / "kafka-compatibility.md"
 BESIDE = PAGE.with_name("kafka-brokers-compatibility.md")
@@ -100,7 +99,7 @@ def results_on(on: str, suites: Sequence[str]) -> Sequence[Result]:
     results: list[Result] = []
     for name in suites:
         print(f"{name} on {on} …", flush=True)
-        with cluster((0,) if name == KAFKA_PYTHON_SUITE else (1, 2, 3), on) as bootstrap:
+        with cluster((0,) if name == KAFKA_PYTHON else (1, 2, 3), on) as bootstrap:
             found = list(SUITES[name](folder, bootstrap, on != KRAFT))
         results += found
         _kept(on, name).write_text(json.dumps([asdict(each) for each in found]))
@@ -246,64 +245,24 @@ def _free_ports(count: int) -> list[int]:
 
 
 def page(results: Sequence[Result]) -> str:
-    lines = [
-        "# What Kafka's own clients find",
-        "",
-        "`python -m bench.kafka_compatibility` made this page. Three nodes ran on loopback, each broker and controller",
-        f"(`process.roles=broker,controller`), presented as Kafka {KAFKA_VERSION}; for kafka-python, whose tests name",
-        "broker 0 alone, one node ran. Nodes keep no data of topics yet, so tests that produce or consume fail;",
-        "those of kafka-python are not run.",
-        "",
-        "| suite | what it is | passed | failed | skipped |",
-        "|---|---|---|---|---|",
-    ]
-    words = {
-        LIBRDKAFKA: f"its own tests in C, crate rdkafka-sys {CRATE}",
-        KAFKA_PYTHON_SUITE: f"its own integration tests of administration, {KAFKA_PYTHON}",
-        "aiokafka": f"the admin client of its documents, {AIOKAFKA}",
-        CONFLUENT_SUITE: f"the admin client of its documents, {CONFLUENT}",
-        "kcat": "the listing of its documents, as Debian packages it",
-    }
-    for suite, what in words.items():
-        counts = [sum(r.suite == suite and r.outcome == o for r in results) for o in OUTCOMES]
-        lines.append(f"| {suite} | {what} | {counts[0]} | {counts[1]} | {counts[2]} |")
-    for outcome, title in (("passed", "Passed"), ("failed", "Failed"), ("skipped", "Skipped")):
-        chosen = [each for each in results if each.outcome == outcome]
-        if chosen:
-            lines += ["", f"## {title}", "", "| suite | test | why |", "|---|---|---|"]
-            lines += [f"| {r.suite} | `{r.test}` | {_cell(r.why)} |" for r in chosen]
-    return "\n".join(lines) + "\n"
+    return _rendered("kafka-compatibility.md.j2", presented=KAFKA_VERSION, suites=DESCRIBED, results=results)
 
 
 def page_of_brokers(found: Mapping[str, Sequence[Result]], suites: Sequence[str]) -> str:
-    lines = [
-        "# The same tests against Kafka, and against its brokers on the bundled controllers",
-        "",
-        f"`python -m bench.kafka_compatibility --brokers` made this page. In `{KAFKA}`, Kafka {VERSION} is broker and",
-        f"controller; in `{BROKERS}` its brokers register with bundled controllers. Three nodes of either kind ran on",
-        "loopback, one for kafka-python: all of its integration tests of administration, consumers and producers ran.",
-        f"librdkafka's own tests in C are of {CRATE.partition('+')[2]}, each for {TEST_LIMIT_S} s at most. On a busy",
-        "machine `0055` and `0081` failed for want of time; `0129` makes segments of 20,000 bytes, which Kafka 4.0",
-        "refuses. `0113` (l_unsubscribe) expects that two members come in the first rebalance of their group. By the",
-        "source, Kafka's default of 3 s for `group.initial.rebalance.delay.ms` sees to that; here it is 0.",
-        "",
-        f"| suite | passed, failed, skipped on `{KAFKA}` | on `{BROKERS}` |",
-        "|---|---|---|",
-    ]
-    for suite in suites:
-        counts = [
-            " ".join(str(sum((r.suite, r.outcome) == (suite, outcome) for r in results)) for outcome in OUTCOMES)
-            for results in found.values()
-        ]
-        lines.append(f"| {suite} | {' | '.join(counts)} |")
-    for title, chosen in (("Other outcome", differing(found)), ("Passed by neither", _passed_by_neither(found))):
-        lines += ["", f"## {title}", ""]
-        lines += ["| suite | test | outcome | why |", "|---|---|---|---|"] if chosen else ["None."]
-        for suite, test in chosen:
-            each = [_outcomes(results).get((suite, test), Result(suite, test, "not run")) for results in found.values()]
-            words = "; ".join(dict.fromkeys(one.why for one in each if one.why))
-            lines.append(f"| {suite} | `{test}` | {', '.join(one.outcome for one in each)} | {_cell(words)} |")
-    return "\n".join(lines) + "\n"
+    outcomes = [_outcomes(results) for results in found.values()]
+    chosen = {
+        title: [[one.get(key, Result(*key, "not run")) for one in outcomes] for key in keys]
+        for title, keys in (("Other outcome", differing(found)), ("Passed by neither", _passed_by_neither(found)))
+    }
+    names = {"kafka": KAFKA, "brokers": BROKERS, "version": VERSION, "crate": CRATE, "limit_s": TEST_LIMIT_S}
+    template = "kafka-brokers-compatibility.md.j2"
+    return _rendered(template, found=found.values(), suites=suites, chosen=chosen, **names)
+
+
+def _rendered(template: str, **values: object) -> str:
+    made = Environment(undefined=StrictUndefined, keep_trailing_newline=True)
+    made.filters["cell"] = _cell
+    return made.from_string((INSTRUMENTS / template).read_text()).render(outcomes=OUTCOMES, **values)
 
 
 def _outcomes(results: Sequence[Result]) -> Mapping[tuple[str, str], Result]:

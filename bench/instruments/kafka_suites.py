@@ -9,61 +9,29 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from system_under_test.kafka.jars import VERSION
 
-CRATE = "4.10.0+2.12.1"
-KAFKA_PYTHON, AIOKAFKA, CONFLUENT = "3.0.12", "0.14.0", "2.16.1"
+DESCRIBED: Mapping[str, Mapping[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("kafka_suites.toml").read_text(encoding="utf-8")
+)
+LIBRDKAFKA, KAFKA_PYTHON, CONFLUENT = "librdkafka", "kafka-python", "confluent-kafka"
+CRATE: str = DESCRIBED[LIBRDKAFKA]["version"]
 KAFKA_VERSION = "4.1.0"
 """Version of Kafka that the nodes claim in the tests."""
-
-LIBRDKAFKA, KAFKA_PYTHON_SUITE, CONFLUENT_SUITE = "librdkafka", "kafka-python", "confluent-kafka"
 
 KNOWN_VERSION = "4.3.0"
 """The newest version of Kafka that this kafka-python can tell from older ones."""
 TEST_LIMIT_S = 180
 SUITE_LIMIT_S = 600
 
-ADMIN = (
-    "0063",
-    *(
-        f"0081 {subtest}"
-        for subtest in (
-            "do_test_unclean_destroy",
-            "do_test_CreateTopics",
-            "do_test_DeleteTopics",
-            "do_test_CreatePartitions",
-            "do_test_CreateAcls",
-            "do_test_DescribeAcls",
-            "do_test_DeleteAcls",
-            "do_test_AlterConfigs",
-            "do_test_IncrementalAlterConfigs",
-            "do_test_DescribeConfigs",
-            "do_test_DescribeTopics",
-            "do_test_DescribeCluster",
-            "do_test_UserScramCredentials",
-        )
-    ),
-)
-"""Tests of librdkafka, and their parts, that request metadata alone."""
-
-OTHERS = ("0001", "0004", "0009", "0080", "0095", "0110")
-"""Some that produce or consume, or that need no cluster."""
-
-WITH_TOPICS = (
-    *("0001", "0002", "0003", "0005", "0007", "0008", "0011", "0012", "0013", "0014", "0015", "0017", "0018", "0019"),
-    *("0020", "0021", "0022", "0026", "0029", "0030", "0031", "0033", "0034", "0035", "0036", "0038", "0039", "0040"),
-    *("0041", "0042", "0044", "0048", "0049", "0050", "0051", "0053", "0054", "0055", "0056", "0057", "0059", "0060"),
-    *("0061", "0063", "0064", "0065", "0067", "0068", "0069", "0070", "0073", "0075", "0076", "0081", "0082", "0083"),
-    *("0084", "0085", "0086", "0088", "0089", "0090", "0091", "0092", "0093", "0094", "0099", "0101", "0102", "0103"),
-    *("0110", "0112", "0113", "0114", "0118", "0122", "0123", "0125", "0127", "0129", "0130", "0132", "0137", "0139"),
-    *("0140", "0150", "0153"),
-)
-"""All that ask a cluster, but for those that need security, Kafka's scripts, its clients in Java, or other settings."""
+ADMIN, OTHERS, WITH_TOPICS = (DESCRIBED[LIBRDKAFKA][name] for name in ("admin", "others", "with_topics"))
 PATIENCE = 4
 """Factor of the time limits in tests against brokers of Kafka, whose virtual machines share this one."""
 
@@ -90,7 +58,7 @@ def librdkafka(folder: Path, bootstrap: list[str], with_data: bool) -> Iterator[
     config, report = folder / "test.conf", folder / "test.json"
     patience = PATIENCE if with_data else 1
     config.write_text(f"bootstrap.servers={','.join(bootstrap)}\ntest.timeout.multiplier={patience}\n")
-    for name in WITH_TOPICS if with_data else (*ADMIN, *OTHERS):
+    for name in WITH_TOPICS if with_data else [*ADMIN, *OTHERS]:
         number, _, part = name.partition(" ")
         environment = {
             **os.environ,
@@ -151,18 +119,19 @@ def _built(folder: Path) -> Path:
 def kafka_python(folder: Path, bootstrap: list[str], with_data: bool) -> Iterator[Result]:
     """Its integration tests; what its source distribution lacks is stubbed: the broker runs already."""
     python = _environment(folder)
-    source = folder / f"kafka_python-{KAFKA_PYTHON}"
+    version = DESCRIBED[KAFKA_PYTHON]["version"]
+    source = folder / f"kafka_python-{version}"
     if not source.exists():
-        requirement = f"kafka-python=={KAFKA_PYTHON}"
+        requirement = f"kafka-python=={version}"
         _run([python, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", requirement], folder)
-        shutil.unpack_archive(folder / f"kafka_python-{KAFKA_PYTHON}.tar.gz", folder)
+        shutil.unpack_archive(folder / f"kafka_python-{version}.tar.gz", folder)
     (source / "test" / "__init__.py").write_text("")
     (source / "test" / "service.py").write_text(_SERVICE)
     (source / "conftest.py").write_text(_CONFTEST)
     report = folder / "kafka-python.xml"
     report.unlink(missing_ok=True)
-    version = KNOWN_VERSION if with_data else KAFKA_VERSION
-    environment = {"KAFKA_URI": f"kafka://{bootstrap[0]}", "KAFKA_VERSION": version, "KAFKA_ROOT": "/tmp"}
+    presented = KNOWN_VERSION if with_data else KAFKA_VERSION
+    environment = {"KAFKA_URI": f"kafka://{bootstrap[0]}", "KAFKA_VERSION": presented, "KAFKA_ROOT": "/tmp"}
     files = [f"test/integration/test_{part}_integration.py" for part in (WITH_DATA if with_data else ("admin",))]
     argv = [python, "-m", "pytest", "-q", *files, f"--junitxml={report}"]
     argv += ["--timeout=60", "--timeout-method=signal", "-p", "no:cacheprovider"]
@@ -173,13 +142,13 @@ def kafka_python(folder: Path, bootstrap: list[str], with_data: bool) -> Iterato
                 argv, cwd=source, env=os.environ | environment, stdout=output, stderr=output, timeout=SUITE_LIMIT_S
             )
         except subprocess.TimeoutExpired:
-            yield Result(KAFKA_PYTHON_SUITE, "all", "failed", "no end within the limit")
+            yield Result(KAFKA_PYTHON, "all", "failed", "no end within the limit")
             return
     for case in ElementTree.parse(report).getroot().iter("testcase"):
         problem = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
         outcome = "passed" if problem is None else "skipped" if problem.tag == "skipped" else "failed"
         why = "" if problem is None else (problem.get("message") or "").strip().partition("\n")[0]
-        yield Result(KAFKA_PYTHON_SUITE, case.get("name", ""), outcome, why)
+        yield Result(KAFKA_PYTHON, case.get("name", ""), outcome, why)
 
 
 WITHOUT_DATA = "not delete_groups and not delete_records and not group_exists"
@@ -345,7 +314,7 @@ def _environment(folder: Path) -> str:
     """A Python with the clients."""
     home = folder / "clients"
     python = home / "bin" / "python"
-    clients = [f"kafka-python=={KAFKA_PYTHON}", f"aiokafka=={AIOKAFKA}", f"confluent-kafka=={CONFLUENT}"]
+    clients = [f"{name}=={DESCRIBED[name]['version']}" for name in (KAFKA_PYTHON, "aiokafka", CONFLUENT)]
     complete = home / "complete"
     if not complete.exists() or complete.read_text().split() != clients:
         _run([sys.executable, "-m", "venv", "--clear", str(home)], folder)
@@ -364,8 +333,8 @@ def _run(argv: Sequence[str], folder: Path) -> None:
 
 SUITES: Mapping[str, Suite] = {
     LIBRDKAFKA: librdkafka,
-    KAFKA_PYTHON_SUITE: kafka_python,
+    KAFKA_PYTHON: kafka_python,
     "aiokafka": scripted("aiokafka", _AIOKAFKA),
-    CONFLUENT_SUITE: scripted(CONFLUENT_SUITE, _CONFLUENT),
+    CONFLUENT: scripted(CONFLUENT, _CONFLUENT),
     "kcat": kcat,
 }
