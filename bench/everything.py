@@ -52,7 +52,6 @@ QUICK = (
     ("porcupine",),
     ("kafka", "--sizes", "10000", "100000"),
     ("big_run", "--events", "1000000"),
-    ("big_run", "--events", "1000000", "--clean-only", "--as-user"),
     ("simulator",),
 )
 FULL = (
@@ -66,7 +65,6 @@ FULL = (
     ("porcupine",),
     ("kafka", "--sizes", "10000", "100000", "1000000"),
     ("big_run", "--events", "1000000,10000000"),
-    ("big_run", "--events", "1000000,10000000", "--clean-only", "--as-user"),
     ("simulator",),
     ("quorum",),
 )

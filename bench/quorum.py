@@ -7,9 +7,6 @@ Servers are processes on loopback.  All clusters of a size run all the time and 
 that gets slower favours neither; which is first alternates.  Writers write to the leader, each to an object of its own,
 one write in flight (`instruments/writers.py`).  Writes count from acknowledgement; both systems fsync before it.
 
-"bare asyncio" is a quorum without logic (`instruments/bare_quorum.py`): the same frames and fsyncs.  A goal that it
-misses is impossible for Python over asyncio.
-
 A figure is the median of the rounds.  Processor time is that of all threads (`/proc/PID/stat`, in steps of 10 ms).  The
 client's is shown, too: where client and leader together fill the processors, a rate says little.
 
@@ -35,7 +32,7 @@ from pathlib import Path
 from uuid import UUID
 
 from bench.instruments.figures import Sheet, cpu_s_of, load, resident_mb
-from bench.instruments.quorum_clusters import Bare, EtcdCluster, KRaft, QuorumCluster, etcd_version
+from bench.instruments.quorum_clusters import EtcdCluster, KRaft, QuorumCluster, etcd_version
 from bench.instruments.writers import VALUE_FIRST, write_for
 from system_under_test.kraft.client.questions import REGISTER
 from system_under_test.kraft.log.log import FOLDER, open_log
@@ -59,7 +56,7 @@ LEADER_OF_ETCD = {1: 500 / 597, 64: 80 / 68}
 """Goals by the number of writers: maximum ratio of our leader's processor time for a write to that of etcd's leader.
 
 They were set as 500 and 80 microseconds where etcd's leader took 597 and 68.  The kernel of `figures.py` is no scale
-for them: on a machine where bare asyncio took 1.7 times as long, the kernel took 0.96 times as long.
+for them: on a machine where a quorum without logic took 1.7 times as long, the kernel took 0.96 times as long.
 """
 
 TOPICS, MEMORY_TOPICS = 1_000, 10_000
@@ -109,7 +106,7 @@ def main() -> None:
 
 
 async def compare(folder: Path, size: int, given: argparse.Namespace, sheet: Sheet, *, with_etcd: bool) -> None:
-    kinds: list[type[QuorumCluster]] = [KRaft, Bare, EtcdCluster] if with_etcd else [KRaft, Bare]
+    kinds: list[type[QuorumCluster]] = [KRaft, EtcdCluster] if with_etcd else [KRaft]
     clusters = []
     try:
         for kind in kinds:
@@ -132,8 +129,6 @@ async def compare(folder: Path, size: int, given: argparse.Namespace, sheet: She
             report_writes(rounds, size, count, sheet)
         if "failover" in given.only:
             for cluster in clusters:
-                if isinstance(cluster, Bare):
-                    continue  # no other leader is elected
                 _progress(f"{size} nodes, failover of {cluster.name}, {given.rounds} times")
                 times_s = [await fail_over(cluster) for _ in range(given.rounds)]
                 words = f"failover, SIGKILL of the leader to the first write, {cluster.name}"
@@ -180,13 +175,13 @@ def report_writes(rounds: dict[str, list[Round]], size: int, count: int, sheet: 
         sheet.add(
             f"{name}, {where}, processor of the client, a write", size, "nodes", _median(found, "client_ms"), "ms"
         )
-    for name in (KRaft.name, Bare.name) if EtcdCluster.name in rounds else ():
-        rates = [e.rate / k.rate for e, k in zip(rounds[EtcdCluster.name], rounds[name], strict=True)]
-        goal = ETCD_FASTER.get(count) if name == KRaft.name else None
-        sheet.add(f"writes of etcd for one of {name}, {where}", size, "nodes", statistics.median(rates), "x", goal)
-        costs = [k.leader_ms / e.leader_ms for e, k in zip(rounds[EtcdCluster.name], rounds[name], strict=True)]
-        words, goal = f"processor of {name}'s leader for 1 of etcd's, {where}", LEADER_OF_ETCD.get(count)
-        sheet.add(words, size, "nodes", statistics.median(costs), "x", goal if name == KRaft.name else None)
+    if EtcdCluster.name in rounds:
+        pairs = list(zip(rounds[EtcdCluster.name], rounds[KRaft.name], strict=True))
+        rate = statistics.median(etcd.rate / ours.rate for etcd, ours in pairs)
+        cost = statistics.median(ours.leader_ms / etcd.leader_ms for etcd, ours in pairs)
+        sheet.add(f"writes of etcd for one of {KRaft.name}, {where}", size, "nodes", rate, "x", ETCD_FASTER.get(count))
+        words = f"processor of {KRaft.name}'s leader for 1 of etcd's, {where}"
+        sheet.add(words, size, "nodes", cost, "x", LEADER_OF_ETCD.get(count))
 
 
 def _progress(line: str) -> None:

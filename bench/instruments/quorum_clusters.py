@@ -1,4 +1,4 @@
-"""Quorums of processes on loopback, all data on one disk: the bundled KRaft, etcd, and one without logic."""
+"""Quorums of processes on loopback, all data on one disk: the bundled KRaft, and etcd."""
 
 from __future__ import annotations
 
@@ -237,32 +237,6 @@ class EtcdCluster(QuorumCluster):
 
     def _writer(self, number: int) -> EtcdWriter:
         return EtcdWriter(f"t{number}")
-
-
-class Bare(QuorumCluster):
-    """See `bare_quorum`."""
-
-    name = "bare asyncio"
-
-    def _command(self, server: int) -> list[str]:
-        others = ["--followers", str(len(self.servers) - 1)] if server == 1 else ["--leader", str(self.port(1))]
-        file = str(self.folder / f"data{server}")
-        return [sys.executable, "-m", "bench.instruments.bare_quorum", HOST, str(self.port(server)), file, *others]
-
-    async def _leads(self, server: int) -> bool:
-        try:
-            _, writer = await asyncio.open_connection(HOST, self.port(server))
-        except OSError:
-            return False
-        writer.close()
-        return server == 1
-
-    async def _follows(self, server: int, leader: int) -> bool:
-        """Return False for a restarted server, which has lost its file and does not follow."""
-        return False
-
-    def _writer(self, number: int) -> KRaftWriter:
-        return KRaftWriter(f"t{number}")
 
 
 def free_ports(count: int) -> list[int]:

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from waiting import PATIENCE_S, eventually
+from waiting import PATIENCE_S
 
-from bench.instruments.quorum_clusters import HOST, Bare, EtcdCluster, KRaft, QuorumCluster, etcd_version
+from bench.instruments.quorum_clusters import HOST, EtcdCluster, KRaft, QuorumCluster, etcd_version
 from bench.instruments.writers import KRaftWriter, WriteRefused, write_for
 from system_under_test.client import Request
 from system_under_test.etcd.client import Gateway
@@ -91,39 +91,3 @@ def test_acknowledged_writes_are_revisions_of_etcd(tmp_path: Path) -> None:
         assert len(base64.b64decode(answer["kvs"][0]["value"])) == 13
 
     _with(cluster, test)
-
-
-def test_acknowledged_writes_of_the_quorum_without_logic_are_on_the_disks_of_a_majority(tmp_path: Path) -> None:
-    cluster = Bare(tmp_path, 3)
-
-    files = [tmp_path / f"data{server}" for server in cluster.servers]
-
-    async def load() -> int:
-        leader = await cluster.leader()
-        await eventually(lambda: all(file.exists() for file in files))
-        written, marks = await _write(cluster, leader)
-        assert marks == 2
-        return written
-
-    try:
-        for server in cluster.servers:
-            cluster.start(server)
-        written = asyncio.run(load())
-    finally:
-        cluster.close()
-    held = sorted(file.read_bytes().count(b"retention.ms") for file in files)
-    assert written >= 3 and held[1] >= written
-
-
-def test_the_quorum_without_logic_acknowledges_nothing_without_a_majority(tmp_path: Path) -> None:
-    cluster = Bare(tmp_path, 3)
-
-    async def load() -> list[float]:
-        writers = await cluster.writers(await cluster.leader(), 3)
-        return await write_for(writers, 0.0, 0.5, lambda: None)
-
-    try:
-        cluster.start(1)
-        assert asyncio.run(load()) == []
-    finally:
-        cluster.close()
