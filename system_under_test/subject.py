@@ -208,8 +208,9 @@ def planted_bugs(file: Path, summaries: Mapping[str, str] = MappingProxyType({})
     """
 
     def stated(name: str, row: Mapping[str, Any]) -> Bug:
-        values = {field: tuple(value) if isinstance(value, list) else value for field, value in row.items()}
-        return Bug(name, **{"summary": summaries.get(name, ""), **values})
+        values: dict[str, Any] = {"summary": summaries.get(name, "")}
+        values |= {field: tuple(held) if isinstance(held, list) else held for field, held in row.items()}
+        return Bug(name, **values)
 
     groups = tomllib.loads(file.read_text(encoding="utf-8"))
     return {group: {name: stated(name, row) for name, row in rows.items()} for group, rows in groups.items()}

@@ -64,7 +64,7 @@ from system_under_test.kraft.wire.channel import Channel
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame, RequestHeader, encode_response
 from system_under_test.kraft.wire.quorum_service import NotQueued
 from system_under_test.kraft.wire.server import Reply, Server, TakeAtOnce
-from system_under_test.kraft.wire.versions import Finalized, filled
+from system_under_test.kraft.wire.versions import Finalized, built, filled
 
 log = logging.getLogger(__name__)
 
@@ -443,13 +443,7 @@ def must_register(registration: RegisterControllerRecord, image: Image) -> bool:
 def _request(change: AddVoter | RemoveVoter | UpdateVoter | RegisterControllerRecord, epoch: int) -> Entity:
     match change:
         case RegisterControllerRecord():
-            return registering.ControllerRegistrationRequest(
-                controller_id=change.controller_id,
-                incarnation_id=change.incarnation_id,
-                zk_migration_ready=False,
-                listeners=tuple(filled(registering.Listener, each) for each in change.endpoints),
-                features=tuple(filled(registering.Feature, each) for each in change.features),
-            )
+            return built(registering.ControllerRegistrationRequest, filled(change, listeners=change.endpoints))
         case AddVoter(entry):
             return adding.AddRaftVoterRequest(
                 cluster_id=None,

@@ -30,9 +30,9 @@ from system_under_test.kraft.node.parts import DeadlineTimer
 from system_under_test.kraft.ports import Disk, Ports
 from system_under_test.kraft.wire import versions
 from system_under_test.kraft.wire.channel import Connection
-from system_under_test.kraft.wire.frames import Entity, MalformedFrame, codec, encode_request
+from system_under_test.kraft.wire.frames import Entity, MalformedFrame, encode_request
 from system_under_test.kraft.wire.quorum_service import NotQueued
-from system_under_test.kraft.wire.versions import filled
+from system_under_test.kraft.wire.versions import requested
 
 _LIFE = "life of the broker"
 
@@ -180,19 +180,19 @@ class BrokerRole:
         return self._quorum.node_id
 
     def _registration(self, ask: broker_life.AskToRegister) -> Entity:
-        types = codec(versions.BROKER_REGISTRATION, 3).requests
         host, port = self._address
-        return types.BrokerRegistrationRequest(
-            broker_id=self._me,
-            cluster_id=self._quorum.cluster_id,
-            incarnation_id=self._incarnation,
-            listeners=(types.Listener(name="PLAINTEXT", host=host, port=port, security_protocol=0),),
-            features=tuple(filled(types.Feature, each) for each in supported_ranges()),
-            rack=self._settings.rack,
-            is_migrating_zk_broker=False,
-            log_dirs=() if self._quorum.directory is None else (self._quorum.directory,),
-            previous_broker_epoch=ask.previous_epoch,
-        )
+        given = {
+            "broker_id": self._me,
+            "cluster_id": self._quorum.cluster_id,
+            "incarnation_id": self._incarnation,
+            "listeners": [{"name": "PLAINTEXT", "host": host, "port": port, "security_protocol": 0}],
+            "features": supported_ranges(),
+            "rack": self._settings.rack,
+            "is_migrating_zk_broker": False,
+            "log_dirs": () if self._quorum.directory is None else (self._quorum.directory,),
+            "previous_broker_epoch": ask.previous_epoch,
+        }
+        return requested(versions.BROKER_REGISTRATION, 3, given)
 
     async def _ask(self, request: Entity) -> Entity | None:
         """Return the answer of the active controller, None if there is none."""
@@ -254,59 +254,51 @@ class BrokerRole:
             await self._ask(_reassignment(topic, partition.partition, replicas))
 
     def _alteration(self, proposals: list[broker_life.Proposal]) -> Entity:
-        types = codec(versions.ALTER_PARTITION, 3).requests
-        return types.AlterPartitionRequest(
-            broker_id=self._me,
-            broker_epoch=self._life.epoch,
-            topics=tuple(
-                types.TopicData(
-                    topic_id=each.topic_id,
-                    partitions=(
-                        types.PartitionData(
-                            partition_index=each.partition,
-                            leader_epoch=each.leader_epoch,
-                            new_isr_with_epochs=tuple(
-                                types.BrokerState(broker_id=broker, broker_epoch=epoch) for broker, epoch in each.isr
-                            ),
-                            leader_recovery_state=0,
-                            partition_epoch=each.partition_epoch,
-                        ),
-                    ),
-                )
-                for each in proposals
-            ),
-        )
+        topics = [
+            {
+                "topic_id": each.topic_id,
+                "partitions": [
+                    {
+                        "partition_index": each.partition,
+                        "leader_epoch": each.leader_epoch,
+                        "new_isr_with_epochs": [{"broker_id": one, "broker_epoch": epoch} for one, epoch in each.isr],
+                        "leader_recovery_state": 0,
+                        "partition_epoch": each.partition_epoch,
+                    }
+                ],
+            }
+            for each in proposals
+        ]
+        given = {"broker_id": self._me, "broker_epoch": self._life.epoch, "topics": topics}
+        return requested(versions.ALTER_PARTITION, 3, given)
 
 
 def _election(topic: str, partition: int) -> Entity:
-    types = codec(versions.ELECT_LEADERS, 2).requests
-    wanted = types.TopicPartitions(topic=topic, partitions=(partition,))
-    return types.ElectLeadersRequest(election_type=0, topic_partitions=(wanted,), timeout=timedelta(seconds=30))
+    wanted = [{"topic": topic, "partitions": [partition]}]
+    given = {"election_type": 0, "topic_partitions": wanted, "timeout": timedelta(seconds=30)}
+    return requested(versions.ELECT_LEADERS, 2, given)
 
 
 def _reassignment(topic: str, partition: int, replicas: Sequence[int]) -> Entity:
-    types = codec(versions.ALTER_PARTITION_REASSIGNMENTS, 0).requests
-    wanted = types.ReassignablePartition(partition_index=partition, replicas=tuple(replicas))
-    return types.AlterPartitionReassignmentsRequest(
-        timeout=timedelta(seconds=30), topics=(types.ReassignableTopic(name=topic, partitions=(wanted,)),)
-    )
+    wanted = [{"name": topic, "partitions": [{"partition_index": partition, "replicas": replicas}]}]
+    return requested(versions.ALTER_PARTITION_REASSIGNMENTS, 0, {"timeout": timedelta(seconds=30), "topics": wanted})
 
 
 def _heartbeat(me: int, ask: broker_life.Beat) -> Entity:
-    types = codec(versions.BROKER_HEARTBEAT, 1).requests
-    return types.BrokerHeartbeatRequest(
-        broker_id=me,
-        broker_epoch=ask.epoch,
-        current_metadata_offset=ask.metadata_offset,
-        want_fence=ask.wants_fence,
-        want_shut_down=ask.wants_shutdown,
-        offline_log_dirs=(),
-    )
+    given = {
+        "broker_id": me,
+        "broker_epoch": ask.epoch,
+        "current_metadata_offset": ask.metadata_offset,
+        "want_fence": ask.wants_fence,
+        "want_shut_down": ask.wants_shutdown,
+        "offline_log_dirs": (),
+    }
+    return requested(versions.BROKER_HEARTBEAT, 1, given)
 
 
 def _encode_probe(correlation_id: int, client_id: str) -> bytes:
     """Encode an ApiVersions request in a version whose answer is always the same."""
-    return encode_request(correlation_id, client_id, codec(versions.API_VERSIONS, 2).requests.ApiVersionsRequest())
+    return encode_request(correlation_id, client_id, requested(versions.API_VERSIONS, 2, {}))
 
 
 def _taken(frame: bytes) -> tuple[int, None]:

@@ -22,9 +22,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
 from uuid import UUID
 
@@ -52,7 +51,7 @@ from system_under_test.kraft.wire import answers, brokers, versions
 from system_under_test.kraft.wire.channel import Connection
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame
 from system_under_test.kraft.wire.quorum_service import Decision, DecisionContext, NotQueued, QuorumService
-from system_under_test.kraft.wire.versions import OUR_PREFIX, make, taken
+from system_under_test.kraft.wire.versions import OUR_PREFIX, taken
 
 
 def _create_topics(body: Any, cluster: DecisionContext, image: Image) -> tuple[list[Record], list[TopicResult]]:
@@ -141,7 +140,7 @@ DECISIONS: dict[int, Decision] = {
             image, [_more_partitions(topic) for topic in body.topics], cluster.candidates(image)
         ),
         _each("topics", refused_topic),
-        answers.create_partitions,
+        answers.of_results("results"),
     ),
     versions.DELETE_TOPICS: Decision(
         lambda body, cluster, image: delete_topics(image, _to_delete(body)),
@@ -151,19 +150,19 @@ DECISIONS: dict[int, Decision] = {
     versions.INCREMENTAL_ALTER_CONFIGS: Decision(
         lambda body, cluster, image: configs.alter_configs(image, body.resources),
         _each("resources", configs.refused_resource),
-        answers.incremental_alter_configs,
+        answers.of_results("responses"),
     ),
     versions.ALTER_CONFIGS: Decision(
         lambda body, cluster, image: configs.replace_configs(image, body.resources),
         _each("resources", configs.refused_resource),
-        answers.alter_configs,
+        answers.of_results("responses"),
     ),
     versions.CREATE_ACLS: Decision(
         lambda body, cluster, image: access.create_acls(
             image, [taken(access.Acl, each) for each in body.creations], cluster.new_uuid
         ),
         _each("creations", lambda each, why: access.AclResult(why.error, why.message)),
-        answers.create_acls,
+        answers.of_results("results"),
     ),
     versions.DELETE_ACLS: Decision(
         lambda body, cluster, image: access.delete_acls(
@@ -175,7 +174,7 @@ DECISIONS: dict[int, Decision] = {
     versions.ALTER_CLIENT_QUOTAS: Decision(
         lambda body, cluster, image: access.alter_quotas(image, _quota_alterations(body)),
         _each("entries", lambda each, why: access.QuotaResult(_quota_entity(each), why.error, why.message)),
-        answers.alter_client_quotas,
+        answers.of_results("entries"),
     ),
     versions.ALTER_USER_SCRAM_CREDENTIALS: Decision(
         _alter_credentials,
@@ -183,7 +182,7 @@ DECISIONS: dict[int, Decision] = {
             access.UserResult(user, why.error, why.message)
             for user in dict.fromkeys(e.name for e in (*body.deletions, *body.upsertions))
         ],
-        answers.alter_user_scram_credentials,
+        answers.of_results("results"),
     ),
     versions.UPDATE_FEATURES: Decision(
         _update_features,
@@ -194,49 +193,34 @@ DECISIONS: dict[int, Decision] = {
 """API key -> how it is decided."""
 
 
-def describe_log_dirs(types: ModuleType, image: Image, broker: int, log_dir: str, body: Any) -> Entity:
+def describe_log_dirs(image: Image, broker: int, log_dir: str, body: Any) -> Mapping[str, Any]:
     """body: the request; without topics it asks for every replica that the broker hosts."""
     wanted: dict[str, Collection[int]]
     if body.topics is None:
         wanted = {name: topic.partitions.keys() for name, topic in image.topics.items()}
     else:
         wanted = {topic.topic: topic.partitions for topic in body.topics}
-    topics = tuple(
-        types.DescribeLogDirsTopic(
-            name=name,
-            partitions=tuple(
-                types.DescribeLogDirsPartition(
-                    partition_index=number, partition_size=0, offset_lag=0, is_future_key=False
-                )
-                for number in hosted
-            ),
-        )
+    empty = {"partition_size": 0, "offset_lag": 0, "is_future_key": False}
+    topics = [
+        {"name": name, "partitions": [{"partition_index": number, **empty} for number in hosted]}
         for name, numbers in wanted.items()
         if (hosted := [number for number in numbers if _why_absent(image, broker, name, number) is None])
-    )
-    described = make(types.DescribeLogDirsResult, error_code=ErrorCode.none, log_dir=log_dir, topics=topics)
-    return make(types.DescribeLogDirsResponse, error_code=ErrorCode.none, results=(described,))
+    ]
+    described = {"error_code": ErrorCode.none, "log_dir": log_dir, "topics": topics}
+    return {"error_code": ErrorCode.none, "results": [described]}
 
 
-def alter_replica_log_dirs(types: ModuleType, image: Image, broker: int, log_dir: str, body: Any) -> Entity:
+def alter_replica_log_dirs(image: Image, broker: int, log_dir: str, body: Any) -> Mapping[str, Any]:
     """A replica that shall go where it is has been moved; no other folder is known."""
-    results: dict[str, list[Entity]] = {}
+    results: dict[str, list[Mapping[str, Any]]] = {}
     for wanted in body.dirs:
         for topic in wanted.topics:
             for number in topic.partitions:
                 error = ErrorCode.log_dir_not_found
                 if wanted.path == log_dir:
                     error = _why_absent(image, broker, topic.name, number) or ErrorCode.none
-                results.setdefault(topic.name, []).append(
-                    types.AlterReplicaLogDirPartitionResult(partition_index=number, error_code=error)
-                )
-    return make(
-        types.AlterReplicaLogDirsResponse,
-        results=tuple(
-            types.AlterReplicaLogDirTopicResult(topic_name=name, partitions=tuple(partitions))
-            for name, partitions in results.items()
-        ),
-    )
+                results.setdefault(topic.name, []).append({"partition_index": number, "error_code": error})
+    return {"results": [{"topic_name": name, "partitions": partitions} for name, partitions in results.items()]}
 
 
 def _why_absent(image: Image, broker: int, topic: str, partition: int) -> ErrorCode | None:
@@ -268,12 +252,6 @@ CHANGES: dict[int, Callable[[Any], VoterChange]] = {
 }
 """API key -> what its request wants."""
 
-_RESPONSES = {
-    versions.ADD_RAFT_VOTER: "AddRaftVoterResponse",
-    versions.REMOVE_RAFT_VOTER: "RemoveRaftVoterResponse",
-    versions.UPDATE_RAFT_VOTER: "UpdateRaftVoterResponse",
-}
-
 
 def why_malformed(cluster_id: str, body: Any) -> tuple[ErrorCode, str] | None:
     """Return why a request cannot be carried out on any leader; None if it can."""
@@ -287,13 +265,10 @@ def why_malformed(cluster_id: str, body: Any) -> tuple[ErrorCode, str] | None:
     return None
 
 
-def respond(types: ModuleType, api_key: int, error: ErrorCode, message: str | None, leader: Any) -> Entity:
+def respond(error: ErrorCode, message: str | None, leader: Any) -> Mapping[str, Any]:
     """leader: (id, epoch, host, port) as far as this node knows it, for UpdateRaftVoter."""
-    values: dict[str, Any] = {"error_code": error, "error_message": message}
-    if hasattr(types, "CurrentLeader"):
-        leader_id, epoch, host, port = leader
-        values["current_leader"] = types.CurrentLeader(leader_id=leader_id, leader_epoch=epoch, host=host, port=port)
-    return make(getattr(types, _RESPONSES[api_key]), **values)
+    known = dict(zip(("leader_id", "leader_epoch", "host", "port"), leader, strict=True))
+    return {"error_code": error, "error_message": message, "current_leader": known}
 
 
 CONNECT_TIMEOUT_S = 1.0

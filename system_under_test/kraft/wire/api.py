@@ -28,7 +28,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
-from types import ModuleType
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -56,7 +55,7 @@ from system_under_test.kraft.wire.frames import (
     packed_response,
 )
 from system_under_test.kraft.wire.server import Reply, WireCall
-from system_under_test.kraft.wire.versions import NOT_QUEUED, OUR_PREFIX, taken
+from system_under_test.kraft.wire.versions import NOT_QUEUED, OUR_PREFIX, built, taken
 
 
 def _find_reassignments(image: Image, body: Any) -> Mapping[str, Sequence[PartitionRecord]]:
@@ -69,7 +68,7 @@ def _find_quotas(image: Image, body: Any) -> Mapping[tuple[QuotaEntity, ...], Ma
     return access.describe_quotas(image, wanted, strict=body.strict)
 
 
-_FOUND: dict[int, tuple[Callable[[Image, Any], Any], Callable[..., Entity]]] = {
+_FOUND: dict[int, tuple[Callable[[Image, Any], Any], Callable[..., Any]]] = {
     versions.DESCRIBE_ACLS: (
         lambda image, body: access.describe_acls(image, taken(access.AclFilter, body)),
         answers.describe_acls,
@@ -153,14 +152,13 @@ class Api:
     async def handle(self, call: WireCall) -> Entity:
         """Return the response to a call of the APIs above.  Raises KeyError for any other API."""
         respond = _RESPONDERS[call.api_key]
-        types = codec(call.api_key, call.version).responses
         refusal = None
         if self._belongs_elsewhere(call.api_key) and not is_ours(call.client_id):
             answer = await self._settle(self._forward(call), self._timeout_s)
             if not isinstance(answer, Refused):
                 return answer
             refusal = answer
-        return await respond(self, call, types, refusal)
+        return built(codec(call.api_key, call.version).response_type, await respond(self, call, refusal))
 
     def _belongs_elsewhere(self, api_key: int) -> bool:
         if api_key == versions.DESCRIBE_QUORUM or api_key in admin.CHANGES:
@@ -191,14 +189,14 @@ class Api:
         except _REFUSALS as problem:
             return _refusal(problem)
 
-    async def _decided(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
+    async def _decided(self, call: WireCall, refusal: Refused | None) -> Any:
         """Return the answer of an API of DECISIONS."""
         decision, body = DECISIONS[call.api_key], call.body
         if refusal is not None:
-            return decision.respond(types, decision.refused(body, refusal))
+            return decision.respond(decision.refused(body, refusal))
         results: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._decide(call.api_key, body, lambda found: None if results.done() else results.set_result(found))
-        return decision.respond(types, await results)
+        return decision.respond(await results)
 
     def _decide(self, api_key: int, body: Any, answer: Callable[[Any], None]) -> None:
         """`answer` is called once with the results of an API of DECISIONS, or never if this node ends."""
@@ -223,7 +221,7 @@ class Api:
         except _REFUSALS as problem:
             settled(None, problem)
 
-    async def _unwrap(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
+    async def _unwrap(self, call: WireCall, refusal: None) -> Any:
         """A request that a broker hands on for its client (KIP-590).
 
         Its principal must be one that can be read; nothing is forbidden to any."""
@@ -231,7 +229,7 @@ class Api:
             error, data = ErrorCode.none, await self._unwrapped(call)
         except Refused as refused:
             error, data = refused.error, None
-        return types.EnvelopeResponse(response_data=data, error_code=error)
+        return {"response_data": data, "error_code": error}
 
     async def _unwrapped(self, call: WireCall) -> bytes:
         """Return the answer, from the header on.  Raises Refused."""
@@ -255,15 +253,15 @@ class Api:
         answer = await self.handle(WireCall(call.connection, header.api_key, header.version, OUR_PREFIX, inner))
         return encode_response(header.correlation_id, answer)[4:]
 
-    async def _update_features(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
+    async def _update_features(self, call: WireCall, refusal: Refused | None) -> Any:
         """Levels other than `kraft.version` are records of metadata, which are decided like any other."""
         raised = next((each for each in levels_wanted(call.body) if each.feature == features.KRAFT_VERSION), None)
         if refusal is not None or raised is None:
-            return await self._decided(call, types, refusal)
+            return await self._decided(call, refusal)
         results = await self._settle(self._raise_version(call.body, raised), self._timeout_s)
         if isinstance(results, Refused):
             results = DECISIONS[call.api_key].refused(call.body, results)
-        return answers.update_features(types, results)
+        return answers.update_features(results)
 
     async def _raise_version(self, body: Entity, raised: features.LevelWanted) -> list[features.FeatureResult]:
         """All levels are checked, then `kraft.version` is set, then the others.  If this node ceases to lead in
@@ -283,7 +281,7 @@ class Api:
             return features.refused_levels(wanted, [problem if each == raised else None for each in wanted])
         return await quorum_service.written(self._quorum, partial(decision.run, body, self._cluster))
 
-    async def _describe_configs(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
+    async def _describe_configs(self, call: WireCall, refusal: Refused | None) -> Any:
         body = call.body
         image = await self._settle(self._quorum.read(), self._timeout_s) if refusal is None else refusal
         results: list[tuple[configs.ResourceResult, list[configs.Described]]] = []
@@ -299,40 +297,40 @@ class Api:
                 names = resource.configuration_keys or None
                 broker = brokers.get(result.name) if result.type == BROKER_RESOURCE else None
                 results.append((result, configs.describe_configs(image, result.name, names, result.type, broker)))
-        return answers.describe_configs(types, results, synonyms=body.include_synonyms)
+        return answers.describe_configs(results, synonyms=body.include_synonyms)
 
     def _brokers(self, image: Image) -> dict[str, configs.OfBroker]:
         """Return the brokers of the cluster, fenced ones too, by their names as resources."""
         found = answers.brokers_of(self._quorum, image, fenced=True)
         return {str(each.id): configs.OfBroker(each.id, each.host, each.port, each.rack) for each in found}
 
-    async def _found(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
+    async def _found(self, call: WireCall, refusal: Refused | None) -> Any:
         """What a linearizable read finds, or the error of the whole request."""
         find, respond = _FOUND[call.api_key]
         image = await self._settle(self._quorum.read(), self._timeout_s) if refusal is None else refusal
         try:
             if isinstance(image, Refused):
                 raise image
-            return respond(types, find(image, call.body), ErrorCode.none, None)
+            return respond(find(image, call.body), ErrorCode.none, None)
         except Refused as refused:
-            return respond(types, (), refused.error, refused.message)
+            return respond((), refused.error, refused.message)
 
-    async def _shown(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
+    async def _shown(self, call: WireCall, refusal: Refused | None) -> Any:
         """What this node's own image shows, or its quorum."""
-        return _SHOWN[call.api_key](self, types, self._quorum.committed_image(), call.body)
+        return _SHOWN[call.api_key](self, self._quorum.committed_image(), call.body)
 
-    def _config_resources(self, types: ModuleType, image: Image, body: Any) -> Entity:
+    def _config_resources(self, image: Image, body: Any) -> Any:
         wanted = getattr(body, "resource_types", (configs.CLIENT_METRICS,))
-        return answers.list_config_resources(types, configs.list_resources(image, wanted, self._brokers(image)))
+        return answers.list_config_resources(configs.list_resources(image, wanted, self._brokers(image)))
 
-    def _topic_partitions(self, types: ModuleType, image: Image, body: Any) -> Entity:
+    def _topic_partitions(self, image: Image, body: Any) -> Any:
         cursor = None if body.cursor is None else (body.cursor.topic_name, body.cursor.partition_index)
         names = [topic.name for topic in body.topics]
         most = max(1, min(body.response_partition_limit, PARTITIONS_OF_A_RESPONSE_MAX))
         alive = frozenset(broker.id for broker in answers.brokers_of(self._quorum, image))
-        return answers.describe_topic_partitions(types, image, names, cursor, most, alive)
+        return answers.describe_topic_partitions(image, names, cursor, most, alive)
 
-    async def _change_voters(self, call: WireCall, types: ModuleType, refusal: Refused | None) -> Entity:
+    async def _change_voters(self, call: WireCall, refusal: Refused | None) -> Any:
         """A leader that lost its office afterwards answers 6, although the change may yet commit."""
         body, outcome = call.body, refusal
         if outcome is None and (malformed := admin.why_malformed(self._quorum.cluster_id, body)) is not None:
@@ -346,7 +344,7 @@ class Api:
         leader = self._quorum.leader_id
         host, port = self._leader_address() or ("", 0)
         known = (-1 if leader is None else leader, self._quorum.epoch, host, port)
-        return admin.respond(types, call.api_key, outcome.error, outcome.message or None, known)
+        return admin.respond(outcome.error, outcome.message or None, known)
 
 
 FORWARDABLE = frozenset({*CONTROLLER_APIS, *admin.CHANGES, versions.DESCRIBE_QUORUM}) - {
@@ -392,31 +390,27 @@ def _encode_results(header: RequestHeader, results: Any, *, usual: bool) -> byte
     body = packed.pack_write_response(results) if usual else None
     if body is not None:
         return packed_response(header.correlation_id, body)
-    types = codec(header.api_key, header.version).responses
-    return encode_response(header.correlation_id, DECISIONS[header.api_key].respond(types, results))
+    kind = codec(header.api_key, header.version).response_type
+    return encode_response(header.correlation_id, built(kind, DECISIONS[header.api_key].respond(results)))
 
 
-_SHOWN: dict[int, Callable[[Api, ModuleType, Image, Any], Entity]] = {
-    versions.METADATA: lambda api, types, image, body: answers.metadata(types, api._quorum, image, body),
-    versions.DESCRIBE_CLUSTER: lambda api, types, image, body: answers.describe_cluster(
-        types, api._quorum, image, body
+_SHOWN: dict[int, Callable[[Api, Image, Any], Any]] = {
+    versions.METADATA: lambda api, image, body: answers.metadata(api._quorum, image, body),
+    versions.DESCRIBE_CLUSTER: lambda api, image, body: answers.describe_cluster(api._quorum, image, body),
+    versions.DESCRIBE_QUORUM: lambda api, _, body: answers.describe_quorum(api._quorum, body.topics),
+    versions.LIST_OFFSETS: lambda api, image, body: answers.list_offsets(api._quorum.node_id, image, body.topics),
+    versions.DESCRIBE_LOG_DIRS: lambda api, image, body: admin.describe_log_dirs(
+        image, api._quorum.node_id, api._log_dir, body
     ),
-    versions.DESCRIBE_QUORUM: lambda api, types, _, body: answers.describe_quorum(types, api._quorum, body.topics),
-    versions.LIST_OFFSETS: lambda api, types, image, body: answers.list_offsets(
-        types, api._quorum.node_id, image, body.topics
-    ),
-    versions.DESCRIBE_LOG_DIRS: lambda api, types, image, body: admin.describe_log_dirs(
-        types, image, api._quorum.node_id, api._log_dir, body
-    ),
-    versions.ALTER_REPLICA_LOG_DIRS: lambda api, types, image, body: admin.alter_replica_log_dirs(
-        types, image, api._quorum.node_id, api._log_dir, body
+    versions.ALTER_REPLICA_LOG_DIRS: lambda api, image, body: admin.alter_replica_log_dirs(
+        image, api._quorum.node_id, api._log_dir, body
     ),
     versions.DESCRIBE_TOPIC_PARTITIONS: Api._topic_partitions,
     versions.LIST_CONFIG_RESOURCES: Api._config_resources,
 }
 """API key -> what a node answers at once."""
 
-_RESPONDERS: dict[int, Callable[[Api, WireCall, ModuleType, Any], Awaitable[Entity]]] = {
+_RESPONDERS: dict[int, Callable[[Api, WireCall, Any], Awaitable[Any]]] = {
     **dict.fromkeys(DECISIONS, Api._decided),
     **dict.fromkeys(_SHOWN, Api._shown),
     versions.UPDATE_FEATURES: Api._update_features,

@@ -6,9 +6,8 @@ decided if there is none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 from uuid import UUID
 
@@ -23,9 +22,8 @@ from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.controller.partition_rules import AlterPartition, Election, IsrMember
 from system_under_test.kraft.records import metadata
 from system_under_test.kraft.wire import versions
-from system_under_test.kraft.wire.frames import Entity
 from system_under_test.kraft.wire.quorum_service import Decision, DecisionContext
-from system_under_test.kraft.wire.versions import filled, make, taken
+from system_under_test.kraft.wire.versions import Filled, filled, taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +46,9 @@ def _ok(found: Any) -> Answer:
     return Answer(ErrorCode.none, None, found)
 
 
-def _plain(response: str) -> Callable[[ModuleType, Answer], Entity]:
-    """Return what makes an answer that says nothing but whether the request was refused."""
-    return lambda types, answer: filled(getattr(types, response), answer)
+def _plain(answer: Answer) -> Answer:
+    """An answer that says nothing but whether the request was refused."""
+    return answer
 
 
 # -- Broker lifecycle
@@ -75,9 +73,8 @@ def _register(body: Any, cluster: DecisionContext, image: Image) -> Decided:
     return records, _ok(life.epoch_in(records))
 
 
-def _registered(types: ModuleType, answer: Answer) -> Entity:
-    epoch = life.UNKNOWN_EPOCH if answer.found is None else answer.found
-    return filled(types.BrokerRegistrationResponse, answer, broker_epoch=epoch)
+def _registered(answer: Answer) -> Filled:
+    return filled(answer, broker_epoch=life.UNKNOWN_EPOCH if answer.found is None else answer.found)
 
 
 def _heartbeat(body: Any, cluster: DecisionContext, image: Image) -> Decided:
@@ -97,10 +94,9 @@ def _heartbeat(body: Any, cluster: DecisionContext, image: Image) -> Decided:
     return records, _ok((state, caught_up))
 
 
-def _beaten(types: ModuleType, answer: Answer) -> Entity:
+def _beaten(answer: Answer) -> Filled:
     state, caught_up = answer.found or (BrokerState.FENCED, False)
     return filled(
-        types.BrokerHeartbeatResponse,
         answer,
         is_caught_up=caught_up,
         is_fenced=state in (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW),
@@ -126,14 +122,10 @@ def _allocate(body: Any, cluster: DecisionContext, image: Image) -> Decided:
     return records, _ok(first)
 
 
-def _allocated(types: ModuleType, answer: Answer) -> Entity:
+def _allocated(answer: Answer) -> Filled:
     refused = answer.found is None
-    return filled(
-        types.AllocateProducerIdsResponse,
-        answer,
-        producer_id_start=-1 if refused else answer.found,
-        producer_id_len=0 if refused else partition_requests.PRODUCER_IDS_OF_A_BLOCK,
-    )
+    length = 0 if refused else partition_requests.PRODUCER_IDS_OF_A_BLOCK
+    return filled(answer, producer_id_start=-1 if refused else answer.found, producer_id_len=length)
 
 
 # -- Partitions
@@ -152,21 +144,17 @@ def _assign(body: Any, cluster: DecisionContext, image: Image) -> Decided:
     return records, _ok(list(zip(wanted, answers, strict=True)))
 
 
-def _assigned(types: ModuleType, answer: Answer) -> Entity:
-    found: dict[UUID, dict[UUID, list[Entity]]] = {}
+def _assigned(answer: Answer) -> Filled:
+    found: dict[UUID, dict[UUID, list[Any]]] = {}
     for (topic, number, directory), each in answer.found or ():
-        partition = types.PartitionData(partition_index=number, error_code=each.error)
+        partition = {"partition_index": number, "error_code": each.error}
         found.setdefault(directory, {}).setdefault(topic, []).append(partition)
     return filled(
-        types.AssignReplicasToDirsResponse,
         answer,
-        directories=tuple(
-            types.DirectoryData(
-                id_=directory,
-                topics=tuple(types.TopicData(topic_id=key, partitions=tuple(some)) for key, some in topics.items()),
-            )
-            for directory, topics in found.items()
-        ),
+        directories=[
+            {"id_": each, "topics": [{"topic_id": key, "partitions": some} for key, some in topics.items()]}
+            for each, topics in found.items()
+        ],
     )
 
 
@@ -193,29 +181,24 @@ def _proposal(leader: int, partition: Any) -> AlterPartition:
     )
 
 
-def _altered(types: ModuleType, answer: Answer) -> Entity:
-    topics = _by_topic(answer, lambda each: _altered_partition(types, each))
-    return filled(
-        types.AlterPartitionResponse,
-        answer,
-        topics=tuple(types.TopicData(topic_id=key, partitions=some) for key, some in topics),
-    )
+def _altered(answer: Answer) -> Filled:
+    topics = [
+        {"topic_id": key, "partitions": [_altered_partition(each) for each in some]} for key, some in _by_topic(answer)
+    ]
+    return filled(answer, topics=topics)
 
 
-def _by_topic(
-    answer: Answer, entity: Callable[[partition_requests.PartitionAnswer], Entity]
-) -> Iterator[tuple[Any, tuple[Entity, ...]]]:
-    """Yield each topic of an answer with the entities of its partitions, in the order of the request."""
-    found: dict[UUID | str, list[Entity]] = {}
+def _by_topic(answer: Answer) -> Iterator[tuple[Any, list[partition_requests.PartitionAnswer]]]:
+    """Yield each topic of an answer with its partitions, in the order of the request."""
+    found: dict[UUID | str, list[partition_requests.PartitionAnswer]] = {}
     for each in answer.found or ():
-        found.setdefault(each.topic, []).append(entity(each))
-    for topic, some in found.items():
-        yield topic, tuple(some)
+        found.setdefault(each.topic, []).append(each)
+    yield from found.items()
 
 
-def _altered_partition(types: ModuleType, answer: partition_requests.PartitionAnswer) -> Entity:
+def _altered_partition(answer: partition_requests.PartitionAnswer) -> Filled:
     now = answer.now or metadata.PartitionRecord(answer.partition, metadata.NO_UUID, (), ())
-    return filled(types.PartitionData, now, error_code=answer.error)
+    return filled(now, error_code=answer.error)
 
 
 _ELECTIONS = {0: Election.PREFERRED, 1: Election.UNCLEAN}
@@ -232,10 +215,9 @@ def _elect(body: Any, cluster: DecisionContext, image: Image) -> Decided:
     return records, _ok(answers)
 
 
-def _elected(types: ModuleType, answer: Answer) -> Entity:
-    topics = _by_topic(answer, lambda each: filled(types.PartitionResult, each))
-    results = (types.ReplicaElectionResult(topic=name, partition_result=some) for name, some in topics)
-    return filled(types.ElectLeadersResponse, answer, replica_election_results=tuple(results))
+def _elected(answer: Answer) -> Filled:
+    topics = [{"topic": name, "partition_result": some} for name, some in _by_topic(answer)]
+    return filled(answer, replica_election_results=topics)
 
 
 def _reassign(body: Any, cluster: DecisionContext, image: Image) -> Decided:
@@ -251,38 +233,24 @@ def _reassign(body: Any, cluster: DecisionContext, image: Image) -> Decided:
     return records, _ok(answers)
 
 
-def _reassigned(types: ModuleType, answer: Answer) -> Entity:
-    topics = _by_topic(answer, lambda each: filled(types.ReassignablePartitionResponse, each))
-    responses = tuple(types.ReassignableTopicResponse(name=name, partitions=some) for name, some in topics)
-    return filled(
-        types.AlterPartitionReassignmentsResponse, answer, allow_replication_factor_change=True, responses=responses
-    )
+def _reassigned(answer: Answer) -> Filled:
+    responses = [{"name": name, "partitions": some} for name, some in _by_topic(answer)]
+    return filled(answer, allow_replication_factor_change=True, responses=responses)
 
 
 def list_reassignments(
-    types: ModuleType,
-    found: Mapping[str, Sequence[metadata.PartitionRecord]] | tuple[()],
-    error: ErrorCode,
-    message: str | None,
-) -> Entity:
+    found: Mapping[str, Sequence[metadata.PartitionRecord]] | tuple[()], error: ErrorCode, message: str | None
+) -> Mapping[str, Any]:
     """Return the answer of ListPartitionReassignments."""
-    topics = tuple(
-        types.OngoingTopicReassignment(
-            name=name,
-            partitions=tuple(filled(types.OngoingPartitionReassignment, each) for each in partitions),
-        )
-        for name, partitions in dict(found).items()
-    )
-    return make(types.ListPartitionReassignmentsResponse, error_code=error, error_message=message, topics=topics)
+    topics = [{"name": name, "partitions": partitions} for name, partitions in dict(found).items()]
+    return {"error_code": error, "error_message": message, "topics": topics}
 
 
 DECISIONS: dict[int, Decision] = {
     versions.BROKER_REGISTRATION: Decision(_register, _refused, _registered, at_once=True),
     versions.BROKER_HEARTBEAT: Decision(_heartbeat, _refused, _beaten),
-    versions.UNREGISTER_BROKER: Decision(_unregister, _refused, _plain("UnregisterBrokerResponse")),
-    versions.CONTROLLER_REGISTRATION: Decision(
-        _register_controller, _refused, _plain("ControllerRegistrationResponse")
-    ),
+    versions.UNREGISTER_BROKER: Decision(_unregister, _refused, _plain),
+    versions.CONTROLLER_REGISTRATION: Decision(_register_controller, _refused, _plain),
     versions.ASSIGN_REPLICAS_TO_DIRS: Decision(_assign, _refused, _assigned),
     versions.ALLOCATE_PRODUCER_IDS: Decision(_allocate, _refused, _allocated),
     versions.ALTER_PARTITION: Decision(_alter, _refused, _altered),

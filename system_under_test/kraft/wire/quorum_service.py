@@ -14,7 +14,7 @@ A `Decision` is a request that one decision of the active controller answers:
 
     decide(body, context, image) -> records, results     `QuorumService.submit` runs it
     refused(body, why) -> results                        the same refusal for everything that was requested
-    respond(types, results) -> entity                    in the version of the request
+    respond(results) -> what fills the response          `versions.built` makes it in the version of the request
 
 A request that is only to be checked (`validate_only`) gets its results, and no records.
 """
@@ -24,7 +24,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
@@ -33,7 +32,6 @@ from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.controller.topics import PlacementCandidate, of_ids, registered
 from system_under_test.kraft.raft.changes import VoterChange
 from system_under_test.kraft.records.metadata import Record
-from system_under_test.kraft.wire.frames import Entity
 
 T = TypeVar("T")
 
@@ -199,7 +197,7 @@ class Decision:
 
     decide: Callable[[Any, DecisionContext, Image], tuple[list[Record], Any]]
     refused: Callable[[Any, Refused], Any]
-    respond: Callable[[ModuleType, Any], Entity]
+    respond: Callable[[Any], Any]
     at_once: bool = False
 
     def run(self, body: Any, context: DecisionContext, image: Image) -> tuple[list[Record], Any]:

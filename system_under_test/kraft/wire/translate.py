@@ -17,9 +17,7 @@ The usual Fetch has no entity: its bytes are packed and read directly (`packed.p
 from __future__ import annotations
 
 import struct
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -47,6 +45,7 @@ from system_under_test.kraft.raft.messages import (
 from system_under_test.kraft.wire import frames, packed, versions
 from system_under_test.kraft.wire.frames import Entity, RequestHeader
 from system_under_test.kraft.wire.packed import TOPIC_ID
+from system_under_test.kraft.wire.versions import built, filled
 
 TOPIC = "__cluster_metadata"
 
@@ -138,14 +137,9 @@ def encode_response(
         if error == Error.NONE and leader_id is not None and diverging is None and snapshot is None:
             records = b"".join([batch.body for batch in batches])  # type: ignore[misc]  # bytes when read from a log
             return frames.packed_response(correlation_id, packed.pack_fetch_response(leader_id, epoch, mark, records))
-    entity = response_to_wire(request, response)
     leader = response.leader_id
     address = None if address_of is None or leader is None else address_of(leader)
-    if address is not None and not entity.error_code:
-        module = sys.modules[type(entity).__module__]
-        known = versions.make(module.NodeEndpoint, node_id=leader, host=address[0], port=address[1], rack=None)
-        entity = replace(entity, node_endpoints=(known,))
-    return frames.encode_response(correlation_id, entity)
+    return frames.encode_response(correlation_id, response_to_wire(request, response, address))
 
 
 def decode_response(request: RaftRequest, frame: bytes) -> tuple[int, RaftResponse]:
@@ -164,13 +158,12 @@ def decode_response(request: RaftRequest, frame: bytes) -> tuple[int, RaftRespon
 def request_to_wire(request: RaftRequest, endpoint: Endpoint | None = None, version: int | None = None) -> Entity:
     """endpoint: where the sender is reached; Begin- and EndQuorumEpoch carry it.  version: by default the newest."""
     api_key = _API_KEYS[type(request)]
-    known = frames.codec(api_key, version or versions.SUPPORTED[api_key][1])
-    types = known.requests
+    kind = frames.codec(api_key, version or versions.SUPPORTED[api_key][1]).request_type
     values: dict[str, Any]  # fields with another name on the wire
     match request:
         case FetchRequest():
             values = {
-                "replica_state": types.ReplicaState(replica_id=request.replica.id),
+                "replica_state": {"replica_id": request.replica.id},
                 "replica_directory_id": request.replica.directory,
                 "max_wait": timedelta(milliseconds=request.max_wait_ms),
                 "min_bytes": 0,
@@ -184,7 +177,7 @@ def request_to_wire(request: RaftRequest, endpoint: Endpoint | None = None, vers
                 "replica_id": request.replica.id,
                 "replica_directory_id": request.replica.directory,
                 "max_bytes": request.max_size_bytes,
-                "snapshot_id": versions.filled(types.SnapshotId, request.snapshot),
+                "snapshot_id": request.snapshot,
             }
         case VoteRequest():
             values = {
@@ -198,12 +191,16 @@ def request_to_wire(request: RaftRequest, endpoint: Endpoint | None = None, vers
         case BeginQuorumEpochRequest():
             values = {"voter_id": request.voter.id, "voter_directory_id": request.voter.directory}
         case EndQuorumEpochRequest():
-            preferred = ((key.id, key.directory) for key in request.preferred_candidates)
-            candidates = (types.ReplicaInfo(candidate_id=i, candidate_directory_id=disk) for i, disk in preferred)
-            values = {"preferred_candidates": tuple(candidates)}
+            candidates = request.preferred_candidates
+            values = {
+                "preferred_candidates": [
+                    {"candidate_id": key.id, "candidate_directory_id": key.directory} for key in candidates
+                ]
+            }
     if isinstance(request, BeginQuorumEpochRequest | EndQuorumEpochRequest):
-        values |= {"leader_epoch": request.epoch, "leader_endpoints": _endpoints(types, endpoint)}
-    return _about_metadata(known.request_type, request, **values)
+        endpoints = () if endpoint is None else (dict(zip(("name", "host", "port"), endpoint, strict=True)),)
+        values |= {"leader_epoch": request.epoch, "leader_endpoints": endpoints}
+    return _about_metadata(kind, request, **values)
 
 
 def request_from_wire(api_key: int, body: Any) -> RaftRequest:
@@ -251,40 +248,42 @@ def request_from_wire(api_key: int, body: Any) -> RaftRequest:
     return EndQuorumEpochRequest(cluster_id, *leader, candidates)
 
 
-def response_to_wire(request: RaftRequest, response: RaftResponse) -> Entity:
+def response_to_wire(request: RaftRequest, response: RaftResponse, leader_at: tuple[str, int] | None = None) -> Entity:
     """Return the entity that answers `request`; Begin- and EndQuorumEpoch share one response in the core, not on the
-    wire.
+    wire.  leader_at: (host, port) where its leader is reached, if the response shall say it.
     """
     if type(response) is not type(empty_answer(request, response.error, None, 0)):
         raise TypeError(f"{type(response).__name__} does not answer {type(request).__name__}")
     api_key, code = _API_KEYS[type(request)], ErrorCode(response.error)
     if response.error in _TOP_LEVEL:
         return _refusal(api_key, code)
-    known = _codec(api_key)
-    types = known.responses
     values: dict[str, Any] = {"leader_id": _or_unknown(response.leader_id), "leader_epoch": response.leader_epoch}
     match response:
         case FetchResponse():
             unknown = EpochEnd(-1, -1)
             values = {
-                "current_leader": types.LeaderIdAndEpoch(**values),
+                "current_leader": values,
                 "high_watermark": _or_unknown(response.high_watermark),
                 "log_start_offset": 0,
-                "diverging_epoch": versions.filled(types.EpochEndOffset, response.diverging or unknown),
-                "snapshot_id": versions.filled(types.SnapshotId, response.snapshot or unknown),
+                "diverging_epoch": response.diverging or unknown,
+                "snapshot_id": response.snapshot or unknown,
                 "aborted_transactions": None,
                 "records": b"".join(batch.body for batch in response.batches),  # type: ignore[misc]  # read from a log
             }
         case FetchSnapshotResponse():
             values = {
-                "current_leader": types.LeaderIdAndEpoch(**values),
-                "snapshot_id": versions.filled(types.SnapshotId, response.snapshot),
+                "current_leader": values,
+                "snapshot_id": response.snapshot,
                 "size": response.size_bytes,
                 "unaligned_records": response.data,
             }
         case VoteResponse():
             values["vote_granted"] = response.granted
-    return _about_metadata(known.response_type, response, ErrorCode.none, error_code=code, **values)
+    if leader_at is not None:
+        host, port = leader_at
+        values["node_endpoints"] = [{"node_id": response.leader_id, "host": host, "port": port, "rack": None}]
+    kind = _codec(api_key).response_type
+    return _about_metadata(kind, response, ErrorCode.none, error_code=code, **values)
 
 
 def invalid_request(api_key: int) -> Entity:
@@ -350,16 +349,14 @@ def _about_metadata(
     """Return a request or response about the metadata partition alone.
 
     values: of its fields and of those of the partition; the others have the names of the source's."""
-    field = "responses" if "responses" in kind.__dataclass_fields__ else "topics"
-    topic_type = frames.shape_of(kind.__dataclass_fields__[field].type)[0]
-    partition_type = frames.shape_of(topic_type.__dataclass_fields__["partitions"].type)[0]
-    partition = versions.filled(partition_type, source, partition=0, partition_index=0, index=0, **values)
-    topic = versions.make(topic_type, partitions=(partition,), **_METADATA)
-    return versions.filled(kind, source, **{**values, field: (topic,), "error_code": error_of_all})
+    topics = "responses" if "responses" in kind.__dataclass_fields__ else "topics"
+    partition = filled(source, partition=0, partition_index=0, index=0, **values)
+    topic = {"partitions": [partition], **_METADATA}
+    return built(kind, filled(source, **{**values, topics: [topic], "error_code": error_of_all}))
 
 
 def _refusal(api_key: int, code: ErrorCode) -> Entity:
-    return versions.make(_codec(api_key).response_type, error_code=code, topics=(), responses=())
+    return built(_codec(api_key).response_type, {"error_code": code, "topics": (), "responses": ()})
 
 
 def _only_partition(topics: Any) -> Any:
@@ -371,13 +368,6 @@ def _only_partition(topics: Any) -> Any:
 
 def _snapshot_id(entity: Any) -> SnapshotId:
     return SnapshotId(entity.end_offset, entity.epoch)
-
-
-def _endpoints(module: Any, endpoint: Endpoint | None) -> tuple[Any, ...]:
-    if endpoint is None:
-        return ()
-    name, host, port = endpoint
-    return (module.LeaderEndpoint(name=name, host=host, port=port),)
 
 
 def _error(code: int) -> Error:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import timedelta
-from types import ModuleType
+from functools import cache
 from typing import Any, TypeVar
 
 from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller import features
-from system_under_test.kraft.wire.frames import Entity, codec
+from system_under_test.kraft.wire.frames import Entity, codec, shape_of
 
 SUPPORTED: dict[int, tuple[int, int]] = {}
 """API key -> (lowest, highest) version.  Of the quorum's own RPCs those that every Kafka from 4.0 on speaks."""
@@ -87,41 +87,26 @@ class Finalized:
 
 def advertise(version: int, finalized: Finalized, error_code: int = 0) -> Entity:
     """Return the ApiVersions response, in `version`.  Features stand in it from version 3 on."""
-    types = codec(API_VERSIONS, version).responses
-    keys = tuple(
-        types.ApiVersion(api_key=key, min_version=lowest, max_version=highest)
-        for key, (lowest, highest) in sorted(SUPPORTED.items())
+    supported = (
+        {"name": name, "min_version": levels[0], "max_version": levels[-1]}
+        for name, levels in sorted(features.SUPPORTED.items())
+        if levels[0] > 0 or version >= LEVEL_0_SINCE
     )
-    return make(
-        types.ApiVersionsResponse,
-        error_code=ErrorCode(error_code),
-        api_keys=keys,
-        throttle_time=NO_TIME,
-        **(_features(types, finalized) if version >= FEATURES_SINCE else {}),
+    agreed = (
+        {"name": name, "min_version_level": level, "max_version_level": level}
+        for name, level in sorted(finalized.levels.items())
     )
-
-
-def _features(types: ModuleType, finalized: Finalized) -> dict[str, Any]:
-    return {
-        "supported_features": tuple(
-            types.SupportedFeatureKey(name=name, min_version=levels[0], max_version=levels[-1])
-            for name, levels in sorted(features.SUPPORTED.items())
-            if levels[0] > 0 or types.ApiVersionsResponse.__version__ >= LEVEL_0_SINCE
-        ),
+    given = {
+        "error_code": ErrorCode(error_code),
+        "api_keys": [
+            {"api_key": key, "min_version": lowest, "max_version": highest}
+            for key, (lowest, highest) in sorted(SUPPORTED.items())
+        ],
+        "supported_features": supported,
         "finalized_features_epoch": finalized.epoch,
-        "finalized_features": tuple(
-            types.FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
-            for name, level in sorted(finalized.levels.items())
-        ),
+        "finalized_features": agreed,
     }
-
-
-def make(entity_type: type[Any], **values: Any) -> Entity:
-    """Make an entity from those of `values` that its version has.  By default no client is throttled."""
-    known = entity_type.__dataclass_fields__
-    if "throttle_time" in known:
-        values.setdefault("throttle_time", NO_TIME)
-    return entity_type(**{name: value for name, value in values.items() if name in known})
+    return built(codec(API_VERSIONS, version).response_type, given)
 
 
 _OURS = {
@@ -148,6 +133,7 @@ _OURS = {
     "min_supported_version": "level_min",
     "max_supported_version": "level_max",
     "entity_type": "type",
+    "entity_name": "name",
     "match_type": "how",
     "resource_pattern_type": "pattern_type",
     "name": "user",
@@ -155,15 +141,58 @@ _OURS = {
 """Kafka's name of a field -> ours, where they differ."""
 
 
-def filled(entity_type: type[Any], source: object, **values: Any) -> Entity:
-    """Make an entity from `values`, else from the attributes of `source` that have the names of its fields, or ours."""
-    for known in entity_type.__dataclass_fields__:
-        name = known if hasattr(source, known) else _OURS.get(known, known)
-        if known not in values and hasattr(source, name):
-            values[known] = getattr(source, name)
-    if "error_message" in values:
-        values["error_message"] = short(values["error_message"])
-    return make(entity_type, **values)
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A value whose attributes fill an entity, and the values of its other fields."""
+
+    source: object
+    values: Mapping[str, Any]
+
+
+def filled(source: object, **values: Any) -> Filled:
+    return Filled(source, values)
+
+
+def built(kind: Any, given: Any) -> Entity:
+    """Make an entity, and all entities within it, in the version of `kind`.
+
+    given: an entity of this kind, a mapping from names of fields, a value of ours whose attributes have the names of
+    fields or ours, or `Filled`.  What the version lacks is left out.  By default no client is throttled.
+    """
+    if isinstance(given, kind):
+        return given
+    source, values = (given.source, given.values) if isinstance(given, Filled) else (given, {})
+    if isinstance(given, Mapping):
+        source, values = None, given
+    made: dict[str, Any] = {}
+    for name, (element, is_array) in _shapes(kind).items():
+        attribute = name if hasattr(source, name) else _OURS.get(name, name)
+        if name in values:
+            value = values[name]
+        elif hasattr(source, attribute):
+            value = getattr(source, attribute)
+        elif name == "throttle_time":
+            value = NO_TIME
+        else:
+            continue
+        if is_array and value is not None:
+            value = tuple(value if element is None else (built(element, each) for each in value))
+        elif element is not None and value is not None:
+            value = built(element, value)
+        made[name] = short(value) if name == "error_message" else value
+    return kind(**made)
+
+
+def requested(api_key: int, version: int, given: Any) -> Entity:
+    """Return a request in this version; see `built`."""
+    return built(codec(api_key, version).request_type, given)
+
+
+@cache
+def _shapes(kind: Any) -> dict[str, tuple[Any, bool]]:
+    """Return, for each field, the type of the entity in it or in each of its elements, and whether it is an array."""
+    shapes = {each.name: shape_of(each.type) for each in fields(kind)}
+    return {name: (of if is_dataclass(of) else None, is_array) for name, (of, is_array, _) in shapes.items()}
 
 
 def taken(kind: type[T], entity: Entity) -> T:

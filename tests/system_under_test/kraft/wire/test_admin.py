@@ -36,6 +36,7 @@ from system_under_test.kraft.wire.versions import (
     REMOVE_RAFT_VOTER,
     SUPPORTED,
     UPDATE_RAFT_VOTER,
+    built,
 )
 
 DIRECTORY = UUID(int=9)
@@ -79,8 +80,8 @@ def test_a_request_without_a_cluster_id_fits_every_cluster() -> None:
 def test_answers_can_be_written_in_every_version(api_key: int) -> None:
     lowest, highest = SUPPORTED[api_key]
     for version in range(lowest, highest + 1):
-        types = codec(api_key, version).responses
-        answer = admin.respond(types, api_key, ErrorCode.duplicate_voter, "it is one", (3, 7, "h", 1))
+        given = admin.respond(ErrorCode.duplicate_voter, "it is one", (3, 7, "h", 1))
+        answer = built(codec(api_key, version).response_type, given)
         assert answer.error_code == ErrorCode.duplicate_voter
         assert getattr(answer, "current_leader", answer) is answer or answer.current_leader.leader_epoch == 7
 
@@ -106,7 +107,7 @@ def hosted(image: Image, broker: int, version: int, topics: dict[str, list[int]]
         asked = kinds.requests.DescribableLogDirTopic
         wanted = tuple(asked(topic=name, partitions=tuple(numbers)) for name, numbers in topics.items())
     body = kinds.requests.DescribeLogDirsRequest(topics=wanted)
-    answer = admin.describe_log_dirs(kinds.responses, image, broker, HERE, body)
+    answer = built(kinds.response_type, admin.describe_log_dirs(image, broker, HERE, body))
     [folder] = answer.results
     assert (folder.log_dir, folder.error_code) == (HERE, ErrorCode.none)
     return {(topic.name, partition.partition_index) for topic in folder.topics for partition in topic.partitions}
@@ -138,7 +139,7 @@ def test_a_replica_moves_only_to_where_it_is(image: Image, version: int) -> None
         body = kinds.requests.AlterReplicaLogDirsRequest(
             dirs=(kinds.requests.AlterReplicaLogDir(path=path, topics=(named,)),)
         )
-        answer = admin.alter_replica_log_dirs(kinds.responses, image, broker, HERE, body)
+        answer = built(kinds.response_type, admin.alter_replica_log_dirs(image, broker, HERE, body))
         [result] = answer.results
         assert result.topic_name == topic
         return {each.partition_index: each.error_code for each in result.partitions}

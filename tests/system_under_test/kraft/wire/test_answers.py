@@ -11,7 +11,7 @@ from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.topics import NewTopic, create_topics, of_ids
 from system_under_test.kraft.wire import answers
 from system_under_test.kraft.wire.frames import codec
-from system_under_test.kraft.wire.versions import DESCRIBE_TOPIC_PARTITIONS
+from system_under_test.kraft.wire.versions import DESCRIBE_TOPIC_PARTITIONS, built
 
 
 @pytest.fixture
@@ -26,12 +26,12 @@ def image() -> Image:
 @pytest.mark.parametrize("size", range(1, 10))
 @pytest.mark.parametrize("wanted", [[], ["c", "a"], ["b", "none", "c"]])
 def test_pages_of_partitions_name_each_once(image: Image, wanted: list[str], size: int) -> None:
-    types = codec(DESCRIBE_TOPIC_PARTITIONS, 0).responses
+    kind = codec(DESCRIBE_TOPIC_PARTITIONS, 0).response_type
     found: list[tuple[str, int]] = []
     unknown: set[str] = set()
     cursor: tuple[str, int] | None = None
     for _ in range(20):
-        page = answers.describe_topic_partitions(types, image, wanted, cursor, size, frozenset())
+        page = built(kind, answers.describe_topic_partitions(image, wanted, cursor, size, frozenset()))
         here = [(topic.name, partition.partition_index) for topic in page.topics for partition in topic.partitions]
         assert len(here) <= size
         found += here

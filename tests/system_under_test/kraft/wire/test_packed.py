@@ -21,7 +21,7 @@ from system_under_test.kraft.raft.messages import (
     ReplicaKey,
     SnapshotId,
 )
-from system_under_test.kraft.wire import answers, frames, packed, translate
+from system_under_test.kraft.wire import admin, frames, packed, translate, versions
 from system_under_test.kraft.wire.versions import INCREMENTAL_ALTER_CONFIGS
 
 INT32, INT64 = st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1)
@@ -195,8 +195,8 @@ def test_a_frame_that_ends_early_or_late_is_no_usual_write(size: int) -> None:
 def test_a_packed_response_has_kios_bytes(kind: int, name: str) -> None:
     results = [ResourceResult(kind, name)]
     body = packed.pack_write_response(results)
-    types = frames.codec(INCREMENTAL_ALTER_CONFIGS, 1).responses
-    entity = answers.incremental_alter_configs(types, results)
+    kind = frames.codec(INCREMENTAL_ALTER_CONFIGS, 1).response_type
+    entity = versions.built(kind, admin.DECISIONS[INCREMENTAL_ALTER_CONFIGS].respond(results))
     assert body is not None and frames.packed_response(7, body) == frames.encode_response(7, entity)
 
 
