@@ -27,7 +27,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -50,6 +49,7 @@ from bench.instruments.kafka_suites import (
     TEST_LIMIT_S,
     Result,
 )
+from bench.instruments.quorum_clusters import KRaft
 from checkers.base.cache_folder import cache_folder
 from harness.backends.builds import fetch_jars
 from system_under_test.kafka.bundled import FEATURES, RELEASE
@@ -133,51 +133,33 @@ def _folder() -> Path:
 def cluster(ids: Sequence[int], on: str) -> Iterator[list[str]]:
     """Start nodes on loopback, yield the addresses of their brokers, and end them with the block."""
     folder = Path(tempfile.mkdtemp(prefix="kafka-compatibility-"))
-    running: list[subprocess.Popen[bytes]] = []
+    settings = {"cluster_id": CLUSTER_ID, "process.roles": "broker,controller"}
+    apart = {"cluster_id": CLUSTER_ID, "process.roles": "controller", "brokers": {"features": FEATURES}}
+    first = ids[0] + (BROKERS_APART if on == BROKERS else 0)
+    bundled = KRaft(folder, 0 if on == KAFKA else len(ids), apart if on == BROKERS else settings, first)
+    of_kafka: list[subprocess.Popen[bytes]] = []
     try:
-        if on == KRAFT:
-            ports = _free_ports(len(ids))
-            addresses = [f"127.0.0.1:{port}" for port in ports]
-            peers = {f"n{number}": [number, "127.0.0.1", port] for number, port in zip(ids, ports, strict=True)}
-            running += [_bundled(folder / name, peers, name, "broker,controller") for name in peers]
-        else:
+        for server in bundled.servers:
+            bundled.start(server)
+        controllers = {bundled.node_id(server): bundled.address(server) for server in bundled.servers}
+        addresses = list(controllers.values())
+        if on != KRAFT:
             hosts = {number: f"127.0.{os.getpid() % 250}.{number + 1}" for number in ids}
             addresses = [f"{host}:{BROKER_PORT}" for host in hosts.values()]
-            running += asyncio.run(_with_brokers_of_kafka(folder, hosts, on))
+            of_kafka += asyncio.run(_nodes_of_kafka(folder, hosts, controllers))
         asyncio.run(_registered(addresses))
         yield addresses
     finally:
-        for process in running:
+        bundled.close()
+        for process in of_kafka:
             process.kill()
             process.wait()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _bundled(home: Path, peers: Mapping[str, Sequence[object]], name: str, roles: str) -> subprocess.Popen[bytes]:
-    """Start a bundled node.  peers: name -> its id, host and port."""
-    number, host, port = peers[name]
-    home.mkdir()
-    config = {
-        "node_id": number,
-        "name": name,
-        "cluster_id": CLUSTER_ID,
-        "listen": f"{host}:{port}",
-        "peers": peers,
-        "data_dir": str(home / "data"),
-        "trace_dir": str(home / "trace"),
-        "seed": 1,
-        "process.roles": roles,
-        **({"brokers": {"features": FEATURES}} if roles == "controller" else {}),
-    }
-    (home / "node.json").write_text(json.dumps(config))
-    argv = [sys.executable, "-m", "system_under_test.kraft", "--config", str(home / "node.json")]
-    subprocess.run([*argv, "--format"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    return _started(argv, home, ROOT)
-
-
-def _started(argv: Sequence[str], home: Path, directory: Path) -> subprocess.Popen[bytes]:
+def _started(argv: Sequence[str], home: Path) -> subprocess.Popen[bytes]:
     with (home / "output.log").open("wb") as output:
-        return subprocess.Popen(argv, cwd=directory, stdout=output, stderr=output)
+        return subprocess.Popen(argv, cwd=home, stdout=output, stderr=output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,14 +173,14 @@ class _Home:
         (Path(self.data_dir) / name).write_text(text)
 
 
-async def _with_brokers_of_kafka(folder: Path, hosts: Mapping[int, str], on: str) -> list[subprocess.Popen[bytes]]:
-    """Start a broker of Kafka on each host, and its controller: in the same process, or a bundled one."""
+async def _nodes_of_kafka(
+    folder: Path, hosts: Mapping[int, str], controllers: Mapping[int, str]
+) -> list[subprocess.Popen[bytes]]:
+    """Start a broker of Kafka on each host.  controllers: bundled ones; if there are none, each broker is one."""
     jars = fetch_jars(jars_of("", ""), lambda _: None, threading.Event())
-    apart = BROKERS_APART if on == BROKERS else 0
-    controllers = {number + apart: f"{host}:{CONTROLLER_PORT}" for number, host in hosts.items()}
-    peers = {f"n{number}": [number + apart, host, CONTROLLER_PORT] for number, host in hosts.items()}
-    roles, release = (("broker",), ("--release-version", RELEASE)) if apart else (("broker", "controller"), ())
-    running = [_bundled(folder / name, peers, name, "controller") for name in peers] if apart else []
+    roles, release = (("broker",), ("--release-version", RELEASE)) if controllers else (("broker", "controller"), ())
+    controllers = controllers or {number: f"{host}:{CONTROLLER_PORT}" for number, host in hosts.items()}
+    running = []
     for number, host in hosts.items():
         home = folder / f"broker-{number}"
         home.mkdir()
@@ -207,7 +189,7 @@ async def _with_brokers_of_kafka(folder: Path, hosts: Mapping[int, str], on: str
             number, roles, controllers, replicas=min(3, len(hosts)), settings=settings, format_options=release
         )
         line = await process.command(cast(OwnNode, _Home(host, str(home))))
-        running.append(_started(["env", f"KRUCIBLE_JARS={jars}", "bash", "-c", line], home, home))
+        running.append(_started(["env", f"KRUCIBLE_JARS={jars}", "bash", "-c", line], home))
     return running
 
 
@@ -231,14 +213,6 @@ async def _brokers_known(address: str) -> int:
     finally:
         connection.close()
     return len(answer.brokers)
-
-
-def _free_ports(count: int) -> list[int]:
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [listener.getsockname()[1] for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return ports
 
 
 # -- The page
@@ -283,7 +257,7 @@ def _passed_by_neither(found: Mapping[str, Sequence[Result]]) -> Sequence[tuple[
 
 def _cell(words: str) -> str:
     """One line of a table; no address and no random name, so that the page is the same each time."""
-    words = re.sub(r"127\.0\.0\.1:\d+", "a broker", words)
+    words = re.sub(r"127(\.\d+){3}:\d+", "a broker", words)
     words = re.sub(r"(rnd)[0-9a-f]{8,}", r"\1…", words)
     words = words.replace("|", "\\|").replace("<", "&lt;")
     return words if len(words) <= 140 else words[:139] + "…"

@@ -4,6 +4,7 @@ cluster and yields the results.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -186,13 +187,12 @@ ZookeeperFixture.instance = classmethod(lambda cls, host=None, port=None, extern
 """
 
 
-def scripted(suite: str, script: str) -> Suite:
-    """The admin client of its documents, by a script that prints `test TAB why it failed`."""
+def calling(suite: str) -> Suite:
+    """Make the calls of a suite, by a program that prints `call TAB why it failed`."""
 
     def results(folder: Path, bootstrap: list[str], with_data: bool) -> Iterator[Result]:
-        done = subprocess.run(
-            [_environment(folder), "-c", script, bootstrap[0]], capture_output=True, text=True, timeout=TEST_LIMIT_S
-        )
+        argv = [_environment(folder), "-c", _CALLING, bootstrap[0], json.dumps(DESCRIBED[suite])]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=TEST_LIMIT_S)
         for line in done.stdout.splitlines():
             name, _, why = line.partition("\t")
             yield Result(suite, name, "failed" if why else "passed", why)
@@ -202,102 +202,38 @@ def scripted(suite: str, script: str) -> Suite:
     return results
 
 
-_AIOKAFKA = """
-import asyncio, sys
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+_CALLING = """
+import asyncio, inspect, json, sys, time
 
-async def main():
-    admin = AIOKafkaAdminClient(bootstrap_servers=sys.argv[1])
-    await admin.start()
-    topic = ConfigResource(ConfigResourceType.TOPIC, "of-aiokafka")
-    works = {
-        "create_topics": lambda: admin.create_topics([NewTopic("of-aiokafka", 2, 3)]),
-        "list_topics": lambda: admin.list_topics(),
-        "describe_topics": lambda: admin.describe_topics(["of-aiokafka"]),
-        "describe_cluster": lambda: admin.describe_cluster(),
-        "create_partitions": lambda: admin.create_partitions({"of-aiokafka": NewPartitions(4)}),
-        "describe_configs": lambda: admin.describe_configs([topic]),
-        "alter_configs": lambda: admin.alter_configs(
-            [ConfigResource(ConfigResourceType.TOPIC, "of-aiokafka", configs={"retention.ms": "5"})]
-        ),
-        "delete_topics": lambda: admin.delete_topics(["of-aiokafka"]),
-    }
-    for name, work in works.items():
-        try:
-            answer = await work()
-            errors = [e for e in getattr(answer, "topic_errors", ()) if e[1]]
-            print(name, f"{errors[0]}" if errors else "", sep="\\t")
-        except Exception as problem:
-            print(name, repr(problem), sep="\\t")
-    await admin.close()
+names, suite = {"ADDRESS": sys.argv[1], "LATER": ()}, json.loads(sys.argv[2])
+until = time.monotonic() + 40
 
-asyncio.run(main())
-"""
-
-
-_CONFLUENT = """
-import sys, time
-from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import (
-    AclBinding, AclBindingFilter, AclOperation, AclPermissionType, AdminClient, AlterConfigOpType, ConfigEntry,
-    ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourcePatternType, ResourceType, ScramCredentialInfo,
-    ScramMechanism, UserScramCredentialDeletion, UserScramCredentialUpsertion,
-)
-
-admin = AdminClient({"bootstrap.servers": sys.argv[1], "socket.timeout.ms": 20_000})
-NAME = "of-confluent"
-topic, partition = ConfigResource(ResourceType.TOPIC, NAME), TopicPartition(NAME, 0)
-acl = (ResourceType.TOPIC, NAME, ResourcePatternType.LITERAL, "User:u", "*", AclOperation.READ, AclPermissionType.ALLOW)
-scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
-
-def altered():
-    entry = ConfigEntry("retention.ms", "7", incremental_operation=AlterConfigOpType.SET)
-    return admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, NAME, incremental_configs=[entry])])
-
-works = {
-    "create_topics": lambda: admin.create_topics([NewTopic(NAME, 2, 3)]),
-    "list_topics": lambda: admin.list_topics(timeout=20),
-    "describe_topics": lambda: admin.describe_topics(TopicCollection([NAME])),
-    "describe_cluster": lambda: admin.describe_cluster(),
-    "create_partitions": lambda: admin.create_partitions([NewPartitions(NAME, 4)]),
-    "describe_configs of a topic": lambda: admin.describe_configs([topic]),
-    "describe_configs of a broker": lambda: admin.describe_configs([ConfigResource(ResourceType.BROKER, "1")]),
-    "incremental_alter_configs": altered,
-    "alter_configs": lambda: admin.alter_configs([ConfigResource(ResourceType.TOPIC, NAME, {"segment.ms": "9"})]),
-    "create_acls": lambda: admin.create_acls([AclBinding(*acl)]),
-    "describe_acls": lambda: admin.describe_acls(AclBindingFilter(*acl)),
-    "delete_acls": lambda: admin.delete_acls([AclBindingFilter(*acl)]),
-    "alter_user_scram_credentials": lambda: admin.alter_user_scram_credentials(
-        [UserScramCredentialUpsertion("u", scram, b"password", b"salt")]
-    ),
-    "describe_user_scram_credentials": lambda: admin.describe_user_scram_credentials(["u"]),
-    "alter_user_scram_credentials, deletion": lambda: admin.alter_user_scram_credentials(
-        [UserScramCredentialDeletion("u", ScramMechanism.SCRAM_SHA_256)]
-    ),
-    "list_offsets": lambda: admin.list_offsets({partition: OffsetSpec.latest()}),
-    "elect_leaders": lambda: admin.elect_leaders(ElectionType.PREFERRED, [partition]),
-    "delete_topics": lambda: admin.delete_topics([NAME]),
-}
-def tried(work):
-    answer = work()
+async def called(expression):
+    answer = eval(expression.strip(), names)
+    answer = await answer if inspect.isawaitable(answer) else answer
     for future in answer.values() if isinstance(answer, dict) else [answer]:
         if hasattr(future, "result"):
             future.result(20)
+    return "".join(str(error) for error in getattr(answer, "topic_errors", ()) if error[1])
 
-LATER = KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.RESOURCE_NOT_FOUND  # a broker hears late of what was acknowledged
-until = time.monotonic() + 40
-for name, work in works.items():
-    why = None
-    while why is None:
+async def why_failed(expression):
+    while True:
         try:
-            tried(work)
-            why = ""
+            return await called(expression)
         except Exception as problem:
-            late = isinstance(problem, KafkaException) and problem.args[0].code() in LATER
-            why = None if late and time.monotonic() < until else repr(problem)
+            code = getattr(problem.args[0] if problem.args else None, "code", lambda: None)()
+            if code not in names["LATER"] or time.monotonic() > until:
+                return repr(problem)
             time.sleep(0.1)
-    print(name, why, sep="\\t")
+
+async def main():
+    exec(suite["prepare"], names)
+    await called(suite.get("begin", "None"))
+    for name, expression in suite["calls"].items():
+        print(name, await why_failed(expression), sep="\\t")
+    await called(suite.get("end", "None"))
+
+asyncio.run(main())
 """
 
 
@@ -334,7 +270,7 @@ def _run(argv: Sequence[str], folder: Path) -> None:
 SUITES: Mapping[str, Suite] = {
     LIBRDKAFKA: librdkafka,
     KAFKA_PYTHON: kafka_python,
-    "aiokafka": scripted("aiokafka", _AIOKAFKA),
-    CONFLUENT: scripted(CONFLUENT, _CONFLUENT),
+    "aiokafka": calling("aiokafka"),
+    CONFLUENT: calling(CONFLUENT),
     "kcat": kcat,
 }

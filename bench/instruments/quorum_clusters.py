@@ -121,25 +121,33 @@ class QuorumCluster(ABC):
 
 
 class KRaft(QuorumCluster):
-    """settings: additional configuration of the nodes."""
+    """settings: additional configuration of the nodes.  first: the id of the first one."""
 
     name = "KRaft"
 
-    def __init__(self, folder: Path, size: int, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, folder: Path, size: int, settings: Mapping[str, Any] | None = None, first: int = 1) -> None:
         super().__init__(folder, size)
+        self._first = first
         self.configure(settings or {})
         for server in self.servers:
             format_directory(load(self._config(server)))
 
+    def node_id(self, server: int) -> int:
+        return self._first + server - 1
+
+    def address(self, server: int) -> str:
+        return f"{HOST}:{self.port(server)}"
+
     def configure(self, settings: Mapping[str, Any]) -> None:
         """Apply other settings, from the next start of a server on."""
-        for server in self.servers:
+        ids = {server: self.node_id(server) for server in self.servers}
+        for server, number in ids.items():
             config = {
-                "name": f"n{server}",
-                "node_id": server,
+                "name": f"n{number}",
+                "node_id": number,
                 "cluster_id": "bench",
-                "listen": f"{HOST}:{self.port(server)}",
-                "peers": {f"n{each}": [each, HOST, self.port(each)] for each in self.servers},
+                "listen": self.address(server),
+                "peers": {f"n{of}": [of, HOST, self.port(each)] for each, of in ids.items()},
                 "data_dir": str(self.data_dir(server)),
                 "trace_dir": str(self.folder / f"trace{server}"),
                 "seed": 1,
@@ -172,7 +180,7 @@ class KRaft(QuorumCluster):
     async def _follows(self, server: int, leader: int) -> bool:
         quorum = await self._described(leader)
         return quorum is not None and any(
-            voter.replica_id == server and voter.log_end_offset >= quorum.high_watermark
+            voter.replica_id == self.node_id(server) and voter.log_end_offset >= quorum.high_watermark
             for voter in quorum.current_voters
         )
 

@@ -1,7 +1,7 @@
 """Large histories of transactions, strictly serializable by construction, and anomalies put into them.
 
 Each transaction takes effect at one instant between its invoke and its completion.  An anomaly is a small history on
-keys of its own, the smallest that has it, written by hand: *spliced* in, its transactions run at one place in between
+keys of its own, the smallest that has it (`anomalies.toml`): *spliced* in, its transactions run at one place in between
 all others; *strewn*, its micro-operations belong to transactions that are there already, far apart, so that everything
 between them is on a cycle.
 
@@ -16,7 +16,9 @@ aborts.  A transaction reads a key or writes it once.
 from __future__ import annotations
 
 import json
+import tomllib
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -178,46 +180,19 @@ def with_stale_reads(txns: Transactions, count: int, seed: int = 1) -> Transacti
 
 MicroOperations = list[list[Any]]
 
-LISTS: dict[str, tuple[tuple[str, ...], bool, set[str]]] = {
-    "G0": (("ax1 ay1", "ax2 ay2", "rx12 ry21"), True, set()),
-    "G1a": (("!ax1", "rx1"), True, set()),
-    "dirty-update": (("!ax1", "ax2", "rx12"), True, {"G1a"}),
-    "G1b": (("ax1 ax2", "rx1", "rx12"), True, {"G-single"}),
-    "G1c": (("ax1 ry1", "ay1 rx1"), True, set()),
-    "G-single": (("ax1 ay1", "rx1 ry", "ry1"), True, set()),
-    "G-nonadjacent": (("ax1", "rx1 ry", "ay1", "ry1 rx"), True, set()),
-    "G2-item": (("rx ay1", "ry ax1", "rx1 ry1"), True, set()),
-    "lost-update": (("ax1", "rx1 ax2", "rx1 ax3"), True, {"G2-item"}),
-    "internal": (("ax1", "rx1 ax2 rx1"), True, set()),
-    "future-read": (("rx1 ax1", "rx1"), True, set()),
-    "incompatible-order": (("ax1 ax2", "rx12", "rx2"), True, set()),
-    "duplicate-elements": (("ax1", "rx11"), True, set()),
-    "unwritten-read": (("ax1", "rx19"), True, set()),
-    "reordered-appends": (("ax1 ax2", "rx21"), True, {"G1b"}),
-    "G0-realtime": (("ax1", "ax2", "rx21"), False, set()),
-    "G1c-realtime": (("rx1", "ax1"), False, set()),
-    "G-single-realtime": (("ax1", "rx", "rx1"), False, set()),
-    "G-nonadjacent-realtime": (("+0ax1", "+1ry1 rx", "+2ay1", "-0", "+3ry", "-1", "-2", "-3"), False, set()),
-    "G2-item-realtime": (("+0ax1 ry", "+1ay1", "-1", "+2rx", "-2", "-0"), False, set()),
-}
-REGISTERS: dict[str, tuple[tuple[str, ...], bool, set[str]]] = {
-    "G1a": (("!wx1", "=x1"), True, set()),
-    "dirty-update": (("!wx1", "=x1 wx2"), True, {"G1a"}),
-    "G1b": (("wx1 wx2", "=x1"), True, set()),
-    "G1c": (("wx1 =y1", "wy1 =x1"), True, set()),
-    "G-single": (("wx1 wy1", "=x1 =y"), True, set()),
-    "G-nonadjacent": (("wx1", "=x1 =y", "wy1", "=y1 =x"), True, set()),
-    "G2-item": (("=x wy1", "=y wx1"), True, set()),
-    "lost-update": (("wx1", "=x1 wx2", "=x1 wx3"), True, {"G2-item"}),
-    "internal": (("wx1", "=x1 wx2 =x1"), True, set()),
-    "future-read": (("=x1 wx1",), True, set()),
-    "cyclic-versions": (("=x1 wx2", "=x2 wx1"), True, {"G1c"}),
-    "unwritten-read": (("wx1", "=x9"), True, set()),
-    "G-single-realtime": (("wx1", "=x"), False, set()),
-    "G1c-realtime": (("=x1", "wx1"), False, set()),
-    "G2-item-realtime": (("+0wx1 =y", "+1wy1", "-1", "+2=x", "-2", "-0"), False, set()),
-}
-"""Name: (transactions, whether they run all at once, the other anomalies that come with it)."""
+Smallest = dict[str, tuple[tuple[str, ...], bool, set[str]]]
+"""Name of an anomaly -> (transactions, whether they run all at once, the other anomalies that come with it)."""
+
+
+def _smallest_of(model: str) -> Smallest:
+    rows = tomllib.loads(Path(__file__).with_name("anomalies.toml").read_text(encoding="utf-8"))[model]
+    return {
+        name: (tuple(row["transactions"]), not row.get("in_turn", False), set(row.get("with", ())))
+        for name, row in rows.items()
+    }
+
+
+LISTS, REGISTERS = _smallest_of("lists"), _smallest_of("registers")
 
 
 def smallest(model: Model, name: str) -> tuple[tuple[str, ...], bool, set[str]]:
