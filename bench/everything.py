@@ -21,9 +21,10 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,39 +42,15 @@ RATIO, A_TENTH_MORE = " / ", 1.1
 grow.
 """
 
-QUICK = (
-    ("judge", "--rows", "10000,100000,1000000"),
-    ("registers", "--operations", "500000"),
-    ("transactions", "--sizes", "10000", "100000", "1000000"),
-    ("transactions", "--model", "rw-register", "--sizes", "10000", "100000", "1000000"),
-    ("isolation",),
-    ("strings",),
-    ("starts",),
-    ("porcupine",),
-    ("kafka", "--sizes", "10000", "100000"),
-    ("big_run", "--events", "1000000"),
-    ("simulator",),
-)
-FULL = (
-    ("judge", "--rows", "10000,100000,1000000,10000000"),
-    ("registers", "--grid"),
-    ("transactions", "--sizes", "10000", "100000", "1000000", "10000000"),
-    ("transactions", "--model", "rw-register", "--sizes", "10000", "100000", "1000000", "10000000"),
-    ("isolation", "--large"),
-    ("strings", "--histories", "50"),
-    ("starts",),
-    ("porcupine",),
-    ("kafka", "--sizes", "10000", "100000", "1000000"),
-    ("big_run", "--events", "1000000,10000000"),
-    ("simulator",),
-    ("quorum",),
-)
+PLAN = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="the sizes of the goals")
-    parser.add_argument("--only", nargs="+", choices=sorted({s[0] for s in FULL}), help="these scripts alone")
+    parser.add_argument(
+        "--only", nargs="+", choices=sorted({line.split()[0] for line in PLAN["full"]}), help="these scripts alone"
+    )
     parser.add_argument("--into", type=Path, default=ROOT / "results" / "bench")
     parser.add_argument("--keep", action="store_true", help="keep the figures of today in the tree, to compare with")
     chosen = parser.parse_args()
@@ -83,7 +60,7 @@ def main() -> int:
     file.unlink(missing_ok=True)
     print(f"this machine takes {factor():.2f} times as long as the one that goals were set on; goals are scaled by it")
     broken = []
-    for script, *words in FULL if chosen.full else QUICK:
+    for script, *words in map(str.split, PLAN["full" if chosen.full else "quick"]):
         if chosen.only and script not in chosen.only:
             continue
         print(f"\n{script} {' '.join(words)}   load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
@@ -137,36 +114,6 @@ def keep(measured: Sequence[BenchFigure], slower: float) -> None:
     KEPT.write_text("".join(json.dumps(asdict(one)) + "\n" for one in known.values()))
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """begin: prefix of the names of its figures. units: value of each unit on its axis."""
-
-    title: str
-    begin: tuple[str, ...]
-    units: Mapping[str, float]
-
-
-_S = {"s": 1.0}
-_MB = {"MB": 1.0, "GB": 1000.0}
-PANELS = (
-    Panel("linearizability on Spark: events, s", ("linearizability on Spark", "one late stale read"), _S),
-    Panel(
-        "transactions, operations on Kafka's logs, s",
-        ("list-append, valid", "list-append, worst", "rw-register, valid", "rw-register, worst", "Kafka's logs, valid"),
-        _S,
-    ),
-    Panel(
-        "logs and traces: rows of each of five nodes, s",
-        (
-            *("log-matching", "committed", "election", "high-watermark", "history-against", "leader-comp"),
-            *("monotonicity", "state-machine"),
-        ),
-        _S,
-    ),
-    Panel("peak memory, MB", ("peak memory of a worker", "committed", "history-against", "list-append, peak"), _MB),
-)
-
-
 def plot(figures: Sequence[BenchFigure], image: Path) -> None:
     """Draw the cost of judging by the amount of input."""
     import matplotlib
@@ -175,12 +122,13 @@ def plot(figures: Sequence[BenchFigure], image: Path) -> None:
     from matplotlib import pyplot
 
     picture, all_axes = pyplot.subplots(2, 2, figsize=(13, 9.5), layout="constrained")
-    for axes, panel in zip(all_axes.flat, PANELS, strict=True):
-        draw(axes, panel, [f for f in figures if f.figure.startswith(panel.begin) and f.unit in panel.units])
+    for axes, panel in zip(all_axes.flat, PLAN["panel"], strict=True):
+        begin, units = tuple(panel["begin"]), panel["units"]
+        draw(axes, panel["title"], units, [f for f in figures if f.figure.startswith(begin) and f.unit in units])
     picture.savefig(image, dpi=90)
 
 
-def draw(axes: Any, panel: Panel, figures: Sequence[BenchFigure]) -> None:
+def draw(axes: Any, title: str, units: Mapping[str, float], figures: Sequence[BenchFigure]) -> None:
     """All figures of one panel, by name."""
     by_name: dict[str, list[BenchFigure]] = defaultdict(list)
     for figure in figures:
@@ -189,13 +137,13 @@ def draw(axes: Any, panel: Panel, figures: Sequence[BenchFigure]) -> None:
         if len({point.size for point in points}) < 2:
             continue
         points.sort(key=lambda point: point.size)
-        values = [point.value * panel.units[point.unit] for point in points]
+        values = [point.value * units[point.unit] for point in points]
         [line] = axes.plot([point.size for point in points], values, marker="o", ms=3, label=name)
         for point in points:
             if point.goal is not None:
-                goal = point.goal * panel.units[point.unit]
+                goal = point.goal * units[point.unit]
                 axes.plot(point.size, goal, marker="x", ms=8, color=line.get_color())
-    axes.set(xscale="log", yscale="log", title=panel.title)
+    axes.set(xscale="log", yscale="log", title=title)
     low, high = axes.get_ylim()
     left, right = axes.get_xlim()
     middle = (low * high) ** 0.5 / (left * right) ** 0.5

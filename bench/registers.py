@@ -1,5 +1,4 @@
-"""Measure the time for registers with repeated values: the recorded etcd histories, big single keys, and a grid of hard
-ones.
+"""Measure the time for registers with repeated values: big single keys, and a grid of hard histories.
 
     python -m bench.registers [--operations 5000000] [--grid] [--operations-max 10000] [--limit-s 5] [--json FILE]
 
@@ -27,31 +26,15 @@ import numpy as np
 
 from bench.instruments.figures import BenchFigure, Sheet, goal_here, load, taken_s
 from checkers.base.arrays import Int8, Int32, Int64
-from checkers.base.history import Event
-from checkers.formats.recognise import read_any
 from checkers.kernels.jit import kernel
-from checkers.kernels.operations import (
-    CAS,
-    KINDS,
-    MISMATCH,
-    NIL,
-    OPEN,
-    OTHER,
-    READ,
-    WRITE,
-    Events,
-    Operations,
-    pair_events,
-)
+from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
 from checkers.kernels.registers import antichain
 from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_values import Key
 
-SHARED = Path(__file__).parents[2] / "shared" / "data" / "histories"
 START = np.array([NIL], np.int64)
 STEPS, SIZE_BYTES = 10**11, 2 * 10**9
 STEPS_OF_A_CELL = 40_000_000
-ETCD, LINEARIZABLE_OF_ETCD = 50, 10
 NAMES = {antichain.LINEARIZABLE: "valid", antichain.NO_ORDER: "invalid"}
 
 
@@ -64,7 +47,6 @@ def main() -> None:
     options.add_argument("--json", type=Path, help="file to add the figures to, as JSON lines")
     given = options.parse_args()
     sheet = Sheet(given.json)
-    etcd(sheet)
     big_keys(given.operations, sheet)
     if given.grid:
         for observed in (False, True):
@@ -72,25 +54,6 @@ def main() -> None:
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     sheet.add("registers, peak memory", given.operations, "operations", peak_mb, "MB", 2000)
     print(f"load {load():.1f}")
-
-
-def etcd(sheet: Sheet) -> None:
-    """The recorded histories, from operations to verdicts in one call."""
-    files = sorted((SHARED / "etcd").glob("*.log"))
-    if not files:
-        print("etcd: the recorded histories are not here (../shared/data)")
-        return
-    operations = as_one([read_any(path) for path in files])
-    chosen = np.arange(len(files), dtype=np.int32)
-    shares = np.full(len(files), STEPS, np.int64)
-
-    def judge() -> Int8:
-        return antichain.judge_keys(operations, chosen, START, shares, SIZE_BYTES)[0]
-
-    assert (judge() == antichain.LINEARIZABLE).sum() == LINEARIZABLE_OF_ETCD or len(files) != ETCD
-    smallest, median = timed_often(judge, 500)
-    sheet.add("etcd, all in one call, smallest of 500 runs", len(files), "histories", smallest * 1e3, "ms", 0.5)
-    sheet.add("etcd, all in one call, median of 500 runs", len(files), "histories", median * 1e3, "ms", 0.5)
 
 
 def big_keys(operations: int, sheet: Sheet) -> None:
@@ -169,23 +132,6 @@ def timed_often(work: Callable[[], object], times: int) -> tuple[float, float]:
     """Return seconds: the minimum and the median of this number of runs, after a warm-up."""
     _, *seconds = taken_s(work, times + 1)
     return min(seconds), statistics.median(seconds)
-
-
-def as_one(histories: list[list[Event]]) -> Operations:
-    """Histories of one object each, as the keys of one."""
-    rows = [(k, e) for k, events in enumerate(histories) for e in events if e.process >= 0]
-    highest = max(e.process for _, e in rows) + 1
-
-    events = Events(
-        np.array([k for k, _ in rows], np.int32),
-        np.array([k * highest + e.process for k, e in rows], np.int32),
-        np.array([e.type for _, e in rows], np.int8),
-        np.array([KINDS.get(e.f, OTHER) for _, e in rows], np.int8),
-        np.array([NIL if e.value is None else e.value for _, e in rows], np.int64),
-        np.array([NIL if e.value2 is None else e.value2 for _, e in rows], np.int64),
-        np.zeros(len(rows), np.int8),
-    )
-    return pair_events(events, len(histories), highest * len(histories))
 
 
 _NEW, _OTHER = 777, 778
