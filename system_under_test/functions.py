@@ -25,6 +25,7 @@ Given = Literal[
     "nothing",
     "perhaps key",
     "key",
+    "value",
     "key value",
     "key value value2",
     "key payload",

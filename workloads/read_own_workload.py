@@ -76,8 +76,8 @@ def _check(kind: type[Workload], file: str) -> None:
         more = "; state your own in own_functions"
         raise NoWorkload(f"{file}: no client can have the function {' or '.join(strange)}{more}")
     for name, count in kind.background.items():
-        if name not in own or own[name].given != "nothing" or not isinstance(count, int) or count < 1:
-            words = "must name functions of own_functions that are given nothing, with a number of clients"
+        if name not in own or own[name].given not in ("nothing", "value") or not isinstance(count, int) or count < 1:
+            words = "must name functions of own_functions that are given nothing or value, with a number of clients"
             raise NoWorkload(f"{file}: {kind.__name__}.background {words}, not {name!r:.60}: {count!r:.20}")
     if not set(kind.writes) & set(kind.functions):
         known = ", ".join(sorted(kind.functions)) or "none"

@@ -42,8 +42,8 @@ class Workload:
     own_functions: ClassVar[Mapping[str, Function]] = {}
     """Functions that only this workload knows: name of the client's method -> what it is given and answers."""
     background: ClassVar[Mapping[str, int]] = {}
-    """Load beside the test that nobody judges: function of `own_functions`, given nothing -> number of clients that
-    call it again and again during the main phase."""
+    """Load beside the test that nobody judges: function of `own_functions`, given nothing or a random value -> number
+    of clients that call it again and again during the main phase."""
     each_server: ClassVar[bool] = False
     """True if each client keeps to one server, whoever leads, so that every server is written and read."""
     final_until_same: ClassVar[bool] = False

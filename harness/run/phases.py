@@ -220,9 +220,13 @@ async def operations_and_faults(run: RunContext) -> None:
 
 
 async def _load(run: RunContext, placement: Placement, function: str, over: asyncio.Event) -> None:
-    """Call a function of the background load repeatedly until this phase is over; no history records it."""
-    host, request = run.hosts[placement.client_node], Request(function)
+    """Call a function of the background load repeatedly until this phase is over; no history records it.
+
+    Each request has a random value, so that all that the client chooses follows from the seed.
+    """
+    host, rng = run.hosts[placement.client_node], run.spec.rng(f"background/{placement.thread}")
     while not over.is_set():
+        request = Request(function, value=rng.getrandbits(32))
         outcome = await host.invoke(placement.thread, request, run.spec.op_timeout_s)
         if (outcome.error or "").startswith(MISTAKE_IN_CODE):
             raise CodeMistake(str(outcome.error).removeprefix(MISTAKE_IN_CODE))

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -142,7 +143,8 @@ WORKLOAD = SimpleNamespace(background={"fetch_all": 2, "list_all": 1})
 
 
 def a_run(invoke: Any) -> Any:
-    host, spec = SimpleNamespace(invoke=invoke), SimpleNamespace(concurrency=10, op_timeout_s=2.0)
+    spec = SimpleNamespace(concurrency=10, op_timeout_s=2.0, rng=lambda stream: Random(f"71/{stream}"))
+    host = SimpleNamespace(invoke=invoke)
     clock = SimpleNamespace(sleep=lambda seconds: asyncio.sleep(0))
     return SimpleNamespace(workload=WORKLOAD, spec=spec, hosts={"c1": host, "c2": host}, clock=clock)
 
@@ -177,6 +179,25 @@ async def test_a_mistake_in_its_code_ends_the_run() -> None:
     run = a_run(invoke)
     with pytest.raises(CodeMistake, match=r"^mine.py line 7: NameError"):
         await _load(run, *next(iter(background_of(run).items())), asyncio.Event())
+
+
+async def test_the_values_of_its_requests_follow_from_the_seed_and_the_client() -> None:
+    async def values_of(at: int) -> list[int | None]:
+        over, values = asyncio.Event(), list[int | None]()
+
+        async def invoke(thread: int, request: Request, timeout_s: float) -> Outcome:
+            values.append(request.value)
+            if len(values) == 5:
+                over.set()
+            return Outcome(Type.OK)
+
+        run = a_run(invoke)
+        await _load(run, *[*background_of(run).items()][at], over)
+        return values
+
+    first, again, other = [await values_of(at) for at in (0, 0, 1)]
+    assert first == again
+    assert len({*first, *other}) == 10
 
 
 class AtEnd(GrowSet):
