@@ -106,7 +106,7 @@ class KafkaMoves(KafkaQueue):
     summary = "records are sent to partitions and polled, while replicas move from broker to broker"
     own_functions: ClassVar[Mapping[str, Function]] = {
         **KafkaQueue.own_functions,
-        "move_partition": Function("give a partition other replicas", "nothing"),
+        "move_partition": Function("give a partition other replicas, chosen at random by this seed", "value"),
     }
     background: ClassVar[Mapping[str, int]] = {"move_partition": 1}
     invoked_share = 0.6  # an operation ends with its time-out where a leader moved

@@ -20,7 +20,7 @@ from system_under_test.kafka.groups import CLASSIC, KIP_848, MIXED
 from system_under_test.kafka.jars import jars_of, jars_of_all
 from system_under_test.kafka.offsets import OFFSETS
 from system_under_test.kafka.process import BROKER_PORT, CONTROLLER_PORT, KafkaProcess, java
-from system_under_test.kafka.topics import ANY, IN_TURN
+from system_under_test.kafka.topics import ANY, IN_TURN, PAIRS
 from system_under_test.kafka.wire import BROKERS_APART, moves_on, node_of, partitions_on
 from system_under_test.subject import Bug, Needs, NodeStatus, planted_bugs
 from system_under_test.system import METADATA, METADATA_FOLDER, TOPICS, Command, OwnNode, System
@@ -30,7 +30,7 @@ CHOICES: Mapping[str, Collection[str]] = {
     "controllers": (TOGETHER, APART),
     "flush": (EACH, NEVER),
     "group_protocol": (CLASSIC, KIP_848, MIXED),
-    "moves": (ANY, IN_TURN),
+    "moves": (ANY, IN_TURN, PAIRS),
     "snapshots": (SELDOM, OFTEN),
     "transactions": LIMITS,
 }
@@ -57,7 +57,8 @@ class Kafka(System):
     flush: "each" record is fsynced before it is acknowledged, or "never", as Kafka does by default.  Then a power loss
         of all replicas loses acknowledged records, as Kafka documents.
     group_protocol: of consumers that subscribe, "classic" or "consumer" (KIP-848), or "mixed" (`groups.MIXED`).
-    moves: of partitions, "any", or "in-turn": none whose reassignment is in progress.
+    moves: of partitions, "any", or "in-turn": none whose reassignment is in progress, or
+        "pairs": these to two brokers each.
     transactions: of transactional producers, "once" or "repeated" (`client.LIMITS`).
     """
 

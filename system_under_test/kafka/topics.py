@@ -24,8 +24,9 @@ MAKE, ALTER, WIDEN, REMOVE = range(4)
 """Actions on a topic: the second value of a change."""
 _LIMIT_S = ATTEMPT_MS / 1000
 _AGAIN_S, _MINIMUM_EVERY_S, _MOVE_EVERY_S = 0.01, 1.0, 0.5
-ANY, IN_TURN = "any", "in-turn"
-"""Partitions that are moved: also those whose reassignment is not complete, or only the others."""
+ANY, IN_TURN, PAIRS = "any", "in-turn", "pairs"
+"""Partitions that are moved: also those whose reassignment is not complete, or only the others; these to two brokers.
+"""
 _TAKEN_BACK = 0.15
 """Share of moves that end the reassignment in progress instead."""
 _UNKNOWN_TOPIC = 3
@@ -100,22 +101,24 @@ class TopicsClient(RecordsClient):
             raise NotShown(f"error {error}")
         time.sleep(_MINIMUM_EVERY_S)
 
-    def move_partition(self) -> None:
+    def move_partition(self, seed: int) -> None:
         """Give a partition other replicas: at least two, if there are two brokers; or end its reassignment."""
-        server = random.choice([*self.servers.values()])
+        chance, moves = random.Random(seed), self.settings.get("moves", ANY)
+        server = chance.choice([*self.servers.values()])
         with closing(wire.BrokerConnection(server, _LIMIT_S)) as broker:
             shown = wire.partitions_in(broker.ask(wire.metadata_request()))
             moving, error = list[str](), 0
-            if self.settings.get("moves") == IN_TURN:
+            if moves != ANY:
                 moving, error = wire.moves_in(broker.ask(wire.moves_request()))
-            still = [(name, each) for name, found in shown.items() if name not in moving for each in found.values()]
+            still = [(n, each) for n, found in sorted(shown.items()) if n not in moving for each in found.values()]
             if error or not still:
                 raise NotShown(f"error {error}" if error else "no partition can be moved")
-            topic, partition = random.choice(still)
+            topic, partition = chance.choice(still)
             apart = wire.BROKERS_APART if max(partition.replicas) > wire.BROKERS_APART else 0
             brokers = [int(name[1:]) + apart for name in self.servers]
-            target = random.sample(brokers, random.randint(min(2, len(brokers)), min(3, len(brokers))))
-            wanted = target if random.random() > _TAKEN_BACK else None
+            counts = (2, 2 if moves == PAIRS else 3)
+            target = chance.sample(brokers, min(chance.randint(*counts), len(brokers)))
+            wanted = target if chance.random() > _TAKEN_BACK else None
             errors = wire.errors_of_move(broker.ask(wire.move_request(topic, partition.number, wanted)))
         if errors:
             raise NotShown(f"error {errors[0]}")

@@ -264,7 +264,7 @@ def test_the_minimum_of_the_cluster_is_changed_at_any_broker(
 
 def test_partitions_are_moved_to_brokers_of_the_cluster(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
     state, sent = wire.PartitionState(0, 102, 1, [101, 102, 103], [102]), list[Any]()
-    errors = iter([[]] * 40 + [[85]])
+    errors = iter([[]] * 120 + [[85]])
     played = SimpleNamespace(ask=sent.append, close=lambda: None)
     monkeypatch.setattr(wire, "BrokerConnection", lambda server, timeout_s: played)
     monkeypatch.setattr(wire, "partitions_in", lambda answer: {"k0": {0: state}, "removed": {}})
@@ -272,21 +272,27 @@ def test_partitions_are_moved_to_brokers_of_the_cluster(client: KafkaClient, mon
     monkeypatch.setattr(wire, "errors_of_move", lambda answer: next(errors))
     monkeypatch.setattr(topics, "_MOVE_EVERY_S", 0)
     client.servers = {f"n{n}": Address(f"n{n}", f"198.18.0.1{n}", 9092) for n in range(1, 5)}
-    for _ in range(40):
-        client.move_partition()
+    for seed in (*range(40), *range(40)):
+        client.move_partition(seed)
     moves = [move for move in sent if isinstance(move, tuple)]
+    assert moves[:40] == moves[40:], "a seed decides all that is chosen"
     assert {move[:2] for move in moves} == {("k0", 0)}
     targets = [move[2] for move in moves if move[2] is not None]
     assert {number for target in targets for number in target} == {101, 102, 103, 104}
     assert {len({*target}) for target in targets} == {2, 3}
-    with pytest.raises(topics.NotShown, match="error 85"):
-        client.move_partition()
-    monkeypatch.setattr(KafkaClient, "settings", {"moves": topics.IN_TURN})
-    answers = iter([(["k0"], 0), ([], 7)])
+    monkeypatch.setattr(KafkaClient, "settings", {"moves": topics.PAIRS})
+    answers = iter([*[([], 0)] * 40, (["k0"], 0), ([], 7)])
     monkeypatch.setattr(wire, "moves_in", lambda answer: next(answers))
+    for seed in range(40):
+        client.move_partition(seed)
+    pairs = [move[2] for move in sent if isinstance(move, tuple)][len(moves) :]
+    assert {len({*pair}) for pair in pairs if pair is not None} == {2}
     for words in ("no partition can be moved", "error 7"):
         with pytest.raises(topics.NotShown, match=words):
-            client.move_partition()
+            client.move_partition(0)
+    monkeypatch.setattr(KafkaClient, "settings", {"moves": topics.ANY})
+    with pytest.raises(topics.NotShown, match="error 85"):
+        client.move_partition(0)
 
 
 @pytest.mark.parametrize(("protocol", "spoken"), [("classic", "classic"), ("consumer", "consumer"), ("mixed", None)])
