@@ -316,7 +316,7 @@ def _may_follow(quorum: Quorum, voter: ModelVoter, branch: Branch, mark: int) ->
     if not quorum.holds(voter.epoch, voter.log):
         why = f"its log and {branch.leader}'s differ from offset {quorum.common(voter.epoch, voter.log)} on"
         return Unexplained("mark over another log than the leader's", why, "the leader's log, or a prefix of it")
-    if branch.mark < mark:
+    if branch.mark < mark and (voter.name, mark) not in quorum.snapshots:  # what a snapshot holds was committed
         return Blocked(f"that {branch.leader} called offset {mark - 1} committed", (branch.leader,))
     return None
 

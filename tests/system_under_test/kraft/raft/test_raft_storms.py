@@ -42,8 +42,8 @@ def storm(seed: int, bug: str = "") -> Scenario:
 
 
 def traceable(seed: int, bug: str = "") -> Scenario:
-    """Return a storm without snapshots in which applying takes no time, as the model of traces demands."""
-    return replace(storm(seed, bug), snapshot_bytes=0, apply_s=0.0)
+    """Return a storm with snapshots in which applying takes no time, as the model of traces demands."""
+    return replace(storm(seed, bug), snapshot_bytes=8192, apply_s=0.0)
 
 
 def traced(scenario: Scenario) -> tuple[Played, Traces]:
