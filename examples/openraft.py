@@ -33,6 +33,12 @@ class LeaseReads(System):
         term, leader = found["ok"]
         return node.reports(term, f"n{leader}" if leader else None)
 
+    async def caught_up(self, nodes):
+        """The leader changes every two seconds, so nodes that are asked in turn seldom name the same one."""
+        for node in nodes:
+            if await self.status(node) is None:
+                return f"{node.name} does not answer"
+
 
 class IndexReads(LeaseReads):
     """Reads by `ReadPolicy::ReadIndex`: a leader asks a majority for each read."""
