@@ -7,17 +7,16 @@ layouts (KIP-631, KIP-778, KIP-858, KIP-868, KIP-966) and their flexible encodin
     text      uvarint length + 1, bytes; 0 for null          array   uvarint count + 1, elements; 0 for null
     tagged    uvarint count, then for each: uvarint tag, uvarint size, bytes
 
-`record_layouts.toml` states the layouts, and how their fields are written.
+`LAYOUTS` contains the layouts, one field each: its name and type, then `@` and the first version that has it, and `#`
+and the number of a tagged field.  An array whose type ends with `?` may be null.
 """
 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 Fields = Mapping[str, Any]
@@ -51,6 +50,43 @@ _STRUCTS = {
     "entity": "type text, name text",
 }
 _FIELD = re.compile(r"(\w+) (\S+?)(?: ?@(\d+))?(?: ?#(\d+))?")
+_TYPES = """
+0 register broker 4: broker int32, migrates bool @2, incarnation uuid, epoch int64, endpoints [endpoint],
+    features [feature], rack text, fenced bool, leaving bool @1, directories [uuid] @3 #0, cordoned [uuid]? @4 #1
+1 unregister broker 0: broker int32, epoch int64
+2 topic 0: name text, topic uuid
+3 partition 2: number int32, topic uuid, replicas [int32], isr [int32], removing [int32], adding [int32], leader int32,
+    leader_epoch int32, partition_epoch int32, directories [uuid] @1, recovery int8 #0, elr [int32]? @2 #1,
+    last_elr [int32]? @2 #2
+4 config 0: kind int8, resource text, name text, value text
+5 change partition 2: number int32, topic uuid, isr [int32]? #0, leader int32 #1, replicas [int32]? #2,
+    removing [int32]? #3, adding [int32]? #4, recovery int8 #5, elr [int32]? @2 #6, last_elr [int32]? @2 #7,
+    directories [uuid]? @1 #8
+7 fence broker 0: broker int32, epoch int64
+8 unfence broker 0: broker int32, epoch int64
+9 remove topic 0: topic uuid
+10 delegation token 0: owner text, requester text, renewers [text], issued int64, limit int64, expires int64, token text
+11 user scram credential 0: name text, mechanism int8, salt bytes, stored bytes, server bytes, iterations int32
+12 feature 0: feature text, level int16
+14 client quota 0: entity [entity], key text, value int64, remove bool
+15 producer ids 0: broker int32, epoch int64, next int64
+17 change broker 3: broker int32, epoch int64, fenced int8 #0, leaving int8 @1 #1, directories [uuid] @2 #2,
+    cordoned [uuid]? @3 #3
+18 access control entry 0: id uuid, type int8, resource text, pattern int8, principal text, host text, operation int8,
+    permission int8
+19 remove access control entry 0: id uuid
+20 no-op 0:
+21 zk migration 0: state int8
+22 remove user scram credential 0: name text, mechanism int8
+23 begin transaction 0: name text #0
+24 end transaction 0:
+25 abort transaction 0: reason text #0
+26 remove delegation token 0: token text
+27 register controller 0: controller int32, incarnation uuid, migrates bool, endpoints [endpoint], features [feature]
+28 clear elr 0: name text
+29 unregister controller 0: controller int32
+"""
+"""Number, name and newest version of each type, and its fields."""
 
 
 def type_and_version(value: bytes) -> tuple[int, int]:
@@ -206,7 +242,7 @@ def _fields(text: str) -> tuple[LayoutField, ...]:
 
 
 LAYOUTS: Mapping[int, Layout] = {
-    int(number): Layout(row["kind"], row["newest"], _fields(row["fields"]))
-    for number, row in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).items()
+    int(number): Layout(kind, int(newest), _fields(text))
+    for number, kind, newest, text in re.findall(r"^(\d+) (.+) (\d+):((?:.*\n    )*.*)", _TYPES, re.MULTILINE)
 }
 """Type of a record -> its layout."""
