@@ -1,19 +1,24 @@
-"""Judges whole runs of up to a hundred million events, and measures the memory of all processes at work.
+"""Seals and judges whole runs of up to a hundred million events, and measures the memory of all processes at work.
 
-    python -m bench.big_run [--events 1000000,10000000] [--folder DIR] [--clean-only] [--json FILE]
+    python -m bench.big_run [--events 1000000,10000000] [--folder DIR] [--clean-only] [--as-user] [--json FILE]
 
-A run (`simulated/big_history.py`) holds the logs and traces of five servers as nodes leave them.  `krucible analyze`
-seals it, reads logs and traces, judges by every checker of the bundled KRaft on Spark, and writes the report.  Its
-memory is that of the process, of the virtual machine and of Spark's workers together (`instruments/figures.py`).  Each
-size is measured twice.  A clean run must be valid.  The other run has a stale read and a lost write near its end:
-linearizability and answers-from-commits must find the read, history-against-log the write, and no other checker may
-find any violation.  A run of a hundred million events needs 16 GB of disk, which are free again afterwards.
+A run (`simulated/big_history.py`) is sealed and then judged by every checker that applies to a quorum of five with
+registers, on Spark.  Each step is a separate process, and its memory is that of the process, of the virtual machine and
+of Spark's workers together (`instruments/figures.py`).  Each size is measured twice.  A clean run must be valid.  The
+other run has a stale read and a lost write near its end: linearizability and history-against-log must find one each,
+the stale read is one for answers-from-commits as well if it reads traces of nodes, and no other checker may find any
+violation.  A run of a hundred million events needs 16 GB of disk, which are free
+again afterwards.
+
+--as-user: the nodes' logs and traces are files as nodes leave them, and one step takes all of it: `krucible analyze`,
+which seals, reads logs and traces, judges by every checker, and writes the report.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -22,17 +27,27 @@ from pathlib import Path
 
 from bench.instruments.figures import NUMPY, ProcessWatch, Sheet, keep_bytecode, processor_s
 from bench.simulated.big_history import write_run
-from checkers.base.results import NO_RESULTS, read_results
+from checkers.base.checker import Need
+from checkers.base.demands import Demands
+from checkers.base.results import NO_RESULTS, read_results, write_results
+from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity
+from checkers.catalog import select
+from checkers.judging.pipeline import judge_run, results_of
+from checkers.sealing.seal import seal
+from checkers.spark.session import SparkJudge
 
 MEMORY_GOAL_MB = 6_000
-VIOLATED = {"linearizability", "history-against-log", "answers-from-commits"}
+VIOLATED = {"linearizability", "history-against-log"}
 """Names of the two planted violations."""
+
+VIOLATED_IN_TRACES = {"answers-from-commits"}
+"""Names violated besides, if traces of nodes show what was committed when the stale read was answered."""
 
 UNDECIDED = {"log-order"}
 """Checkers that the violations make unknown: logs that lack an acknowledged write decide nothing."""
 
-WRITE, ANALYZE = "write", "analyze"
+_DEMANDS = "demands.pickle"
 
 
 def main() -> None:
@@ -40,46 +55,48 @@ def main() -> None:
     parser.add_argument("--events", default="1000000", help="numbers of events, with commas between them")
     parser.add_argument("--folder", type=Path, help="where there is room for the runs")
     parser.add_argument("--clean-only", action="store_true", help="leave out the runs with violations")
+    parser.add_argument("--as-user", action="store_true", help="raw logs and traces, judged by `analyze`")
     parser.add_argument("--json", type=Path, help="file to add the figures to, as JSON lines")
-    parser.add_argument("--step", choices=(WRITE, ANALYZE), help=argparse.SUPPRESS)
+    parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
     parser.add_argument("--wrong", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.step:
-        if chosen.step == ANALYZE:
-            os.execv(sys.executable, [sys.executable, "-m", "harness", "analyze", str(chosen.folder)])
-        write_run(chosen.folder, int(chosen.events), chosen.wrong)
+        STEPS[chosen.step](chosen.folder, int(chosen.events), chosen.wrong)
         return
     sheet = Sheet(chosen.json)
     keep_bytecode()
     for events in map(int, chosen.events.split(",")):
         for wrong in (False,) if chosen.clean_only else (False, True):
             with tempfile.TemporaryDirectory(prefix="krucible-big-", dir=chosen.folder) as name:
-                measure(Path(name) / "run", events, wrong, sheet)
+                measure(Path(name) / "run", events, wrong, sheet, chosen.as_user)
 
 
-def measure(folder: Path, events: int, wrong: bool, sheet: Sheet) -> None:
-    """Write and judge one run."""
+def measure(folder: Path, events: int, wrong: bool, sheet: Sheet, as_user: bool = False) -> None:
+    """Write, seal and judge one run."""
     what = "two violations" if wrong else "clean"
-    run_step(WRITE, folder, events, wrong)
-    for name in ("nodes", "trace"):
-        held_mb = sum(p.stat().st_size for p in (folder / name).rglob("*") if p.is_file()) / 1e6
-        sheet.add(f"size of {name}/, {what}", events, "events", held_mb, "MB")
-    seconds, watch = run_step(ANALYZE, folder, events, wrong)
-    sheet.add(f"analyze, whole run, {what}", events, "events", seconds)
-    sheet.add(f"analyze, whole run, {what}: processor time", events, "events", watch.cpu_s)
-    numpy = min(processor_s(NUMPY) for _ in range(3))
-    sheet.add(f"analyze, whole run, {what} / Python and NumPy", events, "events", watch.cpu_s / numpy, "")
-    sheet.add(f"analyze, whole run, {what}: all processes", events, "events", watch.peak_mb, "MB", MEMORY_GOAL_MB)
-    for role, cpu_s in sorted(watch.cpu_by_role_s.items()):
-        sheet.add(f"analyze, whole run, {what}: processor time, {role}", events, "events", cpu_s)
-    for role, held_mb in sorted(watch.peak_by_role_mb.items()):
-        sheet.add(f"analyze, whole run, {what}: {role}", events, "events", held_mb, "MB")
+    run_step("write raw" if as_user else "write", folder, events, wrong)
+    if as_user:
+        for name in ("nodes", "trace"):
+            held_mb = sum(p.stat().st_size for p in (folder / name).rglob("*") if p.is_file()) / 1e6
+            sheet.add(f"size of {name}/, {what}", events, "events", held_mb, "MB")
+    for step in ("analyze",) if as_user else ("seal", "judge"):
+        seconds, watch = run_step(step, folder, events, wrong)
+        sheet.add(f"{step}, whole run, {what}", events, "events", seconds)
+        sheet.add(f"{step}, whole run, {what}: processor time", events, "events", watch.cpu_s)
+        numpy = min(processor_s(NUMPY) for _ in range(3))
+        sheet.add(f"{step}, whole run, {what} / Python and NumPy", events, "events", watch.cpu_s / numpy, "")
+        sheet.add(f"{step}, whole run, {what}: all processes", events, "events", watch.peak_mb, "MB", MEMORY_GOAL_MB)
+        for role, cpu_s in sorted(watch.cpu_by_role_s.items()):
+            sheet.add(f"{step}, whole run, {what}: processor time, {role}", events, "events", cpu_s)
+        for role, held_mb in sorted(watch.peak_by_role_mb.items()):
+            sheet.add(f"{step}, whole run, {what}: {role}", events, "events", held_mb, "MB")
     results = read_results(folder) or NO_RESULTS
     for name, checker in results.checkers.items():
-        sheet.add(f"{name}, whole run, {what}", events, "events", checker.seconds)
+        sheet.add(f"{name}, whole run, {what}{', as a user' if as_user else ''}", events, "events", checker.seconds)
     found = set(results.invalid)
     other = {name: c.reason for name, c in results.checkers.items() if c.verdict is Validity.UNKNOWN}
-    assert found == (VIOLATED if wrong else set()), found
+    violated = VIOLATED | (VIOLATED_IN_TRACES if as_user else set())
+    assert found == (violated if wrong else set()), found
     assert other.keys() == (UNDECIDED if wrong else set()), other
     for name in sorted(found):
         print(f"    {name}: {results.invalid[name].witness[0].summary}", flush=True)
@@ -91,8 +108,39 @@ def run_step(step: str, folder: Path, events: int, wrong: bool) -> tuple[float, 
     began = time.perf_counter()
     with subprocess.Popen([*command, *(["--wrong"] if wrong else [])]) as process, ProcessWatch(process.pid) as watch:
         status = process.wait()
-    assert status == (1 if wrong and step == ANALYZE else 0), f"{step} ended with status {status}"
+    assert status == (1 if wrong and step == "analyze" else 0), f"{step} ended with status {status}"
     return time.perf_counter() - began, watch
+
+
+def _write(folder: Path, events: int, wrong: bool) -> None:
+    demands = write_run(folder, events, wrong)
+    (folder.parent / _DEMANDS).write_bytes(pickle.dumps(demands))
+
+
+def _seal(folder: Path, events: int, wrong: bool) -> None:
+    seal(folder)
+
+
+def _judge(folder: Path, events: int, wrong: bool) -> None:
+    demands: Demands = pickle.loads((folder.parent / _DEMANDS).read_bytes())
+    has: set[Need] = {"history", "logs", "traces", "nodes", "unique-values", "client-records"}
+    spark = SparkJudge()
+    verdicts = judge_run(StoredRun(folder, demands), select(has, ("linearizability",)), spark)
+    assert verdicts.judged_by.startswith("Spark"), verdicts.judged_by
+    write_results(folder, results_of(verdicts))
+    spark.stop()
+
+
+def _write_raw(folder: Path, events: int, wrong: bool) -> None:
+    write_run(folder, events, wrong, raw=True)
+
+
+def _analyze(folder: Path, events: int, wrong: bool) -> None:
+    command = [sys.executable, "-m", "harness", "analyze", str(folder)]
+    os.execv(sys.executable, command)
+
+
+STEPS = {"write": _write, "seal": _seal, "judge": _judge, "write raw": _write_raw, "analyze": _analyze}
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ operation in two thousand has no known outcome, and one write in two thousand is
 copied before the heal of a fault and at the end, and each traced every batch.  The fault cuts one client node from a
 follower.
 
-The journal, the manifest and the copies are as the harness writes them, and logs and traces are the files of nodes, so
-that `analyze` judges the folder as it judges a run of the bundled KRaft.
+The journal, the manifest and the copies are as the harness writes them.  Logs and traces are written as
+tables (`tables/`); or, if they are to be `raw`, as the files of nodes, in a folder that `analyze` judges as it judges a
+run of the bundled KRaft.
 
 Violations (`wrong`): a read that returns what was overwritten before it was invoked; and an acknowledged write whose
 entry is missing from all logs, though reads saw it.
@@ -26,9 +27,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from bench.simulated.big_logs import ENTRIES_PER_CREATE, SERVERS, SimulatedLogs, filled
+from bench.simulated.big_logs import ENTRIES_PER_CREATE, SERVERS, RawLogs, SimulatedLogs, filled
 from checkers.base.arrays import Int8, Int32, Int64
 from checkers.base.columns import HISTORY
+from checkers.base.demands import Demands
 from checkers.base.history import Type
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.record.faults import Achieved, Card, FaultRecord, Measurement, Proof
@@ -53,6 +55,7 @@ from checkers.record.journal import (
 )
 from checkers.record.outcome import Recovery, RunOutcome, SeenLeader
 from checkers.sealing.manifest import write_manifest
+from harness.judge.judge_run import demands_of
 from harness.spec import LIMITS, Spec
 
 PROCESSES_MAX = 1_000
@@ -255,17 +258,23 @@ SECONDS = 100
 ROWS_PER_BATCH = 1 << 18
 
 
-def write_run(folder: Path, events: int, wrong: bool = False) -> None:
-    """Write an unsealed run of about this many events into a new folder."""
-    folder.mkdir(parents=True)
-    keys = [f"k{k}" for k in range(min(max(1, events // EVENTS_PER_KEY), int(LIMITS["keys"][1])))]
-    test = Header(_spec(events, len(keys)).to_json(), "big", format=FORMAT, nodes_clock="same kernel", schedule=(CARD,))
-    with _Stream(folder, events, keys) as stream, SimulatedLogs(folder, keys) as logs:
+def write_run(folder: Path, events: int, wrong: bool = False, raw: bool = False) -> Demands:
+    """Write an unsealed run of about this many events into a new folder.  Returns what is demanded of it."""
+    (folder / ("." if raw else "tables")).mkdir(parents=True)
+    count = max(1, events // EVENTS_PER_KEY)
+    keys = [f"k{k}" for k in range(min(count, int(LIMITS["keys"][1])) if raw else count)]
+    of_user = _spec(events, len(keys))
+    demands = demands_of(of_user) if raw else _demands(keys)
+    spec = of_user.to_json() if raw else {"nodes": len(SERVERS), "backend": "namespaces", "nemesis": "partition"}
+    logs: RawLogs | SimulatedLogs
+    test = Header(spec, "big", format=FORMAT, nodes_clock="same kernel", schedule=(CARD,))
+    with _Stream(folder, events, keys) as stream, (RawLogs if raw else SimulatedLogs)(folder, keys) as logs:
         stream.enter(Begun(FORMAT, "big"))
         state = new_state(len(keys), _processes(events))
         with stream.phase("set-up"):
-            stream.create(logs)
-            state.counts[:2] += ENTRIES_PER_CREATE * len(keys)
+            if isinstance(logs, RawLogs):
+                stream.create(logs)
+                state.counts[:2] += ENTRIES_PER_CREATE * len(keys)
         with stream.phase("main"):
             _main(stream, logs, state, events // 5, -1, wrong=False)
             injected_ns = stream.time_ns
@@ -286,9 +295,12 @@ def write_run(folder: Path, events: int, wrong: bool = False) -> None:
         stream.end()
         assert not wrong or state.counts[4:].tolist() == [1, 1], "the violations were not planted"
     write_manifest(folder)
+    return demands
 
 
-def _main(stream: _Stream, logs: SimulatedLogs, state: ClientsState, events: int, wrong_from: int, wrong: bool) -> None:
+def _main(
+    stream: _Stream, logs: RawLogs | SimulatedLogs, state: ClientsState, events: int, wrong_from: int, wrong: bool
+) -> None:
     """Write this number of events of clients.  wrong: lose the last entry of the part with `wrong_from`."""
     for first in range(0, events, ROWS_PER_BATCH):
         rows = min(ROWS_PER_BATCH, events - first)
@@ -299,7 +311,7 @@ def _main(stream: _Stream, logs: SimulatedLogs, state: ClientsState, events: int
         stream.write(part, logs)
 
 
-def _copy(stream: _Stream, logs: SimulatedLogs, when: str) -> None:
+def _copy(stream: _Stream, logs: RawLogs | SimulatedLogs, when: str) -> None:
     stream.enter(Copying(when))
     stream.enter(Copied(when, logs.copy(when, stream.time_ns)))
 
@@ -342,13 +354,13 @@ class _Stream:
     def time_ns(self) -> int:
         return self.rows * self._step_ns
 
-    def write(self, part: HistoryPart, logs: SimulatedLogs) -> None:
+    def write(self, part: HistoryPart, logs: RawLogs | SimulatedLogs) -> None:
         """Rows of clients, and what their servers did."""
         logs.append(part.entry_key, part.entry_value)
         logs.commit(part.ends, part.rows * self._step_ns)
         self._write_clients(part)
 
-    def create(self, logs: SimulatedLogs) -> None:
+    def create(self, logs: RawLogs) -> None:
         """One process creates every key."""
         keys = len(self._keys)
         between = 2 * (self.rows + 2 * np.arange(keys)) + 1  # half of a step after the request
@@ -403,6 +415,12 @@ class _Stream:
     def __exit__(self, *_: object) -> None:
         self._writer.close()
         self._journal.close()
+
+
+def _demands(keys: list[str]) -> Demands:
+    reads = tuple(("read", key) for key in keys)
+    made = Demands(SERVERS, CLIENTS, tuple(keys), reads, nemesis="partition", recovery_limit_s=60)
+    return replace(made, nodes=True, logs=True, traces=True, elections=True, faults=True)
 
 
 def _outcome(keys: Sequence[str]) -> RunOutcome:

@@ -12,4 +12,4 @@ from bench.instruments.figures import Sheet
 
 @pytest.mark.parametrize("wrong", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_files_of_nodes_are_judged_as_they_were_meant(wrong: bool, tmp_path: Path) -> None:
-    big_run.measure(tmp_path / "run", 20_000, wrong, Sheet(None))
+    big_run.measure(tmp_path / "run", 20_000, wrong, Sheet(None), as_user=True)

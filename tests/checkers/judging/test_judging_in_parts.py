@@ -12,13 +12,19 @@ import pytest
 
 from bench.big_run import UNDECIDED, VIOLATED
 from bench.simulated.big_history import write_run
+from checkers.base.demands import Demands
+from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity
+from checkers.catalog import select
+from checkers.judging.pipeline import judge_run
 from checkers.sealing import history_rows, walk
 from checkers.sealing import seal as sealing
-from harness.judge.judge_run import judge
+from checkers.sealing.seal import seal
 
 EVENTS = 42_000
 ROWS_PER_GROUP, ROWS_AT_ONCE = 512, 4_096
+
+CHECKERS = select({"history", "logs", "traces", "nodes", "unique-values", "client-records"}, ("linearizability",))
 
 
 @pytest.fixture
@@ -66,10 +72,12 @@ def most_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_no_checker_holds_the_history(wrong: bool, tmp_path: Path, small_parts: None, most_rows: list[int]) -> None:
     """Of a valid run; and of one with a stale read and a lost write, whose witnesses are looked for as well."""
     folder = tmp_path / "run"
-    write_run(folder, EVENTS, wrong)
-    results = judge(folder, None, print, report=False)
-    assert set(results.invalid) == (VIOLATED if wrong else set())
-    reasons = {name: c.reason for name, c in results.checkers.items() if c.verdict is Validity.UNKNOWN}
+    demands: Demands = write_run(folder, EVENTS, wrong)
+    seal(folder)
+    verdicts = judge_run(StoredRun(folder, demands), CHECKERS)
+    found = {name for name, verdict in verdicts.items() if verdict.validity is Validity.INVALID}
+    assert found == (VIOLATED if wrong else set())
+    reasons = {name: verdict.reason for name, verdict in verdicts.items() if verdict.validity is Validity.UNKNOWN}
     assert reasons.keys() == (UNDECIDED if wrong else set()), reasons
     assert len(most_rows) > 20
     assert max(most_rows) <= ROWS_AT_ONCE < EVENTS // 10
