@@ -42,7 +42,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any
+from typing import Any, NamedTuple
 
 from checkers.record.faults import Achieved, FaultRecord, Link, Measurement
 from checkers.record.outcome import Death
@@ -75,8 +75,7 @@ class Achievement:
     lapsed_ns: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
+class Requirement(NamedTuple):
     """One thing that must be true.  what: "link", "state" or "value".  subject: "n1>n2", a node or the value's name.
     ordered: "cut", "open", a process state, or (least, most)."""
 
