@@ -26,16 +26,12 @@ import time
 from pathlib import Path
 
 from bench.instruments.figures import NUMPY, ProcessWatch, Sheet, keep_bytecode, processor_s
-from bench.simulated.big_history import write_run
 from checkers.base.checker import Need
 from checkers.base.demands import Demands
 from checkers.base.results import NO_RESULTS, read_results, write_results
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity
-from checkers.catalog import select
-from checkers.judging.pipeline import judge_run, results_of
 from checkers.sealing.seal import seal
-from checkers.spark.session import SparkJudge
 
 MEMORY_GOAL_MB = 6_000
 VIOLATED = {"linearizability", "history-against-log"}
@@ -112,7 +108,12 @@ def run_step(step: str, folder: Path, events: int, wrong: bool) -> tuple[float, 
     return time.perf_counter() - began, watch
 
 
+# Each step imports what it alone uses: writing imports the harness and Kafka's schemas, which sealing never loads.
+
+
 def _write(folder: Path, events: int, wrong: bool) -> None:
+    from bench.simulated.big_history import write_run
+
     demands = write_run(folder, events, wrong)
     (folder.parent / _DEMANDS).write_bytes(pickle.dumps(demands))
 
@@ -122,6 +123,10 @@ def _seal(folder: Path, events: int, wrong: bool) -> None:
 
 
 def _judge(folder: Path, events: int, wrong: bool) -> None:
+    from checkers.catalog import select
+    from checkers.judging.pipeline import judge_run, results_of
+    from checkers.spark.session import SparkJudge
+
     demands: Demands = pickle.loads((folder.parent / _DEMANDS).read_bytes())
     has: set[Need] = {"history", "logs", "traces", "nodes", "unique-values", "client-records"}
     spark = SparkJudge()
@@ -132,6 +137,8 @@ def _judge(folder: Path, events: int, wrong: bool) -> None:
 
 
 def _write_raw(folder: Path, events: int, wrong: bool) -> None:
+    from bench.simulated.big_history import write_run
+
     write_run(folder, events, wrong, raw=True)
 
 
