@@ -61,6 +61,8 @@ def run_job(
     def run() -> None:
         try:
             context.setJobGroup(group, "judging", interruptOnCancel=True)
+            # otherwise each RDD is described in JSON for Spark's pages, and loading the writer takes long
+            context.setLocalProperty("spark.rdd.scope.noOverride", "true")
             found = context.parallelize([items[place] for place in order], tasks).map(function).collect()
             results.update(zip(order, found, strict=True))
         except Exception as problem:  # noqa: BLE001 - Spark raises anything; it all means that the job was given up

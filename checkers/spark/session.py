@@ -295,7 +295,8 @@ class SparkJudge:
         for name, value in settings.defaults.items():
             conf.setIfMissing(name, value)
         context = SparkContext(conf=conf, gateway=self._gateway)
-        context.setLogLevel("OFF")
+        if not self._local:  # otherwise it has no logger
+            context.setLogLevel("OFF")
         # it would print a traceback if the virtual machine ends
         context._accumulatorServer.handle_error = lambda *_: None
         return context
@@ -321,11 +322,10 @@ class SparkJudge:
         if self._log is not None:
             self._log.seek(0)
             printed = self._log.read()[-4000:]
-        lines = [line.strip() for line in printed.decode(errors="replace").splitlines() if line.strip()]
-        errors = [line for line in lines if "rror" in line or "xception" in line]
-        return (errors or _ended(self._gateway) or lines or str(problem).splitlines() or [type(problem).__name__])[-1][
-            :300
-        ]
+        texts = (type(problem).__name__, str(problem), printed.decode(errors="replace"))
+        lines = [line.strip(" :") for text in texts for line in text.splitlines() if line.strip()]
+        errors = [line for line in lines[1:] if "rror" in line or "xception" in line]
+        return (errors or _ended(self._gateway) or lines)[-1][:300]
 
 
 @dataclass
