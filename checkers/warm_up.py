@@ -9,25 +9,22 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from checkers.base.checker import Budget, Checker, Task, judge_task
-from checkers.base.columns import COPIES, HISTORY, LOG, TRACE, events_to_table
-from checkers.base.demands import Demands
+from checkers.base.checker import Budget, Checker
+from checkers.base.columns import LOG, TRACE, events_to_table
 from checkers.base.history import Event, Type
-from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.by_hand.judge_events import judge_events
 from checkers.by_hand.judge_file import TRANSACTIONS
 from checkers.by_hand.judge_registers import judge_registers
 from checkers.catalog import CATALOG, select
+from checkers.few_rows import NODES, STALE_READ, in_turn_on_k, log_rows, sealed_run, trace_rows
 from checkers.formats.read_once import Pieces
 from checkers.formats.recognise import read_history
 from checkers.judging.pipeline import Verdicts, judge_run
@@ -38,32 +35,12 @@ from checkers.kernels.transactions.order_problem import NO_EDGES, forced_order, 
 from checkers.models.objects.registers import CAS_REGISTER
 from checkers.online import LIVE, NewEntries, OnlineKeys, OnlineLogs, OnlineMarks, OnlineTraces
 from checkers.registers.judge_keys import DID_NOT_HAPPEN, OBSERVED
-from checkers.sealing.seal import seal
 from checkers.transactions.anomalies import MODELS
 from checkers.transactions.checker import read_file
 from checkers.transactions.groups import components_of
 from checkers.transactions.judge import judge_transactions, judge_transcript
 
-_Values = tuple[Any, ...]
-
-
-def _in_turn_on_k(*operations: tuple[int, str, _Values, _Values | None]) -> list[Event]:
-    """Operations on one key: process, function, the values of the invoke, and those of the answer if there is one."""
-    events = [
-        (process, type_, f, values)
-        for process, f, *both in operations
-        for type_, values in zip((Type.INVOKE, Type.OK), both, strict=True)
-        if values is not None
-    ]
-    return [
-        replace(Event(n, n, p, type_, f, "k", *values), node="n1") for n, (p, type_, f, values) in enumerate(events)
-    ]
-
-
-_STALE_READ = _in_turn_on_k(
-    (0, "write", (1,), (1,)), (0, "cas", (1, 2), (1, 2)), (1, "read", (), (1,)), (1, "write", (3,), None)
-)
-_VALUE_WRITTEN_TWICE = _in_turn_on_k((0, "write", (1,), (1,)), (0, "write", (1,), (1,)), (0, "read", (), ()))
+_VALUE_WRITTEN_TWICE = in_turn_on_k((0, "write", (1,), (1,)), (0, "write", (1,), (1,)), (0, "read", (), ()))
 
 _OLD_VALUE_READ = (
     b"{:process 0 :type :invoke :f :write :value 1}{:process 0 :type :ok :f :write :value 1}"
@@ -73,7 +50,7 @@ _OLD_VALUE_READ = (
     b"INFO  jepsen.util - 1\t:invoke\t:read\tnil\nINFO  jepsen.util - 1\t:ok\t:read\tnil\n",
 )
 
-_POPPED_BEFORE_A_NEWER_ONE = _in_turn_on_k(
+_POPPED_BEFORE_A_NEWER_ONE = in_turn_on_k(
     (0, "push", (1,), (1,)), (0, "push", (2,), (2,)), (0, "pop", (), (1,)), (1, "pop", (), None)
 )
 
@@ -96,9 +73,6 @@ _WRITE_SKEW = {
 }
 _SERIAL = {"list-append": ("ax1", "rx1 ax2", "rx12"), "rw-register": ("wx1", "=x1 wx2", "=x2")}
 
-_NODES = ("n1", "n2")
-_DEMANDS = Demands(servers=_NODES, nodes=True, logs=True, traces=True, elections=True, faults=True)
-
 
 def load_kernels(checkers: Sequence[Checker] | None = None) -> Verdicts:
     """Load the kernels that judge a sealed run, by judging a few rows.
@@ -106,48 +80,23 @@ def load_kernels(checkers: Sequence[Checker] | None = None) -> Verdicts:
     The caller checks the verdicts (a stale read among them).
     checkers: those that judge; None: those of a run of registers, for which a user waits.
     """
-    with _sealed_run() as files:
+    with sealed_run() as files:
         return judge_run(files, list(_of_registers() if checkers is None else checkers))
-
-
-def load_kernels_of_parts() -> None:
-    """Load the kernels that workers of Spark call for a run of registers: they judge parts, and the driver all else."""
-    with _sealed_run() as files:
-        for checker in _of_registers():
-            for part in checker.split(files):
-                judge_task(Task(checker.judge, part, Budget()))
 
 
 def _of_registers() -> Sequence[Checker]:
     return select({"history", "logs", "traces", "nodes"}, ("linearizability",))
 
 
-@contextmanager
-def _sealed_run() -> Iterator[StoredRun]:
-    """Make a run of two nodes and a few rows, with a stale read."""
-    with tempfile.TemporaryDirectory(prefix="krucible-warm-") as name:
-        files = StoredRun(Path(name), _DEMANDS)
-        with pa.ipc.new_stream(str(files.root / "history.arrows"), HISTORY) as stream:
-            stream.write_table(events_to_table(_STALE_READ))
-        seal(files.root)
-        for folder in (files.log, files.trace):
-            folder.mkdir(parents=True)
-        for node in _NODES:
-            pq.write_table(pa.Table.from_pylist(_log_rows(node), LOG), files.log / f"{node}.parquet")
-            pq.write_table(pa.Table.from_pylist(_trace_rows(node), TRACE), files.trace / f"{node}.parquet")
-        pq.write_table(pa.Table.from_pylist([_copy_row(node) for node in _NODES], COPIES), files.copies_table)
-        yield files
-
-
 def load_online_kernels() -> None:
     """Load the kernels that judge a run while it goes on.  The run waits for this, because loading delays all else."""
-    OnlineKeys().take(events_to_table(_STALE_READ))
-    traces = {node: pa.Table.from_pylist(_trace_rows(node), TRACE) for node in _NODES}
+    OnlineKeys().take(events_to_table(STALE_READ))
+    traces = {node: pa.Table.from_pylist(trace_rows(node), TRACE) for node in NODES}
     OnlineTraces().take(list(traces.values()))
-    OnlineMarks(_NODES).take(traces)
+    OnlineMarks(NODES).take(traces)
     logs = OnlineLogs()
-    for node in _NODES:
-        table = pa.Table.from_pylist(_log_rows(node), LOG)
+    for node in NODES:
+        table = pa.Table.from_pylist(log_rows(node), LOG)
         logs.take(NewEntries(node, LIVE, *(table[name].to_numpy() for name in ("offset", "epoch", "checksum"))))
 
 
@@ -299,35 +248,3 @@ def _operation(word: str) -> list[Any]:
         case "=":
             return ["r", key, digits[0] if digits else None]
     return ["append" if f == "a" else "w", key, digits[0]]
-
-
-def _log_rows(node: str) -> list[dict[str, Any]]:
-    """Three records: the leader's own and two writes."""
-    written = ((None, None), ("k", 1), ("k", 2))
-    return [
-        {"copy": 1, "node": node, "offset": offset, "epoch": 1, "checksum": offset, "batch_offset": offset}
-        | {"batch_hash": offset + 1, "key": key, "value": value}
-        for offset, (key, value) in enumerate(written)
-    ]
-
-
-def _trace_rows(node: str) -> list[dict[str, Any]]:
-    """One election, and three records appended, flushed, committed and applied."""
-    leads = node == _NODES[0]
-    rows: list[dict[str, Any]] = [
-        {"event": "start", "epoch": 0, "offset": 0, "hash": 0},
-        {"event": "vote", "epoch": 1, "peer": _NODES[0]},
-        {"event": "role", "epoch": 1, "peer": _NODES[0], "role": "leader" if leads else "follower", "offset": 0},
-    ]
-    for event in ("append", "flush", "high-watermark", "applied"):
-        rows += [{"event": event, "epoch": 1, "offset": end, "hash": end} for end in (1, 2, 3)]
-    return [{"node": node, "incarnation": 0, "seq": seq, "time_ns": seq} | row for seq, row in enumerate(rows)]
-
-
-def _copy_row(node: str) -> dict[str, Any]:
-    return {"copy": 1, "node": node, "when": "final", "state": "stopped", "log_end": 3, "torn_bytes": 0} | {
-        "quorum_epoch": 1,
-        "voted_for": _NODES[0],
-        "trace_seq": 14,
-        "error": None,
-    }

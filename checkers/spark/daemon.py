@@ -6,7 +6,8 @@ It does four things that the stock daemon does not:
 
   * it imports pyspark from where it is installed, and before the first fork (`import_unzipped`);
   * it loads the kernels before the first fork, so that no worker has to (0.5 s each);
-  * it calls gc.freeze() after that, so that the garbage collection after every task finds nothing to walk (56 ms each);
+  * it collects no garbage meanwhile, and calls gc.freeze() after that, so that the collection after every task finds
+    nothing to walk (56 ms each);
   * it limits the memory of a worker.  A kernel that runs wild then gets a MemoryError, which is a verdict (unknown).
     Without the limit it would be killed, which is no verdict.
 
@@ -61,13 +62,14 @@ def import_unzipped() -> None:
 
 def main(began: float | None = None) -> None:
     """Make ready and fork workers until Spark closes standard input.  began: `time.monotonic()` of the first step."""
+    gc.disable()
     import_unzipped()
     import pyspark.worker  # noqa: F401 - each worker would import it after its fork
     from pyspark.daemon import manager
 
     node.remember(_ready(time.monotonic() if began is None else began))
-    gc.collect()
     gc.freeze()
+    gc.enable()
     manager()
 
 
@@ -75,8 +77,8 @@ def _ready(began: float) -> node.WorkerHost:
     limit = worker_memory_bytes()
     problem, compiled, compile_s = "", 0, 0.0
     try:
+        from checkers.few_rows import load_kernels_of_parts
         from checkers.kernels.compilations import watch_compiler
-        from checkers.warm_up import load_kernels_of_parts
 
         with watch_compiler() as compiler:
             load_kernels_of_parts()

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from checkers.base.checker import no_parts
 from checkers.base.verdict import Validity, Verdict
+from checkers.catalog import select
+from checkers.few_rows import OF_PARTS
 from checkers.warm_up import GROUPS, WrongVerdict, compile_group
 
 ROOT = Path(__file__).parents[2]
@@ -178,6 +181,11 @@ def in_a_fresh_process(code: str, *words: str, given: str = "") -> str:
     done = subprocess.run(command, env=environment, input=given, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_workers_of_spark_load_each_function_that_judges_parts_of_a_run_of_registers() -> None:
+    of_a_run = select({"history", "logs", "traces", "nodes"}, ("linearizability",))
+    assert {c.judge for c in OF_PARTS} == {c.judge for c in of_a_run if c.split is not no_parts}
 
 
 def test_after_set_up_nothing_is_compiled(tmp_path: Path) -> None:
