@@ -13,6 +13,7 @@ import atexit
 import codecs
 import contextlib
 import difflib
+import gc
 import importlib
 import locale
 import logging
@@ -139,6 +140,7 @@ def main() -> NoReturn:
     threads are joined, exit functions run, streams are flushed, and the kernel does the rest.
     """
     _demand_utf8()
+    gc.set_threshold(10_000)  # the objects of imported modules stay, so a look at them every 700 objects is for nothing
     os.environ.setdefault(STARTED_AS, as_started(sys.orig_argv, sys.argv[0]))
     if needs_no_numpy(sys.argv[1:]):
         sys.modules["numpy"] = None  # type: ignore[assignment]  # Arrow imports it if it can
