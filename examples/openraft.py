@@ -38,6 +38,7 @@ class LeaseReads(System):
         for node in nodes:
             if await self.status(node) is None:
                 return f"{node.name} does not answer"
+        return None
 
 
 class IndexReads(LeaseReads):
