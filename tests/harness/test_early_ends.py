@@ -12,9 +12,6 @@ from waiting import until
 from whole_runs import ROOT, command, enough, outcome_of, results_of
 
 from checkers.record.reading import RunRecord
-from harness.judge.judge_run import decide
-from harness.registry import load_subject
-from tests.support.results_of_runs import results_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
@@ -45,7 +42,6 @@ def test_a_run_stops_on_a_violation_before_its_time_and_spark_finds_it_too(
     assert results["judged_by"].startswith("Spark")
     for finding in outcome["online"]["findings"]:
         assert results["checkers"][finding["checker"]]["verdict"] == "invalid"
-    assert decide(load_subject(subject).bugs[bug], results_in(results)).found
     assert {phase["name"] for phase in outcome["phases"]} >= {"recovery", "final reads", "collection"}
     assert "stopped early" in (tmp_path / "latest" / "report.html").read_text()
 
