@@ -137,7 +137,7 @@ def node_code() -> dict[str, bytes]:
     files: list[Path] = []
     for name in CODE_ON_NODES:
         path = REPOSITORY / name
-        files += sorted(path.rglob("*.py")) if path.is_dir() else [path]
+        files += sorted((*path.rglob("*.py"), *path.rglob("*.toml"))) if path.is_dir() else [path]
     return {str(path.relative_to(REPOSITORY)): path.read_bytes() for path in files}
 
 
