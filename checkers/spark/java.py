@@ -17,6 +17,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from checkers.base.cache_folder import cache_folder
 from checkers.base.checker import CannotJudge
@@ -52,9 +53,12 @@ class Java:
     def major(self) -> int:
         return _major(self.version)
 
-    def archive(self, spark_version: str) -> Path:
-        """Return where the class-data archive for this Java and this Spark is kept."""
-        which = hashlib.sha256(f"{self.home.resolve()} {self.version} {spark_version}".encode()).hexdigest()[:12]
+    def archive(self, spark: ModuleType) -> Path:
+        """Return where the class-data archive for this Java and this installation of pyspark is kept: Java uses an
+        archive only with the class path with which it was recorded.
+        """
+        of = f"{self.home.resolve()} {self.version} {spark.__version__} {spark.__path__[0]}"
+        which = hashlib.sha256(of.encode()).hexdigest()[:12]
         return cache_folder() / "spark" / f"classes-{which}.jsa"
 
     def options(self, archive: Path, record: bool) -> list[str]:

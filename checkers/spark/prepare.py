@@ -63,7 +63,7 @@ def record_archive() -> float:
     from checkers.spark.session import SparkJudge
 
     began = time.monotonic()
-    archive = find_java().archive(pyspark.__version__)
+    archive = find_java().archive(pyspark)
     if archive.exists():
         return 0.0
     archive.parent.mkdir(parents=True, exist_ok=True)

@@ -304,7 +304,7 @@ class SparkJudge:
     def _settings(self, java: Java) -> Settings:
         import pyspark
 
-        archive = self._record_archive or java.archive(pyspark.__version__)
+        archive = self._record_archive or java.archive(pyspark)
         options = java.options(archive, record=self._record_archive is not None)
         if self._local:
             return local_settings(self.master, options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -75,10 +76,19 @@ def test_the_borrowed_java_is_not_given_the_module_it_lacks(bare: pytest.MonkeyP
     assert find_java() is not None
 
 
+def installed(version: str, folder: str) -> ModuleType:
+    """An installation of pyspark."""
+    made = ModuleType("pyspark")
+    made.__version__, made.__path__ = version, [f"{folder}/pyspark"]
+    return made
+
+
 def test_an_archive_is_used_once_it_is_there_and_belongs_to_one_java(tmp_path: Path) -> None:
     seventeen, twenty_five = java.Java(tmp_path / "a", "17.0.1"), java.Java(tmp_path / "b", "25.0.1")
-    assert seventeen.archive("4.3.0") != twenty_five.archive("4.3.0")
-    assert seventeen.archive("4.3.0") != seventeen.archive("4.4.0")
+    old, new, moved = installed("4.3.0", "/a"), installed("4.4.0", "/a"), installed("4.3.0", "/b")
+    assert seventeen.archive(old) != twenty_five.archive(old)
+    assert seventeen.archive(old) != seventeen.archive(new)
+    assert seventeen.archive(old) != seventeen.archive(moved), "its class path is another one"
     archive = tmp_path / "classes.jsa"
     assert not any("Archive" in option for option in seventeen.options(archive, record=False))
     archive.touch()
