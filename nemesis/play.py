@@ -301,7 +301,7 @@ async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
 HEAL_PROOF_LIMIT_S = 5.0
 """Seconds until a heal must show: address resolution and a restarted process need a moment."""
 HEAL_HIDDEN_LIMIT_S = 15.0
-"""The same where other faults disturb the links, so that nothing can be said of the heal."""
+"""Seconds until a heal must show whose links other faults disturb meanwhile."""
 HEAL_ALL_LIMIT_S = 40.0
 POLL_S = 0.2
 

@@ -305,7 +305,7 @@ _REFUSAL_NS = 10_000_000_000
 ENDING_NS = 2_000_000_000
 """Time that a process takes to end because of an error that it met: a Java server runs its shutdown hooks first."""
 LATE_ENDING_NS = 10_000_000_000
-"""The same on a busy machine, where another reason is as likely."""
+"""Time after which an end has another reason; until then a busy machine may be the reason for its delay."""
 _FAILED_ORDER_NS = 120_000_000_000
 """Time before its withdrawal in which a failed order may have taken effect: no order takes longer."""
 

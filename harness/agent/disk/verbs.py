@@ -468,6 +468,6 @@ def _wipe(folder: Path) -> int:
 DATA = "data"
 """Folder of the mount that the server sees."""
 PROBE = "probe"
+"""Folder of the agent's own files, with which it proves the behaviour of the disk."""
 PROOFS = (f"/{PROBE}/{_KEPT}", f"/{PROBE}/{_LOST}")
 """Paths below a mount of the files that prove a power loss."""
-"""Folder of the agent's own files, with which it proves the behaviour of the disk."""

@@ -1,4 +1,4 @@
-"""What fills the responses, from results: `versions.built` makes each in the version of its request.
+"""Contents of the responses, made from results: `versions.built` makes each in the version of its request.
 
 Fields that a version does not have are left out by `built`; all else that differs between versions is here.
 """

@@ -25,7 +25,7 @@ CHROMIUM = shutil.which("chromium")
 NASTY = "</script><img src=x onerror=alert(1)><svg onload=alert(2)>\"'`\u2028\u202e ünïcode " + "x" * 2000
 WIDTHS = (390, 820, 1400)
 HEIGHT = "document.getElementById('findings').offsetHeight"
-"""Of all violations, in pixels."""
+"""Expression for the height of all violations together, in pixels."""
 CHECKS = (Path(__file__).parent / "report_page_checks.js").read_text().strip()
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine")]
