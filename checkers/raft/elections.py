@@ -8,25 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from checkers.raft.quorum import (
-    EMPTY,
-    Answer,
-    Blocked,
-    Branch,
-    ModelVoter,
-    Quorum,
-    Unexplained,
-    malformed,
-)
+from checkers.raft.quorum import EMPTY, Answer, Blocked, Branch, ModelVoter, Quorum, Unexplained, malformed
 from checkers.raft.trace_row import TraceRow, hash_words
 
 
 class EpochChange(Enum):
     """Ways in which a change of role may change the epoch."""
 
-    SAME = "the same epoch"
-    HIGHER = "a higher epoch"
-    NOT_LOWER = "the same or a higher epoch"
+    SAME, HIGHER, NOT_LOWER = range(3)
 
 
 ROLE_CHANGES: dict[tuple[str, str], EpochChange] = {
@@ -58,37 +47,28 @@ def vote(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     """A node votes, once in an epoch, for itself or for a log at least as up to date as its own."""
     peer, epoch = row.peer, row.epoch
     if peer not in quorum.voters:
-        return Unexplained("vote for a stranger", f"{peer} is no voter", "votes go to voters")
+        return Unexplained("vote for a stranger")
     given = voter.votes.get(epoch)
     if given is not None and epoch <= voter.epoch:
         if given == peer and epoch == voter.epoch:
             return None  # the same vote, reported again
-        return Unexplained(
-            "voted twice in one epoch", f"it voted for {given} in epoch {epoch} before", "one vote in an epoch"
-        )
+        return Unexplained("voted twice in one epoch", f"it voted for {given} in epoch {epoch} before")
     if peer == voter.name:
         if voter.role != "prospective" or epoch != voter.epoch + 1:
-            why = f"it was {voter.role or 'starting'} in epoch {voter.epoch}"
-            return Unexplained("vote out of turn", why, "a prospective node votes for itself in the next epoch")
+            return Unexplained("vote out of turn")
         if voter.flushed < voter.log.end:
-            why = f"its log ended at {voter.log.end} and was durable up to {voter.flushed}"
-            return malformed(f"{why}, and the log of a candidate is durable before it asks for votes")
+            return malformed("the log of a candidate is durable before it asks for votes")
         _stand(quorum, voter, epoch)
         voter.epoch, voter.must_run = epoch, True
         return None
     if voter.role not in ("unattached", "prospective") or epoch != voter.epoch or voter.leader is not None:
-        why = f"it was {voter.role or 'starting'} in epoch {voter.epoch}, its leader {voter.leader}"
-        return Unexplained("vote out of turn", why, "a node votes in its own epoch, while it knows no leader")
+        return Unexplained("vote out of turn")
     log = quorum.candidacies.get((epoch, peer))
     if log is None:
         return Blocked(f"that {peer} was a candidate of epoch {epoch}", (peer,))
     if log < voter.log:
-        return Unexplained(
-            "vote for a log that is behind",
-            f"the log of {peer} ended at {log.end} in epoch {log.epoch}, its own at {voter.log.end} "
-            f"in epoch {voter.log.epoch}",
-            "a vote goes only to a log at least as up to date as the voter's own (Raft, section 5.4.1)",
-        )
+        why = f"the log of {peer} ended at {log.end} with epoch {log.epoch}, its own with epoch {voter.log.epoch}"
+        return Unexplained("vote for a log that is behind", why)
     voter.votes[epoch] = peer
     quorum.granted[epoch, peer].add(voter.name)
     return None
@@ -109,19 +89,16 @@ def quorum_state(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     """
     given = voter.votes.get(row.epoch)
     if given is not None and row.peer != given:
-        holds = f"a vote for {row.peer}" if row.peer else "no vote"
-        return Unexplained(
-            "vote not kept", f"it had voted for {given}, and holds {holds}", "a vote lasts as its epoch does"
-        )
+        return Unexplained("vote not kept", f"it had voted for {given}")
     if voter.role == "":
         if row.epoch != voter.epoch or (voter.reports_state and not voter.must_report_state):
-            return malformed(f"its process had just started in epoch {voter.epoch}, and reports this once")
+            return malformed("its process had just started, and reports this once")
         voter.reports_state, voter.must_report_state = True, False
         return None
     if not voter.reports_state:
         return malformed("its process did not report at its start what its quorum-state holds")
     if row.epoch < voter.epoch:
-        return Unexplained("epoch went back", f"it was in epoch {voter.epoch} before", "an epoch never goes back")
+        return Unexplained("epoch went back")
     voter.stored_epoch = row.epoch
     return None
 
@@ -143,16 +120,13 @@ def _may_become(quorum: Quorum, voter: ModelVoter, role: str, epoch: int) -> Ans
     if role not in _ROLES:
         return malformed(f"there is no role {role}")
     if voter.role == "":
-        if role in ROLES_AFTER_START and epoch == voter.epoch:
-            return None
-        why = f"its process had just started in epoch {voter.epoch}"
-        return Unexplained("impossible change of role", why, f"one of {', '.join(sorted(ROLES_AFTER_START))}")
+        may = role in ROLES_AFTER_START and epoch == voter.epoch
+        return None if may else Unexplained("impossible change of role")
     change = ROLE_CHANGES.get((voter.role, role))
     same = change in (EpochChange.SAME, EpochChange.NOT_LOWER) and epoch == voter.epoch
     higher = change in (EpochChange.HIGHER, EpochChange.NOT_LOWER) and epoch > voter.epoch
     if not same and not higher:
-        why = f"it was {voter.role} in epoch {voter.epoch} before"
-        return Unexplained("impossible change of role", why, change.value if change else "another role")
+        return Unexplained("impossible change of role")
     alone = (voter.role, role) == ("resigned", "unattached") and epoch == voter.epoch + 1
     if higher and not alone and epoch not in quorum.epochs:
         return Blocked(f"that any node entered epoch {epoch}", quorum.others(voter))
@@ -172,9 +146,9 @@ def _has_stored(voter: ModelVoter, row: TraceRow) -> Answer:
 def _become_leader(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     epoch = row.epoch
     if (branch := quorum.branches.get(epoch)) is not None:
-        return Unexplained("two leaders in one epoch", f"{branch.leader} led epoch {epoch}", "one leader an epoch")
+        return Unexplained("two leaders in one epoch", f"{branch.leader} led epoch {epoch}")
     if row.peer != voter.name or row.offset != voter.log.end:
-        return malformed(f"its log ended at {voter.log.end}, where its epoch begins")
+        return malformed("the epoch of a leader begins at the end of its log")
     return _win(quorum, voter, epoch)
 
 
@@ -197,50 +171,43 @@ def _become_follower(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer
     if branch is None:
         return Blocked(f"that {row.peer} led epoch {row.epoch}", (row.peer,))
     if branch.leader != row.peer:
-        return Unexplained(
-            "two leaders in one epoch",
-            f"{branch.leader} led epoch {row.epoch}, and it follows {row.peer}",
-            "one leader an epoch",
-        )
+        return Unexplained("two leaders in one epoch", f"{branch.leader} led epoch {row.epoch}")
     return None
 
 
 def _become_candidate(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     if row.epoch == 0:
-        why = "nodes begin in epoch 0, and a candidate raises its epoch"
-        return Unexplained("candidate without its own vote", "no node has voted in epoch 0", why)
-    led = row.epoch in quorum.branches and quorum.branches[row.epoch].leader == voter.name
-    if voter.role == "" and led:
-        return Unexplained("impossible change of role", "it had led this epoch", "a restarted leader resigns")
-    if voter.role == "" and voter.votes.get(row.epoch, voter.name) == voter.name:
-        # the previous process voted for itself and was killed before it reported the vote
-        _stand(quorum, voter, row.epoch)
+        return Unexplained("candidate without its own vote", "no node has voted in epoch 0")
+    if voter.role == "":
+        if row.epoch in quorum.branches and quorum.branches[row.epoch].leader == voter.name:
+            return Unexplained("impossible change of role", "it had led this epoch")
+        if voter.votes.get(row.epoch, voter.name) == voter.name:
+            # the previous process voted for itself and was killed before it reported the vote
+            _stand(quorum, voter, row.epoch)
     if voter.votes.get(row.epoch) != voter.name:
-        return Unexplained("candidate without its own vote", "it has not voted for itself", "its own vote first")
+        return Unexplained("candidate without its own vote")
     return None
 
 
 def _become_resigned(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     if voter.role == "" and voter.votes.get(row.epoch, voter.name) != voter.name:
-        return Unexplained("impossible change of role", "it voted for another", "only a leader resigns")
+        return Unexplained("impossible change of role", "it voted for another")
     if row.peer is not None:
         return malformed("a resigned node names no leader")
     branch = quorum.branches.get(row.epoch)
     if branch is None:  # the previous process won and was killed before it reported that
         return _win(quorum, voter, row.epoch)
-    if branch.leader != voter.name:
-        return Unexplained("impossible change of role", f"{branch.leader} led that epoch", "only a leader resigns")
-    return None
+    return None if branch.leader == voter.name else Unexplained("impossible change of role", "only a leader resigns")
 
 
 def _become_unattached(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     if voter.role == "" and voter.votes.get(row.epoch) == voter.name:
-        return Unexplained("vote not kept", "it had voted for itself", "a vote survives a restart")
+        return Unexplained("vote not kept", "it had voted for itself")
     return None if row.peer is None else malformed("an unattached node names no leader")
 
 
 def _become_prospective(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    return None if row.peer == voter.leader else malformed(f"its leader was {voter.leader}")
+    return None if row.peer == voter.leader else malformed()
 
 
 _ROLES: dict[str, Callable[[Quorum, ModelVoter, TraceRow], Answer]] = {
@@ -266,12 +233,11 @@ def high_watermark(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
         return None  # not known yet
     mark, branch = row.offset, quorum.branches.get(voter.epoch)
     if row.epoch != voter.epoch or voter.role not in ("leader", "follower") or branch is None:
-        why = f"it was {voter.role or 'starting'} in epoch {voter.epoch}"
-        return Unexplained("mark out of turn", why, "a leader and its followers advance a mark")
+        return Unexplained("mark out of turn")
     if mark < voter.mark:
-        return Unexplained("high watermark went back", f"it was {voter.mark} before", "a mark only rises")
+        return Unexplained("high watermark went back")
     if mark > voter.log.end:
-        return Unexplained("mark beyond the log", f"its log ended at {voter.log.end}", "a mark in the log")
+        return Unexplained("mark beyond the log")
     leads = voter.role == "leader"
     answer = _may_commit(voter, branch, mark) if leads else _may_follow(quorum, voter, branch, mark)
     if answer is None:
@@ -299,11 +265,7 @@ def _applied_at_once(voter: ModelVoter, mark: int) -> int:
 
 def _may_commit(leader: ModelVoter, branch: Branch, mark: int) -> Answer:
     if mark <= branch.start:
-        return Unexplained(
-            "mark without an entry of its epoch",
-            f"its epoch began at offset {branch.start}",
-            "a leader commits older entries only together with one of its own (Raft, figure 8)",
-        )
+        return Unexplained("mark without an entry of its epoch", f"its epoch began at offset {branch.start}")
     with_it = {name for name, end in branch.reached.items() if end >= mark and name in leader.members}
     if (lacking := leader.majority - len(with_it)) <= 0:
         return None
@@ -314,8 +276,8 @@ def _may_commit(leader: ModelVoter, branch: Branch, mark: int) -> Answer:
 
 def _may_follow(quorum: Quorum, voter: ModelVoter, branch: Branch, mark: int) -> Answer:
     if not quorum.holds(voter.epoch, voter.log):
-        why = f"its log and {branch.leader}'s differ from offset {quorum.common(voter.epoch, voter.log)} on"
-        return Unexplained("mark over another log than the leader's", why, "the leader's log, or a prefix of it")
+        shared = quorum.common(voter.epoch, voter.log)
+        return Unexplained("mark over another log than the leader's", f"the two logs share only {shared} entries")
     if branch.mark < mark and (voter.name, mark) not in quorum.snapshots:  # what a snapshot holds was committed
         return Blocked(f"that {branch.leader} called offset {mark - 1} committed", (branch.leader,))
     return None
@@ -324,52 +286,46 @@ def _may_follow(quorum: Quorum, voter: ModelVoter, branch: Branch, mark: int) ->
 def applied(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     """A node applies the next committed batch, or has loaded the state of a snapshot."""
     if row.offset is None or row.hash is None or row.epoch != voter.epoch:
-        return malformed(f"it was in epoch {voter.epoch}")
+        return malformed()
     end = row.offset
     if voter.must_load:
         if end != voter.must_load:
             return malformed(f"it had a snapshot that ends at {voter.must_load}, and loads its state next")
-        if quorum.states.setdefault(end, row.hash) != row.hash:
-            return _states_differ(quorum, end)
-        voter.applied, voter.must_load = end, 0
-        return None
+        answer = _reaches(quorum, end, row.hash, "applied states differ")
+        if answer is None:
+            voter.applied, voter.must_load = end, 0
+        return answer
     if end == voter.applied and quorum.states.get(end) == row.hash:
         return None  # the same state, reported again
     if end <= voter.applied or end > voter.mark:
-        why = f"it had applied {voter.applied}, and its mark was {voter.mark}"
-        return Unexplained("applied out of order", why, "committed entries, each once, in order")
+        return Unexplained("applied out of order")
     is_sparse = voter.mark > voter.applied + REPORTED_EACH  # so the batch may begin behind what it reported before
     if not is_sparse and (start := quorum.batch_starts.setdefault(end, voter.applied)) != voter.applied:
-        return Unexplained(
-            "batch skipped or split",
-            f"it had applied up to {voter.applied}, and the batch that ends at {end} began at {start} before",
-            "every node applies the same batches, one after another",
-        )
-    if quorum.states.setdefault(end, row.hash) != row.hash:
-        return _states_differ(quorum, end)
-    voter.applied = end
-    voter.must_apply = 0 if end >= voter.must_apply else voter.must_apply
-    return None
+        return Unexplained("batch skipped or split", f"elsewhere the batch that ends there begins at {start}")
+    answer = _reaches(quorum, end, row.hash, "applied states differ")
+    if answer is None:
+        voter.applied = end
+        voter.must_apply = 0 if end >= voter.must_apply else voter.must_apply
+    return answer
 
 
-def _states_differ(quorum: Quorum, end: int) -> Unexplained:
-    why = f"the state at offset {end} has hash {hash_words(quorum.states[end])} elsewhere"
-    return Unexplained("applied states differ", why, "the same entries lead to the same state")
+def _reaches(quorum: Quorum, end: int, state: int, kind: str) -> Answer:
+    """Verify that one offset has one state.  kind: of the violation if it has two."""
+    known = quorum.states.setdefault(end, state)
+    return None if known == state else Unexplained(kind, f"the state there has hash {hash_words(known)} elsewhere")
 
 
 def snapshot(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     """A node has a snapshot: it took one, fetched one, or found one when it started."""
     if row.offset is None or row.hash is None or row.epoch != voter.epoch:
-        return malformed(f"it was in epoch {voter.epoch}")
-    if row.peer is None:
-        answer = _took(voter, row.offset)
-    elif row.peer == voter.name:
+        return malformed()
+    if row.peer == voter.name:
         answer = _found(quorum, voter, row.offset)
-    else:
+    elif row.peer is not None:
         answer = _fetched(quorum, voter, row.peer, row.offset)
-    if answer is None and quorum.states.setdefault(row.offset, row.hash) != row.hash:
-        why = f"the state at offset {row.offset} has hash {hash_words(quorum.states[row.offset])} elsewhere"
-        answer = Unexplained("snapshot differs from its prefix", why, "a snapshot is the state at its end")
+    else:
+        answer = Unexplained("snapshot beyond what was applied") if row.offset > voter.applied else None
+    answer = answer or _reaches(quorum, row.offset, row.hash, "snapshot differs from its prefix")
     if answer is None:
         quorum.snapshots.add((voter.name, row.offset))
         if row.peer is not None:
@@ -381,19 +337,12 @@ def snapshot(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     return answer
 
 
-def _took(voter: ModelVoter, end: int) -> Answer:
-    if end <= voter.applied:
-        return None
-    why = f"it had applied {voter.applied}"
-    return Unexplained("snapshot beyond what was applied", why, "a snapshot holds committed and applied entries only")
-
-
 def _found(quorum: Quorum, voter: ModelVoter, end: int) -> Answer:
     """Handle a snapshot found at start, which the last process may have been killed before reporting."""
     if voter.role != "":
         return malformed("it finds a snapshot only when it starts")
     if end > voter.log.end:
-        return Unexplained("log ends below its snapshot", f"its log ended at {voter.log.end}", "a log that goes on")
+        return Unexplained("log ends below its snapshot")
     if max(branch.mark for branch in quorum.branches.values()) < end:
         return Blocked(f"that any leader called offset {end - 1} committed", tuple(quorum.voters))
     return None
@@ -401,11 +350,9 @@ def _found(quorum: Quorum, voter: ModelVoter, end: int) -> Answer:
 
 def _fetched(quorum: Quorum, voter: ModelVoter, peer: str, end: int) -> Answer:
     if voter.role != "follower" or voter.leader != peer:
-        why = f"it was {voter.role or 'starting'} in epoch {voter.epoch}, its leader {voter.leader}"
-        return Unexplained("snapshot out of turn", why, "a follower fetches the snapshot of its leader")
+        return Unexplained("snapshot out of turn")
     if end < voter.mark or end < voter.applied:
-        why = f"its high watermark was {voter.mark}"
-        return Unexplained("snapshot below the high watermark", why, "a snapshot that brings a follower further")
+        return Unexplained("snapshot below the high watermark")
     if (peer, end) not in quorum.snapshots:
         return Blocked(f"that {peer} had a snapshot that ends at {end}", (peer,))
     return None

@@ -39,11 +39,10 @@ class Blocked(NamedTuple):
 
 
 class Unexplained(NamedTuple):
-    """kind: of the violation. why: the contradiction. expected: the rule."""
+    """kind: of the violation.  why: the contradiction, as a clause; "" where the state of the node shows it."""
 
     kind: str
-    why: str
-    expected: str
+    why: str = ""
 
 
 Answer = Blocked | Unexplained | None
@@ -53,9 +52,9 @@ class NotModelled(Exception):
     """The traces contain a case that the model cannot replay; the message names it."""
 
 
-def malformed(why: str) -> Unexplained:
+def malformed(why: str = "") -> Unexplained:
     """The row contradicts earlier rows, under any protocol."""
-    return Unexplained("row contradicts the rows before it", why, "a row that follows from the rows before it")
+    return Unexplained("row contradicts the rows before it", why)
 
 
 class Position(NamedTuple):
@@ -130,6 +129,13 @@ class ModelVoter:
         """Return the minimum number of the voters that it counts of which any two sets overlap."""
         return len(self.members) // 2 + 1
 
+    @property
+    def in_words(self) -> str:
+        """Return its state as a clause."""
+        role = f"{self.role or 'starting'} in epoch {self.epoch}, and its leader {self.leader or 'not known'}"
+        log = f"its log ended at {self.log.end} and was durable up to {self.flushed}"
+        return f"it was {role}; {log}; its high watermark was {self.mark}, and it had applied {self.applied}"
+
 
 class Quorum:
     """The whole quorum.  names: every voter.
@@ -200,17 +206,13 @@ class Quorum:
         where = self.positions.setdefault(value, log)
         if known == value and where == log:
             return None
-        return Unexplained(
-            "prefix hash contradicts the log",
-            f"elsewhere the entries below offset {log.end} (the last one of epoch {log.epoch}) have hash "
-            f"{hash_words(known)}"
-            if known != value
-            else f"that hash belongs to the entries below offset {where.end} (the last one of epoch {where.epoch})",
-            "equal logs have equal hashes, and other logs have others",
-        )
+        there = log if known != value else where
+        holds = f"have hash {hash_words(known)}" if known != value else "have that hash"
+        entries = f"the entries below offset {there.end}, the last of which is of epoch {there.epoch},"
+        return Unexplained("prefix hash contradicts the log", f"elsewhere {entries} {holds}")
 
 
-def disk(voter: ModelVoter, row: TraceRow) -> Answer:
+def disk(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     """Process the disk that a process names, right before its start row; a kill may have come between the two."""
     if row.incarnation <= voter.incarnation or not row.detail:
         return malformed(f"incarnation {row.incarnation} follows incarnation {voter.incarnation}")
@@ -228,7 +230,7 @@ def start(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     if voter.incarnation < 0 and row.offset > 0:
         raise NotModelled(f"{voter.name}: its trace begins with a log of {row.offset} entries")
     if row.epoch < voter.epoch:
-        return Unexplained("epoch went back", f"it was in epoch {voter.epoch} before", "an epoch never goes back")
+        return Unexplained("epoch went back")
     if row.epoch > voter.epoch + 1 and row.epoch not in quorum.epochs:
         return Blocked(f"that any node entered epoch {row.epoch}", quorum.others(voter))
     log = _recovered(quorum, voter, row.offset, row.hash)
@@ -265,18 +267,10 @@ def _recovered(quorum: Quorum, voter: ModelVoter, end: int, prefix_hash: int | N
             return quorum.position(voter.epoch, end)
         if following:
             return Blocked(f"that {voter.leader} had a snapshot that ends at {end}", (str(voter.leader),))
-        return Unexplained(
-            "more recovered than written",
-            f"its log ended at {voter.log.end}, and a {voter.role or 'starting'} node appends nothing",
-            "a restart finds what was written",
-        )
+        return Unexplained("more recovered than written")
     was_cut = following and not quorum.holds(voter.epoch, voter.log) and end >= quorum.common(voter.epoch, voter.log)
     if end < voter.flushed and not was_cut:
-        return Unexplained(
-            "flushed entries lost",
-            f"it had reported that everything below offset {voter.flushed} was flushed",
-            "a restart finds what was flushed",
-        )
+        return Unexplained("flushed entries lost")
     return quorum.position(voter.log.epoch, end)
 
 
@@ -288,62 +282,56 @@ def end_of_process(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
 
 def in_order(voter: ModelVoter, row: TraceRow) -> Answer:
     """Reject a row that another row must precede, whatever its kind."""
+    event = row.event
     if voter.ended or row.incarnation != voter.incarnation:
-        return malformed(
-            f"the process of incarnation {voter.incarnation} had {'ended' if voter.ended else 'not ended'}"
-        )
-    if voter.must_load and row.event not in ("applied", "fatal"):
+        return malformed(f"its process had {'ended' if voter.ended else f'incarnation {voter.incarnation}'}")
+    if event == "fatal":
+        return None
+    if voter.must_load and event != "applied":
         return malformed(f"it had a snapshot that ends at {voter.must_load}, and had not loaded its state")
-    if voter.role == "" and row.event not in ("role", "flush", "quorum-state", "snapshot", "applied", "fatal"):
+    if voter.role == "" and event not in ("role", "flush", "quorum-state", "snapshot", "applied"):
         return malformed("its process had started, and had not reported a role")
-    if voter.must_report_state and row.event not in ("quorum-state", "fatal"):
+    if voter.must_report_state and event != "quorum-state":
         return malformed("its process had started, and had not reported what its quorum-state holds")
-    if voter.must_name and row.event not in ("voters", "fatal"):
-        return malformed(
-            f"the entry at offset {voter.named_at} that named voters was removed, and who votes comes next"
-        )
-    acts = (row.event, row.epoch) == ("role", voter.stored_epoch)
-    if voter.stored_epoch is not None and not acts and row.event != "fatal":
+    if voter.must_name and event != "voters":
+        return malformed("an entry that named voters was removed, and who votes comes next")
+    if voter.stored_epoch is not None and (event, row.epoch) != ("role", voter.stored_epoch):
         return malformed(f"it had stored epoch {voter.stored_epoch}, and a role in that epoch comes next")
-    if voter.must_run and (row.event, row.role) != ("role", "candidate") and row.event not in ("vote", "fatal"):
+    if voter.must_run and (event, row.role) != ("role", "candidate") and event != "vote":
         return malformed("it had voted for itself, and a candidate's role comes next")
-    again = row.event == "high-watermark" and row.offset == voter.mark
-    if voter.must_apply and row.event not in ("applied", "fatal") and not again:
-        return malformed(f"it had applied {voter.applied} of the {voter.mark} entries that it knew committed")
+    again = event == "high-watermark" and row.offset == voter.mark
+    if voter.must_apply and event != "applied" and not again:
+        return malformed("it had not applied the entries that it knew committed")
     return None
 
 
 def append(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     """A leader writes an entry, or a follower takes entries of its leader."""
-    if row.offset is None or row.offset <= voter.log.end:
-        return malformed(f"its log ended at {voter.log.end} before")
-    answer = _append(quorum, voter, row, row.offset)
+    end = row.offset
+    if end is None or end <= voter.log.end:
+        return malformed()
+    if voter.role == "leader":
+        answer = _write(quorum, voter, row, end)
+    elif voter.role == "follower":
+        answer = _take(quorum, voter, row, end)
+    else:
+        answer = Unexplained("append out of turn")
     if answer is None:
-        voter.unflushed.append(row.offset)
+        voter.unflushed.append(end)
     return answer
 
 
-def _append(quorum: Quorum, voter: ModelVoter, row: TraceRow, end: int) -> Answer:
-    if voter.role == "leader":
-        return _write(quorum, voter, row, end)
-    if voter.role != "follower":
-        why = f"it was {voter.role or 'starting'} in epoch {voter.epoch}"
-        return Unexplained("append out of turn", why, "only a leader and its followers append")
-    branch = quorum.branches[voter.epoch]
-    if not quorum.holds(voter.epoch, voter.log):
-        return Unexplained(
-            "append to another log than the leader's",
-            f"its log shares only {quorum.common(voter.epoch, voter.log)} of {voter.log.end} entries with "
-            f"{branch.leader}'s",
-            "a follower appends only where its log is equal to the leader's up to there",
-        )
+def _take(quorum: Quorum, follower: ModelVoter, row: TraceRow, end: int) -> Answer:
+    branch = quorum.branches[follower.epoch]
+    if not quorum.holds(follower.epoch, follower.log):
+        shared = quorum.common(follower.epoch, follower.log)
+        return Unexplained("append to another log than the leader's", f"the two logs share only {shared} entries")
     if branch.end < end:
-        return Blocked(f"that {branch.leader} wrote offset {end - 1} in epoch {voter.epoch}", (branch.leader,))
-    log = quorum.position(voter.epoch, end)
+        return Blocked(f"that {branch.leader} wrote offset {end - 1} in epoch {follower.epoch}", (branch.leader,))
+    log = quorum.position(follower.epoch, end)
     if log.epoch != row.epoch:
-        why = f"{branch.leader}'s entry at offset {end - 1} is of epoch {log.epoch}"
-        return Unexplained("entry of another epoch", why, "a follower holds what its leader holds")
-    voter.log = log
+        return Unexplained("entry of another epoch", f"{branch.leader}'s entry there is of epoch {log.epoch}")
+    follower.log = log
     return None
 
 
@@ -354,7 +342,7 @@ def _write(quorum: Quorum, voter: ModelVoter, row: TraceRow, end: int) -> Answer
     branch = quorum.branches[voter.epoch]
     opening = (1, 3) if voter.names_voters else (1,)
     if row.epoch != voter.epoch or (branch.end == branch.start and end - branch.start not in opening):
-        return malformed(f"its branch of epoch {voter.epoch} began at {branch.start} and ended at {branch.end}")
+        return malformed(f"its entries of epoch {voter.epoch} began at {branch.start} and ended at {branch.end}")
     branch.end = end
     voter.log = Position(voter.epoch, end)
     return None
@@ -363,9 +351,7 @@ def _write(quorum: Quorum, voter: ModelVoter, row: TraceRow, end: int) -> Answer
 def flush(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     """Process a flush: the log of a node is durable up to an offset.  Entries appended during the flush are not."""
     if row.epoch != voter.epoch or row.offset is None or row.offset not in (voter.flushed, *voter.unflushed):
-        return malformed(
-            f"its log ended at {voter.log.end} and was durable up to {voter.flushed}, in epoch {voter.epoch}"
-        )
+        return malformed()
     voter.flushed = row.offset
     voter.unflushed = [end for end in voter.unflushed if end > row.offset]
     quorum.note_reach(voter)
@@ -375,20 +361,14 @@ def flush(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
 def truncate(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     """Process a truncation: a follower removes the part that differs from the log of its leader."""
     if row.offset is None or row.epoch != voter.epoch or not 0 <= row.offset < voter.log.end:
-        return malformed(f"its log ended at {voter.log.end}, in epoch {voter.epoch}")
+        return malformed()
     if voter.role != "follower":
-        why = f"it was {voter.role or 'starting'} in epoch {voter.epoch}"
-        return Unexplained("truncation out of turn", why, "only a follower truncates")
+        return Unexplained("truncation out of turn")
     if row.offset < voter.mark:
-        why = f"its high watermark was {voter.mark}"
-        return Unexplained("truncation below the high watermark", why, "committed entries are never removed")
+        return Unexplained("truncation below the high watermark")
     shared = quorum.common(voter.epoch, voter.log)
     if row.offset < shared:
-        return Unexplained(
-            "truncation of what the leader holds",
-            f"its log and {voter.leader}'s are equal below offset {shared}",
-            "a follower removes only what differs from its leader's log",
-        )
+        return Unexplained("truncation of what the leader holds", f"the two logs share {shared} entries")
     voter.log = quorum.position(voter.log.epoch, row.offset)
     voter.must_name = voter.named_at is not None and voter.named_at >= row.offset
     voter.flushed = min(voter.flushed, row.offset)
@@ -407,18 +387,12 @@ def voters(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     if row.offset is None and members <= quorum.voters.keys():
         voter.members, voter.named_at = members, None  # the voters of the configuration
         return None
-    if (
-        row.offset is None
-        or row.epoch != voter.epoch
-        or not 0 <= row.offset < voter.log.end
-        or not members <= quorum.voters.keys()
-    ):
-        return malformed(f"its log ended at {voter.log.end}, in epoch {voter.epoch}")
+    known = row.epoch == voter.epoch and members <= quorum.voters.keys()
+    if row.offset is None or not known or not 0 <= row.offset < voter.log.end:
+        return malformed()
     entry = (quorum.position(voter.log.epoch, row.offset + 1).epoch, row.offset)
-    known = quorum.named.setdefault(entry, members)
-    if known != members:
-        why = f"elsewhere the entry at offset {row.offset} names {', '.join(sorted(known))}"
-        return Unexplained("other voters in one entry", why, "equal entries name equal voters")
+    if (others := quorum.named.setdefault(entry, members)) != members:
+        return Unexplained("other voters in one entry", f"elsewhere this entry names {', '.join(sorted(others))}")
     voter.members, voter.named_at = members, row.offset
     return None
 

@@ -43,14 +43,7 @@ from checkers.base.run_evidence import conclude, gaps, trace_row
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
 from checkers.raft import elections, quorum
-from checkers.raft.quorum import (
-    Answer,
-    Blocked,
-    ModelVoter,
-    NotModelled,
-    Quorum,
-    Unexplained,
-)
+from checkers.raft.quorum import Answer, Blocked, ModelVoter, NotModelled, Quorum, Unexplained
 from checkers.raft.reading import nothing_of, read_rows
 from checkers.raft.rules import LACKING_LEADER
 from checkers.raft.trace_row import TraceRow, in_trace
@@ -65,12 +58,8 @@ class QuorumModel:
     def step(self, name: str, row: TraceRow) -> Answer:
         """Process one row of a node.  Raises NotModelled."""
         voter = self.quorum.voters[name]
-        if row.event == "disk":
-            answer = quorum.disk(voter, row)
-        elif row.event == "start":
-            answer = quorum.start(self.quorum, voter, row)
-        else:
-            answer = quorum.in_order(voter, row) or _STEPS[row.event](self.quorum, voter, row)
+        answer = None if row.event in _OF_A_START else quorum.in_order(voter, row)
+        answer = answer or _STEPS[row.event](self.quorum, voter, row)
         if answer is None:
             voter.seq = row.seq
         return answer
@@ -90,7 +79,10 @@ class QuorumModel:
         return None
 
 
+_OF_A_START = ("disk", "start")
 _STEPS: dict[str, Callable[[Quorum, ModelVoter, TraceRow], Answer]] = {
+    "disk": quorum.disk,
+    "start": quorum.start,
     "vote": elections.vote,
     "quorum-state": elections.quorum_state,
     "role": elections.role,
@@ -222,7 +214,7 @@ def _judge(part: Part, budget: Budget) -> ReplayFinding:
         raise BeyondBudget(f"{rows} trace rows are beyond the budget of {most}")
     replayed = replay({node: read_rows(path) for node, path in paths.items()}, part.params["until"])
     model = replayed.model
-    witnesses = [_witness(stop, paths[stop.node]) for stop in replayed.stops]
+    witnesses = [_witness(stop, paths[stop.node], model.quorum.voters[stop.node]) for stop in replayed.stops]
     if not witnesses and not replayed.unknown and (lost := model.lost()) is not None:
         witnesses.append(_lost(*lost, model.quorum.branches[lost[2]].leader))
     counts = {
@@ -233,28 +225,26 @@ def _judge(part: Part, budget: Budget) -> ReplayFinding:
     return ReplayFinding(tuple(witnesses), tuple(counts.items()), replayed.unknown)
 
 
-def _witness(stop: Stop, path: str) -> Witness:
+def _witness(stop: Stop, path: str, voter: ModelVoter) -> Witness:
+    """voter: the state of the node before this row."""
     row, answer = stop.row, stop.answer
-    what = _words(stop)
+    rows = [trace_row(path, seq) for seq in (row.seq - 1, row.seq) if seq >= 0]
+    what = f"{_words(stop)} ({in_trace(rows[-1])})."
+    before = f"Before this row {voter.in_words}."
     if isinstance(answer, Blocked):
         kind, expected = "row without a cause", f"a trace of another node shows {answer.missing}"
         why = f"No trace shows {answer.missing}{': ' if answer.shown else ''}{answer.shown}."
     else:
-        kind, expected = answer.kind, answer.expected
-        why = f"{answer.why[0].upper()}{answer.why[1:]}."
-    rows = [trace_row(path, seq) for seq in (row.seq - 1, row.seq) if seq >= 0]
+        kind, expected = answer.kind, "a row that some step of the protocol writes"
+        why = f"{answer.why[0].upper()}{answer.why[1:]}." if answer.why else before
     return Witness.of(
         kind,
-        f"{what} ({in_trace(rows[-1])}). {why}",
+        f"{what} {why}",
         rows,
         nodes=[stop.node],
         epoch=row.epoch,
         offset=row.offset,
-        why=[
-            f"{what} ({in_trace(rows[-1])}).",
-            why,
-            "The rules of the protocol allow no step that writes this row.",
-        ],
+        why=[what, *dict.fromkeys((why, before))],
         expected=expected,
     )
 

@@ -189,6 +189,9 @@ MAKERS = {
     "Decided": 0,
     "_wait": 0,
     "_against": 0,
+    "_of_broker": 0,
+    "_of_partition": 0,
+    "_reaches": 3,
 }
 """Calls that name a kind -> place of that argument."""
 
