@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -152,11 +152,11 @@ class ClusterReplay:
         self._whole = whole
         self._brokers: dict[int, Broker] = {}
         self._epochs: dict[int, int] = {}  # broker -> the last epoch it ever had
-        self._since: dict[object, int] = {}  # broker, partition or topic -> offset of its last record
+        self._since: dict[object, int] = {}  # broker or partition -> offset of its last record
         self._partitions: dict[str, Partition] = {}
         self._names: dict[str, str] = {}  # topic id -> name
         self._configs: dict[str, dict[str, str]] = {}  # "2 name of a topic", "4 broker", "4 " -> its configs
-        self._base = -1  # offset of the current batch; -1 before its first record
+        self._base = self._offset = -1  # of the current batch and record; -1 before the first one
         self._elr_in_use = False
         self._level: int | None = None  # of metadata.version
         self._producer_ids = 0  # all producer ids below it are allocated
@@ -166,42 +166,53 @@ class ClusterReplay:
         self._fenced: set[int] = set()  # brokers fenced by a record of this batch, even if a later record unfenced them
         self._changed = False
 
-    def record(self, offset: int, kind: str, about: str, fields: dict[str, Any], base: int | None = None) -> None:
-        """Replay a record. base: offset of the first record of its batch; None: its own."""
-        self._base = offset if base is None else base
+    def record(self, offset: int, kind: str, about: str, fields: dict[str, Any], base: int) -> None:
+        """Replay a record. base: offset of the first record of its batch."""
+        self._base, self._offset = base, offset
         self.result.counts[kind] += 1
         act = _ACTS.get(kind)
         if act is not None:
-            act(self, offset, about, fields)
+            act(self, about, fields)
             self._changed = True
 
-    def end_of_batch(self, offset: int) -> None:
+    def end_of_batch(self) -> None:
         for is_wrong, about, found in self._waiting:
             if is_wrong():
-                self._tell(found.kind, about, found.offset, found.since, found.words)
+                self._tell(about, found)
         self._waiting.clear()
         self._fenced.clear()
         if self._changed and self._epochs:
-            self._look_at_dead(offset)
+            self._look_at_dead()
         self._changed = False
 
-    def _look_at_dead(self, offset: int) -> None:
+    def _look_at_dead(self) -> None:
         dead = {number for number in self._epochs if number not in self._brokers or not self._brokers[number].alive}
-        if not dead:
-            return
-        for about, held in self._partitions.items():
+        for about, held in self._partitions.items() if dead else ():
             left = dead & set(held.isr)
             last = held.leader == NO_LEADER and len(held.isr) == 1
             if held.leader in dead or (left and not last):
                 who = held.leader if held.leader in dead else min(left)
                 what = "is fenced or leaves" if who in self._brokers else "is not registered any more"
-                words = f"Broker {who} {what}, but {self._name(about)} is still led by it or in sync on it"
-                self._tell(DEAD_STAYS, about, offset, self._since.get(who, offset), f"{words}.")
+                words = f"Broker {who} {what}, but {self._name(about)} is still led by it or in sync on it."
+                self._tell(about, self._against(DEAD_STAYS, who, words))
 
-    def _tell(self, kind: str, about: object, offset: int, since: int, words: str) -> None:
-        if (kind, about) not in self._told:
-            self._told.add((kind, about))
-            self.result.found.append(Contradiction(kind, offset, since, words))
+    def _against(self, kind: str, since: object, words: str) -> Contradiction:
+        """Return what the current record shows.  since: the broker or partition whose last record it contradicts."""
+        return Contradiction(kind, self._offset, self._since.get(since, self._offset), words)
+
+    def _tell(self, about: object, found: Contradiction) -> None:
+        if (found.kind, about) not in self._told:
+            self._told.add((found.kind, about))
+            self.result.found.append(found)
+
+    def _of_broker(self, kind: str, number: object, words: str) -> None:
+        self._tell(number, self._against(kind, number, f"At offset {self._offset} {words}."))
+
+    def _of_partition(self, kind: str, about: str, words: str) -> None:
+        self._tell(about, self._against(kind, about, self._where(about, words)))
+
+    def _where(self, about: str, words: str) -> str:
+        return f"At offset {self._offset} {self._name(about)} {words}."
 
     def _name(self, about: str) -> str:
         topic, _, number = about.partition("/")
@@ -209,94 +220,90 @@ class ClusterReplay:
 
     # Brokers
 
-    def register(self, offset: int, about: str, fields: dict[str, Any]) -> None:
+    def register(self, about: str, fields: dict[str, Any]) -> None:
         number = _number(about)
         known, epoch = self._brokers.get(number), fields["epoch"]
         before = self._epochs.get(number, -1)
-        same = known is not None and known.incarnation == fields["incarnation"]
-        since = self._since.get(number, offset)
-        if not same and (not self._base <= epoch <= offset or epoch <= before):
-            due = offset if self._base == offset else f"an offset of its batch, {self._base} to {offset}"
-            words = f"Broker {number} is registered anew at offset {offset} with epoch {epoch}; it should be {due}."
-            self._tell(EPOCH_NOT_NEW, number, offset, since, words)
-        if same and known is not None and epoch != known.epoch:
-            words = f"The same incarnation of broker {number} had epoch {known.epoch}, and has {epoch} at {offset}."
-            self._tell(EPOCH_NOT_NEW, number, offset, since, words)
-        if not same and not fields["fenced"]:
-            words = f"A new incarnation of broker {number} is registered at offset {offset} and is not fenced."
-            self._tell(UNFENCED_AT_ONCE, number, offset, since, words)
+        if known is not None and known.incarnation == fields["incarnation"]:
+            if epoch != known.epoch:
+                words = f"the same incarnation of broker {number} has epoch {epoch}, and had {known.epoch}"
+                self._of_broker(EPOCH_NOT_NEW, number, words)
+        else:
+            if not self._base <= epoch <= self._offset or epoch <= before:
+                due = f"an offset of its batch, {self._base} to {self._offset}"
+                words = f"broker {number} is registered anew with epoch {epoch}; it should be {due}"
+                self._of_broker(EPOCH_NOT_NEW, number, words)
+            if not fields["fenced"]:
+                self._of_broker(UNFENCED_AT_ONCE, number, f"a new incarnation of broker {number} is not fenced")
         directories = tuple(fields.get("directories") or ())
         self._brokers[number] = Broker(fields["incarnation"], epoch, fields["fenced"], fields["leaving"], directories)
         if directories:
-            self._look_at_level(offset, about, f"the registration of broker {number}")
+            self._look_at_level(about, f"the registration of broker {number}")
         self._epochs[number] = max(before, epoch)
-        self._since[number] = offset
+        self._since[number] = self._offset
 
-    def _present(self, offset: int, about: str, fields: dict[str, Any]) -> Broker | None:
+    def _present(self, about: str, fields: dict[str, Any]) -> Broker | None:
         number = _number(about)
         known = self._brokers.get(number)
-        if known is None and not self._whole:
-            return None
-        if known is None or known.epoch != fields["epoch"]:
+        if self._whole if known is None else known.epoch != fields["epoch"]:
             has = "is not registered" if known is None else f"has epoch {known.epoch}"
-            words = f"The record at offset {offset} is about epoch {fields['epoch']} of broker {number}, which {has}."
-            self._tell(OTHER_EPOCH, number, offset, self._since.get(number, offset), words)
+            words = f"a record is about epoch {fields['epoch']} of broker {number}, which {has}"
+            self._of_broker(OTHER_EPOCH, number, words)
             return None
         return known
 
-    def change_broker(self, offset: int, about: str, fields: dict[str, Any]) -> None:
-        known = self._present(offset, about, fields)
+    def change_broker(self, about: str, fields: dict[str, Any]) -> None:
+        known = self._present(about, fields)
         if known is not None:
+            number = _number(about)
             fenced = {1: True, -1: False}.get(fields.get("fenced", 0), known.fenced)
             if fields.get("fenced") == 1:
-                self._fenced.add(_number(about))
+                self._fenced.add(number)
             leaving = known.leaving or fields.get("leaving") == 1
             directories = tuple(fields.get("directories") or known.directories)
-            changed = replace(known, fenced=fenced, leaving=leaving, directories=directories)
-            self._brokers[_number(about)] = changed
-            self._since[_number(about)] = offset
+            self._brokers[number] = replace(known, fenced=fenced, leaving=leaving, directories=directories)
+            self._since[number] = self._offset
 
-    def fence(self, offset: int, about: str, fields: dict[str, Any]) -> None:
-        self.change_broker(offset, about, fields | {"fenced": 1})
+    def fence(self, about: str, fields: dict[str, Any]) -> None:
+        self.change_broker(about, fields | {"fenced": 1})
 
-    def unfence(self, offset: int, about: str, fields: dict[str, Any]) -> None:
-        self.change_broker(offset, about, fields | {"fenced": -1})
+    def unfence(self, about: str, fields: dict[str, Any]) -> None:
+        self.change_broker(about, fields | {"fenced": -1})
 
-    def unregister(self, offset: int, about: str, fields: dict[str, Any]) -> None:
-        if self._present(offset, about, fields) is not None:
+    def unregister(self, about: str, fields: dict[str, Any]) -> None:
+        if self._present(about, fields) is not None:
             del self._brokers[_number(about)]
-            self._since[_number(about)] = offset
+            self._since[_number(about)] = self._offset
 
-    def producer_ids(self, offset: int, about: str, fields: dict[str, Any]) -> None:
+    def producer_ids(self, about: str, fields: dict[str, Any]) -> None:
         if fields["next"] <= self._producer_ids:
-            words = f"The record at offset {offset} hands out producer ids below {fields['next']}, "
-            since = self._since.get("producer ids", offset)
-            self._tell(IDS_AGAIN, about, offset, since, f"{words}but all below {self._producer_ids} are in use.")
+            words = f"producer ids below {fields['next']} are handed out, but all below {self._producer_ids} are in use"
+            self._of_broker(IDS_AGAIN, "producer ids", words)
         self._producer_ids = max(self._producer_ids, fields["next"])
-        self._since["producer ids"] = offset
+        self._since["producer ids"] = self._offset
 
     # Topics
 
-    def feature(self, offset: int, about: str, fields: dict[str, Any]) -> None:
+    def feature(self, about: str, fields: dict[str, Any]) -> None:
         if about == ELR:
             self._elr_in_use = fields["level"] > 0
         elif about == "metadata.version":
             self._level = fields["level"]
 
-    def clear_elr(self, offset: int, about: str, fields: dict[str, Any]) -> None:
+    def clear_elr(self, about: str, fields: dict[str, Any]) -> None:
         for partition, held in self._partitions.items():
             if about in ("", self._names.get(partition.partition("/")[0])):
                 self._partitions[partition] = replace(held, elr=(), last_elr=())
 
-    def topic(self, offset: int, about: str, fields: dict[str, Any]) -> None:
+    def topic(self, about: str, fields: dict[str, Any]) -> None:
         self._names[about] = fields["name"]
 
-    def remove_topic(self, offset: int, about: str, fields: dict[str, Any]) -> None:
+    def remove_topic(self, about: str, fields: dict[str, Any]) -> None:
         self._configs.pop(f"{TOPIC_RESOURCE} {self._names.pop(about, '')}", None)
         for partition in [each for each in self._partitions if each.startswith(f"{about}/")]:
             del self._partitions[partition]
 
-    def config(self, offset: int, about: str, fields: dict[str, Any]) -> None:
+    def config(self, about: str, fields: dict[str, Any]) -> None:
         configs = self._configs.setdefault(about, {})
         if fields["value"] is None:
             configs.pop(fields["name"], None)
@@ -317,81 +324,57 @@ class ClusterReplay:
 
     # Partitions
 
-    def partition(self, offset: int, about: str, fields: dict[str, Any]) -> None:
-        made = Partition(
-            replicas=tuple(fields["replicas"]),
-            isr=tuple(fields["isr"]),
-            adding=tuple(fields["adding"]),
-            removing=tuple(fields["removing"]),
-            leader=fields["leader"],
-            elr=tuple(fields.get("elr") or ()),
-            last_elr=tuple(fields.get("last_elr") or ()),
-            recovery=fields.get("recovery", 0),
-            directories=tuple(fields.get("directories") or ()),
-        )
+    def partition(self, about: str, fields: dict[str, Any]) -> None:
+        made = Partition(**_lists_of(fields), leader=fields["leader"], recovery=fields.get("recovery", 0))
         if about in self._partitions:
-            words = f"{self._name(about).capitalize()} is made again at offset {offset}."
-            self._tell(TWICE, about, offset, self._since.get(about, offset), words)
+            self._of_partition(TWICE, about, "is made again")
         if made.directories:
-            self._look_at_level(offset, about, f"the record of {self._name(about)}")
-        self._look_at(offset, about, made, set(made.isr))
-        self._partitions[about], self._since[about] = made, offset
+            self._look_at_level(about, f"the record of {self._name(about)}")
+        self._look_at(about, made, set(made.isr))
+        self._partitions[about], self._since[about] = made, self._offset
 
-    def change_partition(self, offset: int, about: str, fields: dict[str, Any]) -> None:
+    def change_partition(self, about: str, fields: dict[str, Any]) -> None:
         before = self._partitions.get(about)
         if before is None:
             if self._whole:
-                words = f"The record at offset {offset} changes {self._name(about)}, which does not exist."
-                self._tell(NEVER_MADE, about, offset, offset, words)
+                self._of_partition(NEVER_MADE, about, "is changed, and does not exist")
             return
-        given: dict[str, Any] = {
-            name: tuple(fields[name] or ())
-            for name in ("replicas", "isr", "adding", "removing", "elr", "last_elr", "directories")
-            if name in fields
-        }
-        after = replace(
-            before,
-            **given,
-            leader=before.leader if fields.get("leader", -2) == -2 else fields["leader"],
-            recovery=fields.get("recovery", before.recovery),
-        )
-        self._look_at(offset, about, after, set(after.isr) - set(before.isr))
+        leader = before.leader if fields.get("leader", -2) == -2 else fields["leader"]
+        recovery = fields.get("recovery", before.recovery)
+        after = replace(before, **_lists_of(fields), leader=leader, recovery=recovery)
+        self._look_at(about, after, set(after.isr) - set(before.isr))
         if fields.get("directories"):
-            self._look_at_level(offset, about, f"the change of {self._name(about)}")
-        self._look_at_change(offset, about, before, after)
-        self._look_at_eligible(offset, about, before, after, elects="leader" in fields)
-        self._partitions[about], self._since[about] = after, offset
+            self._look_at_level(about, f"the change of {self._name(about)}")
+        self._look_at_change(about, before, after)
+        self._look_at_eligible(about, before, after, elects="leader" in fields)
+        self._partitions[about], self._since[about] = after, self._offset
 
-    def _look_at(self, offset: int, about: str, held: Partition, joined: set[int]) -> None:
-        where, since = f"At offset {offset} {self._name(about)}", self._since.get(about, offset)
-        if held.leader != NO_LEADER and held.leader not in held.isr:
-            words = f"{where} is led by broker {held.leader}, and {list(held.isr)} are in sync."
-            self._tell(NOT_IN_SYNC, about, offset, since, words)
-        if not set(held.isr) <= set(held.replicas) or len(set(held.isr)) < len(held.isr):
-            words = f"{where} has replicas on {list(held.replicas)}, and {list(held.isr)} are in sync."
-            self._tell(NOT_A_REPLICA, about, offset, since, words)
+    def _look_at(self, about: str, held: Partition, joined: set[int]) -> None:
+        replicas, isr = f"has replicas on {list(held.replicas)}", set(held.isr)
+        if held.leader != NO_LEADER and held.leader not in isr:
+            self._of_partition(NOT_IN_SYNC, about, f"is led by broker {held.leader}, and {list(held.isr)} are in sync")
+        if not isr <= set(held.replicas) or len(isr) < len(held.isr):
+            self._of_partition(NOT_A_REPLICA, about, f"{replicas}, and {list(held.isr)} are in sync")
         if set(held.directories) - {MIGRATING} and len(held.directories) != len(held.replicas):
-            words = f"{where} has replicas on {list(held.replicas)}, and {len(held.directories)} directories."
-            self._tell(DIRECTORIES, about, offset, since, words)
-        if set(held.isr) & set(held.elr):
-            words = f"{where} has {list(held.isr)} in sync and {list(held.elr)} as eligible leaders."
-            self._tell(BOTH, about, offset, since, words)
+            self._of_partition(DIRECTORIES, about, f"{replicas}, and {len(held.directories)} directories")
+        if isr & set(held.elr):
+            words = f"has {list(held.isr)} in sync and {list(held.elr)} as eligible leaders"
+            self._of_partition(BOTH, about, words)
         if not self._brokers:
             return  # this cluster has no registered brokers
+        dead = "which is fenced, leaves or is not registered"
         if held.leader != NO_LEADER and self._is_dead(held.leader):
-            words = f"{where} is given to broker {held.leader} to lead, which is fenced, leaves or is not registered."
-            self._wait(DEAD_LEADER, held.leader, offset, about, words, self._still_leads)
+            words = f"is given to broker {held.leader} to lead, {dead}"
+            self._wait(DEAD_LEADER, held.leader, about, words, self._still_leads)
         for number in sorted(joined):
             if self._is_dead(number) and number != held.leader:
-                words = (
-                    f"{where} gets broker {number} into its in-sync set, which is fenced, leaves or is not registered."
-                )
-                self._wait(DEAD_JOINS, number, offset, about, words, self._still_in_sync)
+                words = f"gets broker {number} into its in-sync set, {dead}"
+                self._wait(DEAD_JOINS, number, about, words, self._still_in_sync)
 
-    def _look_at_level(self, offset: int, about: str, what: str) -> None:
+    def _look_at_level(self, about: str, what: str) -> None:
         if self._level is not None and self._level < DIRECTORIES_SINCE:
-            words = f"At offset {offset} {what} names directories, though metadata.version is {self._level}."
-            self._tell(TOO_EARLY, about, offset, self._since.get(about, offset), words)
+            words = f"{what} names directories, though metadata.version is {self._level}"
+            self._of_broker(TOO_EARLY, about, words)
 
     def _is_usable(self, broker: int, directory: str) -> bool:
         """Return True if a broker can use a directory.  An unknown or unassigned one counts as usable."""
@@ -400,11 +383,9 @@ class ClusterReplay:
             return directory != LOST
         return directory in known.directories
 
-    def _wait(
-        self, kind: str, broker: int, offset: int, about: str, words: str, is_wrong: Callable[[int, str], bool]
-    ) -> None:
+    def _wait(self, kind: str, broker: int, about: str, words: str, is_wrong: Callable[[int, str], bool]) -> None:
         """Judge this at the end of the batch, when the broker may be fenced, unfenced or registered again."""
-        found = Contradiction(kind, offset, self._since.get(broker, offset), words)
+        found = self._against(kind, broker, self._where(about, words))
         self._waiting.append((partial(is_wrong, broker, about), about, found))
 
     def _still_leads(self, broker: int, about: str) -> bool:
@@ -428,66 +409,62 @@ class ClusterReplay:
         known = self._brokers.get(number)
         return self._whole if known is None else not known.alive
 
-    def _look_at_change(self, offset: int, about: str, before: Partition, after: Partition) -> None:
-        where, since = f"At offset {offset} {self._name(about)}", self._since.get(about, offset)
+    def _look_at_change(self, about: str, before: Partition, after: Partition) -> None:
         ended = bool(before.adding or before.removing) and not after.adding and not after.removing
         if ended and (missing := set(before.adding) & set(after.replicas) - set(after.isr)):
-            words = (
-                f"{where} ends its reassignment, but {sorted(missing)} of the replicas that it added are not in sync."
-            )
-            self._tell(EARLY_END, about, offset, since, words)
+            words = f"ends its reassignment, but {sorted(missing)} of the replicas that it added are not in sync"
+            self._of_partition(EARLY_END, about, words)
         kept, alone = set(after.isr) - set(after.removing), (after.leader,) == after.isr != before.isr
         due = set(after.replicas) if len(after.removing) > len(after.adding) else set(after.adding)
         moves = after.adding or after.removing
         if moves and kept and due - set(after.removing) <= kept and not alone:  # elected alone: it ends with the next
-            words = f"{where} adds {list(after.adding)} and removes {list(after.removing)}, and {list(after.isr)}"
-            self._tell(LEFT_OPEN, about, offset, since, f"{words} are in sync, but its reassignment goes on.")
+            words = f"adds {list(after.adding)} and removes {list(after.removing)}, and {list(after.isr)} are in sync"
+            self._of_partition(LEFT_OPEN, about, f"{words}, but its reassignment goes on")
         leader = after.leader
         if leader not in (NO_LEADER, before.leader) and not ended:
-            words = f"{where} gets broker {leader} as its leader, though {list(before.isr)} were in sync"
+            words = f"gets broker {leader} as its leader, though {list(before.isr)} were in sync"
             if leader not in before.isr and after.isr != (leader,):
-                self._tell(NOT_ALONE, about, offset, since, f"{words}; {list(after.isr)} are now.")
+                self._of_partition(NOT_ALONE, about, f"{words}; {list(after.isr)} are now")
             could = leader in (*before.isr, *before.elr)
             if not could and "true" not in self._values(about, "unclean.leader.election.enable"):
-                words = f"{words}, {list(before.elr)} eligible."
+                words = f"{words}, {list(before.elr)} eligible"
                 if before.isr or before.last_elr != (leader,):
-                    self._tell(UNCLEAN, about, offset, since, words)
+                    self._of_partition(UNCLEAN, about, words)
                 for member in before.elr:  # the last known leader may lead if no replica is eligible
-                    self._wait(UNCLEAN, member, offset, about, words, self._has_all)
+                    self._wait(UNCLEAN, member, about, words, self._has_all)
         old = before.leader
         alive = old in self._brokers and self._brokers[old].alive
         if old != NO_LEADER and alive and old in after.replicas and old not in after.isr and not ended:
-            words = f"{where} loses its leader, broker {old}, from its in-sync set, though {old} is not fenced"
-            self._wait(DROPPED, old, offset, about, f"{words}.", self._can_serve)
+            words = f"loses its leader, broker {old}, from its in-sync set, though {old} is not fenced"
+            self._wait(DROPPED, old, about, words, self._can_serve)
 
-    def _look_at_eligible(self, offset: int, about: str, before: Partition, after: Partition, *, elects: bool) -> None:
+    def _look_at_eligible(self, about: str, before: Partition, after: Partition, *, elects: bool) -> None:
         """elects: True if the record names a leader.  If only an eligible leader is elected, the others stay eligible
         for now.
         """
-        where, since = f"At offset {offset} {self._name(about)}", self._since.get(about, offset)
         if new := set(after.elr) - {*before.elr, *before.isr}:
-            words = f"{where} gets {sorted(new)} as eligible leaders, though {list(before.isr)} were in sync"
-            self._tell(NOT_ELIGIBLE, about, offset, since, f"{words} and {list(before.elr)} eligible.")
+            held = f"though {list(before.isr)} were in sync and {list(before.elr)} eligible"
+            self._of_partition(NOT_ELIGIBLE, about, f"gets {sorted(new)} as eligible leaders, {held}")
         if gone := set(after.elr) - set(after.replicas):
-            words = f"{where} has replicas on {list(after.replicas)}, and {sorted(gone)} as eligible leaders."
-            self._tell(ELIGIBLE_ELSEWHERE, about, offset, since, words)
+            words = f"has replicas on {list(after.replicas)}, and {sorted(gone)} as eligible leaders"
+            self._of_partition(ELIGIBLE_ELSEWHERE, about, words)
         if not self._whole:
             return  # neither the feature level nor the configs are known
         if not self._elr_in_use:
             if new := set(after.elr) - set(before.elr):
-                words = f"{where} gets {sorted(new)} as eligible leaders, and {ELR} is at level 0."
-                self._tell(BELOW_LEVEL, about, offset, since, words)
+                words = f"gets {sorted(new)} as eligible leaders, and {ELR} is at level 0"
+                self._of_partition(BELOW_LEVEL, about, words)
             return
         least, most = (min(needed, len(after.replicas)) for needed in self._min_insync(about))
         if after.elr and not elects and len(after.isr) >= most:
-            words = f"{where} has {list(after.isr)} in sync and needs {most}, but {list(after.elr)} are still eligible."
-            self._tell(STILL_ELIGIBLE, about, offset, since, words)
+            words = f"has {list(after.isr)} in sync and needs {most}, but {list(after.elr)} are still eligible"
+            self._of_partition(STILL_ELIGIBLE, about, words)
         unclean = after.leader not in (NO_LEADER, before.leader, *before.isr, *before.elr)
         if len(after.isr) < least and not unclean:
-            words = f"{where} has {list(after.isr)} in sync and needs {least}, but"
+            words = f"has {list(after.isr)} in sync and needs {least}, but"
             for member in sorted({*before.isr, *before.elr} & set(after.replicas) - {*after.isr, *after.elr}):
-                lost = f"{words} broker {member}, which held everything, is no eligible leader."
-                self._wait(NOT_KEPT, member, offset, about, lost, self._has_all)
+                lost = f"{words} broker {member}, which held everything, is no eligible leader"
+                self._wait(NOT_KEPT, member, about, lost, self._has_all)
 
     def _min_insync(self, about: str) -> tuple[int, int]:
         """Return the least and the largest number of replicas that have to be in sync, as far as the log shows."""
@@ -499,7 +476,7 @@ class ClusterReplay:
         return min(values), max(values)
 
 
-_ACTS: dict[str, Callable[[ClusterReplay, int, str, dict[str, Any]], None]] = {
+_ACTS: dict[str, Callable[[ClusterReplay, str, dict[str, Any]], None]] = {
     "register broker": ClusterReplay.register,
     "unregister broker": ClusterReplay.unregister,
     "producer ids": ClusterReplay.producer_ids,
@@ -520,19 +497,25 @@ def _number(about: str) -> int:
     return int(about.rpartition(" ")[2])
 
 
+def _lists_of(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the lists of brokers and directories that a record about a partition names."""
+    lists = ("replicas", "isr", "adding", "removing", "elr", "last_elr", "directories")
+    return {name: tuple(fields[name] or ()) for name in lists if name in fields}
+
+
 def replay(records: Iterable[Record], *, whole: bool) -> ReplayedMetadata:
     """Return the findings of one log. records: in offset order. whole: the log begins at offset 0."""
-    run, batch, last = ClusterReplay(whole), -1, -1
+    run, batch = ClusterReplay(whole), -1
     for offset, base, kind, about, fields in records:
         if kind == "undecodable":
             run.result.unreadable = f"the record at offset {offset} cannot be decoded ({json.loads(fields)['why']})"
             break
         if base != batch and batch >= 0:
-            run.end_of_batch(last)
+            run.end_of_batch()
         run.record(offset, kind, about, json.loads(fields), base)
-        batch, last = base, offset
+        batch = base
     else:
-        run.end_of_batch(last)
+        run.end_of_batch()
     return run.result
 
 

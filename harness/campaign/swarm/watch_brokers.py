@@ -107,7 +107,7 @@ class BrokerWatch:
             lost_data: list[int] = []
             for offset, value in enumerate(batch.values, batch.base):
                 self._record(server, offset, batch, value, applied, lost_data)
-            self._replay.end_of_batch(batch.end - 1)
+            self._replay.end_of_batch()
             self._look_at_eligible(server, lost_data, batch.end)
             if self._replays:
                 self._states[batch.end] = self._model.state_hash
