@@ -20,20 +20,7 @@ from checkers.raft.log_order import LOG_ORDER
 from checkers.raft.replay_equals_live import REPLAY_EQUALS_LIVE
 from checkers.raft.system_entries import SYSTEM_ENTRIES
 from checkers.raft.trace_validation import TRACE_VALIDATION
-from checkers.raft.trace_verdicts import (
-    COMMITS_OWN_EPOCH,
-    ELECTION_SAFETY,
-    HELD_BEFORE_MARK,
-    HELD_BY_MAJORITY,
-    JOINED_AFTER_CATCHING_UP,
-    KEPT_DISK,
-    MONOTONICITY,
-    QUORUM_INTERSECTION,
-    SNAPSHOT_PREFIX,
-    STATE_MACHINE_SAFETY,
-    VOTE_ONCE,
-    VOTE_UP_TO_DATE,
-)
+from checkers.raft.trace_verdicts import OF_TRACES
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.replicas import CONVERGENCE, EQUAL_REPLICAS, SHOWN_ORDER, TWO_IMPLEMENTATIONS
 from checkers.run_quality.availability import AVAILABILITY
@@ -52,21 +39,10 @@ _IN_ORDER = (
     ANSWERED_AFTER_COMMIT,
     ANSWERED_FROM_COMMITS,
     COMMITTED,
-    HELD_BY_MAJORITY,
-    HELD_BEFORE_MARK,
-    COMMITS_OWN_EPOCH,
-    QUORUM_INTERSECTION,
-    JOINED_AFTER_CATCHING_UP,
     LEADER_COMPLETENESS,
     LOG_MATCHING,
-    ELECTION_SAFETY,
-    VOTE_ONCE,
-    VOTE_UP_TO_DATE,
-    MONOTONICITY,
-    KEPT_DISK,
-    STATE_MACHINE_SAFETY,
+    *OF_TRACES,
     REPLAY_EQUALS_LIVE,
-    SNAPSHOT_PREFIX,
     BROKER_INCARNATIONS,
     PARTITION_CHAIN,
     BROKER_SESSIONS,

@@ -22,7 +22,7 @@ from checkers.base.history import Event, Type
 from checkers.base.stored_run import StoredRun
 from checkers.raft.committed import COMMITTED
 from checkers.raft.log_matching import LOG_MATCHING
-from checkers.raft.trace_verdicts import HELD_BY_MAJORITY
+from checkers.raft.trace_verdicts import OF_TRACES
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.sealing.seal import seal
 
@@ -49,7 +49,7 @@ STALE_READ = in_turn_on_k(
 NODES = ("n1", "n2")
 _DEMANDS = Demands(servers=NODES, nodes=True, logs=True, traces=True, elections=True, faults=True)
 
-OF_PARTS = (LINEARIZABILITY, COMMITTED, HELD_BY_MAJORITY, LOG_MATCHING)
+OF_PARTS = (LINEARIZABILITY, COMMITTED, OF_TRACES[0], LOG_MATCHING)
 """Checkers of a run of registers: one for each function that judges parts."""
 
 

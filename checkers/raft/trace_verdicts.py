@@ -472,76 +472,76 @@ def _joined(found: TraceFindings) -> Verdict:
     return conclude(witnesses, {"voters that joined": joined}, unknown)
 
 
-ELECTION_SAFETY = _checker(
-    "election-safety", "Election safety", "Was there at most one leader in every epoch?", _leaders
-)
-VOTE_ONCE = _checker(
-    "vote-once",
-    "One vote per epoch",
-    "Did every voter vote at most once in an epoch, restarts included?",
-    _votes,
-)
-VOTE_UP_TO_DATE = _checker(
-    "vote-up-to-date",
-    "Votes for logs that are up to date",
-    "Did every vote go to a log at least as up to date as the voter's own?",
-    _up_to_date,
-)
-MONOTONICITY = _checker(
-    "monotonicity",
-    "Epochs and marks only rise",
-    "Did epochs never go back, and high watermarks never within one life of a process?",
-    _monotonicity,
-)
-KEPT_DISK = _checker(
-    "kept-disk",
-    "Nodes keep their disks",
-    "Did the directory id of a node's disk (its `disk` rows) change only where a fault took the disk?",
-    _disks,
-)
-STATE_MACHINE_SAFETY = _checker(
-    "state-machine-safety",
-    "State machine safety",
-    "Did all nodes that applied the same entries reach the same state, and apply only what was committed?",
-    _states,
-)
-SNAPSHOT_PREFIX = _checker(
-    "snapshot-equals-prefix",
-    "Snapshot equals prefix",
-    "Does every snapshot hold what its prefix of the log leads to, and does every log join its snapshot?",
-    _snapshots,
-)
-COMMITS_OWN_EPOCH = _checker(
-    "commit-own-epoch",
-    "A leader commits an entry of its own epoch first",
-    "Did every leader commit older entries only together with one of its own epoch?",
-    _own_epoch,
-)
-QUORUM_INTERSECTION = _checker(
-    "quorum-intersection",
-    "Voters change one at a time",
-    "Do majorities before and after every change of the voters share a voter?",
-    _voters,
-    "kraft-steps",
-)
-HELD_BY_MAJORITY = _checker(
-    "high-watermark-majority",
-    "High watermark held by a majority",
-    "Did a majority of voters durably hold everything that was ever called committed?",
-    _majority,
-    "logs",
-)
-HELD_BEFORE_MARK = _checker(
-    "majority-before-mark",
-    "A majority holds it before it is called committed",
-    "Did a majority of voters durably hold everything at the time when its leader called it committed?",
-    _before_mark,
-    "logs",
-)
-JOINED_AFTER_CATCHING_UP = _checker(
-    "voters-caught-up",
-    "Voters join once they have caught up",
-    "Had every voter that joined fetched the leader's log before it counted?",
-    _joined,
-    "kraft-steps",
+OF_TRACES = (
+    _checker(
+        "high-watermark-majority",
+        "High watermark held by a majority",
+        "Did a majority of voters durably hold everything that was ever called committed?",
+        _majority,
+        "logs",
+    ),
+    _checker(
+        "majority-before-mark",
+        "A majority holds it before it is called committed",
+        "Did a majority of voters durably hold everything at the time when its leader called it committed?",
+        _before_mark,
+        "logs",
+    ),
+    _checker(
+        "commit-own-epoch",
+        "A leader commits an entry of its own epoch first",
+        "Did every leader commit older entries only together with one of its own epoch?",
+        _own_epoch,
+    ),
+    _checker(
+        "quorum-intersection",
+        "Voters change one at a time",
+        "Do majorities before and after every change of the voters share a voter?",
+        _voters,
+        "kraft-steps",
+    ),
+    _checker(
+        "voters-caught-up",
+        "Voters join once they have caught up",
+        "Had every voter that joined fetched the leader's log before it counted?",
+        _joined,
+        "kraft-steps",
+    ),
+    _checker("election-safety", "Election safety", "Was there at most one leader in every epoch?", _leaders),
+    _checker(
+        "vote-once",
+        "One vote per epoch",
+        "Did every voter vote at most once in an epoch, restarts included?",
+        _votes,
+    ),
+    _checker(
+        "vote-up-to-date",
+        "Votes for logs that are up to date",
+        "Did every vote go to a log at least as up to date as the voter's own?",
+        _up_to_date,
+    ),
+    _checker(
+        "monotonicity",
+        "Epochs and marks only rise",
+        "Did epochs never go back, and high watermarks never within one life of a process?",
+        _monotonicity,
+    ),
+    _checker(
+        "kept-disk",
+        "Nodes keep their disks",
+        "Did the directory id of a node's disk (its `disk` rows) change only where a fault took the disk?",
+        _disks,
+    ),
+    _checker(
+        "state-machine-safety",
+        "State machine safety",
+        "Did all nodes that applied the same entries reach the same state, and apply only what was committed?",
+        _states,
+    ),
+    _checker(
+        "snapshot-equals-prefix",
+        "Snapshot equals prefix",
+        "Does every snapshot hold what its prefix of the log leads to, and does every log join its snapshot?",
+        _snapshots,
+    ),
 )

@@ -19,10 +19,10 @@ from checkers.base.columns import TRACE
 from checkers.base.demands import Demands
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
+from checkers.catalog import CATALOG
 from checkers.judging.pipeline import judge_run
 from checkers.raft.trace_row import TraceRow
 from checkers.raft.trace_validation import Replayed, replay
-from checkers.raft.trace_verdicts import COMMITS_OWN_EPOCH, VOTE_ONCE, VOTE_UP_TO_DATE
 from harness.campaign.swarm.scenario import Scenario, StormCard
 from harness.campaign.swarm.storm_of_seed import draw
 from harness.campaign.swarm.voter import VoterOnMachine
@@ -71,7 +71,7 @@ def judged(traces: Traces, folder: Path) -> dict[str, Verdict]:
     for name, rows in traces.items():
         table = pa.Table.from_pylist([row._asdict() for row in rows], TRACE)
         pq.write_table(table, run.trace / f"{name}.parquet")
-    return judge_run(run, (VOTE_UP_TO_DATE, COMMITS_OWN_EPOCH, VOTE_ONCE))
+    return judge_run(run, [CATALOG[name] for name in ("vote-up-to-date", "commit-own-epoch", "vote-once")])
 
 
 def assert_clean(seed: int, folder: Path) -> int:
