@@ -162,6 +162,17 @@ def value_of(event: Event) -> Hashable:
     return event.value
 
 
+def named(values: Iterable[Hashable]) -> str:
+    """Return a list of values as sentences show it: the first four of them."""
+    first, rest = list(values)[:4], list(values)[4:]
+    return ", ".join(map(text_of, first)) + ", …" * bool(rest)
+
+
+def were(values: Sequence[Hashable]) -> str:
+    """Return values as the beginning of a clause: "7 was", or "7, 8 were"."""
+    return f"{named(values)} {'was' if len(values) == 1 else 'were'}"
+
+
 def text_of(value: Hashable) -> str:
     """Return a value as sentences show it, shortened if it is long."""
     text = in_words(value)

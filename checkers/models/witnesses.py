@@ -28,7 +28,7 @@ from checkers.base.independent_search import Disagreement
 from checkers.base.shrinking import drop_in_pieces, first_that_holds
 from checkers.base.values import letter
 from checkers.base.verdict import Witness
-from checkers.models.model import Model, Operation, Rows, State, WrongOperation
+from checkers.models.model import Model, Operation, Rows, State, WrongOperation, named, text_of
 from checkers.models.past import (
     SEARCHED_MAX,
     OutOfPatience,
@@ -65,6 +65,9 @@ ANSWERS_NAMED = 4
 
 STATES_TOLD = 6
 """At most this number of the states before a window is shown."""
+
+ORDERED_MAX = 5
+"""The witness of a rule states which operations precede which, if it has at most this number of them."""
 
 UNMINIMISED_MAX = 40
 """Number of operations that are shown of a window that could not be minimised."""
@@ -103,10 +106,10 @@ class Decided:
     kind, summary: as in `Witness`.
     operations: all operations on the values that the violation is about.  culprit: the one whose answer is wrong.
     expected: the right answer, as the end of a sentence.
-    why: sentences that explain why no order of these operations gives the culprit's answer.
     smaller: the model of the object, reduced to the values of the violation.
+    about: the values that the violation is about.
+    why: the rule, as a sentence, if the summary and real time do not explain the violation.
     states: those in which the reduced object may begin; None: the first state of `smaller`.
-    about: the values that the violation is about, until `smaller` is reduced to them.
     """
 
     kind: str
@@ -114,10 +117,10 @@ class Decided:
     operations: Sequence[Operation]
     culprit: Operation
     expected: str
-    why: Sequence[str]
-    smaller: Model | None = None
+    smaller: Model
+    about: Sequence[Hashable] = ()
+    why: str = ""
     states: Sequence[State] | None = None
-    about: tuple[Hashable, ...] = ()
 
     @property
     def index(self) -> int:
@@ -141,13 +144,25 @@ def explain(
     return _of_search(violation.model, operations, violation.index, budget, as_rows, patience)
 
 
-def real_time(first: Operation, what: str, second: Operation, then: str) -> str:
-    """Return a sentence: one operation had returned before another was invoked, so it comes first."""
-    return f"{what} (index {first.ret}) before {then} (index {second.call}), so it comes first in every order"
+def _because(found: Decided, window: Sequence[Operation]) -> list[str]:
+    """Return why no order of the window gives the culprit's answer: the rule, real time, and what was left out."""
+    why = [found.why] if found.why else []
+    for later in window if len(window) <= ORDERED_MAX else ():
+        first = max((o for o in window if o.ends < later.call), key=lambda o: o.ends, default=None)
+        if first is not None:
+            then = f"{_called(later)} was invoked (index {later.call}), so it comes first in every order"
+            why.append(f"The {_called(first)} had returned (index {first.ret}) before the {then}")
+    if found.about:
+        matter = "matters" if len(found.about) == 1 else "matter"
+        why.append(f"Only {named(found.about)} {matter} here; all else is left out")
+    return why
+
+
+def _called(operation: Operation) -> str:
+    return operation.f + ("" if operation.input is None else f" of {text_of(operation.input)}")
 
 
 def _of_rule(found: Decided, as_rows: Rows, patience: Patience) -> Witness:
-    assert found.smaller is not None
     model = patience.counted(found.smaller)
     begins = tuple(found.states) if found.states is not None else (model.init(),)
     window = tuple(sorted(found.operations, key=lambda o: o.call))
@@ -161,7 +176,8 @@ def _of_rule(found: Decided, as_rows: Rows, patience: Patience) -> Witness:
             again = impossible(model, rest.operations, rest.states)
     if again is False:
         raise Disagreement(f"{found.summary}; yet the independent search finds an order, so nothing is claimed")
-    facts = _facts(found.smaller, found.culprit, rest.operations, rest, [*found.why, *_tried(rest.operations, again)])
+    why = [*_because(found, rest.operations), *_tried(rest.operations, again)]
+    facts = _facts(found.smaller, found.culprit, rest.operations, rest, why)
     facts |= {"expected": found.expected, "rejudged": bool(again)}
     with suppress(OutOfPatience):
         facts |= _drawn(model, rest.operations, rest)

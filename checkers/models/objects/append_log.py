@@ -25,7 +25,7 @@ from checkers.models.known_object import SHOWS, KnownObject, ObjectFinding, Obje
 from checkers.models.model import REFUSED, Model, Operation, State, text_of
 from checkers.models.past import impossible
 from checkers.models.search import Ranked, out_of_order
-from checkers.models.witnesses import Decided, real_time
+from checkers.models.witnesses import Decided
 
 
 class NotRanked(ValueError):
@@ -41,7 +41,6 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
     if wrong is None:
         return ObjectFinding(steps=len(operations))
     window = sorted(wrong.operations, key=lambda o: o.call)
-    assert wrong.smaller is not None
     certain = impossible(wrong.smaller, window, (wrong.smaller.init(),))
     if certain is False or (certain is None and _guessed(operations)):
         return by_search(whole(operations), operations, budget)
@@ -164,16 +163,19 @@ def _in_words(state: State) -> str:
 
 def _with_appends(violation: Decided, appends: Sequence[Operation]) -> Decided:
     """Return the violation, with the appends of its values that were invoked before the last answer."""
-    values, end = violation.about, max(o.ret for o in violation.operations if o.ret is not None)
-    concerned = [a for a in appends if a.input in values and a.call < end]
+    end = max(o.ret for o in violation.operations if o.ret is not None)
+    concerned = [a for a in appends if a.input in violation.about and a.call < end]
     others = [o for o in violation.operations if o not in concerned]
-    apart = f"Only {' and '.join(map(text_of, values))} matter{'s' * (len(values) == 1)} here; what else the log holds"
-    why = [*violation.why, *([f"{apart} is left out"] if values else [])]
-    return replace(violation, operations=[*concerned, *others], why=why, smaller=seen_through(values))
+    return replace(violation, operations=[*concerned, *others])
 
 
-_ONE_EACH = "An offset holds one value for ever"
-_STAYS = "What is in a log stays there"
+def _violation(kind: str, summary: str, shown: Sequence[Operation], right: str, *about: Hashable) -> Decided:
+    """Return the violation of an answer.  shown: what shows it, the wrong answer first."""
+    return Decided(kind, summary, shown, shown[0], right, seen_through(about), about, _STAYS)
+
+
+_STAYS = "An offset of a log holds one value, and what is in a log stays there"
+_TWO_VALUES = "two values at one offset"
 
 
 def _two_in_reads(reads: Sequence[Operation], longest: Operation | None) -> Decided | None:
@@ -183,8 +185,7 @@ def _two_in_reads(reads: Sequence[Operation], longest: Operation | None) -> Deci
             if value != other:
                 words = f"one read saw {text_of(value)} at offset {at}, another {text_of(other)}"
                 right = f"the same value at offset {at} for every reader"
-                kind = "two values at one offset"
-                return Decided(kind, words, [read, longest], read, right, [_ONE_EACH], about=(value, other))
+                return _violation(_TWO_VALUES, words, [read, longest], right, value, other)
     return None
 
 
@@ -202,9 +203,8 @@ def _two_at_an_offset(
             assert other is not None
             held = other.input if other.f == "append" else shown[offset]
             words = f"{text_of(append.input)} was acknowledged at offset {offset}, where {text_of(held)} stands"
-            kind, right = "two values at one offset", "an offset of its own"
-            values = tuple(dict.fromkeys((append.input, held)))
-            return Decided(kind, words, [append, other], append, right, [_ONE_EACH], about=values)
+            values = dict.fromkeys((append.input, held))
+            return _violation(_TWO_VALUES, words, [append, other], "an offset of its own", *values)
         holder[offset] = append
     return None
 
@@ -218,13 +218,10 @@ def _from_nowhere(
         if offset in holder:
             continue
         if not unplaced.get(value):
-            words = f"a read saw {text_of(value)} at offset {offset}, and no append put it there"
+            seen = f"a read saw {text_of(value)} at offset {offset}"
+            words = f"{seen}, and no append can have put it there: one that failed did not happen"
             read = next(r for r in reads if len(_shown(r)) > offset)
-            right = f"an answer without {text_of(value)} there"
-            why = [
-                f"No append of {text_of(value)}, answered or not, can have put it there; one that failed did not happen"
-            ]
-            return Decided("value from nowhere", words, [read], read, right, why, about=(value,))
+            return _violation("value from nowhere", words, [read], f"an answer without {text_of(value)} there", value)
         holder[offset] = unplaced[value].pop(0)
     return None
 
@@ -261,30 +258,20 @@ def _in_wrong_order(early: Operation, late: Operation, longest: Operation | None
 
     longest: the longest read, which shows the offset of a value if the answer to its append did not.
     """
-    x, y = early.input, late.input
-    both = [early, late]
+    x, y = text_of(early.input), text_of(late.input)
     if late.f == "read" and early.f == "append":
-        words = f"{text_of(x)} was acknowledged before a read was invoked that did not show it"
-        why = [real_time(early, f"{text_of(x)} was acknowledged", late, "the read was invoked"), _STAYS]
-        return Decided("stale read", words, both, late, f"an answer that shows {text_of(x)}", why, about=(x,))
+        words = f"{x} was acknowledged before a read was invoked that did not show it"
+        return _violation("stale read", words, [late, early], f"an answer that shows {x}", early.input)
     if late.f == "read":
         words = "a read showed less than one that had been answered before it was invoked"
-        why = [real_time(early, "The longer answer was given", late, "the other read was invoked"), _STAYS]
-        right = f"an answer of {len(_shown(early))} values or more"
-        return Decided("stale read", words, both, late, right, why, about=())
+        return _violation("stale read", words, [late, early], f"an answer of {len(_shown(early))} values or more")
     if early.f == "read":
-        words = f"a read showed {text_of(y)} before it was appended"
-        first = f"the append of {text_of(y)} that may have happened was invoked"
-        why = [real_time(early, "The read was answered", late, first)]
-        right = f"an answer that ends before {text_of(y)}"
-        return Decided("value from nowhere", words, both, early, right, why, about=(y,))
-    words = (
-        f"{text_of(x)} was acknowledged before the append of {text_of(y)} was invoked, and stands behind it in the log"
-    )
-    why = [real_time(early, f"{text_of(x)} was acknowledged", late, f"the append of {text_of(y)} was invoked")]
+        words = f"a read showed {y} before any append of it that may have happened was invoked"
+        return _violation("value from nowhere", words, [early, late], f"an answer that ends before {y}", late.input)
+    words = f"{x} was acknowledged before the append of {y} was invoked, and stands behind it in the log"
     shows = [longest] if longest is not None and None in (_offset(early), _offset(late)) else []
-    right = f"an offset behind that of {text_of(x)}"
-    return Decided("order cycle", words, [*both, *shows], late, right, why, about=(x, y))
+    right = f"an offset behind that of {x}"
+    return _violation("order cycle", words, [late, early, *shows], right, early.input, late.input)
 
 
 def _split(operations: Sequence[Operation]) -> tuple[list[Operation], list[Operation]]:

@@ -177,21 +177,17 @@ def _contradiction(
         and (begins is None or t.operation.ret is None or t.operation.ret > begins)
     ]
     shown = shown_by[culprit.call][account]
-    since = (
-        f"set-up opened it with {opened[account]}"
-        if len(two) == 1
-        else (f"the read at index {two[0].ret} showed {shown_by[two[0].call][account]}")
-    )
+    since = f"the read at index {two[0].ret} showed {shown_by[two[0].call][account]}"
+    if len(two) == 1:
+        since = f"set-up opened it with {opened[account]}"
     words = f"a read showed a balance of {shown} in account {account}, which no choice of transfers explains: {since}"
-    why = [
-        "Every transfer that was acknowledged before a read was invoked shows in it, and none that was invoked later",
-        f"{len(involved)} transfers of account {account} ran since then; one without an answer may not have happened",
-        f"Only account {account} matters here; all others are left out",
-    ]
     right = f"a balance of account {account} that shows every acknowledged transfer"
     known = {account: opened[account]} if account in opened else {}
     smaller = in_real_time(known, on_account, account)
-    return Decided("wrong balances", words, [*involved, *two], culprit, right, why, smaller)
+    return Decided("wrong balances", words, [*involved, *two], culprit, right, smaller, [account], _SHOWN)
+
+
+_SHOWN = "A read shows every transfer that was acknowledged before it was invoked, and none that was invoked later"
 
 
 def balances_of(read: Operation) -> Balances:
@@ -271,15 +267,12 @@ def _in_words(
     read: Operation, shown: Mapping[str, int], expected: Mapping[str, int], count: int, unanswered: Sequence[Transfer]
 ) -> Decided:
     wrong = [f"{a} {shown[a]} and not {expected[a]}" for a in sorted(shown) if shown[a] != expected[a]]
-    named = ", ".join(wrong[:4]) + ", …" * (len(wrong) > 4)
-    words = f"the last read showed {named}, after {count} acknowledged transfers; no read after them shows them all"
-    why = [f"With all {count} acknowledged transfers the accounts hold {_words(expected)}"]
-    if unanswered:
-        why.append(f"No choice of the {len(unanswered)} transfers without an answer makes up the difference")
-    why.append("All acknowledged transfers had returned before the read was invoked, and stand in the first state here")
+    amounts = ", ".join(wrong[:4]) + ", …" * (len(wrong) > 4)
+    words = f"the last read showed {amounts}, after {count} acknowledged transfers; no read after them shows them all"
+    why = f"{_SHOWN}.  No choice of the {len(unanswered)} transfers without an answer makes up the difference"
     involved = [*(t.operation for t in unanswered), read]
     right = _words(expected) + ", and what transfers without an answer change" * bool(unanswered)
-    return Decided("wrong balances", words, involved, read, right, why, in_real_time(expected, unanswered))
+    return Decided("wrong balances", words, involved, read, right, in_real_time(expected, unanswered), why=why)
 
 
 def _words(balances: Mapping[str, int]) -> str:
@@ -467,8 +460,6 @@ def _not_as_opened(reads: _Reads, opening: Opening) -> Decided | None:
     possible = opening.uncertain | set(opening.balances)
     for read, shown in reads:
         accounts = set(_accounts(shown))
-        why = ["Transfers neither open nor close accounts"]
-        right = "a balance of every account, and of no other"
         if missing := sorted(set(opening.balances) - accounts):
             words = f"a read showed no balance of {', '.join(missing)}, whose opening was acknowledged in set-up"
         elif strange := sorted(accounts - possible):
@@ -476,8 +467,11 @@ def _not_as_opened(reads: _Reads, opening: Opening) -> Decided | None:
         else:
             continue
         fits = _ruled(lambda opened, b: set(opened) <= set(_accounts(b)) and set(_accounts(b)) <= possible)
-        return Decided("other accounts", words, [*opening.creates, read], read, right, why, fits)
+        return Decided("other accounts", words, [*opening.creates, read], read, _EVERY_ACCOUNT, fits)
     return None
+
+
+_EVERY_ACCOUNT = "a balance of every account, and of no other, as transfers neither open nor close accounts"
 
 
 def _ruled(fits: Callable[[dict[str, int], Balances], bool], rule: str = "no account") -> Model:
@@ -514,10 +508,8 @@ def _other_accounts(reads: _Reads) -> Decided | None:
         if accounts != usual:
             these, others = (", ".join(names) or "none" for names in (accounts, usual))
             words = f"a read showed the accounts {these}; other reads show {others}"
-            right = "a balance of every account, and of no other"
-            why = ["Transfers neither open nor close accounts"]
             smaller = _ruled(lambda _, b: _accounts(b) == usual, repr(usual))
-            return Decided("other accounts", words, [read], read, right, why, smaller)
+            return Decided("other accounts", words, [read], read, _EVERY_ACCOUNT, smaller)
     return None
 
 
@@ -535,11 +527,11 @@ def _other_total(reads: _Reads, stated: int | None = None, opening: Opening | No
     for read, shown in reads:
         if _total(shown) != total:
             words = f"a read showed a total of {_total(shown)}; {known}"
-            why = [f"Transfers conserve the total, and this read differs from it by {_total(shown) - total:+d}"]
+            why = f"Transfers conserve the total, and this read differs from it by {_total(shown) - total:+d}"
             rule = "no account" if creates else f"{total} in all"
             smaller = _ruled(lambda _, b: _total(b) == total, rule)
             right = f"balances that add up to {total}"
-            return Decided("wrong total", words, [*creates, read], read, right, why, smaller)
+            return Decided("wrong total", words, [*creates, read], read, right, smaller, why=why)
     return None
 
 
@@ -548,9 +540,9 @@ def _negative(reads: _Reads) -> Decided | None:
         for account, balance in shown:
             if balance < 0:
                 words = f"a read showed a balance of {balance} in account {account}"
-                why = ["The bank must refuse a transfer that would overdraw an account"]
+                why = "The bank must refuse a transfer that would overdraw an account"
                 fits = _ruled(lambda _, b: all(balance >= 0 for _, balance in b), "no negative balance")
-                return Decided("negative balance", words, [read], read, "no balance below 0", why, fits)
+                return Decided("negative balance", words, [read], read, "no balance below 0", fits, why=why)
     return None
 
 

@@ -113,18 +113,14 @@ def _taken_too_often(
     value: Hashable, puts: Sequence[Operation], taken: Sequence[Operation], names: Names, model: Model
 ) -> Decided:
     """Return the violation of a value. puts: those invoked before the last of these takes was answered."""
-    take, named = taken[-1], text_of(value)
+    take, shown = taken[-1], text_of(value)
+    kind, why = "value from nowhere", "A put that failed did not happen"
+    words = f"{shown} was taken, and no {names.put} of it can have happened before"
     if puts:
-        times = f"{len(puts)} time{'s' * (len(puts) > 1)} at most"
-        kind, words = "duplicate", f"{named} was taken {len(taken)} times, and put there {times}"
-        why = [f"Each {names.take} of {named} needs {with_article(names.put)} of its own"]
-    else:
-        kind, words = "value from nowhere", f"{named} was taken, and no {names.put} of it can have happened before"
-        may = f"No {names.put} of {named} that may have happened had been invoked"
-        why = [f"{may} when it was answered (index {take.ret}); one that failed did not happen"]
-    why.append(f"What else the {names.container} holds is left out")
+        kind, why = "duplicate", f"Each {names.take} needs {with_article(names.put)} of its own"
+        words = f"{shown} was taken {len(taken)} times, and put there {len(puts)} time{'s' * (len(puts) > 1)} at most"
     right = "a value that had been put there and not yet been taken, or nil"
-    return Decided(kind, words, [*puts, *dict.fromkeys(taken)], take, right, why, model)
+    return Decided(kind, words, [*puts, *dict.fromkeys(taken)], take, right, model, [value], why)
 
 
 def _of_one_value(value: Hashable, names: Names) -> Model:

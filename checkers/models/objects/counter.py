@@ -98,20 +98,13 @@ def _impossible_sum(
     read was invoked.  right: the least and the greatest right answer.
     """
     low, high = right
-    could = f"between {low} and {high}" if low < high else f"{low}"
-    of_could = f"{'of ' * (low == high)}{could}"
-    why = [f"In every order, the operations before and around the read make a sum {of_could}"]
+    could = f"between {low} and {high}" if low < high else f"of {low}"
+    words = f"a read answered {text_of(read.output)}; an answer {could} would have been right"
     few = before[1] - before[0] < SUMS_MAX
-    return Decided(
-        "impossible sum",
-        f"a read answered {text_of(read.output)}; {could} would have been right",
-        [*meanwhile, read],
-        read,
-        f"an answer {of_could}",
-        why,
-        COUNTER if few else replace(COUNTER, step=_within, show=_span),
-        tuple(range(before[0], before[1] + 1)) if few else (before,),
-    )
+    smaller = COUNTER if few else replace(COUNTER, step=_within, show=_span)
+    states = tuple(range(before[0], before[1] + 1)) if few else (before,)
+    shown = [*meanwhile, read]
+    return Decided("impossible sum", words, shown, read, f"an answer {could}", smaller, states=states)
 
 
 SUMS_MAX = 50

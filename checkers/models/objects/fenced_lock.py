@@ -28,9 +28,9 @@ from typing import NamedTuple
 
 from checkers.base.checker import Budget
 from checkers.models.known_object import CHANGES, KnownObject, ObjectFinding, ObjectFunction
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, named, text_of
 from checkers.models.search import Ranked, out_of_order
-from checkers.models.witnesses import Decided, real_time
+from checkers.models.witnesses import Decided
 
 ACQUIRE, WRITE, RELEASE = "acquire", "write", "release"
 
@@ -122,35 +122,36 @@ def no_token(operation: Operation) -> str:
 
 def _twice(acquires: Sequence[Operation]) -> Decided | None:
     first: dict[int, Operation] = {}
-    for acquire in sorted(acquires, key=lambda o: o.ret or 0):
+    for acquire in sorted(acquires, key=_ends):
         token = token_of(acquire)
         if (other := first.setdefault(token, acquire)) is not acquire:
             words = f"token {token} was handed out to process {other.process} and to process {acquire.process}"
-            why = ["Every acquire gets a token of its own", "All other tokens are left out"]
-            return Decided("token handed out twice", words, [other, acquire], acquire, "a greater token", why, FENCED)
+            return _violation("token handed out twice", words, [other, acquire], "a greater token")
     return None
 
 
+def _violation(kind: str, summary: str, shown: Sequence[Operation], right: str, why: str = "") -> Decided:
+    """Return the violation of an answer.  shown: what shows it, the wrong answer last."""
+    return Decided(kind, summary, shown, shown[-1], right, FENCED, why=why)
+
+
 def _backwards(acquires: Sequence[Operation]) -> Decided | None:
-    pair = out_of_order([Ranked(token_of(o), o.call, o.ret or 0) for o in acquires])
+    pair = out_of_order([Ranked(token_of(o), o.call, o.ends) for o in acquires])
     if pair is None:
         return None
     early, late = (acquires[at] for at in pair)
     words = f"token {token_of(late)} was handed out after token {token_of(early)}, which is greater"
-    why = [real_time(early, f"Token {token_of(early)} was handed out", late, "the other acquire was invoked")]
-    right = f"a token greater than {token_of(early)}"
-    return Decided("tokens out of order", words, [early, late], late, right, why, FENCED)
+    return _violation("tokens out of order", words, [early, late], f"a token greater than {token_of(early)}")
 
 
 def _accepted_too_late(writes: Sequence[Operation]) -> Decided | None:
-    pair = out_of_order([Ranked(token_of(o), o.call, o.ret or 0) for o in writes])
+    pair = out_of_order([Ranked(token_of(o), o.call, o.ends) for o in writes])
     if pair is None:
         return None
     early, late = (writes[at] for at in pair)
     words = f"a write with token {token_of(late)} was accepted after one with token {token_of(early)}"
-    why = [real_time(early, f"Token {token_of(early)} was accepted", late, "the other write was invoked")]
-    why.append("The store has to refuse a token that is smaller than one it has accepted")
-    return Decided("stale token accepted", words, [early, late], late, "a refusal", why, FENCED)
+    why = "The store has to refuse a token that is smaller than one it has accepted"
+    return _violation("stale token accepted", words, [early, late], "a refusal", why)
 
 
 def _after_deadline(
@@ -190,44 +191,25 @@ def _deadlines(shown: Mapping[int, Operation]) -> dict[int, Operation]:
 def _acquired_too_late(first: Operation, acquire: Operation) -> Decided:
     """first: an accepted write with the token of the acquire or a greater one, which returned before its call."""
     token, used = token_of(acquire), token_of(first)
-    why = [
-        real_time(first, f"The write with token {used} was accepted", acquire, f"the acquire of {token} was invoked")
-    ]
     if used == token:
         words = f"a write with token {token} was accepted, and no acquire had handed out this token"
-        why.append("No other acquire can have handed out the same token")
-        return Decided("token never handed out", words, [acquire, first], first, "a refusal", why, FENCED)
+        return _violation("token never handed out", words, [acquire, first], "a refusal")
     words = f"token {token} was handed out after token {used}, which is greater, had been accepted in a write"
-    right = f"a token greater than {used}"
-    return Decided("tokens out of order", words, [first, acquire], acquire, right, why, FENCED)
+    return _violation("tokens out of order", words, [first, acquire], f"a token greater than {used}")
 
 
 def _not_in_time(
     tokens: Sequence[int], shown: Mapping[int, Operation], due: Mapping[int, Operation], opened: Sequence[Operation]
 ) -> Decided:
     """tokens: those of no answered acquire, the last of which is one too many.  opened: the acquires for them."""
-    *others, token = tokens
-    firsts = [due[each] for each in tokens]
-    operations = list(dict.fromkeys([*opened, *(shown[each] for each in tokens), *firsts]))
-    culprit = max(operations, key=_ends)
+    token = tokens[-1]
+    operations = dict.fromkeys([*opened, *(shown[each] for each in tokens), *(due[each] for each in tokens)])
     words = f"a write with token {token} was accepted, and no acquire can have handed out this token"
-    if opened:
-        several = f"any of the tokens {', '.join(map(str, sorted(tokens)))}" if others else f"token {token}"
-        were = f"{len(opened)} of them {'was' if len(opened) == 1 else 'were'}"
-        why = [
-            f"No acquire was answered with {several}",
-            f"Each acquire without an answer can have handed out one token, and only {were} invoked before the answer "
-            f"at index {due[token].ret}",
-        ]
-    else:
-        why = [f"No acquire was answered with token {token}, and none without an answer can have handed it out in time"]
-    why += [
-        f"Token {each} must be handed out before token {token_of(due[each])}, which is greater and was shown at index "
-        f"{due[each].ret}"
-        for each in tokens
-        if token_of(due[each]) != each
-    ]
-    return Decided("token never handed out", words, operations, culprit, "a refusal", why, FENCED)
+    why = (
+        f"No acquire was answered with {named(sorted(tokens))}.  An acquire without an answer can have handed out one "
+    )
+    why += f"token, before the first answer that shows this or a greater one; {len(opened)} were invoked in time"
+    return _violation("token never handed out", words, sorted(operations, key=_ends), "a refusal", why)
 
 
 def _ends(operation: Operation) -> int:

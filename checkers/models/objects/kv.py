@@ -126,11 +126,9 @@ def from_nowhere(operations: Sequence[Operation]) -> Decided | None:
         if _is_made_of(shown, [o for o in writes if o.call < (get.ret or 0)]):
             continue
         words = f"a get answered {text_of(shown)}, which no puts and appends can have made"
-        why = ["No put that was invoked before the answer, with appends behind it, makes this string"]
-        why.append("One that failed did not happen")
-        right = "a string of values that had been written"
+        right, why = "a string of values that had been written", "A put or append that failed did not happen"
         never = Model("kv", init=str, step=lambda state, operation: REFUSED)
-        return Decided("value from nowhere", words, [get], get, right, why, never)
+        return Decided("value from nowhere", words, [get], get, right, never, why=why)
     return None
 
 

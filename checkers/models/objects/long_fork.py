@@ -25,8 +25,7 @@ can make a longer one: x without y, y without z, z without x.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +35,7 @@ from checkers.kernels.grouping import grouped
 from checkers.kernels.transactions.dependencies import Graph, components
 from checkers.models.known_object import KnownObject, ObjectFinding, ObjectFunction
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
-from checkers.models.witnesses import Decided, real_time
+from checkers.models.witnesses import Decided
 
 LONG_FORK_KIND = "long fork"
 CIRCLE_KIND = "writes in a circle"
@@ -150,35 +149,16 @@ def _from_nowhere(reads: Sequence[_Read], writes: _Writes) -> Decided | None:
             assert operation.ret is not None
             if any(o.call < operation.ret for o in of_value):
                 continue
+            shown = f"a read showed {text_of(value)} of {text_of(key)}"
+            words = f"{shown}, which no transaction can have written"
             if of_value:
-                words = f"a read showed {text_of(value)} of {text_of(key)} before any write of it can have happened"
-                first = "the first write of it that may have happened was invoked"
-                why = [real_time(operation, "The read was answered", of_value[0], first)]
-            else:
-                words = f"a read showed {text_of(value)} of {text_of(key)}, which no transaction can have written"
-                may = f"No write of {text_of(value)} to {text_of(key)} that may have happened is in the history"
-                why = [f"{may}, answered or not; one that failed did not happen"]
+                words = f"{shown} before any write of it can have happened"
             of_key = [o for _, o in writes.get(key, ())]
             right = f"nil, or a value that a write had been invoked with before the answer, of {text_of(key)}"
             involved = list(dict.fromkeys([*of_key, operation]))
-            smaller = _seen_through(frozenset({key}))
-            return Decided("value from nowhere", words, involved, operation, right, why, smaller)
+            smaller, why = _seen_through([key]), "A write that failed did not happen"
+            return Decided("value from nowhere", words, involved, operation, right, smaller, [key], why)
     return None
-
-
-def _opposite(one: Operation, x: Hashable, other: Operation, y: Hashable, writes: _Writes) -> Decided:
-    """`one` showed x without y, and `other` showed y without x."""
-    first, later = sorted((one, other), key=_answered)
-    words = (
-        f"one read showed {text_of(x)} without {text_of(y)}, another {text_of(y)} without "
-        f"{text_of(x)}: the two writes have no order"
-    )
-    why = [
-        f"The first of these reads needs {text_of(x)} written before {text_of(y)}, the second needs the opposite order",
-        f"Only {text_of(x)} and {text_of(y)} matter here; all other keys are left out",
-    ]
-    right = "an answer that shows all that the other read showed, or nothing more than it"
-    return _disordered(Decided(LONG_FORK_KIND, words, [first, later], later, right, why, about=(x, y)), writes)
 
 
 def _circle(reads: Sequence[_Read], writes: _Writes) -> Decided | None:
@@ -192,12 +172,19 @@ def _circle(reads: Sequence[_Read], writes: _Writes) -> Decided | None:
     steps = [_in_keys(link, kept[link.read], write_of) for link in _circle_of(list(different))]
     if not steps:
         return None
+    keys = list(dict.fromkeys(key for _, x, y in steps for key in (x, y)))
+    kind, right = CIRCLE_KIND, "an answer that fits into one order of the writes together with the other reads"
+    seen = ", ".join(f"{text_of(x)} without {text_of(y)}" for _, x, y in steps)
+    words = f"{len(steps)} reads showed {seen}: the writes have no order"
     if len(steps) == 1:
-        return _half(*steps[0], writes)
-    if len(steps) == 2 and all(a[2] == b[1] for a, b in (steps, steps[::-1])):
-        (one, x, y), (other, _, _) = steps
-        return _opposite(one, x, other, y, writes)
-    return _longer(steps, writes)
+        kind, right = HALF_KIND, "an answer that shows both or none"
+        words = f"a read showed {seen}, and one transaction wrote both"
+    elif len(steps) == 2 and all(a[2] == b[1] for a, b in (steps, steps[::-1])):
+        kind = LONG_FORK_KIND
+    shown = sorted((read for read, _, _ in steps), key=lambda o: o.ends)
+    involved = list(dict.fromkeys([*(write for key in keys for _, write in writes[key]), *shown]))
+    why = "A read that shows one write without another needs the first before itself, and the second after itself"
+    return Decided(kind, words, involved, shown[-1], right, _seen_through(keys), keys, why)
 
 
 def _numbered(writes: _Writes) -> dict[Hashable, int]:
@@ -215,40 +202,7 @@ def _in_keys(link: _Link, read: _Read, write_of: Mapping[Hashable, int]) -> tupl
     return read.operation, shown, min(lacked, key=repr)
 
 
-def _half(read: Operation, x: Hashable, y: Hashable, writes: _Writes) -> Decided:
-    words = f"a read showed {text_of(x)} without {text_of(y)}, and one transaction wrote both"
-    why = [
-        f"The write of {text_of(x)} and {text_of(y)} happens at one moment, so no read can come between its two halves"
-    ]
-    right = "an answer that shows both or none"
-    return _disordered(Decided(HALF_KIND, words, [read], read, right, why, about=(x, y)), writes)
-
-
-def _longer(steps: Sequence[tuple[Operation, Hashable, Hashable]], writes: _Writes) -> Decided:
-    keys = tuple(dict.fromkeys(key for _, x, y in steps for key in (x, y)))
-    each = ", ".join(f"{text_of(x)} without {text_of(y)}" for _, x, y in steps)
-    words = f"{len(steps)} reads showed {each}: the writes have no order"
-    why = [
-        f"The read at index {read.ret} needs {text_of(x)} written before itself, and {text_of(y)} written after itself"
-        for read, x, y in steps
-    ]
-    reads = sorted((read for read, _, _ in steps), key=_answered)
-    right = "an answer that fits into one order of the writes together with the other reads"
-    return _disordered(Decided(CIRCLE_KIND, words, reads, reads[-1], right, why, about=keys), writes)
-
-
-def _disordered(violation: Decided, writes: _Writes) -> Decided:
-    """violation: with its reads alone, in order of answer, the last of them the culprit."""
-    involved = [*(write for key in violation.about for _, write in writes[key]), *violation.operations]
-    smaller = _seen_through(frozenset(violation.about))
-    return replace(violation, operations=list(dict.fromkeys(involved)), smaller=smaller)
-
-
-def _answered(operation: Operation) -> int:
-    return operation.ret or 0
-
-
-def _seen_through(keys: frozenset[Hashable]) -> Model:
+def _seen_through(keys: Collection[Hashable]) -> Model:
     """Return the model of reads and writes that is reduced to these keys.  The state is a set of (key, value)."""
 
     def step(state: State, operation: Operation) -> object:

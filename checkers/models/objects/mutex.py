@@ -103,24 +103,9 @@ def held_twice(two: tuple[Pair, Pair]) -> Decided:
     first, later = sorted((one, other), key=lambda o: o.ret or 0)
     lock = "the lock" if one.key is None else f"lock {one.key}"
     held = f"{_who(first)} held {lock} from {_when(first)} on, and {_who(later)} held it from {_when(later)} on"
-    spans = [
-        f"{_who(acquire)} held it from {_when(acquire)} on (index {acquire.ret}), "
-        + (f"and invoked a release at {_asked(release)}" if release is not None else "and never released it")
-        for acquire, release in two
-    ]
-    why = [
-        f"Certainly {' and '.join(spans)}: neither can come before the other",
-        "Only these two processes matter here; the locks that others held are left out",
-    ]
-    return Decided(
-        "held twice",
-        held,
-        [o for pair in two for o in pair if o is not None],
-        later,
-        f"no answer before {_who(first)} had released the lock",
-        why,
-        MUTEX,
-    )
+    why = "Neither can come before the other: a lock is held from the answer of its acquire until a release is invoked"
+    right = f"no answer before {_who(first)} had released the lock"
+    return Decided("held twice", held, [o for pair in two for o in pair if o is not None], later, right, MUTEX, why=why)
 
 
 def _who(operation: Operation) -> str:
@@ -132,11 +117,6 @@ def _when(acquire: Operation) -> str:
     """Return the time of its answer in words; a history without times has indices only."""
     answered_ns = acquire.time_ns[1]
     return f"{answered_ns / 1e9:.2f} s" if answered_ns else f"index {acquire.ret}"
-
-
-def _asked(release: Operation) -> str:
-    called_ns = release.time_ns[0]
-    return f"{called_ns / 1e9:.2f} s (index {release.call})" if called_ns else f"index {release.call}"
 
 
 _QUESTION = "Was the lock never held by two processes at once?"

@@ -26,7 +26,7 @@ from typing import Any
 
 from checkers.base.checker import Budget
 from checkers.models.known_object import CHANGES, SHOWS, KnownObject, ObjectFinding, by_search
-from checkers.models.model import Model, Operation, text_of
+from checkers.models.model import Model, Operation, text_of, were
 from checkers.models.objects.conservation import (
     Names,
     Occurrence,
@@ -174,26 +174,16 @@ def _smaller_was_there(found: _Refuted) -> Decided:
     """Return the violation of an extract, with the values that filled all its gaps, and those that kept them from
     leaving.
     """
-    value, insert, extract, stays = found.value, found.insert, found.extract, found.stays
-    filling = _filling(*found.gaps, stays)
-    needed = _with_what_kept_them(filling, stays)
-    named = ", ".join(text_of(stay.value) for stay in filling[:4]) + (", …" if len(filling) > 4 else "")
-    took = f"took {text_of(value)}" if value is not None else "found nothing"
-    words = f"an {EXTRACT} {took} while {named} {'was' if len(filling) == 1 else 'were'} there"
-    why = ["A value is certainly there from the return of its insert until it can be extracted"]
-    if len(needed) > len(filling):
-        kept = [stay for stay in needed if stay not in filling]
-        others = ", ".join(text_of(stay.value) for stay in kept[:4]) + (", …" if len(kept) > 4 else "")
-        why.append(f"It cannot be extracted while a smaller one is there, which here {others} {_is(len(kept))}")
-    why.append("What else the queue holds is left out")
-    own = [o for o in (insert, extract) if o is not None]
+    filling = _filling(*found.gaps, found.stays)
+    needed = _with_what_kept_them(filling, found.stays)
+    values = [stay.value for stay in filling]
+    took = f"took {text_of(found.value)}" if found.insert is not None else "found nothing"
+    words = f"an {EXTRACT} {took} while {were(values)} there"
+    why = "A value is there from the return of its insert until it can be extracted: not before a smaller one"
+    own = [o for o in (found.insert, found.extract) if o is not None]
     involved = [o for stay in needed for o in (stay.insert, stay.extract) if o is not None]
-    right = f"an answer of {min(stay.value for stay in filling)!r}"
-    return Decided("out of order", words, [*involved, *own], extract, right, why, PRIORITY_QUEUE)
-
-
-def _is(count: int) -> str:
-    return "is" if count == 1 else "are"
+    right, about = f"an answer of {min(values)!r}", [stay.value for stay in needed]
+    return Decided("out of order", words, [*involved, *own], found.extract, right, PRIORITY_QUEUE, about, why)
 
 
 def _filling(low: int, high: int, stays: Sequence[_Stay]) -> list[_Stay]:

@@ -58,7 +58,7 @@ from typing import NamedTuple
 
 from checkers.base.checker import Budget
 from checkers.models.known_object import CHANGES, EXCUSED, SHOWS, UNANSWERED, KnownObject, ObjectFinding, by_search
-from checkers.models.model import NEVER, REFUSED, Model, Operation, State, text_of
+from checkers.models.model import NEVER, REFUSED, Model, Operation, State, named, text_of, were
 from checkers.models.objects.conservation import (
     Names,
     Stuck,
@@ -73,7 +73,7 @@ from checkers.models.objects.conservation import (
     told_apart,
 )
 from checkers.models.past import SEARCHED_MAX
-from checkers.models.witnesses import NO_ORDER, Decided, NoOrder, real_time
+from checkers.models.witnesses import NO_ORDER, Decided, NoOrder
 
 PUT, TAKE, DRAIN = "enqueue", "dequeue", "drain"
 NAMES = Names("queue", PUT, TAKE, DRAIN)
@@ -164,25 +164,19 @@ def lost_for_certain(
     shown = dict(missing[: len(unanswered) + 1])
     involved = [o for value, certain in shown.items() for o in (*certain, *takes.get(value, ()))]
     value, certain = missing[0]
-    why = [real_time(certain[-1], f"{text_of(value)} was acknowledged", drain, "the last drain was invoked")]
-    why.append("A drain takes all values")
+    words = f"{text_of(value)} was acknowledged and never taken, though the queue was drained afterwards"
     if unanswered:
-        count = f"the {len(unanswered)} dequeues" if len(unanswered) > 1 else "the one dequeue"
-        words = f"{len(missing)} values were acknowledged and never taken, though the queue was drained afterwards"
-        words += f", and {count} without an answer can have taken {len(unanswered)} at most"
-        why.append(f"{len(shown)} of the missing values are shown, one more than dequeues without an answer")
+        words = f"{len(missing)} values were acknowledged and never taken, though the queue was drained afterwards; "
+        words += f"dequeues without an answer can have taken {len(unanswered)} at most"
     elif taken := len(takes.get(value, ())):
         words = (
             f"{text_of(value)} was acknowledged {len(certain)} times and taken {taken}, though the queue was drained"
         )
-    else:
-        words = f"{text_of(value)} was acknowledged and never taken, though the queue was drained afterwards"
-    named, s = ", ".join(map(text_of, list(shown)[:4])) + ", …" * (len(shown) > 4), "s" * (len(shown) == 1)
-    why.append(f"Only {named} matter{s} here; what else the queue holds is left out")
-    right = f"that {named} come{s} out of the queue as often as put there, at the latest in the last drain"
+    right = f"that {named(shown)} came out of the queue as often as put there, at the latest in the last drain"
     operations = list(dict.fromkeys([*involved, *unanswered, drain]))
     smaller = (reduced or seen_through)(list(shown))
-    return Decided("acknowledged element lost", words, operations, drain, right, why, smaller)
+    why = "A drain takes all values, and a dequeue without an answer takes one value at most"
+    return Decided("acknowledged element lost", words, operations, drain, right, smaller, list(shown), why)
 
 
 def overlapping_drain(operations: Sequence[Operation]) -> Operation | None:
@@ -332,14 +326,12 @@ def _no_order(operations: Sequence[Operation], index: int) -> Decided:
     before = [o for o in operations if o.call <= index]
     culprit = max((o for o in before if o.returned), key=lambda o: (o.ret or 0) if (o.ret or 0) <= index else -1)
     words = f"no order of the operations explains all answers; the {culprit.f} at index {culprit.ret} is the last tried"
-    why = ["A drain stands for dequeues one after another, between which other operations may come"]
-    shown = (
-        operations if len(operations) <= SEARCHED_MAX else list(dict.fromkeys([culprit, *before[-SEARCHED_MAX - 1 :]]))
-    )
-    if len(shown) < len(operations):
-        why.append(f"The last {len(shown)} of {len(operations)} operations are shown")
-    states = () if len(shown) < len(operations) else ((),)
-    return Decided(NO_ORDER, words, shown, culprit, "another answer", why, QUEUE, states)
+    why = "A drain stands for dequeues one after another, between which other operations may come"
+    if len(operations) <= SEARCHED_MAX:
+        return Decided(NO_ORDER, words, operations, culprit, "another answer", QUEUE, why=why)
+    shown = list(dict.fromkeys([culprit, *before[-SEARCHED_MAX - 1 :]]))
+    why += f".  The last {len(shown)} of {len(operations)} operations are shown"
+    return Decided(NO_ORDER, words, shown, culprit, "another answer", QUEUE, why=why, states=())
 
 
 def out_of_order(operations: Sequence[Operation], late: bool = False) -> Decided | None:
@@ -351,26 +343,19 @@ def out_of_order(operations: Sequence[Operation], late: bool = False) -> Decided
     """
     stays, empties, open_takes = _spans(operations, late)
     found = _wrong(stays, empties)
-    if found is None:
-        return None
-    if open_takes:
-        sure = _wrong([stay for stay in stays if stay.taken is not None], empties)
-        found = sure or _wrong_in_every_case(stays, empties, open_takes)
-    return None if found is None else replace(found, smaller=seen_through(found.about))
-
-
-def _wrong(stays: Sequence[Stay], empties: Sequence[Span]) -> Decided | None:
-    return _overtaken(stays) or _not_empty(empties, stays)
-
-
-def _wrong_in_every_case(stays: Sequence[Stay], empties: Sequence[Span], open_takes: Sequence[Span]) -> Decided | None:
-    """Return the violation that remains for every choice of values that open dequeues took; None if there is none."""
-    found = _wrong(with_open_takes(stays, open_takes), empties)
-    if found is None:
+    if found is None or not open_takes:
+        return found
+    if (sure := _wrong([stay for stay in stays if stay.taken is not None], empties)) is not None:
+        return sure
+    if (found := _wrong(with_open_takes(stays, open_takes), empties)) is None:
         return None
     due = deadlines(stays, empties)
     unmet = first_unmet(due, open_takes)
     return not_in_time(stays, due[:unmet], open_takes) if unmet else always_there(found, stays, open_takes)
+
+
+def _wrong(stays: Sequence[Stay], empties: Sequence[Span]) -> Decided | None:
+    return _overtaken(stays) or _not_empty(empties, stays)
 
 
 def _spans(operations: Sequence[Operation], late: bool = False) -> tuple[list[Stay], list[Span], list[Span]]:
@@ -425,32 +410,24 @@ def _overtaken(stays: Sequence[Stay]) -> Decided | None:
 
 
 def _overtaken_in_words(first: Stay, later: Stay) -> Decided:
-    a, b = first.value, later.value
     assert later.taken is not None
-    put, put_later, culprit = first.put.operation, later.put.operation, later.taken.operation
-    why = [real_time(put, f"{text_of(a)} was put there", put_later, f"the enqueue of {text_of(b)} was invoked")]
-    involved = [put, put_later, culprit]
+    a, b = text_of(first.value), text_of(later.value)
+    words = f"{b} came out of the queue before {a}, which was put there before it"
     if first.taken is None:
-        words = f"{text_of(b)} came out of the queue, but {text_of(a)}, which was put there before it, never did"
-        why.append(f"So {text_of(a)} had to come out first, and no answer shows it")
-    else:
-        words = f"{text_of(b)} came out of the queue before {text_of(a)}, which was put there before it"
-        if first.taken.operation is culprit:
-            why.append(f"One drain took {text_of(b)} before {text_of(a)}")
-        else:
-            why.append(
-                real_time(
-                    culprit,
-                    f"{text_of(b)} was taken",
-                    first.taken.operation,
-                    f"the dequeue of {text_of(a)} was invoked",
-                )
-            )
-        involved.append(first.taken.operation)
-    why.append(f"Only {text_of(a)} and {text_of(b)} matter here; what else the queue holds is left out")
-    operations = list(dict.fromkeys(involved))
-    right = f"an answer of {text_of(a)}, or a value before it"
-    return Decided("out of order", words, operations, culprit, right, why, about=(a, b))
+        words = f"{b} came out of the queue, but {a}, which was put there before it, never did"
+    spans = [span for span in (first.put, later.put, later.taken, first.taken) if span is not None]
+    return _violation(
+        "out of order", words, spans, later.taken, f"an answer of {a}, or a value before it", first, later
+    )
+
+
+def _violation(
+    kind: str, summary: str, spans: Sequence[Span], culprit: Span, right: str, *about: Stay, why: str = ""
+) -> Decided:
+    """Return the violation of the culprit's answer.  about: the values that show it."""
+    operations, values = dict.fromkeys(span.operation for span in spans), [stay.value for stay in about]
+    smaller = seen_through(values)
+    return Decided(kind, summary, list(operations), culprit.operation, right, smaller, values, why)
 
 
 def _not_empty(empties: Sequence[Span], stays: Sequence[Stay]) -> Decided | None:
@@ -475,19 +452,13 @@ def _certainly_not_empty(empty: Span, certain: Sequence[Stay]) -> Decided:
 
     certain: values with the time in which they were certainly in the queue, in order of its beginning.
     """
-    spans = [(stay.certain_from + 1, stay.certain_until - 1) for stay in certain]
-    chain = [certain[at] for at in fewest_that_fill(spans, empty.call, empty.ret - 1)]
-    values = tuple(stay.value for stay in chain)
-    operations = [stay.put.operation for stay in chain]
-    operations += [stay.taken.operation for stay in chain if stay.taken is not None] + [empty.operation]
-    named = " and ".join(map(text_of, values[:4])) + (f" and {len(values) - 4} more" if len(values) > 4 else "")
-    words = f"a {empty.operation.f} found nothing while {named} {'was' if len(values) == 1 else 'were'} there"
-    why = ["From the return of its enqueue to the call of its dequeue a value is certainly there"]
-    if len(values) > 1:
-        why.append("Before the dequeue of each of these values was invoked, the next one had been put there")
-    why.append(f"Only {named} matter{'s' * (len(values) == 1)} here; what else the queue holds is left out")
-    involved, right = list(dict.fromkeys(operations)), f"an answer of {text_of(values[0])}"
-    return Decided("not empty", words, involved, empty.operation, right, why, about=values)
+    stays = [(stay.certain_from + 1, stay.certain_until - 1) for stay in certain]
+    chain = [certain[at] for at in fewest_that_fill(stays, empty.call, empty.ret - 1)]
+    spans = [span for stay in chain for span in (stay.put, stay.taken) if span is not None]
+    words = f"a {empty.operation.f} found nothing while {were([stay.value for stay in chain])} there"
+    why = "From the return of its enqueue to the call of its dequeue a value is certainly there"
+    right = f"an answer of {text_of(chain[0].value)}"
+    return _violation("not empty", words, [*spans, empty], empty, right, *chain, why=why)
 
 
 QUEUE_OBJECT = KnownObject(
@@ -577,31 +548,19 @@ def not_in_time(stays: Sequence[Stay], due: Sequence[Deadline], takes: Sequence[
     due: these deadlines, in order of moment.  takes: all open dequeues.  Those invoked too late for them are left out.
     """
     last = due[-1]
-    in_time = [take.operation for take in takes if take.call <= last.moment]
+    in_time = [take for take in takes if take.call <= last.moment]
     late = [stays[deadline.place] for deadline in due]
     later = [deadline.by_value for deadline in due if deadline.by_value is not None]
-    values = tuple(dict.fromkeys(stay.value for stay in (*late, *later)))
-    involved = [stay.put.operation for stay in (*late, *later)]
-    involved += [deadline.by.operation for deadline in due] + in_time
-    named = ", ".join(text_of(stay.value) for stay in late[:4]) + ", …" * (len(late) > 4)
-    culprit = last.by.operation
-    first = late[-1].put.operation
+    about = list(dict.fromkeys([*late, *later]))
+    kind, did = "not empty", f"a {last.by.operation.f} found nothing"
     if last.by_value is not None:
         kind, did = "out of order", f"{text_of(last.by_value.value)} came out of the queue"
-        then = f"the enqueue of {text_of(last.by_value.value)} was invoked"
-        why = [real_time(first, f"{text_of(late[-1].value)} was put there", last.by_value.put.operation, then)]
-    else:
-        kind, did = "not empty", f"a {culprit.f} found nothing"
-        why = [real_time(first, f"{text_of(late[-1].value)} was put there", culprit, f"the {culprit.f} was invoked")]
-    count = f"the {len(in_time)} dequeues" if len(in_time) > 1 else "the one dequeue"
-    words = f"{did}, but {named}, which {'were' if len(late) > 1 else 'was'} put there before, never did"
-    if in_time:
-        words += f", and {count} without an answer can have taken {len(in_time)} of them at most"
-        why.append(f"Each of these {len(late)} values had to be taken before, and no answer shows that it was")
-    why.append(f"Only {named} and what came out before matter here; what else the queue holds is left out")
-    operations = list(dict.fromkeys(involved))
+    words = f"{did}, but {named([stay.value for stay in late])}, which had been put there before, never did"
+    why = f"Each of these {len(late)} values had to be taken before, and no answer shows that it was.  "
+    why += f"{len(in_time)} dequeues without an answer were invoked in time, and each takes one value at most"
     right = f"an answer of {text_of(late[-1].value)}, or a value before it"
-    return Decided(kind, words, operations, culprit, right, why, about=values)
+    spans = [*(stay.put for stay in about), *(deadline.by for deadline in due), *in_time]
+    return _violation(kind, words, spans, last.by, right, *about, why=why)
 
 
 def always_there(found: Decided, stays: Sequence[Stay], takes: Sequence[Span]) -> Decided:
@@ -611,10 +570,10 @@ def always_there(found: Decided, stays: Sequence[Stay], takes: Sequence[Span]) -
     found: the violation that the best assignment leaves.  The same holds for these values and dequeues alone.
     """
     end = found.index
-    late = [stay for stay in stays if stay.taken is None and (stay.put.operation.ret or 0) < end]
-    in_time = [take.operation for take in takes if take.operation.call < end]
-    at_stake = dict.fromkeys((*found.about, *(stay.value for stay in late)))
-    involved = [span.operation for stay in stays if stay.value in at_stake for span in (stay.put, stay.taken) if span]
-    operations = list(dict.fromkeys([*involved, *in_time, found.culprit]))
-    open_too = "The violation remains if dequeues that were never answered took values that no other dequeue took"
-    return replace(found, operations=operations, why=[*found.why, open_too], about=tuple(at_stake))
+    about = [s for s in stays if s.value in found.about or (s.taken is None and (s.put.operation.ret or 0) < end)]
+    spans = [span for stay in about for span in (stay.put, stay.taken) if span is not None]
+    in_time = [take for take in takes if take.operation.call < end]
+    culprit = Span(found.culprit, found.culprit.call, found.index)
+    why = "The violation remains if dequeues that were never answered took values that no other dequeue took"
+    spans += [*in_time, culprit]
+    return _violation(found.kind, found.summary, spans, culprit, found.expected, *about, why=why)

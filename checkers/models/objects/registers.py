@@ -48,9 +48,10 @@ def from_nowhere(operations: Sequence[Operation]) -> Decided | None:
         where = "" if read.key is None else f" of {read.key}"
         words = f"a read{where} answered {text_of(read.output)}, and no write of it can have happened before"
         words += near_miss(read.output, written)
-        why = ["No write of this value that may have happened had been invoked; one that failed did not happen"]
-        right = "a value that had been written"
-        return Decided("value from nowhere", words, [read], read, right, why, CAS_REGISTER)
+        why = "A write that failed did not happen"
+        return Decided(
+            "value from nowhere", words, [read], read, "a value that had been written", CAS_REGISTER, why=why
+        )
     return None
 
 

@@ -103,12 +103,8 @@ def _holds(operations: Sequence[Operation]) -> int:
 
 def _violation(index: int, culprit: Operation, count: int, permits: int, held: dict[int, list[Operation]]) -> Decided:
     holders = [f"process {process} holds {_holds(own)}" for process, own in sorted(held.items())]
-    shown = ", ".join(holders[:6]) + (", …" if len(holders) > 6 else "")
     words = f"at index {index} the answer of process {culprit.process} leaves {count} of {permits} permits held"
-    why = [
-        f"Acquired and not yet invoked to be released are certainly held: {shown}",
-        "Processes that hold nothing at that moment are left out",
-    ]
+    why = f"What was acquired is certainly held until its release is invoked: {', '.join(holders)}"
     right = "no answer before others had released their permits"
     operations = [o for own in held.values() for o in own]
-    return Decided("too many held", words, operations, culprit, right, why, semaphore(permits))
+    return Decided("too many held", words, operations, culprit, right, semaphore(permits), why=why)

@@ -22,7 +22,7 @@ from checkers.base.values import MapValue
 from checkers.models.known_object import CHANGES, SHOWS, KnownObject, ObjectFinding
 from checkers.models.model import NEVER, REFUSED, Model, Operation, State, text_of
 from checkers.models.search import Ranked, out_of_order
-from checkers.models.witnesses import Decided, real_time
+from checkers.models.witnesses import Decided
 
 LOST = "acknowledged element lost"
 """Kind of a violation: an element was acknowledged, and every read that began later lacks it."""
@@ -76,11 +76,7 @@ def _with_adds(violation: Decided, adds: Sequence[Operation]) -> Decided:
     first_ret = {x: min((a.ret for a in adds if a.input == x and a.ret is not None), default=NEVER) for x in elements}
     concerned = [a for a in adds if a.input in first_ret and a.call < min(end, first_ret[a.input])]
     others = [o for o in violation.operations if o not in concerned]
-    apart = (
-        f"Only {' and '.join(map(text_of, elements))} matter{'s' * (len(elements) == 1)} here; what else the set holds"
-    )
-    why = [*violation.why, f"{apart} is left out"]
-    return replace(violation, operations=[*concerned, *others], why=why, smaller=seen_through(elements))
+    return replace(violation, operations=[*concerned, *others])
 
 
 def no_list(operation: Operation) -> str:
@@ -148,28 +144,28 @@ def _ranked(
     return ranked
 
 
+def _violation(kind: str, summary: str, shown: Sequence[Operation], right: str, *about: Hashable) -> Decided:
+    """Return the violation of an answer.  shown: what shows it, the wrong answer last."""
+    return Decided(kind, summary, shown, shown[-1], right, seen_through(about), about, _STAYS)
+
+
+_STAYS = "A set that only grows holds an element once, and what is in it stays there"
+
+
 def _twice(reads: Sequence[Operation]) -> Decided | None:
     for read in reads:
         if len(_seen(read)) < len(_answer(read)):
             element = next(x for x in _answer(read) if _answer(read).count(x) > 1)
-            why = ["A set holds an element once, or not at all"]
             words = f"one read saw {text_of(element)} twice"
-            return Decided("duplicate", words, [read], read, "each element once", why, about=(element,))
+            return _violation("duplicate", words, [read], "each element once", element)
     return None
 
 
 def _neither_inside(one: Operation, other: Operation) -> Decided:
     a, b = _any(_seen(one) - _seen(other)), _any(_seen(other) - _seen(one))
-    words = (
-        f"one read saw {text_of(a)} without {text_of(b)}, another {text_of(b)} without "
-        f"{text_of(a)}: no order of the two adds explains both"
-    )
-    right = f"an answer with {text_of(a)}, or without {text_of(b)}"
-    why = [
-        f"{_STAYS}: the first of these reads needs {text_of(a)} added before {text_of(b)}, the "
-        f"second needs the opposite order"
-    ]
-    return Decided("order cycle", words, [one, other], other, right, why, about=(a, b))
+    first, second = text_of(a), text_of(b)
+    words = f"one read saw {first} without {second}, another {second} without {first}: no order of the adds fits both"
+    return _violation("order cycle", words, [one, other], f"an answer with {first}, or without {second}", a, b)
 
 
 def _from_nowhere(adds: Sequence[Operation], reads: Sequence[Operation], clash: Sequence[Operation]) -> Decided | None:
@@ -188,64 +184,38 @@ def _from_nowhere(adds: Sequence[Operation], reads: Sequence[Operation], clash: 
         return None
     element = _any(unknown)  # the element may be nil
     read = next(r for r in reads if element in _seen(r))
-    words = f"a read saw {text_of(element)}, and no add of it can have happened"
-    why = [
-        f"No add of {text_of(element)} that may have happened is in the history, answered or not; "
-        f"one that failed did not"
-    ]
-    right = f"an answer without {text_of(element)}"
-    return Decided("value from nowhere", words, [read], read, right, why, about=(element,))
+    words = f"a read saw {text_of(element)}, and no add of it can have happened: one that failed did not"
+    return _violation("value from nowhere", words, [read], f"an answer without {text_of(element)}", element)
 
 
 def _out_of_order(early: Operation, late: Operation, adds: Sequence[Operation], reads: Sequence[Operation]) -> Decided:
     """Return the violation of two operations: `early` returned before `late` was called, but must come after it."""
     x, y = early.input, late.input
-    both = [early, late]
     if early.f == "add" and late.f == "read":
         later = [r for r in reads if r.call > (early.ret or 0)]
-        lost = all(x not in _seen(r) for r in later)
-        kind = LOST if lost else "stale read"
-        words = f"the add of {text_of(x)} was acknowledged before a read was invoked that did not see it"
-        if lost:
+        kind, words = "stale read", f"the add of {text_of(x)} was acknowledged before a read was invoked that lacks it"
+        if all(x not in _seen(r) for r in later):
             certain, missing = _missing(adds, reads)
-            words = (
-                f"{len(missing)} of {len(certain)} acknowledged elements are missing from the "
-                f"last read, such as {text_of(x)}"
-            )
-        why = [real_time(early, f"The add of {text_of(x)} was acknowledged", late, "the read was invoked"), _STAYS]
-        return Decided(kind, words, both, late, f"an answer with {text_of(x)} in it", why, about=(x,))
+            kind, words = LOST, f"{len(missing)} of {len(certain)} acknowledged elements are missing from the last read"
+            words += f", such as {text_of(x)}"
+        return _violation(kind, words, [early, late], f"an answer with {text_of(x)} in it", x)
     if early.f == "read" and late.f == "read":
         gone = _any(_seen(early) - _seen(late))
         words = f"a read saw {text_of(gone)}, and a read invoked after its answer did not"
-        why = [
-            real_time(early, f"The read that saw {text_of(gone)} was answered", late, "the other was invoked"),
-            _STAYS,
-        ]
-        return Decided("stale read", words, both, late, f"an answer with {text_of(gone)} in it", why, about=(gone,))
+        return _violation("stale read", words, [early, late], f"an answer with {text_of(gone)} in it", gone)
     if early.f == "read":
         return _read_too_early(early, y, late)
-    words = (
-        f"{text_of(y)} was seen without {text_of(x)}, whose add had returned before that of {text_of(y)} was invoked"
-    )
+    seen = f"{text_of(y)} was seen without {text_of(x)}"
+    words = f"{seen}, whose add had returned before that of {text_of(y)} was invoked"
     between = next(r for r in reads if y in _seen(r) and x not in _seen(r))
-    why = [
-        real_time(early, f"The add of {text_of(x)} was acknowledged", late, f"that of {text_of(y)} was invoked"),
-        _STAYS,
-    ]
     right = f"an answer with both of them, or without {text_of(y)}"
-    return Decided("order cycle", words, [early, between], between, right, why, about=(x, y))
+    return _violation("order cycle", words, [early, between], right, x, y)
 
 
 def _read_too_early(read: Operation, element: Hashable, add: Operation) -> Decided:
     """add: the first add of the element, which was invoked after the read was answered."""
     words = f"a read saw {text_of(element)} before any add of it can have happened"
-    first = f"the first add of {text_of(element)} that may have happened was invoked"
-    why = [real_time(read, "The read was answered", add, first)]
-    right = f"an answer without {text_of(element)}"
-    return Decided("value from nowhere", words, [read, add], read, right, why, about=(element,))
-
-
-_STAYS = "What is in a set that only grows stays there"
+    return _violation("value from nowhere", words, [add, read], f"an answer without {text_of(element)}", element)
 
 
 def _any(elements: Iterable[Hashable]) -> Hashable | None:

@@ -58,7 +58,7 @@ import numpy.typing as npt
 from checkers.base.checker import Budget
 from checkers.kernels.search.nested_stays import deadlines, nest
 from checkers.models.known_object import CHANGES, SHOWS, KnownObject, ObjectFinding, by_search
-from checkers.models.model import NEVER, Model, Operation, plain, text_of
+from checkers.models.model import NEVER, Model, Operation, named, plain, were
 from checkers.models.objects.conservation import (
     Names,
     Stuck,
@@ -78,21 +78,11 @@ PUSH, POP = "push", "pop"
 Int64 = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class StackOrder:
-    """Decision about a stack.
+def decide(operations: Sequence[Operation]) -> Sequence[Operation] | Decided | None:
+    """Return an order of all operations that happened, or a violation which proves that there is none; None if neither
+    is known.
 
-    order: of all operations that happened; None if there is none, or if it is not known.
-    violation: proves that there is none; None if there is one, or if it is not known.
-    """
-
-    order: Sequence[Operation] | None = None
-    violation: Decided | None = None
-
-
-def decide(operations: Sequence[Operation], model: Model) -> StackOrder:
-    """Decide the order.  operations: conserved, and no value is pushed twice.  model: of a stack, for a witness.
-
+    operations: conserved, and no value is pushed twice.
     Raises Disagreement if the order that was found does not explain the answers.
     """
     history = _History(operations)
@@ -100,11 +90,11 @@ def decide(operations: Sequence[Operation], model: Model) -> StackOrder:
         found = history.nested(taken)
         if not isinstance(found, _Stuck):
             demand_explanation(operations, found, STACK)
-            return StackOrder(order=found)
+            return found
         if not history.unanswered or not history.stayed:
-            return StackOrder(violation=_decided(found, model))
+            return _decided(found)
     wrong = history.never_nested()
-    return StackOrder() if wrong is None else StackOrder(violation=_decided(wrong, model))
+    return None if wrong is None else _decided(wrong)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,23 +294,16 @@ def _stuck_at(operations: Sequence[Operation]) -> Stuck | None:
     return None
 
 
-def _decided(stuck: _Stuck, model: Model) -> Decided:
-    values = [push.input for push in stuck.pushes]
-    named = ", ".join(text_of(value) for value in values[:4]) + (", …" if len(values) > 4 else "")
-    begins, ends = stuck.indices
-    why = ["A value is certainly there from the return of its push until a pop can take it"]
-    if stuck.empty is not None:
-        words = f"a {POP} found nothing while {named} {'was' if len(values) == 1 else 'were'} there"
-    else:
-        words = f"no order of {named} has the newest one popped first"
-        why.append(f"So one of these values was there at each moment from index {begins} to {ends}")
-        why.append("The value that was pushed first is then popped last, and none of them can be both")
-    why.append("What else the stack holds is left out")
-    shown = [*stuck.pushes, *stuck.pops, *([stuck.empty] if stuck.empty is not None else [])]
-    culprit = stuck.empty if stuck.empty is not None else first_wrong(shown, _has_none)
+def _decided(stuck: _Stuck) -> Decided:
+    values, empty = [push.input for push in stuck.pushes], stuck.empty
+    shown = [*stuck.pushes, *stuck.pops, *([empty] if empty is not None else [])]
+    kind, words = "out of order", f"no order of {named(values)} has the newest one popped first"
+    why = "At each moment one of these values was certainly there, so the first one pushed is popped last"
+    if empty is not None:
+        kind, words = "not empty", f"a {POP} found nothing while {were(values)} there"
+        why = "A value is certainly there from the return of its push until a pop can take it"
     right = "an answer of the value that is on top, or nil if there is none"
-    kind = "out of order" if stuck.empty is None else "not empty"
-    return Decided(kind, words, shown, culprit, right, why, model)
+    return Decided(kind, words, shown, empty or first_wrong(shown, _has_none), right, STACK, values, why)
 
 
 def _has_none(operations: Sequence[Operation]) -> bool:
@@ -349,10 +332,10 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
             if is_told_apart_anew(unique, NAMES, _stuck_at, budget):
                 return ObjectFinding(steps=len(operations))
         return by_search(STACK, operations, budget)
-    found = decide(operations, STACK)
-    if found.order is None and found.violation is None:
+    found = decide(operations)
+    if found is None:
         return by_search(STACK, operations, budget)
-    return ObjectFinding(() if found.violation is None else (found.violation,), steps=len(operations))
+    return ObjectFinding((found,) if isinstance(found, Decided) else (), steps=len(operations))
 
 
 STACK_OBJECT = KnownObject(

@@ -18,15 +18,9 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
             raise WrongOperation(f"{operation.f} is not an operation of a generator of ids (generate)")
         if operation.returned and first.setdefault(operation.output, operation) is not operation:
             found = operation.output
-            twice = Decided(
-                "duplicate",
-                f"the id {text_of(found)} was handed out twice",
-                [first[found], operation],
-                operation,
-                "an id that no answer had named before",
-                ["Either answer may have come first; the other one repeated its id", "All other ids are left out"],
-                seen_through(found),
-            )
+            words, right = f"the id {text_of(found)} was handed out twice", "an id that no answer had named before"
+            both = [first[found], operation]
+            twice = Decided("duplicate", words, both, operation, right, seen_through(found), [found])
             return ObjectFinding((twice,), steps=len(operations))
     return ObjectFinding(steps=len(operations))
 

@@ -134,7 +134,7 @@ ODD_VALUES = {
     "a counter that answers nil": (
         "counter",
         (("add", "1", "ok", "1"), ("read", "nil", "ok", "nil")),
-        "a read answered nil; 1 would have been right",
+        "a read answered nil; an answer of 1 would have been right",
     ),
     "a text that is gone": (
         "kv",

@@ -202,7 +202,7 @@ def test_nothing_found_in_a_queue_that_was_never_empty_comes_with_its_values() -
     steps += [step(0, inv, "enqueue", 2), step(0, ok, "enqueue", 2), step(1, inv, "dequeue"), step(1, ok, "dequeue", 1)]
     steps += [step(9, ok, "dequeue"), step(1, inv, "dequeue"), step(1, ok, "dequeue", 2)]
     [witness] = judge_events([replace(e, index=index) for index, e in enumerate(steps)], "queue").witnesses
-    assert (witness.kind, witness.summary) == ("not empty", "a dequeue found nothing while 1 and 2 were there")
+    assert (witness.kind, witness.summary) == ("not empty", "a dequeue found nothing while 1, 2 were there")
     moved = [*steps[:3], *steps[5:7], *steps[3:5], *steps[7:]]
     assert judge_events([replace(e, index=index) for index, e in enumerate(moved)], "queue").validity is VALID
 
@@ -267,7 +267,7 @@ def test_each_dequeue_without_an_answer_excuses_one_value_that_had_to_come_out(u
     assert verdict.validity is INVALID
     [witness] = verdict.witnesses
     assert witness.kind == ("out of order" if then == "a value" else "not empty")
-    assert f"{unanswered} of them at most" in witness.summary
+    assert any(f"{unanswered} dequeues without an answer were invoked in time" in why for why in witness.facts["why"])
     assert witness.facts["rejudged"] or unanswered > 7
 
 

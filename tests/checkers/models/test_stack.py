@@ -17,11 +17,12 @@ from checkers.base.history import Event, Type
 from checkers.base.independent_search import Disagreement, SearchExhausted
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
-from checkers.models.model import REFUSED, Operation, operations_of
+from checkers.models.model import REFUSED, operations_of
 from checkers.models.objects.conservation import not_conserved
-from checkers.models.objects.stack import NAMES, STACK, StackOrder, decide
+from checkers.models.objects.stack import NAMES, STACK, decide
 from checkers.models.past import impossible
 from checkers.models.search import demand_explanation
+from checkers.models.witnesses import Decided
 
 
 def stack_of_unique_values(pops: float) -> Simulated:
@@ -73,11 +74,6 @@ def nonsense(rng: Random, values: int, processes: int, crash: float) -> list[Eve
     return events
 
 
-def judged(events: Sequence[Event]) -> tuple[list[Operation], StackOrder | None]:
-    operations = operations_of(events)
-    return operations, None if not_conserved(operations, NAMES) else decide(operations, STACK)
-
-
 def compare(rng: Random, cases: int, sizes: tuple[int, int], crashes: Sequence[float]) -> Counter[Any]:
     """Raises AssertionError if the verdict differs from the independent search, or a witness has an order."""
     seen = Counter[Any]()
@@ -90,30 +86,32 @@ def compare(rng: Random, cases: int, sizes: tuple[int, int], crashes: Sequence[f
             events = history(what, rng, operations_count, processes, crash, 0)
             events = with_answers_swapped(events, rng, rng.choice([0, 0, 1, 1, 2, 3]))
         events = with_answers_moved(events, rng) if rng.random() < 0.4 else events
-        operations, found = judged(events)
-        if found is None:
+        operations = operations_of(events)
+        if not_conserved(operations, NAMES):
             continue
+        found = decide(operations)
         try:
             expected = searched(events, (), stack_step, set())
         except SearchExhausted:
             seen["not tried"] += 1
             continue
         seen["compared"] += 1
-        if found.order is None and found.violation is None:
+        if found is None:
             assert any(o.f == "pop" and not o.returned for o in operations), operations
             seen["not decided"] += 1
             continue
-        assert (found.order is not None) is expected, operations
+        assert isinstance(found, Decided) is not expected, operations
         seen[expected] += 1
+        if isinstance(found, Decided):
+            shown = sorted(found.operations, key=lambda o: o.call)
+            assert impossible(STACK, shown, [()]) is not False, (shown, operations)
+            seen["found nothing" if found.culprit.output is None else "values"] += 1
+            seen["more than two values"] += sum(o.f == "push" for o in shown) > 2
+            continue
         state: Any = ()
-        for step in found.order or ():
+        for step in found:
             state = stack_step(state, step)
             assert state is not REFUSED, operations
-        if found.violation is not None:
-            shown = sorted(found.violation.operations, key=lambda o: o.call)
-            assert impossible(STACK, shown, [()]) is not False, (shown, operations)
-            seen["found nothing" if found.violation.culprit.output is None else "values"] += 1
-            seen["more than two values"] += sum(o.f == "push" for o in shown) > 2
     return seen
 
 
@@ -169,9 +167,10 @@ def test_a_large_stack_is_decided_and_two_swapped_answers_are_found(crash: float
 def test_an_order_that_does_not_explain_the_answers_is_refused() -> None:
     rng = Random(6)
     events = history(stack_of_unique_values(0.4), rng, 30, 3, 0, 0)
-    operations, found = judged(events)
-    assert found is not None and found.order is not None
-    order = list(found.order)
+    operations = operations_of(events)
+    found = decide(operations)
+    assert found is not None and not isinstance(found, Decided)
+    order = list(found)
     demand_explanation(operations, order, STACK)
     for wrong in (order[1:], order[:-1], [*order[:5], order[6], *order[5:]], order[::-1]):
         with pytest.raises(Disagreement):
