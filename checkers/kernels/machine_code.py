@@ -62,7 +62,7 @@ def compiled(kernel: Kernel) -> Callable[..., Any]:
 def _for_compiler(kernel: Kernel, function: FunctionType) -> Any:
     if kernel.instruction:
         return _INSTRUCTIONS[kernel.instruction]
-    dispatcher = numba.njit(nogil=True, **kernel.options)(function)
+    dispatcher = numba.njit(nogil=True, no_cfunc_wrapper=True, **kernel.options)(function)
     if _is_file(function.__code__.co_filename):
         dispatcher._cache = _KeptCode(function)
     return dispatcher

@@ -12,7 +12,7 @@ import pytest
 
 from checkers.kernels import machine_code
 from checkers.kernels.history import text_rows
-from checkers.kernels.jit import Kernel
+from checkers.kernels.jit import Kernel, inner_kernel
 
 ROOT = Path(__file__).parents[3]
 
@@ -120,3 +120,12 @@ def test_the_readers_of_text_and_all_they_call_count_no_references() -> None:
             names = each.function.__globals__
             waiting += [names[name] for name in each.function.__code__.co_names if name in names]
     assert {"_value", "_word"} <= seen
+
+
+def test_an_inner_kernel_has_no_entry_for_python() -> None:
+    with pytest.raises(TypeError, match="first_bit is an inner kernel"):
+        inner_kernel(first_bit)(1)
+
+
+def first_bit(word: int) -> int:
+    return word & 1

@@ -175,13 +175,13 @@ levels = st.lists(st.integers(1, 12), unique=True, max_size=2 * _RESTS_MAX).map(
 @given(levels, levels)
 def test_what_an_edge_rests_on_is_never_less_than_it_was(one: list[int], other: list[int]) -> None:
     joined = row_of(one)
-    _rest_also_on(joined, row_of(other))
+    _rest_also_on.function(joined, row_of(other))  # an inner kernel: Python calls the function itself
     assert levels_of(joined) >= {*one, *other}
     if len({*one, *other}) <= _RESTS_MAX:
         assert levels_of(joined) == {*one, *other}
     assert max(levels_of(joined), default=0) == max([*one, *other], default=0)
     while left := levels_of(joined):
-        _drop_newest(joined)
+        _drop_newest.function(joined)
         assert levels_of(joined) == left - {max(left)}
 
 
