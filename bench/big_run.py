@@ -70,7 +70,7 @@ def main() -> None:
 def measure(folder: Path, events: int, wrong: bool, sheet: Sheet, as_user: bool = False) -> None:
     """Write, seal and judge one run."""
     what = "two violations" if wrong else "clean"
-    run_step("write raw" if as_user else "write", folder, events, wrong)
+    run_step("write", folder, events, wrong)
     if as_user:
         for name in ("nodes", "trace"):
             held_mb = sum(p.stat().st_size for p in (folder / name).rglob("*") if p.is_file()) / 1e6
@@ -112,10 +112,10 @@ def run_step(step: str, folder: Path, events: int, wrong: bool) -> tuple[float, 
 
 
 def _write(folder: Path, events: int, wrong: bool) -> None:
-    from bench.simulated.big_history import write_run
+    from bench.simulated.big_history import write_run, write_tables
 
-    demands = write_run(folder, events, wrong)
-    (folder.parent / _DEMANDS).write_bytes(pickle.dumps(demands))
+    (folder.parent / _DEMANDS).write_bytes(pickle.dumps(write_run(folder, events, wrong)))
+    write_tables(folder)
 
 
 def _seal(folder: Path, events: int, wrong: bool) -> None:
@@ -136,18 +136,11 @@ def _judge(folder: Path, events: int, wrong: bool) -> None:
     spark.stop()
 
 
-def _write_raw(folder: Path, events: int, wrong: bool) -> None:
-    from bench.simulated.big_history import write_run
-
-    write_run(folder, events, wrong, raw=True)
-
-
 def _analyze(folder: Path, events: int, wrong: bool) -> None:
-    command = [sys.executable, "-m", "harness", "analyze", str(folder)]
-    os.execv(sys.executable, command)
+    os.execv(sys.executable, [sys.executable, "-m", "harness", "analyze", str(folder)])
 
 
-STEPS = {"write": _write, "seal": _seal, "judge": _judge, "write raw": _write_raw, "analyze": _analyze}
+STEPS = {"write": _write, "seal": _seal, "judge": _judge, "analyze": _analyze}
 
 
 if __name__ == "__main__":

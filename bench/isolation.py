@@ -14,9 +14,8 @@ import gc
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-from bench.instruments.figures import BenchFigure, Sheet, goal_here, load
+from bench.instruments.figures import BenchFigure, Sheet, goal_here, script
 from bench.simulated.transaction_histories import by_session, shuffled, simulate_sessions
 from checkers.base.checker import Budget
 from checkers.transactions.judge import judge_transcript
@@ -86,13 +85,7 @@ def cases(large: bool) -> Iterator[Case]:
             yield Case(1_000_000, 20, 100_000, False, SESSIONS, f"strong-session-{level}", goal_s=10.0)
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    options.add_argument("--large", action="store_true", help="also a million transactions")
-    options.add_argument("--only", default="", help="cases with this text in their name")
-    options.add_argument("--json", type=Path, help="file to add the figures to, as JSON lines")
-    given = options.parse_args()
-    sheet = Sheet(given.json)
+def main(given: argparse.Namespace, sheet: Sheet) -> None:
     for known in (TIMED, SESSIONS, STAMPED, NOTHING):
         for level in ("serializable", "snapshot-isolation", "causal", "read-atomic", "read-committed"):
             judge_transcript(Case(300, 4, 50, False, known, level).transcript(), consistency=level)
@@ -108,8 +101,8 @@ def main() -> None:
         shown = f"{case.count:>9,} x {case.name:<86} {verdict.validity:<8} {seconds:7.2f} s  {figures}"
         goal = goal_here(case.goal_s, "s")
         sheet.keep(BenchFigure(f"isolation, {case.name}", case.count, "transactions", seconds, "s", goal), shown)
-    print(f"load {load():.1f}")
 
 
 if __name__ == "__main__":
-    main()
+    large = {"action": "store_true", "help": "also a million transactions"}
+    script(__doc__, main, large=large, only={"default": "", "help": "cases with this text in their name"})

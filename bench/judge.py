@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bench.instruments.figures import Sheet, descendants, forget_peaks, keep_bytecode, least_s, peak_mb, role_of
+from bench.instruments.figures import Sheet, descendants, forget_peaks, keep_bytecode, least_s, peak_mb, role_of, script
 from bench.simulated.big_logs import filled
 from checkers.base.arrays import Int8, Int32, Int64
 from checkers.base.checker import Budget
@@ -60,6 +60,7 @@ SHAPES = [
     Shape("one key", lambda rows: 1, 5, 0, 1.0),
     Shape("one key, values 0 to 4", lambda rows: 1, 5, 5, 3.0),
 ]
+NAMES = [shape.name for shape in SHAPES]
 
 BUDGET = Budget(steps=10**10)
 
@@ -78,15 +79,7 @@ spark.stop()
 """
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", default=str(TEN_MILLION), help="numbers of events, with commas between them")
-    names = [shape.name for shape in SHAPES]
-    parser.add_argument("--shape", action="append", choices=names, help="one shape only; may be given again")
-    parser.add_argument("--json", type=Path, help="file to add the figures to, as JSON lines")
-    parser.add_argument("--warm-only", action="store_true", help="leave out the cold start")
-    chosen = parser.parse_args()
-    sheet = Sheet(chosen.json)
+def main(chosen: argparse.Namespace, sheet: Sheet) -> None:
     keep_bytecode()
     with tempfile.TemporaryDirectory(prefix="krucible-bench-") as name:
         if not chosen.warm_only:
@@ -101,10 +94,9 @@ def main() -> None:
         spark.wait_until_started()
         for shape in SHAPES:
             for rows in map(int, chosen.rows.split(",")):
-                if shape.name in (chosen.shape or names):
+                if shape.name in (chosen.shape or NAMES):
                     measure(Path(name) / f"{shape.name}-{rows}", shape, rows, spark, sheet)
         spark.stop()
-    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 
 
 def measure(folder: Path, shape: Shape, rows: int, spark: SparkJudge, sheet: Sheet) -> None:
@@ -115,15 +107,15 @@ def measure(folder: Path, shape: Shape, rows: int, spark: SparkJudge, sheet: She
     sheet.add(f"seal, {shape.name}", rows, "events", least_s(lambda: seal(folder)), goal=sealing_goal)
     disk_bytes = sum(path.stat().st_size for path in folder.rglob("*.parquet"))
     sheet.add(f"on disk, {shape.name}", rows, "events", disk_bytes / 1e6, "MB")
-    hold(folder, spark)
-    on_spark = least_s(lambda: hold(folder, spark), 2)
+    judged(folder, spark)
+    on_spark = least_s(lambda: judged(folder, spark), 2)
     sheet.add(f"linearizability on Spark, {shape.name}", rows, "events", on_spark, goal=goal)
-    hold(folder, None)
-    in_process = least_s(lambda: hold(folder, None), 2)
+    judged(folder, None)
+    in_process = least_s(lambda: judged(folder, None), 2)
     sheet.add(f"linearizability in process, {shape.name}", rows, "events", in_process)
     sheet.add(f"in process / on Spark, {shape.name}", rows, "events", in_process / on_spark, "times")
     forget_peaks(descendants(os.getpid()))
-    hold(folder, spark)
+    judged(folder, spark)
     for who, role in (("a worker", "workers"), ("the driver", "driver"), ("the virtual machine", "jvm")):
         pids = [pid for pid in descendants(os.getpid()) if role_of(pid) == role]
         sheet.add(f"peak memory of {who}, {shape.name}", rows, "events", peak_mb(pids), "MB")
@@ -132,21 +124,16 @@ def measure(folder: Path, shape: Shape, rows: int, spark: SparkJudge, sheet: She
     wrong = folder.with_name(f"{folder.name}-wrong")
     write_history(wrong, rows, shape.keys(rows), shape.processes, shape.domain, wrong=True)
     seal(wrong)
-    late = least_s(lambda: find(wrong, spark), 2)
+    late = least_s(lambda: judged(wrong, spark, Validity.INVALID), 2)
     sheet.add(f"one late stale read on Spark, {shape.name}", rows, "events", late)
     for path in wrong.rglob("*.parquet"):
         path.unlink()
 
 
-def hold(folder: Path, spark: SparkJudge | None) -> None:
+def judged(folder: Path, spark: SparkJudge | None, expected: Validity = Validity.VALID) -> None:
     verdict = judge_run(StoredRun(folder), [LINEARIZABILITY], spark, budget=BUDGET)["linearizability"]
-    assert verdict.validity is Validity.VALID, verdict.reason
-
-
-def find(folder: Path, spark: SparkJudge) -> None:
-    verdict = judge_run(StoredRun(folder), [LINEARIZABILITY], spark, budget=BUDGET)["linearizability"]
-    assert verdict.validity is Validity.INVALID, verdict.reason
-    assert len(verdict.witnesses) == 1
+    assert verdict.validity is expected, verdict.reason
+    assert len(verdict.witnesses) == (expected is Validity.INVALID)
 
 
 def cold(folder: Path, archive: bool = True) -> float:
@@ -254,4 +241,10 @@ def _stale_read(process: Int32, type_: Int8, f: Int32, key: Int32, value: Int64,
 
 
 if __name__ == "__main__":
-    main()
+    script(
+        __doc__,
+        main,
+        rows={"default": str(TEN_MILLION), "help": "numbers of events, with commas between them"},
+        shape={"action": "append", "choices": NAMES, "help": "one shape only; may be given again"},
+        warm_only={"action": "store_true", "help": "leave out the cold start"},
+    )

@@ -18,7 +18,7 @@ from random import Random
 
 import pyarrow.parquet as pq
 
-from bench.instruments.figures import Sheet, load
+from bench.instruments.figures import Sheet, script
 from checkers.base.checker import Budget
 from checkers.base.columns import events_to_table
 from checkers.base.history import Event, Type
@@ -32,16 +32,10 @@ PROCESSES, PARTITIONS, POLLED_MAX = 20, 10, 4
 AMPLE = Budget(steps=2 * 10**9, size_bytes=10**11)
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    options.add_argument("--sizes", type=int, nargs="+", default=[1_000_000])
-    options.add_argument("--json", type=Path, help="file to add the figures to, as JSON lines")
-    given = options.parse_args()
-    sheet = Sheet(given.json)
+def main(given: argparse.Namespace, sheet: Sheet) -> None:
     measure(WARM, Sheet(None))
     for size in given.sizes:
         measure(size, sheet)
-    print(f"load {load():.1f}")
 
 
 def measure(size: int, sheet: Sheet) -> None:
@@ -94,4 +88,4 @@ def simulate(size: int, lost: int) -> list[Event]:
 
 
 if __name__ == "__main__":
-    main()
+    script(__doc__, main, sizes={"type": int, "nargs": "+", "default": [1_000_000]})

@@ -61,11 +61,9 @@ def main() -> None:
         size = sum(path.stat().st_size for path in lake.folder.rglob("*.parquet")) / 1e6
         print(f"{wanted.runs} runs over {wanted.days} days: {len(lake.files(RUNS))} files a table, {size:.0f} MB")
         names = lake.read(RUNS, ["run"])["run"].to_pylist()
-        print(f"krucible runs                  {command_s(lake.folder, 'runs'):6.2f} s")
-        print(f"krucible runs --verdict …      {command_s(lake.folder, 'runs', '--verdict', 'invalid'):6.2f} s")
-        print(f"krucible compare A B           {command_s(lake.folder, 'compare', names[0], names[-1]):6.2f} s")
-        for name in QUESTIONS:
-            print(f"krucible query {name:<15} {command_s(lake.folder, 'query', name):6.2f} s")
+        listings = ("runs",), ("runs", "--verdict", "invalid"), ("compare", names[0], names[-1])
+        for words in (*listings, *(("query", name) for name in QUESTIONS)):
+            print(f"krucible {' '.join(words):<21.21} {command_s(lake.folder, *words):6.2f} s")
         spark = SparkJudge()
         try:
             print(f"start of Spark                 {least_s(spark.wait_until_started):6.2f} s")

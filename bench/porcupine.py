@@ -21,7 +21,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from bench.instruments.figures import NUMPY, Sheet, keep_bytecode, load, processor_s
+from bench.instruments.figures import NUMPY, Sheet, keep_bytecode, processor_s, script
 from checkers.base.cache_folder import cache_folder
 from checkers.base.verdict import Validity, Verdict
 from krucible import check
@@ -34,10 +34,7 @@ CASES = ((1_000, 5, 0, 1.6), (3_000, 10, 0, 11.0), (3_000, 20, 5, None))
 """Operations, clients, clients that crash, milliseconds that are allowed."""
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    options.add_argument("--json", type=Path, help="file to add the figures to, as JSON lines")
-    sheet = Sheet(options.parse_args().json)
+def main(_: argparse.Namespace, sheet: Sheet) -> None:
     if shutil.which("go") is None:
         print("porcupine: there is no Go to build it with")
         return
@@ -73,7 +70,6 @@ def main() -> None:
                 f"{what}, Porcupine ({theirs_here['verdict']})", operations, "operations", theirs_here["ms"], "ms"
             )
             sheet.add(f"{what} / Porcupine", operations, "operations", ms / theirs_here["ms"], "")
-    print(f"load {load():.1f}")
 
 
 def built(folder: Path) -> tuple[Path, Path]:
@@ -155,4 +151,4 @@ def _line(process: int, type_: str, f: str, value: str) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    script(__doc__, main)

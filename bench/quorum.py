@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-from bench.instruments.figures import Sheet, cpu_s_of, load, resident_mb
+from bench.instruments.figures import Sheet, cpu_s_of, resident_mb, script
 from bench.instruments.quorum_clusters import EtcdCluster, KRaft, QuorumCluster, etcd_version
 from bench.instruments.writers import VALUE_FIRST, write_for
 from system_under_test.kraft.client.questions import REGISTER
@@ -66,6 +66,16 @@ START_S, SNAPSHOT_START_S = 5.0, 1.0
 SNAPSHOT_WAIT_S = 300.0
 
 
+FIGURES = (
+    ("", "rate", "1/s"),
+    (", latency, median", "p50_ms", "ms"),
+    (", latency, p99", "p99_ms", "ms"),
+    (", processor of the leader, a write", "leader_ms", "ms"),
+    (", processor of the client, a write", "client_ms", "ms"),
+)
+"""End of a figure's name, the field of a `Round`, and its unit."""
+
+
 @dataclass(frozen=True, slots=True)
 class Round:
     """rate: acknowledged writes per second.  leader_ms, client_ms: processor time for one write."""
@@ -77,19 +87,9 @@ class Round:
     client_ms: float
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    options.add_argument("--nodes", type=int, nargs="+", default=[3, 5])
-    options.add_argument("--writers", type=int, nargs="+", default=[1, 64])
-    options.add_argument("--rounds", type=int, default=5, help="of writing, and of failover")
-    options.add_argument("--seconds", type=float, default=3.0, help="of writing in each round")
-    options.add_argument("--records", type=int, default=LOG_RECORDS, help="in the log of a start")
-    options.add_argument("--only", nargs="+", choices=WRITES, default=WRITES)
-    options.add_argument("--folder", type=Path, help="where the data goes: a disk to measure")
-    options.add_argument("--json", type=Path, help="file to add the figures to, as JSON lines")
-    given = options.parse_args()
+def main(given: argparse.Namespace, sheet: Sheet) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # otherwise its servers would outlive it
-    sheet, version = Sheet(given.json), etcd_version()
+    version = etcd_version()
     print(f"KRaft beside etcd {version}" if version else "etcd is not installed: KRaft alone")
     with tempfile.TemporaryDirectory(prefix="krucible-bench-", dir=given.folder) as name:
         folder = Path(name)
@@ -99,7 +99,6 @@ def main() -> None:
             asyncio.run(measure_start(folder, given.records, sheet))
         if "memory" in given.only:
             asyncio.run(measure_memory(folder, sheet))
-    print(f"load {load():.1f}")
 
 
 # Writes
@@ -166,15 +165,10 @@ async def write_round(cluster: QuorumCluster, count: int, seconds: float) -> Rou
 def report_writes(rounds: dict[str, list[Round]], size: int, count: int, sheet: Sheet) -> None:
     where = f"{count} writer{'s' if count > 1 else ''}"
     for name, found in rounds.items():
-        sheet.add(f"{name}, {where}", size, "nodes", _median(found, "rate"), "1/s")
-        sheet.add(f"{name}, {where}, latency, median", size, "nodes", _median(found, "p50_ms"), "ms")
-        sheet.add(f"{name}, {where}, latency, p99", size, "nodes", _median(found, "p99_ms"), "ms")
-        sheet.add(
-            f"{name}, {where}, processor of the leader, a write", size, "nodes", _median(found, "leader_ms"), "ms"
-        )
-        sheet.add(
-            f"{name}, {where}, processor of the client, a write", size, "nodes", _median(found, "client_ms"), "ms"
-        )
+        for words, field, unit in FIGURES:
+            sheet.add(
+                f"{name}, {where}{words}", size, "nodes", statistics.median(getattr(r, field) for r in found), unit
+            )
     if EtcdCluster.name in rounds:
         pairs = list(zip(rounds[EtcdCluster.name], rounds[KRaft.name], strict=True))
         rate = statistics.median(etcd.rate / ours.rate for etcd, ours in pairs)
@@ -187,10 +181,6 @@ def report_writes(rounds: dict[str, list[Round]], size: int, count: int, sheet: 
 def _progress(line: str) -> None:
     """Print a line for people who wait; the standard output gets the figures alone."""
     print(line, file=sys.stderr, flush=True)
-
-
-def _median(rounds: list[Round], field: str) -> float:
-    return float(statistics.median(getattr(each, field) for each in rounds))
 
 
 # Failover
@@ -292,4 +282,14 @@ def write_log(data_dir: Path, batches: Iterable[list[Record]]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    script(
+        __doc__,
+        main,
+        nodes={"type": int, "nargs": "+", "default": [3, 5]},
+        writers={"type": int, "nargs": "+", "default": [1, 64]},
+        rounds={"type": int, "default": 5, "help": "of writing, and of failover"},
+        seconds={"type": float, "default": 3.0, "help": "of writing in each round"},
+        records={"type": int, "default": LOG_RECORDS, "help": "in the log of a start"},
+        only={"nargs": "+", "choices": WRITES, "default": WRITES},
+        folder={"type": Path, "help": "where the data goes: a disk to measure"},
+    )

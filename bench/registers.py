@@ -20,11 +20,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 
-from bench.instruments.figures import BenchFigure, Sheet, goal_here, load, taken_s
+from bench.instruments.figures import BenchFigure, Sheet, goal_here, script, taken_s
 from checkers.base.arrays import Int8, Int32, Int64
 from checkers.kernels.jit import kernel
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
@@ -38,22 +37,13 @@ STEPS_OF_A_CELL = 40_000_000
 NAMES = {antichain.LINEARIZABLE: "valid", antichain.NO_ORDER: "invalid"}
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    options.add_argument("--operations", type=int, default=5_000_000)
-    options.add_argument("--grid", action="store_true", help="the grid of hard histories (minutes)")
-    options.add_argument("--operations-max", type=int, default=10_000, help="of a cell of the grid")
-    options.add_argument("--limit-s", type=float, default=5.0, help="what a cell of the grid may take")
-    options.add_argument("--json", type=Path, help="file to add the figures to, as JSON lines")
-    given = options.parse_args()
-    sheet = Sheet(given.json)
+def main(given: argparse.Namespace, sheet: Sheet) -> None:
     big_keys(given.operations, sheet)
     if given.grid:
         for observed in (False, True):
             grid(given.operations_max, given.limit_s, observed, sheet)
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     sheet.add("registers, peak memory", given.operations, "operations", peak_mb, "MB", 2000)
-    print(f"load {load():.1f}")
 
 
 def big_keys(operations: int, sheet: Sheet) -> None:
@@ -158,13 +148,9 @@ def _simulated(
 ) -> tuple[Int8, Int64, Int64, Int32, Int32, int]:
     """Simulate a third each of reads, writes and cas; a cas that does not match is a MISMATCH."""
     np.random.seed(seed)
-    kind = np.empty(operations, np.int8)
-    a = np.empty(operations, np.int64)
-    b = np.full(operations, NIL, np.int64)
-    call = np.empty(operations, np.int32)
-    ret = np.full(operations, OPEN, np.int32)
-    current = np.full(clients, -1, np.int64)
-    effective = np.zeros(clients, np.bool_)
+    kind, call, ret = np.empty(operations, np.int8), np.empty(operations, np.int32), np.full(operations, OPEN, np.int32)
+    a, b = np.empty(operations, np.int64), np.full(operations, NIL, np.int64)
+    current, effective = np.full(clients, -1, np.int64), np.zeros(clients, np.bool_)
     register_holds = np.int64(NIL)
     invoked = done = position = left_open = 0
     while done < operations:
@@ -209,14 +195,9 @@ def _simulated(
     return kind, a, b, call, ret, position
 
 
-def never_written(key: Key, positions: int, rng: np.random.Generator) -> tuple[Key, int]:
-    """A late read answers a value that no client wrote."""
-    return _answered(key, rng, 999), positions
-
-
-def long_gone(key: Key, positions: int, rng: np.random.Generator) -> tuple[Key, int]:
-    """A late read answers nil.  No client writes nil, and the first write that returned had overwritten it."""
-    return _answered(key, rng, NIL), positions
+def late_read(answer: int, key: Key, positions: int, rng: np.random.Generator) -> tuple[Key, int]:
+    """A late read answers a value that the register certainly does not hold then."""
+    return _answered(key, rng, answer), positions
 
 
 def taken_twice(key: Key, positions: int, rng: np.random.Generator) -> tuple[Key, int]:
@@ -231,11 +212,7 @@ def came_back(key: Key, positions: int, rng: np.random.Generator) -> tuple[Key, 
     first again."""
     at = _late(positions, rng)
     more = [(WRITE, _NEW, NIL, at, at + 40), (WRITE, _OTHER, NIL, at + 1, at + 41)]
-    more += [
-        (READ, _NEW, NIL, at + 5, at + 9),
-        (READ, _OTHER, NIL, at + 12, at + 20),
-        (READ, _NEW, NIL, at + 25, at + 30),
-    ]
+    more += [(READ, v, NIL, at + a, at + b) for v, a, b in ((_NEW, 5, 9), (_OTHER, 12, 20), (_NEW, 25, 30))]
     return _with(key, positions, more)
 
 
@@ -249,8 +226,8 @@ def changed_too_often(key: Key, positions: int, rng: np.random.Generator) -> tup
 
 
 VIOLATIONS: dict[str, Callable[[Key, int, np.random.Generator], tuple[Key, int]]] = {
-    "never written": never_written,
-    "long gone": long_gone,
+    "never written": partial(late_read, 999),
+    "long gone": partial(late_read, NIL),  # no client writes nil, and the first write that returned had overwritten it
     "taken twice": taken_twice,
     "came back": came_back,
     "changed too often": changed_too_often,
@@ -259,8 +236,7 @@ VIOLATIONS: dict[str, Callable[[Key, int, np.random.Generator], tuple[Key, int]]
 
 def another_answer(key: Key, positions: int, rng: np.random.Generator) -> tuple[Key, int]:
     """A late read answers another value of the domain; whether that is wrong only a search can tell."""
-    reads = _late_reads(key)
-    at = int(rng.choice(reads))
+    at = int(rng.choice(_late_reads(key)))
     return _answered(key, rng, int((key.a[at] + 1 + rng.integers(4)) % 5), at), positions
 
 
@@ -297,4 +273,11 @@ def _with(key: Key, positions: int, more: Sequence[tuple[int, int, int, int, int
 
 
 if __name__ == "__main__":
-    main()
+    script(
+        __doc__,
+        main,
+        operations={"type": int, "default": 5_000_000},
+        grid={"action": "store_true", "help": "the grid of hard histories (minutes)"},
+        operations_max={"type": int, "default": 10_000, "help": "of a cell of the grid"},
+        limit_s={"type": float, "default": 5.0, "help": "what a cell of the grid may take"},
+    )

@@ -12,6 +12,7 @@ node all servers.
 
 from __future__ import annotations
 
+import argparse
 import io
 import tempfile
 import time
@@ -19,10 +20,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import click
 from rich.console import Console
 
-from bench.instruments.figures import Sheet
+from bench.instruments.figures import Sheet, script
 from harness.campaign.swarm.scenario import Scenario
 from harness.campaign.swarm.world import play
 from harness.run.clock import clock_of
@@ -38,16 +38,8 @@ FLOOR = 30.0
 WARM_UP_S = 2.0
 
 
-@click.command()
-@click.option("--nodes", default=5, show_default=True)
-@click.option("--rate", default=50.0, show_default=True, help="Operations per second.")
-@click.option("--time-limit", default=60.0, show_default=True, help="Simulated seconds of the main phase.")
-@click.option("--nemesis", default="partition", show_default=True)
-@click.option("--seed", default=1, show_default=True)
-@click.option("--json", "into", type=click.Path(path_type=Path), default=None, help="Append the figures to this file.")
-def main(nodes: int, rate: float, time_limit: float, nemesis: str, seed: int, into: Path | None) -> None:
-    """Simulated seconds per CPU second."""
-    sheet = Sheet(into)
+def main(given: argparse.Namespace, sheet: Sheet) -> None:
+    nodes, rate, time_limit, nemesis, seed = given.nodes, given.rate, given.time_limit, given.nemesis, given.seed
     scenario = Scenario(seed, nodes, rate_hz=rate)
     play(replace(scenario, seconds=WARM_UP_S))
     played = play(replace(scenario, seconds=time_limit))
@@ -77,4 +69,12 @@ def _measured(spec: Spec, time_limit_s: float) -> tuple[float, float, int]:
 
 
 if __name__ == "__main__":
-    main()
+    script(
+        __doc__,
+        main,
+        nodes={"type": int, "default": 5},
+        rate={"type": float, "default": 50.0, "help": "operations per second"},
+        time_limit={"type": float, "default": 60.0, "help": "simulated seconds of the main phase"},
+        nemesis={"default": "partition"},
+        seed={"type": int, "default": 1},
+    )

@@ -13,16 +13,13 @@ import tempfile
 from pathlib import Path
 from random import Random
 
-from bench.instruments.figures import NUMPY, Sheet, keep_bytecode, load, processor_s
+from bench.instruments.figures import NUMPY, Sheet, keep_bytecode, processor_s, script
 
 RUNS = 7
 OPERATIONS = 100
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    options.add_argument("--json", type=Path, help="file to add the figures to, as JSON lines")
-    sheet = Sheet(options.parse_args().json)
+def main(_: argparse.Namespace, sheet: Sheet) -> None:
     keep_bytecode()
     with tempfile.TemporaryDirectory(prefix="krucible-bench-") as folder:
         valid, wrong, lists = (Path(folder, name) for name in ("valid.edn", "wrong.edn", "lists.edn"))
@@ -44,10 +41,8 @@ def main() -> None:
     goals = {"--help": 0.1, "check of a valid register": 0.5, "check of list-append": 0.5}
     for name, seconds in least.items():
         sheet.add(f"a new process: {name}", OPERATIONS, "operations", seconds, "s", goals.get(name))
-        sheet.add(
-            f"the same / Python and NumPy: {name}", OPERATIONS, "operations", seconds / least["Python and NumPy"], ""
-        )
-    print(f"load {load():.1f}")
+        ratio = seconds / least["Python and NumPy"]
+        sheet.add(f"the same / Python and NumPy: {name}", OPERATIONS, "operations", ratio, "")
 
 
 def _registers(rng: Random, wrong: bool) -> str:
@@ -78,4 +73,4 @@ def _event(process: int, type_: str, f: str, value: str) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    script(__doc__, main)

@@ -22,10 +22,9 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from random import Random
 
-from bench.instruments.figures import Sheet, load
+from bench.instruments.figures import Sheet, script
 from checkers.base.history import Event, Type
 from checkers.base.values import forget_decoded
 from checkers.base.verdict import Validity
@@ -36,25 +35,15 @@ GOAL_S = 0.02
 RUNS = 5
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    options.add_argument("--histories", type=int, default=10)
-    options.add_argument("--json", type=Path, help="file to add the figures to, as JSON lines")
-    given = options.parse_args()
-    sheet = Sheet(given.json)
+def main(given: argparse.Namespace, sheet: Sheet) -> None:
     histories = [string_history(Random(seed), EVENTS // 2) for seed in range(given.histories)]
-    steps = [_steps(events) for events in histories]
+    steps = [int(judge_events(events, "kv").looked_at["steps"]) for events in histories]
     valid = _seconds(histories, Validity.VALID)
     wrong = _seconds([_without_a_value(events) for events in histories], Validity.INVALID)
     sheet.add("kv, 50 clients, ten keys, median", EVENTS, "events", statistics.median(valid), "s", GOAL_S)
     sheet.add("kv, 50 clients, ten keys, largest", EVENTS, "events", max(valid), "s", GOAL_S)
     sheet.add("kv, 50 clients, ten keys, most steps", EVENTS, "events", max(steps), "steps")
     sheet.add("kv, one value is missing, with its witness, median", EVENTS, "events", statistics.median(wrong), "s")
-    print(f"load {load():.1f}")
-
-
-def _steps(events: Sequence[Event]) -> int:
-    return int(judge_events(events, "kv").looked_at["steps"])
 
 
 def _seconds(histories: Sequence[Sequence[Event]], expected: Validity) -> list[float]:
@@ -152,4 +141,4 @@ def _event(events: list[Event], client: int, type_: Type, of: _Waiting, value: s
 
 
 if __name__ == "__main__":
-    main()
+    script(__doc__, main, histories={"type": int, "default": 10})

@@ -18,16 +18,18 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.instruments.figures import BenchFigure, Sheet, forget_peaks, goal_here, load, peak_mb, reference_s
+from bench.instruments.figures import BenchFigure, Sheet, forget_peaks, goal_here, peak_mb, reference_s, script
 from bench.simulated.big_logs import filled
 from bench.simulated.transaction_histories import LISTS, REGISTERS, simulate, spliced, strewn, with_stale_reads
 from checkers.base.columns import HISTORY
+from checkers.base.verdict import Verdict
 from checkers.kernels.transactions.columns import READ, Transactions
 from checkers.sealing.history_rows import ROWS_PER_GROUP
 from checkers.transactions.checker import read_file
@@ -43,51 +45,44 @@ GOALS = {
     "rw-register": {1_000_000: 2.0, 10_000_000: 20.0},
 }
 
-Case = tuple[str, Callable[[], tuple[Transactions, int]]]
+Case = tuple[str, Callable[[], tuple[Transactions, Model, int]]]
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    options.add_argument("--sizes", type=int, nargs="+", default=[1_000_000])
-    options.add_argument("--model", choices=["list-append", "rw-register"], default="list-append")
-    options.add_argument("--only", nargs="+", help="these anomalies, and no others")
-    options.add_argument("--no-reading", action="store_true", help="do not measure reading")
-    options.add_argument("--json", type=Path, help="file to add the figures to, as JSON lines")
-    given = options.parse_args()
-    sheet = Sheet(given.json)
+def main(given: argparse.Namespace, sheet: Sheet) -> None:
     for _, case in cases(WARM, given.model, given.only):
-        judge_columns(*_swapped(case(), given.model))
+        judge_columns(*case())
     for size in given.sizes:
         judge(size, given.model, given.only, sheet)
     if not given.no_reading:
         read(given.sizes[0], given.model, sheet)
-    print(f"load {load():.1f}")
 
 
 def cases(size: int, model: Model, only: list[str] | None) -> Iterator[Case]:
     txns, events = simulate(size, model)
-    yield "valid", lambda: (txns, events)
+    yield "valid", lambda: (txns, model, events)
     for name, (texts, together, _) in (LISTS if model == "list-append" else REGISTERS).items():
         if only is not None and name not in only:
             continue
-        yield name, lambda name=name: spliced(txns, events, model, name)  # type: ignore[misc]
+        yield name, partial(_spliced, txns, events, model, name)
         if together and not any(text.startswith("!") for text in texts):
-            yield f"{name}, strewn", lambda name=name: (strewn(txns, model, name)[0], events)  # type: ignore[misc]
+            yield f"{name}, strewn", lambda name=name: (strewn(txns, model, name)[0], model, events)  # type: ignore[misc]
     if model == "list-append" and only is None:
         for share in (1000, 100):
-            count = size // share
-            yield f"{1 / share:.1%} stale", lambda count=count: (with_stale_reads(txns, count), events)  # type: ignore[misc]
+            stale = lambda count=size // share: (with_stale_reads(txns, count), model, events)  # noqa: E731
+            yield f"{1 / share:.1%} stale", stale
+
+
+def _spliced(txns: Transactions, events: int, model: Model, name: str) -> tuple[Transactions, Model, int]:
+    joined, count = spliced(txns, events, model, name)
+    return joined, model, count
 
 
 def judge(size: int, model: Model, only: list[str] | None, sheet: Sheet) -> None:
     worst, peak, slowest = 0.0, 0.0, ""
     for name, case in cases(size, model, only):
-        txns, events = case()
-        gc.collect()
+        history = case()
         forget_peaks([os.getpid()])
-        began = time.process_time()
-        verdict = judge_columns(*_swapped((txns, events), model))
-        seconds = time.process_time() - began
+        seconds, verdict = _timed(history)
         memory = peak_mb([os.getpid()]) / 1e3
         one = "stale" not in name
         peak = max(peak, memory)
@@ -98,21 +93,17 @@ def judge(size: int, model: Model, only: list[str] | None, sheet: Sheet) -> None
         goal = goal_here(GOALS[model].get(size) if one else None, "s")
         sheet.keep(BenchFigure(f"{model}, {name}", size, "transactions", seconds, "s", goal), words)
     sheet.add(f"{model}, worst anomaly", size, "transactions", worst, "s", GOALS[model].get(size))
-    runs = []
-    for name, case in cases(size, model, [slowest.removesuffix(", strewn")]):
-        if name == slowest:
-            txns, events = case()
-            runs = [(_seconds(_swapped((txns, events), model)), reference_s()) for _ in range(RUNS)]
-    ours, kernel = (min(each) for each in zip(*runs, strict=True))
+    history = dict(cases(size, model, [slowest.removesuffix(", strewn")]))[slowest]()
+    ours, kernel = (min(each) for each in zip(*((_timed(history)[0], reference_s()) for _ in range(RUNS)), strict=True))
     sheet.add(f"{model}, worst anomaly / a small kernel", size, "transactions", ours / kernel, "")
     sheet.add(f"{model}, peak memory with columns", size, "transactions", peak, "GB")
 
 
-def _seconds(history: tuple[Transactions, Model, int]) -> float:
+def _timed(history: tuple[Transactions, Model, int]) -> tuple[float, Verdict]:
     gc.collect()
     began = time.process_time()
-    judge_columns(*history)
-    return time.process_time() - began
+    verdict = judge_columns(*history)
+    return time.process_time() - began, verdict
 
 
 def read(size: int, model: Model, sheet: Sheet) -> None:
@@ -150,10 +141,12 @@ def write_history(txns: Transactions, events: int, model: Model, path: Path) -> 
     return sum(map(len, payload))
 
 
-def _swapped(history: tuple[Transactions, int], model: Model) -> tuple[Transactions, Model, int]:
-    txns, events = history
-    return txns, model, events
-
-
 if __name__ == "__main__":
-    main()
+    script(
+        __doc__,
+        main,
+        sizes={"type": int, "nargs": "+", "default": [1_000_000]},
+        model={"choices": ["list-append", "rw-register"], "default": "list-append"},
+        only={"nargs": "+", "help": "these anomalies, and no others"},
+        no_reading={"action": "store_true", "help": "do not measure reading"},
+    )

@@ -27,16 +27,18 @@ once for each of them, so the sum is rather too high.  A peak between two looks 
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -85,6 +87,20 @@ class Sheet:
                 file.write(json.dumps(asdict(one)) + "\n")
 
 
+def script(doc: str, measure: Callable[[argparse.Namespace, Sheet], None], **options: Mapping[str, Any]) -> None:
+    """Run a bench script, and print how busy the machine was.
+
+    options: name -> arguments of `add_argument`; besides, `--json` names the file that gets the figures.
+    """
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, how in options.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", **how)
+    parser.add_argument("--json", type=Path, help="file to add the figures to, as JSON lines")
+    given = parser.parse_args()
+    measure(given, Sheet(given.json))
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+
+
 def goal_here(goal: float | None, unit: str) -> float | None:
     """Return the goal on a machine of this speed: more seconds on a slower one, fewer per second; other units stay."""
     if goal is None or unit not in ("s", "ms", "1/s"):
@@ -99,12 +115,6 @@ def read(path: Path) -> list[BenchFigure]:
         one = BenchFigure(**json.loads(line))
         latest[one.figure, one.size, one.unit] = one
     return list(latest.values())
-
-
-def load() -> float:
-    """Return the number of processes that wanted to run over the last minute: two on two cores means that nothing had
-    to wait."""
-    return os.getloadavg()[0]
 
 
 def _short(value: float) -> str:

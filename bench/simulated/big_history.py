@@ -6,9 +6,8 @@ operation in two thousand has no known outcome, and one write in two thousand is
 copied before the heal of a fault and at the end, and each traced every batch.  The fault cuts one client node from a
 follower.
 
-The journal, the manifest and the copies are as the harness writes them.  Logs and traces are written as
-tables (`tables/`); or, if they are to be `raw`, as the files of nodes, in a folder that `analyze` judges as it judges a
-run of the bundled KRaft.
+The journal, the manifest and the copies are as the harness writes them, and logs and traces are files of nodes, so that
+`analyze` judges the folder as it judges a run of the bundled KRaft.
 
 Violations (`wrong`): a read that returns what was overwritten before it was invoked; and an acknowledged write whose
 entry is missing from all logs, though reads saw it.
@@ -27,35 +26,21 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from bench.simulated.big_logs import ENTRIES_PER_CREATE, SERVERS, RawLogs, SimulatedLogs, filled
+from bench.simulated.big_logs import ENTRIES_PER_CREATE, SERVERS, NodeLogs, filled
 from checkers.base.arrays import Int8, Int32, Int64
 from checkers.base.columns import HISTORY
 from checkers.base.demands import Demands
 from checkers.base.history import Type
 from checkers.kernels.jit import inner_kernel, kernel
+from checkers.record import journal
 from checkers.record.faults import Achieved, Card, FaultRecord, Measurement, Proof
 from checkers.record.files import as_json
 from checkers.record.header import Header
-from checkers.record.journal import (
-    BEGAN,
-    ENDED,
-    FINAL_READS,
-    FORMAT,
-    JOURNAL,
-    Begun,
-    Concluded,
-    Copied,
-    Copying,
-    FaultChange,
-    Happened,
-    JournalEnd,
-    JournalEntry,
-    PhaseChange,
-    line_of,
-)
 from checkers.record.outcome import Recovery, RunOutcome, SeenLeader
+from checkers.record.reading import RunRecord
 from checkers.sealing.manifest import write_manifest
-from harness.judge.judge_run import demands_of
+from harness.judge.judge_run import demands_of, tabulate
+from harness.registry import load_subject
 from harness.spec import LIMITS, Spec
 
 PROCESSES_MAX = 1_000
@@ -105,15 +90,16 @@ class HistoryPart(NamedTuple):
 
 def new_state(keys: int, processes: int) -> ClientsState:
     """Nothing was invoked, and no key holds anything."""
-    none = np.full(keys, -1, np.int64)
-    idle = np.zeros(processes, np.int64)
     counts = np.array([1, 1, 0, processes, 0, 0])  # the leader's own entry is the first
-    number = np.arange(processes, dtype=np.int32)
-    doing, key = np.zeros(processes, np.int8), np.zeros(processes, np.int32)
-    pending = np.zeros(3 * 4 * PROCESSES_MAX, np.int64).reshape(-1, 3)
-    return ClientsState(
-        doing, key, idle, idle.copy(), idle.copy(), number, none, none.copy(), none.copy(), none + 1, pending, counts
+    number, doing = np.arange(processes, dtype=np.int32), np.zeros(processes, np.int8)
+    value, offset, called = np.zeros((3, processes), np.int64)
+    now, before, changed = np.full((3, keys), -1, np.int64)
+    key, fresh, pending = (
+        np.zeros(processes, np.int32),
+        np.zeros(keys, np.int64),
+        np.zeros((4 * PROCESSES_MAX, 3), np.int64),
     )
+    return ClientsState(doing, key, value, offset, called, number, now, before, changed, fresh, pending, counts)
 
 
 @inner_kernel
@@ -165,17 +151,9 @@ def simulate(state: ClientsState, rows: int, first_row: int, seed: int, wrong_fr
     wrong_from: the row from which the violations are planted as soon as they can be; -1 for none.
     """
     np.random.seed(seed)
-    part = HistoryPart(
-        np.empty(rows, np.int32),
-        np.empty(rows, np.int8),
-        np.empty(rows, np.int8),
-        np.empty(rows, np.int32),
-        np.full(rows, -1, np.int64),
-        np.empty(rows, np.int32),
-        np.empty(rows, np.int64),
-        np.empty(rows, np.int64),
-        np.empty(rows, np.int64),
-    )
+    longs = np.full((4, rows), -1, np.int64)
+    ints, bytes_ = np.empty((3, rows), np.int32), np.empty((2, rows), np.int8)
+    part = HistoryPart(ints[0], bytes_[0], bytes_[1], ints[1], longs[0], ints[2], longs[1], longs[2], longs[3])
     entries, commits, at, client = 0, 0, 0, -1
     while at < rows:
         client = client + 1 if drain else np.random.randint(state.doing.shape[0])
@@ -199,23 +177,16 @@ def simulate(state: ClientsState, rows: int, first_row: int, seed: int, wrong_fr
             if type_ == 1 and doing == _READ:
                 _read(state, client, row, wrong_from)
             state.doing[client] = _IDLE
-        part.process[at], part.type[at], part.f[at] = state.number[client], type_, 0
+        part.process[at], part.type[at] = state.number[client], type_
         part.f[at] = 0 if (state.doing[client] if type_ == 0 else doing) == _READ else 1
         part.key[at], part.value[at] = state.key[client], state.value[client]
         if type_ == 3:
             state.number[client] = state.counts[3]
             state.counts[3] += 1
         at += 1
+    clients = (part.process[:at], part.type[:at], part.f[:at], part.key[:at], part.value[:at])
     return HistoryPart(
-        part.process[:at],
-        part.type[:at],
-        part.f[:at],
-        part.key[:at],
-        part.value[:at],
-        part.entry_key[:entries],
-        part.entry_value[:entries],
-        part.ends[:commits],
-        part.rows[:commits],
+        *clients, part.entry_key[:entries], part.entry_value[:entries], part.ends[:commits], part.rows[:commits]
     )
 
 
@@ -226,21 +197,16 @@ def drained(state: ClientsState, first_row: int) -> HistoryPart:
 
 def final_reads(state: ClientsState) -> HistoryPart:
     """One process reads every key."""
-    keys = len(state.now)
-    none = np.empty(0, np.int64)
-    value = np.full(2 * keys, -1, np.int64)
-    value[1::2] = state.now
-    return HistoryPart(
-        np.full(2 * keys, state.counts[3], np.int32),
-        np.tile(np.array([0, 1], np.int8), keys),
-        np.zeros(2 * keys, np.int8),
-        np.repeat(np.arange(keys, dtype=np.int32), 2),
-        value,
-        none.astype(np.int32),
-        none,
-        none,
-        none,
-    )
+    return one_by_one(state.counts[3], FUNCTIONS.index("read"), state.now)
+
+
+def one_by_one(process: int, function: int, answers: Int64) -> HistoryPart:
+    """One process invokes a function on every key, and is answered."""
+    keys, none = len(answers), np.empty(0, np.int64)
+    process_, f = np.full(2 * keys, process, np.int32), np.full(2 * keys, function, np.int8)
+    type_, key = np.tile(np.array([0, 1], np.int8), keys), np.repeat(np.arange(keys, dtype=np.int32), 2)
+    value = np.stack([np.full(keys, -1), answers], axis=1).ravel()
+    return HistoryPart(process_, type_, f, key, value, none.astype(np.int32), none, none, none)
 
 
 FAULT = "c2 and n5 cannot reach each other"
@@ -258,49 +224,47 @@ SECONDS = 100
 ROWS_PER_BATCH = 1 << 18
 
 
-def write_run(folder: Path, events: int, wrong: bool = False, raw: bool = False) -> Demands:
+def write_run(folder: Path, events: int, wrong: bool = False) -> Demands:
     """Write an unsealed run of about this many events into a new folder.  Returns what is demanded of it."""
-    (folder / ("." if raw else "tables")).mkdir(parents=True)
-    count = max(1, events // EVENTS_PER_KEY)
-    keys = [f"k{k}" for k in range(min(count, int(LIMITS["keys"][1])) if raw else count)]
-    of_user = _spec(events, len(keys))
-    demands = demands_of(of_user) if raw else _demands(keys)
-    spec = of_user.to_json() if raw else {"nodes": len(SERVERS), "backend": "namespaces", "nemesis": "partition"}
-    logs: RawLogs | SimulatedLogs
-    test = Header(spec, "big", format=FORMAT, nodes_clock="same kernel", schedule=(CARD,))
-    with _Stream(folder, events, keys) as stream, (RawLogs if raw else SimulatedLogs)(folder, keys) as logs:
-        stream.enter(Begun(FORMAT, "big"))
+    folder.mkdir(parents=True)
+    keys = [f"k{k}" for k in range(min(max(1, events // EVENTS_PER_KEY), int(LIMITS["keys"][1])))]
+    spec = _spec(events, len(keys))
+    test = Header(spec.to_json(), "big", format=journal.FORMAT, nodes_clock="same kernel", schedule=(CARD,))
+    with _Stream(folder, events, keys) as stream, NodeLogs(folder, keys) as logs:
+        stream.enter(journal.Begun(journal.FORMAT, "big"))
         state = new_state(len(keys), _processes(events))
         with stream.phase("set-up"):
-            if isinstance(logs, RawLogs):
-                stream.create(logs)
-                state.counts[:2] += ENTRIES_PER_CREATE * len(keys)
+            stream.create(logs)
+            state.counts[:2] += ENTRIES_PER_CREATE * len(keys)
         with stream.phase("main"):
             _main(stream, logs, state, events // 5, -1, wrong=False)
             injected_ns = stream.time_ns
             _main(stream, logs, state, events // 5, -1, wrong=False)
             _copy(stream, logs, "before heal 1")
-            stream.enter(FaultChange(_fault(injected_ns, stream.time_ns)))
+            stream.enter(journal.FaultChange(_fault(injected_ns, stream.time_ns)))
             late = stream.rows + int(0.55 * events)
             _main(stream, logs, state, events - events // 5 * 2, late if wrong else -1, wrong)
             stream.write(drained(state, stream.rows), logs)
         with stream.phase("recovery"):
             pass
-        with stream.phase(FINAL_READS):
+        with stream.phase(journal.FINAL_READS):
             stream.write(final_reads(state), logs)
         with stream.phase("collection"):
             _copy(stream, logs, "final")
         (folder / "test.json").write_text(json.dumps(as_json(test)))
-        stream.enter(Concluded(_outcome(keys)))
-        stream.end()
+        stream.enter(journal.Concluded(_outcome(keys)))
+        stream.enter(journal.JournalEnd(stream.rows))
         assert not wrong or state.counts[4:].tolist() == [1, 1], "the violations were not planted"
     write_manifest(folder)
-    return demands
+    return demands_of(spec)
 
 
-def _main(
-    stream: _Stream, logs: RawLogs | SimulatedLogs, state: ClientsState, events: int, wrong_from: int, wrong: bool
-) -> None:
+def write_tables(folder: Path) -> None:
+    """Make the tables of logs and traces that checkers read, as judging does."""
+    tabulate(RunRecord(folder), lambda copies: load_subject("kraft").tables(folder, copies, lambda _: 0))
+
+
+def _main(stream: _Stream, logs: NodeLogs, state: ClientsState, events: int, wrong_from: int, wrong: bool) -> None:
     """Write this number of events of clients.  wrong: lose the last entry of the part with `wrong_from`."""
     for first in range(0, events, ROWS_PER_BATCH):
         rows = min(ROWS_PER_BATCH, events - first)
@@ -311,9 +275,9 @@ def _main(
         stream.write(part, logs)
 
 
-def _copy(stream: _Stream, logs: RawLogs | SimulatedLogs, when: str) -> None:
-    stream.enter(Copying(when))
-    stream.enter(Copied(when, logs.copy(when, stream.time_ns)))
+def _copy(stream: _Stream, logs: NodeLogs, when: str) -> None:
+    stream.enter(journal.Copying(when))
+    stream.enter(journal.Copied(when, logs.copy(when, stream.time_ns)))
 
 
 def _processes(events: int) -> int:
@@ -348,29 +312,24 @@ class _Stream:
         self._keys, self._functions, self._nodes = pa.array(keys), pa.array(FUNCTIONS), pa.array(["", "n1"])
         self._errors = pa.array(["refused", "timed out"])
         self._writer = pa.ipc.new_stream(str(folder / "history.arrows"), HISTORY)
-        self._journal = (folder / JOURNAL).open("w")
+        self._journal = (folder / journal.JOURNAL).open("w")
 
     @property
     def time_ns(self) -> int:
         return self.rows * self._step_ns
 
-    def write(self, part: HistoryPart, logs: RawLogs | SimulatedLogs) -> None:
+    def write(self, part: HistoryPart, logs: NodeLogs) -> None:
         """Rows of clients, and what their servers did."""
         logs.append(part.entry_key, part.entry_value)
         logs.commit(part.ends, part.rows * self._step_ns)
         self._write_clients(part)
 
-    def create(self, logs: RawLogs) -> None:
+    def create(self, logs: NodeLogs) -> None:
         """One process creates every key."""
         keys = len(self._keys)
         between = 2 * (self.rows + 2 * np.arange(keys)) + 1  # half of a step after the request
         logs.create(between * self._step_ns // 2)
-        number, type_ = np.repeat(np.arange(keys, dtype=np.int32), 2), np.tile(np.array([0, 1], np.int8), keys)
-        function, value = np.full(2 * keys, FUNCTIONS.index("create"), np.int8), np.full(2 * keys, -1)
-        none = np.empty(0, np.int64)
-        process = np.zeros(2 * keys, np.int32)
-        part = HistoryPart(process, type_, function, number, value, none.astype(np.int32), none, none, none)
-        self._write_clients(part)
+        self._write_clients(one_by_one(0, FUNCTIONS.index("create"), np.full(keys, -1)))
 
     def _write_clients(self, part: HistoryPart) -> None:
         count = len(part.type)
@@ -390,24 +349,18 @@ class _Stream:
             error=pa.DictionaryArray.from_arrays(error, self._errors),
             node=pa.DictionaryArray.from_arrays(answered, self._nodes),
         )
-        self._add(rows)
+        self._writer.write_batch(rows)
+        self.rows += count
 
-    def enter(self, happened: Happened) -> None:
+    def enter(self, happened: journal.Happened) -> None:
         """An event of the journal."""
-        self._journal.write(line_of(JournalEntry(self.time_ns, self.rows, happened)) + "\n")
+        self._journal.write(journal.line_of(journal.JournalEntry(self.time_ns, self.rows, happened)) + "\n")
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        self.enter(PhaseChange(name, BEGAN))
+        self.enter(journal.PhaseChange(name, journal.BEGAN))
         yield
-        self.enter(PhaseChange(name, ENDED))
-
-    def end(self) -> None:
-        self.enter(JournalEnd(self.rows))
-
-    def _add(self, batch: pa.RecordBatch) -> None:
-        self._writer.write_batch(batch)
-        self.rows += len(batch)
+        self.enter(journal.PhaseChange(name, journal.ENDED))
 
     def __enter__(self) -> _Stream:
         return self
@@ -415,12 +368,6 @@ class _Stream:
     def __exit__(self, *_: object) -> None:
         self._writer.close()
         self._journal.close()
-
-
-def _demands(keys: list[str]) -> Demands:
-    reads = tuple(("read", key) for key in keys)
-    made = Demands(SERVERS, CLIENTS, tuple(keys), reads, nemesis="partition", recovery_limit_s=60)
-    return replace(made, nodes=True, logs=True, traces=True, elections=True, faults=True)
 
 
 def _outcome(keys: Sequence[str]) -> RunOutcome:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.big_run import UNDECIDED, VIOLATED
-from bench.simulated.big_history import write_run
+from bench.simulated.big_history import write_run, write_tables
 from checkers.base.demands import Demands
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity
@@ -73,6 +73,7 @@ def test_no_checker_holds_the_history(wrong: bool, tmp_path: Path, small_parts: 
     """Of a valid run; and of one with a stale read and a lost write, whose witnesses are looked for as well."""
     folder = tmp_path / "run"
     demands: Demands = write_run(folder, EVENTS, wrong)
+    write_tables(folder)
     seal(folder)
     verdicts = judge_run(StoredRun(folder, demands), CHECKERS)
     found = {name for name, verdict in verdicts.items() if verdict.validity is Validity.INVALID}
