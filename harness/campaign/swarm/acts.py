@@ -25,7 +25,7 @@ from simulation.network import LOST_AGAIN_S_MAX, Impairment, Link
 from system_under_test.kraft.log import batch as codec
 
 if TYPE_CHECKING:
-    from harness.campaign.swarm.voter import VoterOnMachine
+    from harness.campaign.swarm.node_voter import NodeVoter
     from harness.campaign.swarm.world import StormWorld
 
 LOG, IN_LAST_BATCH, LAST_BATCH_GONE = "", "last", "gone"
@@ -141,7 +141,7 @@ class ArmedCard:
     """Actions that wait for the nth occurrence of an event, and the number of occurrences since then."""
 
     moment: str
-    act: Callable[[VoterOnMachine], object]
+    act: Callable[[NodeVoter], object]
     nth: int = 1
     delay_s: float = 0.0
     met: int = 0
@@ -162,7 +162,7 @@ def _names(world: StormWorld) -> list[str]:
     return [*(voter.name for voter in connected), *CLIENTS]
 
 
-def _cut(world: StormWorld, card: StormCard, victim: VoterOnMachine) -> bool:
+def _cut(world: StormWorld, card: StormCard, victim: NodeVoter) -> bool:
     side = {victim.name}
     for other in card.with_:
         found = None if other in CLIENTS else world.who(other, None)
@@ -175,20 +175,20 @@ def _cut(world: StormWorld, card: StormCard, victim: VoterOnMachine) -> bool:
     return _lay(world, card, dict.fromkeys(links), card.for_s)
 
 
-def _flap(world: StormWorld, card: StormCard, victim: VoterOnMachine) -> None:
+def _flap(world: StormWorld, card: StormCard, victim: NodeVoter) -> None:
     rest = [name for name in _names(world) if name != victim.name]
     links = dict.fromkeys(link for other in rest for link in ((victim.name, other), (other, victim.name)))
     for turn in range(4):
         world.later(turn * card.for_s / 4, _lay, world, card, links, card.for_s / 8)
 
 
-def _packets(world: StormWorld, card: StormCard, victim: VoterOnMachine) -> bool:
+def _packets(world: StormWorld, card: StormCard, victim: NodeVoter) -> bool:
     random, names = Random(card.size), _names(world)
     links = [(a, b) for a in names for b in names if a != b and random.random() < 0.5]
     return _impair(world, card, links, Impairment(*map(float, card.how.split())))
 
 
-def _lag(world: StormWorld, card: StormCard, victim: VoterOnMachine) -> bool:
+def _lag(world: StormWorld, card: StormCard, victim: NodeVoter) -> bool:
     links = [(voter.name, victim.name) for voter in world.voters if voter is not victim]
     return _impair(world, card, links, Impairment(0.0, card.size, 0.1))
 
@@ -199,50 +199,50 @@ def _impair(world: StormWorld, card: StormCard, links: Sequence[Link], how: Impa
     return _lay(world, card, dict.fromkeys(links, how), card.for_s)
 
 
-def _kill(world: StormWorld, card: StormCard, victim: VoterOnMachine) -> None:
+def _kill(world: StormWorld, card: StormCard, victim: NodeVoter) -> None:
     victim.machine.kill()
     world.later(card.for_s, world.again, victim)
 
 
-def _power(world: StormWorld, card: StormCard, victim: VoterOnMachine) -> None:
+def _power(world: StormWorld, card: StormCard, victim: NodeVoter) -> None:
     world.crash_disk(victim, card.how, int(card.size))
     world.later(card.for_s, world.again, victim)
 
 
-def _inside(world: StormWorld, card: StormCard, victim: VoterOnMachine) -> None:
+def _inside(world: StormWorld, card: StormCard, victim: NodeVoter) -> None:
     victim.machine.kill_at_change(int(card.size))
     world.lost_power[victim.name] = card.how
     _ends_within(world, 1.0, card, victim)
 
 
-def _stop(world: StormWorld, card: StormCard, victim: VoterOnMachine) -> None:
+def _stop(world: StormWorld, card: StormCard, victim: NodeVoter) -> None:
     victim.machine.terminate()
     _ends_within(world, STOP_OF_BROKER_S if victim.number in world.scenario.broker_ids else STOP_S, card, victim)
 
 
-def _ends_within(world: StormWorld, limit_s: float, card: StormCard, victim: VoterOnMachine) -> None:
+def _ends_within(world: StormWorld, limit_s: float, card: StormCard, victim: NodeVoter) -> None:
     life = victim.lives
     world.later(limit_s, lambda: victim.machine.kill() if victim.lives == life else None)
     world.later(limit_s + card.for_s, world.again, victim)
 
 
-def _pause(world: StormWorld, card: StormCard, victim: VoterOnMachine) -> None:
+def _pause(world: StormWorld, card: StormCard, victim: NodeVoter) -> None:
     victim.machine.pause()
     world.later(card.for_s, victim.machine.resume)
 
 
-def _busy(world: StormWorld, card: StormCard, victim: VoterOnMachine) -> None:
+def _busy(world: StormWorld, card: StormCard, victim: NodeVoter) -> None:
     assert victim.machine.process is not None
     world.loop.occupy(victim.machine.process, card.for_s)
     world.act_for(card.for_s)
 
 
-def _slow(world: StormWorld, card: StormCard, victim: VoterOnMachine) -> None:
+def _slow(world: StormWorld, card: StormCard, victim: NodeVoter) -> None:
     victim.slow_down(card.size)
     world.later(card.for_s, victim.slow_down, 1.0)
 
 
-def _disk(world: StormWorld, card: StormCard, victim: VoterOnMachine) -> None:
+def _disk(world: StormWorld, card: StormCard, victim: NodeVoter) -> None:
     disk = victim.machine.disk
     if card.how == "slow":
         victim.machine.fsync_s = card.size
@@ -255,7 +255,7 @@ def _disk(world: StormWorld, card: StormCard, victim: VoterOnMachine) -> None:
     world.later(card.for_s, mend, world, victim)
 
 
-def mend(world: StormWorld, victim: VoterOnMachine) -> None:
+def mend(world: StormWorld, victim: NodeVoter) -> None:
     disk = victim.machine.disk
     disk.failing, disk.capacity_bytes = {}, None
     victim.machine.fsync_s = 0.0
@@ -263,12 +263,12 @@ def mend(world: StormWorld, victim: VoterOnMachine) -> None:
     world.again(victim)
 
 
-def _wall_clock(world: StormWorld, card: StormCard, victim: VoterOnMachine) -> None:
+def _wall_clock(world: StormWorld, card: StormCard, victim: NodeVoter) -> None:
     victim.machine.set_wall_clock(card.size, 1.0)
     world.later(card.for_s, victim.machine.set_wall_clock, 0.0, 1.0)
 
 
-def _flip(world: StormWorld, card: StormCard, victim: VoterOnMachine) -> bool:
+def _flip(world: StormWorld, card: StormCard, victim: NodeVoter) -> bool:
     most, refused = (world.scenario.nodes - 1) // 2, card.how not in MENDED
     if refused and len(world.damaged | {victim.name}) > most:
         return False
@@ -282,7 +282,7 @@ def _flip(world: StormWorld, card: StormCard, victim: VoterOnMachine) -> bool:
     return done
 
 
-def _wipe(world: StormWorld, card: StormCard, victim: VoterOnMachine) -> bool:
+def _wipe(world: StormWorld, card: StormCard, victim: NodeVoter) -> bool:
     if world.operators is None or not world.operators.wipe(card, victim):
         return False
     world.lost_power.pop(victim.name, None)
@@ -290,7 +290,7 @@ def _wipe(world: StormWorld, card: StormCard, victim: VoterOnMachine) -> bool:
     return True
 
 
-DO: dict[str, Callable[[StormWorld, StormCard, VoterOnMachine], bool | None]] = {
+DO: dict[str, Callable[[StormWorld, StormCard, NodeVoter], bool | None]] = {
     "cut": _cut,
     "flap": _flap,
     "packets": _packets,

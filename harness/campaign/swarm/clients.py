@@ -11,15 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from checkers.base.history import Type
 from harness.campaign.swarm.scenario import CLIENTS, Scenario
-from harness.campaign.swarm.voter import CALLS_PORT, OK, REFUSED, Operation, Value, VoterOnMachine
+from harness.campaign.swarm.voter import CALLS_PORT, OK, REFUSED, Operation, Value
 from harness.campaign.swarm.watch_calls import EPOCH, OFFSET, NumberAnswered
 from simulation.calls import Lane, LaneTimes, NoAnswer
 from simulation.loop import Process, SimulatedLoop
 from simulation.network import SimulatedNetwork
+
+if TYPE_CHECKING:
+    from harness.campaign.swarm.node_voter import NodeVoter
 
 BACKOFF_S = 0.05
 
@@ -65,7 +68,7 @@ class Outside:
 
     network: SimulatedNetwork
     hosts: Sequence[Process]
-    best: Callable[[], VoterOnMachine | None]
+    best: Callable[[], NodeVoter | None]
 
     def call(
         self, server: str, what: Any, limit_s: float, answered: Callable[[Any], None] = lambda answer: None, at: int = 0

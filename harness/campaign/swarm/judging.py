@@ -45,7 +45,7 @@ from harness.campaign.swarm.operators import (
     update_voter,
 )
 from harness.campaign.swarm.scenario import Scenario
-from harness.campaign.swarm.voter import Change, Position, Value, VoterOnMachine, elements
+from harness.campaign.swarm.voter import Change, Position, Value, elements
 from harness.campaign.swarm.watch import Watch
 from harness.campaign.swarm.watch_brokers import BrokerWatch
 from harness.campaign.swarm.watch_calls import overtaken, wrong_numbers
@@ -56,6 +56,7 @@ from system_under_test.kraft.records.metadata import CorruptRecord
 from system_under_test.kraft.subject import KraftBrokers
 
 if TYPE_CHECKING:
+    from harness.campaign.swarm.node_voter import NodeVoter
     from harness.campaign.swarm.world import StormWorld
 
 Places: TypeAlias = dict[tuple[str, Value], Position]
@@ -65,7 +66,7 @@ STEPS_MAX, SIZE_MAX_BYTES = 2_000_000, 1 << 28
 
 
 def judge(
-    scenario: Scenario, history: History, voters: Sequence[VoterOnMachine], watch: Watch, archive: Sequence[Change]
+    scenario: Scenario, history: History, voters: Sequence[NodeVoter], watch: Watch, archive: Sequence[Change]
 ) -> None:
     """Report violations to the watch. archive: every change at the time when it was first published as committed; it
     replaces the log of a system that takes snapshots.
@@ -293,7 +294,7 @@ class AfterStorm:
         if unsettled := await self._world.brokers_unsettled(CALM_S):
             self._watch.violated("no progress", f"{unsettled} {CALM_S:g} s after broker {silent.number} was silent")
 
-    def _leads_with(self, silent: VoterOnMachine, brokers: BrokerWatch) -> VoterOnMachine | None:
+    def _leads_with(self, silent: NodeVoter, brokers: BrokerWatch) -> NodeVoter | None:
         """Return a broker that leads a partition with a replica on the silent one.  The controller knows its own
         decisions.
         """
@@ -341,15 +342,15 @@ class AfterStorm:
             await self._leaves(others[0], sets)
             await self._joins(others[0], sets)
 
-    async def _joins(self, server: VoterOnMachine, sets: VoterSets) -> None:
+    async def _joins(self, server: NodeVoter, sets: VoterSets) -> None:
         change = ("voters", "", add_voter(server))
         await self._accepted(change, f"to add {server.name} to the voters", lambda: self._votes(server, sets))
 
-    async def _leaves(self, server: VoterOnMachine, sets: VoterSets) -> None:
+    async def _leaves(self, server: NodeVoter, sets: VoterSets) -> None:
         change = ("voters", "", RemoveVoter(server.replica))
         await self._accepted(change, f"to remove voter {server.name}", lambda: not self._votes(server, sets))
 
-    def _votes(self, server: VoterOnMachine, sets: VoterSets) -> bool:
+    def _votes(self, server: NodeVoter, sets: VoterSets) -> bool:
         best = self._world.best()
         return best is not None and server.key in sets.in_force(best)
 

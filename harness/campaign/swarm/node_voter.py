@@ -27,13 +27,15 @@ from harness.campaign.swarm.voter import (
     UNKNOWN,
     Change,
     DriftingClock,
+    Lanes,
     Value,
-    VoterOnMachine,
     WatchedTrace,
     elements,
+    initial_voters,
 )
 from harness.campaign.swarm.watch import Watch
 from harness.campaign.swarm.watch_brokers import CommittedBatch
+from harness.campaign.swarm.watch_voters import key_of
 from simulation.disk import VolatileDisk
 from simulation.machine import Machine
 from simulation.network import SimulatedNetwork
@@ -68,9 +70,13 @@ from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.parts import VotersInLog
 from system_under_test.kraft.node.trace import FILE_NAME
 from system_under_test.kraft.ports import Ports
+from system_under_test.kraft.raft.changes import VoterChange
+from system_under_test.kraft.raft.decisions import id_of_new_disk
+from system_under_test.kraft.raft.messages import FetchRequest, FetchSnapshotRequest, RaftRequest, ReplicaKey
+from system_under_test.kraft.raft.replication import WAIT_MAX_S
 from system_under_test.kraft.raft.voters import VoterHistory, VoterSet
 from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecord, Record, decode
-from system_under_test.kraft.simulated import MachineTrace
+from system_under_test.kraft.simulated import HANDLER_CPU_S, MachineTrace
 from system_under_test.kraft.subject import KraftBrokers
 from system_under_test.kraft.wire.channel import SocketNetwork
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, TooLarge
@@ -85,25 +91,69 @@ equal numbers, a node would drop the Fetch that waits on one connection when the
 """
 
 
-class NodeVoter(VoterOnMachine):
-    """The node as it runs in a container: disk, log, core, state machine, controller.
+class NodeVoter:
+    """A machine with the node as it runs in a container, its incarnations, and what the watch and the storm read.
 
-    Requests of voters and of clients arrive as objects.  Brokers send bytes to the controller and to each other."""
+    Requests of voters and of clients arrive as objects.  Brokers send bytes to the controller and to each other.
+
+    lives: number of starts. key: identifies it together with its disk. flushed, durable_end: end of its durable log, by
+    its own report and by its disk. end: (epoch, offset) of the end of its log.
+    may_stop: its disk fails, or its log is damaged, so it may exit. may_forget: its log was damaged and it lost power
+    before it started again, so it may mistake durable entries for a torn tail.
+    """
 
     def __init__(
         self, number: int, scenario: Scenario, machine: Machine, network: SimulatedNetwork, watch: Watch
     ) -> None:
-        super().__init__(number, scenario, machine, network, watch)
+        self.number, self.name, self.machine, self.watch = number, machine.name, machine, watch
+        self.lives = 0
+        self.may_stop = self.may_forget = False
+        self.left_cleanly: set[int] = set()
+        """Epochs of its brokers that shut down cleanly, as its starts found them on its disk."""
+        self.on_first_fetch: Callable[[NodeVoter], None] = lambda voter: None
+        self.on_part: Callable[[int], None] = lambda replica: None
+        """Report that a replica has some parts of a snapshot, and requests the next one from this server."""
         self.quorum: QuorumNode | None = None
         self._recovered_in = 0
         """Incarnation in which it last recovered its log: its recovery point is exact from then on."""
+        self._rate = scenario.rates[number - 1] if number <= len(scenario.rates) else 1.0
+        self._scenario, self._network = scenario, network
+        self._fetched_in = self._disks = 0
+        self._slowed = 1.0
         self._config = _config(scenario, number)
         self.cluster_id = self._config.cluster_id
         self._ids = itertools.count(1)
         self._durable = DurableLog()
+        self._take_disk(derived_uuid("directory", scenario.seed, self.name))
         self._format()
 
+    def start(self) -> None:
+        if self.machine.process is None:
+            self.lives += 1
+            self.machine.start(self._serve, "output")
+            self.slow_down(self._slowed)
+
+    def slow_down(self, times: float) -> None:
+        """Multiply the time of each handler by the scenario's factor, in this incarnation and the next ones."""
+        self._slowed = times
+        factor = times * self._scenario.cpu_factor
+        self.machine.costs = {kind: seconds * factor for kind, seconds in HANDLER_CPU_S.items()} if factor else {}
+
+    def replace_disk(self) -> None:
+        """Replace the disk of a server that is down with an empty one."""
+        self._disks += 1
+        drawn = derived_uuid("directory", self._scenario.seed, self.name, self._disks)
+        self._take_disk(id_of_new_disk(drawn, self.directory, {self._scenario.bug}))
+        self.machine.wipe()
+        self._format()
+
+    def _take_disk(self, directory: UUID) -> None:
+        """Make this server another replica, with another name for the watch, which reads it often."""
+        self.directory = directory
+        self.key = key_of(self.replica)
+
     def _format(self) -> None:
+        """Format its empty disk for a start, and forget the content of the previous one."""
         self.quorum = None
         properties = MetaProperties(self._config.cluster_id, self.number, self.directory)
         small_files.write_properties(self.machine.disk, properties)
@@ -133,6 +183,9 @@ class NodeVoter(VoterOnMachine):
         status: int = await quorum.ended
         return status
 
+    def _lanes(self) -> Lanes:
+        return Lanes(self._network, self.number, self._scenario.may_vote)
+
     def _apply_s(self, records: int) -> float:
         return min(APPLY_S_MAX, records * self._scenario.apply_s * self._slowed)
 
@@ -158,53 +211,83 @@ class NodeVoter(VoterOnMachine):
         )
         self._network.listen(self, self.name, CALLS_PORT)
 
+    # State that the watch and the storm read
+
     @property
-    def epoch(self) -> int:  # type: ignore[override]
+    def alive(self) -> bool:
+        return self.machine.process is not None
+
+    # State that the watch and the storm read
+
+    @property
+    def replica(self) -> ReplicaKey:
+        """Return this server with its disk."""
+        return ReplicaKey(self.number, self.directory)
+
+    @property
+    def role(self) -> str:
+        return self.watch.roles.get(self.name, "dead") if self.alive else "dead"
+
+    @property
+    def epoch(self) -> int:
         return self.quorum.epoch if self.quorum is not None else 0
 
     @property
-    def mark(self) -> int:  # type: ignore[override]
+    def mark(self) -> int:
         return (self.quorum.high_watermark or 0) if self.quorum is not None else 0
 
     @property
-    def flushed(self) -> int:  # type: ignore[override]
+    def flushed(self) -> int:
         return self.quorum.log.flushed_offset if self.quorum is not None else 0
 
     @property
-    def durable_end(self) -> int:  # type: ignore[override]
+    def durable_end(self) -> int:
         return self._durable.end_offset(self.machine.disk)
 
     def log_began_anew(self) -> None:
+        """Report that its log was truncated, that a snapshot may have replaced it, or that another incarnation has
+        begun.
+        """
         self._durable.begin_anew()
 
     @property
-    def end(self) -> tuple[int, int]:  # type: ignore[override]
+    def end(self) -> tuple[int, int]:
         return (self.quorum.log.last_epoch, self.quorum.log.end_offset) if self.quorum is not None else (0, 0)
 
     @property
     def log_start(self) -> int:
+        """Return the start of its log: all before it is in a snapshot."""
         return self.quorum.log.start_offset if self.quorum is not None else 0
 
     @property
     def snapshot_end(self) -> int:
+        """Return the end of its newest snapshot; 0: it has none."""
         snapshot = self.quorum.log.snapshot if self.quorum is not None else None
         return snapshot.end_offset if snapshot is not None else 0
 
     def voter_history(self) -> VoterHistory:
+        """Return the voters that its log names; before the log names any, those of the configuration."""
         if self.quorum is None:
-            return VoterHistory(self._configured())
+            return VoterHistory(initial_voters(self._scenario))
         with self.machine.disk.for_observer():
-            return VotersInLog(self.quorum.log, self._configured()).load()
+            return VotersInLog(self.quorum.log, initial_voters(self._scenario)).load()
 
     def snapshot_voters(self) -> VoterSet | None:
+        """Return the voters in its newest snapshot."""
         log = self.quorum.log if self.quorum is not None else None
         with self.machine.disk.for_observer():
             return None if log is None or log.snapshot is None else log.snapshots.voters(log.snapshot)
 
     def prefix(self, offset: int) -> int | None:
+        """Return an identification of all entries before this offset; None if no entry ends there, or if the log begins
+        after it.
+        """
         return self.quorum.log.prefix_hash_at(offset) if self.quorum is not None else (0 if offset == 0 else None)
 
     def changes(self, offset: int, end_offset: int) -> Iterator[Change]:
+        """Return every change between two offsets in the log of this voter.  For a list, the written value is the whole
+        list.
+        """
         assert self.quorum is not None
         for batch in self.quorum.log.batches(offset, end_offset):
             raw = batch.body
@@ -217,6 +300,7 @@ class NodeVoter(VoterOnMachine):
                     yield (batch.base_offset, at), record.resource_name, record.value
 
     def committed_batches(self, offset: int, end_offset: int) -> list[CommittedBatch]:
+        """Return the batches of its metadata log between two offsets."""
         assert self.quorum is not None
         with self.machine.disk.for_observer():
             found = []
@@ -228,6 +312,9 @@ class NodeVoter(VoterOnMachine):
             return found
 
     def flip(self, at: int, how: str = "") -> bool:
+        """Damage a file (`acts.FILE_KINDS`).  Return False if there is none, or this incarnation has not recovered
+        its log yet.
+        """
         return self._recovered_in == self.lives and damage_file(self.machine.disk, how, at)
 
     # simulation.calls.Callee
@@ -304,6 +391,59 @@ class NodeVoter(VoterOnMachine):
 
     def _new_id(self) -> UUID:
         return UUID(int=self.number << 64 | self.lives << 32 | next(self._ids), version=4)
+
+    def _noted(self, connection: int, request: RaftRequest, reply: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Note the arrival of a voter's request; return the function that answers it."""
+        calls, wait_s = self.watch.calls, 0.0
+        calls.called(self)
+        if request.cluster_id != self.cluster_id:
+            return self._awaited(connection, wait_s, reply)
+        self._note_fetch(request)
+        if isinstance(request, FetchRequest):
+            wait_s = min(request.max_wait_ms / 1000, WAIT_MAX_S)
+            calls.fetched(self, key_of(request.replica), request.current_leader_epoch)
+        elif isinstance(request, FetchSnapshotRequest):
+            replica = key_of(request.replica)
+            calls.fetched(self, replica, request.current_leader_epoch)
+            calls.part_asked(self, replica, request)
+            reply = self._telling(reply, lambda response: calls.part_sent(self, replica, response))
+            if request.position:
+                self.on_part(request.replica.id)
+        return self._awaited(connection, wait_s, reply)
+
+    def _telling(self, reply: Callable[[Any], None], note: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Return a reply that calls `note` first, unless another incarnation has begun."""
+        life = self.lives
+
+        def answer(response: Any) -> None:
+            if life == self.lives:
+                note(response)
+            reply(response)
+
+        return answer
+
+    def _awaited(self, connection: int, wait_s: float, reply: Callable[[Any], None]) -> Callable[[Any], None]:
+        number = self.watch.calls.asked(self, connection, wait_s)
+        return self._telling(reply, lambda response: self.watch.calls.answered(self, number))
+
+    def _noted_change(self, change: VoterChange, reply: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Note an operator's request for this change of voters; return the function that answers it."""
+        sets, end = self.watch.sets, self.end[1]
+        if sets is None:
+            return reply
+        sets.asked_for(change)
+
+        def note(response: Any) -> None:
+            if response == (OK, None):
+                sets.acknowledged(self, change, end)
+
+        return self._telling(reply, note)
+
+    def _note_fetch(self, request: RaftRequest) -> None:
+        first = isinstance(request, FetchRequest) and request.current_leader_epoch > self._fetched_in
+        if first and isinstance(request, FetchRequest) and self.watch.leads(self):
+            self._fetched_in = request.current_leader_epoch
+            self.on_first_fetch(self)
 
 
 _MADE = (ErrorCode.none, ErrorCode.topic_already_exists)

@@ -35,7 +35,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -43,7 +43,7 @@ from kio.schema.errors import ErrorCode
 from checkers.base.history import Type
 from harness.campaign.swarm.clients import History, Outside
 from harness.campaign.swarm.scenario import ANOTHER_CLUSTER, StormCard
-from harness.campaign.swarm.voter import OK, PORT, REFUSED, VoterOnMachine
+from harness.campaign.swarm.voter import OK, PORT, REFUSED
 from harness.campaign.swarm.watch_brokers import BrokerWatch
 from harness.campaign.swarm.watch_calls import PRODUCER_ID, SETTING, SETTING_SEEN, NumberAnswered
 from harness.campaign.swarm.watch_voters import VoterSets
@@ -89,6 +89,9 @@ from system_under_test.kraft.raft.messages import (
 from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry
 from system_under_test.kraft.records.metadata import BROKER_RESOURCE, Record
 
+if TYPE_CHECKING:
+    from harness.campaign.swarm.node_voter import NodeVoter
+
 AGAIN_S = 0.1
 ANSWER_S_MAX = 3.0
 REPLACED_WITHIN_S = 20.0
@@ -98,13 +101,13 @@ TOO_LATE_S = 0.5
 class Operators:
     """Two operators, on one host each."""
 
-    def __init__(self, outside: Outside, servers: Sequence[VoterOnMachine], sets: VoterSets) -> None:
+    def __init__(self, outside: Outside, servers: Sequence[NodeVoter], sets: VoterSets) -> None:
         self._outside = outside
         self._loop: SimulatedLoop = outside.network.loop
         self._servers = servers
         self._sets = sets
         self._removes = self._wipes = False
-        self._lost: VoterOnMachine | None = None
+        self._lost: NodeVoter | None = None
         self._until_s = float("inf")
 
     def stop(self) -> None:
@@ -113,7 +116,7 @@ class Operators:
 
     # Cards
 
-    def change(self, card: StormCard, victim: VoterOnMachine) -> bool:
+    def change(self, card: StormCard, victim: NodeVoter) -> bool:
         """Begin the change of the card; return whether there is anything to do."""
         leader = self._outside.best()
         if leader is None:
@@ -137,7 +140,7 @@ class Operators:
             self._repeat(1, lambda: self._is_gone(replica), lambda: RemoveVoter(replica), until_s)
         return True
 
-    def wipe(self, card: StormCard, victim: VoterOnMachine) -> bool:
+    def wipe(self, card: StormCard, victim: NodeVoter) -> bool:
         """Replace a disk, and have the voter replaced; return whether the cluster can tolerate that."""
         leader = self._outside.best()
         if leader is None or self._removes or not self._is_settled(leader):
@@ -173,7 +176,7 @@ class Operators:
         for change in changes:
             self._repeat(1, lambda: False, partial(_same, change), self._loop.time() + TOO_LATE_S)
 
-    def _is_settled(self, leader: VoterOnMachine) -> bool:
+    def _is_settled(self, leader: NodeVoter) -> bool:
         """Return whether every voter that lost its disk is a committed voter again with the new one."""
         if leader.voter_history().latest_offset >= leader.mark:
             return False
@@ -181,7 +184,7 @@ class Operators:
 
     # Requests
 
-    def _added(self, server: VoterOnMachine) -> bool:
+    def _added(self, server: NodeVoter) -> bool:
         leader = self._outside.best()
         return leader is not None and server.key in self._sets.in_force(leader)
 
@@ -224,11 +227,11 @@ def _same(change: VoterChange) -> VoterChange:
     return change
 
 
-def add_voter(server: VoterOnMachine) -> VoterChange:
+def add_voter(server: NodeVoter) -> VoterChange:
     return AddVoter(VoterEntry(server.replica, (VoterEndpoint("CONTROLLER", server.name, PORT),)))
 
 
-def update_voter(server: VoterOnMachine, number: int) -> VoterChange:
+def update_voter(server: NodeVoter, number: int) -> VoterChange:
     """Return the request for another second endpoint.  The first endpoint stays right, because brokers reach the
     controller there.
     """
@@ -246,14 +249,14 @@ class Strangers:
     def __init__(
         self,
         outside: Outside,
-        voters: Sequence[VoterOnMachine],
-        violated: Callable[[str, VoterOnMachine, str], None],
+        voters: Sequence[NodeVoter],
+        violated: Callable[[str, str], None],
     ) -> None:
         self._outside = outside
         self._voters = voters
         self._violated = violated
 
-    def ask(self, card: StormCard, victim: VoterOnMachine) -> bool:
+    def ask(self, card: StormCard, victim: NodeVoter) -> bool:
         """Send the card's request once; return False if the victim is down or alone."""
         random = Random(card.size)
         others = [voter for voter in self._voters if voter is not victim]
@@ -270,14 +273,14 @@ class Strangers:
             self._outside.call(victim.name, begin, STRANGER_ANSWER_S_MAX)
         return True
 
-    def _judge(self, victim: VoterOnMachine, request: RaftRequest, answer: Any) -> None:
+    def _judge(self, victim: NodeVoter, request: RaftRequest, answer: Any) -> None:
         if type(answer) is NoAnswer or answer.error == Error.INCONSISTENT_CLUSTER_ID:
             return
         what = f"{victim.name} answers {type(request).__name__} of another cluster with {answer}"
         self._violated("another cluster is answered", victim, what)
 
 
-def _as_a_voter(asking: VoterOnMachine, asked: VoterOnMachine) -> list[RaftRequest]:
+def _as_a_voter(asking: NodeVoter, asked: NodeVoter) -> list[RaftRequest]:
     """Return every kind of request that one voter might send the other, except for the cluster id."""
     epoch, (last_epoch, end) = asked.epoch, asked.end
     me, other, cluster = asking.replica, asked.replica, OTHER_CLUSTER_ID
@@ -312,7 +315,7 @@ class Administrators:
         self._call(leader, ("topics", "", TopicRequest(card.how, int(card.size))))
         return True
 
-    def registry(self, card: StormCard, victim: VoterOnMachine) -> bool:
+    def registry(self, card: StormCard, victim: NodeVoter) -> bool:
         """Let a broker request producer ids; or let an administrator unregister it while it is down."""
         leader = self._outside.best()
         known = None if self._brokers is None else self._brokers.image.brokers.get(victim.number)
@@ -338,7 +341,7 @@ class Administrators:
 
     def _call(
         self,
-        leader: VoterOnMachine,
+        leader: NodeVoter,
         operation: tuple[str, str, object],
         answered: Callable[[Any], None] = lambda answer: None,
     ) -> None:
@@ -347,7 +350,7 @@ class Administrators:
                 answered = self._noting(kind, leader, answered)
         self._outside.call(leader.name, operation, REQUEST_S_MAX, answered)
 
-    def _noting(self, kind: str, leader: VoterOnMachine, answered: Callable[[Any], None]) -> Callable[[Any], None]:
+    def _noting(self, kind: str, leader: NodeVoter, answered: Callable[[Any], None]) -> Callable[[Any], None]:
         row = NumberAnswered(kind, self._history.place(), leader.name)
         self._history.numbers.append(row)
 

@@ -55,7 +55,7 @@ from harness.campaign.swarm.watch_calls import OF_A_CORE, CallWatch
 from harness.campaign.swarm.watch_voters import VoterSets
 
 if TYPE_CHECKING:
-    from harness.campaign.swarm.voter import VoterOnMachine
+    from harness.campaign.swarm.node_voter import NodeVoter
 
 FOUND_MAX = 20
 
@@ -97,16 +97,16 @@ class Watch:
     def __init__(
         self,
         now: Callable[[], float],
-        met: Callable[[str, VoterOnMachine], None],
+        met: Callable[[str, NodeVoter], None],
         note: Callable[[str], None],
-        archive: Callable[[VoterOnMachine, int, int], None] = lambda voter, before, after: None,
+        archive: Callable[[NodeVoter, int, int], None] = lambda voter, before, after: None,
     ) -> None:
         self.found: list[BrokenRule] = []
         self.transitions: Counter[tuple[str, str]] = Counter()
         self.rows = 0
         self.committed = 0
         self.roles: dict[str, str] = {}
-        self.voters: Sequence[VoterOnMachine] = ()
+        self.voters: Sequence[NodeVoter] = ()
         self.sets: VoterSets | None = None
         """Changing sets of voters; None: all of `voters` vote."""
         self.brokers: BrokerWatch | None = None
@@ -128,7 +128,7 @@ class Watch:
         self._opens: dict[str, float] = {}  # leader that has appended nothing yet -> time of its election
         self.calls = CallWatch(now, self._electors, self.violated_by)
 
-    def _electors(self, voter: VoterOnMachine) -> frozenset[str]:
+    def _electors(self, voter: NodeVoter) -> frozenset[str]:
         if self.sets is not None:
             return self.sets.in_force(voter)
         return frozenset(each.key for each in self.voters)
@@ -137,7 +137,7 @@ class Watch:
         if len(self.found) < FOUND_MAX:
             self.found.append(BrokenRule(round(self._now(), 6), rule, what, role))
 
-    def row(self, voter: VoterOnMachine, row: WatchedRow) -> None:
+    def row(self, voter: NodeVoter, row: WatchedRow) -> None:
         """Check a row that a voter has written to its trace."""
         self.rows += 1
         self._note(f"{self._now():.9f} {voter.name} {' '.join(map(str, row))}\n")
@@ -150,23 +150,23 @@ class Watch:
         if rule is not None:
             rule(self, voter, row)
 
-    def _judge(self, voter: VoterOnMachine, row: WatchedRow) -> None:
+    def _judge(self, voter: NodeVoter, row: WatchedRow) -> None:
         """Pass the row to the monitor of this voter and its disk, which knows the rules that rows alone can violate."""
         for breach in self._monitor(voter).take(TraceRow(self.rows, voter.lives, *row, node=voter.name)):
             if breach.kind in JUDGED_BY_ROWS:
                 self.violated_by(breach.kind, voter, breach.summary)
 
-    def _monitor(self, voter: VoterOnMachine) -> NodeMonitor:
+    def _monitor(self, voter: NodeVoter) -> NodeMonitor:
         monitor = self._monitors.get(voter.key)
         if monitor is None:
             monitor = self._monitors[voter.key] = NodeMonitor(voter.name, collects=False)
         return monitor
 
-    def _office(self, voter: VoterOnMachine) -> TraceRow | None:
+    def _office(self, voter: NodeVoter) -> TraceRow | None:
         """Return the row in which it became the leader that it is."""
         return self._monitor(voter).state.office
 
-    def _later(self, voter: VoterOnMachine) -> None:
+    def _later(self, voter: NodeVoter) -> None:
         """Check, after the voter's core has acted again, that the immediate consequences of an earlier row have
         occurred.
         """
@@ -177,17 +177,17 @@ class Watch:
             self.violated_by("an epoch without an opening record", voter, what)
         self.calls.called(voter)
 
-    def leads(self, voter: VoterOnMachine) -> bool:
+    def leads(self, voter: NodeVoter) -> bool:
         return self._office(voter) is not None
 
-    def has_committed(self, voter: VoterOnMachine) -> bool:
+    def has_committed(self, voter: NodeVoter) -> bool:
         """Return whether a leader has committed an entry of its own epoch."""
         office = self._office(voter)
         return office is not None and office.epoch in self._published
 
     # One method per kind of event
 
-    def _appended(self, voter: VoterOnMachine, row: WatchedRow) -> None:
+    def _appended(self, voter: NodeVoter, row: WatchedRow) -> None:
         epoch, offset = row.epoch, row.offset or 0
         self._opens.pop(voter.name, None)
         prefix = voter.prefix(offset)
@@ -204,7 +204,7 @@ class Watch:
             self.brokers.decided(voter, offset, epoch)
         self._met("appended", voter)
 
-    def _flushed(self, voter: VoterOnMachine, row: WatchedRow) -> None:
+    def _flushed(self, voter: NodeVoter, row: WatchedRow) -> None:
         """Check a report of durable data.  Some of it may be committed already: a voter lags, or finds it in its log at
         start.
         """
@@ -218,7 +218,7 @@ class Watch:
             if hash_ is not None and voter.prefix(offset) == hash_:
                 self._holds[voter.key] = offset
 
-    def _truncated(self, voter: VoterOnMachine, row: WatchedRow) -> None:
+    def _truncated(self, voter: NodeVoter, row: WatchedRow) -> None:
         offset = row.offset or 0
         if offset < self._holds.get(voter.key, 0) and not voter.may_forget:
             what = f"{voter.name} cuts its log to {offset}, and held what is committed up to {self._holds[voter.key]}"
@@ -227,7 +227,7 @@ class Watch:
             self.sets.cut(voter)
         self._met("truncated", voter)
 
-    def _high_watermark(self, voter: VoterOnMachine, row: WatchedRow) -> None:
+    def _high_watermark(self, voter: NodeVoter, row: WatchedRow) -> None:
         epoch, offset, hash_ = row.epoch, row.offset or 0, row.hash
         name = voter.name
         if hash_ is None:
@@ -237,7 +237,7 @@ class Watch:
         office = self._office(voter)
         if office is not None and office.epoch == epoch:
 
-            def holds(v: VoterOnMachine) -> bool:
+            def holds(v: NodeVoter) -> bool:
                 return v.flushed >= offset and (v.log_start > offset or v.prefix(offset) == hash_)
 
             holders = [v for v in self.voters if holds(v)]
@@ -260,18 +260,18 @@ class Watch:
             self._archive(voter, self.committed, offset)
             self.committed = offset
 
-    def _apply(self, voter: VoterOnMachine, row: WatchedRow) -> None:
+    def _apply(self, voter: NodeVoter, row: WatchedRow) -> None:
         offset, hash_ = row.offset or 0, row.hash
         if self._applied.setdefault(offset, hash_) != hash_:
             self.violated_by(STATES_DIFFER, voter, f"{voter.name} at {offset}")
         if self.brokers is not None:
             self.brokers.applied(voter, offset, hash_, self._now())
 
-    def _of_broker(self, voter: VoterOnMachine, row: WatchedRow) -> None:
+    def _of_broker(self, voter: NodeVoter, row: WatchedRow) -> None:
         if self.brokers is not None:
             self.brokers.reported(voter, row.detail or "", self._now(), row.offset or 0)
 
-    def _snapshot(self, voter: VoterOnMachine, row: WatchedRow) -> None:
+    def _snapshot(self, voter: NodeVoter, row: WatchedRow) -> None:
         offset, hash_ = row.offset or 0, row.hash
         if offset > self.committed:
             what = f"{voter.name} up to {offset}; only what lies below {self.committed} is committed"
@@ -282,7 +282,7 @@ class Watch:
             self.sets.snapshot(voter, offset)
         self._met("snapshot", voter)
 
-    def _voters_named(self, voter: VoterOnMachine, row: WatchedRow) -> None:
+    def _voters_named(self, voter: NodeVoter, row: WatchedRow) -> None:
         if self.sets is None:
             return
         self.calls.voters_changed(voter)
@@ -291,13 +291,13 @@ class Watch:
             if voter.key not in self.sets.in_force(voter):
                 self._met("removed", voter)
 
-    def _vote(self, voter: VoterOnMachine, row: WatchedRow) -> None:
+    def _vote(self, voter: NodeVoter, row: WatchedRow) -> None:
         if row.peer in _names(voter) and voter.flushed < voter.end[1]:
             what = f"{voter.name} campaigns with a log up to {voter.end[1]}, and {voter.flushed} of it is durable"
             self.violated_by("a candidate whose log is not durable", voter, what)
         self._met("vote", voter)
 
-    def _role(self, voter: VoterOnMachine, row: WatchedRow) -> None:
+    def _role(self, voter: NodeVoter, row: WatchedRow) -> None:
         epoch, offset, role = row.epoch, row.offset or 0, row.role or ""
         name = voter.name
         before = self.roles.get(name, "dead")
@@ -323,14 +323,14 @@ class Watch:
         if moment := _MOMENT_OF.get(role):
             self._met(moment, voter)
 
-    def _follows(self, voter: VoterOnMachine, epoch: int, peer: str) -> None:
+    def _follows(self, voter: NodeVoter, epoch: int, peer: str) -> None:
         """Check a follower: a leader reports its election before other nodes hear of it."""
         name = next(iter(self._leaders.of(epoch)), "")
         if peer not in (name, name.removeprefix("n")):
             what = f"{voter.name} follows {peer} in epoch {epoch}, which {name or 'nobody'} leads"
             self.violated_by("follows who does not lead", voter, what)
 
-    def _elected(self, leader: VoterOnMachine, epoch: int, start: int) -> None:
+    def _elected(self, leader: NodeVoter, epoch: int, start: int) -> None:
         """Check an election: each voter has reported its vote before it granted it."""
         names = _names(leader)
         votes = {key: monitor.state.votes.get(epoch) for key, monitor in self._monitors.items()}
@@ -344,7 +344,7 @@ class Watch:
             what = f"{leader.name} leads epoch {epoch} by the votes of {count} of {len(voters)}"
             self.violated_by("elected without a majority", leader, what)
 
-    def _start(self, voter: VoterOnMachine, row: WatchedRow) -> None:
+    def _start(self, voter: NodeVoter, row: WatchedRow) -> None:
         offset = row.offset or 0
         if offset < self._holds.get(voter.key, 0) and not voter.may_forget:
             what = f"{voter.name} starts with a log up to {offset}, and held what is committed up to "
@@ -356,24 +356,24 @@ class Watch:
         self.roles[voter.name] = "dead"
         self._met("started", voter)
 
-    def _fatal(self, voter: VoterOnMachine, row: WatchedRow) -> None:
+    def _fatal(self, voter: NodeVoter, row: WatchedRow) -> None:
         detail = row.detail or ""
         if not voter.may_stop:
             self.violated_by("a voter stops", voter, f"{voter.name}: {detail}")
 
-    def violated_by(self, rule: str, voter: VoterOnMachine, what: str) -> None:
+    def violated_by(self, rule: str, voter: NodeVoter, what: str) -> None:
         self.violated(rule, what, self.roles.get(voter.name, ""))
 
     # What clients see
 
-    def answered_read(self, voter: VoterOnMachine, mark: int, owed: int) -> None:
+    def answered_read(self, voter: NodeVoter, mark: int, owed: int) -> None:
         """Check a read that arrived when `owed` was published and is answered from the state below `mark`."""
         if mark < owed:
             what = f"{voter.name} answers from below {mark}; {owed} was committed when the read arrived"
             self.violated_by("stale read", voter, what)
 
 
-def _names(voter: VoterOnMachine) -> tuple[str, str]:
+def _names(voter: NodeVoter) -> tuple[str, str]:
     """Return the names by which a vote may identify it: some voters know only its number."""
     return voter.name, voter.name.removeprefix("n")
 
@@ -386,7 +386,7 @@ _MOMENT_OF = {
     "resigned": "resigned",
 }
 
-_RULES: dict[str, Callable[[Watch, VoterOnMachine, WatchedRow], None]] = {
+_RULES: dict[str, Callable[[Watch, NodeVoter, WatchedRow], None]] = {
     "append": Watch._appended,
     "flush": Watch._flushed,
     "truncate": Watch._truncated,

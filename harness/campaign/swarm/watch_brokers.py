@@ -35,7 +35,7 @@ from system_under_test.kraft.controller.partition_rules import directory_held
 from system_under_test.kraft.records.metadata import NO_LEADER, CorruptRecord, PartitionRecord
 
 if TYPE_CHECKING:
-    from harness.campaign.swarm.voter import VoterOnMachine
+    from harness.campaign.swarm.node_voter import NodeVoter
 
 CLOCK_RATE_MAX = 1.2
 """Upper bound of the ratio of the rates of any two clocks of a storm."""
@@ -71,7 +71,7 @@ class BrokerWatch:
 
     def __init__(
         self,
-        violated: Callable[[str, VoterOnMachine, str], None],
+        violated: Callable[[str, NodeVoter, str], None],
         met: Callable[[str, int | None], None],
         left_cleanly: Callable[[int, int], bool] = lambda broker, epoch: True,
         may_vote: Collection[str] = (),
@@ -100,7 +100,7 @@ class BrokerWatch:
         """Return the committed state."""
         return self._image
 
-    def committed(self, server: VoterOnMachine, batches: Sequence[CommittedBatch]) -> None:
+    def committed(self, server: NodeVoter, batches: Sequence[CommittedBatch]) -> None:
         """Check batches that became committed when a server published a high watermark."""
         for batch in batches:
             applied = self._applied_when_decided(batch)
@@ -116,7 +116,7 @@ class BrokerWatch:
             self._violated(each.kind, server, each.words)
         self._judged = len(found)
 
-    def decided(self, leader: VoterOnMachine, end: int, epoch: int) -> None:
+    def decided(self, leader: NodeVoter, end: int, epoch: int) -> None:
         """Check the decisions that a leader has appended up to `end` on requests that had arrived."""
         self._decided.append(_Decided(end, epoch, dict(self._applied)))
 
@@ -129,7 +129,7 @@ class BrokerWatch:
 
     def _record(
         self,
-        server: VoterOnMachine,
+        server: NodeVoter,
         offset: int,
         batch: CommittedBatch,
         value: bytes,
@@ -195,7 +195,7 @@ class BrokerWatch:
             return None
         return None if former is not None and self._left_cleanly(number, former.broker_epoch) else number
 
-    def _look_at_eligible(self, server: VoterOnMachine, lost_data: Collection[int], end: int) -> None:
+    def _look_at_eligible(self, server: NodeVoter, lost_data: Collection[int], end: int) -> None:
         if not lost_data or not self._replays:
             return
         for topic in self._image.topics.values():
@@ -212,7 +212,7 @@ class BrokerWatch:
         topic = self._image.topic_of(UUID(topic_id))
         return None if topic is None else topic.partitions.get(int(number))
 
-    def applied(self, server: VoterOnMachine, offset: int, state_hash: int | None, now_s: float = 0.0) -> None:
+    def applied(self, server: NodeVoter, offset: int, state_hash: int | None, now_s: float = 0.0) -> None:
         """Check the hash of the state of a server that has applied everything below an offset."""
         self._applied[server.name] = max(offset, self._applied.get(server.name, 0))
         if server.name in self._may_vote:
@@ -223,7 +223,7 @@ class BrokerWatch:
         if due is not None and state_hash is not None and due != state_hash:
             self._violated("a state that no replay leads to", server, f"{server.name} at {offset}")
 
-    def reported(self, server: VoterOnMachine, words: str, now_s: float, epoch: int = 0) -> None:
+    def reported(self, server: NodeVoter, words: str, now_s: float, epoch: int = 0) -> None:
         """Check a server's report about its broker (`checkers.base.columns`).
 
         epoch: of the broker; -1 if it dropped an answer that came too late."""

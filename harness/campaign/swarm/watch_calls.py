@@ -45,7 +45,7 @@ from system_under_test.kraft.controller.partition_requests import PRODUCER_IDS_O
 from system_under_test.kraft.raft.messages import FetchSnapshotRequest, FetchSnapshotResponse, SnapshotId, Timing
 
 if TYPE_CHECKING:
-    from harness.campaign.swarm.voter import VoterOnMachine
+    from harness.campaign.swarm.node_voter import NodeVoter
 
 SLOWEST_CLOCK = 0.9
 """Seconds on the slowest clock of a storm during one real second."""
@@ -89,8 +89,8 @@ class CallWatch:
     def __init__(
         self,
         now: Callable[[], float],
-        voters: Callable[[VoterOnMachine], Collection[str]],
-        violated: Callable[[str, VoterOnMachine, str], None],
+        voters: Callable[[NodeVoter], Collection[str]],
+        violated: Callable[[str, NodeVoter, str], None],
     ) -> None:
         self._now = now
         self._voters = voters
@@ -100,17 +100,17 @@ class CallWatch:
 
     # Offices
 
-    def started(self, server: VoterOnMachine) -> None:
+    def started(self, server: NodeVoter) -> None:
         self._servers[server.name] = _Asked()
 
-    def took_office(self, server: VoterOnMachine, epoch: int) -> None:
+    def took_office(self, server: NodeVoter, epoch: int) -> None:
         known = self._servers[server.name]
         known.epoch, known.since_s, known.alone_s = epoch, self._now(), math.inf
         known.fetched_s.clear()
         known.parts_end.clear()
         known.look_s = min(known.look_s, self._now())
 
-    def left_office(self, server: VoterOnMachine) -> None:
+    def left_office(self, server: NodeVoter) -> None:
         """Demand that a leader that resigns answers all waiting requests before anything else happens."""
         known = self._servers[server.name]
         known.since_s = None
@@ -118,7 +118,7 @@ class CallWatch:
             waiting.due_s = min(waiting.due_s, self._now())
         known.look_s = self._now() if known.waiting else math.inf
 
-    def voters_changed(self, server: VoterOnMachine) -> None:
+    def voters_changed(self, server: NodeVoter) -> None:
         """Count other voters from now on; the leader's period restarts now at the latest."""
         known = self._servers[server.name]
         if known.since_s is not None:
@@ -126,7 +126,7 @@ class CallWatch:
 
     # Calls
 
-    def asked(self, server: VoterOnMachine, connection: int, wait_s: float) -> int:
+    def asked(self, server: NodeVoter, connection: int, wait_s: float) -> int:
         """Note a request that may wait this long, by the clock of the server; return its number."""
         known = self._servers[server.name]
         self._numbers += 1
@@ -135,13 +135,13 @@ class CallWatch:
         known.look_s = min(known.look_s, waiting.due_s)
         return self._numbers
 
-    def fetched(self, server: VoterOnMachine, replica: str, epoch: int) -> None:
+    def fetched(self, server: NodeVoter, replica: str, epoch: int) -> None:
         """Note a Fetch of a replica, with its disk, from the leader of this epoch."""
         known = self._servers[server.name]
         if known.since_s is not None and known.epoch == epoch:
             known.fetched_s[replica] = self._now()
 
-    def part_asked(self, server: VoterOnMachine, replica: str, request: FetchSnapshotRequest) -> None:
+    def part_asked(self, server: NodeVoter, replica: str, request: FetchSnapshotRequest) -> None:
         """Note a request of a replica, with its disk, for a part of a snapshot."""
         known, position = self._servers[server.name], request.position
         if known.since_s is None or known.epoch != request.current_leader_epoch or not position:
@@ -150,22 +150,22 @@ class CallWatch:
             what = f"{replica} asks {server.name} in epoch {known.epoch} for byte {position} of {request.snapshot}"
             self._violated("a part of a snapshot is asked for out of turn", server, f"{what}, which follows nothing")
 
-    def part_sent(self, server: VoterOnMachine, replica: str, answer: FetchSnapshotResponse) -> None:
+    def part_sent(self, server: NodeVoter, replica: str, answer: FetchSnapshotResponse) -> None:
         known = self._servers[server.name]
         if known.epoch == answer.leader_epoch and answer.data:
             ends = known.parts_end.setdefault((replica, answer.snapshot), set())
             ends.add(answer.position + len(answer.data))
 
-    def answered(self, server: VoterOnMachine, number: int) -> None:
+    def answered(self, server: NodeVoter, number: int) -> None:
         self._servers[server.name].waiting.pop(number, None)
 
-    def gone(self, server: VoterOnMachine, connection: int) -> None:
+    def gone(self, server: NodeVoter, connection: int) -> None:
         """Note that this connection is closed, so that no caller waits for an answer on it."""
         known = self._servers[server.name]
         for number in [each for each, waiting in known.waiting.items() if waiting.connection == connection]:
             del known.waiting[number]
 
-    def called(self, server: VoterOnMachine) -> None:
+    def called(self, server: NodeVoter) -> None:
         """Check a server whose core is called, or has just acted."""
         known = self._servers.get(server.name)
         if known is None or self._now() < known.look_s:
@@ -175,7 +175,7 @@ class CallWatch:
         if known.since_s is not None:
             self._look_at_quorum(server, known, known.since_s)
 
-    def _look_at_waiting(self, server: VoterOnMachine, known: _Asked) -> None:
+    def _look_at_waiting(self, server: NodeVoter, known: _Asked) -> None:
         now = self._now()
         for number, waiting in list(known.waiting.items()):
             if now > waiting.overdue_s:
@@ -188,7 +188,7 @@ class CallWatch:
             else:
                 known.look_s = min(known.look_s, waiting.due_s)
 
-    def _look_at_quorum(self, server: VoterOnMachine, known: _Asked, since_s: float) -> None:
+    def _look_at_quorum(self, server: NodeVoter, known: _Asked, since_s: float) -> None:
         """Demand that a majority was heard in the period before the last one at the earliest, if the leader leads
         rightly.
         """

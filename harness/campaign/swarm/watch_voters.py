@@ -33,7 +33,7 @@ from system_under_test.kraft.raft.messages import ReplicaKey
 from system_under_test.kraft.raft.voters import CONFIGURED, VoterHistory, VoterSet
 
 if TYPE_CHECKING:
-    from harness.campaign.swarm.voter import VoterOnMachine
+    from harness.campaign.swarm.node_voter import NodeVoter
 
 
 @cache  # replicas are few, and every Fetch names one
@@ -66,8 +66,8 @@ class _Known:
 class VoterSets:
     """servers: all possible voters. violated: as `Watch.violated`, with a server in place of its role."""
 
-    def __init__(self, now: Callable[[], float], violated: Callable[[str, VoterOnMachine, str], None]) -> None:
-        self.servers: Sequence[VoterOnMachine] = ()
+    def __init__(self, now: Callable[[], float], violated: Callable[[str, NodeVoter, str], None]) -> None:
+        self.servers: Sequence[NodeVoter] = ()
         self.changes = 0
         self._now = now
         self._violated = violated
@@ -76,17 +76,15 @@ class VoterSets:
         self._agreed: dict[int, VoterSet] = {}  # offset -> the voter set committed there
         self._asked_for: set[tuple[str, str]] = set()
 
-    def disk_is_lost(self, server: VoterOnMachine) -> None:
+    def disk_is_lost(self, server: NodeVoter) -> None:
         """Note that its disk is about to be replaced."""
         self._lost[server.key] = server.flushed
 
-    def in_force(self, server: VoterOnMachine) -> frozenset[str]:
+    def in_force(self, server: NodeVoter) -> frozenset[str]:
         """Return the voters that the log of a server names last."""
         return keys_of(self._history(server).latest)
 
-    def electorate(
-        self, server: VoterOnMachine, holds: Callable[[VoterOnMachine], bool], offset: int
-    ) -> tuple[int, int]:
+    def electorate(self, server: NodeVoter, holds: Callable[[NodeVoter], bool], offset: int) -> tuple[int, int]:
         """Return (number of voters in force that hold its log below an offset, number of voters in force)."""
         voters = self.in_force(server)
         by_key = {each.key: each for each in self.servers}
@@ -96,7 +94,7 @@ class VoterSets:
             count += holds(each) if each is not None else self._lost.get(key, -1) >= offset
         return count, len(voters)
 
-    def _history(self, server: VoterOnMachine) -> VoterHistory:
+    def _history(self, server: NodeVoter) -> VoterHistory:
         known = self._known.setdefault(server.name, _Known())
         if known.history is None:
             known.history = server.voter_history()
@@ -104,10 +102,10 @@ class VoterSets:
 
     # Rows
 
-    def started(self, server: VoterOnMachine) -> None:
+    def started(self, server: NodeVoter) -> None:
         self._known[server.name] = _Known()
 
-    def cut(self, server: VoterOnMachine) -> None:
+    def cut(self, server: NodeVoter) -> None:
         """Note that the end of its log was truncated."""
         before = self._history(server)
         known = self._known[server.name]
@@ -116,7 +114,7 @@ class VoterSets:
             known.untold_s = self._now()
         self._compare(server)
 
-    def _compare(self, server: VoterOnMachine) -> None:
+    def _compare(self, server: NodeVoter) -> None:
         """Compare the voters that it reported last with those of its log, by their names, which is all that it
         reports.
         """
@@ -127,7 +125,7 @@ class VoterSets:
         }
         known.differs_s = None if same else self._now()
 
-    def snapshot(self, server: VoterOnMachine, end: int) -> None:
+    def snapshot(self, server: NodeVoter, end: int) -> None:
         """Check a snapshot of all before `end`, at which its log may begin."""
         self._known.setdefault(server.name, _Known()).history = None
         offset, voters = self._history(server).before(end)
@@ -145,7 +143,7 @@ class VoterSets:
             what = f"{server.name}: up to {end} it names {words}, and the log names {_words(keys_of(voters))}"
             self._violated("a snapshot names other voters", server, what)
 
-    def later(self, server: VoterOnMachine, event: str) -> None:
+    def later(self, server: NodeVoter, event: str) -> None:
         """Check at any row that immediate consequences of an earlier one have occurred."""
         known = self._known.get(server.name)
         if known is None or event in ("disk", "start"):
@@ -161,12 +159,12 @@ class VoterSets:
             known.must_resign_s = None
             self._violated("a removed leader leads on", server, f"{server.name}: its removal is committed")
 
-    def appended(self, server: VoterOnMachine, end: int) -> None:
+    def appended(self, server: NodeVoter, end: int) -> None:
         self._known.setdefault(server.name, _Known()).ends.append((self._now(), end))
 
     def named(
         self,
-        server: VoterOnMachine,
+        server: NodeVoter,
         offset: int,
         office: TraceRow | None,
         reported: str | None = None,
@@ -202,7 +200,7 @@ class VoterSets:
                 self._joins(server, each, office.epoch)
         return True
 
-    def _joins(self, leader: VoterOnMachine, joining: VoterOnMachine, epoch: int) -> None:
+    def _joins(self, leader: NodeVoter, joining: NodeVoter, epoch: int) -> None:
         """Check that a joining voter's log reached the leader's log end of some seconds ago, or that of the leader's
         election.
         """
@@ -213,7 +211,7 @@ class VoterSets:
             what = f"{joining.name} ends at {joining.end[1]}; {leader.name} ended at {ends[before][1]} long before"
             self._violated(JOINED_EARLY, leader, what)
 
-    def committed(self, leader: VoterOnMachine, mark: int) -> None:
+    def committed(self, leader: NodeVoter, mark: int) -> None:
         """Check the voters when a leader has published a high watermark."""
         history = self._history(leader)
         offset, voters = history.before(mark)
@@ -226,7 +224,7 @@ class VoterSets:
         ):
             self._known[leader.name].must_resign_s = self._now()
 
-    def took_office(self, server: VoterOnMachine, start: int) -> None:
+    def took_office(self, server: NodeVoter, start: int) -> None:
         """Note an election. start: beginning of its epoch in the log."""
         known = self._known.setdefault(server.name, _Known())
         known.must_resign_s, known.ends = None, [(self._now(), start)]
@@ -250,17 +248,17 @@ class VoterSets:
             case RemoveVoter(key):
                 self._asked_for.add(("remove", key_of(key)))
 
-    def acknowledged(self, server: VoterOnMachine, change: VoterChange, end: int) -> None:
+    def acknowledged(self, server: NodeVoter, change: VoterChange, end: int) -> None:
         """Check the acknowledgement of a change that was requested when the server's log ended at `end`."""
         sets = [voters for offset, voters in self._agreed.items() if offset >= end]
         if not any(_carries_out(voters, change) for voters in sets):
             what = f"{server.name}: {change} was asked for at {end}"
             self._violated("a change of voters is acknowledged and not committed", server, what)
 
-    def left_office(self, server: VoterOnMachine) -> None:
+    def left_office(self, server: NodeVoter) -> None:
         self._known.setdefault(server.name, _Known()).must_resign_s = None
 
-    def words(self, server: VoterOnMachine) -> str:
+    def words(self, server: NodeVoter) -> str:
         return _words(self.in_force(server))
 
 

@@ -33,7 +33,7 @@ from harness.campaign.swarm.judging import CALM_S, LOOK_S, AfterStorm, judge
 from harness.campaign.swarm.node_voter import NodeVoter
 from harness.campaign.swarm.operators import Administrators, Operators, Strangers
 from harness.campaign.swarm.scenario import CLIENTS, PROBES, Scenario, StormCard
-from harness.campaign.swarm.voter import Change, Operation, VoterOnMachine
+from harness.campaign.swarm.voter import Change, Operation
 from harness.campaign.swarm.watch import BrokenRule, Watch
 from harness.campaign.swarm.watch_brokers import BrokerWatch
 from harness.campaign.swarm.watch_voters import VoterSets
@@ -136,7 +136,7 @@ class StormWorld:
         may_vote = scenario.may_vote
         servers = [f"n{number}" for number in range(1, may_vote + scenario.observers + 1)]
         names = servers[:may_vote]
-        self.servers: list[VoterOnMachine] = []
+        self.servers: list[NodeVoter] = []
         """Possible voters, then observers.  An observer that is no broker is never cut off; only a card aimed at an
         event hits it.
         """
@@ -298,12 +298,12 @@ class StormWorld:
 
     # Who is who
 
-    def best(self) -> VoterOnMachine | None:
+    def best(self) -> NodeVoter | None:
         """Return the running leader of the highest epoch."""
         leaders = [voter for voter in self.voters if voter.role == "leader"]
         return max(leaders, key=lambda voter: voter.epoch, default=None)
 
-    def who(self, role: str, it: VoterOnMachine | None) -> VoterOnMachine | None:
+    def who(self, role: str, it: NodeVoter | None) -> NodeVoter | None:
         name, _, number = role.partition(":")
         if name == "it":
             return it
@@ -347,7 +347,7 @@ class StormWorld:
         if self._storm:
             self.armed.append(ArmedCard(card.moment, partial(self._strike, card), card.nth, card.delay_s))
 
-    def _met(self, moment: str, it: VoterOnMachine) -> None:
+    def _met(self, moment: str, it: NodeVoter) -> None:
         if moment == "succeeded":
             if not it.alive:
                 return
@@ -376,11 +376,11 @@ class StormWorld:
 
         self.later(0.0, met)
 
-    def _probe(self, former: VoterOnMachine) -> None:
+    def _probe(self, former: NodeVoter) -> None:
         for client in self.probes:
             client.probe(former.name)
 
-    def _committed(self, voter: VoterOnMachine, before: int, after: int) -> None:
+    def _committed(self, voter: NodeVoter, before: int, after: int) -> None:
         """Store newly committed changes, because the logs are truncated later."""
         if not self.scenario.snapshot_bytes and self.watch.brokers is None:
             return
@@ -393,7 +393,7 @@ class StormWorld:
         if self.watch.brokers is not None:
             self.watch.brokers.committed(voter, voter.committed_batches(before, after))
 
-    def _strike(self, card: StormCard, it: VoterOnMachine | None = None) -> None:
+    def _strike(self, card: StormCard, it: NodeVoter | None = None) -> None:
         if not self._storm:
             return
         victim = self.who(card.who, it)
@@ -404,20 +404,20 @@ class StormWorld:
             self.struck[card.fault, role, phase] += 1
             self.kinds.append((self.loop.time(), card.fault))
 
-    def again(self, voter: VoterOnMachine) -> None:
+    def again(self, voter: NodeVoter) -> None:
         if not voter.alive:
             kind = self.lost_power.pop(voter.name, "")
             if kind:
                 self.crash_disk(voter, kind, voter.lives)
             voter.start()
 
-    def crash_disk(self, voter: VoterOnMachine, kind: str, seed: int) -> None:
+    def crash_disk(self, voter: NodeVoter, kind: str, seed: int) -> None:
         random = Random(f"{self.scenario.seed}/{voter.name}/{seed}")
         voter.machine.lose_power(kind, random)  # type: ignore[arg-type]
         if voter.name in self.damaged:
             voter.may_forget = True  # its recovery point is not fsynced, so the restart may recover less
 
-    def _operation_of(self, voter: VoterOnMachine) -> Callable[[str, str], None]:
+    def _operation_of(self, voter: NodeVoter) -> Callable[[str, str], None]:
         def operation(verb: str, path: str) -> None:
             if verb == "fsync":
                 self._met("fsync", voter)

@@ -23,9 +23,9 @@ from checkers.catalog import CATALOG
 from checkers.judging.pipeline import judge_run
 from checkers.raft.trace_row import TraceRow
 from checkers.raft.trace_validation import Replayed, replay
+from harness.campaign.swarm.node_voter import NodeVoter
 from harness.campaign.swarm.scenario import Scenario, StormCard
 from harness.campaign.swarm.storm_of_seed import draw
-from harness.campaign.swarm.voter import VoterOnMachine
 from harness.campaign.swarm.watch import Watch, WatchedRow
 from harness.campaign.swarm.world import Played, play
 from system_under_test.kraft.raft import core, decisions, election, leadership, states
@@ -51,7 +51,7 @@ def traced(scenario: Scenario) -> tuple[Played, Traces]:
     traces: Traces = defaultdict(list)
     watched = Watch.row
 
-    def keep(watch: Watch, voter: VoterOnMachine, row: WatchedRow) -> None:
+    def keep(watch: Watch, voter: NodeVoter, row: WatchedRow) -> None:
         rows = traces[voter.name]
         life = (rows[-1].incarnation if rows else -1) + (row.event == "start")
         rows.append(TraceRow(len(rows), life, *row, node=voter.name))
