@@ -77,21 +77,20 @@ def _findings(judged: Sequence[JudgedFile]) -> tuple[list[witness.FindingView], 
     checker.
     """
     every = sum(len(j.verdict.witnesses) for j in judged)
-    most = 10**9 if every <= FINDINGS_MOST else 1
-    checkers: dict[str, CheckerResult] = {}
-    for place, each in list(enumerate(judged)):
-        if each.verdict.validity is Validity.INVALID and len(checkers) < FINDINGS_MOST:
-            shown = replace(each.verdict, witnesses=each.verdict.witnesses[:most])
-            checkers[str(place)] = CheckerResult.of(shown, title=each.file)
+    most = None if every <= FINDINGS_MOST else 1
+    checkers = {
+        str(place): CheckerResult.of(replace(each.verdict, witnesses=each.verdict.witnesses[:most]), title=each.file)
+        for place, each in enumerate(judged)
+        if each.verdict.validity is Validity.INVALID
+    }
+    checkers = dict(list(checkers.items())[:FINDINGS_MOST])
     data = ReportData(
         folder=Path(os.devnull), header=None, results=Results(RunVerdict.INVALID, checkers), outcome=RunOutcome(),
         faults=(), operations=run_data.none(), traces={}, copies=[], event_count=0,
     )  # fmt: skip
     listed = sorted(violations_by_cause(data.results), key=lambda f: int(f.checker))
-    found = witness.refolded(
-        [witness.view(witness.Surroundings(data), f, n, False) for n, f in enumerate(listed, 1)], FINDINGS_OPEN
-    )
-    return found, every - len(found)
+    views = [witness.view(witness.Surroundings(data), f, n, False) for n, f in enumerate(listed, 1)]
+    return witness.refolded(views, FINDINGS_OPEN), every - len(views)
 
 
 def _head(judged: Sequence[JudgedFile], nouns: tuple[str, str]) -> tuple[str, list[str]]:
@@ -99,10 +98,8 @@ def _head(judged: Sequence[JudgedFile], nouns: tuple[str, str]) -> tuple[str, li
     counts = {v: sum(j.verdict.validity is v for j in judged) for v in Validity}
     total = f"{len(judged):,} {nouns[len(judged) != 1]}"
     bad, unknown = counts[Validity.INVALID], counts[Validity.UNKNOWN]
-    below = []
     broken = sum(bool(j.error) for j in judged)
-    if broken:
-        below.append(f"{words.plural(broken, 'file')} could not be read: that is no verdict on the system.")
+    below = [f"{words.plural(broken, 'file')} could not be read: that is no verdict on the system."] if broken else []
     if bad:
         first = next(j for j in judged if j.verdict.validity is Validity.INVALID)
         below.insert(0, words.sentence(words.shorten(first.verdict.witnesses[0].summary)))

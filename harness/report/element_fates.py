@@ -77,10 +77,9 @@ def fates_of(data: ReportData) -> ElementFates | None:
     places = np.flatnonzero(put)
     if not len(places):
         return None
+    fates = _of_queues if PUT_BY[checker] == "enqueue" else _of_last_reads
     try:
-        fate = (
-            _of_queues(ops, places, history) if PUT_BY[checker] == "enqueue" else _of_last_reads(ops, places, history)
-        )
+        fate = fates(ops, places, history)
     except (ValueError, OSError, pa.ArrowInvalid):
         return None  # the answer is no list; the checker has already reported it
     return ElementFates(places, ops.end_ns[places], fate, ops.node[places], ops.nodes, ops.type[places] == Type.OK)
@@ -93,9 +92,9 @@ def _of_last_reads(ops: OperationColumns, places: np.ndarray, history: Path) -> 
     fate = np.full(len(places), UNKNOWN, np.int8)
     for (key, read), answer in zip(last.items(), answers, strict=True):
         mine = np.flatnonzero(ops.key[places] == key)
-        shown = np.isin(ops.value[places[mine]], _numbers(answer))
-        before = (ops.complete_row[places[mine]] >= 0) & (ops.complete_row[places[mine]] < ops.invoke_row[read])
-        due = (ops.type[places[mine]] == Type.OK) & before
+        put = places[mine]
+        shown, ended = np.isin(ops.value[put], _numbers(answer)), ops.complete_row[put]
+        due = (ops.type[put] == Type.OK) & (ended >= 0) & (ended < ops.invoke_row[read])
         fate[mine] = np.where(shown, KEPT, np.where(due, LOST, UNKNOWN))
     return fate
 

@@ -80,6 +80,7 @@ class FaultView:
     was hit.
     """
 
+    record: FaultRecord
     number: int
     kind: str
     name: str
@@ -87,13 +88,9 @@ class FaultView:
     achieved: Achieved
     mark: str
     reason: str
-    leader: str
-    epoch: int
     ordered_ns: int
     start_ns: int
-    heal_ordered_ns: int
     end_ns: int
-    apply_ms: float
     nodes: list[str]
     cut: frozenset[Link]
     matrix: list[tuple[str, list[LinkCell | None]]]
@@ -107,7 +104,6 @@ class FaultView:
     others: frozenset[Link]
     held_states: dict[str, str]
     measured: list[Measured]
-    lapsed_ns: int
 
     @property
     def happened(self) -> bool:
@@ -131,14 +127,13 @@ class FaultView:
 
     def ended(self, node: str, time_ns: int) -> bool:
         """Return whether this fault ended a node's process at that time: it was ordered or measured dead then."""
-        begin = self.start_ns - max(0, round(self.apply_ms * 1e6)) - _SLACK_NS
+        begin = self.start_ns - max(0, round(self.record.apply_ms * 1e6)) - _SLACK_NS
         return self.happened and self.held_states.get(node) == "dead" and begin <= time_ns <= self.end_ns
 
 
 def views(data: ReportData) -> list[FaultView]:
     """Return all faults in the order of the schedule."""
-    found = [_view(data, record) for record in data.faults]
-    return sorted(found, key=lambda v: v.number)
+    return sorted((_view(data, record) for record in data.faults), key=lambda v: v.number)
 
 
 def summary(faults: Sequence[FaultView]) -> str:
@@ -165,13 +160,11 @@ def _view(data: ReportData, record: FaultRecord) -> FaultView:
     names = sorted({n for pair in (*links, *cut) for n in pair}, key=_servers_first)
     if cut and not links:
         names = sorted({*data.servers, *names}, key=_servers_first)
-    measured = record.measured
     held = _held_states(record)
     split = sides(data.servers, names, cut) if cut else []
-    others = frozenset().union(*(_aside(m) for m in measured if m.phase == "inject")) - cut
-    matrix = [(a, [None if a == b else _cell(a, b, cut, links, others) for b in names]) for a in names]
-    end_ns = record.end_ns(data.end_ns)
+    others = frozenset().union(*(_aside(m) for m in record.measured if m.phase == "inject")) - cut
     return FaultView(
+        record=record,
         number=card.number,
         kind=shorten(kind, 40),
         name=shorten(card.name or kind if kind in ("partition", card.name) else f"{kind} {card.name}".strip(), 80),
@@ -179,16 +172,12 @@ def _view(data: ReportData, record: FaultRecord) -> FaultView:
         achieved=record.achieved,
         mark=OK_MARK[record.achieved],
         reason=shorten(record.reason),
-        leader=shorten(record.leader or "", 40),
-        epoch=record.epoch,
         ordered_ns=data.main_start_ns + round(card.at_s * 1e9),
         start_ns=record.injected_ns,
-        heal_ordered_ns=record.heal_ordered_ns,
-        end_ns=end_ns if record.carried_out else -1,
-        apply_ms=record.apply_ms,
+        end_ns=record.end_ns(data.end_ns) if record.carried_out else -1,
         nodes=[shorten(n, 40) for n in nodes],
         cut=cut,
-        matrix=matrix,
+        matrix=[(a, [None if a == b else _cell((a, b), cut, links, others) for b in names]) for a in names],
         names=names,
         states=_states(nodes, inject, heal),
         inject_proof=_proof_words(inject, "after the order"),
@@ -198,8 +187,7 @@ def _view(data: ReportData, record: FaultRecord) -> FaultView:
         sides=[shorten(side.words(len(data.servers))) for side in split],
         others=others,
         held_states=held,
-        measured=[_measured(m, cut, held) for m in measured][:MOST_MEASURED],
-        lapsed_ns=record.lapsed_ns,
+        measured=[_measured(m, cut, held) for m in record.measured][:MOST_MEASURED],
     )
 
 
@@ -242,22 +230,18 @@ def _aside(m: Measurement) -> frozenset[Link]:
 
 
 def _cell(
-    a: str,
-    b: str,
-    cut: frozenset[Link],
-    links: Mapping[Link, tuple[int, int]],
-    others: frozenset[Link],
+    link: Link, cut: Collection[Link], links: Mapping[Link, tuple[int, int]], others: Collection[Link]
 ) -> LinkCell:
-    sent, received = links.get((a, b), (-1, -1))
-    ordered, by_other = (a, b) in cut, (a, b) in others
+    sent, received = links.get(link, (-1, -1))
+    ordered, by_other = link in cut, link in others
     wrong = sent > 0 and not by_other and (received > 0 if ordered else received == 0)
-    return LinkCell(a, b, ordered, sent, received, wrong, by_other)
+    return LinkCell(*link, ordered, sent, received, wrong, by_other)
 
 
 def _links(counts: Mapping[str, tuple[int, int]]) -> dict[Link, tuple[int, int]]:
     """Return the beacons (sent, received) of each directed link. counts: by names such as "n1>n2"."""
-    ends = {tuple(name.split(">", 1)): both for name, both in counts.items()}
-    return {(pair[0], pair[1]): both for pair, both in ends.items() if len(pair) == 2}
+    ends = ((*name.partition(">"), both) for name, both in counts.items())
+    return {(source, target): both for source, arrow, target, both in ends if arrow}
 
 
 def _states(nodes: Sequence[str], inject: Proof | None, heal: Proof | None) -> list[tuple[str, str, str, bool]]:
@@ -319,19 +303,11 @@ def sides(servers: Sequence[str], nodes: Iterable[str], cut: Collection[Link]) -
     found = []
     for members in networkx.connected_components(can_talk):
         ordered = sorted(members, key=lambda name: (name not in servers, natural(name)))
-        found.append(
-            Side(
-                reach=tuple(n for n in ordered if n in reach),
-                cut_off=tuple(n for n in ordered if n not in reach),
-                servers=sum(n in servers for n in members),
-                most_reached=max((_reached(n, can_talk, servers) for n in members if n in servers), default=0),
-            )
-        )
+        within = [n for n in members if n in servers]
+        most_reached = max((1 + sum(other in servers for other in can_talk[n]) for n in within), default=0)
+        able_here, others = (tuple(n for n in ordered if (n in reach) is can) for can in (True, False))
+        found.append(Side(able_here, others, len(within), most_reached))
     return sorted(found, key=lambda side: (-side.servers, side.reach, side.cut_off))
-
-
-def _reached(server: str, can_talk: networkx.Graph, servers: Sequence[str]) -> int:
-    return 1 + sum(other in servers for other in can_talk[server])
 
 
 @dataclass(frozen=True, slots=True)

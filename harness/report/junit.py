@@ -51,9 +51,8 @@ def write(data: ReportData, path: Path) -> None:
     test = (header.test if header is not None else "") or data.folder.parent.name
     facts = {"run": data.folder.name, "seed": data.seed, "rerun": header and header.rerun, **data.spec}
     cases = [_case(test, name, checker) for name, checker in {**data.checkers, **_of_the_run(data)}.items()]
-    name = f"{test} seed {'?' if data.seed is None else data.seed}"
-    words, started = verdict_in_words(data.results, header), header.started_utc if header is not None else ""
-    path.write_text(junit_xml(name, cases, facts, words, started), encoding="utf-8")
+    name, started = f"{test} seed {'?' if data.seed is None else data.seed}", header.started_utc if header else ""
+    path.write_text(junit_xml(name, cases, facts, verdict_in_words(data.results, header), started), encoding="utf-8")
 
 
 def _of_the_run(data: ReportData) -> dict[str, CheckerResult]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,7 @@ _DECIDING = frozenset({"role", "vote", "start", "stop", "fatal", "truncate", "qu
 _ALARMING = re.compile(r"\b(FATAL|ERROR|PANIC|CRITICAL|panic|Traceback|Exception|assertion failed)\b")
 _OFTEN = frozenset({"append", "flush", "high-watermark", "applied"})
 _NO_OUTPUT = frozenset({"copies", "data"})
+_OUTCOMES = {Type.OK: "ok", Type.FAIL: "failed", Type.INFO: "outcome unknown"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,17 +132,16 @@ def _output(data: ReportData, unread: list[str]) -> Iterator[LogLine]:
         parts = path.relative_to(data.folder / "nodes").parts
         if _NO_OUTPUT & set(parts[1:-1]) or not path.is_file() or path.is_symlink() or not _is_log(path):
             continue
-        node = shorten(parts[0], 24)
         at_ns: int | None = None
-        timed = any_line = False
+        any_line = False
         for text in _lines(path):
-            any_line = any_line or bool(text.strip())
             found = time_of(text, began, data.end_ns)
-            at_ns, timed = (at_ns if found is None else found), timed or found is not None
-            if at_ns is not None and text.strip():
-                words = shorten(text.strip(), _WORDS_MOST)
-                yield LogLine(at_ns, node, "output", words, _ALARMING.search(words) is not None)
-        if any_line and not timed:
+            at_ns = at_ns if found is None else found
+            if words := shorten(text.strip(), _WORDS_MOST):
+                any_line = True
+                if at_ns is not None:
+                    yield LogLine(at_ns, shorten(parts[0], 24), "output", words, _ALARMING.search(words) is not None)
+        if any_line and at_ns is None:
             unread.append("/".join(("nodes", *parts)))
 
 
@@ -181,14 +181,10 @@ def _traces(data: ReportData, at_ns: int, marked: Collection[tuple[Any, Any]]) -
 
 
 def _faults(faults: Sequence[FaultView]) -> Iterator[LogLine]:
-    for f in faults:
-        if f.happened:
-            began, healed = (
-                f"fault {f.number} ({f.name}) in force. {f.words}".strip(),
-                f"fault {f.number} ({f.name}) healed",
-            )
-            yield LogLine(f.start_ns, "faults", "fault", began, True)
-            yield LogLine(f.end_ns, "faults", "fault", healed, True)
+    for f in (f for f in faults if f.happened):
+        name = f"fault {f.number} ({f.name})"
+        yield LogLine(f.start_ns, "faults", "fault", f"{name} in force. {f.words}".strip(), True)
+        yield LogLine(f.end_ns, "faults", "fault", f"{name} healed", True)
 
 
 def _clients(data: ReportData, at_ns: int, key: str, marked: Collection[tuple[Any, Any]]) -> Iterator[LogLine]:
@@ -201,13 +197,11 @@ def _clients(data: ReportData, at_ns: int, key: str, marked: Collection[tuple[An
         f = ops.fs[ops.f[i]]
         given = (done.get(i) or "").removeprefix(f"{f} ") or (str(ops.value[i]) if ops.has_value[i] else "")
         given += f" to {ops.value2[i]}" if ops.has_value2[i] else ""
-        node, error = (ops.nodes[ops.node[i]], ops.errors[ops.error[i]] if ops.error[i] >= 0 else "")
-        outcome = {Type.OK: "ok", Type.FAIL: "failed", Type.INFO: "outcome unknown"}.get(Type(int(ops.type[i])), "")
+        node, outcome = ops.nodes[ops.node[i]], _OUTCOMES.get(Type(int(ops.type[i])), "")
         on = f" {ops.keys[ops.key[i]]}" if ops.key[i] >= 0 and f not in TRANSACTIONS else ""
-        asked = f"process {ops.process[i]}: {f}{on} {given}".rstrip()
-        where = f" at {node}" if node else ""
-        why = f" ({error})" if error else ""
-        words = f"{asked}{where}, {outcome}{why}; invoked at {seconds(int(ops.start_ns[i]))}"
+        asked = f"process {ops.process[i]}: {f}{on} {given}".rstrip() + (f" at {node}" if node else "")
+        why = f" ({ops.errors[ops.error[i]]})" if ops.error[i] >= 0 else ""
+        words = f"{asked}, {outcome}{why}; invoked at {seconds(int(ops.start_ns[i]))}"
         wanted = (int(ops.process[i]), int(ops.end_ns[i])) in marked
         yield LogLine(int(ops.end_ns[i]), "clients", "client", shorten(words, _WORDS_MOST), False, wanted)
 
@@ -217,9 +211,8 @@ def _payloads(data: ReportData, places: npt.NDArray[np.int64]) -> dict[int, str]
     ops = data.operations
     if not any(f in TRANSACTIONS for f in ops.fs):
         return {}
-    some = [i for i in places.tolist() if ops.fs[ops.f[i]] in TRANSACTIONS and ops.complete_row[i] != NEVER][
-        :_PAYLOADS_MOST
-    ]
+    some = [i for i in places.tolist() if ops.fs[ops.f[i]] in TRANSACTIONS and ops.complete_row[i] != NEVER]
+    del some[_PAYLOADS_MOST:]
     try:
         rows = read_rows(StoredRun(data.folder).history, [int(ops.complete_row[i]) for i in some], ["payload"])
     except (pa.ArrowInvalid, OSError):
@@ -227,8 +220,7 @@ def _payloads(data: ReportData, places: npt.NDArray[np.int64]) -> dict[int, str]
     return {i: said(ops.fs[ops.f[i]], payload(row)) for i, row in zip(some, rows, strict=True)}
 
 
-_NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_MONTHS = {name: place for place, name in enumerate(_NAMES, 1)}
+_MONTHS = {name: n for n, name in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}  # noqa: SIM905
 _MONTH = "|".join(_MONTHS)
 _CLOCK = r"(?P<h>[01]\d|2[0-3]):(?P<m>[0-5]\d):(?P<s>[0-5]\d)(?:[.,](?P<f>\d{1,9}))?"
 _FORMS = (
@@ -270,30 +262,16 @@ def _since(part: dict[str, str | None], began: datetime) -> int | None:
         return int(unix) * _NS + fraction - base
     if unix_ms := part.get("unix_ms"):
         return int(unix_ms) * 1_000_000 - base
-    month = part.get("mon")
-    zone = _zone(part.get("z"))
-    here = began.astimezone(zone)
     try:
-        at = datetime(
-            int(part.get("y") or here.year),
-            _MONTHS[month] if month else int(part.get("mo") or here.month),
-            int(part.get("d") or here.day),
-            int(part["h"] or 0),
-            int(part["m"] or 0),
-            int(part["s"] or 0),
-            tzinfo=zone,
-        )
+        named = part.get("z") or "Z"
+        zone = UTC if named.isalpha() else datetime.strptime(named, "%z").tzinfo
+        here = began.astimezone(zone)
+        month = _MONTHS.get(part.get("mon") or "") or int(part.get("mo") or here.month)
+        day = int(part.get("y") or here.year), month, int(part.get("d") or here.day)
+        at = datetime(*day, *(int(part[unit] or 0) for unit in "hms"), tzinfo=zone)
     except ValueError:
         return None
     return round(at.timestamp()) * _NS + fraction - base
-
-
-def _zone(text: str | None) -> timezone:
-    if text is None or not text[1:].replace(":", "").isdigit():
-        return UTC
-    sign = -1 if text[0] == "-" else 1
-    digits = text[1:].replace(":", "")
-    return timezone(sign * timedelta(hours=int(digits[:2]), minutes=int(digits[2:])))
 
 
 def _fitted(at_ns: int, length_ns: int, *, moved: bool) -> tuple[int] | None:

@@ -54,10 +54,7 @@ SCRIPTS = (
     "scripts/proof.js",
     "scripts/start.js",
 )
-RAW_FILES = (
-    *("test.json", "results.json", JOURNAL, "history.parquet", "history.arrows"),
-    *("trace", "nodes", "junit.xml"),
-)
+RAW_FILES = ("test.json", "results.json", JOURNAL, "history.parquet", "history.arrows", "trace", "nodes", "junit.xml")
 
 
 _LATER_NS = 100_000_000
@@ -155,10 +152,7 @@ def _page(data: ReportData) -> str:
 
 
 def _head(
-    data: ReportData,
-    verdict: str,
-    groups: Sequence[witness.GroupView],
-    faulty: Sequence[faults.FaultView],
+    data: ReportData, verdict: str, groups: Sequence[witness.GroupView], faulty: Sequence[faults.FaultView]
 ) -> dict[str, Any]:
     """Return the result of the run, with place and cause, and the sentences below.  A run that missed its planted bug,
     or in which the harness failed, is never shown in green.
@@ -188,13 +182,12 @@ def _head(
         at_node = "through" if data.outcome.declares.get("forwards") else "on"
         where = _where(data, first, findings_of[0].lead, at_node)
         clients = _clients(data, findings_of)
-        stale = bool(first.belief) and step is None and loss_of(findings_of[0].lead) is None
+        loses = loss_of(findings_of[0].lead) is not None
+        stale = bool(first.belief) and step is None and not loses
         look_at = LOOK_AT_READS if stale else _look_at(data, findings_of)
         means = next((kind.means for group in groups for kind in group.kinds if first in kind.findings), "")
         below += [each for each in (lost, more) if each]
-        error = "an error, or " if stale else ""
-        if loss_of(findings_of[0].lead) is not None and first.violation.wrong:
-            error = "no acknowledgement, or "
+        error = "no acknowledgement, or " if loses and first.violation.wrong else "an error, or " if stale else ""
         below += [f"Right would have been: {error}{words.lower_first(text)}" for text in first.violation.expected[:1]]
     elif len(title) > TITLE_MOST:
         title, _, rest = title.partition(": ")
@@ -284,39 +277,30 @@ def _where(data: ReportData, first: witness.FindingView, lead: ReportedViolation
     if copied and not wrong:
         at = [f"{divergence.copied_log(data, lead.witness.facts)}, which does not show since when"]
         around = _hits_of_disk(data, sequence(lead.witness.facts.get("nodes")))
-    nodes = [node for node, _ in wrong] or (
-        [] if copied else [n for r in first.trace_rows[-1:] if (n := r.get("node"))]
-    )
+    traced = [] if copied else [n for r in first.trace_rows[-1:] if (n := r.get("node"))]
+    nodes = [node for node, _ in wrong] or traced
     at += [f"{at_node} {words.listed(list(dict.fromkeys(nodes)))}"] if nodes else []
     at += [f"key {first.violation.key}"] if first.violation.key else []
     parts = [", ".join(at), around]
-    parts += (
-        [f"{'the loss' if lost is not None else 'it'} showed at {words.seconds(shown_ns)}"]
-        if since_ns + _LATER_NS < shown_ns
-        else []
-    )
+    if since_ns + _LATER_NS < shown_ns:
+        parts.append(f"{'the loss' if lost is not None else 'it'} showed at {words.seconds(shown_ns)}")
     return " ".join(words.sentence(words.upper_first(part)) for part in parts if part)
 
 
 def _hits_of_disk(data: ReportData, nodes: Sequence[Any]) -> str:
     """Return the faults that hit the disk of the first of these nodes, "" if none did."""
     hit = [f for f in data.faults if f.carried_out and (f.damages_data or f.wipes_disks or f.loses_unsynced)]
-    named = [
-        f"fault {f.card.number} ({words.shorten(f.words or f.kind)})" for f in hit if nodes and nodes[0] in f.nodes
-    ]
+    here = [f for f in hit if nodes and nodes[0] in f.nodes]
+    named = [f"fault {f.card.number} ({words.shorten(f.words or f.kind)})" for f in here]
     return f"its disk was hit by {words.listed(named)}" if named else ""
 
 
 def _checkers(data: ReportData, found: Sequence[witness.FindingView]) -> list[dict[str, Any]]:
     """Return each checker's title, result and the anchors of its witnesses; violations come first."""
-    rows = [
-        {
-            "title": title_of(name, result),
-            "result": result,
-            "anchors": [f.anchor for f in found if name in (f.checker, *(other.checker for other, _ in f.also))],
-        }
-        for name, result in data.checkers.items()
-    ]
+    rows = []
+    for name, result in data.checkers.items():
+        anchors = [f.anchor for f in found if name in (f.checker, *(other.checker for other, _ in f.also))]
+        rows.append({"title": title_of(name, result), "result": result, "anchors": anchors})
     order = {Validity.INVALID: 0, Validity.UNKNOWN: 1}
     return sorted(rows, key=lambda row: order.get(row["result"].verdict, 2))
 
@@ -362,13 +346,5 @@ def _figure(criterion: Criterion, stopped: bool) -> RunFigure:
     plain = ("yes" if value else "no") if yes_or_no else figure(name, value)
     if stopped and name == RAN_TO_ITS_END:
         plain = "no, stopped early"
-    wanted = "" if yes_or_no or not least else f"at least {figure(name, least)}"
-    if not demanded:
-        wanted = f"should be {wanted}" if wanted else ""
-    return RunFigure(
-        plain,
-        name,
-        wanted,
-        shorten(criterion.words, _WORDS_MOST),
-        met if demanded or not met else None,
-    )
+    wanted = "" if yes_or_no or not least else f"{'' if demanded else 'should be '}at least {figure(name, least)}"
+    return RunFigure(plain, name, wanted, shorten(criterion.words, _WORDS_MOST), met if demanded or not met else None)

@@ -159,12 +159,11 @@ def _of_trace(data: ReportData, node: str) -> list[RoleSegment]:
     table = data.traces.get(node)
     if table is None:
         return []
-    names = ("incarnation", "time_ns", "event", "epoch", "role", "peer")
     keep = [i for i, e in enumerate(table["event"].to_pylist()) if e in ("start", "role", "stop", "fatal")]
-    few = table.take(pa.array(keep, pa.int64())).select(list(names)).to_pylist()
-    last_time = dict(
-        zip(table["incarnation"].to_pylist(), table["time_ns"].to_pylist(), strict=True)
-    )  # one per incarnation: rows are in order, so the last one wins
+    names = ["incarnation", "time_ns", "event", "epoch", "role", "peer"]
+    few = table.take(pa.array(keep, pa.int64())).select(names).to_pylist()
+    # one per incarnation: rows are in order, so the last one wins
+    last_time = dict(zip(table["incarnation"].to_pylist(), table["time_ns"].to_pylist(), strict=True))
     out: list[RoleSegment] = []
     open_since: tuple[int, str, int, str | None] | None = None
     incarnation = None
@@ -181,9 +180,8 @@ def _of_trace(data: ReportData, node: str) -> list[RoleSegment]:
         role = DEAD if ends else row["role"] if row["event"] == "role" else "unattached"
         open_since = (time, role or "unattached", int(row["epoch"]), None if ends else row["peer"])
     if open_since is not None:
-        gone = data.end_ns
-        if open_since[1] != DEAD:
-            gone = _died_ns(data, node, open_since[0], data.end_ns, data.end_ns)
+        dead = open_since[1] == DEAD
+        gone = data.end_ns if dead else _died_ns(data, node, open_since[0], data.end_ns, data.end_ns)
         out.append(RoleSegment(node, open_since[0], gone, *open_since[1:]))
         out.append(RoleSegment(node, gone, data.end_ns, DEAD, open_since[2]))
     return [s for s in out if s.end_ns > s.start_ns]
@@ -293,20 +291,14 @@ def belief(node: str, time_ns: int, roles: Sequence[RoleSegment], since_ns: int 
     since_ns: invocation of the operation that it answered; None if it is unknown, or leaders need no majority.
     """
     mine = [s for s in _leading(time_ns, roles) if s.node == node]
-    newer = [s for s in leaders(roles) if mine and _newer(s, mine[-1], time_ns)]
-    if not newer:
+    later = (s for s in leaders(roles) if mine and s.epoch > mine[-1].epoch and s.node != node)
+    newer = next((s for s in later if s.start_ns <= time_ns), None)
+    if newer is None:
         return ""
-    elected_ns = newer[0].start_ns
-    since = span_in_words(time_ns - elected_ns)
-    return (
-        f"{node} still believed it led epoch {mine[-1].epoch}, {since} after {newer[0].node} had been elected for "
-        f"epoch {newer[0].epoch}"
-        + (
-            f": if a majority elected {newer[0].node}, none confirmed its answer."
-            if since_ns is not None and elected_ns <= since_ns
-            else "."
-        )
-    )
+    unconfirmed = since_ns is not None and newer.start_ns <= since_ns
+    end = f": if a majority elected {newer.node}, none confirmed its answer." if unconfirmed else "."
+    believed = f"{node} still believed it led epoch {mine[-1].epoch}, {span_in_words(time_ns - newer.start_ns)}"
+    return f"{believed} after {newer.node} had been elected for epoch {newer.epoch}{end}"
 
 
 def epochs_without_leader(roles: Sequence[RoleSegment]) -> list[int]:
@@ -321,7 +313,3 @@ def epochs_without_leader(roles: Sequence[RoleSegment]) -> list[int]:
 
 def _leading(time_ns: int, roles: Sequence[RoleSegment]) -> list[RoleSegment]:
     return [s for s in leaders(roles) if s.start_ns <= time_ns <= s.end_ns]
-
-
-def _newer(s: RoleSegment, old: RoleSegment, time_ns: int) -> bool:
-    return s.epoch > old.epoch and s.start_ns <= time_ns and s.node != old.node

@@ -113,16 +113,14 @@ class ReportData:
 
     def log_rows(self, node: str, copy: int, offsets: Collection[int]) -> list[dict[str, Any]]:
         """Return rows of schema LOG of one node's copy at these offsets; [] if there is no such file."""
-        filters = [("copy", "=", copy), ("offset", "in", sorted(offsets))]
-        return self._rows_of_log(node, filters, LOG)
+        return self._rows_of_log(node, [("copy", "=", copy), ("offset", "in", sorted(offsets))], LOG)
 
     def entry_of(self, key: str, written: int) -> tuple[int, int] | None:
         """Return (offset, epoch) of the entry that writes a value to a key, in the newest copy of any log that contains
         it.
         """
         for node in self.servers:
-            rows = self._rows_of_log(node, [("key", "=", key), ("value", "=", written)])
-            if rows:
+            if rows := self._rows_of_log(node, [("key", "=", key), ("value", "=", written)]):
                 newest = max(rows, key=lambda row: row["copy"])
                 return int(newest["offset"]), int(newest["epoch"])
         return None
@@ -328,13 +326,9 @@ def _keys(
     codes, names = _codes(table, "key")
     if not is_transaction.any():
         return codes[first], names, (np.zeros(0, np.int64), np.zeros(0, np.int64))
-    database = {-1, *codes[is_transaction].tolist()}
-    known: dict[str, int] = {}
-    of_rows = codes[first].tolist()
-    key = np.array(
-        [-1 if code in database else known.setdefault(names[code], len(known)) for code in of_rows], np.int64
-    )
-    places = np.flatnonzero(is_transaction[first])
+    database, known = {-1, *codes[is_transaction].tolist()}, dict[str, int]()
+    keys = [-1 if code in database else known.setdefault(names[code], len(known)) for code in codes[first].tolist()]
+    key, places = np.array(keys, np.int64), np.flatnonzero(is_transaction[first])
     named = [
         (place, known.setdefault(name, len(known)))
         for place, payload in zip(places, table["payload"].take(pa.array(first[places])).to_pylist(), strict=True)

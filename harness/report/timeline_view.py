@@ -19,14 +19,7 @@ from checkers.base.history import Type
 from harness.plain_words import listed, plural, seconds, shorten
 from harness.report.element_fates import ElementFates
 from harness.report.fault_views import FaultView
-from harness.report.roles import (
-    DEAD,
-    Deposed,
-    RoleSegment,
-    elections,
-    epochs_without_leader,
-    watermarks,
-)
+from harness.report.roles import DEAD, Deposed, RoleSegment, elections, epochs_without_leader, watermarks
 from harness.report.run_data import OperationColumns, ReportData
 from harness.report.witness.violation_views import FindingView
 from harness.spec import CLIENT_NODES
@@ -93,24 +86,15 @@ def view(
         "servers": [shorten(s, 24) for s in servers],
         "ops": packed,
         "segments": [
-            [
-                servers.index(s.node),
-                s.start_ns / 1e9,
-                s.end_ns / 1e9,
-                shorten(s.role, 24),
-                s.epoch,
-                shorten(s.known or s.leader or "", 200),
-            ]
+            [*_span(s, servers), shorten(s.role, 24), s.epoch, shorten(s.known or s.leader or "", 200)]
             for s in roles
             if s.node in servers
         ],
-        "deposed": [
-            [servers.index(d.node), d.start_ns / 1e9, d.end_ns / 1e9, d.epoch] for d in deposed if d.node in servers
-        ],
+        "deposed": [[*_span(d, servers), d.epoch] for d in deposed if d.node in servers],
         "faults": [_fault(f, servers) for f in faults if f.happened],
         "marks": {
             "step": marks.step_ns / 1e9,
-            "of": [_deltas(marks.of[s]) if s in marks.of else None for s in servers],
+            "of": [np.diff(marks.of[s], prepend=0).tolist() if s in marks.of else None for s in servers],
         },
         "rate": _rates(data.operations, data.end_ns),
         "violations": [
@@ -120,9 +104,12 @@ def view(
         ],
     }
     rows = _events(data, faults, roles, deposed, moments)
-    return TimelineView(
-        payload, left_out, _notes(data, faults, roles), rows[:MAX_TABLE_ROWS], max(0, len(rows) - MAX_TABLE_ROWS)
-    )
+    beyond = max(0, len(rows) - MAX_TABLE_ROWS)
+    return TimelineView(payload, left_out, _notes(data, faults, roles), rows[:MAX_TABLE_ROWS], beyond)
+
+
+def _span(s: RoleSegment | Deposed, servers: Sequence[str]) -> list[Any]:
+    return [servers.index(s.node), s.start_ns / 1e9, s.end_ns / 1e9]
 
 
 def _notes(data: ReportData, faults: Sequence[FaultView], roles: Sequence[RoleSegment]) -> list[str]:
@@ -149,16 +136,11 @@ def _unled(data: ReportData, roles: Sequence[RoleSegment]) -> list[str]:
 
 def moments(found: Sequence[FindingView], shown: FindingView | None) -> list[Moment]:
     """Return the positions of the violations on the time axis, `shown` first, without those that have no time."""
+    timed = [f for f in sorted(found, key=lambda f: f is not shown) if f.moment_ns >= 0]
+    words = [", key ".join(filter(None, (f.kind, f.violation.key))) for f in timed]
     return [
-        Moment(
-            f.moment_ns,
-            ", key ".join(filter(None, (f.kind, f.violation.key))),
-            f.anchor,
-            f.violation.key or None,
-            open=not f.folded,
-        )
-        for f in sorted(found, key=lambda f: f is not shown)
-        if f.moment_ns >= 0
+        Moment(f.moment_ns, text, f.anchor, f.violation.key or None, open=not f.folded)
+        for f, text in zip(timed, words, strict=True)
     ]
 
 
@@ -171,8 +153,7 @@ def pack(
     Priority: everything that is not ok, and everything near a violation or the beginning of a fault; of the rest every
     k-th.
     """
-    keep = np.ones(len(ops), dtype=bool)
-    left_out = ""
+    keep, left_out = np.ones(len(ops), dtype=bool), ""
     if len(ops) > MAX_OPERATIONS:
         keep = _most_telling(ops, moments_ns, faults_ns)
         left_out = (
@@ -244,21 +225,13 @@ def _b64(values: np.ndarray, dtype: str) -> str:
     return base64.b64encode(zlib.compress(np.ascontiguousarray(values).astype(dtype).tobytes(), 9)).decode("ascii")
 
 
-def _deltas(values: np.ndarray) -> list[int]:
-    return [int(v) for v in np.diff(values, prepend=0)]
-
-
 def _rates(ops: OperationColumns, end_ns: int) -> dict[str, Any]:
     step = max(100_000_000, -(-end_ns // 1200))
     count = int(end_ns // step) + 1
     bins = np.clip(ops.end_ns // step, 0, count - 1)  # only a broken writer gives a time before the run began
     miss = ops.matched() & (ops.type == Type.FAIL)
-    masks = {
-        "ok": ops.type == Type.OK,
-        "miss": miss,
-        "fail": (ops.type == Type.FAIL) & ~miss,
-        "info": ops.type == Type.INFO,
-    }
+    masks = {"ok": ops.type == Type.OK, "miss": miss, "fail": (ops.type == Type.FAIL) & ~miss}
+    masks["info"] = ops.type == Type.INFO
     return {"step": step / 1e9} | {n: np.bincount(bins[m], minlength=count).tolist() for n, m in masks.items()}
 
 
@@ -297,11 +270,11 @@ def _events(
         words = f"{d.node} still believes it leads epoch {d.epoch}, for {lasted}; it answers {answered}"
         rows.append(EventRow(d.start_ns, "leader deposed", words))
     rows += [EventRow(s.start_ns, "node down", f"{s.node} is not running") for s in roles if s.role == DEAD]
-    for death in data.outcome.deaths:
-        if not death.ordered and death.time_ns >= 0:
-            words = f"{death.node}: {shorten(death.reason or 'no reason given')}"
-            rows.append(EventRow(death.time_ns, "node died unexpectedly", words))
+    rows += [
+        EventRow(death.time_ns, "node died unexpectedly", f"{death.node}: {shorten(death.reason or 'no reason given')}")
+        for death in data.outcome.deaths
+        if not death.ordered and death.time_ns >= 0
+    ]
     rows += [EventRow(m.time_ns, "violation", m.text, "violation", m.anchor) for m in moments if m.time_ns >= 0]
-    for phase in data.outcome.phases:
-        rows.append(EventRow(phase.start_ns, "phase", f"{shorten(phase.name, 40)} begins"))
+    rows += [EventRow(p.start_ns, "phase", f"{shorten(p.name, 40)} begins") for p in data.outcome.phases]
     return sorted(rows, key=lambda r: r.time_ns)

@@ -52,7 +52,6 @@ class DrawnEntry:
 class Column:
     node: str
     when: str
-    high_watermark: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +75,11 @@ class LogTable:
 class DrawnBallot:
     """Record of one node's actions in one epoch.
 
-    votes: (candidate, seq) in order; led: seq at which it became leader.
+    votes: (candidate, seq) in order.
     """
 
     node: str
     votes: list[tuple[str, int]]
-    led: int | None
     twice: bool
 
 
@@ -137,25 +135,17 @@ def reach(data: ReportData, facts: Mapping[str, Any], rows: Sequence[Mapping[str
         return None
     most = max(mark, *(log.end for log in ends.values()))
     base = max(0, min(mark, *(log.durable for log in ends.values())) - 4)
-    span = max(1, most - base)
-    return LogReach(
-        committed_below=mark,
-        mark_share=round(100 * (mark - base) / span, 1),
-        base=base,
-        time_ns=until,
-        nodes=[
-            NodeReach(
-                node=shorten(node, 24),
-                role=log.role,
-                end=log.end,
-                durable=log.durable,
-                end_share=round(100 * max(0, log.end - base) / span, 1),
-                durable_share=round(100 * max(0, log.durable - base) / span, 1),
-                covers=log.durable >= mark,
-            )
-            for node, log in sorted(ends.items(), key=lambda n: natural(n[0]))
-        ],
-    )
+
+    def share(offset: int) -> float:
+        return round(100 * max(0, offset - base) / max(1, most - base), 1)
+
+    nodes = [
+        NodeReach(
+            shorten(node, 24), log.role, log.end, log.durable, share(log.end), share(log.durable), log.durable >= mark
+        )
+        for node, log in sorted(ends.items(), key=lambda n: natural(n[0]))
+    ]
+    return LogReach(mark, share(mark), base, until, nodes)
 
 
 @dataclass(slots=True)
@@ -221,34 +211,21 @@ def log_table(data: ReportData, story: Story) -> LogTable | None:
             table.append(Row(None, [], offset - before - 1, []))
         before = offset
         cells = [entries[c].get(offset) for c in columns]
-        table.append(
-            Row(
-                offset,
-                _compare(
-                    cells,
-                    [offset < ends[c] for c in columns],
-                    kept.get(offset),
-                    [each and offset in offsets for each in wrong],
-                ),
-                0,
-                [m == offset + 1 for m in marks],
-            )
-        )
-    heads = [
-        Column(shorten(node, 24), _when(data, node, copy), mark)
-        for (node, copy), mark in zip(columns, marks, strict=True)
-    ]
+        reached, lacks = [offset < ends[c] for c in columns], [each and offset in offsets for each in wrong]
+        drawn = _compare(cells, reached, kept.get(offset), lacks)
+        table.append(Row(offset, drawn, 0, [m == offset + 1 for m in marks]))
+    heads = [Column(shorten(node, 24), _when(data, node, copy)) for node, copy in columns]
     return LogTable(heads, table, max(0, len(present) - MOST_OFFSETS))
 
 
 def ballots(data: ReportData, rows: Sequence[Mapping[str, Any]]) -> list[Ballots]:
     """Return votes and leaders of every epoch of the witness (at most 3)."""
-    about = [r for r in rows if r.get("event") == "vote" or (r.get("event") == "role" and r.get("role") == "leader")]
+    about = [r for r in rows if _decides(r)]
     epochs = sorted({number(r.get("epoch"), -1) for r in about})[:3]
     out = []
     for epoch in epochs:
         votes: dict[str, list[tuple[str, int]]] = defaultdict(list)
-        led: dict[str, int] = {}
+        led: set[str] = set()
         mine = {(str(r.get("node")), number(r.get("seq"), -1)): r for r in about if number(r.get("epoch"), -1) == epoch}
         for row in _of_epoch(data, epoch):
             mine.setdefault((str(row["node"]), int(row["seq"])), row)
@@ -256,19 +233,16 @@ def ballots(data: ReportData, rows: Sequence[Mapping[str, Any]]) -> list[Ballots
             if row.get("event") == "vote":
                 votes[node].append((shorten(str(row.get("peer")), 24), seq))
             else:
-                led.setdefault(node, seq)
+                led.add(node)
         names = sorted({*data.servers, *votes, *led}, key=natural)
-        candidates = sorted({c for some in votes.values() for c, _ in some} | set(led), key=natural)
-        out.append(
-            Ballots(
-                epoch=epoch,
-                candidates=candidates,
-                leaders=sorted(led, key=natural),
-                rows=[DrawnBallot(n, votes[n], led.get(n), len({c for c, _ in votes[n]}) > 1) for n in names],
-                need=len(data.servers) // 2 + 1,
-            )
-        )
+        candidates = sorted({c for some in votes.values() for c, _ in some} | led, key=natural)
+        rows_of = [DrawnBallot(n, votes[n], len({c for c, _ in votes[n]}) > 1) for n in names]
+        out.append(Ballots(epoch, candidates, sorted(led, key=natural), rows_of, len(data.servers) // 2 + 1))
     return out
+
+
+def _decides(row: Mapping[str, Any]) -> bool:
+    return row.get("event") == "vote" or (row.get("event") == "role" and row.get("role") == "leader")
 
 
 def _compare(
@@ -292,15 +266,8 @@ def _compare(
 
 
 def _of_epoch(data: ReportData, epoch: int) -> list[Mapping[str, Any]]:
-    found: list[Mapping[str, Any]] = []
-    for table in data.traces.values():
-        at = [i for i, e in enumerate(table["epoch"].to_pylist()) if e == epoch]
-        found += [
-            r
-            for r in table.take(pa.array(at, pa.int64())).to_pylist()
-            if r["event"] == "vote" or (r["event"] == "role" and r["role"] == "leader")
-        ]
-    return found
+    tables = (table.filter(pc.equal(table["epoch"], epoch)) for table in data.traces.values())
+    return [row for table in tables for row in table.to_pylist() if _decides(row)]
 
 
 def _copy(data: ReportData, node: str, copy: int) -> Mapping[str, Any]:
@@ -325,21 +292,14 @@ def never_fsynced(data: ReportData, lost: ReportedViolation) -> str:
     if not traced or traced[-1].get("event") != "start":
         return ""
     node, at_ns = str(traced[-1].get("node")), number(traced[-1].get("time_ns"), -1)
-    fault = max(
-        (
-            f
-            for f in data.faults
-            if f.carried_out and node in f.nodes and f.began_ns <= at_ns and (f.loses_unsynced or f.ended or f.may_die)
-        ),
-        key=lambda f: f.began_ns,
-        default=None,
-    )
-    began = f"{node}: {LOST_OF}"
-    measured = [each.values.items() for each in fault.measured] if fault is not None else []
-    taken = {
-        name.removeprefix(began): int(size) for values in measured for name, size in values if name.startswith(began)
-    }
-    if fault is None or not fault.loses_unsynced or not taken:
+    hit = [f for f in data.faults if f.carried_out and node in f.nodes and f.began_ns <= at_ns]
+    ending = [f for f in hit if f.loses_unsynced or f.ended or f.may_die]
+    fault = max(ending, key=lambda f: f.began_ns, default=None)
+    if fault is None or not fault.loses_unsynced:
+        return ""
+    began, measured = f"{node}: {LOST_OF}", (pair for each in fault.measured for pair in each.values.items())
+    taken = {name.removeprefix(began): int(size) for name, size in measured if name.startswith(began)}
+    if not taken:
         return ""
     file = max(taken, key=lambda name: taken[name])
     return (

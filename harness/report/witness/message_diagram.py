@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import log2
 from typing import Any
 
@@ -25,12 +25,7 @@ import pyarrow.compute as pc
 
 from harness.plain_words import listed, natural, plural, seconds, shorten
 from harness.report.fault_views import FaultView
-from harness.report.roles import (
-    DEAD,
-    UNKNOWN,
-    RoleSegment,
-    elections,
-)
+from harness.report.roles import DEAD, UNKNOWN, RoleSegment, elections
 from harness.report.run_data import ReportData
 from harness.report.witness.divergence import TracedLog, traced_log
 from harness.spec import CLIENT_NODES
@@ -177,7 +172,7 @@ def draw(
     trace_rows: Sequence[Mapping[str, Any]] = (),
 ) -> Diagram | None:
     """Return the diagram of a violation, None if neither its operations nor its traces name times and servers."""
-    chosen = [op for op in _chosen(window) if data.servers]
+    chosen = _chosen(window)
     if not any(op.node in data.servers for op in chosen):
         chosen = []
     did = [] if chosen else _steps_of_nodes(data, trace_rows)
@@ -194,7 +189,7 @@ def draw(
     times = {first, last, *(step.time_ns for step in did)}
     times |= {t for op in chosen for t in (op.start_ns, op.end_ns)}
     times |= {t for e in entries for t in (*e.arrived.values(), *_of_leader(e))}
-    times |= {t for node, at, leader, led in votes for t in (at, led)} | {s.start_ns for s in elected}
+    times |= {at for _, at, _ in votes} | {s.start_ns for s in elected}
     times |= {t for f in faults if f.happened for t in (f.start_ns, f.end_ns) if first <= t <= last}
     x_of = _axis(sorted(t for t in times if first <= t <= last))
     rows = _rows(data, chosen)
@@ -203,11 +198,11 @@ def draw(
     _frame(canvas, data, sorted(times))
     _cuts(canvas, faults)
     _roles_of(canvas, roles, data.servers)
-    for node, at, leader, led in votes:
-        if node in rows and leader in rows and node != leader:
-            canvas.line((x_of(at), rows[node]), (x_of(led), rows[leader]), "vote", True)
-            canvas.label(x_of(at) - 4, rows[node] - 7, f"votes for {leader}", "dim", "end")
-            canvas.say(at, f"{node} → {leader}", f"vote of epoch {_epoch(elected, leader, led)}")
+    for node, at, leader in votes:
+        if node in rows and leader.node in rows and node != leader.node:
+            canvas.line((x_of(at), rows[node]), (x_of(leader.start_ns), rows[leader.node]), "vote", True)
+            canvas.label(x_of(at) - 4, rows[node] - 7, f"votes for {leader.node}", "dim", "end")
+            canvas.say(at, f"{node} → {leader.node}", f"vote of epoch {leader.epoch}")
     for entry in entries:
         _entry_of(canvas, entry)
     for op in chosen:
@@ -222,10 +217,6 @@ def draw(
     asked = plural(len(chosen), "request") + " of clients" if chosen else f"{plural(len(did), 'step')} of nodes"
     diagram.words = f"{asked}, {plural(len(votes), 'vote')} and {plural(len(entries), 'write')} in the logs"
     return diagram
-
-
-def _epoch(elected: Sequence[RoleSegment], leader: str, led_ns: int) -> int:
-    return next((s.epoch for s in elected if s.node == leader and s.start_ns == led_ns), -1)
 
 
 def _steps_of_nodes(data: ReportData, trace_rows: Sequence[Mapping[str, Any]]) -> list[Exchange]:
@@ -249,23 +240,16 @@ def _asked_nobody(canvas: _Canvas, data: ReportData, wrong: WindowOp, faults: Se
     operation.
     """
     apart: dict[str, int] = {}
-    for f in faults:
-        if f.happened and f.start_ns <= wrong.start_ns and wrong.end_ns <= f.end_ns:
-            for pair in f.cut:
-                if wrong.node in pair:
-                    apart |= {n: f.number for n in pair if n != wrong.node and n in data.servers}
+    for f in (f for f in faults if f.happened and f.start_ns <= wrong.start_ns and wrong.end_ns <= f.end_ns):
+        cut = {n for pair in f.cut if wrong.node in pair for n in pair} - {wrong.node}
+        apart |= dict.fromkeys(cut & {*data.servers}, f.number)
     if wrong.node not in canvas.rows or 2 * (len(data.servers) - len(apart)) > len(data.servers):
         return
-    cut_from = listed(sorted(apart, key=natural))
+    cut_from, by = listed(sorted(apart, key=natural)), listed(sorted({*map(str, apart.values())}))
     words = f"{wrong.node} asked nobody: cut from {cut_from}"
     x = min(canvas.x_of(wrong.end_ns) + 4, WIDTH - 6.0)
     canvas.label(x, canvas.rows[wrong.node] + 17, words, "bad", "end")
-    canvas.say(
-        wrong.start_ns,
-        wrong.node,
-        f"asked nobody: fault {listed(sorted({*map(str, apart.values())}))} cut it from {cut_from}",
-        True,
-    )
+    canvas.say(wrong.start_ns, wrong.node, f"asked nobody: fault {by} cut it from {cut_from}", True)
 
 
 def _chosen(window: DrawnWindow) -> list[WindowOp]:
@@ -285,18 +269,15 @@ def _rows(data: ReportData, ops: Sequence[WindowOp]) -> dict[str, float]:
 
 def _client_node(data: ReportData, process: int) -> str:
     concurrency = data.spec.get("concurrency")
-    return (
-        CLIENT_NODES[process % concurrency % len(CLIENT_NODES)] if isinstance(concurrency, int) and concurrency else ""
-    )
+    known = isinstance(concurrency, int) and concurrency
+    return CLIENT_NODES[process % concurrency % len(CLIENT_NODES)] if known else ""
 
 
 def _axis(times: Sequence[int]) -> Callable[[int], float]:
     """Return a function from time to x, in proportion between known times."""
     gaps = [6 + 10 * log2(1 + (b - a) / 1e6) for a, b in pairwise(times)]
     scale = (WIDTH - GUTTER - 60) / max(1.0, sum(gaps))
-    xs = [GUTTER + 8]
-    for gap in gaps:
-        xs.append(xs[-1] + gap * scale)
+    xs = list(accumulate((gap * scale for gap in gaps), initial=GUTTER + 8))
     return lambda at: float(np.interp(at, times, xs))
 
 
@@ -360,17 +341,15 @@ def _roles_of(canvas: _Canvas, roles: Sequence[RoleSegment], servers: Sequence[s
             canvas.box(a, y - 5, max(3.0, b - a), 10, "gone" if s.role == DEAD else "unknown", title)
 
 
-def _votes(data: ReportData, led: RoleSegment) -> list[tuple[str, int, str, int]]:
-    """Return (voter, time, candidate, time of its election) of every vote for a leader that was cast before its
-    election.
-    """
-    out = []
-    for node, table in data.traces.items():
-        mask = pc.and_(pc.equal(table["epoch"], led.epoch), pc.equal(table["peer"], led.node))
-        for row in table.filter(mask).select(["event", "time_ns"]).to_pylist():
-            if row["event"] == "vote" and row["time_ns"] <= led.start_ns:
-                out.append((node, int(row["time_ns"]), led.node, led.start_ns))
-    return out
+def _votes(data: ReportData, led: RoleSegment) -> list[tuple[str, int, RoleSegment]]:
+    """Return (voter, time, the leader) of every vote for a leader that was cast before its election."""
+    of_leader = (pc.field("epoch") == led.epoch) & (pc.field("peer") == led.node)
+    return [
+        (node, int(row["time_ns"]), led)
+        for node, table in data.traces.items()
+        for row in table.filter(of_leader).select(["event", "time_ns"]).to_pylist()
+        if row["event"] == "vote" and row["time_ns"] <= led.start_ns
+    ]
 
 
 def _entry(data: ReportData, op: WindowOp, until_ns: int) -> DrawnWrite | None:
@@ -382,12 +361,14 @@ def _entry(data: ReportData, op: WindowOp, until_ns: int) -> DrawnWrite | None:
     if found is None:
         return None
     offset, epoch = found
-    arrived, committed = {}, {}
-    for node, table in data.traces.items():
-        if (at := _reached(table, "append", offset, epoch, op.start_ns)) is not None and at <= until_ns:
-            arrived[node] = at
-        if (at := _reached(table, "high-watermark", offset, epoch, op.start_ns)) is not None and at <= until_ns:
-            committed[node] = at
+    arrived, committed = (
+        {
+            node: at
+            for node, table in data.traces.items()
+            if (at := _reached(table, event, offset, epoch, op.start_ns)) is not None and at <= until_ns
+        }
+        for event in ("append", "high-watermark")
+    )
     if not arrived:
         return None
     leader = min(arrived, key=lambda node: arrived[node])
@@ -399,8 +380,8 @@ def _reached(table: pa.Table, event: str, offset: int, epoch: int, since_ns: int
     """Return the time when a node's log, or its mark, first passed an offset in an epoch.  In another epoch a log may
     contain another entry there: a deposed leader continues to append its own entries.
     """
-    mask = pc.and_(pc.equal(table["event"].cast(pa.string()), event), pc.greater(table["offset"], offset))
-    mask = pc.and_(mask, pc.and_(pc.equal(table["epoch"], epoch), pc.greater_equal(table["time_ns"], since_ns)))
+    of_event = (pc.field("event").cast(pa.string()) == event) & (pc.field("epoch") == epoch)
+    mask = of_event & (pc.field("offset") > offset) & (pc.field("time_ns") >= since_ns)
     first = pc.min(table.filter(mask)["time_ns"]).as_py()
     return None if first is None else int(first)
 
@@ -454,12 +435,7 @@ def _operation(canvas: _Canvas, op: WindowOp, letter: str, bad: bool) -> None:
 
 
 def _knew(
-    data: ReportData,
-    node: str,
-    at: int,
-    answered: bool,
-    faults: Sequence[FaultView],
-    roles: Sequence[RoleSegment],
+    data: ReportData, node: str, at: int, answered: bool, faults: Sequence[FaultView], roles: Sequence[RoleSegment]
 ) -> Knew:
     mine = next((s for s in roles if s.node == node and s.start_ns <= at <= s.end_ns), None)
     role = "" if mine is None else mine.known if mine.role == UNKNOWN else _role_words(mine)
@@ -468,11 +444,8 @@ def _knew(
         log = traced_log(table.filter(pc.less_equal(table["time_ns"], at)))
     log_end = f"{log.end:,}" if log.end >= 0 else "–"
     committed = "–" if log.mark is None else f"{log.mark:,}"
-    apart = sorted(
-        {n for f in faults if f.in_force(at, at) for a, b in f.cut if node in (a, b)
-         for n in (a, b) if n != node and n in {*data.servers, *CLIENT_NODES}},
-        key=natural,
-    )  # fmt: skip
+    cut = {n for f in faults if f.in_force(at, at) for link in f.cut if node in link for n in link} - {node}
+    apart = sorted(cut & {*data.servers, *CLIENT_NODES}, key=natural)
     return Knew(shorten(node, 24), role, log_end, committed, ", ".join(apart), answered)
 
 
@@ -481,6 +454,3 @@ def _role_words(s: RoleSegment) -> str:
         return "not running"
     epoch = f", epoch {s.epoch}" if s.epoch >= 0 else ""
     return f"{s.role}{epoch}{f', led by {s.leader}' if s.leader and s.leader != s.node else ''}"
-
-
-__all__ = ["Diagram", "draw"]

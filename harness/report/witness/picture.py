@@ -9,7 +9,7 @@ force and the leaders.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -66,9 +66,8 @@ def draw(window: DrawnWindow, css: str, target: int, *, context: Sequence[Contex
 
     context: of `context`."""
     ops, order, bad, before = window.operations, window.order, window.bad, window.before
-    letters = {op.invoke: window.name_of(i) for i, op in enumerate(ops)}
-    labels = {op.invoke: shorten(say(op), _LABEL_MOST) for op in ops}
-    drawn = {call: f"{letters[call]} {label}".strip() for call, label in labels.items()}
+    labels = [(window.name_of(i), shorten(say(op), _LABEL_MOST)) for i, op in enumerate(ops)]
+    drawn = {op.invoke: " ".join(label).strip() for op, label in zip(ops, labels, strict=True)}
     gutter = 12.0 if target < _NARROW else 132.0
     lane_of, lanes = _lanes(ops, target < _NARROW)
     room = _room_before(before, target)
@@ -81,8 +80,8 @@ def draw(window: DrawnWindow, css: str, target: int, *, context: Sequence[Contex
             x=x1,
             y=lane_of[op.process],
             width=max(6.0, x2 - x1),
-            letter=letters[op.invoke],
-            label=labels[op.invoke],
+            letter=labels[i][0],
+            label=labels[i][1],
             look="bad" if i == bad else look(op),
             open=op.complete >= FOREVER,
             step=steps.get(i),
@@ -95,7 +94,8 @@ def draw(window: DrawnWindow, css: str, target: int, *, context: Sequence[Contex
     held = _held(order, dots, gutter + 6, room, right, before)
     width = max(float(target), right + 18)
     below = held_y + (46 if held else 6)
-    strips, strip_rows = _strips(context, _times(ops, x_of), gutter + 6, right, below)
+    times = sorted((ns, x_of[row]) for row, ns in _times(ops).items())
+    strips, strip_rows = _strips(context, times, gutter + 6, right, below)
     return Picture(
         css=css,
         width=width,
@@ -127,17 +127,12 @@ def look(op: WindowOp) -> str:
 
 
 def _lanes(ops: Sequence[WindowOp], narrow: bool) -> tuple[dict[int, float], list[ProcessLane]]:
-    lane_of: dict[int, float] = {}
-    lanes: list[ProcessLane] = []
-    step = _LANE + (14 if narrow else 0)
-    for op in sorted(ops, key=lambda op: op.invoke):
-        if op.process not in lane_of:
-            y = _TOP + 30.0 + step * len(lanes)
-            lane_of[op.process] = y
-            nodes = sorted({o.node for o in ops if o.process == op.process and o.node})
-            lanes.append(
-                ProcessLane(y, f"process {op.process}", f"at {shorten(', '.join(nodes), 16)}" if nodes else "")
-            )
+    processes = dict.fromkeys(op.process for op in sorted(ops, key=lambda op: op.invoke))
+    lane_of = {process: _TOP + 30.0 + (_LANE + 14 * narrow) * place for place, process in enumerate(processes)}
+    lanes = []
+    for process, y in lane_of.items():
+        nodes = sorted({op.node for op in ops if op.process == process and op.node})
+        lanes.append(ProcessLane(y, f"process {process}", f"at {shorten(', '.join(nodes), 16)}" if nodes else ""))
     return lane_of, lanes
 
 
@@ -205,24 +200,17 @@ def _held(
     words = shorten(value(order.states[0]) if order and order.steps else before, _BEFORE_MOST)
     if not order:
         return [HeldState(left, room, words, 0)] if words else []
-    first = min((dots[i] for i in order.steps), default=right)
-    out: list[HeldState] = []
-    if words:
-        out.append(HeldState(left, first - left, words, 0))
-    xs = [dots[i] for i in order.steps]
-    for k, x in enumerate(xs):
-        if out and order.states[k + 1] == order.states[k]:
-            continue
-        if out:
-            out[-1] = HeldState(out[-1].x, x - out[-1].x, out[-1].words, out[-1].step)
-        out.append(HeldState(x, right - x, value(order.states[k + 1]), k + 1))
-    return out
+    begins = [(left, words, 0)] if words else []
+    for k, i in enumerate(order.steps):
+        if not begins or order.states[k + 1] != order.states[k]:
+            begins.append((dots[i], value(order.states[k + 1]), k + 1))
+    ends = [*(x for x, _, _ in begins[1:]), right]
+    return [HeldState(x, end - x, *state) for (x, *state), end in zip(begins, ends, strict=True)]
 
 
-def _times(ops: Sequence[WindowOp], x_of: Mapping[int, float]) -> list[tuple[int, float]]:
-    """Return (time, x) of every event, in order."""
-    times = {op.invoke: op.start_ns for op in ops} | {op.complete: op.end_ns for op in ops if op.complete < FOREVER}
-    return sorted((ns, x_of[row]) for row, ns in times.items())
+def _times(ops: Sequence[WindowOp]) -> dict[int, int]:
+    """Return the time of every event, by its history index."""
+    return {op.invoke: op.start_ns for op in ops} | {op.complete: op.end_ns for op in ops if op.complete < FOREVER}
 
 
 def _strips(
@@ -260,13 +248,9 @@ def _path(
 
 
 def _ticks(window: DrawnWindow, x_of: dict[int, float], right: float) -> list[Mark]:
-    ops = window.operations
-    digits, timed = digits_of(ops), window.has_times
-    times = {op.invoke: op.start_ns for op in ops} | {op.complete: op.end_ns for op in ops if op.complete < FOREVER}
-    out: list[Mark] = []
-    free = 0.0
-    for row in sorted(times):
-        words = seconds(times[row], digits) if timed else f"row {row}"
+    digits, out, free = digits_of(window.operations), list[Mark](), 0.0
+    for row, time_ns in sorted(_times(window.operations).items()):
+        words = seconds(time_ns, digits) if window.has_times else f"row {row}"
         if x_of[row] >= free and x_of[row] + len(words) * 6.4 <= right + 16:
             out.append(Mark(x_of[row], words))
             free = x_of[row] + len(words) * 6.4 + 14
@@ -291,9 +275,9 @@ def _bracket(window: DrawnWindow, x_of: dict[int, float], lane_of: dict[int, flo
     gap = span_in_words(max(0, late.start_ns - seen.end_ns))
     ago = f"{gap} " if window.has_times else ""
     words = f"{value(after)} acknowledged {ago}{'earlier' if width < 500 else 'before the read began'}"
-    middle, half = (x1 + x2) / 2, len(words) * 3.9
-    text_x = min(max(middle, half + 4), width - half - 4)
-    return Bracket(x1, x2, lane_of[seen.process], lane_of[late.process], words, "middle", text_x)
+    half = len(words) * 3.9
+    text_x = min(max((x1 + x2) / 2, half + 4), width - half - 4)
+    return Bracket(x1, x2, lane_of[seen.process], lane_of[late.process], words, text_x)
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +328,6 @@ class Bracket:
     y1: float
     y2: float
     words: str
-    anchor: str
     text_x: float
 
 

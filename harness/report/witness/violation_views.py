@@ -32,28 +32,9 @@ from harness.report.witness import divergence, message_diagram, picture
 from harness.report.witness.divergence import Ballots, Cycle, LogReach, LogTable, cycle_of
 from harness.report.witness.message_diagram import Diagram
 from harness.report.witness.picture import Picture
-from harness.story.findings import (
-    Group,
-    ReportedViolation,
-    cause_behind,
-    cause_of,
-    findings,
-    groups,
-    seen_in_a_copy,
-)
+from harness.story.findings import Group, ReportedViolation, cause_behind, cause_of, findings, groups, seen_in_a_copy
 from harness.story.kinds import kind_of
-from harness.story.operations import (
-    FOREVER,
-    TRANSACTIONS,
-    DrawnWindow,
-    WindowOp,
-    micro_operations,
-    payload,
-    said,
-    say,
-    type_of,
-    value,
-)
+from harness.story.operations import FOREVER, DrawnWindow, WindowOp, payload, said, say, type_of, value
 from harness.story.story import RowTable, Story, message_tables, row_tables, story_of
 from harness.terminal.witness import draw_witness
 
@@ -249,13 +230,9 @@ def _group(of: Surroundings, group: Group, opened: Collection[int], numbers: Ite
 
 def refolded(views: Sequence[FindingView], most_open: int) -> list[FindingView]:
     """Return the same violations, the first of each kind open, at most this many."""
-    seen: set[str] = set()
-    out = []
-    for each in views:
-        folded = each.kind in seen or len(seen) >= most_open
-        seen.add(each.kind)
-        out.append(dataclasses.replace(each, folded=folded))
-    return out
+    first = {each.kind: each for each in reversed(views)}
+    kinds = list(dict.fromkeys(each.kind for each in views))[:most_open]
+    return [dataclasses.replace(v, folded=v is not first[v.kind] or v.kind not in kinds) for v in views]
 
 
 def _as_trace_row(copy: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -310,13 +287,9 @@ def in_sentences(
 
 
 def _request(op: WindowOp) -> str:
-    if op.f in TRANSACTIONS and isinstance(op.given, tuple):
-        return micro_operations(op.given)
-    return op.f if op.given is None else f"{op.f} {value(op.given)}"
-
-
-def _answered(op: WindowOp) -> str:
-    return micro_operations(op.got) if op.f in TRANSACTIONS and isinstance(op.got, tuple) else value(op.got)
+    if (words := said(op.f, op.given)) != value(op.given):  # of a transaction
+        return words
+    return op.f if op.given is None else f"{op.f} {words}"
 
 
 def _of_operation(op: WindowOp, bad: bool, letter: str, step: int | None, digits: int, timed: bool) -> Sentence:
@@ -329,21 +302,18 @@ def _of_operation(op: WindowOp, bad: bool, letter: str, step: int | None, digits
     start, end = (f" at {seconds(ns, digits)}" if timed else "" for ns in (op.start_ns, op.end_ns))
     who = f"{f'{letter}: process' if letter else 'Process'} {op.process} {words}{where}"
     rows = f"{op.invoke:,}" + (f", {op.complete:,}" if op.complete < FOREVER else ", no answer")
-    if op.f == "read" and op.happened:
-        words = f"{who}{start}: answered{end} with {value(op.got)}."
-    elif op.f == "read":
-        words = f"{who}{start}: no answer."
-    elif op.happened and op.f not in ("write", "cas") and op.got != op.given:
-        words = f"{who}{start}: answered{end} with {_answered(op)}."
+    if op.happened and (op.f == "read" or (op.f not in ("write", "cas") and op.got != op.given)):
+        became = f"answered{end} with {said(op.f, op.got)}"
     elif op.happened:
-        words = f"{who}{start}: acknowledged{end}."
+        became = f"acknowledged{end}"
+    elif op.f == "read":
+        became = "no answer"
     elif op.type is Type.FAIL:
-        words = f"{who}{start}: it certainly did not happen ({op.error or 'refused'})."
+        became = f"it certainly did not happen ({op.error or 'refused'})"
     else:
-        words = f"{who}{start}: outcome unknown ({op.error or 'no answer'})."
-    if bad:
-        return Sentence(f"{words} No legal order contains this answer.", "bad", rows, step)
-    return Sentence(words, "op", rows, step)
+        became = f"outcome unknown ({op.error or 'no answer'})"
+    wrong = " No legal order contains this answer." if bad else ""
+    return Sentence(f"{who}{start}: {became}.{wrong}", "bad" if bad else "op", rows, step)
 
 
 def steps(window: DrawnWindow) -> list[str]:
@@ -359,9 +329,8 @@ def steps(window: DrawnWindow) -> list[str]:
         out.append(f"Process {op.process}: {say(op)}; {legal}.")
     if last is not None:
         holds = value(order.states[-1]) if order.steps else window.before
-        end = "No legal place is left."
-        if not order.steps and len(ops) > 1:
-            end = "Nor does it fit after any of the others: no legal place is left."
+        fits_nowhere = not order.steps and len(ops) > 1
+        end = f"{'Nor does it fit after any of the others: no' if fits_nowhere else 'No'} legal place is left."
         out.append(f"Process {last.process}: {say(last)}, but it holds {holds}. {end}")
     return out
 
@@ -371,13 +340,9 @@ def window_words(data: ReportData, window: DrawnWindow, key: str | None, numbere
     ops = window.operations
     if not ops:
         return ""
-    all_ops = data.operations
-    total = int(all_ops.on(key).sum()) if key is not None else 0
-    of = (
-        f"{len(ops)} of the {total:,} operations on key {shorten(key, 60)}"
-        if key is not None and total >= len(ops)
-        else plural(len(ops), "operation")
-    )
+    total, of = int(data.operations.on(key).sum()) if key is not None else 0, plural(len(ops), "operation")
+    if key is not None and total >= len(ops):
+        of = f"{len(ops)} of the {total:,} operations on key {shorten(key, 60)}"
     are = "is" if len(ops) == 1 else "are"
     words = f"{of} {are} enough to show it. Each bar is one operation, from call to answer."
     if numbered and window.order and window.order.steps:
