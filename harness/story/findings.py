@@ -101,14 +101,11 @@ class KindCount:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Violations of one mechanism. findings: those with a witness, in order. found: number of violations of all
-    checkers; one operation that three of them blame is counted three times.
-    """
+    """Violations of one mechanism. findings: those with a witness, in order."""
 
     mechanism: str
     findings: tuple[Finding, ...]
     kinds: tuple[KindCount, ...]
-    found: int
 
 
 def violations_by_cause(results: Results) -> list[ReportedViolation]:
@@ -168,11 +165,10 @@ def groups(results: Results) -> list[Group]:
     out = []
     for mechanism in dict.fromkeys(f.lead.mechanism for f in found):
         mine = tuple(f for f in found if f.lead.mechanism == mechanism)
-        kinds = tuple(
-            KindCount(kind, name_in_words(kind), *counted[kind])
-            for kind in dict.fromkeys([f.lead.kind for f in mine] + [k for k in counted if _mechanism(k) == mechanism])
-        )
-        out.append(Group(mechanism, mine, kinds, sum(k.found for k in kinds)))
+        of_mechanism = (kind for kind in counted if kind_of(kind).mechanism == mechanism)
+        kinds = dict.fromkeys((*(f.lead.kind for f in mine), *of_mechanism))
+        counts = tuple(KindCount(kind, name_in_words(kind), *counted[kind]) for kind in kinds)
+        out.append(Group(mechanism, mine, counts))
     return out
 
 
@@ -207,14 +203,8 @@ def blamed_call(witness: Witness) -> int | None:
         return call
     if facts.get("transactions") or facts.get("cycle"):
         return None
-    open_calls: dict[Any, int] = {}
-    last = None
-    for event in sorted(witness.events, key=lambda e: number(e.get("index"), -1)):
-        if event.get("type") in (Type.INVOKE, "invoke"):
-            open_calls[event.get("process")] = number(event.get("index"), -1)
-        elif event.get("type") in (Type.OK, "ok") and event.get("process") in open_calls:
-            last = open_calls.pop(event.get("process"))
-    return last
+    answered = [op for op in operations_of(witness.events) if op.happened]
+    return max(answered, key=lambda op: op.complete).invoke if answered else None
 
 
 def explains(violation: ReportedViolation) -> int:
@@ -258,7 +248,7 @@ def _by_cause(found: Sequence[ReportedViolation]) -> list[ReportedViolation]:
     timed = [f for f in found if f.moment_ns >= 0 and not seen_in_a_copy(f)]
 
     def cause_ns(f: ReportedViolation) -> int:
-        if f.moment_ns >= 0 and not seen_in_a_copy(f):
+        if f in timed:
             return f.moment_ns
         effects = [e.moment_ns for e in timed if e.stage > f.stage and e.moment_ns >= f.moment_ns]
         return min(effects, default=f.moment_ns if f.moment_ns >= 0 else NEVER_NS)
@@ -345,10 +335,6 @@ def _counts(results: Results) -> dict[str, tuple[int, bool]]:
     return {kind: (count, kind not in vague) for kind, count in counts.items()}
 
 
-def _mechanism(kind: str) -> str:
-    return kind_of(kind).mechanism
-
-
 def _total(checker: CheckerResult) -> int:
     named = (checker.figure(name) for name in ("violations", "invalid_keys"))
     return max(len(checker.witness), sum(checker.violations_by_kind.values()), *named)
@@ -378,22 +364,16 @@ class ViolationSymptom:
 
     def words(self) -> str:
         """Return words such as: stale read (linearizability, by read) under partition of the leader."""
-        if not self.faults:
-            return f"{name_in_words(self.kind)} ({self.checker}, by {self.shape}) under no fault"
-        of = " of the leader" if LEADER in self.roles else ""
-        return f"{name_in_words(self.kind)} ({self.checker}, by {self.shape}) under {' and '.join(self.faults)}{of}"
+        under = " and ".join(self.faults) + (" of the leader" if LEADER in self.roles else "")
+        return f"{name_in_words(self.kind)} ({self.checker}, by {self.shape}) under {under or 'no fault'}"
 
 
 def symptom_of(violation: ReportedViolation, faults: Sequence[FaultRecord], leadership: Leadership) -> ViolationSymptom:
     """faults: of the run, in any order."""
     before = faults_of(violation, faults, leadership)
-    return ViolationSymptom(
-        violation.checker,
-        violation.kind,
-        shape_of(violation.witness),
-        tuple(sorted({fault.card.kind for fault in before})),
-        tuple(sorted({_role(fault) for fault in before})),
-    )
+    kinds, roles = ({fault.card.kind for fault in before}, {_role(fault) for fault in before})
+    about = violation.checker, violation.kind, shape_of(violation.witness)
+    return ViolationSymptom(*about, tuple(sorted(kinds)), tuple(sorted(roles)))
 
 
 def faults_of(violation: ReportedViolation, faults: Sequence[FaultRecord], leadership: Leadership) -> list[FaultRecord]:
@@ -442,9 +422,8 @@ def shape_of(witness: Witness) -> str:
     """
     events, facts = witness.events, witness.facts
     culprit = _culprits_call(facts)
-    by = next((str(event.get("f")) for event in events if event.get("index") == culprit), "")
-    if by and culprit is not None:
-        return by
+    if culprit is not None and (by := [event.get("f") for event in events if event.get("index") == culprit]):
+        return str(by[0])
     functions = {str(event.get("f")) for event in events if number(event.get("process"), 0) >= 0}
     tables = {str(row.get("table")) for row in witness.rows}
     last: Mapping[str, Any] = next((row for row in reversed(witness.rows) if row.get("table") == "trace"), {})

@@ -18,16 +18,8 @@ from checkers.record.header import Header
 from checkers.record.outcome import RunOutcome
 from checkers.run_quality.processor_time import busy_in_words, shares_between
 from harness.plain_words import LONGEST, listed, lower_first, plural, seconds, sentence, shorten
-from harness.story.findings import (
-    Finding,
-    ReportedViolation,
-    cause_of,
-    counted_by_checker,
-    findings,
-    groups,
-    seen_in_a_copy,
-    title_of,
-)
+from harness.story import findings as found_in
+from harness.story.findings import Finding, ReportedViolation, cause_of, counted_by_checker, findings, title_of
 from system_under_test.subject import Bug
 
 LOST_WRITE = "lost write"
@@ -77,7 +69,7 @@ def in_all(results: Results) -> str:
 def how_many(results: Results) -> str:
     """Return the number of violations and kinds that one checker found; of several checkers that of kinds alone."""
     by = counted_by_checker(results)
-    kinds = sum(len(group.kinds) for group in groups(results))
+    kinds = sum(len(group.kinds) for group in found_in.groups(results))
     if len(by) > 1:
         return f"{plural(kinds, 'kind')} of violations"
     return f"{sum(by.values()):,} violations" + (f" of {kinds} kinds" if kinds > 1 else "")
@@ -101,7 +93,7 @@ def first_step(found: Sequence[Finding]) -> str:
     cause = cause_of(found)
     if cause is None:
         return ""
-    timed = cause.lead.moment_ns >= 0 and not seen_in_a_copy(cause.lead)
+    timed = cause.lead.moment_ns >= 0 and not found_in.seen_in_a_copy(cause.lead)
     at = f", at {seconds(cause.lead.moment_ns)}" if timed else ""
     return f"First wrong step seen{at}: {sentence(cause.lead.summary)}"
 
@@ -155,16 +147,14 @@ def _unknown(results: Results) -> str:
 
 def _of_what(results: Results) -> str:
     """Return the amount of evidence, from the largest numbers named operations and keys."""
-    seen: dict[str, int] = {}
-    for checker in results.checkers.values():
-        for name in ("operations", "keys"):
-            value = checker.looked_at.get(name)
-            if isinstance(value, int):
-                seen[name] = max(seen.get(name, 0), value)
-    if "operations" not in seen:
+    looked_at = [checker.looked_at for checker in results.checkers.values()]
+    operations, keys = (
+        max((value for each in looked_at if isinstance(value := each.get(name), int)), default=None)
+        for name in ("operations", "keys")
+    )
+    if operations is None:
         return ""
-    keys = f" on {plural(seen['keys'], 'key')}" if "keys" in seen else ""
-    return f" in {plural(seen['operations'], 'operation')}{keys}"
+    return f" in {plural(operations, 'operation')}" + ("" if keys is None else f" on {plural(keys, 'key')}")
 
 
 def kinds_never_in_force(results: Results) -> list[str]:
@@ -256,9 +246,8 @@ def notes(results: Results, outcome: RunOutcome) -> list[str]:
         were = "This kind of fault was" if len(kinds) == 1 else "These kinds of fault were"
         out.append(" ".join([f"{were} never in force: {listed(kinds)}.", *why_never_in_force(results)]))
     if unused := results.vacuity.never_invoked:
-        out.append(
-            f"The workload states {listed(unused)}, and no client invoked {'it' if len(unused) == 1 else 'them'}."
-        )
+        them = "it" if len(unused) == 1 else "them"
+        out.append(f"The workload states {listed(unused)}, and no client invoked {them}.")
     if (refused := results.statistics.refused_connections) >= REFUSED_MIN:
         out.append(
             f"{refused:,} operations are of unknown outcome although a connection was refused: let the client connect "
@@ -266,20 +255,15 @@ def notes(results: Results, outcome: RunOutcome) -> list[str]:
         )
     shown = [e for name in results.invalid for w in results.checkers[name].witness for e in w.events]
     if outcome.declares.get("forwards") and any(event.get("node") for event in shown):
-        out.append(
-            "Servers of this system pass requests on, so a wrong answer may be the mistake of the leader of then."
-        )
+        out.append("Servers of this system pass requests on, so a wrong answer may be the mistake of the leader then.")
     wanted, got = outcome.scheduled_rate_hz, outcome.achieved_rate_hz
     if got is not None and 0 < got < 0.8 * wanted:
         out.append(f"Outside faults clients reached {got:.0f} operations a second of the {wanted:.0f} scheduled.")
-    stalls = [int(stall.stall_ms) for stall in outcome.loop_stalls]
-    if stalls:
+    if stalls := [int(stall.stall_ms) for stall in outcome.loop_stalls]:
         times = "once" if len(stalls) == 1 else f"{len(stalls)} times"
         out.append(f"The harness’ own loop stalled {times}, for up to {max(stalls):,} ms.")
-    steal = {n: s for n, s in outcome.steal_s.items() if s > 0.5}
-    if steal:
-        lost = listed([f"{n} {s:.1f} s" for n, s in sorted(steal.items())])
-        out.append(f"The machine took CPU time away from nodes: {lost}.")
+    if lost := [f"{n} {s:.1f} s" for n, s in sorted(outcome.steal_s.items()) if s > 0.5]:
+        out.append(f"The machine took CPU time away from nodes: {listed(lost)}.")
     main = outcome.phase("main")
     span = (main.start_ns, main.end_ns) if main is not None and main.end_ns > main.start_ns else None
     if span is not None and (busy := busy_in_words(shares_between(outcome, *span))):

@@ -57,48 +57,35 @@ def next_steps(results: Results, header: Header | None, folder: str, *, logs: bo
     """
     rerun = shorten(_rerun(header), _LENGTH_MOST)
     with_run = f"{program()} {{}} {shlex.quote(folder)}"
-    out = []
+    spec = header.spec if header is not None else {}
+    backend = BACKENDS.get(str(spec.get("backend", "")))
+    out: list[NextStep] = []
+
+    def step(words: str, command: str, short: str = "again") -> None:
+        out.append(NextStep(words, command, short))
+
     if findings(results):
-        if _has_faults(header):
-            out.append(NextStep(
-                "Play the same faults on the same roles (the leader of that moment, a follower), five times. This says "
-                "how often the violation comes back.", f"{with_run.format('replay')} --times 5", "replay"))  # fmt: skip
-            out.append(NextStep("Look for the smallest schedule of faults that still fails.",
-                                with_run.format("shrink"), "shrink"))  # fmt: skip
+        if spec.get("nemesis") != "none":  # without faults there is nothing to replay or to shrink
+            words = "Play the same faults on the same roles (the leader of that moment, a follower), five times."
+            words += " This says how often the violation comes back."
+            step(words, f"{with_run.format('replay')} --times 5", "replay")
+            step("Look for the smallest schedule of faults that still fails.", with_run.format("shrink"), "shrink")
         if valid:
-            out.append(NextStep("Compare it with the last valid run of its test, up to the first difference.",
-                                f"{with_run.format('compare')} {shlex.quote(valid)}", "compare"))  # fmt: skip
-        if enter := _and_keep(rerun, str(header.spec.get("backend", "")) if header is not None else ""):
-            out.append(NextStep(
-                "Run it again, and leave the cluster up if it fails: enter the nodes, and release them afterwards with "
-                f"{program()} release.", enter, "enter"))  # fmt: skip
+            compare = f"{with_run.format('compare')} {shlex.quote(valid)}"
+            step("Compare it with the last valid run of its test, up to the first difference.", compare, "compare")
+        finds = re.search(r"(?<!\S)find(-\S*)?(?!\S)", rerun) is not None
+        if rerun and not finds and backend is not None and not backend.not_kept:
+            keep = f"{rerun} {'KEEP=' if rerun.startswith('make ') else '--keep '}on-violation"
+            words = "Run it again, and leave the cluster up if it fails: enter the nodes, and release them afterwards"
+            step(f"{words} with {program()} release.", keep, "enter")
         if logs:
-            out.append(NextStep("Compare the logs that the nodes left, without any client.",
-                                with_run.format("check-logs"), "logs"))  # fmt: skip
+            step("Compare the logs that the nodes left, without any client.", with_run.format("check-logs"), "logs")
     if rerun:
-        out.append(NextStep(_SAME_SEED_SAME_RUN if _is_on_virtual_time(header) else _SAME_SEED, rerun))
+        step(_SAME_SEED_SAME_RUN if backend is not None and backend.virtual_time else _SAME_SEED, rerun)
         if (other := _another_seed(header)) and results.verdict is RunVerdict.VALID:
-            out.append(NextStep("Run the next seed: other operations and other faults.", other))
-    out.append(NextStep("Judge this very run again, from what it left.", with_run.format("analyze"), "judge"))
+            step("Run the next seed: other operations and other faults.", other)
+    step("Judge this very run again, from what it left.", with_run.format("analyze"), "judge")
     return out
-
-
-def _has_faults(header: Header | None) -> bool:
-    """Return False for a run without faults: there is nothing to replay or to shrink."""
-    return header is None or header.spec.get("nemesis") != "none"
-
-
-def _is_on_virtual_time(header: Header | None) -> bool:
-    backend = str(header.spec.get("backend", "")) if header is not None else ""
-    return backend in BACKENDS and BACKENDS[backend].virtual_time
-
-
-def _and_keep(rerun: str, backend: str) -> str:
-    """Return the command that leaves the cluster up if the run fails, "" if that is impossible."""
-    finds = any(word == "find" or word.startswith("find-") for word in rerun.split())
-    if not rerun or finds or backend not in BACKENDS or BACKENDS[backend].not_kept:
-        return ""
-    return f"{rerun} {'KEEP=' if rerun.startswith('make ') else '--keep '}on-violation"
 
 
 def shortfalls(results: Results, header: Header | None, folder: str) -> list[Shortfall]:
@@ -116,25 +103,22 @@ def shortfalls(results: Results, header: Header | None, folder: str) -> list[Sho
         out += [_of_criterion(criterion, header) for criterion in missed]
         if not missed:
             again = f"{program()} analyze {shlex.quote(folder)}"
-            reasons = [part.strip() for part in (checker.reason or "it could not decide").split("; ")]
-            out += [
-                Shortfall(title_of(name, checker), "", "", sentence(shorten(reason, _LENGTH_MOST)), again)
-                for reason in reasons
-            ]
+            reasons = (checker.reason or "it could not decide").split("; ")
+            words = [sentence(shorten(reason.strip(), _LENGTH_MOST)) for reason in reasons]
+            out += [Shortfall(title_of(name, checker), "", "", each, again) for each in words]
     if (bug := results.planted) is not None and not bug.found:
-        command = _another_seed(header)
-        what = f"planted bug {shorten(bug.bug, 40)}"
-        out.append(Shortfall(what, "found", "not found", "Another seed deals other faults.", command))
+        what, words = f"planted bug {shorten(bug.bug, 40)}", "Another seed deals other faults."
+        out.append(Shortfall(what, "found", "not found", words, _another_seed(header)))
     return out
 
 
 def _of_criterion(criterion: Criterion, header: Header | None) -> Shortfall:
     name, value, least = shorten(criterion.name or "?", 80), criterion.value, criterion.least
     words = sentence(shorten(criterion.advice or criterion.words or name))
-    remedy = _REMEDIES.get(name, _longer)
-    if remedy is _slower and "--time-limit" in criterion.advice:
-        remedy = _longer  # nothing was measured far from faults, so the rate need not be too high
-    command = _changed(header, remedy)
+    remedy = _REMEDIES.get(name, _LONGER)
+    if remedy is _SLOWER and "--time-limit" in criterion.advice:
+        remedy = _LONGER  # nothing was measured far from faults, so the rate need not be too high
+    command = _changed(header, lambda spec: _scaled(spec, remedy))
     if least == 1 and value in (0, 1) and name in YES_OR_NO:
         return Shortfall(name, "yes", "yes" if value else "no", words, command)
     return Shortfall(name, f"at least {figure(name, least)}", figure(name, value), words, command)
@@ -150,50 +134,29 @@ def figure(name: str, value: float) -> str:
     return amount(int(value) if value.is_integer() else value)
 
 
-def _longer(spec: Spec) -> Spec:
-    return _with(spec, time_limit_s=2 * spec.time_limit_s)
-
-
-def _longer_faults(spec: Spec) -> Spec:
-    return _with(spec, holds=2 * (spec.holds or 1.0), time_limit_s=2 * spec.time_limit_s)
-
-
-def _slower(spec: Spec) -> Spec:
-    return _with(spec, rate_hz=max(1.0, spec.rate_hz / 2))
-
-
-def _fewer_keys(spec: Spec) -> Spec:
-    return _with(spec, keys=max(1, spec.keys // 2))
-
-
-def _more_recovery(spec: Spec) -> Spec:
-    return _with(spec, recovery_limit_s=2 * spec.recovery_limit_s)
-
-
-def _same(spec: Spec) -> Spec:
-    return spec
-
-
-_REMEDIES: Mapping[str, Change] = {
-    "ran to its end": _same,
-    "elections won under a fault": _longer_faults,
-    "keys with concurrency": _fewer_keys,
-    "keys with enough ok writes": _fewer_keys,
-    "keys read at the end": _more_recovery,
-    "share of the scheduled rate": _slower,
-    "harness kept up": _slower,
-    "nodes had their CPU": _slower,
-    "nodes with a final log": _same,
-    "nodes with a trace": _same,
+_LONGER, _SLOWER, _FEWER_KEYS = {"time_limit_s": 2.0}, {"rate_hz": 0.5}, {"keys": 0.5}
+_REMEDIES: Mapping[str, Mapping[str, float]] = {
+    "ran to its end": {},
+    "elections won under a fault": {"holds": 2.0, **_LONGER},
+    "keys with concurrency": _FEWER_KEYS,
+    "keys with enough ok writes": _FEWER_KEYS,
+    "keys read at the end": {"recovery_limit_s": 2.0},
+    "share of the scheduled rate": _SLOWER,
+    "harness kept up": _SLOWER,
+    "nodes had their CPU": _SLOWER,
+    "nodes with a final log": {},
+    "nodes with a trace": {},
 }
-"""Criterion -> the change of the test that would meet it; for all others a run of twice the length."""
+"""Criterion -> factors of fields of the spec that would meet it; for all others a run of twice the length."""
 
 
-def _with(spec: Spec, **changes: Any) -> Spec:
-    """Return a spec with changes, as far as the limits of a spec allow."""
-    for name, value in changes.items():
-        most = LIMITS[name][1] if name in LIMITS else value
-        changes[name] = min(value, most)
+def _scaled(spec: Spec, factors: Mapping[str, float]) -> Spec:
+    """Return a spec with some fields multiplied, at least 1, as far as the limits of a spec allow."""
+    changes: dict[str, Any] = {}
+    for name, factor in factors.items():
+        before = getattr(spec, name) or 1.0
+        most = LIMITS[name][1] if name in LIMITS else float("inf")
+        changes[name] = type(before)(min(max(1, factor * before), most))
     return dataclasses.replace(spec, **changes)
 
 
@@ -201,9 +164,9 @@ def _changed(header: Header | None, change: Change) -> str:
     """Return the command that runs a test with a change, "" if the run does not contain its spec."""
     if header is None or not header.spec:
         return _rerun(header)
-    if (spec := _spec_of(header)) is None:
+    if (recorded := _spec_of(header)) is None:
         return ""
-    spec = change(spec)
+    spec = change(recorded)
     words = [*spec.words(), *beside_of(header.rerun)]
     by = spec.rerun() if header.rerun.startswith("make ") else f"{program()} {shlex.join(words)}"
     return shorten(by, _LENGTH_MOST)
@@ -222,10 +185,8 @@ def _rerun(header: Header | None) -> str:
     return recorded if start is None else f"{program()} {recorded[start.start() :]}"
 
 
-def _spec_of(header: Header | None) -> Spec | None:
-    """Return the spec of a run, with the requested backend; None if the run does not contain it."""
-    if header is None or not header.spec:
-        return None
+def _spec_of(header: Header) -> Spec | None:
+    """Return the spec of a run, with the requested backend; None if this version has no such test."""
     given = {"seed": header.seed or 0, **header.spec}
     if "backend" not in header.rerun.lower():
         given.pop("backend", None)  # the run chose the backend, and the next run may choose again

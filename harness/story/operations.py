@@ -299,15 +299,12 @@ def value(state: Any) -> str:
 
 
 def _op(invoke: Mapping[str, Any], done: Mapping[str, Any] | None) -> WindowOp:
-    kind = Type.INFO if done is None else type_of(done.get("type")) or Type.INFO
-    start = number(invoke.get("time_ns"), 0)
-    got = None if done is None else payload(done)
-    error = None if done is None else done.get("error")
-    key = invoke.get("key")
-    unknown = done is None or kind is Type.INFO
+    start, key = number(invoke.get("time_ns"), 0), invoke.get("key")
+    ended = done or {}
+    kind, error = type_of(ended.get("type")) or Type.INFO, ended.get("error")
     return WindowOp(
         invoke=number(invoke.get("index"), 0),
-        complete=FOREVER if unknown else number(done.get("index"), 0) if done else FOREVER,
+        complete=FOREVER if kind is Type.INFO else number(ended.get("index"), 0),
         process=number(invoke.get("process"), -1),
         node=shorten(str((done or invoke).get("node") or ""), 24),
         f=shorten(str(invoke.get("f") or "?"), 40),
@@ -315,9 +312,9 @@ def _op(invoke: Mapping[str, Any], done: Mapping[str, Any] | None) -> WindowOp:
         type=kind,
         given=payload(invoke),
         new=_int(invoke.get("value2")),
-        got=got,
+        got=payload(ended),
         start_ns=start,
-        end_ns=start if done is None else number(done.get("time_ns"), start),
+        end_ns=number(ended.get("time_ns"), start),
         error=None if error is None else shorten(str(error), 120),
     )
 

@@ -210,8 +210,8 @@ def row_tables(
     out = []
     for name in dict.fromkeys(str(row.get("table") or "rows") for row in rows):
         some = [row for row in rows if str(row.get("table") or "rows") == name]
-        columns = [c for c in dict.fromkeys(c for row in some for c in row) if c != "table" and c not in without]
-        columns = [c for c in columns if any(row.get(c) is not None for row in some)]
+        filled = dict.fromkeys(c for row in some for c in row if row[c] is not None)
+        columns = [c for c in filled if c != "table" and c not in without]
         cells = [["" if row.get(c) is None else shorten(value(row[c]), 120) for c in columns] for row in some[:most]]
         out.append(RowTable(label(name), [label(c) for c in columns], cells, max(0, len(some) - most)))
     return out

@@ -87,9 +87,7 @@ class Edge:
 def transactions_of(facts: Mapping[str, Any]) -> tuple[Transaction, ...]:
     """Return every transaction that a witness names, in the order of invocation."""
     raw = {str(name): mapping(each) for name, each in mapping(facts.get("transactions")).items()}
-    done: dict[str, _Parts] = {
-        name: [sequence(part) for part in sequence(each.get("operations"))] for name, each in raw.items()
-    }
+    done: dict[str, _Parts] = {name: [*map(sequence, sequence(each.get("operations")))] for name, each in raw.items()}
     cyclic = bool(facts.get("cycle"))
     return tuple(
         Transaction(
@@ -157,9 +155,7 @@ def _held_before(parts: _Parts, place: int) -> list[Any] | None:
     none.
     """
     held: list[Any] | None = None
-    for f, key, given in (part for part in parts[:place] if len(part) == 3):
-        if key != parts[place][1]:
-            continue
+    for f, _, given in (part for part in parts[:place] if len(part) == 3 and part[1] == parts[place][1]):
         if f == "r":
             held = list(sequence(given))
         elif held is not None:
@@ -181,7 +177,7 @@ def _listed(read: list[str], wanted: list[str] | None) -> list[Fragment]:
     """Return the elements of a list that was read, with missing ones. wanted: None if it is unknown."""
     same = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(read, wanted or (), strict=False))))
     if wanted is None or read == wanted or max(len(read), len(wanted)) - same > _COMPARED_MOST:
-        return _separated([*_some([(each, "") for each in read], from_the_end=True)])
+        return _separated(_some([(each, "") for each in read], from_the_end=True))
     elements = [(each, "") for each in read[:same]]
     for tag, i, j, k, m in SequenceMatcher(None, wanted[same:], read[same:], autojunk=False).get_opcodes():
         if tag == "equal":
@@ -226,19 +222,14 @@ def message_logs(window: DrawnWindow) -> dict[str, list[list[str]]]:
             for key, offset, sent, polled in _messages_of(part):
                 by = logs.setdefault(key, {}).setdefault((offset, value(polled if sent is None else sent)), ([], []))
                 by[sent is None].append(name)
-    return {
-        key: [
-            [_offset(offset), shorten(text, 60), ", ".join(sent), ", ".join(polled) or "no consumer"]
-            for (offset, text), (sent, polled) in sorted(
-                log.items(), key=lambda m: (m[0][0] is None, m[0][0] or 0, m[0][1])
-            )[:MESSAGES_MOST]
+    found = {}
+    for key, log in logs.items():
+        listed = sorted(log.items(), key=lambda m: (m[0][0] is None, m[0][0] or 0, m[0][1]))[:MESSAGES_MOST]
+        found[key] = [
+            ["?" if at is None else str(at), shorten(text, 60), ", ".join(sent), ", ".join(polled) or "no consumer"]
+            for (at, text), (sent, polled) in listed
         ]
-        for key, log in logs.items()
-    }
-
-
-def _offset(offset: int | None) -> str:
-    return "?" if offset is None else str(offset)
+    return found
 
 
 def _messages_of(part: Any) -> list[tuple[str, int | None, Any, Any]]:
