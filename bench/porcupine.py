@@ -34,7 +34,7 @@ CASES = ((1_000, 5, 0, 1.6), (3_000, 10, 0, 11.0), (3_000, 20, 5, None))
 """Operations, clients, clients that crash, milliseconds that are allowed."""
 
 
-def main(_: argparse.Namespace, sheet: Sheet) -> None:
+def main(_given: argparse.Namespace, sheet: Sheet) -> None:
     if shutil.which("go") is None:
         print("porcupine: there is no Go to build it with")
         return

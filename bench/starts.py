@@ -19,7 +19,7 @@ RUNS = 7
 OPERATIONS = 100
 
 
-def main(_: argparse.Namespace, sheet: Sheet) -> None:
+def main(_given: argparse.Namespace, sheet: Sheet) -> None:
     keep_bytecode()
     with tempfile.TemporaryDirectory(prefix="krucible-bench-") as folder:
         valid, wrong, lists = (Path(folder, name) for name in ("valid.edn", "wrong.edn", "lists.edn"))

@@ -58,9 +58,7 @@ def last_of(tries: Iterable[Try]) -> list[Try]:
     kept: dict[tuple[str, bool], list[Try]] = {}
     for one in tries:
         before = kept.setdefault((one.finding, one.clean), [])
-        if before and before[-1].revision != one.revision:
-            before.clear()
-        before.append(one)
+        before[:] = [*(each for each in before if each.revision == one.revision), one]
     return [one for several in kept.values() for one in several]
 
 

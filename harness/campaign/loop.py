@@ -147,16 +147,10 @@ class FoundSymptom:
         return f"{again}; {plural(len(self.runs), 'test')} of this campaign saw it"
 
     def to_json(self) -> dict[str, Any]:
-        first = self.runs[0]
-        return {
-            **asdict(self.symptom),
-            "words": self.symptom.words(),
-            "tests": [run.test.number for run in self.runs],
-            "replays": len(self.replays),
-            "seen_again": self.seen_again,
-            "folder": first.folder,
-            "rerun": first.test.spec.rerun(),
-        }
+        first, words = self.runs[0], self.symptom.words()
+        seen = {"words": words, "tests": [run.test.number for run in self.runs], "replays": len(self.replays)}
+        again = {"seen_again": self.seen_again, "folder": first.folder, "rerun": first.test.spec.rerun()}
+        return asdict(self.symptom) | seen | again
 
 
 def seen_again(violations: Iterable[tuple[str, str]], replays: Iterable[Ended]) -> int:
@@ -205,10 +199,8 @@ class CampaignLog:
     def note(self, run: Ended) -> None:
         """Write the log atomically, because a campaign may be killed at any moment."""
         self.runs.append(run)
-        found = [group.to_json() for group in self.found()]
-        kept = {"format": FORMAT, "identity": self.identity, "found": found}
-        kept["runs"] = [one.to_json() for one in self.runs]
-        write_json_whole(self.folder / LOG, kept)
+        found, runs = ([one.to_json() for one in some] for some in (self.found(), self.runs))
+        write_json_whole(self.folder / LOG, {"format": FORMAT, "identity": self.identity, "found": found, "runs": runs})
 
     @property
     def tests(self) -> list[Ended]:
@@ -250,11 +242,8 @@ class CampaignLog:
 
     def replay_due(self, times: int) -> Planned | None:
         """Return the next replay of a finding that has fewer replays than this."""
-        for group in self.found():
-            if len(group.replays) < times:
-                first = group.runs[0].test
-                return Planned(first.number, first.spec, len(group.replays) + 1)
-        return None
+        group = next((group for group in self.found() if len(group.replays) < times), None)
+        return group and replace(group.runs[0].test, replay=len(group.replays) + 1)
 
     def pending(self, specs: Iterable[Spec]) -> Iterator[Planned]:
         """The tests that were not run yet, in order."""
@@ -372,26 +361,16 @@ def became(plan: Plan, test: Planned, child: ChildRun, folder: Path) -> Ended:
         return Ended(test, HARNESS_FAILED, FAILED, reason, round(child.seconds, 1), folder=where)
     results = read_results(child.judged) or NO_RESULTS
     violations = violations_by_cause(results)
+    faults = _injected(child.judged, violations[0].moment_ns if violations else -1)
     code, words, found_s = _counts_as(plan, test.spec, child, results)
-    return Ended(
-        test=test,
-        code=code,
-        verdict=str(results.verdict),
-        words=words,
-        seconds=round(child.seconds, 1),
-        violations=violations_in(results),
-        faults=_injected(child.judged, violations[0].moment_ns if violations else -1),
-        found_s=found_s,
-        folder=where,
-    )
+    verdict, seconds = str(results.verdict), round(child.seconds, 1)
+    return Ended(test, code, verdict, words, seconds, violations_in(results), faults, found_s, where)
 
 
 def violations_in(results: Results) -> tuple[tuple[str, str], ...]:
     """Return (checker, kind) of all violations in results.json, the nearest to the cause first."""
     pairs = [(violation.checker, violation.kind) for violation in violations_by_cause(results)]
-    if not pairs:  # no checker kept evidence
-        pairs = [(name, "violation") for name in results.invalid]
-    return tuple(dict.fromkeys(pairs))
+    return tuple(dict.fromkeys(pairs or [(name, "violation") for name in results.invalid]))  # if none kept evidence
 
 
 def _counts_as(plan: Plan, spec: Spec, child: ChildRun, results: Results) -> tuple[int, str, float]:

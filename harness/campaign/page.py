@@ -72,7 +72,9 @@ def write_all(plan: Plan, log: CampaignLog) -> Path:
     """Write PAGE, SUMMARY and JUNIT into the folder of the campaign; return the path of the page."""
     (log.folder / SUMMARY).write_text(summary(plan, log), encoding="utf-8")
     (log.folder / JUNIT).write_text(junit(plan, log), encoding="utf-8")
-    html = environment().get_template("campaign.html.j2").render(
+    return _write_page(
+        log.folder / PAGE,
+        "campaign.html.j2",
         name=plan.name,
         words=plan.words,
         unseen="" if plan.every_run else log.unseen(),
@@ -84,11 +86,7 @@ def write_all(plan: Plan, log: CampaignLog) -> Path:
         every_run=plan.every_run,
         run_title=title,
         mark_of=lambda run: run.verdict if run.verdict in ("valid", "invalid") else "unknown",
-        style=Markup(template_text("styles/base.css")),
-    )  # fmt: skip
-    page = log.folder / PAGE
-    page.write_text(html, encoding="utf-8", errors="replace")
-    return page
+    )
 
 
 def headline(plan: Plan, log: CampaignLog) -> str:
@@ -164,11 +162,9 @@ def junit(plan: Plan, log: CampaignLog) -> str:
     """
     cases = []
     for one in log.found():
-        first = one.runs[0]
+        first, name = one.runs[0], one.symptom.words()
         text = f"{one.words()}\nreport: {first.folder}/report.html\nagain: {first.test.spec.rerun()}"
-        cases.append(
-            JunitCase("findings", one.symptom.words(), "", 0.0, "failure", one.symptom.kind, first.words, text)
-        )
+        cases.append(JunitCase("findings", name, "", 0.0, "failure", one.symptom.kind, first.words, text))
     for group in groups_of(log.tests):
         case = JunitCase("tests", group.name, group.words, sum(run.seconds for run in group.runs))
         real = [run for run in group.runs if run.code in (AS_EXPECTED, FOUND)]
@@ -237,11 +233,8 @@ class DashboardRow:
         before, since = (
             sum(run.good for run, _ in some) for some in (self.shown[-2 * half : -half], self.shown[-half:])
         )
-        return (
-            "steady"
-            if before == since
-            else f"{'better' if since > before else 'worse'}: {before}, then {since} of {half}"
-        )
+        change = "better" if since > before else "worse"
+        return "steady" if before == since else f"{change}: {before}, then {since} of {half}"
 
     @property
     def good(self) -> int:
@@ -272,20 +265,21 @@ def write_dashboard(
     broken = sum(row.streak == 0 for row in rows)
     wrong = f"the last run of {plural(broken, 'test')} did not end as expected"
     last = wrong if broken else "the last run of each test ended as expected"
-    html = (
-        environment()
-        .get_template("dashboard.html.j2")
-        .render(
-            title=title,
-            words=f"{plural(len(rows), 'test')}, {plural(len(runs), 'run')}; {last}.",
-            mark=Validity.INVALID if any(one.state != SymptomStatus.GONE for one in standing) else Validity.VALID,
-            standing=standing,
-            back_after=BACK_AFTER,
-            rows=rows,
-            style=Markup(template_text("styles/base.css")),
-        )
+    return _write_page(
+        folder / DASHBOARD,
+        "dashboard.html.j2",
+        title=title,
+        words=f"{plural(len(rows), 'test')}, {plural(len(runs), 'run')}; {last}.",
+        mark=Validity.INVALID if any(one.state != SymptomStatus.GONE for one in standing) else Validity.VALID,
+        standing=standing,
+        back_after=BACK_AFTER,
+        rows=rows,
     )
-    page = folder / DASHBOARD
+
+
+def _write_page(page: Path, template: str, **values: Any) -> Path:
+    style = Markup(template_text("styles/base.css"))
+    html = environment().get_template(template).render(**values, style=style)
     page.write_text(html, encoding="utf-8", errors="replace")
     return page
 
@@ -293,8 +287,8 @@ def write_dashboard(
 def write_badge(folder: Path, code: int, standing: Sequence[Standing]) -> Path:
     """Write a badge for a README with the result of the night."""
     new = sum(one.state in (SymptomStatus.NEW, SymptomStatus.BACK) for one in standing)
-    words = {AS_EXPECTED: "as expected", FOUND: f"{new} new" if new else "known findings"}
-    words[HARNESS_FAILED] = "infrastructure failed"
+    found = f"{new} new" if new else "known findings"
+    words = {AS_EXPECTED: "as expected", FOUND: found, HARNESS_FAILED: "infrastructure failed"}
     text = words.get(code, "proved nothing")
     badge = folder / BADGE
     svg = environment().get_template("badge.svg.j2").render(text=text, colour=_COLOURS.get(code, "#9a6700"))
@@ -306,13 +300,10 @@ def add_to_step_summary(text: str, environment: Mapping[str, str] = os.environ) 
     """Add the text to the summary of this step of GitHub Actions, truncated to GitHub's limit; return False
     elsewhere.
     """
-    path = environment.get("GITHUB_STEP_SUMMARY")
-    if not path:
+    if not (path := environment.get("GITHUB_STEP_SUMMARY")):
         return False
-    summary = Path(path)
-    held = summary.stat().st_size if summary.exists() else 0
-    with summary.open("a", encoding="utf-8") as file:
-        file.write(bounded(text, STEP_SUMMARY_BYTES - held))
+    with Path(path).open("a", encoding="utf-8") as file:
+        file.write(bounded(text, STEP_SUMMARY_BYTES - file.tell()))
     return True
 
 
@@ -321,13 +312,8 @@ def bounded(text: str, size_bytes: int) -> str:
     if len(text.encode()) <= size_bytes:
         return text
     left = size_bytes - len(_CUT.encode())
-    lines = []
-    for line in text.splitlines(keepends=True):
-        left -= len(line.encode())
-        if left < 0:
-            break
-        lines.append(line)
-    return "".join(lines) + _CUT if size_bytes >= len(_CUT.encode()) else ""
+    kept, newline, _ = text.encode()[: max(left, 0)].rpartition(b"\n")
+    return (kept + newline).decode() + _CUT if left >= 0 else ""
 
 
 FILE, SCHEDULES = "failures.json", "schedules"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from checkers.base.results import read_results
+from checkers.base.results import NO_RESULTS, read_results
 from harness.campaign.loop import Ended, Plan
 from harness.plain_words import listed, plural
 from harness.real_systems import CLEAN_RUNS, FINDINGS, spec_of
@@ -135,10 +135,10 @@ def hunt(choices: Choices, seed: int, minutes: float, replays: int, keeps_on: bo
     after a finding.
     """
     return Plan(
-        name="hunt",
-        words="Random tests over one system.  A hunt that finds nothing proves little.",
-        tests=_Drawn(choices, seed),
-        identity={"subject": choices.base.subject, "seed": seed},
+        "hunt",
+        "Random tests over one system.  A hunt that finds nothing proves little.",
+        _Drawn(choices, seed),
+        {"subject": choices.base.subject, "seed": seed},
         expects_bugs=False,
         every_run=False,
         minutes=minutes,
@@ -204,16 +204,15 @@ def choices(
     usable = tuple(name for name in workloads or offered_workloads(load_subject(base.subject)) if _fits(base, name))
     if not usable:
         raise WrongSpec(f"there is no workload with which {base.subject} can be hunted")
-    first, left_out = replace(base, workload=usable[0]), []
-    fitting = []
-    for kind in kinds or (NONE, *KINDS):
-        why = next(filter(None, (why_not(replace(first, nodes=count), kind) for count in nodes)), "")
-        if why and kinds:
-            raise WrongSpec(f"nemesis {kind} cannot be used here: {why}")
-        if why:
-            left_out.append((kind, why))
-        else:
-            fitting.append(kind)
+    first = replace(base, workload=usable[0])
+    whys = {
+        kind: next(filter(None, (why_not(replace(first, nodes=count), kind) for count in nodes)), "")
+        for kind in kinds or (NONE, *KINDS)
+    }
+    left_out = [(kind, why) for kind, why in whys.items() if why]
+    fitting = [kind for kind, why in whys.items() if not why]
+    if left_out and kinds:
+        raise WrongSpec(f"nemesis {left_out[0][0]} cannot be used here: {left_out[0][1]}")
     for name in workloads:
         check_spec(replace(base, workload=name, nemesis=fitting[0], nodes=nodes[0]))
     return Choices(base, usable, tuple(fitting), tuple(nodes), tuple(rates_hz), tuple(left_out))
@@ -300,15 +299,11 @@ class TwoSides:
 def _counts(runs: Sequence[Ended], folder: Path) -> dict[str, Counter[str]]:
     """Return the number of each verdict: of WHOLE_RUN and of each checker."""
     counts = {WHOLE_RUN: Counter(run.verdict for run in runs)}
-    for checker, verdict in (pair for run in runs for pair in _verdicts(run, folder)):
-        counts.setdefault(checker, Counter())[verdict] += 1
+    for run in runs:
+        results = (read_results(folder / run.folder) if run.folder else None) or NO_RESULTS
+        for name, checker in results.checkers.items():
+            counts.setdefault(name, Counter())[checker.verdict] += 1
     return counts
-
-
-def _verdicts(run: Ended, folder: Path) -> Iterator[tuple[str, str]]:
-    results = read_results(folder / run.folder) if run.folder else None
-    for name, checker in (results.checkers if results is not None else {}).items():
-        yield name, checker.verdict
 
 
 def _tells(counts: Sequence[dict[str, Counter[str]]], name: str) -> bool:

@@ -166,9 +166,8 @@ def shrink(original: ShrinkCandidate, run: Run, limits: Limits, log: TrialLog, s
     search = _Search(run, limits, log, say)
     say(f"original: {original.words()}")
     if search.first_failing([original]) is None:
-        failed = (
-            f"failed {log.of(original).failed} times in {log.of(original).runs} runs, and {limits.needed} are needed"
-        )
+        tried = log.of(original)
+        failed = f"failed {tried.failed} times in {tried.runs} runs, and {limits.needed} are needed"
         raise ValueError(f"the schedule {failed}: choose more --times, or fewer --needed")
     smallest = original
     while (found := search.first_failing(list(smaller(smallest)))) is not None:
@@ -218,19 +217,14 @@ def moved(card: Card, shift_s: float) -> Card:
 def with_cards(candidate: ShrinkCandidate, cards: tuple[Card, ...]) -> ShrinkCandidate:
     """Return these cards alone, at their times; a card whose `like` was removed becomes independent."""
     numbers = {card.number for card in cards}
-    kept = tuple(
-        replace(
-            card,
-            like=card.like if card.like in numbers else 0,
-            after=card.after if card.after in numbers else 0,
-            moment=card.moment if card.after in numbers else "",
-            until=card.until if card.until_of in numbers else "",
-            until_of=card.until_of if card.until_of in numbers else 0,
-        )
-        for card in cards
-    )
+    kept = []
+    for card in cards:
+        loses: dict[str, Any] = {} if card.like in numbers else {"like": 0}
+        loses |= {} if card.after in numbers else {"after": 0, "moment": ""}
+        loses |= {} if card.until_of in numbers else {"until_of": 0, "until": ""}
+        kept.append(replace(card, **loses))
     faults = {number: fault for number, fault in candidate.schedule.faults.items() if number in numbers}
-    return replace(candidate, schedule=Schedule(kept, faults))
+    return replace(candidate, schedule=Schedule(tuple(kept), faults))
 
 
 def _servers_named(schedule: Schedule) -> int:
@@ -315,12 +309,12 @@ def lines_of(found: Shrunk, root: Path, folder: Path, wanted: frozenset[tuple[st
     lines += [f"  {times} of them with another symptom than the original, {other}" for other, times in others.items()]
     if not found.in_time:
         lines += ["the time was up before every smaller schedule was run often enough: give the command again to go on"]
-    seldom = f", and {found.seldom} failed fewer times than --needed" if found.seldom else ""
     if found.passed:
-        lines += [
-            f"{plural(found.passed, 'schedule')} a little smaller never failed{seldom}; that one of them would fail as "
-            f"often, and did not by luck alone, has a probability of at most {100 * found.chance:.1f} %"
-        ]
+        seldom = f", and {found.seldom} failed fewer times than --needed" if found.seldom else ""
+        never = (
+            f"{plural(found.passed, 'schedule')} a little smaller never failed{seldom}; that one of them would fail as"
+        )
+        lines += [f"{never} often, and did not by luck alone, has a probability of at most {100 * found.chance:.1f} %"]
     lines += [f"schedule: {folder / f'{found.smallest.identity}.json'}"]
     same = [run for run in tried.failing if not other_symptom(Path(run), wanted)]
     for what, of in (("the original", root), ("the smallest", Path((same or tried.failing)[0]))):
@@ -426,15 +420,13 @@ def judged(counts: Sequence[tuple[str, int, int]]) -> list[Variant]:
     """counts: (the change, number of runs that showed the violation, number of runs); the whole schedule is the
     first.
     """
-    _, shown, runs = counts[0]
-    whole_least, whole_most = bounds(shown, runs)
+    whole_least, whole_most = bounds(*counts[0][1:])
     found = []
     for words, shown, runs in counts:
         least, most = bounds(shown, runs)
-        verdict = ""
-        if runs and words != WHOLE:
-            alike = whole_least <= shown / runs <= whole_most
-            verdict = "it matters" if most < whole_least else "no difference seen" if alike else "undecided"
+        alike = runs > 0 and whole_least <= shown / runs <= whole_most
+        verdict = "it matters" if most < whole_least else "no difference seen" if alike else "undecided"
+        verdict = verdict if runs and words != WHOLE else ""
         found.append(Variant(words, shown, runs, least, most, verdict))
     return found
 

@@ -19,6 +19,7 @@ from fnmatch import fnmatch
 from random import Random
 from typing import TYPE_CHECKING
 
+from harness.campaign.swarm.operators import ask_as_stranger
 from harness.campaign.swarm.scenario import CLIENTS, StormCard
 from simulation.disk import VolatileDisk
 from simulation.network import LOST_AGAIN_S_MAX, Impairment, Link
@@ -243,14 +244,13 @@ def _slow(world: StormWorld, card: StormCard, victim: NodeVoter) -> None:
 
 
 def _disk(world: StormWorld, card: StormCard, victim: NodeVoter) -> None:
-    disk = victim.machine.disk
-    if card.how == "slow":
+    disk, slow = victim.machine.disk, card.how == "slow"
+    victim.may_stop = victim.may_stop or not slow
+    if slow:
         victim.machine.fsync_s = card.size
     elif card.how == "full":
-        victim.may_stop = True
         disk.capacity_bytes = sum(map(len, disk.files().values())) + int(card.size)
     else:
-        victim.may_stop = True
         disk.failing = {card.how: errno.EIO}
     world.later(card.for_s, mend, world, victim)
 
@@ -309,7 +309,7 @@ DO: dict[str, Callable[[StormWorld, StormCard, NodeVoter], bool | None]] = {
     "wipe": _wipe,
     "topics": lambda world, card, _: world.administrators.topics(card),
     "registry": lambda world, card, victim: world.administrators.registry(card, victim),
-    "stranger": lambda world, card, victim: world.strangers.ask(card, victim),
+    "stranger": lambda world, card, victim: ask_as_stranger(world.outside, card, victim, world.voters),
 }
 """Carry out a card; return False if it changed nothing."""
 OF_THE_LIVING = frozenset({"kill", "power", "inside", "stop", "pause", "busy", "slow", "disk", "flip", "stranger"})

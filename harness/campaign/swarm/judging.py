@@ -31,19 +31,15 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from checkers.base.history import Type
+from checkers.base.checker import Budget
+from checkers.base.history import Event, Type
+from harness.campaign.swarm import operators
 from harness.campaign.swarm.clients import Asked, History
-from harness.campaign.swarm.operators import (
-    PARTITIONS_MAX,
-    PRODUCER_IDS,
-    RegistryRequest,
-    TopicRequest,
-    add_voter,
-    update_voter,
-)
+from harness.campaign.swarm.operators import PARTITIONS_MAX, PRODUCER_IDS, RegistryRequest, TopicRequest
 from harness.campaign.swarm.scenario import Scenario
 from harness.campaign.swarm.voter import Change, Position, Value, elements
 from harness.campaign.swarm.watch import Watch
@@ -88,21 +84,16 @@ def judge(
     changes, states = _places(scenario, log, watch)
     placed: list[tuple[Position, Asked]] = []
     for asked in client_operations:
-        if asked.function == "read":
-            if asked.type is Type.OK:
-                at = BEFORE_ALL if asked.got in (None, ()) else states.get((asked.key, asked.got))
-                if at is None:
-                    watch.violated("read of no committed value", _words(asked))
-                else:
-                    placed.append((at, asked))
-            continue
-        at = changes.get((asked.key, asked.value))
-        if asked.type is Type.OK and at is None:
-            watch.violated("lost write", _words(asked))
-        elif asked.type is Type.FAIL and at is not None:
-            watch.violated("failed write in the log", _words(asked))
-        elif asked.type is Type.OK and at is not None:
+        if reads := asked.function == "read":
+            at = BEFORE_ALL if asked.got in (None, ()) else states.get((asked.key, asked.got))
+        else:
+            at = changes.get((asked.key, asked.value))
+        if asked.type is Type.OK and at is not None:
             placed.append((at, asked))
+        elif asked.type is Type.OK:
+            watch.violated("read of no committed value" if reads else "lost write", _words(asked))
+        elif asked.type is Type.FAIL and at is not None and not reads:
+            watch.violated("failed write in the log", _words(asked))
     _judge_order(placed, watch)
 
 
@@ -137,48 +128,19 @@ def _judge_order(placed: list[tuple[Position, Asked]], watch: Watch) -> None:
 
 
 def _judge_repeated(operations: Sequence[Asked], watch: Watch) -> None:
-    import numpy as np
+    from checkers.by_hand.judge_events import judge_events
 
-    from checkers.kernels.jit import python_alone
-    from checkers.kernels.operations import NIL, READ, WRITE, Events, pair_events
-    from checkers.kernels.registers import antichain
-
-    keys = {key: number for number, key in enumerate(sorted({asked.key for asked in operations}))}
-    events: list[tuple[int, int, int, int, int, int]] = []
-    numbers = 0
-    for asked in operations:  # an operation without an end retires its process
-        kind = READ if asked.function == "read" else WRITE
+    events: list[Event] = []
+    for number, asked in enumerate(operations):  # an operation without an end retires its process
         shown = asked.got if asked.function == "read" else asked.value
-        value = NIL if shown is None or isinstance(shown, tuple) else shown
-        mine = (keys[asked.key], numbers)
-        events.append((asked.began, *mine, int(Type.INVOKE), kind, NIL if kind == READ else value))
+        value = None if isinstance(shown, tuple) else shown
+        began = Event(asked.began, 0, number, Type.INVOKE, asked.function, asked.key, asked.value)
+        events.append(began)
         if asked.ended >= 0:
-            events.append((asked.ended, *mine, int(asked.type), kind, value))
-        numbers += 1
-    if not events:
-        return
-    table = np.array(sorted(events), np.int64)
-    count = len(table)
-    columns = Events(
-        key=table[:, 1].astype(np.int32),
-        process=table[:, 2].astype(np.int32),
-        type=table[:, 3].astype(np.int8),
-        kind=table[:, 4].astype(np.int8),
-        value=table[:, 5].copy(),
-        value2=np.full(count, NIL, np.int64),
-        out_of_range=np.zeros(count, np.int8),
-    )
-
-    def codes_of_keys() -> Any:
-        paired = pair_events(columns, len(keys), numbers)
-        chosen = np.arange(len(keys), dtype=np.int32)
-        steps = np.full(len(keys), STEPS_MAX, np.int64)
-        return antichain.judge_keys(paired, chosen, np.array([NIL], np.int64), steps, SIZE_MAX_BYTES)[0]
-
-    codes = python_alone(codes_of_keys, table.nbytes)
-    for key, number in keys.items():
-        if codes[number] == antichain.NO_ORDER:
-            watch.violated("not linearizable", f"the operations of {key} have no order")
+            events.append(replace(began, index=asked.ended, type=asked.type, value=value))
+    events.sort(key=lambda event: event.index)
+    for witness in judge_events(events, "register", Budget(STEPS_MAX, SIZE_MAX_BYTES)).witnesses if events else ():
+        watch.violated("not linearizable", f"the operations of {witness.facts['key']} have no order")
 
 
 def _words(asked: Asked) -> str:
@@ -301,20 +263,19 @@ class AfterStorm:
         partitions = (each for topic in brokers.image.topics.values() for each in topic.partitions.values())
         leaders = {each.leader for each in partitions if silent.number in each.replicas}
         controller = self._world.best()
-        found = [each for each in self._world.servers if each.number in leaders and each is not controller]
-        return next(iter(found), None)
+        return next((each for each in self._world.servers if each.number in leaders and each is not controller), None)
 
     async def _topics(self, brokers: BrokerWatch) -> None:
         """Demand changes of a topic, one that cards also create and delete, without a config."""
         topics = brokers.image.topics
         delete, create, grow = (TopicRequest(how, 2) for how in ("delete", "create", "grow"))
         name = create.name
+        size = lambda: len(topics[name].partitions) if name in topics else 0  # noqa: E731
         if name in topics:
             await self._accepted(("topics", "", delete), f"to delete {name}", lambda: name not in topics)
         await self._accepted(("topics", "", create), f"to make {name}", lambda: name in topics)
-        if name in topics and (count := len(topics[name].partitions)) < PARTITIONS_MAX:
-            is_done = lambda: name in topics and len(topics[name].partitions) > count  # noqa: E731
-            await self._accepted(("topics", "", grow), f"to grow {name}", is_done)
+        if 0 < (count := size()) < PARTITIONS_MAX:
+            await self._accepted(("topics", "", grow), f"to grow {name}", lambda: size() > count)
         number, registered = min(brokers.image.brokers.items())
         request = RegistryRequest(PRODUCER_IDS, number, registered.broker_epoch)
         await self._accepted(("registry", "", request), f"to give producer ids to broker {number}", lambda: False)
@@ -332,7 +293,7 @@ class AfterStorm:
         outside = [each for each in may_vote if history.entry(each.number) is None]
 
         if voting:
-            updated = update_voter(voting[0], 0)
+            updated = operators.update_voter(voting[0], 0)
             await self._accepted(("voters", "", updated), f"to update voter {voting[0].name}", lambda: False)
         others = [each for each in voting if each is not leader]
         if outside:
@@ -343,7 +304,7 @@ class AfterStorm:
             await self._joins(others[0], sets)
 
     async def _joins(self, server: NodeVoter, sets: VoterSets) -> None:
-        change = ("voters", "", add_voter(server))
+        change = ("voters", "", operators.add_voter(server))
         await self._accepted(change, f"to add {server.name} to the voters", lambda: self._votes(server, sets))
 
     async def _leaves(self, server: NodeVoter, sets: VoterSets) -> None:

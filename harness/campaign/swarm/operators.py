@@ -56,12 +56,7 @@ from system_under_test.kraft.controller.brokers import (
     require_broker,
     unregister,
 )
-from system_under_test.kraft.controller.configs import (
-    Alteration,
-    ConfigOperation,
-    Resource,
-    alter_configs,
-)
+from system_under_test.kraft.controller.configs import Alteration, ConfigOperation, Resource, alter_configs
 from system_under_test.kraft.controller.features import ELR_VERSION, LevelWanted, update_features
 from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.controller.partition_requests import allocate_producer_ids, elect_leaders
@@ -169,12 +164,9 @@ class Operators:
         """Send late requests of an operator who does not know that a disk was replaced: to remove the voter with the
         old disk, and to update its endpoints.  Neither may touch the voter with the new disk.
         """
-        changes = (
-            RemoveVoter(gone),
-            UpdateVoter(VoterEntry(gone, (VoterEndpoint("CONTROLLER", f"n{gone.id}", PORT),))),
-        )
-        for change in changes:
-            self._repeat(1, lambda: False, partial(_same, change), self._loop.time() + TOO_LATE_S)
+        update = UpdateVoter(VoterEntry(gone, (VoterEndpoint("CONTROLLER", f"n{gone.id}", PORT),)))
+        for change in (RemoveVoter(gone), update):
+            self._repeat(1, lambda: False, partial(lambda late: late, change), self._loop.time() + TOO_LATE_S)
 
     def _is_settled(self, leader: NodeVoter) -> bool:
         """Return whether every voter that lost its disk is a committed voter again with the new one."""
@@ -223,10 +215,6 @@ class Operators:
             self._outside.call(leader.name, ("voters", "", change()), ANSWER_S_MAX, answered, host)
 
 
-def _same(change: VoterChange) -> VoterChange:
-    return change
-
-
 def add_voter(server: NodeVoter) -> VoterChange:
     return AddVoter(VoterEntry(server.replica, (VoterEndpoint("CONTROLLER", server.name, PORT),)))
 
@@ -243,41 +231,27 @@ STRANGER_ANSWER_S_MAX = 2.0
 OTHER_CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
-class Strangers:
-    """violated: takes a rule, the voter that violated it, and a description."""
-
-    def __init__(
-        self,
-        outside: Outside,
-        voters: Sequence[NodeVoter],
-        violated: Callable[[str, str], None],
-    ) -> None:
-        self._outside = outside
-        self._voters = voters
-        self._violated = violated
-
-    def ask(self, card: StormCard, victim: NodeVoter) -> bool:
-        """Send the card's request once; return False if the victim is down or alone."""
-        random = Random(card.size)
-        others = [voter for voter in self._voters if voter is not victim]
-        if not victim.alive or not others:
-            return False
-        named = random.choice(others)
-        if card.how == ANOTHER_CLUSTER:
-            request = random.choice(_as_a_voter(named, victim))
-            judge = partial(self._judge, victim, request)
-            self._outside.call(victim.name, request, STRANGER_ANSWER_S_MAX, judge)
-        else:
-            epoch = victim.epoch + random.choice((0, 1, 1, 3))
-            begin = BeginQuorumEpochRequest(victim.cluster_id, named.number, epoch, victim.replica)
-            self._outside.call(victim.name, begin, STRANGER_ANSWER_S_MAX)
+def ask_as_stranger(outside: Outside, card: StormCard, victim: NodeVoter, voters: Sequence[NodeVoter]) -> bool:
+    """Send the card's request once; return False if the victim is down or alone."""
+    others = [voter for voter in voters if voter is not victim]
+    if not victim.alive or not others:
+        return False
+    random = Random(card.size)
+    named = random.choice(others)
+    if card.how != ANOTHER_CLUSTER:
+        epoch = victim.epoch + random.choice((0, 1, 1, 3))
+        begin = BeginQuorumEpochRequest(victim.cluster_id, named.number, epoch, victim.replica)
+        outside.call(victim.name, begin, STRANGER_ANSWER_S_MAX)
         return True
+    request = random.choice(_as_a_voter(named, victim))
 
-    def _judge(self, victim: NodeVoter, request: RaftRequest, answer: Any) -> None:
-        if type(answer) is NoAnswer or answer.error == Error.INCONSISTENT_CLUSTER_ID:
-            return
-        what = f"{victim.name} answers {type(request).__name__} of another cluster with {answer}"
-        self._violated("another cluster is answered", victim, what)
+    def judge(answer: Any) -> None:
+        if type(answer) is not NoAnswer and answer.error != Error.INCONSISTENT_CLUSTER_ID:
+            what = f"{victim.name} answers {type(request).__name__} of another cluster with {answer}"
+            victim.watch.violated_by("another cluster is answered", victim, what)
+
+    outside.call(victim.name, request, STRANGER_ANSWER_S_MAX, judge)
+    return True
 
 
 def _as_a_voter(asking: NodeVoter, asked: NodeVoter) -> list[RaftRequest]:
@@ -321,12 +295,12 @@ class Administrators:
         known = None if self._brokers is None else self._brokers.image.brokers.get(victim.number)
         if leader is None or known is None or (card.how == UNREGISTER and victim.alive):
             return False
-        read = self._read_settings if card.how == CHANGE_SETTINGS else _nothing
-        self._call(leader, ("registry", "", RegistryRequest(card.how, victim.number, known.broker_epoch)), read)
+        request = RegistryRequest(card.how, victim.number, known.broker_epoch)
+        self._call(leader, ("registry", "", request), lambda answer: self._read_settings(card.how))
         return True
 
-    def _read_settings(self, answer: Any) -> None:
-        if (leader := self._outside.best()) is not None:
+    def _read_settings(self, after: str) -> None:
+        if after == CHANGE_SETTINGS and (leader := self._outside.best()) is not None:
             self._call(leader, ("registry", "", RegistryRequest(READ_SETTINGS)))
 
     # Requests
@@ -363,10 +337,6 @@ class Administrators:
         return noted
 
 
-def _nothing(answer: Any) -> None:
-    return
-
-
 def _how(answer: Any) -> Type:
     """Return the outcome; FAIL: certainly nothing was written.  INFO: unknown."""
     if type(answer) is NoAnswer:
@@ -401,9 +371,7 @@ class TopicRequest:
         of_clients = self.how not in ("create", "delete") and self.number % 2
         return f"{'k' if of_clients else 't'}{self.number % 4}"
 
-    def decide(
-        self, image: Image, new_id: Callable[[], UUID], bugs: Collection[str]
-    ) -> tuple[list[Record], Collection[ErrorCode]]:
+    def decide(self, image: Image, new_id: Callable[[], UUID], bugs: Collection[str]) -> Decision:
         """Return the records of the request, and the error of each topic or partition.  Raises Refused."""
         topic, results = image.topics.get(self.name), list[Any]()
         partitions = () if topic is None else topic.partitions

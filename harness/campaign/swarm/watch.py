@@ -129,9 +129,7 @@ class Watch:
         self.calls = CallWatch(now, self._electors, self.violated_by)
 
     def _electors(self, voter: NodeVoter) -> frozenset[str]:
-        if self.sets is not None:
-            return self.sets.in_force(voter)
-        return frozenset(each.key for each in self.voters)
+        return self.sets.in_force(voter) if self.sets is not None else frozenset(each.key for each in self.voters)
 
     def violated(self, rule: str, what: str, role: str = "") -> None:
         if len(self.found) < FOUND_MAX:
@@ -157,10 +155,9 @@ class Watch:
                 self.violated_by(breach.kind, voter, breach.summary)
 
     def _monitor(self, voter: NodeVoter) -> NodeMonitor:
-        monitor = self._monitors.get(voter.key)
-        if monitor is None:
-            monitor = self._monitors[voter.key] = NodeMonitor(voter.name, collects=False)
-        return monitor
+        if voter.key not in self._monitors:
+            self._monitors[voter.key] = NodeMonitor(voter.name, collects=False)
+        return self._monitors[voter.key]
 
     def _office(self, voter: NodeVoter) -> TraceRow | None:
         """Return the row in which it became the leader that it is."""
@@ -194,9 +191,8 @@ class Watch:
         if self._written.setdefault((offset, epoch), prefix) != prefix:
             self.violated_by(LOGS_DIFFER, voter, f"{voter.name}: end {offset} of epoch {epoch}")
         if voter.log_start > voter.snapshot_end:
-            what = (
-                f"{voter.name}: its log begins at {voter.log_start}, its newest snapshot ends at {voter.snapshot_end}"
-            )
+            begin, end = voter.log_start, voter.snapshot_end
+            what = f"{voter.name}: its log begins at {begin}, its newest snapshot ends at {end}"
             self.violated_by(BEGINS_LATE, voter, what)
         if self.sets is not None and self.leads(voter):
             self.sets.appended(voter, offset)
@@ -335,10 +331,9 @@ class Watch:
         names = _names(leader)
         votes = {key: monitor.state.votes.get(epoch) for key, monitor in self._monitors.items()}
         granted = {key for key, vote in votes.items() if vote is not None and vote.peer in names}
-        voters = frozenset(each.key for each in self.voters)
         if self.sets is not None:
             self.sets.took_office(leader, start)
-            voters = self.sets.in_force(leader)
+        voters = self._electors(leader)
         count = len(granted & voters)
         if voters and count < len(voters) // 2 + 1:
             what = f"{leader.name} leads epoch {epoch} by the votes of {count} of {len(voters)}"
@@ -357,9 +352,8 @@ class Watch:
         self._met("started", voter)
 
     def _fatal(self, voter: NodeVoter, row: WatchedRow) -> None:
-        detail = row.detail or ""
         if not voter.may_stop:
-            self.violated_by("a voter stops", voter, f"{voter.name}: {detail}")
+            self.violated_by("a voter stops", voter, f"{voter.name}: {row.detail or ''}")
 
     def violated_by(self, rule: str, voter: NodeVoter, what: str) -> None:
         self.violated(rule, what, self.roles.get(voter.name, ""))

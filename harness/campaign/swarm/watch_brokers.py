@@ -137,21 +137,28 @@ class BrokerWatch:
         lost_data: list[int],
     ) -> None:
         """Check one record.  lost_data: receives each broker that has restarted and may have lost data."""
-        row = row_of(value, offset, batch.epoch, batch.base)
-        fields: dict[str, Any] = {}
-        if row is not None:
-            fields = json.loads(row[5])
-            self._replay.record(offset, row[3], row[4], fields, batch.base)
-        before = None if row is None else self._partition(row[4])
-        if row is not None and applied is not None:
-            for who, due in self._rests_on(row[3], row[4], fields, before):
-                if applied.get(who, 0) <= due:
-                    what = f"offset {offset} ({row[3]}, {row[4]}) rests on what {who} knows of offset {due}; "
-                    self._violated(
-                        "a request ahead of its metadata", server, f"{what}it had applied {applied.get(who, 0)}"
-                    )
-        if row is not None and row[3] == "register broker" and (number := self._came_back_unclean(row[4], fields)):
+        if (row := row_of(value, offset, batch.epoch, batch.base)) is None:
+            self._replay_value(server, offset, value)
+            return
+        kind, about, fields = row[3], row[4], json.loads(row[5])
+        self._replay.record(offset, kind, about, fields, batch.base)
+        before = self._partition(about)
+        if applied is not None:
+            for who, due in self._rests_on(kind, about, fields, before):
+                if (known := applied.get(who, 0)) <= due:
+                    what = f"offset {offset} ({kind}, {about}) rests on what {who} knows of offset {due}; "
+                    self._violated("a request ahead of its metadata", server, f"{what}it had applied {known}")
+        if kind == "register broker" and (number := self._came_back_unclean(about, fields)):
             lost_data.append(number)
+        self._replay_value(server, offset, value)
+        if kind == "change broker" and fields.get("fenced") == 1:
+            self.fences[int(about.rpartition(" ")[2])] += 1
+        if kind in ("partition", "change partition"):
+            self._changed_at[about] = offset
+        for moment, broker in _moments(kind, about, fields, before):
+            self._met(moment, broker)
+
+    def _replay_value(self, server: NodeVoter, offset: int, value: bytes) -> None:
         if self._replays:
             try:
                 self._image.replay(value)
@@ -159,15 +166,6 @@ class BrokerWatch:
             except (CorruptRecord, ValueError, IndexError, KeyError) as problem:
                 self._replays = False
                 self._violated("a record that cannot be replayed", server, f"offset {offset}: {problem}")
-        if row is None:
-            return
-        kind, about = row[3], row[4]
-        if kind == "change broker" and fields.get("fenced") == 1:
-            self.fences[int(about.rpartition(" ")[2])] += 1
-        if kind in ("partition", "change partition"):
-            self._changed_at[about] = offset
-        for moment, broker in _moments(kind, about, fields, before):
-            self._met(moment, broker)
 
     def _rests_on(
         self, kind: str, about: str, fields: dict[str, Any], before: PartitionRecord | None
@@ -198,12 +196,16 @@ class BrokerWatch:
     def _look_at_eligible(self, server: NodeVoter, lost_data: Collection[int], end: int) -> None:
         if not lost_data or not self._replays:
             return
+        for where, _, partition in self._partitions():
+            if stays := set(partition.elr or ()) & set(lost_data):
+                what = f"before {end} {sorted(stays)} came back uncleanly, and stay eligible leaders of {where}"
+                self._violated(STAYS_ELIGIBLE, server, what)
+
+    def _partitions(self) -> Iterator[tuple[str, str, PartitionRecord]]:
+        """Yield (its name in words, its name in rows, state) of each partition."""
         for topic in self._image.topics.values():
-            for partition in topic.partitions.values():
-                if stays := set(partition.elr or ()) & set(lost_data):
-                    where = f"partition {partition.partition} of {topic.name}"
-                    what = f"before {end} {sorted(stays)} came back uncleanly, and stay eligible leaders of {where}"
-                    self._violated(STAYS_ELIGIBLE, server, what)
+            for number, partition in topic.partitions.items():
+                yield f"partition {number} of {topic.name}", f"{topic.id}/{number}", partition
 
     def _partition(self, about: str) -> PartitionRecord | None:
         topic_id, _, number = about.partition("/")
@@ -255,10 +257,9 @@ class BrokerWatch:
                 return f"broker {number} is not registered"
             if known[number].fenced or known[number].in_controlled_shutdown:
                 return f"broker {number} is {'fenced' if known[number].fenced else 'shutting down'}"
-        for topic in self._image.topics.values():
-            for partition in topic.partitions.values():
-                if partition.leader == NO_LEADER and _can_have_a_leader(self._image, partition):
-                    return f"partition {partition.partition} of {topic.name} has no leader: {partition}"
+        for where, _, partition in self._partitions():
+            if partition.leader == NO_LEADER and _can_have_a_leader(self._image, partition):
+                return f"{where} has no leader: {partition}"
         return ""
 
     def out_of_sync(self, were_in_sync: set[str]) -> str:
@@ -267,15 +268,12 @@ class BrokerWatch:
         were_in_sync: collects the partitions whose replicas were, since reassignments continue.
         """
         found = ""
-        for topic in self._image.topics.values():
-            for partition in topic.partitions.values():
-                about = f"{topic.id}/{partition.partition}"
-                serve = {each for each in partition.replicas if self._serves(each)}
-                missing = sorted(serve - set(partition.isr))
-                if not missing:
-                    were_in_sync.add(about)
-                elif partition.leader != NO_LEADER and about not in were_in_sync:
-                    found = f"{missing} serve and are not in sync: partition {partition.partition} of {topic.name}"
+        for where, about, partition in self._partitions():
+            missing = sorted({each for each in partition.replicas if self._serves(each)} - set(partition.isr))
+            if not missing:
+                were_in_sync.add(about)
+            elif partition.leader != NO_LEADER and about not in were_in_sync:
+                found = f"{missing} serve and are not in sync: {where}"
         return found
 
     def _serves(self, broker: int) -> bool:
@@ -284,8 +282,7 @@ class BrokerWatch:
 
     def leads_partitions(self) -> list[int]:
         """Return the brokers that lead a partition."""
-        partitions = (each for topic in self._image.topics.values() for each in topic.partitions.values())
-        return sorted({each.leader for each in partitions} - {NO_LEADER})
+        return sorted({partition.leader for _, _, partition in self._partitions()} - {NO_LEADER})
 
 
 def _can_have_a_leader(image: Image, partition: PartitionRecord) -> bool:

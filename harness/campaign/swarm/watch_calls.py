@@ -205,10 +205,9 @@ class CallWatch:
             known.look_s = min(known.look_s, due_s)
         elif now > known.alone_s:
             known.since_s = None
-            heard = f"no majority has fetched since {due_s - 2 * QUORUM_S - MARGIN_S:.3f} s"
-            self._violated(
-                "a leader without a majority leads on", server, f"{server.name} in epoch {known.epoch}: {heard}"
-            )
+            since = f"no majority has fetched since {due_s - 2 * QUORUM_S - MARGIN_S:.3f} s"
+            what = f"{server.name} in epoch {known.epoch}: {since}"
+            self._violated("a leader without a majority leads on", server, what)
         else:
             known.alone_s, known.look_s = min(known.alone_s, now), now
 

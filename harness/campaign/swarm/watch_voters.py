@@ -118,11 +118,8 @@ class VoterSets:
         """Compare the voters that it reported last with those of its log, by their names, which is all that it
         reports.
         """
-        known, history = self._known[server.name], self._history(server)
-        named = {f"n{id}" for id in history.latest.ids}
-        same = known.reported is None or {each.removeprefix("n") for each in known.reported} == {
-            each.removeprefix("n") for each in named
-        }
+        known, named = self._known[server.name], {str(id) for id in self._history(server).latest.ids}
+        same = known.reported is None or {each.removeprefix("n") for each in known.reported} == named
         known.differs_s = None if same else self._now()
 
     def snapshot(self, server: NodeVoter, end: int) -> None:
@@ -178,14 +175,10 @@ class VoterSets:
         history = self._history(server)
         known.reported = None if reported is None else frozenset(reported.split())
         self._compare(server)
-        if (
-            office is None
-            or before.latest_offset in (CONFIGURED, history.latest_offset)
-            or offset != history.latest_offset
-        ):
+        of_leader = office is not None and before.latest_offset != CONFIGURED
+        if not of_leader or not before.latest_offset < history.latest_offset == offset:
             return False
-        if history.latest_offset < before.latest_offset:
-            return False
+        assert office is not None
         self.changes += 1
         what = f"{server.name} in epoch {office.epoch} at offset {offset}"
         old, new = keys_of(before.latest), keys_of(history.latest)
@@ -217,12 +210,8 @@ class VoterSets:
         offset, voters = history.before(mark)
         if offset != CONFIGURED:
             self._agreed.setdefault(offset, voters)
-        if (
-            history.latest_offset != CONFIGURED
-            and history.latest_offset < mark
-            and leader.key not in keys_of(history.latest)
-        ):
-            self._known[leader.name].must_resign_s = self._now()
+            if offset == history.latest_offset and leader.key not in keys_of(voters):
+                self._known[leader.name].must_resign_s = self._now()
 
     def took_office(self, server: NodeVoter, start: int) -> None:
         """Note an election. start: beginning of its epoch in the log."""

@@ -31,7 +31,7 @@ from harness.campaign.swarm.acts import DO, OF_THE_LIVING, ArmedCard, mend
 from harness.campaign.swarm.clients import Asked, History, Outside, StormClient
 from harness.campaign.swarm.judging import CALM_S, LOOK_S, AfterStorm, judge
 from harness.campaign.swarm.node_voter import NodeVoter
-from harness.campaign.swarm.operators import Administrators, Operators, Strangers
+from harness.campaign.swarm.operators import Administrators, Operators
 from harness.campaign.swarm.scenario import CLIENTS, PROBES, Scenario, StormCard
 from harness.campaign.swarm.voter import Change, Operation
 from harness.campaign.swarm.watch import BrokenRule, Watch
@@ -145,7 +145,7 @@ class StormWorld:
             voter = NodeVoter(number, scenario, machine, self.network, self.watch)
             voter.on_first_fetch = lambda voter: self._met("first-fetch", voter)
             voter.on_part = lambda replica: self._met("part", self.servers[replica - 1])
-            machine.on_operation = self._operation_of(voter)
+            machine.on_operation = partial(self._operation, voter)
             self.servers.append(voter)
         self.voters = self.servers[:may_vote]
         self.watch.voters = self.voters
@@ -154,7 +154,7 @@ class StormWorld:
         self.hosts = [Process(name) for name in CLIENTS]
         for host in self.hosts:
             host.on_exception = self.problems.append
-        outside = Outside(self.network, self.hosts, self.best)
+        outside = self.outside = Outside(self.network, self.hosts, self.best)
         # These process numbers give probes that stay with one server and also write.
         stay = [number for number in range(scenario.processes, 100) if number % 4 > 1 and number % 5 < 3][:PROBES]
         self.clients, self.probes = (
@@ -167,14 +167,9 @@ class StormWorld:
             sets.servers = self.servers
             self.operators = Operators(outside, self.voters, sets)
         if scenario.brokers:
-            self.watch.brokers = BrokerWatch(
-                self.watch.violated_by,
-                self._met_at_broker,
-                lambda broker, epoch: epoch in self.servers[broker - 1].left_cleanly,
-                names,
-            )
-        self.administrators: Administrators = Administrators(outside, self.history, self.watch.brokers)
-        self.strangers: Strangers = Strangers(outside, self.voters, self.watch.violated_by)
+            left_cleanly = lambda broker, epoch: epoch in self.servers[broker - 1].left_cleanly  # noqa: E731
+            self.watch.brokers = BrokerWatch(self.watch.violated_by, self._met_at_broker, left_cleanly, names)
+        self.administrators = Administrators(outside, self.history, self.watch.brokers)
         self.moments: Counter[str] = Counter()
         self.struck: Counter[tuple[str, str, str]] = Counter()
         self.kinds: list[tuple[float, str]] = []
@@ -385,18 +380,15 @@ class StormWorld:
         if not self.scenario.snapshot_bytes and self.watch.brokers is None:
             return
         if voter.log_start > before:
-            self.watch.violated(
-                "a mark beyond a gap", f"{voter.name}: its log begins at {voter.log_start}, not {before}"
-            )
+            what = f"{voter.name}: its log begins at {voter.log_start}, not {before}"
+            self.watch.violated("a mark beyond a gap", what)
         if self.scenario.snapshot_bytes:
             self.archive.extend(voter.changes(before, after))
         if self.watch.brokers is not None:
             self.watch.brokers.committed(voter, voter.committed_batches(before, after))
 
     def _strike(self, card: StormCard, it: NodeVoter | None = None) -> None:
-        if not self._storm:
-            return
-        victim = self.who(card.who, it)
+        victim = self.who(card.who, it) if self._storm else None
         if victim is None:
             return
         phase, role = self._phase(), victim.role
@@ -417,12 +409,9 @@ class StormWorld:
         if voter.name in self.damaged:
             voter.may_forget = True  # its recovery point is not fsynced, so the restart may recover less
 
-    def _operation_of(self, voter: NodeVoter) -> Callable[[str, str], None]:
-        def operation(verb: str, path: str) -> None:
-            if verb == "fsync":
-                self._met("fsync", voter)
-
-        return operation
+    def _operation(self, voter: NodeVoter, verb: str, path: str) -> None:
+        if verb == "fsync":
+            self._met("fsync", voter)
 
     def _heal(self) -> None:
         self.network.lift()
