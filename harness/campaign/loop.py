@@ -243,7 +243,7 @@ class CampaignLog:
     def replay_due(self, times: int) -> Planned | None:
         """Return the next replay of a finding that has fewer replays than this."""
         group = next((group for group in self.found() if len(group.replays) < times), None)
-        return group and replace(group.runs[0].test, replay=len(group.replays) + 1)
+        return None if group is None else replace(group.runs[0].test, replay=len(group.replays) + 1)
 
     def pending(self, specs: Iterable[Spec]) -> Iterator[Planned]:
         """The tests that were not run yet, in order."""

@@ -267,8 +267,9 @@ def _since(part: dict[str, str | None], began: datetime) -> int | None:
         zone = UTC if named.isalpha() else datetime.strptime(named, "%z").tzinfo
         here = began.astimezone(zone)
         month = _MONTHS.get(part.get("mon") or "") or int(part.get("mo") or here.month)
-        day = int(part.get("y") or here.year), month, int(part.get("d") or here.day)
-        at = datetime(*day, *(int(part[unit] or 0) for unit in "hms"), tzinfo=zone)
+        year, day = int(part.get("y") or here.year), int(part.get("d") or here.day)
+        hour, minute, second = (int(part[unit] or 0) for unit in "hms")
+        at = datetime(year, month, day, hour, minute, second, tzinfo=zone)
     except ValueError:
         return None
     return round(at.timestamp()) * _NS + fraction - base

@@ -104,8 +104,8 @@ def shortfalls(results: Results, header: Header | None, folder: str) -> list[Sho
         if not missed:
             again = f"{program()} analyze {shlex.quote(folder)}"
             reasons = (checker.reason or "it could not decide").split("; ")
-            words = [sentence(shorten(reason.strip(), _LENGTH_MOST)) for reason in reasons]
-            out += [Shortfall(title_of(name, checker), "", "", each, again) for each in words]
+            sentences = [sentence(shorten(reason.strip(), _LENGTH_MOST)) for reason in reasons]
+            out += [Shortfall(title_of(name, checker), "", "", words, again) for words in sentences]
     if (bug := results.planted) is not None and not bug.found:
         what, words = f"planted bug {shorten(bug.bug, 40)}", "Another seed deals other faults."
         out.append(Shortfall(what, "found", "not found", words, _another_seed(header)))

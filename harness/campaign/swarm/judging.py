@@ -270,7 +270,10 @@ class AfterStorm:
         topics = brokers.image.topics
         delete, create, grow = (TopicRequest(how, 2) for how in ("delete", "create", "grow"))
         name = create.name
-        size = lambda: len(topics[name].partitions) if name in topics else 0  # noqa: E731
+
+        def size() -> int:
+            return len(topics[name].partitions) if name in topics else 0
+
         if name in topics:
             await self._accepted(("topics", "", delete), f"to delete {name}", lambda: name not in topics)
         await self._accepted(("topics", "", create), f"to make {name}", lambda: name in topics)

@@ -147,14 +147,15 @@ class StormWorld:
             voter.on_part = lambda replica: self._met("part", self.servers[replica - 1])
             machine.on_operation = partial(self._operation, voter)
             self.servers.append(voter)
-        self.voters = self.servers[:may_vote]
+        self.voters: list[NodeVoter] = self.servers[:may_vote]
         self.watch.voters = self.voters
         self.history = History()
         self.problems: list[dict[str, Any]] = []
         self.hosts = [Process(name) for name in CLIENTS]
         for host in self.hosts:
             host.on_exception = self.problems.append
-        outside = self.outside = Outside(self.network, self.hosts, self.best)
+        outside = Outside(self.network, self.hosts, self.best)
+        self.outside: Outside = outside
         # These process numbers give probes that stay with one server and also write.
         stay = [number for number in range(scenario.processes, 100) if number % 4 > 1 and number % 5 < 3][:PROBES]
         self.clients, self.probes = (
@@ -169,7 +170,7 @@ class StormWorld:
         if scenario.brokers:
             left_cleanly = lambda broker, epoch: epoch in self.servers[broker - 1].left_cleanly  # noqa: E731
             self.watch.brokers = BrokerWatch(self.watch.violated_by, self._met_at_broker, left_cleanly, names)
-        self.administrators = Administrators(outside, self.history, self.watch.brokers)
+        self.administrators: Administrators = Administrators(outside, self.history, self.watch.brokers)
         self.moments: Counter[str] = Counter()
         self.struck: Counter[tuple[str, str, str]] = Counter()
         self.kinds: list[tuple[float, str]] = []

@@ -269,8 +269,9 @@ def _rows(data: ReportData, ops: Sequence[WindowOp]) -> dict[str, float]:
 
 def _client_node(data: ReportData, process: int) -> str:
     concurrency = data.spec.get("concurrency")
-    known = isinstance(concurrency, int) and concurrency
-    return CLIENT_NODES[process % concurrency % len(CLIENT_NODES)] if known else ""
+    if not isinstance(concurrency, int) or not concurrency:
+        return ""
+    return CLIENT_NODES[process % concurrency % len(CLIENT_NODES)]
 
 
 def _axis(times: Sequence[int]) -> Callable[[int], float]:

@@ -205,7 +205,7 @@ def _held(
         if not begins or order.states[k + 1] != order.states[k]:
             begins.append((dots[i], value(order.states[k + 1]), k + 1))
     ends = [*(x for x, _, _ in begins[1:]), right]
-    return [HeldState(x, end - x, *state) for (x, *state), end in zip(begins, ends, strict=True)]
+    return [HeldState(x, end - x, words, step) for (x, words, step), end in zip(begins, ends, strict=True)]
 
 
 def _times(ops: Sequence[WindowOp]) -> dict[int, int]:
