@@ -169,10 +169,7 @@ def decide(
 def _decided(
     txns: Transactions, known: Known, model: str, variant: str, steps_max: int, begin: Int64 | None
 ) -> OrderDecision:
-    happened = txns.status == OK if model == "read-uncommitted" else known.written.happened
-    process, process_count = dense_processes(txns.process)
-    sessions = next_of_process(process, process_count, happened) if variant == PROCESS else np.empty(0, np.int32)
-    problem = _problem(txns, known, model, happened, sessions, process)
+    problem = problem_under(txns, known, model, variant)
     if problem is None:
         return OrderDecision(UNDECIDED, False, np.empty(0, np.int32), np.empty(0, np.int64), {"steps": 0})
     snapshots = model == "snapshot-isolation"
@@ -191,12 +188,12 @@ def _decided(
     involved = search.involved != 0
     if outcome == UNDECIDED and first_steps < steps_max:
         forced = forced_order(problem, steps_max - first_steps)
-        guess = ranked(forced.place, happened) if time.by_end.size == 0 else guess
+        guess = ranked(forced.place, problem.happened) if time.by_end.size == 0 else guess
         figures["forced"] = len(forced.edges.source)
         left = steps_max - first_steps - forced.steps
         outcome, search = find_order(problems.with_pairs(problem, forced.edges), time, guess, False, left)
         figures["steps"] += forced.steps + int(search.at[STEPS])
-        involved = happened  # the edges that force a cycle may lie anywhere
+        involved = problem.happened  # the edges that force a cycle may lie anywhere
     if outcome == ORDER:
         _demand_that_it_fits(txns, known, model, variant, search.order, snapshots)
     rests_on = np.flatnonzero(involved) if outcome == NO_ORDER else np.empty(0, np.int64)
@@ -218,13 +215,14 @@ def _attempts(snapshots: bool, size: int, steps_max: int) -> Iterator[tuple[bool
     yield from ((True, steps_max // 2), (False, steps_max // 2))
 
 
-def _problem(
-    txns: Transactions, known: Known, model: str, happened: Bools, sessions: Int32, process: Int32
-) -> OrderProblem | None:
-    """Return the problem of a model; None if its clocks take too much memory."""
-    if model not in WEAK:
-        return problems.problem_of(txns, known.base, known.written, known.versions, sessions, readers=True)
+def problem_under(txns: Transactions, known: Known, model: str, variant: str) -> OrderProblem | None:
+    """Return the problem of a level; None if its clocks take too much memory."""
     base, versions, written = known.base, known.versions, known.written
+    happened = txns.status == OK if model == "read-uncommitted" else written.happened
+    process, process_count = dense_processes(txns.process)
+    sessions = next_of_process(process, process_count, happened) if variant == PROCESS else np.empty(0, np.int32)
+    if model not in WEAK:
+        return problems.problem_of(txns, base, written, versions, sessions, readers=True)
     if model in ("read-atomic", "causal"):
         seen = problems.problem_of(txns, base, written, versions, sessions, readers=False)
         ordered = problems.without_overwriting(seen)

@@ -12,8 +12,9 @@ Facts of the witness: "transactions", "why", "expected", "violates", "rules_out"
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from itertools import combinations, permutations
+from typing import Any, NamedTuple
 
 import networkx as nx
 import numpy as np
@@ -22,17 +23,17 @@ from checkers.base.arrays import Int64
 from checkers.base.shrinking import drop_in_pieces
 from checkers.base.verdict import Witness
 from checkers.kernels.transactions.columns import (
-    NEVER,
     NIL_VALUE,
-    READ,
     WRITE,
     Transactions,
     element_bases,
     new_findings,
 )
+from checkers.kernels.transactions.dependencies import PROCESS, WR, WW
+from checkers.kernels.transactions.order_problem import problem_of
 from checkers.kernels.transactions.order_search import NO_ORDER
-from checkers.transactions.anomalies import NO_ORDER_NAME, PROCESS, REALTIME, and_stronger, parts_of
-from checkers.transactions.complete import WEAK, decide, known_of
+from checkers.transactions.anomalies import NO_ORDER_NAME, REALTIME, and_stronger, parts_of
+from checkers.transactions.complete import WEAK, decide, known_of, problem_under
 from checkers.transactions.explain import TransactionNames
 from checkers.transactions.read import Transcript, with_rows, with_transactions
 from checkers.transactions.repeated_values import repeated_rows
@@ -118,14 +119,15 @@ def part_of(transcript: Transcript, chosen: Sequence[int]) -> Transactions:
     return with_rows(txns, rows, np.isin(np.repeat(values, np.diff(txns.list_first)) + txns.lists, written))
 
 
-@dataclass(frozen=True)
-class _Reason:
-    """An edge between events: its kind, the key or -1, and the transactions that it orders."""
+class _Reason(NamedTuple):
+    """An edge: its kind, and the two transactions that it orders, by their places in the part."""
 
     kind: str
-    key: int
     source: int
     target: int
+
+
+_KINDS = {WW: "ww", WR: "wr", PROCESS: "process"}
 
 
 class _Proof:
@@ -135,15 +137,20 @@ class _Proof:
     """
 
     def __init__(self, transcript: Transcript, few: Sequence[int], consistency: str, names: TransactionNames) -> None:
-        self._transcript, self._few, self._names = transcript, list(few), names
-        model, self._variant = parts_of(consistency)
-        self._model = model
-        self._snapshots, self._overwrites = model == "snapshot-isolation", model not in WEAK
-        self._lists = transcript.model == "list-append"
-        self._part = replace(transcript, txns=part_of(transcript, few))
-        self._writers: dict[int, list[int]] = {}
-        self._readers: dict[tuple[int, int], list[int]] = {}
-        self._collect()
+        self._transcript, self._names = transcript, [names[t] for t in few]
+        self._model, self._variant = parts_of(consistency)
+        self._overwrites = self._model not in WEAK
+        self._txns = part_of(transcript, few)
+        base = element_bases(self._txns, int(transcript.txns.key.max()) + 1)
+        self._known = known_of(self._txns, transcript.model, base, new_findings())
+        written, versions = self._known.written, self._known.versions
+        shown = problem_of(self._txns, base, written, versions, np.empty(0, np.int32), readers=False)
+        key_of = [*shown.write_key.tolist(), *range(len(base) - 1)]
+        of = range(len(few))
+        # of each transaction the keys that it wrote, and key -> who wrote what it read, -1 for nobody
+        self._wrote = [set(key_of[shown.write_first[t] : shown.write_first[t + 1]]) for t in of]
+        versions_read = [shown.read_version[shown.read_first[t] : shown.read_first[t + 1]].tolist() for t in of]
+        self._read = [{key_of[v]: int(shown.version_txn[v]) for v in some} for some in versions_read]
         self.cases = 0
         self.last_cycle: list[dict[str, Any]] = []
 
@@ -152,136 +159,66 @@ class _Proof:
         graph = nx.DiGraph()
         for reason in self._certain():
             self._add(graph, reason)
-        pairs = (
-            []
-            if self._model in WEAK
-            else [
-                (key, a, b) for key, some in self._writers.items() for at, a in enumerate(some) for b in some[at + 1 :]
-            ]
-        )
-        yield from self._prove(graph, pairs, "")
+        pairs = [(a, b) for a, b in combinations(range(len(self._names)), 2) if self._wrote[a] & self._wrote[b]]
+        yield from self._prove(graph, pairs if self._overwrites else [], "")
 
-    def _prove(self, graph: nx.DiGraph[Any], pairs: list[tuple[int, int, int]], when: str) -> Iterator[str]:
+    def _prove(self, graph: nx.DiGraph[Any], pairs: list[tuple[int, int]], when: str) -> Iterator[str]:
         cycle = self._cycle(graph)
         pairs = list(pairs)
         while cycle is None and pairs:
-            for pair in pairs:
-                key, a, b = pair
-                wrong = next((c for c in ((a, b), (b, a)) if self._cycle(self._with(graph, key, *c)) is not None), None)
-                if wrong is not None:
-                    shown = self._cycle(self._with(graph, key, *wrong))
-                    name = self._transcript.key_name(key)
-                    first, second = self._names[wrong[0]], self._names[wrong[1]]
-                    yield (
-                        f"{when}{second} wrote {name} before {first} did, "
-                        f"for else there is a cycle: {self._in_words(shown or [])}"
-                    )
-                    graph = self._with(graph, key, wrong[1], wrong[0])
-                    pairs.remove(pair)
-                    break
-            else:
-                key, a, b = pairs[0]
-                name = self._transcript.key_name(key)
-                for one, other in ((a, b), (b, a)):
-                    first, second = self._names[one], self._names[other]
-                    case = f"if {first} wrote {name} before {second} did: "
-                    yield from self._prove(self._with(graph, key, one, other), pairs[1:], when + case)
+            tried = ((pair, order) for pair in pairs for order in permutations(pair))
+            found = next((each for each in tried if self._cycle(self._with(graph, *each[1])) is not None), None)
+            if found is None:
+                for order in permutations(pairs[0]):
+                    case = f"if {self._ordered(*order)}: "
+                    yield from self._prove(self._with(graph, *order), pairs[1:], when + case)
                 return
+            pair, (one, other) = found
+            shown = self._in_words(self._cycle(self._with(graph, one, other)) or [])
+            yield f"{when}{self._ordered(other, one)}, for else there is a cycle: {shown}"
+            graph = self._with(graph, other, one)
+            pairs.remove(pair)
             cycle = self._cycle(graph)
         self.cases += 1
         if cycle is not None:
             self.last_cycle = [self._edge(reason) for reason in cycle]
             yield f"{when}there is a cycle: {self._in_words(cycle)}"
 
-    def _collect(self) -> None:
-        part, txns = self._part, self._part.txns
-        writer: dict[tuple[int, int], int] = {}
-        self._chains: list[tuple[int, list[int]]] = []
-        for at, t in enumerate(self._few):
-            for row in part.micro_rows(at):
-                if txns.kind[row] == WRITE:
-                    key = int(txns.key[row])
-                    writer[key, int(txns.value[row])] = t
-                    if t not in self._writers.setdefault(key, []):
-                        self._writers[key].append(t)
-        longest: dict[int, list[int]] = {}
-        for at, t in enumerate(self._few):
-            met: set[int] = set()
-            for row in part.micro_rows(at):
-                key = int(txns.key[row])
-                if txns.kind[row] == READ and txns.status[at] == 1 and key not in met:
-                    values = (
-                        part.elements(row).tolist() if self._lists else [v for v in [int(txns.value[row])] if v >= 0]
-                    )
-                    foreign = [by for by in (writer.get((key, v), -1) for v in values) if by != t]
-                    if foreign or not values or self._lists:
-                        self._readers.setdefault((key, foreign[-1] if foreign else -1), []).append(t)
-                    longest[key] = max(longest.get(key, []), values, key=len)
-                # a list read shows the state before the transaction's own append
-                if txns.kind[row] == READ or not self._lists:
-                    met.add(key)
-        if self._lists:
-            for key, values in longest.items():
-                chain = list(dict.fromkeys(writer[key, v] for v in values if (key, v) in writer))
-                self._chains.append((key, chain))
+    def _ordered(self, one: int, other: int) -> str:
+        return str(self._edge(_Reason("ww", one, other))["why"])
 
     def _certain(self) -> Iterator[_Reason]:
-        for (key, by), readers in self._readers.items():
-            for r in readers:
-                if by >= 0:
-                    yield _Reason("wr", key, by, r)
-                    continue
-                for w in self._writers.get(key, []):
-                    if w != r and self._overwrites:
-                        yield _Reason("rw", key, r, w)
-        for key, chain in self._chains:
-            for at, one in enumerate(chain):
-                for other in [*chain[at + 1 : at + 2], *(w for w in self._writers[key] if w not in chain)]:
-                    yield from self._order(key, one, other)
-        yield from self._sessions_and_time()
-        if self._model in ("read-atomic", "causal"):
-            yield from self._visible()
+        demanded = problem_under(self._txns, self._known, self._model, self._variant)
+        assert demanded is not None, "the clocks of few transactions are small"
+        for t, read in enumerate(self._read):
+            for key, by in read.items():
+                if by >= 0 and self._model != "read-uncommitted":
+                    yield _Reason("wr", by, t)
+                for w, wrote in enumerate(self._wrote):
+                    if by < 0 and self._overwrites and key in wrote and w != t:
+                        yield _Reason("rw", t, w)
+            for e in range(demanded.after.first[t], demanded.after.first[t + 1]):
+                yield from self._first(_KINDS[int(demanded.after.kind[e])], t, int(demanded.after.target[e]))
+            if self._variant == REALTIME:
+                for other in np.flatnonzero(self._txns.invoked > self._txns.completed[t]).tolist():
+                    yield _Reason("realtime", t, other)
 
-    def _visible(self) -> Iterator[_Reason]:
-        """A visible writer commits before the one that was read."""
-        seen = nx.DiGraph((r.source, r.target) for r in self._sessions_and_time())
-        if self._model == "read-atomic":
-            seen = nx.transitive_closure(seen)
-        seen.add_edges_from((by, r) for (_, by), readers in self._readers.items() for r in readers if by >= 0)
-        if self._model == "causal":
-            seen = nx.transitive_closure(seen)
-        for (key, by), readers in self._readers.items():
-            for r in readers:
-                for w in self._writers.get(key, []):
-                    if w not in (by, r) and seen.has_edge(w, r):
-                        yield _Reason("ww", key, w, by) if by >= 0 else _Reason("rw", key, r, w)
+    def _first(self, kind: str, one: int, other: int) -> Iterator[_Reason]:
+        """Return what follows if `one` comes before `other`: so do those that read what it wrote."""
+        keys = self._wrote[one] & self._wrote[other]
+        yield _Reason("rw" if kind == "ww" and not keys else kind, one, other)
+        for r, read in enumerate(self._read):
+            if kind == "ww" and self._overwrites and r != other and any(read.get(key) == one for key in keys):
+                yield _Reason("rw", r, other)
 
-    def _sessions_and_time(self) -> Iterator[_Reason]:
-        txns = self._transcript.txns
-        for a in self._few:
-            for b in self._few:
-                same = txns.process[a] == txns.process[b] and a < b
-                in_time = txns.completed[a] != NEVER and txns.completed[a] < txns.invoked[b]
-                if self._variant == PROCESS and same:
-                    yield _Reason("process", -1, a, b)
-                elif self._variant == REALTIME and in_time:
-                    yield _Reason("realtime", -1, a, b)
-
-    def _order(self, key: int, one: int, other: int) -> Iterator[_Reason]:
-        """Return what follows if `one` wrote the key before `other`."""
-        yield _Reason("ww", key, one, other)
-        for r in self._readers.get((key, one), []):
-            if r != other and self._overwrites:
-                yield _Reason("rw", key, r, other)
-
-    def _with(self, graph: nx.DiGraph[Any], key: int, one: int, other: int) -> nx.DiGraph[Any]:
+    def _with(self, graph: nx.DiGraph[Any], one: int, other: int) -> nx.DiGraph[Any]:
         more = graph.copy()
-        for reason in self._order(key, one, other):
+        for reason in self._first("ww", one, other):
             self._add(more, reason)
         return more
 
     def _add(self, graph: nx.DiGraph[Any], reason: _Reason) -> None:
-        if not self._snapshots:
+        if self._model != "snapshot-isolation":
             source, target = (reason.source, 0), (reason.target, 0)
         elif reason.kind == "rw":
             source, target = (reason.source, 0), (reason.target, 1)
@@ -289,7 +226,7 @@ class _Proof:
             source, target = (reason.source, 1), (reason.target, 0)
         if not graph.has_edge(source, target):
             graph.add_edge(source, target, reason=reason)
-        if self._snapshots:
+        if self._model == "snapshot-isolation":
             for t in (reason.source, reason.target):
                 if not graph.has_edge((t, 0), (t, 1)):
                     graph.add_edge((t, 0), (t, 1), reason=None)
@@ -306,31 +243,25 @@ class _Proof:
         return [graph.edges[edge]["reason"] for edge in edges if graph.edges[edge]["reason"] is not None]
 
     def _edge(self, reason: _Reason) -> dict[str, Any]:
-        key = None if reason.key < 0 else self._transcript.key_name(reason.key)
-        return {
-            "from": self._names[reason.source],
-            "to": self._names[reason.target],
-            "edge": reason.kind,
-            "key": key,
-            "why": self._why(reason),
-        }
-
-    def _why(self, reason: _Reason) -> str:
-        a, b = self._names[reason.source], self._names[reason.target]
-        if reason.kind == "process":
-            return f"one process ran {a} before {b}"
-        if reason.kind == "realtime":
-            return f"{a} completed before {b} was invoked"
-        name = self._transcript.key_name(reason.key)
-        if reason.kind == "wr":
-            return f"{b} read what {a} wrote to {name}"
-        if reason.kind == "rw":
-            return f"{a} read {name} before {b} overwrote it"
-        return f"{a} wrote {name} before {b} did"
+        kind, source, target = reason
+        a, b = self._names[source], self._names[target]
+        keys = {
+            "wr": {key for key, by in self._read[target].items() if by == source},
+            "rw": self._read[source].keys() & self._wrote[target],
+            "ww": self._wrote[source] & self._wrote[target],
+        }.get(kind)
+        name = self._transcript.key_name(min(keys)) if keys else None
+        why = {
+            "process": f"one process ran {a} before {b}",
+            "realtime": f"{a} completed before {b} was invoked",
+            "wr": f"{b} read what {a} wrote to {name}",
+            "rw": f"{a} read {name} before {b} overwrote it",
+            "ww": f"{a} wrote {name} before {b} did",
+        }[kind]
+        return {"from": a, "to": b, "edge": kind, "key": name, "why": why}
 
     def _in_words(self, cycle: list[_Reason]) -> str:
-        path = "".join(f"{self._names[r.source]} -{r.kind}-> " for r in cycle)
-        return f"{path}{self._names[cycle[0].source]}" if cycle else "none"
+        return "".join(f"{self._names[r.source]} -{r.kind}-> " for r in cycle) + self._names[cycle[0].source]
 
 
 __all__ = ["explain_no_order", "part_of", "smallest_part"]
