@@ -39,7 +39,8 @@ met the versions one after the other.  These transactions need not be on the cyc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,6 +56,7 @@ from checkers.transactions.cycles import NamedCycle, Step
 from checkers.transactions.read import Transcript
 
 _KINDS = {WW: "ww", WR: "wr", RW: "rw", PROCESS: "process", REALTIME: "realtime"}
+_STATUS = {kinds.OK: "ok", kinds.FAIL: "fail", kinds.INFO: "info"}
 _LIST_SHOWN_MAX = 12
 _EDGES_SHOWN_MAX = 20
 
@@ -62,20 +64,24 @@ _EDGES_SHOWN_MAX = 20
 def explain_cycle(transcript: Transcript, cycle: NamedCycle) -> Witness:
     """Explain a cycle edge by edge.  Transactions are called T1, T2, ... in the order in which they were invoked."""
     shown = cycle.steps[:_EDGES_SHOWN_MAX]
-    in_time = InTime(transcript, cycle.assumes)
-    met = [t for step in shown for t in in_time.met(step)]
-    names = TransactionNames(transcript, [*(t for step in shown for t in (step.source, step.target)), *met])
-    orders = _ListOrders(transcript)
-    edges = [in_time.explained(_edge(transcript, names, orders, step), names, step) for step in shown]
-    why = [edge["why"] for edge in edges]
+    orders, in_time = _ListOrders(transcript), InTime(transcript, cycle.assumes)
+    found = [_edge(transcript, orders, step) for step in shown]
+    why = [words + in_time.words(step) for step, (_, words) in zip(shown, found, strict=True)]
+    edges_shown = len(why)
     if (more := len(cycle.steps) - len(shown)) > 0:
-        why.append(f"and so on: {more} more edges of this cycle of {len(cycle.steps)} lead back to {edges[0]['from']}")
+        back = _named(shown[0].source)
+        why.append(f"and so on: {more} more edges of this cycle of {len(cycle.steps)} lead back to {back}")
     if cycle.name.startswith("G1c") and not any(step.kind == WR for step in cycle.steps):
-        why.append(_why_no_g0(transcript, names, cycle))
+        why.append(_why_no_g0(transcript, shown))
     if cycle.by_longest:
         why.append("the lists of a key contradict each other, and the longest one counts as its order")
-    words = "; ".join(why)
-    summary = f"{cycle.name}: {words}: no order fulfils all of these"
+    names = TransactionNames(transcript, [*(t for step in shown for t in (step.source, step.target)), *_in(why)])
+    why = [names.fill(words) for words in why]
+    edges = [
+        {"from": names[step.source], "to": names[step.target], "edge": _KINDS[step.kind], "key": key, "why": words}
+        for step, (key, _), words in zip(shown, found, why[:edges_shown], strict=True)
+    ]
+    summary = f"{cycle.name}: {'; '.join(why)}: no order fulfils all of these"
     expected = f"an order of {names.listed()} in which each comes after all that it depends on; there is none"
     facts = {"cycle": edges, "length": len(cycle.steps), "why": why, "expected": expected}
     if cycle.assumes:
@@ -86,11 +92,9 @@ def explain_cycle(transcript: Transcript, cycle: NamedCycle) -> Witness:
     return names.witness(cycle.name, summary, facts, excluded)
 
 
-def _why_no_g0(transcript: Transcript, names: TransactionNames, cycle: NamedCycle) -> str:
+def _why_no_g0(transcript: Transcript, steps: Sequence[Step]) -> str:
     """Explain why a cycle of writes alone is a G1c: read-uncommitted allows it."""
-    unanswered = {
-        names[s.source]: None for s in cycle.steps[:_EDGES_SHOWN_MAX] if transcript.txns.status[s.source] != OK
-    }
+    unanswered = dict.fromkeys(_named(s.source) for s in steps if transcript.txns.status[s.source] != OK)
     if unanswered:
         return f"{' and '.join(unanswered)} had no answer, so its writes may have been read though it aborted: no G0"
     return "only reads show this order of the versions, and read-uncommitted lets a read show anything: no G0"
@@ -99,95 +103,95 @@ def _why_no_g0(transcript: Transcript, names: TransactionNames, cycle: NamedCycl
 def explain_finding(transcript: Transcript, kind: int, sample: tuple[int, int, int]) -> Witness:
     """Explain an anomaly that a kernel noted (see the table of kinds in `kernels/transactions/columns.py`)."""
     finding = _FINDINGS[kind]
-    txns, words = finding.explained(transcript, *sample)
-    names = TransactionNames(transcript, txns)
-    name, why = KIND_NAMES[kind], words(names)
+    words = finding.words(transcript, *sample)
+    names = TransactionNames(transcript, _in([words]))
+    name, why = KIND_NAMES[kind], names.fill(words)
     key = sample[finding.key] if finding.key is not None else int(transcript.txns.key[sample[finding.row]])
     facts = {"key": str(transcript.key_name(key)), "why": [why], "expected": finding.expected}
     return names.witness(name, f"{name}: {why}", facts, ruled_out([name]))
 
 
+_PLACE = re.compile("\0(\\d+)\0")
+
+
+def _named(t: int) -> str:
+    """Return the place of a transaction's name in a sentence: names are given when all sentences are known."""
+    return f"\0{t}\0"
+
+
+def _in(sentences: Iterable[str]) -> list[int]:
+    """Return the transactions that sentences name."""
+    return [int(t) for words in sentences for t in _PLACE.findall(words)]
+
+
 class TransactionNames:
     """The names T1, T2, ... of the transactions of one witness."""
 
-    def __init__(self, transcript: Transcript, txns: Sequence[int]) -> None:
+    def __init__(self, transcript: Transcript, txns: Iterable[int]) -> None:
         self._transcript = transcript
-        self._txns = sorted(set(txns))
-        self._names = {t: f"T{i}" for i, t in enumerate(self._txns, 1)}
+        self._names = {t: f"T{i}" for i, t in enumerate(sorted(set(txns)), 1)}
 
     def __getitem__(self, t: int) -> str:
         return self._names[t]
+
+    def fill(self, words: str) -> str:
+        """Return a sentence with the names in their places."""
+        return _PLACE.sub(lambda place: self._names[int(place[1])], words)
 
     def listed(self) -> str:
         return " and ".join(filter(None, [", ".join(list(self._names.values())[:-1]), f"T{len(self._names)}"]))
 
     def witness(self, kind: str, summary: str, facts: dict[str, Any], excluded: Sequence[str]) -> Witness:
-        txns = self._transcript.txns
-        rows = {t: self._transcript.rows(t) for t in self._txns}
+        transcript, txns = self._transcript, self._transcript.txns
+        rows = {t: transcript.rows(t) for t in self._names}
         listed = {
-            self[t]: {
+            name: {
                 "process": int(txns.process[t]),
                 "status": _STATUS[int(txns.status[t])],
                 "events": [row["index"] for row in rows[t]],
-                "operations": [
-                    for_json(self._transcript.micro_operation(row)) for row in self._transcript.micro_rows(t)
-                ],
+                "operations": [for_json(transcript.micro_operation(row)) for row in transcript.micro_rows(t)],
             }
-            for t in self._txns
+            for t, name in self._names.items()
         }
-        events = sorted((row for t in self._txns for row in rows[t]), key=lambda row: row["index"])
+        events = sorted((row for some in rows.values() for row in some), key=lambda row: row["index"])
         facts = {"transactions": listed, **facts, "violates": weakest(excluded), "rules_out": excluded}
         return Witness(kind, summary, tuple(events), facts=facts)
 
 
-_STATUS = {kinds.OK: "ok", kinds.FAIL: "fail", kinds.INFO: "info"}
-
-
-def _edge(transcript: Transcript, names: TransactionNames, orders: _ListOrders, step: Step) -> dict[str, Any]:
-    a, b = names[step.source], names[step.target]
-    edge: dict[str, Any] = {"from": a, "to": b, "edge": _KINDS[step.kind], "key": None}
+def _edge(transcript: Transcript, orders: _ListOrders, step: Step) -> tuple[Any, str]:
+    """Return (the key behind an edge or None, why the edge is there)."""
+    a, b = _named(step.source), _named(step.target)
     if step.kind == PROCESS:
-        process = int(transcript.txns.process[step.source])
-        return edge | {"why": f"process {process} ran {a} before {b}"}
+        return None, f"process {int(transcript.txns.process[step.source])} ran {a} before {b}"
     if step.kind == REALTIME:
         completed = transcript.rows(step.source)[-1]["index"]
         invoked = transcript.rows(step.target)[0]["index"]
-        return edge | {"why": f"{a} completed (event {completed}) before {b} was invoked (event {invoked})"}
+        return None, f"{a} completed (event {completed}) before {b} was invoked (event {invoked})"
     lists = transcript.model == "list-append"
     found = _list_edge(transcript, orders, step) if lists else _register_edge(transcript, step)
-    if found is None:
-        return edge | {"why": f"{a} precedes {b} by the order of versions"}
-    key, words = found
-    return edge | {"key": key, "why": words(a, b)}
+    return found or (None, f"{a} precedes {b} by the order of versions")
 
 
-Sentence = Callable[[str, str], str]
-
-
-def _list_edge(transcript: Transcript, orders: _ListOrders, step: Step) -> tuple[Any, Sentence] | None:
+def _list_edge(transcript: Transcript, orders: _ListOrders, step: Step) -> tuple[Any, str] | None:
     """Find the key behind an edge from the micro-operations of its two transactions."""
-    txns = transcript.txns
-    a_rows, b_rows = transcript.micro_rows(step.source), transcript.micro_rows(step.target)
-    for b in b_rows:
-        key = int(txns.key[b])
+    txns, a, b = transcript.txns, _named(step.source), _named(step.target)
+    for theirs in transcript.micro_rows(step.target):
+        key = int(txns.key[theirs])
+        name = transcript.key_name(key)
+        mine = [row for row in transcript.micro_rows(step.source) if txns.key[row] == key]
         if step.through >= 0 and step.through != len(txns.status) + key:
             continue
-        name = transcript.key_name(key)
-        if step.kind == WR and txns.kind[b] == READ and txns.status[step.target] == OK:
-            for v in reversed(transcript.elements(b).tolist()):
-                if any(txns.kind[a] == WRITE and txns.key[a] == key and txns.value[a] == v for a in a_rows):
-                    value = transcript.value_name(key, v)
-                    return name, lambda a, b, value=value, name=name: f"{a} appended {value} to {name}, which {b} read"
-        if txns.kind[b] != WRITE or step.kind == WR:
+        if step.kind == WR and txns.kind[theirs] == READ and txns.status[step.target] == OK:
+            appended = {int(txns.value[row]) for row in mine if txns.kind[row] == WRITE}
+            for v in reversed(transcript.elements(theirs).tolist()):
+                if v in appended:
+                    return name, f"{a} appended {transcript.value_name(key, v)} to {name}, which {b} read"
+        if txns.kind[theirs] != WRITE or step.kind == WR:
             continue
-        new = int(txns.value[b])
-        for a in a_rows:
-            if txns.key[a] != key:
-                continue
-            before = orders.before(a, key, new, step.kind)
-            if before is not None:
-                appended = f"appended {transcript.value_name(key, new)} to {name}"
-                return name, lambda a, b, before=before, appended=appended: before(a, b, appended)
+        did = f"{b} appended {transcript.value_name(key, int(txns.value[theirs]))} to {name}"
+        for row in mine:
+            if words := orders.before(row, key, int(txns.value[theirs]), step.kind):
+                return name, f"{a} {words.format(did)}"
     return None
 
 
@@ -198,36 +202,37 @@ class _ListOrders:
         self._transcript = transcript
         self._longest: dict[int, list[int]] = {}
 
-    def before(self, row: int, key: int, new: int, kind: int) -> Callable[[str, str, str], str] | None:
-        txns, longest = self._transcript.txns, self._of(key)
-        unseen = new not in longest
+    def before(self, row: int, key: int, new: int, kind: int) -> str:
+        """Return the row in words, as "appended 1 before {}", where {} is the append; "" if it is not before."""
+        transcript, longest = self._transcript, self._of(key)
+        txns, unseen = transcript.txns, new not in longest
         if kind == RW and txns.kind[row] == READ:
-            read = self._transcript.elements(row).tolist()
+            read = transcript.elements(row).tolist()
             if read and read[-1] not in longest:
-                return None
+                return ""
             seen = longest.index(read[-1]) + 1 if read else 0
             if (unseen and seen < len(longest)) or (not unseen and longest.index(new) < seen):
-                return None
-            shown = _shown(self._transcript.read_list(row))
-            name = self._transcript.key_name(key)
-            return lambda a, b, did: f"{a} read {name} as {shown}, before {b} {did}"
-        if kind == WW and txns.kind[row] == WRITE and int(txns.value[row]) in longest:
-            old = self._transcript.value_name(key, int(txns.value[row]))
-            if unseen:
-                if longest[-1] != int(txns.value[row]):
-                    return None
-                return lambda a, b, did: (
-                    f"{a} appended {old}, the last element that was read, before {b} {did}, which was never read"
-                )
-            if longest.index(int(txns.value[row])) + 1 <= longest.index(new):
-                return lambda a, b, did: f"{a} appended {old} before {b} {did}"
-        return None
+                return ""
+            return f"read {_escaped(_read_words(transcript, row))}, before {{}}"
+        mine = int(txns.value[row])
+        if kind != WW or txns.kind[row] != WRITE or mine not in longest:
+            return ""
+        old = _escaped(str(transcript.value_name(key, mine)))
+        if not unseen:
+            return f"appended {old} before {{}}" if longest.index(mine) < longest.index(new) else ""
+        if longest[-1] != mine:
+            return ""
+        return f"appended {old}, the last element that was read, before {{}}, which was never read"
 
     def _of(self, key: int) -> list[int]:
         if key not in self._longest:
             row = longest_read(self._transcript, key)
             self._longest[key] = [] if row is None else self._transcript.elements(row).tolist()
         return self._longest[key]
+
+
+def _escaped(words: str) -> str:
+    return words.replace("{", "{{").replace("}", "}}")
 
 
 def longest_read(transcript: Transcript, key: int) -> int | None:
@@ -237,30 +242,25 @@ def longest_read(transcript: Transcript, key: int) -> int | None:
     return max(rows, key=lambda row: len(transcript.elements(row)), default=None)
 
 
-def _register_edge(transcript: Transcript, step: Step) -> tuple[Any, Sentence] | None:
-    txns = transcript.txns
-    through = version_through(transcript, step)
-    a_rows, b_rows = transcript.micro_rows(step.source), transcript.micro_rows(step.target)
-    for b in b_rows:
-        key, new = int(txns.key[b]), int(txns.value[b])
-        for a in a_rows:
-            if int(txns.key[a]) != key or (through is not None and through != (key, int(txns.value[a]))):
+def _register_edge(transcript: Transcript, step: Step) -> tuple[Any, str] | None:
+    txns, through = transcript.txns, version_through(transcript, step)
+    a, b = _named(step.source), _named(step.target)
+    for theirs in transcript.micro_rows(step.target):
+        key, new = int(txns.key[theirs]), int(txns.value[theirs])
+        for mine in transcript.micro_rows(step.source):
+            old = int(txns.value[mine])
+            if int(txns.key[mine]) != key or (through is not None and through != (key, old)):
                 continue
-            name = transcript.key_name(key)
-            old, value = transcript.value_name(key, int(txns.value[a])), transcript.value_name(key, new)
-            if step.kind == WR and txns.kind[a] == WRITE and txns.kind[b] == READ and int(txns.value[a]) == new:
-                return name, lambda a, b, n=name, v=value: f"{a} wrote {v} to {n}, which {b} read"
-            if step.kind == RW and txns.kind[a] == READ and txns.kind[b] == WRITE and int(txns.value[a]) != new:
-                if int(txns.value[a]) >= 0 and not _follows(transcript, step.target, key, int(txns.value[a])):
-                    continue
-                return (
-                    name,
-                    lambda a, b, n=name, o=old, v=value: (
-                        f"{a} read {n} as {'nil' if o is None else o}, which {b} overwrote with {v}"
-                    ),
-                )
-            if step.kind == WW and txns.kind[a] == WRITE and txns.kind[b] == WRITE:
-                return name, lambda a, b, n=name, o=old, v=value: f"{a} wrote {o} to {n} before {b} wrote {v}"
+            name, value = transcript.key_name(key), transcript.value_name(key, new)
+            met, acts = transcript.value_name(key, old), (int(txns.kind[mine]), int(txns.kind[theirs]))
+            if step.kind == WR and acts == (WRITE, READ) and old == new:
+                return name, f"{a} wrote {value} to {name}, which {b} read"
+            if step.kind == RW and acts == (READ, WRITE) and old != new:
+                if old < 0 or _follows(transcript, step.target, key, old):
+                    shown = "nil" if met is None else met
+                    return name, f"{a} read {name} as {shown}, which {b} overwrote with {value}"
+            elif step.kind == WW and acts == (WRITE, WRITE):
+                return name, f"{a} wrote {met} to {name} before {b} wrote {value}"
     return None
 
 
@@ -284,11 +284,6 @@ def _shown(elements: list[Any], at: int = -1) -> str:
     return f"[... {ending[1:]}"
 
 
-Words = Callable[[TransactionNames], str]
-Explained = tuple[list[int], Words]
-"""The transactions of an anomaly, and its sentence."""
-
-
 def _owner(transcript: Transcript, row: int) -> int:
     return int(transcript.txns.first.searchsorted(row, side="right")) - 1
 
@@ -299,80 +294,53 @@ def _read_words(transcript: Transcript, row: int, at: int = -1) -> str:
     return f"{key} as {_shown(answer, at) if isinstance(answer, list) else in_words(answer)}"
 
 
-def _unwritten(transcript: Transcript, t: int, row: int, at: int) -> Explained:
+def _unwritten(transcript: Transcript, t: int, row: int, at: int) -> str:
     key, answer = transcript.micro_operation(row)[1:]
     value = answer[at] if isinstance(answer, list) else answer
-    return [t], lambda n: f"{n[t]} read {_read_words(transcript, row)}, but no transaction wrote {value} to {key}"
+    return f"{_named(t)} read {_read_words(transcript, row)}, but no transaction wrote {value} to {key}"
 
 
-def _duplicate(transcript: Transcript, t: int, row: int, at: int) -> Explained:
+def _duplicate(transcript: Transcript, t: int, row: int, at: int) -> str:
     elements = transcript.read_list(row)[: at + 1]
     value, times = elements[at], elements.count(elements[at])
     often = "twice" if times == 2 else f"{times} times"
-    return [t], lambda n: f"{n[t]} read {_read_words(transcript, row)}, in which {value} stands {often}"
+    return f"{_named(t)} read {_read_words(transcript, row)}, in which {value} stands {often}"
 
 
-def _incompatible(transcript: Transcript, row: int, longest: int, at: int) -> Explained:
+def _incompatible(transcript: Transcript, row: int, longest: int, at: int) -> str:
     a, key = _owner(transcript, row), transcript.micro_operation(row)[1]
     later = max(row, longest)
     if a == _owner(transcript, longest) and (words := _gone(transcript, a, later, transcript.read_list(later))):
-        return [a], lambda n: f"{n[a]} {words}, so {key} had two histories"
+        return f"{_named(a)} {words}, so {key} had two histories"
     other, at = _first_against(transcript, row, longest, at)
     b = _owner(transcript, other)
     shown, then = transcript.read_list(row), transcript.read_list(other)
-    if lacking := _lacking(shown, then):
-        why = f"the second list is the same as far as both go, but lacks {_few(lacking)}"
-    elif lacking := _lacking(then, shown):
-        why = f"the first list is the same as far as both go, but lacks {_few(lacking)}"
-    else:
-        alike = f"after {at} equal element{'' if at == 1 else 's'} " if at else ""
-        why = f"{alike}neither is the beginning of the other"
     lost = _lost_append(transcript, row, other) or _lost_append(transcript, other, row)
-    why += "" if lost or lacking else f", so {key} had two histories"
-    unread = "" if lost else _acknowledged_and_lost(transcript, row, longest)
-    return (
-        [a, b, *([lost[0]] if lost else [])],
-        lambda n: (
-            f"{_lost_words(transcript, n, *lost) if lost else unread}"
-            f"{n[a]} read {_read_words(transcript, row, at)} and "
-            f"{n[b]} read {_read_words(transcript, other, at)}: {why}"
-        ),
-    )
+    alike = f"after {at} equal element{'' if at == 1 else 's'} " if at else ""
+    why = f"{alike}neither is the beginning of the other"
+    for which, lacking in (("second", _lacking(shown, then)), ("first", _lacking(then, shown))):
+        if lacking:
+            why = f"the {which} list is the same as far as both go, but lacks {_few(lacking)}"
+            break
+    else:
+        why += "" if lost else f", so {key} had two histories"
+    both = f"{_named(a)} read {_read_words(transcript, row, at)} and {_named(b)} read"
+    return f"{lost}{both} {_read_words(transcript, other, at)}: {why}"
 
 
-def _lost_append(transcript: Transcript, shown: int, lacking: int) -> tuple[int, int, int] | None:
-    """Return (the transaction that appended, the element, the read that lacks it) of an element of the first read whose
-    append was acknowledged before the second read was invoked; None if there is none."""
+def _lost_append(transcript: Transcript, shown: int, lacking: int) -> str:
+    """Return a sentence about an element of the first read whose append was acknowledged before the second read, which
+    lacks it, was invoked; "" if there is none."""
     txns, key = transcript.txns, int(transcript.txns.key[shown])
     mine, others = map(transcript.elements, (shown, lacking))
     reader = _owner(transcript, lacking)
     for value in mine[~np.isin(mine, others)].tolist():
         for writer in transcript.writers(key, value):
             if txns.status[writer] == OK and txns.completed[writer] < txns.invoked[reader]:
-                return writer, value, lacking
-    return None
-
-
-def _lost_words(transcript: Transcript, names: TransactionNames, writer: int, value: int, lacking: int) -> str:
-    key, reader = int(transcript.txns.key[lacking]), _owner(transcript, lacking)
-    return (
-        f"Transaction {names[writer]} appended {transcript.value_name(key, value)} to {transcript.key_name(key)} and "
-        f"was acknowledged, but {names[reader]}, invoked later, read the list without it. "
-    )
-
-
-def _acknowledged_and_lost(transcript: Transcript, row: int, longest: int) -> str:
-    """Return which elements of a read the longest list lacks though their appends were acknowledged, as a sentence
-    with a space behind it; "" if none."""
-    txns, key = transcript.txns, int(transcript.txns.key[row])
-    mine, last = map(transcript.elements, (row, longest))
-    missing = [int(value) for value in mine[~np.isin(mine, last)]]
-    ok = [value for value in missing if OK in {int(txns.status[t]) for t in transcript.writers(key, value)}]
-    if not ok:
-        return ""
-    named = _few([transcript.value_name(key, value) for value in ok])
-    was = "append was" if len(ok) == 1 else "appends were"
-    return f"The longest list read of {transcript.key_name(key)} lacks {named}, whose {was} acknowledged. "
+                did = f"{_named(writer)} appended {transcript.value_name(key, value)} to {transcript.key_name(key)}"
+                late = f"{_named(reader)}, invoked later, read the list without it"
+                return f"Transaction {did} and was acknowledged, but {late}. "
+    return ""
 
 
 def _first_against(transcript: Transcript, row: int, longest: int, at: int) -> tuple[int, int]:
@@ -404,42 +372,35 @@ def _lacking(whole: list[Any], other: list[Any]) -> list[Any]:
     return [each for each in whole[:behind_last] if encode(each) not in there]
 
 
-def _aborted(transcript: Transcript, t: int, row: int, by: int) -> Explained:
+def _aborted(transcript: Transcript, t: int, row: int, by: int) -> str:
     txns, key, words = transcript.txns, int(transcript.txns.key[row]), _read_words(transcript, row)
     shown = transcript.elements(row).tolist()
     for r in transcript.micro_rows(by):
-        if txns.key[r] != key or txns.kind[r] != WRITE:
-            continue
         times, writers = shown.count(int(txns.value[r])), transcript.writers(key, int(txns.value[r]))
-        if 0 < sum(txns.status[w] != kinds.FAIL for w in writers) < times:
+        did_not_fail = sum(txns.status[w] != kinds.FAIL for w in writers)
+        if txns.key[r] == key and txns.kind[r] == WRITE and 0 < did_not_fail < times:
             often = f"{transcript.value_name(key, int(txns.value[r]))} stands {times} times"
-            return (
-                [t, by],
-                lambda n, often=often: (
-                    f"{n[t]} read {words}, in which {often}: too often without the append of {n[by]}, which failed"
-                ),
-            )
-    return [t, by], lambda n: f"{n[t]} read {words}, of which {n[by]} wrote a part and failed"
+            without = f"too often without the append of {_named(by)}, which failed"
+            return f"{_named(t)} read {words}, in which {often}: {without}"
+    return f"{_named(t)} read {words}, of which {_named(by)} wrote a part and failed"
 
 
-def _dirty(transcript: Transcript, aborted: int, by: int, key: int) -> Explained:
-    name = transcript.key_name(key)
-    words = f"built its write of {name} on that of"
-    return [aborted, by], lambda n: f"{n[aborted]} failed, but {n[by]} {words} {n[aborted]}"
+def _dirty(transcript: Transcript, aborted: int, by: int, key: int) -> str:
+    words = f"built its write of {transcript.key_name(key)} on that of {_named(aborted)}"
+    return f"{_named(aborted)} failed, but {_named(by)} {words}"
 
 
-def _intermediate(transcript: Transcript, t: int, row: int, by: int) -> Explained:
-    words = f"read {_read_words(transcript, row)}, which is not the last that"
-    return [t, by], lambda n: f"{n[t]} {words} {n[by]} wrote there"
+def _intermediate(transcript: Transcript, t: int, row: int, by: int) -> str:
+    return f"{_named(t)} read {_read_words(transcript, row)}, which is not the last that {_named(by)} wrote there"
 
 
-def _internal(transcript: Transcript, t: int, row: int, other: int) -> Explained:
+def _internal(transcript: Transcript, t: int, row: int, other: int) -> str:
     f, key, value = transcript.micro_operation(other)
     answer = transcript.micro_operation(row)[2]
     if isinstance(answer, list) and (words := _gone(transcript, t, row, answer)):
-        return [t], lambda n: f"{n[t]} {words}"
+        return f"{_named(t)} {words}"
     did = f"read {_read_words(transcript, other)}" if f == "r" else f"wrote {value} to {key}"
-    return [t], lambda n: f"{n[t]} {did} and then read {_read_words(transcript, row)}, which contradicts it"
+    return f"{_named(t)} {did} and then read {_read_words(transcript, row)}, which contradicts it"
 
 
 def _gone(transcript: Transcript, t: int, row: int, answer: list[Any]) -> str:
@@ -466,53 +427,44 @@ def _few(elements: list[Any]) -> str:
     return ", ".join(words) + (f" and {more} more" if more > 0 else "")
 
 
-def _future(transcript: Transcript, t: int, row: int, later: int) -> Explained:
+def _future(transcript: Transcript, t: int, row: int, later: int) -> str:
     _, key, value = transcript.micro_operation(later)
-    return [t], lambda n: f"{n[t]} read {_read_words(transcript, row)} before it wrote {value} to {key} itself"
+    return f"{_named(t)} read {_read_words(transcript, row)} before it wrote {value} to {key} itself"
 
 
-def _lost(transcript: Transcript, a: int, b: int, row: int) -> Explained:
-    key = transcript.micro_operation(row)[1]
-    value = transcript.txns
-    read = row if value.kind[row] == READ else _first_read(transcript, b, row)
-    return [a, b], lambda n: f"{n[a]} and {n[b]} both read {_read_words(transcript, read)} and then wrote to {key}"
+def _lost(transcript: Transcript, a: int, b: int, row: int) -> str:
+    txns, key = transcript.txns, transcript.micro_operation(row)[1]
+    rows = [r for r in range(int(txns.first[b]), row) if txns.key[r] == txns.key[row] and txns.kind[r] == READ]
+    read = row if txns.kind[row] == READ else rows[0]
+    return f"{_named(a)} and {_named(b)} both read {_read_words(transcript, read)} and then wrote to {key}"
 
 
-def _first_read(transcript: Transcript, t: int, row: int) -> int:
-    txns = transcript.txns
-    return next(r for r in range(int(txns.first[t]), row) if txns.key[r] == txns.key[row] and txns.kind[r] == READ)
-
-
-def _reordered(transcript: Transcript, t: int, row: int, earlier: int) -> Explained:
+def _reordered(transcript: Transcript, t: int, row: int, earlier: int) -> str:
     txns = transcript.txns
     key, value, before = int(txns.key[row]), int(txns.value[row]), transcript.micro_operation(earlier)[2]
     longest = longest_read(transcript, key)
     assert longest is not None
-    name, later = transcript.key_name(key), transcript.value_name(key, value)
-    reader = _owner(transcript, longest)
-    return (
-        [t, reader],
-        lambda n: (
-            f"{n[t]} appended {before} to {name} and then {later}, "
-            f"but {n[reader]} read {_read_words(transcript, longest)}, where {later} does not come after {before}"
-        ),
+    later, reader = transcript.value_name(key, value), _named(_owner(transcript, longest))
+    did = f"{_named(t)} appended {before} to {transcript.key_name(key)} and then {later}"
+    return f"{did}, but {reader} read {_read_words(transcript, longest)}, where {later} does not come after {before}"
+
+
+def _cyclic(transcript: Transcript, key: int, a: int, b: int) -> str:
+    old, new = (
+        f"{transcript.value_name(key, value)} (by {' and '.join(map(_named, transcript.writers(key, value)))})"
+        for value in (a, b)
     )
-
-
-def _cyclic(transcript: Transcript, key: int, a: int, b: int) -> Explained:
-    name, old, new = transcript.key_name(key), transcript.value_name(key, a), transcript.value_name(key, b)
-    writers = [*transcript.writers(key, a), *transcript.writers(key, b)]
-    return writers, lambda n: f"the versions {old} and {new} of {name} each come before the other"
+    return f"the versions {old} and {new} of {transcript.key_name(key)} each come before the other"
 
 
 class _Finding(NamedTuple):
     """How a kind of anomaly is explained.
 
-    explained: its transactions, and its sentence.  expected: what would have been right.
+    words: its sentence, which names its transactions.  expected: what would have been right.
     row: place of a micro-operation on the key in what its kernel noted.  key: place of the key itself, if it is there.
     """
 
-    explained: Callable[[Transcript, int, int, int], Explained]
+    words: Callable[[Transcript, int, int, int], str]
     expected: str
     row: int = 1
     key: int | None = None
@@ -557,28 +509,24 @@ class InTime:
         self._assumes = assumes
         self._by_process = bool(assumes) and parts_of(assumes)[1] == anomalies.PROCESS
 
-    def met(self, step: Step) -> tuple[int, ...]:
-        """Return the two transactions that met the versions of an edge in turn; () if time gives no order."""
-        found = self._meeting(step)
-        return () if found is None else found[:2]
-
-    def explained(self, edge: dict[str, Any], names: Mapping[int, str] | Any, step: Step) -> dict[str, Any]:
-        """Return the edge, with the two transactions added to its reason."""
+    def words(self, step: Step) -> str:
+        """Return the end of a sentence about an edge: which transactions met its versions in turn; "" if time orders
+        nothing.
+        """
         found = self._meeting(step)
         if found is None:
-            return edge
-        one, other, old, new = found
-        name = self._transcript.key_name(self._key_of(step))
-        after = "in the same process" if self._by_process else "after it had completed"
-        words = f"{names[one]} met {name} as {old}, and {names[other]} met it as {new} {after}"
-        return edge | {"why": f"{edge['why']} ({words})"}
+            return ""
+        one, other, (key, old), new = found
+        name, after = self._transcript.key_name(key), "after it had completed"
+        if self._by_process:
+            after = "in the same process"
+        first, then = (self._transcript.value_name(key, value) for value in (old, new))
+        return f" ({_named(one)} met {name} as {first}, and {_named(other)} met it as {then} {after})"
 
-    def _key_of(self, step: Step) -> int:
-        through = version_through(self._transcript, step)
-        return -1 if through is None else through[0]
-
-    def _meeting(self, step: Step) -> tuple[int, int, Any, Any] | None:
-        """Return (two transactions, the values they met) that order the version before that of the step's target."""
+    def _meeting(self, step: Step) -> tuple[int, int, tuple[int, int], int] | None:
+        """Return (two transactions, the key and the value that the first met, the value that the other met) that order
+        the version before that of the step's target.
+        """
         if not self._assumes or step.kind not in (WW, RW):
             return None
         through = version_through(self._transcript, step)
@@ -596,8 +544,7 @@ class InTime:
                 same = txns.process[one] == txns.process[other]
                 in_order = txns.status[one] == OK and txns.completed[one] < txns.invoked[other]
                 if in_order and (same or not self._by_process):
-                    one_met, other_met = (self._transcript.value_name(key, value) for value in (old, new))
-                    return one, other, one_met, other_met
+                    return one, other, through, new
         return None
 
     def _who_met(self, key: int, value: int) -> list[int]:
