@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -67,12 +67,6 @@ _LOG_LINE = re.compile(rf"^{_BEFORE_OPERATION}{_OPERATION}")
 _BARE_LINE = re.compile(rf"^{_OPERATION}")
 _LOG_HINT = re.compile(rf"^{_BEFORE_OPERATION}", re.MULTILINE)
 _BARE_HINT = re.compile(r"\s*(?:\d+|:nemesis)\s+:(?:invoke|info)\s+:\S")
-_ATOM = r"""[^\s,()\[\]{}";#\\]"""
-_NESTED = rf"\[(?:{_ATOM}|[\s,]|\[(?:{_ATOM}|[\s,])*\])*\]"
-_PLAIN = re.compile(
-    rf"({_ATOM}+)\s+(:\w+)\s+(:{_ATOM}+)(?:\s+({_ATOM}+|\"[^\"\\]*\"|\[(?:{_ATOM}|[\s,]|{_NESTED})*\]))?"
-)
-"""Pattern of an operation whose value is an atom, a string, or lists of atoms that are nested up to three times."""
 _LIKE_AN_OPERATION = re.compile(r"jepsen\.util.*\t:|\t:(?:invoke|ok|fail|info)\t|^\s*[\[(]?\s*(?:#[\w.]+)?\{.*:type\b")
 """Pattern of an operation, even if it is damaged, or if it is EDN among lines of a log."""
 _NEMESIS = "nemesis"
@@ -82,13 +76,13 @@ _INT32 = range(-(2**31), 2**31)
 
 
 _WINDOW_BYTES = 1 << 16
+LineReader = Callable[[str, int], dict[str, Any] | None]
+"""Returns the operation of a line with this number, or None.  Raises MalformedHistory."""
 
 
-Read = tuple[list[Line], MalformedHistory | None]
-"""Operations, and the damage after them or None."""
-
-
-def read_edn(content: bytes, state: Int64, keyed: bool, first: int, limit: int, *, more: bool = False) -> Read:
+def read_edn(
+    content: bytes, state: Int64, keyed: bool, first: int, limit: int, *, more: bool = False
+) -> tuple[list[Line], MalformedHistory | None]:
     """Read up to `limit` operations of an EDN history: maps one after another, or one vector or list of maps.
 
     state: as of the kernels (`text_rows`); it is advanced beyond the text read. first: index of the first operation.
@@ -125,20 +119,20 @@ def read_edn(content: bytes, state: Int64, keyed: bool, first: int, limit: int, 
         size_bytes *= 16
 
 
-def read_json_lines(content: bytes, state: Int64, keyed: bool, first: int, limit: int) -> Read:
+def read_lines(
+    content: bytes, state: Int64, keyed: bool, first: int, limit: int, operation_of: LineReader
+) -> tuple[list[Line], MalformedHistory | None]:
     """Read up to `limit` lines like `read_edn`, each with one operation or none."""
     lines = list[Line]()
     for _ in range(limit):
         end = content.find(b"\n", state[AT]) + 1 or len(content)
-        number, text = int(state[LINE]), content[state[AT] : end].decode()
+        number = int(state[LINE])
         try:
-            if text.strip():
-                operation = _operation(Form(number, json_value(text.removesuffix("\n"))))
+            operation = operation_of(content[state[AT] : end].decode(), number)
+            if operation is not None:
                 lines.append(_line_of(first + len(lines), number, operation, keyed))
         except MalformedHistory as damage:
             return lines, damage
-        except ValueError as problem:
-            return lines, MalformedHistory(f"line {number}: it is no JSON object ({problem})")
         state[AT], state[LINE] = end, number + 1
         if state[AT] == len(content):
             break
@@ -166,47 +160,36 @@ def lines_of_json_list(content: bytes) -> bytes:
     return "".join(written).encode()
 
 
-def edn_of_lines(text: str, first: int, bare: bool) -> tuple[str, MalformedHistory | None]:
-    """Return the operations of a log, or of columns alone (`bare`), as maps of EDN, each in the line where it stands.
-
-    first: number of the first line.  Returns also the damage at which the maps end, or None.
-    """
-    maps, damage = list[str](), None
-    *lines, rest = text.split("\n")
+def operation_of_json(line: str, number: int) -> dict[str, Any] | None:
+    """Return the operation of a line of JSON; None if it is empty.  Raises MalformedHistory."""
+    if not line.strip():
+        return None
     try:
-        for number, line in enumerate(lines, first):
-            maps.append(_as_map(line.rstrip(), number, bare))
-        if rest.strip():
-            words = "the last line has no end, so an operation may be cut off"
-            raise MalformedHistory(f"line {first + len(lines)}: {words}")
-    except MalformedHistory as problem:
-        damage = problem
-    return "\n".join([*maps, ""]), damage
+        value = json_value(line.removesuffix("\n"))
+    except ValueError as problem:
+        raise MalformedHistory(f"line {number}: it is no JSON object ({problem})") from problem
+    return _operation(Form(number, value))
 
 
-def _as_map(line: str, number: int, bare: bool) -> str:
-    """Return the operation of a line as a map; "" if it has none.  Raises MalformedHistory."""
+def operation_of_log(line: str, number: int, bare: bool) -> dict[str, Any] | None:
+    """Return the operation of a line of a log, or of columns alone (`bare`); None if it has none.
+
+    Raises MalformedHistory.
+    """
+    if not line.endswith("\n") and line.strip():
+        raise MalformedHistory(f"line {number}: the last line has no end, so an operation may be cut off")
+    line = line.rstrip()
     match = (_BARE_LINE if bare else _LOG_LINE).match(line)
     if match is None:
         if _LIKE_AN_OPERATION.search(line) or (bare and line):
             raise MalformedHistory(f"line {number}: an operation is damaged or cut off: {line!r:.60}")
-        return ""
+        return None
     words, error = _without_error(match["operation"])
-    plain = _PLAIN.fullmatch(words)
-    forms = [*plain.groups("nil")] if plain is not None else [*_forms(words, number)]
-    if not 3 <= len(forms) <= 4:
-        raise MalformedHistory(f"line {number}: an operation is a process, a type, an f and a value: {line!r:.60}")
-    process, type_, f, value = (*forms, "nil")[:4]
-    of_error = "" if error is None else f" :error {json.dumps(error, ensure_ascii=False)}"
-    return f"{{:process {process} :type {type_} :f {f} :value {value}{of_error}}}"
-
-
-def _forms(words: str, number: int) -> Iterator[str]:
-    """Yield the text of each value of EDN.  Raises MalformedHistory."""
-    reader, begin = FormReader(words, number), 0
-    for _ in reader.items(whole=True):
-        yield words[begin : reader.at]
-        begin = reader.at
+    match [form.value for form in FormReader(words, number).items(whole=True)]:
+        case [process, type_, f, *value] if len(value) < 2:
+            stated = value[0] if value else None
+            return {"process": process, "type": type_, "f": f, "value": stated, "error": error}
+    raise MalformedHistory(f"line {number}: an operation is a process, a type, an f and a value: {line!r:.60}")
 
 
 def _without_error(operation: str) -> tuple[str, str | None]:

@@ -11,21 +11,23 @@ from __future__ import annotations
 import codecs
 import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 
 from checkers.base.history import Event, MalformedHistory
 from checkers.formats.jepsen import (
-    edn_of_lines,
+    LineReader,
     error_of,
     error_of_json,
     lines_of_json_list,
     looks_like_columns,
     looks_like_log,
+    operation_of_json,
+    operation_of_log,
     read_edn,
-    read_json_lines,
+    read_lines,
 )
 from checkers.formats.read_once import Pieces, read_pieces
 from checkers.formats.rows import LINE, ROW, HistoryColumns, Joined, Line, check_grammar
@@ -154,29 +156,28 @@ class _TextReader:
         if not (self.is_json or is_columns or _EDN.match(head)):  # a log line may begin with anything
             text = _text(content.whole().removeprefix(codecs.BOM_UTF8), 1)
         is_log = not self.is_json and b"jepsen.util" in text and looks_like_log(text.decode())
-        self._is_lines, self._is_bare = is_log or is_columns, not is_log
-        self._text, self._state = text, np.array([0, 1, 0, 0, 0, 1], np.int64)
+        self._operation_of: LineReader | None = operation_of_json if self.is_json else None
+        self._is_lines = is_log or is_columns
+        if self._is_lines:
+            self._operation_of = partial(operation_of_log, bare=not is_log)
+        self._text, self._state = text, np.array([0, 1, 0, 0, 0, 1, not is_log], np.int64)
 
     def read(self) -> MalformedHistory | None:
         """Read the text.  Returns the damage at which it ends."""
-        by_kernels, line, left, damage = _by_kernels(len(self._text)), 1, b"", None
+        by_kernels, line, left = _by_kernels(len(self._text)), 1, b""
         if by_kernels:
             size_bytes = len(self._text)
             self._table = np.empty((min(_ROWS, size_bytes // 16 + 16), WIDTH), np.int64)
             self._out = np.empty(min(_PAYLOAD_BYTES, 3 * size_bytes + 256), np.uint8)
         piece = self._text
         while True:
-            following, lines = next(self._rest, None), piece.count(b"\n")
-            if self._is_lines:
-                edn, damage = edn_of_lines(piece.decode(), line, self._is_bare)
-                piece = edn.encode()
-            self._text, line = left + piece, line + lines
+            following = next(self._rest, None)
+            self._text, line = left + piece, line + piece.count(b"\n")
             self._state[AT] = 0
-            more = following is not None and damage is None
-            found = self._read_piece(more=more) if by_kernels else self._read_odd(len(self._text) + 1, more=more)
-            if not more or found is not None:
-                return found or damage
-            assert following is not None
+            more = following is not None
+            damage = self._read_piece(more=more) if by_kernels else self._read_odd(len(self._text) + 1, more=more)
+            if damage is not None or following is None:
+                return damage
             left, piece = self._text[self._state[AT] :], _text(following, line)
 
     def _read_piece(self, *, more: bool) -> MalformedHistory | None:
@@ -187,7 +188,10 @@ class _TextReader:
         spare, work = np.empty(1 << 16, np.uint8), np.empty(text_rows.WORK, np.int64)
         while True:
             first, rows = int(state[ROW_AT]), (state, self._table, self._out)
-            why = text_rows.read_maps(data, self.is_json, self._keyed, *rows, spare, work)
+            if self._is_lines:
+                why = text_rows.read_lines(data, self._keyed, *rows, work)
+            else:
+                why = text_rows.read_maps(data, self.is_json, self._keyed, *rows, spare, work)
             joined.add_table(self._table[: state[ROW_AT]], first, self._out, data)
             if why == DONE:
                 return None
@@ -203,8 +207,8 @@ class _TextReader:
 
     def _read_odd(self, limit: int, *, more: bool) -> MalformedHistory | None:
         text, state, keyed, first = self._text, self._state, self._keyed, self._joined.count
-        if self.is_json:
-            lines, damage = read_json_lines(text, state, keyed, first, limit)
+        if self._operation_of is not None:
+            lines, damage = read_lines(text, state, keyed, first, limit, self._operation_of)
         else:
             lines, damage = read_edn(text, state, keyed, first, limit, more=more)
         self._joined.add_lines(lines)

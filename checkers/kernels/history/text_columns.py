@@ -5,9 +5,9 @@ from __future__ import annotations
 DONE, FULL, ODD = 0, 1, 2
 """Reasons why a kernel stopped: at the end; no room is left for an operation; in front of an odd operation."""
 
-AT, LINE, ROW, USED, TOP, TOP_LINE = range(6)
-"""The state of a reader, int64[6]: next byte and its line; rows and payload bytes written so far; the bracket around
-all operations (0 if there is none) and its line."""
+AT, LINE, ROW, USED, TOP, TOP_LINE, BARE = range(7)
+"""The state of a reader, int64[7]: next byte and its line; rows and payload bytes written so far; the bracket around
+all operations (0 if there is none) and its line; 1 if lines have no log around their operations."""
 
 NUMBER, INDEX, TIME, PROCESS, TYPE, FLAGS, F, F_END, KEY, KEY_END, ERROR, ERROR_END, VALUE, VALUE2, END = range(15)
 """Columns that a kernel writes.  NUMBER: line.  INDEX: as stated, or NO_INDEX.  F to ERROR_END: places in the bytes, or

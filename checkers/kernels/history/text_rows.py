@@ -1,4 +1,4 @@
-"""Reads operations from the bytes of a text: EDN, or lines of JSON.
+"""Reads operations from the bytes of a text: EDN, lines of JSON, or lines of Jepsen's logs.
 
 A kernel goes over the bytes once and writes columns.  A value that is no number of 64 bits becomes JSON text, as
 `values.encode` writes it.  Functions, keys and errors are places in the bytes, which `number_texts` numbers.
@@ -18,6 +18,7 @@ from checkers.base.arrays import Int32, Int64
 from checkers.base.history import NEMESIS, Type
 from checkers.kernels.history.text_columns import (
     AT,
+    BARE,
     DONE,
     END,
     ERROR,
@@ -99,6 +100,9 @@ _W_PROCESS, _W_TYPE, _W_F, _W_VALUE = _packed("process"), _packed("type"), _pack
 _W_TIME, _W_INDEX, _W_KEY, _W_ERROR = _packed("time"), _packed("index"), _packed("key"), _packed("error")
 _W_NEMESIS, _W_CAS, _W_REBALANCE = _packed("nemesis"), _packed("cas"), _packed("rebalance-log")
 _W_TIMED, _W_OUT = _packed("timed-ou"), _packed("t")
+_INFO_WORD, _BRACKET, _LOGGER, _LOGGER_COLON, _DASH, _TYPE_NAME = (
+    np.frombuffer(word, np.uint8) for word in (b"INFO", b"]", b"jepsen.util", b"jepsen.util:", b"-", b":type")
+)
 
 
 @inner_kernel
@@ -399,6 +403,143 @@ def read_maps(
                 work[i] = work[_NAMES + _NAMES_MAX + i]
         work[_V_LINE] = line
         _store(data, rows, row, kind, state, work)
+
+
+@bare_kernel
+def read_lines(data: Bytes, keyed: bool, state: Int64, rows: Table, out: Bytes, work: Int64) -> int:
+    """Append the operations of a log, or of columns alone, from `state` on.  Otherwise as `read_maps`.
+
+    A line without marks of an operation is skipped: it cannot even be a damaged one (`formats/jepsen.py`).
+    """
+    size = data.shape[0]
+    while state[AT] < size:
+        at, marked, plain, named, logged = state[AT], state[BARE] == 1, True, False, False
+        end = at
+        while end < size and data[end] != 10:
+            byte = data[end]
+            plain = plain and (byte >= 32 or byte == 9)
+            if byte == 58 and end > at:
+                marked = marked or data[end - 1] == 9 or _stands(_TYPE_NAME, data, end, size)
+                named = named or not 32 < data[end - 1] < 127
+            elif byte == 106:
+                logged = logged or _stands(_LOGGER, data, end, size)
+            end += 1
+        next_at, row, marked = end + 1, state[ROW], marked or (named and logged)
+        if end == size or (marked and not plain):
+            return ODD
+        if marked and end > at:
+            if row == rows.shape[0]:
+                return FULL
+            _clear(rows, row, state[LINE])
+            while end > at and data[end - 1] <= 32:
+                end -= 1
+            begin = at if state[BARE] == 1 else _operation_begins(data, at, end)
+            begin = _read_columns(data, begin, end, rows, row, work)
+            stop = begin
+            while 0 <= stop < end and data[stop] != 9:
+                stop += 1
+            kind = (
+                _read_value(data, begin, stop, False, keyed, rows, row, out, state[USED], work) if begin >= 0 else _BAD
+            )
+            if kind < 0:
+                return FULL if kind == _NO_ROOM else ODD
+            if work[_V_AT] != stop or not _store_error(data, stop, end, rows, row):
+                return ODD
+            _store(data, rows, row, kind, state, work)
+        state[AT], state[LINE] = next_at, state[LINE] + 1
+    return DONE
+
+
+@inner_kernel
+def _stands(word: Bytes, data: Bytes, at: int, end: int) -> bool:
+    """Return True if a word begins here."""
+    if at < 0 or end - at < len(word):
+        return False
+    for i in range(len(word)):
+        if data[at + i] != word[i]:
+            return False
+    return True
+
+
+@inner_kernel
+def _after_word(word: Bytes, data: Bytes, at: int, end: int) -> int:
+    """Skip a word and the blanks after it.  Returns -1 if they are not here."""
+    stop = at + len(word)
+    if not _stands(word, data, at, end) or stop == end or data[stop] > 32:
+        return -1
+    while stop < end and data[stop] <= 32:
+        stop += 1
+    return stop
+
+
+@inner_kernel
+def _operation_begins(data: Bytes, at: int, end: int) -> int:
+    """Return where the operation of a line of a log begins; -1 if the text before it is odd (`formats/jepsen.py`)."""
+    dated = not _stands(_INFO_WORD, data, at, end)
+    if dated:
+        begin = at
+        while at < end and (data[at] == 45 or 48 <= data[at] <= 57):
+            at += 1
+        if at == begin or at == end or data[at] != 32:
+            return -1
+        begin = at + 1
+        at = begin
+        while at < end and 32 < data[at] < 127:
+            at += 1
+        if at == begin:
+            return -1
+        while at < end and data[at] <= 32:
+            at += 1
+    at = _after_word(_INFO_WORD, data, at, end)
+    if at >= 0 and at < end and data[at] == 91:
+        while at < end and data[at] != 93:
+            at += 1
+        begin = at + 3
+        at = _after_word(_BRACKET, data, at, end)
+        if at >= 0 and not dated:
+            at = -1
+            for i in range(begin, end):
+                if data[i] >= 127:
+                    return -1
+                if data[i] == 45 and data[i - 1] <= 32:
+                    at = _after_word(_DASH, data, i, end)
+                    if _stands(_LOGGER, data, at, end):
+                        break
+    elif dated:
+        return -1
+    if dated:
+        return _after_word(_LOGGER_COLON, data, at, end)
+    at = _after_word(_LOGGER, data, at, end)
+    begin = _after_word(_DASH, data, at, end)
+    return at if begin < 0 else begin
+
+
+@inner_kernel
+def _read_columns(data: Bytes, at: int, end: int, rows: Table, row: int, work: Int64) -> int:
+    """Read process, type and f of a line.  Returns where its value begins; -1 if they are odd."""
+    for word in (_W_PROCESS, _W_TYPE, _W_F):
+        if at < 0 or at >= end or (word != _W_PROCESS and data[at] != 58):
+            return -1
+        found = _scalar(data, at, end, False, work)
+        stop = work[_V_AT]
+        if found == _BAD or stop == end or data[stop] != 9:
+            return -1
+        if not _store_field(data, word, found, at, False, rows, row, work):
+            return -1
+        at = int(stop) + 1
+    return at if rows[row, TYPE] >= 0 else -1
+
+
+@inner_kernel
+def _store_error(data: Bytes, at: int, end: int, rows: Table, row: int) -> bool:
+    """Store the rest of a line as the error of a fail or info.  Returns False if it is odd."""
+    if at == end:
+        return True
+    while data[at] <= 32:
+        at += 1
+    rows[row, ERROR], rows[row, ERROR_END] = at, end
+    rows[row, FLAGS] |= TEXT_ERROR
+    return bool(rows[row, TYPE] >= _FAIL and data[at] < 127 and data[end - 1] < 127)
 
 
 @inner_kernel

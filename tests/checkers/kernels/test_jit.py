@@ -110,7 +110,7 @@ def test_machine_code_made_in_one_folder_is_used_in_another_and_by_another_cache
 
 def test_the_readers_of_text_and_all_they_call_count_no_references() -> None:
     """Reference counting is atomic; with it they take four times as long."""
-    waiting: list[object] = [text_rows.read_maps]
+    waiting: list[object] = [text_rows.read_maps, text_rows.read_lines]
     seen = set[str]()
     while waiting:
         each = waiting.pop()
