@@ -346,21 +346,23 @@ def parse_schedule(text: str) -> Schedule:
         data = json.loads(text)
     except (ValueError, RecursionError) as problem:
         raise BadSchedule(f"the schedule is not JSON: {problem}") from problem
-    cards: list[Card] = []
+    cards: dict[int, Card] = {}
     faults: dict[int, Fault] = {}
     for place, row in enumerate(_rows(data), start=1):
-        card = _card(place, row)
-        if any(card.number == other.number for other in cards):
-            raise BadSchedule(f"card {place}: its number {card.number} is that of another card")
-        cards.append(card)
-        if row.get("fault") is not None:
-            faults[card.number] = _fault(place, card.kind, row["fault"])
-    numbers = {card.number for card in cards}
-    for place, card in enumerate(cards, start=1):
+        try:
+            card = _card(row)
+            if card.number in cards:
+                raise ValueError(f"its number {card.number} is that of another card")
+            cards[card.number] = card
+            if row.get("fault") is not None:
+                faults[card.number] = _fault(card.kind, row["fault"])
+        except ValueError as problem:
+            raise BadSchedule(f"card {place}: {str(problem).replace('`', '')}") from problem
+    for place, card in enumerate(cards.values(), start=1):
         for name, number in (("like", card.like), ("after", card.after), ("until_of", card.until_of)):
-            if number and number not in numbers:
+            if number and number not in cards:
                 raise BadSchedule(f"card {place}: its field {name!r} names card {number}, which is not in the schedule")
-    return Schedule(tuple(sorted(cards, key=lambda card: card.at_s)), faults)
+    return Schedule(tuple(sorted(cards.values(), key=lambda card: card.at_s)), faults)
 
 
 def schedule_json(cards: Sequence[Card], faults: Mapping[int, Fault] | None = None) -> str:
@@ -398,31 +400,27 @@ def _rows(data: object) -> list[Mapping[str, Any]]:
         data = data["cards"]
     if not isinstance(data, list):
         raise BadSchedule("a schedule is a JSON object with the fields 'schedule' and 'cards', or a list of cards")
-    for place, row in enumerate(data, start=1):
-        if not isinstance(row, dict):
-            raise BadSchedule(f"card {place} is not a JSON object")
     return data
 
 
-def _card(place: int, row: Mapping[str, Any]) -> Card:
-    card = _typed(place, {name: value for name, value in row.items() if name != "fault"}, Card)
+def _card(row: object) -> Card:
+    """Return the card of a row without its fault.  Raises ValueError."""
+    if not isinstance(row, dict):
+        raise ValueError("it is not a JSON object")
+    card = _typed({name: value for name, value in row.items() if name != "fault"}, Card)
     numbers = {name: value for name, value in asdict(card).items() if isinstance(value, int | float)}
     if wrong := next((name for name, value in numbers.items() if not 0 <= value < math.inf), ""):
-        raise BadSchedule(f"card {place}: its field {wrong!r} must be a number from 0, not {numbers[wrong]:g}")
+        raise ValueError(f"its field {wrong!r} must be a number from 0, not {numbers[wrong]:g}")
     if not card.at_s < card.heal_s:
-        raise BadSchedule(f"card {place}: its field 'heal_s' must be greater than 'at_s', not {card.heal_s:g}")
-    try:
-        kind_named(card.kind).check(card.name)
-    except ValueError as problem:
-        raise BadSchedule(f"card {place}: {problem}") from problem
+        raise ValueError(f"its field 'heal_s' must be greater than 'at_s', not {card.heal_s:g}")
+    kind_named(card.kind).check(card.name)
     for number, moment, moments in (("after", "moment", MOMENTS), ("until_of", "until", HEAL_MOMENTS)):
         awaited = getattr(card, moment)
         if (awaited not in moments) if getattr(card, number) else bool(awaited):
             known = " or ".join(map(repr, moments))
-            words = f"its fields {number!r} and {moment!r} go together: a number, and {known}"
-            raise BadSchedule(f"card {place}: {words}")
+            raise ValueError(f"its fields {number!r} and {moment!r} go together: a number, and {known}")
     if why := _wrong_line(card):
-        raise BadSchedule(f"card {place}: {why}")
+        raise ValueError(why)
     return card
 
 
@@ -440,31 +438,31 @@ def _wrong_line(card: Card) -> str:
     return ""
 
 
-def _fault(place: int, kind: str, given: Any) -> Fault:
+def _fault(kind: str, given: object) -> Fault:
+    """Return the resolved fault of a card.  Raises ValueError."""
     if not isinstance(given, dict):
-        raise BadSchedule(f"card {place}: its field 'fault' must be an object")
-    fault = _typed(place, {"words": "", **given, "kind": kind}, Fault, "fault.")
+        raise ValueError("its field 'fault' must be an object")
+    fault = _typed({"words": "", **given, "kind": kind}, Fault, "fault.")
     if not fault.cut and not fault.nodes:
-        raise BadSchedule(f"card {place}: its field 'fault' must name nodes or cut links")
+        raise ValueError("its field 'fault' must name nodes or cut links")
     try:
         msgspec.convert(fault.settings, kind_named(kind).settings)
         kind_named(kind).refuse(fault.settings)
     except ValueError as problem:
-        words = str(problem).replace("`", "")
-        raise BadSchedule(f"card {place}: its field 'fault.settings': {words}") from problem
+        raise ValueError(f"its field 'fault.settings': {problem}") from problem
     return fault
 
 
 T = TypeVar("T", Card, Fault)
 
 
-def _typed(place: int, given: Mapping[str, Any], type_: type[T], within: str = "") -> T:
-    """Return the value of a field of a JSON object. within: prefix of field names in messages."""
+def _typed(given: Mapping[str, Any], type_: type[T], within: str = "") -> T:
+    """Return the value of a JSON object. within: prefix of field names in messages.  Raises ValueError."""
     known = [each.name for each in fields(type_)]
     if unknown := sorted(set(given) - set(known)):
-        raise BadSchedule(f"card {place}: unknown field {within + unknown[0]!r}; there are {', '.join(known)}")
+        raise ValueError(f"unknown field {within + unknown[0]!r}; there are {', '.join(known)}")
     try:
         return msgspec.convert(given, type_)
     except msgspec.ValidationError as problem:
         what, _, at = str(problem).replace("`", "").partition(" - at $.")
-        raise BadSchedule(f"card {place}: {f'its field {within + at!r}: ' if at else ''}{what}") from problem
+        raise ValueError(f"{f'its field {within + at!r}: ' if at else ''}{what}") from problem

@@ -18,17 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING
+from typing import NoReturn
 
-from checkers.record.faults import Fault
 from nemesis.cluster import DISK, LINKS, PACKETS, PROCESSES
 from nemesis.coverage import ACKNOWLEDGED_MOMENT, ANY_LINE, HEALED_MOMENT
-from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene
+from nemesis.kind import Deck, Figure, FigureStep, Kind
 from nemesis.kinds.packets import LEADER_HEARD_LATE, LEADER_HEARS_HELD, ONE_HEARS_HELD
 from nemesis.kinds.packets import NAME as PACKETS_KIND
-
-if TYPE_CHECKING:
-    from nemesis.measure import Field
 
 PAUSED_S_MAX = 5.0
 """Longest pause of a leader, if no write is acknowledged meanwhile."""
@@ -110,11 +106,7 @@ def _power_loss_after(errors: Sequence[str]) -> Callable[[Random, int], Sequence
     return steps
 
 
-def _no_fault(target: str, scene: Scene) -> Fault | None:
-    raise ValueError("this kind deals cards of other kinds and has none of its own")
-
-
-async def _no_order(field: Field, fault: Fault) -> None:
+def _no_card(*_: object) -> NoReturn:
     raise ValueError("this kind deals cards of other kinds and has none of its own")
 
 
@@ -132,9 +124,9 @@ def _combined(
         targets={},
         deck=Deck(((first, 0.0),), (first, first, *figures), ((last, 0.0),), figures),
         needs=needs,
-        resolve=_no_fault,
-        inject=_no_order,
-        heal=_no_order,
+        resolve=_no_card,
+        inject=_no_card,
+        heal=_no_card,
         parts=tuple(parts),
     )
 

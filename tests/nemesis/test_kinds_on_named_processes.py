@@ -10,7 +10,7 @@ from fake_nemesis_cluster import FakeCluster, card, played
 
 from checkers.record.faults import Achieved
 from nemesis.catalog import kind_named, kinds_of
-from nemesis.cluster import ProcessNow, named_process
+from nemesis.cluster import ProcessNow
 
 pytestmark = pytest.mark.virtual_time
 
@@ -54,13 +54,6 @@ async def test_a_process_that_does_not_obey_is_a_fault_that_was_not_achieved(kin
     cluster.deaf = {"n1"}
     (record,), _ = await played(cluster, card(f"{kind}:agent", "leader"))
     assert record.achieved is Achieved.NOT_ACHIEVED
-
-
-async def test_a_system_without_such_a_process_has_the_card_skipped_with_the_reason() -> None:
-    cluster = WithAgents()
-    cluster.missing = {named_process("agent"): "the system names no process 'agent'"}
-    (record,), _ = await played(cluster, card("kill:agent", "one"))
-    assert (record.achieved, record.reason) == (Achieved.SKIPPED, "the system names no process 'agent'")
 
 
 def test_a_nemesis_may_name_processes_and_other_kinds() -> None:

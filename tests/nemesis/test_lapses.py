@@ -148,12 +148,6 @@ def test_a_fault_that_lapses_beside_another_is_noticed_and_the_other_is_not_blam
     assert second.achieved is Achieved.INSTALLED, second.reason
 
 
-def test_a_card_like_another_hits_the_same_again():
-    cards = [card(name="halves", hold_s=3.0), card(name="halves", number=2, at_s=8.0, hold_s=3.0, like=1)]
-    first, second = in_no_time(played(FakeCluster(), *cards))[0]
-    assert first.cut == second.cut and second.achieved is Achieved.INSTALLED
-
-
 def test_a_card_like_another_waits_until_that_one_has_been_healed():
     cards = [card("pause", "one", hold_s=4.0), card("pause", "one", number=2, at_s=4.0, hold_s=2.0, like=1)]
     first, second = in_no_time(played(FakeCluster(), *cards))[0]

@@ -139,13 +139,6 @@ class _Sticky(dict):  # type: ignore[type-arg]
         super().__setitem__(name, max(degrees, self[name]))
 
 
-def test_a_backend_without_its_capability_skips_it() -> None:
-    cluster = WarmCluster()
-    cluster.missing = {"heating": "no heater here: plug one in"}
-    (record,), _ = in_no_time(played(cluster, card("heat", "one")))
-    assert (record.achieved, record.reason) == (Achieved.SKIPPED, "no heater here: plug one in")
-
-
 def test_data_is_given_to_a_minority_at_most_unless_the_budget_is_broken_on_purpose() -> None:
     cards = [card("heat", "one", 1, 2.0, 3.0), card("kill", "one", 2, 8.0, 20.0), card("heat", "one", 3, 12.0, 3.0)]
 

@@ -193,14 +193,6 @@ def test_a_heal_whose_moment_never_comes_is_due_at_its_time():
     assert held.heal_ordered_ns <= 10.2e9
 
 
-def test_parts_of_a_fault_that_hit_nothing_are_skipped():
-    cluster = LinkedCluster()
-    cluster.leader = None
-    records = in_no_time(played_on(cluster, PAST))
-    assert [r.achieved for r in records] == [Achieved.SKIPPED] * 3
-    assert records[1].reason == "card 1, which it repeats, hit nothing"
-
-
 @pytest.mark.parametrize("target", ["leader-hears-held", "leader-hears-late"])
 def test_a_cut_around_links_that_are_held_or_late_is_proven(target):
     cards = [Card(1, "packets", target, 2.0, 12.0), Card(2, "partition", "clients-from-leader", 4.0, 8.0)]

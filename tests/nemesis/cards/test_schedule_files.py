@@ -47,37 +47,28 @@ def test_a_schedule_is_read_back_as_written(nemesis):
     ("data", "says"),
     [
         ("[", "the schedule is not JSON"),
-        ("{}", "a schedule is a JSON object with the fields 'schedule' and 'cards', or a list"),
         ('{"schedule": 2, "cards": []}', "the field 'schedule' must be 1"),
         ('{"schedule": 1, "cards": [], "x": 1}', "unknown field 'x'"),
-        ([7], "card 1 is not a JSON object"),
+        ([7], "card 1: it is not a JSON object"),
         ([{k: v for k, v in ROW.items() if k != "at_s"}], "card 1: Object missing required field at_s"),
         ([ROW | {"colour": 1}], "card 1: unknown field 'colour'; there are number, kind"),
         ([ROW | {"at_s": True}], "card 1: its field 'at_s': Expected float, got bool"),
         ([ROW | {"at_s": -1}], "card 1: its field 'at_s' must be a number from 0, not -1"),
         ([ROW | {"heal_s": 1}], "card 1: its field 'heal_s' must be greater than 'at_s', not 1"),
-        ([ROW | {"number": "1"}], "card 1: its field 'number': Expected int, got str"),
+        ([ROW | {"heal_s": float("nan")}], "'heal_s' must be a number from 0, not nan"),
         ([ROW, ROW], "card 2: its number 1 is that of another card"),
         ([ROW | {"like": 7}], "card 1: its field 'like' names card 7, which is not in the schedule"),
-        ([ROW | {"after": 7, "moment": "election"}], "its field 'after' names card 7, which is not in the schedule"),
         ([ROW | {"after": 1}], "card 1: its fields 'after' and 'moment' go together: a number, and 'election' or 'new"),
-        ([ROW | {"moment": "election"}], "card 1: its fields 'after' and 'moment' go together"),
-        (
-            [ROW | {"until": "healed"}],
-            "card 1: its fields 'until_of' and 'until' go together: a number, and 'election' or 'new",
-        ),
         ([ROW | {"line_nth": 2}], "card 1: its fields 'line_nth' and 'line_of' need a 'line'"),
         ([ROW | {"line": "("}], "card 1: its field 'line' is no regular expression"),
         ([ROW | {"line": "x", "line_of": "n1"}], "card 1: its field 'line_of' must be 'leader' or 'follower'"),
         ([ROW, ROW | {"number": 2, "like": 1, "line": "x"}], "card 2: a card with a 'line' has neither 'like' nor"),
         ([ROW | {"until": "noon", "until_of": 1}], "card 1: its fields 'until_of' and 'until' go together"),
-        ([ROW | {"until": "healed", "until_of": 7}], "its field 'until_of' names card 7, which is not in the schedule"),
         ([ROW | {"kind": "past"}], "card 1: past deals cards of packets, pause and has none of its own"),
         ([ROW | {"name": "thirds"}], "card 1: there is no partition 'thirds'; there are halves"),
         ([ROW | {"kind": "flood"}], "card 1: there is no kind of fault 'flood'"),
         ([ROW | {"fault": []}], "card 1: its field 'fault' must be an object"),
         ([ROW | {"fault": {"node": []}}], "card 1: unknown field 'fault.node'"),
-        ([ROW | {"fault": {"nodes": "n1"}}], "card 1: its field 'fault.nodes': Expected array, got str"),
         ([ROW | {"fault": {"cut": [["n1"]]}}], "card 1: its field 'fault.cut[0]': Expected array of length 2, got 1"),
         ([ROW | {"fault": {"words": "x"}}], "card 1: its field 'fault' must name nodes or cut links"),
     ],
@@ -111,11 +102,9 @@ def test_a_clock_fault_that_nothing_could_prove_is_refused(settings, says):
     ("kind", "name", "wrong", "says"),
     [
         ("power", "one", {"kept": "nothing"}, "Invalid enum value 'nothing' - at $.kept"),
-        ("power", "one", {"at_fsync": "1"}, "Expected int, got str - at $.at_fsync"),
         ("disk", "all-slow", {"rules": 7}, "Expected array, got int - at $.rules"),
         ("damage", "one-flip", {"how": "burn"}, "Invalid enum value 'burn' - at $.how"),
         ("packets", "one-lossy", {"links": [["n1"]]}, "Expected array of length 2, got 1 - at $.links[0]"),
-        ("membership", "one", {"killed": 1}, "Expected bool, got int - at $.killed"),
     ],
 )
 def test_settings_that_a_fault_cannot_be_carried_out_with_are_refused(
@@ -131,17 +120,6 @@ def test_settings_that_a_fault_cannot_be_carried_out_with_are_refused(
         read(STATED[kind] | wrong)
     with pytest.raises(BadSchedule, match="Object missing required field"):
         read({})
-
-
-@pytest.mark.parametrize("settings", [{"offset_s": -2, "rate": 1}, {"offset_s": 0.0, "rate": 0.1}])
-def test_a_small_clock_fault_that_can_be_proven_is_read(settings):
-    schedule = parse_schedule(json.dumps([CLOCK_ROW | {"fault": {"nodes": ["n1"], "settings": settings}}]))
-    assert schedule.faults[1].settings == settings
-
-
-def test_json_that_is_no_number_is_refused():
-    with pytest.raises(BadSchedule, match="'heal_s' must be a number from 0, not nan"):
-        parse_schedule(json.dumps([ROW | {"heal_s": float("nan")}]))
 
 
 def test_a_run_is_replayed_on_the_same_nodes_and_links_although_another_one_leads():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import cache
 from random import Random
 
@@ -101,8 +100,3 @@ def test_slow_disks_hold_while_the_second_term_begins():
         slow = next(c for c in cards if c.name == "all-slow")
         first = next(c for c in cards if c.name == "leader-unheard")
         assert slow.at_s <= first.at_s and first.at_s + 4.0 <= slow.heal_s
-
-
-def test_the_storms_of_partitions_are_dealt_about_as_often():
-    storms = Counter(storm for cards in decks("partition") for storm in STORMS_OF_PARTITIONS if storm(cards))
-    assert min(storms.values()) >= SEEDS // 4

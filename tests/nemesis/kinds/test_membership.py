@@ -148,13 +148,6 @@ def test_a_server_that_stays_a_member_is_not_achieved() -> None:
     assert cluster.whole
 
 
-def test_a_system_without_changes_of_members_is_spared() -> None:
-    cluster = Changing()
-    cluster.missing = {"members": "its members cannot change"}
-    (record,), _ = in_no_time(played(cluster, card("membership", "one")))
-    assert (record.achieved, record.reason) == (Achieved.SKIPPED, "its members cannot change")
-
-
 def test_a_rolling_restart_stops_every_server_once() -> None:
     cluster = FakeCluster()
     steps = KINDS["stop"].deck.figures["rolling-restart"].steps(Random(4), len(cluster.servers))
