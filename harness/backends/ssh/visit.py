@@ -147,15 +147,11 @@ class SshConnection:
                 f"{changed.expected_key.fingerprint}).  Another machine may have its address.  If the host was made "
                 f"anew, remove its old line with `ssh-keygen -R {host.address}`."
             ) from None
-        except paramiko.PasswordRequiredException:
-            raise BackendUnavailable(
-                f"{host}: the key {host.key or 'in ~/.ssh'} needs a passphrase: hand it to an agent with `ssh-add`."
-            ) from None
         except paramiko.AuthenticationException as refused:
             what = f"the key {host.key}" if host.key else "every key of the agent and of ~/.ssh"
             raise BackendUnavailable(
-                f"{host}: the host refuses {what} for the user {host.user} ({refused}): add its public key to "
-                f"~{host.user}/.ssh/authorized_keys there."
+                f"{host}: the user {host.user} cannot log in with {what} ({refused}): add its public key to "
+                f"~{host.user}/.ssh/authorized_keys there, and hand a key with a passphrase to an agent (`ssh-add`)."
             ) from None
         except (paramiko.SSHException, OSError, EOFError, ValueError) as problem:
             raise BackendUnavailable(
@@ -432,8 +428,8 @@ def look(connection: SshConnection, needs: Needs) -> HostFacts:
     except OSError as problem:
         raise BackendUnavailable(f"{problem.strerror}.") from problem
     facts = dict(re.findall(r"^([\w.+-]+)=(.*)$", output.decode(errors="replace"), flags=re.MULTILINE))
-    if missing := _missing(facts, connection.host.user, needs):
-        raise BackendUnavailable(f"{connection.host}: {missing}.")
+    if lacking := missing(facts, connection.host.user, needs):
+        raise BackendUnavailable(f"{connection.host}: {lacking}.")
     if "machine" not in facts:
         text = (output + words).decode(errors="replace").strip()[:200]
         raise BackendUnavailable(f"{connection.host}: commands do not run there as a shell's do; it answered {text!r}.")
@@ -447,7 +443,7 @@ def look(connection: SshConnection, needs: Needs) -> HostFacts:
     )
 
 
-def _missing(facts: Mapping[str, str], user: str, needs: Needs) -> str:
+def missing(facts: Mapping[str, str], user: str, needs: Needs) -> str:
     """Return the first thing that the host lacks, in words; "" if it has everything."""
     if facts.get("kernel", "Linux") != "Linux":
         return f"its kernel is {facts['kernel']}, and nodes need Linux"

@@ -17,7 +17,6 @@ import requests
 from docker.errors import APIError
 from docker_things import seconds_until
 
-from harness.backends.agent_cluster import addresses
 from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.builds import NODE_WHEELS, Interrupted, node_code, run_watched, wheel_requirements
 from harness.backends.docker import engine, image
@@ -25,13 +24,6 @@ from harness.backends.docker.backend import DockerBackend
 from harness.backends.docker.engine import connect, why_unavailable
 from harness.backends.docker.image import unpack_debian
 from harness.backends.leftovers import current_owner
-
-ADDRESS_OF = {"n1": "198.18.0.11", "n2": "198.18.0.12", "c1": "198.18.0.101"}
-
-
-def test_addresses_are_fixed_by_place() -> None:
-    (subnet, *_) = engine.RANGE.subnets(new_prefix=24)
-    assert addresses(subnet, ("n1", "n2"), ("c1",)) == ADDRESS_OF
 
 
 def test_no_engine_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -44,10 +36,6 @@ def test_no_engine_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_an_engine_that_does_not_listen_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
     assert (why_unavailable() or "").startswith("Docker does not answer (")
-
-
-def test_nodes_get_the_versions_of_pyproject() -> None:
-    assert [line.split(">")[0] for line in wheel_requirements()] == sorted(NODE_WHEELS)
 
 
 def test_a_tree_that_is_still_being_installed_names_the_wheels_of_its_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,16 +165,6 @@ def test_containers_leave_their_network_one_after_another() -> None:
     assert engine.remove_run(docker, "r1") == ""
     assert not docker.running
     assert docker.leaving_max == 1
-
-
-def test_a_sweep_that_meets_it_removes_the_others_and_goes_on() -> None:
-    docker = FakeEngine(krucible_r1=OF_A_DEAD_PROCESS, krucible_r2=OF_A_DEAD_PROCESS, krucible_r3=current_owner())
-    docker.stuck = {"krucible_r1"}
-    swept = engine.sweep_dead(docker, stuck_s=0.1)
-    assert swept.removed == ("r2",)
-    assert len(swept.left) == 1
-    assert STUCK in swept.left[0]
-    assert set(docker.there) == {"krucible_r1", "krucible_r3"}
 
 
 def test_a_sweep_of_an_engine_that_does_not_answer_is_a_sentence_as_well() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -20,7 +21,6 @@ from waiting import PATIENCE_S, is_alive, until
 from harness.backends.backend import Entrance
 from harness.backends.leftovers import (
     KeptCluster,
-    Reaper,
     Swept,
     current_owner,
     forget,
@@ -77,20 +77,19 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_a_killed_harness_is_cleaned_up_after_and_other_runs_are_left_alone(tmp_path: Path) -> None:
-    process, reaper = harness(tmp_path)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    until(lambda: names(tmp_path) == {"r2-container"})
-    until(lambda: not is_alive(reaper))
-
-
-def test_what_appears_late_is_removed_too(tmp_path: Path) -> None:
-    process, reaper = harness(tmp_path, "late")
-    process.kill()
-    process.wait()
+@pytest.mark.parametrize("how", [(), ("late",), ("exit",), ("forks",)])
+def test_after_a_harness_that_ends_all_is_removed_and_other_runs_are_left_alone(
+    tmp_path: Path, how: tuple[str, ...]
+) -> None:
+    """late: one thing appears only later.  forks: a child holds the pipe open."""
+    process, reaper = harness(tmp_path, *how)
+    if "exit" not in how:
+        process.kill()
+    process.wait(PATIENCE_S)
     until(lambda: not is_alive(reaper))
     assert names(tmp_path) == {"r2-container"}
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_the_reaper_survives_what_the_terminal_sends(tmp_path: Path) -> None:
@@ -111,21 +110,6 @@ def test_a_harness_that_is_done_dismisses_it_and_nothing_is_touched(tmp_path: Pa
     assert names(tmp_path) == {"r1-container", "r2-container"}
 
 
-def test_a_harness_that_merely_ends_is_cleaned_up_after(tmp_path: Path) -> None:
-    process, _ = harness(tmp_path, "exit")
-    assert process.wait(PATIENCE_S) == 0
-    until(lambda: names(tmp_path) == {"r2-container"})
-
-
-def test_a_forked_child_that_holds_the_pipe_open_does_not_fool_it(tmp_path: Path) -> None:
-    process, reaper = harness(tmp_path, "forks")
-    process.kill()
-    process.wait()
-    until(lambda: names(tmp_path) == {"r2-container"})
-    until(lambda: not is_alive(reaper))
-    os.killpg(process.pid, signal.SIGKILL)
-
-
 def test_an_engine_that_fails_is_asked_again_and_the_reason_is_kept(tmp_path: Path) -> None:
     (tmp_path / BUSY).touch()
     process, reaper = harness(tmp_path)
@@ -139,12 +123,6 @@ def test_an_engine_that_fails_is_asked_again_and_the_reason_is_kept(tmp_path: Pa
     assert not log.exists()
 
 
-def test_dismissing_twice_is_safe(tmp_path: Path) -> None:
-    reaper = Reaper("reaped_things:reap", {"run_id": "r1", "folder": str(tmp_path)})
-    reaper.dismiss()
-    reaper.dismiss()
-
-
 def owner_of_a_dead_process() -> str:
     words = "from harness.backends.leftovers import current_owner; print(current_owner())"
     return subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True).stdout.strip()
@@ -156,23 +134,19 @@ def changed(owner: str, part: int, value: str) -> str:
     return ":".join(parts)
 
 
-def test_this_process_lives_and_a_finished_one_does_not() -> None:
-    assert not is_dead(current_owner())
-    assert is_dead(owner_of_a_dead_process())
+@pytest.mark.parametrize(
+    ("part", "value", "dead"), [(0, None, False), (1, "1", True), (2, "00000000-0000-0000-0000-000000000000", True)]
+)
+def test_an_owner_is_this_process_since_its_start_and_boot(part: int, value: str | None, dead: bool) -> None:
+    assert is_dead(changed(current_owner(), part, value) if value else current_owner()) is dead
 
 
-def test_a_reused_process_number_is_not_the_owner() -> None:
-    assert is_dead(changed(current_owner(), 1, "1"))
-
-
-def test_an_owner_of_an_earlier_boot_is_dead() -> None:
-    assert is_dead(changed(current_owner(), 2, "00000000-0000-0000-0000-000000000000"))
-
-
-def test_who_cannot_be_seen_from_here_counts_as_alive() -> None:
-    dead = owner_of_a_dead_process()
-    assert not is_dead(changed(dead, 3, "1"))  # another pid namespace
-    assert not is_dead(changed(dead, 4, "another-machine"))
+def test_a_finished_process_is_dead_unless_it_cannot_be_seen_from_here(tmp_path: Path) -> None:
+    owner = owner_of_a_dead_process()
+    assert is_dead(owner)
+    assert "the process that kept it has ended" in kept(tmp_path, owner=owner).why_stale
+    assert not is_dead(changed(owner, 3, "1"))  # another pid namespace
+    assert not is_dead(changed(owner, 4, "another-machine"))
 
 
 def test_a_corpse_is_dead() -> None:
@@ -243,12 +217,6 @@ def test_a_keeper_of_an_earlier_start_of_the_machine_is_stale_and_says_so(tmp_pa
     note(stale)
     assert list(release(stale)) == []  # this process, whose id the record contains, still runs
     assert kept_clusters() == []
-
-
-def test_a_dead_keeper_is_stale(tmp_path: Path) -> None:
-    print_owner = "from harness.backends.leftovers import current_owner; print(current_owner())"
-    owner = subprocess.run([sys.executable, "-c", print_owner], capture_output=True, text=True, check=True).stdout
-    assert "the process that kept it has ended" in kept(tmp_path, owner=owner.strip()).why_stale
 
 
 KEEPER = """

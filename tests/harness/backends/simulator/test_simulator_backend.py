@@ -86,7 +86,7 @@ def test_mistakes_of_fencing_are_found_in_a_run(tmp_path: Path, bug: str) -> Non
     assert found["broker-sessions"]["witness"][0]["kind"] in planted.witness_kinds
 
 
-@pytest.mark.parametrize("nemesis", ["kill", "pause", "power", "disk", "clock", "packets"])
+@pytest.mark.parametrize("nemesis", ["kill", "pause", "power", "disk", "damage", "clock", "packets"])
 def test_every_kind_of_fault_is_achieved_as_its_probes_measure(tmp_path: Path, nemesis: str) -> None:
     folder = conducted(tmp_path, spec(nemesis))
     outcome, faults = recorded(folder.root, "outcome"), recorded(folder.root, "faults")
@@ -95,16 +95,6 @@ def test_every_kind_of_fault_is_achieved_as_its_probes_measure(tmp_path: Path, n
     assert any(achieved == "installed" for _, achieved, _ in became), became
     assert not [fault for fault in became if fault[1] == "indeterminate"], became
     assert all(death["ordered"] for death in outcome["deaths"]) or nemesis == "disk", outcome["deaths"]
-
-
-def test_a_file_of_a_dead_server_is_damaged_and_stays_so(tmp_path: Path) -> None:
-    folder = conducted(tmp_path, spec("damage"))
-    faults = recorded(folder.root, "faults")
-    became = [(fault["words"], fault["achieved"], fault["reason"]) for fault in faults]
-    assert any(achieved == "installed" for _, achieved, _ in became), became
-    assert not [fault for fault in became if fault[1] == "indeterminate"], became
-    found = as_object(judge(folder.root, None, lambda _: None, report=False))["checkers"]
-    assert not [name for name, verdict in found.items() if verdict["verdict"] == "invalid"]
 
 
 def test_logs_that_are_cut_are_copied_so_often_that_the_copies_show_every_entry(tmp_path: Path) -> None:

@@ -15,13 +15,11 @@ from cluster_links import LISTENER, TALKER, closed_links, cut, until_file_holds
 from docker_things import needs_docker
 from ssh_hosts import FOLDER, SshHosts
 
-from checkers.base.history import Type
 from harness.agent.network import FirewallTables
 from harness.backends.backend import ClusterSpec
 from harness.backends.ssh import backend
 from harness.backends.ssh.backend import SshBackend
 from nemesis.cluster import CLOCK, DISK, LINKS, PACKETS, REJECT
-from system_under_test.client import Placement, Request
 from system_under_test.subject import NodeGone
 
 pytestmark = [*needs_docker, pytest.mark.asyncio(loop_scope="module")]
@@ -80,11 +78,8 @@ async def cluster(decoys: SshHosts) -> AsyncIterator[SshBackend]:
 # ---- links ---------------------------------------------------------------------------------------------------------
 
 
-async def test_nothing_is_cut_at_first(cluster: SshBackend) -> None:
-    assert await closed_links(cluster) == set()
-
-
 async def test_one_direction_both_and_clients(cluster: SshBackend) -> None:
+    assert await closed_links(cluster) == set()
     for links in ({("n1", "n2")}, {("n1", "n2"), ("n2", "n1")}, {("c1", "n1"), ("n2", "c1")}):
         async with cut(cluster, links) as seen:
             assert seen == links
@@ -137,13 +132,10 @@ async def test_an_order_that_may_not_have_arrived_is_given_again(
     assert await closed_links(cluster) == set()
 
 
-@pytest.mark.parametrize("back", [True, False], ids=["both ways", "one way"])
-async def test_a_rejected_link_resets_tcp_and_a_cut_one_does_not(cluster: SshBackend, back: bool) -> None:
+async def test_a_rejected_link_resets_tcp_and_a_cut_one_does_not(cluster: SshBackend) -> None:
     n1, n2 = cluster.node("n1"), cluster.node("n2")
     output, listens = f"{n1.log_dir}/talker.log", f"{n2.log_dir}/listener.log"
-    links = {("n1", "n2"), ("n2", "n1")} if back else {("n1", "n2")}
-    await n2.run(["rm", "-f", listens])
-    await n1.run(["rm", "-f", output])
+    links = {("n1", "n2")}
     await n2.start(["python3", "-c", LISTENER, n2.address], output=listens)
     try:
         await until_file_holds(n2, listens, b"listens\n")
@@ -195,24 +187,6 @@ async def test_clocks_of_their_own_are_measured(cluster: SshBackend) -> None:
         here_s = time.clock_gettime(time.CLOCK_BOOTTIME)
         assert abs(float(uptime.stdout) - here_s - ahead_s) < 30
     assert any("no verdict compares two clocks" in note for note in cluster.notes)
-
-
-async def test_a_wall_clock_is_shifted(cluster: SshBackend) -> None:
-    assert cluster.lacks(CLOCK) == ""
-    await cluster.set_clock("n2", 3600.0, 1.0)
-    assert abs((await cluster.read_clock("n2"))["ahead_s"] - 3600) < 60
-    await cluster.mend()
-    assert abs((await cluster.read_clock("n2"))["ahead_s"]) < 60
-
-
-async def test_clients_live_on_their_host(cluster: SshBackend) -> None:
-    host = cluster.client_host("c1")
-    await host.open(
-        "system_under_test.kraft.client.client", [Placement(0, "c1", True, False)], {"n1": "127.0.0.1:1"}, {}
-    )
-    outcome = await host.invoke(0, Request("read", "k"), 0.5)
-    assert outcome.type in (Type.FAIL, Type.INFO)
-    await host.close()
 
 
 # ---- disks ---------------------------------------------------------------------------------------------------------

@@ -88,9 +88,8 @@ def test_killed_while_everything_runs(harness: Harness) -> None:
     print(f"gone after {harness.hosts.seconds_until_clean():.1f} s")
 
 
-@pytest.mark.parametrize("share", [0.1, 0.8])
-def test_killed_while_it_creates(harness: Harness, share: float) -> None:
-    time.sleep(5.0 * share)
+def test_killed_while_it_creates(harness: Harness) -> None:
+    time.sleep(3.0)
     harness.kill()
     harness.hosts.seconds_until_clean()
 

@@ -54,26 +54,12 @@ def test_nodes_that_compile_the_library_at_once_all_get_it(tmp_path: Path, monke
 
 
 @needs_compiler
-def test_one_clock_that_cannot_be_shifted_is_not_hidden_by_later_nodes() -> None:
-    made = cluster(CLOCK)
-    node: Any = SimpleNamespace(log_dir="/log", environment={})
-
-    async def install() -> None:
-        for link in (Link("n1"), Link("n2", ClockVerbs.install), Link("n3")):
-            await made.install_clock(link, node)  # type: ignore[arg-type]
-
-    asyncio.run(install())
+async def test_one_node_that_cannot_be_made_ready_is_not_hidden_by_later_nodes() -> None:
+    made, node = cluster(CLOCK, DISK), cast(Any, SimpleNamespace(log_dir="/log", environment={}))
+    for link in (Link("n1"), Link("n2", ClockVerbs.install, DiskVerbs.mount), Link("n3")):
+        await made.install_clock(cast(Any, link), node)
+        await made.data_folder(cast(Any, link), "/folder")
     assert made.lacks(CLOCK) == "n2: not on this node"
-
-
-def test_one_disk_that_cannot_be_mounted_is_not_hidden_by_later_nodes() -> None:
-    made = cluster(DISK)
-
-    async def mount() -> None:
-        for link in (Link("n1"), Link("n2", DiskVerbs.mount), Link("n3")):
-            await made.data_folder(link, "/folder")  # type: ignore[arg-type]
-
-    asyncio.run(mount())
     assert made.lacks(DISK).startswith("n2: not on this node.  It needs /dev/fuse")
 
 

@@ -72,17 +72,12 @@ async def test_answers_come_back_in_any_order(far: Played) -> None:
     assert [(await call)[0]["echo"] for call in calls] == [0, 1, 2]
 
 
-async def test_a_refusal_is_an_os_error_in_the_nodes_words(far: Played) -> None:
+@pytest.mark.parametrize(("number", "kind"), [(13, PermissionError), (32, OSError)])
+async def test_a_refusal_is_an_os_error_in_the_nodes_words(far: Played, number: int, kind: type[OSError]) -> None:
+    """One that looks like a broken pipe is still a refusal."""
     call = asyncio.create_task(far.link.call("read"))
-    far.say({"id": (await far.request())["id"], "errno": 13, "words": "permission denied: /x"})
-    with pytest.raises(PermissionError, match="n1: permission denied: /x"):
-        await call
-
-
-async def test_a_refusal_that_looks_like_a_broken_pipe_is_still_a_refusal(far: Played) -> None:
-    call = asyncio.create_task(far.link.call("run"))
-    far.say({"id": (await far.request())["id"], "errno": 32, "words": "the command's pipe broke"})
-    with pytest.raises(OSError, match="the command's pipe broke") as caught:
+    far.say({"id": (await far.request())["id"], "errno": number, "words": "refused: /x"})
+    with pytest.raises(kind, match="n1: refused: /x") as caught:
         await call
     assert not isinstance(caught.value, NodeGone)
 
@@ -98,19 +93,19 @@ async def test_all_who_wait_learn_that_the_agent_is_gone(far: Played) -> None:
         await far.link.call("state")
 
 
-async def test_a_torn_frame_differs_from_a_clean_end(far: Played) -> None:
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        (encode({"id": 1, "result": {}})[:-1], "its stream ended within a frame"),
+        (b"Fatal Python error: init_import_site\n", "not a frame: b'Fatal Python error"),
+    ],
+)
+async def test_what_is_no_whole_frame_ends_the_link(far: Played, sent: bytes, words: str) -> None:
     call = asyncio.create_task(far.link.call("state"))
-    answer = encode({"id": (await far.request())["id"], "result": {}})
-    far.say_raw(answer[:-1])
+    await far.request()
+    far.say_raw(sent)
     far.hang_up()
-    with pytest.raises(NodeGone, match="its stream ended within a frame"):
-        await call
-
-
-async def test_garbage_ends_the_link(far: Played) -> None:
-    call = asyncio.create_task(far.link.call("state"))
-    far.say_raw(b"Fatal Python error: init_import_site\n")
-    with pytest.raises(NodeGone, match="not a frame: b'Fatal Python error"):
+    with pytest.raises(NodeGone, match=words):
         await call
 
 
