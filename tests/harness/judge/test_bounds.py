@@ -60,12 +60,9 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 PIECES = (
     "test.json",
-    "journal.jsonl",
     "manifest.json",
-    "history.parquet",
     "history.arrows",
     "trace/n2.jsonl",
-    "nodes/n3/copies/1/__cluster_metadata-0/quorum-state",
     "nodes/n3/copies/1/__cluster_metadata-0/00000000000000000000.log",
 )
 

@@ -114,12 +114,6 @@ def test_a_folder_without_logs_is_refused(tmp_path: Path) -> None:
     assert result.exit_code == 3
 
 
-def test_a_device_is_refused_in_words() -> None:
-    result = check_logs(Path("/dev/null"))
-    assert "/dev/null  error: is no folder" in result.stdout
-    assert result.exit_code == 3
-
-
 def numbered(batches: int, seed: int = 0) -> bytes:
     """A log of one write each, made at once: the CRC covers the record and not the offset, so one fits all."""
     record = encode(ConfigRecord(TOPIC_RESOURCE, "k0", "retention.ms", str(seed)))
@@ -148,11 +142,6 @@ def test_long_logs_over_many_row_groups_and_how_far_it_is(tmp_path: Path, monkey
     result = check_logs("--json", tmp_path)
     assert result.exit_code == 1
     assert {w["facts"]["offset"] for w in json.loads(result.stdout)["witness"]} == {25_000}
-
-
-def test_what_takes_no_time_is_done_in_silence(tmp_path: Path) -> None:
-    data_directory(tmp_path / "n1", log_of((1, 7)))
-    assert check_logs(tmp_path).stderr == ""
 
 
 def test_entries_that_differ_are_drawn_side_by_side_at_the_terminal_and_on_a_page(tmp_path: Path) -> None:

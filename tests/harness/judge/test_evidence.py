@@ -54,7 +54,7 @@ def test_a_whole_run_is_valid_and_stays_so_when_judged_again(run: Path) -> None:
     assert judged(run) == ("valid", "")
 
 
-@pytest.mark.parametrize("share", [0.5, 0.9, 0.99])
+@pytest.mark.parametrize("share", [0.5, 0.99])
 def test_a_stream_that_lost_its_end_is_unknown(run: Path, share: float) -> None:
     stream = run / "history.arrows"
     content = stream.read_bytes()
@@ -224,7 +224,7 @@ def test_a_journal_that_was_rewritten_is_noticed_even_under_a_fresh_manifest(
     assert words in why
 
 
-@pytest.mark.parametrize("format", [0, 2, 4])
+@pytest.mark.parametrize("format", [2, 4])
 def test_a_run_of_another_format_is_refused(sealed: Path, format: int) -> None:
     test = json.loads((sealed / "test.json").read_text())
     (sealed / "test.json").write_text(json.dumps(test | {"format": format}))

@@ -90,17 +90,3 @@ def test_a_trace_that_lost_its_end_makes_a_valid_run_unknown(tmp_path: Path) -> 
     results = results_of(root)
     assert results["verdict"] == "unknown"
     assert "n2.jsonl: it was" in results["checkers"]["election-safety"]["reason"]
-
-
-@pytest.mark.parametrize(
-    ("name", "verdict"),
-    [
-        ("kraft-partition", "valid"),
-        ("kraft-kill", "valid"),
-        ("kraft-stale-read", "valid"),
-        ("kraft-minority-commit", "invalid"),
-    ],
-)
-def test_marks_are_held_by_a_majority_in_time(name: str, verdict: str, judging: Judging) -> None:
-    _, results = judging(name)
-    assert results["checkers"]["majority-before-mark"]["verdict"] == verdict

@@ -27,7 +27,7 @@ from pathlib import Path
 (Path(__file__).parents[1] / "executed").touch()
 raise SystemExit("it was executed")
 """
-COMMANDS = (["analyze", "--in-process"], ["replay"], ["shrink"], ["check-logs"])
+COMMANDS = (["analyze", "--in-process"], ["replay"], ["check-logs"])
 
 
 @pytest.fixture(autouse=True)

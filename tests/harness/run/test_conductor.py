@@ -29,7 +29,7 @@ from rich.console import Console
 from virtual_time import VirtualLoop
 
 from checkers.base.columns import HISTORY, events_to_table
-from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
+from checkers.base.history import NEMESIS, Event, Type
 from checkers.record.faults import Achieved, Card, FaultRecord
 from checkers.sealing.seal import seal
 from harness.backends.backend import Exit
@@ -42,9 +42,7 @@ from harness.run.refused_before_start import check_spec
 from harness.spec import Spec, WrongSpec
 from harness.terminal.progress import Progress
 from nemesis.catalog import KINDS
-from nemesis.cluster import CLOCK
 from nemesis.deck import schedule_json
-from system_under_test.etcd.system import Etcd
 
 
 async def for_ever(ended: list[str]) -> None:
@@ -135,12 +133,11 @@ def test_only_a_process_that_ended_by_itself_is_quoted() -> None:
     assert (second.excerpt, second.reason) == ("the last words of 8", "exited with status 1")
 
 
-@pytest.mark.parametrize("nemesis", ["clock", "partition,clock"])
-def test_clock_faults_on_etcd_are_refused(nemesis: str) -> None:
-    spec = Spec(subject="etcd", nemesis=nemesis)
-    with pytest.raises(WrongSpec, match=rf"^--nemesis {nemesis} cannot be injected: etcd is written in Go") as refusal:
-        check_spec(spec)
-    assert "\n" not in str(refusal.value)
+def test_clock_faults_on_etcd_are_refused_and_every_other_fault_reaches_it() -> None:
+    with pytest.raises(WrongSpec, match=r"^--nemesis partition,clock cannot be injected: etcd is written in Go"):
+        check_spec(Spec(subject="etcd", nemesis="partition,clock"))
+    for nemesis in ("none", *(kind for kind in KINDS if kind != "clock")):
+        check_spec(Spec(subject="etcd", nemesis=nemesis))
 
 
 def test_a_schedule_with_a_clock_fault_is_refused_on_etcd(tmp_path: Path) -> None:
@@ -149,19 +146,6 @@ def test_a_schedule_with_a_clock_fault_is_refused_on_etcd(tmp_path: Path) -> Non
     spec = Spec(subject="etcd", nemesis="none", schedule=str(path))
     with pytest.raises(WrongSpec, match=r"schedule\.json cannot be injected: etcd is written in Go"):
         check_spec(spec)
-
-
-@pytest.mark.parametrize("nemesis", ["none", *(kind for kind in KINDS if kind != "clock")])
-def test_every_other_fault_reaches_etcd(nemesis: str) -> None:
-    check_spec(Spec(subject="etcd", nemesis=nemesis))
-
-
-def test_clock_faults_reach_the_bundled_kraft() -> None:
-    check_spec(Spec(subject="kraft", nemesis="clock"))
-
-
-def test_the_capability_that_etcd_names_exists() -> None:
-    assert set(Etcd.unreachable_by) == {CLOCK}
 
 
 S = 1_000_000_000
@@ -197,11 +181,6 @@ def test_the_rate_is_that_of_the_calm_seconds(rows_per_batch: int, tmp_path: Pat
         assert achieved_rate_hz(run, 5 * S, 35 * S, [fault(10, 15), fault(14, 20), fault(-1, -1)]) == 10.0
         assert achieved_rate_hz(run, 30 * S, 50 * S, []) == 5.0
         assert achieved_rate_hz(run, 5 * S, 35 * S, [fault(6, 32)]) is None
-
-
-def test_without_a_history_there_is_no_rate(tmp_path: Path) -> None:
-    with pytest.raises(MalformedHistory, match="holds neither"):
-        achieved_rate_hz(tmp_path, 0, S * 5, [])
 
 
 class LocalNode:

@@ -124,18 +124,6 @@ async def test_a_request_that_no_client_can_be_given_ends_the_run_and_is_not_rec
     assert [row["f"] for row in read_history(tmp_path).to_pylist()] == ["read", "read"]
 
 
-async def test_readers_only_read_and_values_are_unique_per_key(tmp_path: Path) -> None:
-    interpreter, recorder, spec = build(tmp_path, FakeHost(lambda *_: Outcome(Type.OK), 0.001), rate_hz=0.0)
-    await drive(interpreter, spec, 0.2)
-    recorder.close()
-    rows = [r for r in read_history(tmp_path).to_pylist() if r["type"] == Type.INVOKE]
-    readers = {p.thread for p in spec.placements() if p.reads_only}
-    assert {r["f"] for r in rows if r["process"] in readers} == {"read"}
-    written = [(r["key"], r["value"]) for r in rows if r["f"] == "write"]
-    assert written
-    assert len(written) == len(set(written))
-
-
 async def test_until_ok_tries_again_and_reports_what_never_came(tmp_path: Path) -> None:
     failures = {"k0": 2, "k1": 10**9}
 

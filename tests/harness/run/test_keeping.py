@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import os
@@ -10,7 +9,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,10 +19,7 @@ from docker_things import left_of, needs_docker, needs_namespaces, processes_of
 from rich.console import Console
 from waiting import is_alive, until
 
-from harness.backends.backend import ClusterSpec
-from harness.backends.docker.backend import DockerBackend
 from harness.backends.leftovers import KeptCluster, kept_in, release
-from harness.backends.namespaces.backend import NamespacesBackend
 from harness.live import read_live
 from harness.run.keeping import Keeper
 from harness.run.session import Aside, run_and_judge
@@ -89,23 +84,6 @@ def test_clean_up_and_lists_know_it_and_do_it_no_harm(run: dict[str, Any]) -> No
         assert f"kept: {folder}" in krucible(*command).stdout
     assert Path(folder).name in krucible("list").stdout
     assert "server.log" in on_node(run["kept"]["entrances"][0]["command"], f"ls {run['kept']['entrances'][0]['logs']}")
-
-
-def test_another_cluster_stands_beside_it(run: dict[str, Any]) -> None:
-    async def beside() -> None:
-        spec = ClusterSpec(f"beside-{os.getpid()}-{time.monotonic_ns() % 10**9}", ("n1",), ("c1",), 1)
-        other = (DockerBackend if run["backend"] == "docker" else NamespacesBackend)(spec)
-        try:
-            await other.create(lambda _: None)
-            if run["backend"] == "docker":
-                assert other.node("n1").address != run["kept"]["entrances"][0]["address"]
-            assert not other.leftovers
-        finally:
-            await other.destroy()
-
-    asyncio.run(beside())
-    asked = lambda: on_node(run["kept"]["entrances"][1]["client"], "write k0 4711\nread k0\n")  # noqa: E731
-    until(lambda: "ok 4711" in asked())
 
 
 def test_release_removes_everything_and_keeps_the_run(run: dict[str, Any]) -> None:

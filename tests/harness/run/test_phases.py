@@ -14,6 +14,7 @@ import pytest
 
 from checkers.base.history import Type
 from checkers.record.faults import Proof
+from checkers.record.outcome import Recovery
 from harness.run import phases as phase
 from harness.run.clock import MACHINE, RunClock, clock_of
 from harness.run.phases import (
@@ -77,6 +78,16 @@ def heals_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(phase, "heal_all", healed)
 
 
+async def recovered(caught_up: Callable[..., Any], share: float = 1.0) -> Recovery:
+    """The recovery of one server, whose system is asked by `caught_up`."""
+    subject: Any = SimpleNamespace(caught_up=caught_up, looked_at=everything, declares=Declares())
+    cluster: Any = Beating(share)
+    recovery = SystemRecovery(subject, [node("running")], 5, 30.0, loop_clock(), lambda _: None)
+    await recovery.run(cluster, ())
+    return recovery.found
+
+
+@pytest.mark.virtual_time
 @pytest.mark.usefixtures("heals_at_once")
 @pytest.mark.parametrize("tries", [2, 10**9])
 async def test_a_caught_up_that_is_broken_is_called_again_and_proves_nothing(tries: int) -> None:
@@ -86,10 +97,8 @@ async def test_a_caught_up_that_is_broken_is_called_again_and_proves_nothing(tri
         if next(left, None) is not None:
             raise BrokenSystem("mine.py line 9: caught_up raised KeyError: 'n1'")
 
-    subject, cluster = SimpleNamespace(caught_up=caught_up, looked_at=everything, declares=Declares()), Beating(1.0)
-    recovery = SystemRecovery(subject, [node("running")], 5, 0.5 if tries > 2 else 60.0, loop_clock(), lambda _: None)  # type: ignore[arg-type]
-    await recovery.run(cluster, ())  # type: ignore[arg-type]
-    assert (recovery.found.recovered, recovery.found.not_known) == (tries == 2, tries > 2)
+    found = await recovered(caught_up)
+    assert (found.recovered, found.not_known) == (tries == 2, tries > 2)
 
 
 @pytest.mark.virtual_time
@@ -103,11 +112,7 @@ async def test_a_caught_up_that_never_returns_ends_with_the_limit(answers: int) 
             await asyncio.sleep(10**6)
         return "n1 is behind"
 
-    subject: Any = SimpleNamespace(caught_up=caught_up, looked_at=everything, declares=Declares())
-    cluster: Any = Beating(1.0)
-    recovery = SystemRecovery(subject, [node("running")], 5, 30.0, loop_clock(), lambda _: None)
-    await recovery.run(cluster, ())
-    found = recovery.found
+    found = await recovered(caught_up)
     assert (found.recovered, found.seconds) == (False, pytest.approx(30.0, abs=0.01))
     assert found.not_known == (answers == 0), "a call that never answered shows nothing of the system"
 
@@ -119,12 +124,9 @@ async def test_it_is_recorded_how_much_the_servers_ran_while_they_recovered(shar
     async def caught_up(*_: object) -> str:
         return "n1 is behind"
 
-    subject: Any = SimpleNamespace(caught_up=caught_up, looked_at=everything, declares=Declares())
-    cluster: Any = Beating(share)
-    recovery = SystemRecovery(subject, [node("running")], 5, 30.0, loop_clock(), lambda _: None)
-    await recovery.run(cluster, ())
-    assert not recovery.found.recovered
-    assert recovery.found.beats_sent == {"n1": pytest.approx(share, abs=0.01)}
+    found = await recovered(caught_up, share=share)
+    assert not found.recovered
+    assert found.beats_sent == {"n1": pytest.approx(share, abs=0.01)}
 
 
 def test_the_reason_that_lasted_is_named_and_not_the_last_poll() -> None:

@@ -60,20 +60,9 @@ def test_all_stands_for_every_kind_that_fits_and_says_why_the_others_do_not() ->
     assert spec.test == f"test-{len(dealt)}-kinds"
 
 
-def test_any_other_nemesis_stays_as_it_is() -> None:
-    spec = Spec(nemesis="partition,kill", backend="namespaces")
-    assert with_every_kind(spec) == (spec, {})
-
-
 def test_a_subject_without_nodes_fits_no_kind() -> None:
     with pytest.raises(WrongSpec, match="no kind of fault fits: subject canary has no nodes to break"):
         with_every_kind(Spec(subject="canary", nemesis="all"))
-
-
-@pytest.mark.parametrize("nemesis", ["partition,all", "none,all"])
-def test_all_goes_alone(nemesis: str) -> None:
-    with pytest.raises(WrongSpec, match="cannot be combined with others"):
-        check_spec(Spec(nemesis=nemesis))
 
 
 def test_damage_that_a_system_does_not_promise_to_notice_is_left_out(tmp_path: Path) -> None:
@@ -139,20 +128,6 @@ def test_nothing_is_dealt_where_nothing_can_break() -> None:
 
 
 S = 1_000_000_000
-WITHOUT = Declares(elections=False, leaders=False)
-
-
-@pytest.mark.parametrize("nemesis", ["partition", "pause", "kill"])
-@pytest.mark.parametrize("seed", range(5))
-def test_no_card_names_the_leader_where_none_is_known(nemesis: str, seed: int) -> None:
-    spec = Spec(nemesis=nemesis, seed=seed, time_limit_s=60)
-    assert any("leader" in card.name for card in dealt(spec, Declares()))
-    cards = dealt(spec, WITHOUT)
-    assert len(cards) >= 4
-    assert [card.number for card in cards] == list(range(1, len(cards) + 1))
-    assert not any("leader" in card.name for card in cards)
-    assert cards[-1].heal_s < 60
-    assert cards == dealt(spec, WITHOUT)
 
 
 def test_a_system_that_fails_over_slowly_gets_the_same_cards_and_each_takes_as_much_longer() -> None:
@@ -179,10 +154,6 @@ def test_the_minimums_of_a_slow_system_wait_as_much_longer() -> None:
     early, late = (stretches((0, 100 * S), [healed], 2.0, holds) for holds in (1, 5))
     assert early[0].end_ns - early[0].begin_ns == GRACE_NS
     assert late[0].end_ns - late[0].begin_ns == 5 * GRACE_NS
-
-
-def test_a_subject_with_nothing_to_break_is_dealt_nothing() -> None:
-    assert dealt(Spec(), Declares(faults=False)) == []
 
 
 def test_a_run_that_may_stop_clients_asks_for_clients_in_processes_of_their_own() -> None:

@@ -224,29 +224,36 @@ def kept_run(tmp_path: Path) -> Callable[[bool], Path]:
     return keep
 
 
+class Reports:
+    """A watch over nodes that report what `says` holds, None for a silent one."""
+
+    def __init__(self, *nodes: str) -> None:
+        self.says: dict[str, NodeStatus | None] = dict.fromkeys(nodes)
+        self.now_ns = 0
+
+        async def status(node: Any) -> NodeStatus | None:
+            return self.says[node.name]
+
+        subject, recorder = SimpleNamespace(status=status), SimpleNamespace(now_ns=lambda: self.now_ns)
+        named: Any = [SimpleNamespace(name=name) for name in nodes]
+        self.watch = RunWatch(subject, named, recorder, SimpleNamespace())  # type: ignore[arg-type]
+
+    async def ask(self, now_ns: int, **says: NodeStatus | None) -> None:
+        self.says |= says
+        self.now_ns = now_ns
+        await self.watch.ask()
+
+    def kept(self, *names: str) -> list[tuple[Any, ...]]:
+        return [tuple(getattr(report, name) for name in names) for report in self.watch.reports]
+
+
 async def test_each_change_of_a_report_is_kept_once_and_grows_while_it_stands() -> None:
-    now = {"ns": 0}
-    says: dict[str, NodeStatus | None] = {"n1": NodeStatus("n1", 1, "leader", "n1"), "n2": None}
-
-    async def status(node: Any) -> NodeStatus | None:
-        return says[node.name]
-
-    nodes: Any = [SimpleNamespace(name="n1"), SimpleNamespace(name="n2")]
-    subject: Any = SimpleNamespace(status=status)
-    recorder: Any = SimpleNamespace(now_ns=lambda: now["ns"])
-    watch = RunWatch(subject, nodes, recorder, SimpleNamespace())  # type: ignore[arg-type]
+    reports = Reports("n1", "n2")
     for at_ns in (1, 2, 3):
-        now["ns"] = at_ns
-        await watch.ask()
-    says |= {"n1": NodeStatus("n1", 2, "follower", "n2"), "n2": NodeStatus("n2", 2, "leader", "n2")}
-    now["ns"] = 4
-    await watch.ask()
-    says["n1"] = NodeStatus("n1", 1, "leader", "n1")
-    now["ns"] = 5
-    await watch.ask()
-    names = ("node", "epoch", "role", "leader", "time_ns", "until_ns", "looks")
-    kept = [tuple(getattr(report, name) for name in names) for report in watch.reports]
-    assert kept == [
+        await reports.ask(at_ns, n1=NodeStatus("n1", 1, "leader", "n1"))
+    await reports.ask(4, n1=NodeStatus("n1", 2, "follower", "n2"), n2=NodeStatus("n2", 2, "leader", "n2"))
+    await reports.ask(5, n1=NodeStatus("n1", 1, "leader", "n1"))
+    assert reports.kept("node", "epoch", "role", "leader", "time_ns", "until_ns", "looks") == [
         ("n1", 1, "leader", "n1", 1, 3, 3),
         ("n1", 2, "follower", "n2", 4, 4, 1),
         ("n2", 2, "leader", "n2", 4, 5, 2),
@@ -256,20 +263,25 @@ async def test_each_change_of_a_report_is_kept_once_and_grows_while_it_stands() 
 
 async def test_a_report_does_not_stand_through_a_silence() -> None:
     """A leader that cannot be asked for a while may have been anything meanwhile."""
-    now = {"ns": 0}
-    says: dict[str, NodeStatus | None] = {"n1": NodeStatus("n1", 1, "leader", "n1")}
+    reports = Reports("n1")
+    for at_ns in (1, 2, 3, 9):
+        await reports.ask(at_ns, n1=None if at_ns == 3 else NodeStatus("n1", 1, "leader", "n1"))
+    assert reports.kept("time_ns", "until_ns", "looks") == [(1, 2, 2), (9, 9, 1)]
 
-    async def status(node: Any) -> NodeStatus | None:
-        return says[node.name]
 
-    recorder: Any = SimpleNamespace(now_ns=lambda: now["ns"])
-    subject: Any = SimpleNamespace(status=status)
-    watch = RunWatch(subject, [SimpleNamespace(name="n1")], recorder, SimpleNamespace())  # type: ignore[arg-type, list-item]
-    for at_ns, silent in ((1, False), (2, False), (3, True), (9, False)):
-        now["ns"] = at_ns
-        says["n1"] = None if silent else NodeStatus("n1", 1, "leader", "n1")
-        await watch.ask()
-    assert [(r.time_ns, r.until_ns, r.looks) for r in watch.reports] == [(1, 2, 2), (9, 9, 1)]
+async def test_a_report_names_the_disk_of_a_node_that_names_it() -> None:
+    reports = Reports("n1", "n2")
+    await reports.ask(1, n1=NodeStatus("n1", 3, "follower", "n2", disk="a"), n2=NodeStatus("n2", 3, "leader", "n2"))
+    await reports.ask(1, n1=NodeStatus("n1", 3, "follower", "n2", disk="b"))
+    assert reports.kept("node", "disk") == [("n1", "a"), ("n2", ""), ("n1", "b")]
+
+
+async def test_a_report_that_no_place_was_left_for_ends_the_one_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "REPORTS_MAX", 1)
+    reports = Reports("n1")
+    for at_ns, epoch in ((10, 1), (20, 2), (30, 1)):
+        await reports.ask(at_ns, n1=NodeStatus("n1", epoch, "follower", "n2"))
+    assert reports.kept("epoch", "until_ns", "looks") == [(1, 10, 1)]
 
 
 async def test_a_report_has_the_time_of_its_own_answer() -> None:
@@ -293,38 +305,6 @@ async def test_a_report_has_the_time_of_its_own_answer() -> None:
     resumed.set()
     await asked
     assert [(report.node, report.time_ns) for report in watch.reports] == [("paused", 9), ("n2", 1)]
-
-
-async def test_a_report_names_the_disk_of_a_node_that_names_it() -> None:
-    says = {"n1": NodeStatus("n1", 3, "follower", "n2", disk="a"), "n2": NodeStatus("n2", 3, "leader", "n2")}
-
-    async def status(node: Any) -> NodeStatus:
-        return says[node.name]
-
-    nodes: Any = [SimpleNamespace(name="n1"), SimpleNamespace(name="n2")]
-    subject: Any = SimpleNamespace(status=status)
-    recorder: Any = SimpleNamespace(now_ns=lambda: 1)
-    watch = RunWatch(subject, nodes, recorder, SimpleNamespace())  # type: ignore[arg-type]
-    await watch.ask()
-    says["n1"] = NodeStatus("n1", 3, "follower", "n2", disk="b")
-    await watch.ask()
-    assert [(r.node, r.disk) for r in watch.reports] == [("n1", "a"), ("n2", ""), ("n1", "b")]
-
-
-async def test_a_report_that_no_place_was_left_for_ends_the_one_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "REPORTS_MAX", 1)
-    says = iter((1, 2, 1))
-    now = iter(range(10, 100, 10))
-
-    async def status(node: Any) -> NodeStatus:
-        return NodeStatus("n1", next(says), "follower", "n2")
-
-    recorder: Any = SimpleNamespace(now_ns=lambda: next(now))
-    subject: Any = SimpleNamespace(status=status)
-    watch = RunWatch(subject, [SimpleNamespace(name="n1")], recorder, SimpleNamespace())  # type: ignore[arg-type, list-item]
-    for _ in range(3):
-        await watch.ask()
-    assert [(r.epoch, r.until_ns, r.looks) for r in watch.reports] == [(1, 10, 1)]
 
 
 async def test_each_sample_is_kept_with_its_time() -> None:
