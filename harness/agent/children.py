@@ -54,8 +54,9 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -106,7 +107,7 @@ class Children:
         process = subprocess.Popen(
             list(argv), stdin=popen.pop("stdin", subprocess.DEVNULL), start_new_session=True, **popen
         )
-        child = Child(process, ended, kill_family or _kill_group)
+        child = Child(process, ended, kill_family or partial(signal_group, number=signal.SIGKILL))
         self._living[process.pid] = child
         return child
 
@@ -144,10 +145,8 @@ def adopt_orphans() -> bool:
 
 def signal_group(pid: int, number: int) -> None:
     """Signal a whole group; a no-op if the group is empty."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, number)
-    except ProcessLookupError:
-        return
 
 
 def is_stopped(pid: int) -> bool:
@@ -158,11 +157,7 @@ def is_stopped(pid: int) -> bool:
 
 def thread_states(pid: int) -> list[str]:
     """Return the state of each living thread, as a letter of proc(5).  The main thread may end before the others."""
-    try:
-        tasks = list(Path(f"/proc/{pid}/task").iterdir())
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-    states = ((stat_of(task) or [b"X"])[0].decode() for task in tasks)
+    states = ((stat_of(task) or [b"X"])[0].decode() for task in _threads(Path(f"/proc/{pid}")))
     return [state for state in states if state not in "ZX"]
 
 
@@ -204,20 +199,12 @@ def wait_until(condition: Callable[[], bool]) -> bool:
     return True
 
 
-def environment(added: Mapping[str, str]) -> dict[str, str]:
-    return {**os.environ, **added}
-
-
 def _kill_family(child: Child) -> None:
     """Kill the family of a child; a failure must not keep the child from being reaped.  The next order to kill reports
     processes that survive.
     """
     with contextlib.suppress(OSError):
         child.kill_family(child.pid)
-
-
-def _kill_group(pid: int) -> None:
-    signal_group(pid, signal.SIGKILL)
 
 
 async def run(
@@ -234,7 +221,7 @@ async def run(
             ended.set_result(status)
 
     with _in_memory(given) as stdin, _in_memory() as stdout, _in_memory() as stderr:
-        env = environment({COMMAND_MARK: "1"})
+        env = {**os.environ, COMMAND_MARK: "1"}
         child = children.start(argv, note, stdin=stdin, stdout=stdout, stderr=stderr, env=env)
         try:
             status = await asyncio.wait_for(ended, timeout_s)
@@ -349,16 +336,18 @@ class _Process:
 
 
 class ProcessTree:
-    """mark: the value of `MARK` in the server's environment."""
+    """mark: the value of `MARK` in the server's environment. leader: the process that the agent started, 0 before."""
 
     def __init__(self, mark: str) -> None:
+        self.leader = 0
         self._mark = f"{MARK}={mark}"
         self._known: set[tuple[int, int]] = set()
 
-    def remember(self, pid: int) -> None:
-        """Add a process that cannot have been reaped yet, such as the newly started leader."""
-        if process := _process(pid):
-            self._known = self._known | {(pid, process.started)}
+    def begin(self, leader: int) -> None:
+        """Add the newly started leader, which cannot have been reaped yet."""
+        self.leader = leader
+        if process := _process(leader):
+            self._known = {(leader, process.started)}
 
     def look(self) -> set[int]:
         """Return the living processes of the tree.  A process that has ended and is not yet reaped is excluded."""

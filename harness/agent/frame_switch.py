@@ -60,7 +60,6 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-import ipaddress
 import json
 import select
 import struct
@@ -70,7 +69,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from socket import AF_PACKET, SO_RCVBUF, SOCK_RAW, SOL_SOCKET, if_indextoname, socket
+from socket import AF_PACKET, SO_RCVBUF, SOCK_RAW, SOL_SOCKET, if_indextoname, inet_aton, socket
 from typing import Any
 
 _SOL_PACKET = 263
@@ -108,12 +107,6 @@ class Port:
     rejected: frozenset[bytes] = frozenset()
 
 
-def paths(ports: Iterable[Port], cut: Collection[tuple[str, str]]) -> dict[str, dict[bytes, socket]]:
-    """Return node -> its table, without the directed links in `cut`."""
-    every = list(ports)
-    return {a.node: {b.mac: b.end for b in every if b is not a and (a.node, b.node) not in cut} for a in every}
-
-
 class Switch:
     def __init__(self, ports: Iterable[Port], control: socket) -> None:
         self._ports = {port.end.fileno(): port for port in ports}
@@ -130,11 +123,11 @@ class Switch:
 
     def cut(self, links: Collection[tuple[str, str]], reject: Collection[tuple[str, str]] = ()) -> None:
         """Cut exactly these links from now on. reject: those that answer TCP with a reset."""
-        tables, every = paths(self._ports.values(), links), paths(self._ports.values(), ())
-        macs = {port.node: port.mac for port in self._ports.values()}
         for port in self._ports.values():
-            port.paths, port.others = tables[port.node], every[port.node]
-            port.rejected = frozenset(macs[to] for source, to in reject if source == port.node)
+            others = [other for other in self._ports.values() if other is not port]
+            port.others = {other.mac: other.end for other in others}
+            port.paths = {other.mac: other.end for other in others if (port.node, other.node) not in links}
+            port.rejected = frozenset(other.mac for other in others if (port.node, other.node) in reject)
 
     def impair(self, links: Iterable[tuple[str, str, FrameImpairment]], seed: int) -> None:
         """Impair exactly these links from now on.  Frames in flight arrive as decided before."""
@@ -218,13 +211,13 @@ class Switch:
             self._waiting_bytes += len(frame)
             lane.held.append(frame)
             return
-        for departure in lane.admit(frame, time.monotonic()):
+        for due_s, departing in lane.admit(frame, time.monotonic()):
             if self._waiting_bytes + len(frame) > _WAITING_BYTES_MAX:
                 self.overflowed += 1
                 continue
             self._admitted += 1
-            self._waiting_bytes += len(departure.frame)
-            heapq.heappush(self._waiting, (departure.due_s, self._admitted, out, departure.frame))
+            self._waiting_bytes += len(departing)
+            heapq.heappush(self._waiting, (due_s, self._admitted, out, departing))
 
     def _send_due(self) -> float:
         """Send due frames; return the seconds until the next one, -1 if none waits."""
@@ -256,7 +249,7 @@ class Switch:
         return {"forwarded": self.forwarded, "overflowed": self.overflowed}
 
 
-def open_port(node: str, interface: str, mac: str, address: bytes = b"") -> Port:
+def open_port(node: str, interface: str, mac: str, address: str) -> Port:
     """Raises OSError if there is no such interface, or we may not listen there."""
     end = socket(AF_PACKET, SOCK_RAW, 0)
     end.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
@@ -269,7 +262,7 @@ def open_port(node: str, interface: str, mac: str, address: bytes = b"") -> Port
             break
     end.bind((interface, _ETH_P_ALL))
     end.setblocking(False)
-    return Port(node, bytes.fromhex(mac.replace(":", "")), end, address)
+    return Port(node, bytes.fromhex(mac.replace(":", "")), end, inet_aton(address) if address else b"")
 
 
 _TYPE = slice(_VNET_BYTES + 12, _VNET_BYTES + 14)
@@ -344,14 +337,6 @@ class FrameImpairment:
             raise ValueError("reorder needs a delay_s: only delayed frames can be overtaken")
 
 
-@dataclass(slots=True)
-class Departure:
-    """One frame with its time of departure on the monotonic clock, in seconds."""
-
-    due_s: float
-    frame: bytes
-
-
 class ImpairedLink:
     """One directed link with an impairment.  Equal seeds and equal calls give equal departures."""
 
@@ -361,8 +346,10 @@ class ImpairedLink:
         self._rng = Random(seed)
         self._free_s = 0.0
 
-    def admit(self, frame: bytes, now_s: float) -> list[Departure]:
-        """Return the times of arrival of the frame, with its bytes: none if it is lost, two if it is duplicated."""
+    def admit(self, frame: bytes, now_s: float) -> list[tuple[float, bytes]]:
+        """Return the times at which the frame departs, in seconds, with its bytes: none if it is lost, two if it is
+        duplicated.
+        """
         it, rng = self.impairment, self._rng
         if it.loss and rng.random() < it.loss:
             return []
@@ -377,9 +364,9 @@ class ImpairedLink:
             if leaves_s - now_s > QUEUE_S_MAX:
                 return []
             self._free_s = leaves_s
-        departures = [Departure(leaves_s + self._delay_s(), frame)]
+        departures = [(leaves_s + self._delay_s(), frame)]
         if it.duplicate and rng.random() < it.duplicate:
-            departures.append(Departure(leaves_s + self._delay_s(), frame))
+            departures.append((leaves_s + self._delay_s(), frame))
         return departures
 
     def _delay_s(self) -> float:
@@ -426,9 +413,9 @@ def main() -> None:
     control = socket(fileno=int(sys.argv[1]))
     plan = json.loads(sys.argv[2])
     try:
-        interfaces = [_name(port[1]) for port in plan["ports"]]
-        ports = [_opened(port, name) for port, name in zip(plan["ports"], interfaces, strict=True)]
-        switch = Switch(ports, control)
+        interfaces = [if_indextoname(end) if isinstance(end, int) else end for _, end, _, _ in plan["ports"]]
+        rows = zip(plan["ports"], interfaces, strict=True)
+        switch = Switch([open_port(node, name, mac, address) for (node, _, mac, address), name in rows], control)
         if plan.get("release"):  # not earlier: only now does the switch have the frames that the bridge no longer gets
             ip("".join(f"link set dev {interface} nomaster\n" for interface in interfaces))
     except OSError as problem:
@@ -436,15 +423,6 @@ def main() -> None:
         return
     control.sendall(b'{"ready": true}\n')
     switch.serve()
-
-
-def _name(interface: str | int) -> str:
-    return if_indextoname(interface) if isinstance(interface, int) else interface
-
-
-def _opened(port: Sequence[str], interface: str) -> Port:
-    node, _, mac, address = port
-    return open_port(node, interface, mac, ipaddress.IPv4Address(address).packed if address else b"")
 
 
 def ip(batch: str, *prefix: str) -> None:

@@ -36,7 +36,6 @@ from harness.agent.children import (
     Child,
     Children,
     ProcessTree,
-    environment,
     is_stopped,
     let_vforks_end,
     oom_kills,
@@ -67,7 +66,7 @@ class ServerProcess:
         self._report = report
         self._child: Child | None = None
         self._tree = ProcessTree("")
-        self._named = NamedProcesses()
+        self._named = NamedProcesses("", self._tree)
         self._ordered: set[str] = set()
         self._oom_kills_before = 0
         self._frozen: asyncio.TimerHandle | None = None
@@ -84,7 +83,7 @@ class ServerProcess:
         self._oom_kills_before = oom_kills()
         mark = f"{os.getpid()}-{time.monotonic_ns()}"
         tree = ProcessTree(mark)
-        self._named.use(env.get(CONTROL, ""))
+        self._named = NamedProcesses(env.get(CONTROL, ""), tree)
         Path(output).parent.mkdir(parents=True, exist_ok=True)
         with Path(output).open("ab") as log:
             self._child = self._children.start(
@@ -93,9 +92,9 @@ class ServerProcess:
                 lambda _: tree.kill(),
                 stdout=log,
                 stderr=log,
-                env=environment({**env, MARK: mark}),
+                env={**os.environ, **env, MARK: mark},
             )
-        tree.remember(self._child.pid)
+        tree.begin(self._child.pid)
         self._tree = tree
         return self._child.pid
 
@@ -184,15 +183,14 @@ class ServerProcess:
                 return
             raise OSError(errno.ESRCH, "the server is dead, and all its processes with it")
         if name == "RELEASE":
-            self._named.release(process, patterns, self._tree, self._child.pid)
+            self._named.release(process, patterns)
         else:
-            self._named.signal(process, _SIGNALS[name], patterns, self._tree, self._child.pid)
+            self._named.signal(process, _SIGNALS[name], patterns)
 
     def state_named(self, process: str, patterns: Mapping[str, str]) -> dict[str, bool]:
         """See `NamedProcesses.state`; a dead server has no living process."""
         self._children.reap()
-        leader = self._child.pid if self._child else 0
-        return self._named.state(process, patterns, self._tree, leader)
+        return self._named.state(process, patterns)
 
     def processes(self) -> set[int]:
         """Return every living process of the server; empty if it is dead."""
@@ -250,30 +248,24 @@ ProcessNames = Mapping[str, str]
 
 
 class NamedProcesses:
-    """Named processes of one server at a time. leader: the process that the agent started; it never belongs to a named
-    process.
-    """
+    """Named processes of one server. tree: its processes; the leader never belongs to a named process."""
 
-    def __init__(self) -> None:
-        self._folder: Path | None = None
+    def __init__(self, folder: str, tree: ProcessTree) -> None:
+        """folder: which the server shares with the agent, "" for none; its old content is removed."""
+        self._tree = tree
         self._ended: dict[str, set[tuple[int, int]]] = {}
-
-    def use(self, folder: str) -> None:
-        """Prepare for a new server that shares this folder with the agent, "" for none; old content of the folder is
-        removed.
-        """
-        self._ended, self._folder = {}, Path(folder) if folder else None
+        self._folder = Path(folder) if folder else None
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder.mkdir(parents=True)
 
-    def state(self, name: str, names: ProcessNames, tree: ProcessTree, leader: int) -> dict[str, bool]:
+    def state(self, name: str, names: ProcessNames) -> dict[str, bool]:
         """Return lives, stopped (all of it), held (it stays down until `release`), ended (all that the last order
         ended).
         """
         if self._folder is None:
             return dict.fromkeys(("lives", "stopped", "held", "ended"), False)
-        members = self._part(name, names, tree, leader)
+        members = self._part(name, names)
         return {
             "lives": bool(members),
             "stopped": bool(members) and all(map(is_stopped, members)),
@@ -281,44 +273,45 @@ class NamedProcesses:
             "ended": self._has_ended(name),
         }
 
-    def signal(self, name: str, number: int, names: ProcessNames, tree: ProcessTree, leader: int) -> None:
+    def signal(self, name: str, number: int, names: ProcessNames) -> None:
         """Send STOP, CONT, KILL or TERM, and return when it has taken effect, except for TERM, whose effect `state`
         shows.
 
         Raises OSError: ESRCH if there is no such process, ETIMEDOUT if the signal takes no effect in time.
         """
-        members = self._part(name, names, tree, leader)
+        members = self._part(name, names)
         if number == signal.SIGCONT:
             send(members, number)
-            self._await(lambda: not any(map(is_stopped, self._part(name, names, tree, leader))), name, "go on")
+            self._await(lambda: not any(map(is_stopped, self._part(name, names))), name, "go on")
             return
         if not members:
             raise OSError(errno.ESRCH, f"no process {name!r} lives here")
         if number == signal.SIGSTOP:
-            self._stop_all(name, names, tree, leader)
+            self._stop_all(name, names)
             return
         if not names[name]:
             self._held(name).touch()
         self._ended[name] = _identities(members)
         if number == signal.SIGKILL:
-            members = self._stop_all(name, names, tree, leader)
+            members = self._stop_all(name, names)
             self._ended[name] = _identities(members)
             send(members, signal.SIGKILL)
             self._await(lambda: self._has_ended(name), name, "end")
         else:
-            send(_topmost(members, tree), number)
+            parents = self._tree.parents()
+            send((pid for pid in members if parents.get(pid) not in members), number)
 
-    def release(self, name: str, names: ProcessNames, tree: ProcessTree, leader: int) -> None:
+    def release(self, name: str, names: ProcessNames) -> None:
         """Resume the process, and restart it if it was held down.  Raises OSError if it does not start."""
         if self._folder is None or name not in names:
             return
-        self.signal(name, signal.SIGCONT, names, tree, leader)
+        self.signal(name, signal.SIGCONT, names)
         if not self._held(name).exists():
             return
-        if self._part(name, names, tree, leader):  # it was ordered to end and still runs
-            self.signal(name, signal.SIGKILL, names, tree, leader)
+        if self._part(name, names):  # it was ordered to end and still runs
+            self.signal(name, signal.SIGKILL, names)
         self._held(name).unlink()
-        os.kill(leader, signal.SIGUSR1)
+        os.kill(self._tree.leader, signal.SIGUSR1)
         self._await(lambda: self._pid(name) is not None, name, "start again")
 
     def _has_ended(self, name: str) -> bool:
@@ -326,14 +319,14 @@ class NamedProcesses:
         last = self._ended.get(name, set())
         return bool(last) and self._pid(name) is None and all(started_at(pid) != started for pid, started in last)
 
-    def _stop_all(self, name: str, names: ProcessNames, tree: ProcessTree, leader: int) -> set[int]:
+    def _stop_all(self, name: str, names: ProcessNames) -> set[int]:
         """Stop every process of the part, including new ones, and return them."""
         members: set[int] = set()
 
         def settled() -> bool:
             """Return whether two successive looks found all processes stopped.  Sends SIGSTOP again to the others."""
             nonlocal members
-            before, members = members, self._part(name, names, tree, leader)
+            before, members = members, self._part(name, names)
             running = {pid for pid in members if not is_stopped(pid)}
             send(running, signal.SIGSTOP)
             let_vforks_end(running, members - running)
@@ -342,8 +335,8 @@ class NamedProcesses:
         self._await(settled, name, "stop")
         return members
 
-    def _part(self, name: str, names: ProcessNames, tree: ProcessTree, leader: int) -> set[int]:
-        parents = tree.parents()
+    def _part(self, name: str, names: ProcessNames) -> set[int]:
+        parents, leader = self._tree.parents(), self._tree.leader
         owners = {pid: owner for pid in parents if pid != leader if (owner := _matching(pid, names))}
         for each in names:
             if (pid := self._pid(each)) is not None and pid in parents:
@@ -388,11 +381,6 @@ def _owner(pid: int, parents: Mapping[int, int], owners: Mapping[int, str]) -> s
         seen.add(pid)
         pid = parents[pid]
     return ""
-
-
-def _topmost(members: Iterable[int], tree: ProcessTree) -> set[int]:
-    parents, members = tree.parents(), set(members)
-    return {pid for pid in members if parents.get(pid) not in members}
 
 
 def _identities(pids: Iterable[int]) -> set[tuple[int, int]]:

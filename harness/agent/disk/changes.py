@@ -114,7 +114,7 @@ class Changes:
         self._aside = aside
         self._clock_s = clock_s
         self._files: OrderedDict[Inode, Pending] = OrderedDict()
-        self._names: list[tuple[float, Callable[[], None]]] = []
+        self._names: list[tuple[float, Callable[[], object]]] = []
         self._saved = 0
         self._sequence = 0
         self._pending_bytes = 0
@@ -168,11 +168,6 @@ class Changes:
         for saved in self._aside.iterdir():
             saved.unlink()
 
-    @property
-    def pending(self) -> int:
-        """Return the number of changes that a power loss would revert."""
-        return sum(len(file.changes) for file in self._files.values()) + len(self._names)
-
     # ---- names -------------------------------------------------------------------------------------------------
 
     def created(self, path: Path) -> None:
@@ -185,7 +180,7 @@ class Changes:
         """Remove a name; the inode is kept aside until the removal is durable."""
         saved = self._save(path)
         path.unlink()
-        self._name_changed(lambda: _rename(saved, path))
+        self._name_changed(lambda: saved.rename(path))
 
     def remove_folder(self, path: Path) -> None:
         mode = path.stat().st_mode
@@ -225,34 +220,28 @@ class Changes:
         for _, file, data in reversed(journal):
             _take_back(file.descriptor, data)
         writes = [(file, data) for _, file, data in journal if not data.probe]
-        torn_bytes = -1
-        redone = 0
-        left = [len(data.image or b"") for _, data in writes]  # bytes of each write that the power loss discards
+        extents = [_extent(file, data) for file, data in writes]
+        pieces: list[list[Piece]] = [[] for _ in writes]
+        torn_bytes, redone = -1, 0
         if kept == "tear" and writes:
-            *whole, (last, torn) = writes
-            for file, data in whole:
-                _do_again(file.descriptor, data)
-            left[:-1] = [0] * len(whole)
-            torn_bytes = torn_at(_extent(last, torn), rng) if torn.image else 0
-            if torn.image:
-                _do_again(last.descriptor, torn, (0, torn_bytes))
-                left[-1] -= torn_bytes
-            redone = len(whole)
+            torn_bytes = 0 if extents[-1].truncates else torn_at(extents[-1], rng)
+            pieces = [[(0, write.end - write.offset)] for write in extents[:-1]] + [[(0, torn_bytes)]]
+            if extents[-1].truncates:
+                pieces[-1] = []
+            redone = len(writes) - 1
         if kept == "reorder":
             chosen = [rng.random() < 0.5 for _ in writes]
-            redone = sum(chosen)
-            pieces = some_of([_extent(file, data) for file, data in writes], chosen)
-            for at, ((file, data), parts) in enumerate(zip(writes, pieces, strict=True)):
-                for piece in parts:
-                    _do_again(file.descriptor, data, piece)
-                    left[at] -= min(left[at], piece[1] - piece[0])
-        undone = len(writes) - redone + len(names)
+            pieces, redone = some_of(extents, chosen), sum(chosen)
         lost = Counter[str]()
         oldest_s = now_s = self._clock_s()
-        for (file, data), size in zip(writes, left, strict=True):
-            if size:
+        for (file, data), parts in zip(writes, pieces, strict=True):
+            for piece in parts:
+                _do_again(file.descriptor, data, piece)
+            size = len(data.image or b"") - sum(end - first for first, end in parts)
+            if size > 0:
                 lost[_name(file.descriptor)] += size
                 oldest_s = min(oldest_s, data.at_s)
+        undone = len(writes) - redone + len(names)
         for undo in reversed(names):
             undo()
         for file in self._files.values():
@@ -264,7 +253,7 @@ class Changes:
 
     # ---- helpers -----------------------------------------------------------------------------------------------
 
-    def _name_changed(self, undo: Callable[[], None]) -> None:
+    def _name_changed(self, undo: Callable[[], object]) -> None:
         self._names.append((self._clock_s(), undo))
 
     def _note(self, descriptor: int, data: Data) -> None:
@@ -314,10 +303,6 @@ def _size(data: Data) -> int:
     return len(data.before) + len(data.image or b"")
 
 
-def _rename(old: Path, new: Path) -> None:
-    old.rename(new)
-
-
 def _take_back(descriptor: int, data: Data) -> None:
     if data.before:
         _write_all(descriptor, data.before, data.offset)
@@ -330,12 +315,12 @@ def _extent(file: Pending, data: Data) -> FileWrite:
     return FileWrite(file.number, data.offset, data.offset + len(data.image))
 
 
-def _do_again(descriptor: int, data: Data, piece: Piece | None = None) -> None:
-    """Redo a change; of a write only one piece, if given."""
+def _do_again(descriptor: int, data: Data, piece: Piece) -> None:
+    """Redo a change; of a write only this piece."""
     if data.image is None:
         os.ftruncate(descriptor, data.size_after)
         return
-    first, end = piece or (0, len(data.image))
+    first, end = piece
     _write_all(descriptor, data.image[first:end], data.offset + first)
 
 

@@ -124,11 +124,6 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
         """Return whether the armed operation has occurred."""
         return self.armed is not None and self.armed.reached
 
-    def pending(self) -> int:
-        """Return the number of changes that a power loss would revert now."""
-        with self._lock:
-            return self._changes.pending
-
     def written(self) -> bool:
         """Return whether the server wrote here."""
         return self.writers.server_wrote
@@ -299,11 +294,6 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
             "st_mtime": status.st_mtime_ns,
             "st_ctime": status.st_ctime_ns,
         }
-
-    def access(self, path: str, amode: int) -> int:
-        if not os.access(self._real(path), amode):
-            raise OSError(13, os.strerror(13))
-        return 0
 
     def chmod(self, path: str, mode: int) -> int:
         self._real(path).chmod(mode)

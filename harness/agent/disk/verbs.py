@@ -55,62 +55,75 @@ class DiskVerbs:
     def __init__(self, kill_server: Callable[[bool], None]) -> None:
         """kill_server: sends SIGKILL; waits for the server's end if its argument is true."""
         self._kill_server = kill_server
-        self._armed = False
-        self._mounted: Mounted | None = None
+        self._armed = self._used = False
+        self._mounted: MountedFolder | None = None
+        self._ordered: tuple[Sequence[Mapping[str, Any]], int] = ((), 0)
         self._last_loss: dict[str, int] = {}
         self._last_damage: Damage | None = None
 
     @limit(60.0)
     def mount(self, path: str, root: str) -> None:
         """Show `root` at `path`.  Data must be written below `path`/data.  Raises OSError where FUSE cannot be used."""
-        mounted = Mounted(Path(path), Path(root))
-        mounted.mount()
-        self._mounted = mounted
+        self._mounted = mounted = MountedFolder(Path(path), Path(root))
         for folder in (DATA, PROBE):
             (mounted.path / folder).mkdir(exist_ok=True)
         sync_folder(mounted.path)
         _write(mounted.path / PROBE / _KEPT, _BYTES, sync=True)
 
     def unmount(self) -> None:
+        """End the daemon; the folder is empty afterwards."""
         mounted, self._mounted = self._mounted, None
         if mounted is not None:
-            mounted.unmount()
+            mounted.end()
 
     @limit(60.0)
     def behave(self, rules: Sequence[Mapping[str, Any]], seed: int) -> None:
-        self._disk().behave(rules, seed)
+        """Apply exactly these rules from now on (`changes.Rule`); without rules the disk is healthy."""
+        self._disk().order("behave", rules=list(rules), seed=seed)
+        self._ordered = (tuple(rules), seed)
 
     @limit(60.0)
     def arm(self, operation: str, nth: int) -> None:
-        """Hold the n-th of the next operations of one type; `lose_power` must follow, or `arm` with 0, which
-        disarms.
+        """Hold the n-th of the next operations of one type, and all later ones; `lose_power` must follow, or `arm` with
+        0, which releases the held ones.
         """
         disk = self._disk()
         if nth > 0:
             self._write_probes()
             self._armed = True
-        disk.arm(operation, nth)
+        disk.order("arm", operation=operation, nth=nth)
         self._armed = nth > 0
 
     @limit(60.0)
     def has_reached(self) -> bool:
-        return self._disk().has_reached()
+        """Return whether the armed operation has occurred."""
+        return bool(self._disk().order("reached"))
 
     @limit(90.0)
     def lose_power(self, kept: str, seed: int) -> None:
-        """Kill the server, and leave the disk in the state after a power loss.  `last_loss` returns its effects."""
+        """Kill the server, and leave the disk in the state after a power loss.  `last_loss` returns its effects.
+
+        The ordered rules still apply afterwards, because a power cut repairs nothing.
+        """
         disk = self._disk()
         probe = disk.path / PROBE
         if not self._armed:
             self._write_probes()
         self._kill_server(not self._armed)
-        loss = disk.lose_power(kept, seed)
+        used = self._was_used()  # the next mount starts with a clean record
+        loss = disk.order("lose", kept=kept, seed=seed)
+        disk.end()
+        disk.mount()
+        if self._ordered[0]:
+            self.behave(*self._ordered)
         self._kill_server(True)
         self._armed = False
+        most = list(loss.pop("bytes_lost").items())[:_FILES_SHOWN]
         self._last_loss = {
             **loss,
+            **{f"bytes lost of {name}": size for name, size in most},
             "seed": seed,
-            "used": int(disk.was_used()),
+            "used": int(used),
             "fsynced_kept": int(_content(probe / _KEPT) == _BYTES),
             "not_fsynced_kept": int(_content(probe / _LOST) != b""),
         }
@@ -134,7 +147,7 @@ class DiskVerbs:
         server ever wrote to this disk."""
         path = self._disk().path / PROBE / f"trial-{time.monotonic_ns()}"
         found: dict[str, Any] = {"open": "", "write": "", "fsync": "", "read": "", "fsync_s": 0.0}
-        found["used"] = int(self._disk().was_used())
+        found["used"] = int(self._was_used())
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as refused:
@@ -162,7 +175,12 @@ class DiskVerbs:
         """
         return self._last_damage.shown(self._disk().path / DATA) if self._last_damage else {}
 
-    def _disk(self) -> Mounted:
+    def _was_used(self) -> bool:
+        """Return whether the server wrote here since the first mount (`file_system.Writers`)."""
+        self._used = self._used or bool(self._disk().order("written"))
+        return self._used
+
+    def _disk(self) -> MountedFolder:
         if self._mounted is None:
             raise OSError(errno.ENODEV, "the disk of this node is not under the harness' control")
         return self._mounted
@@ -204,7 +222,7 @@ time.
 _LIBRARIES = ("libfuse3.so.4", "libfuse3.so.3")
 
 
-class Mounted:
+class MountedFolder:
     """A folder `path` that shows `root` through the daemon.  Its methods block; call them from a thread.
 
     Raises OSError if FUSE is not available: no /dev/fuse, no right to mount, no libfuse3, no mfusepy.
@@ -215,8 +233,7 @@ class Mounted:
         self._root = root
         self._daemon: subprocess.Popen[bytes] | None = None
         self._one_order = threading.Lock()
-        self._ordered: tuple[Sequence[Mapping[str, Any]], int] = ((), 0)
-        self._used = False
+        self.mount()
 
     def mount(self) -> None:
         """Start a daemon over the current content of the root.  Raises OSError with the daemon's message."""
@@ -230,55 +247,11 @@ class Mounted:
         try:
             self._answer(self._daemon, "mount")
         except OSError as problem:
-            words = self._end()
+            words = self.end()
             raise OSError(errno.ENODEV, f"{self.path} cannot be put under FUSE: {words or problem}") from problem
 
-    def unmount(self) -> None:
-        """End the daemon; the folder is empty afterwards.  A no-op if it is not mounted."""
-        self._end()
-
-    def behave(self, rules: Sequence[Mapping[str, Any]], seed: int) -> None:
-        """Apply exactly these rules from now on (`changes.Rule`); without rules the disk is healthy."""
-        self._order("behave", rules=list(rules), seed=seed)
-        self._ordered = (tuple(rules), seed)
-
-    def arm(self, operation: str, nth: int) -> None:
-        """Hold the n-th of the next operations of one type, and all later ones. 0: hold none, and release the held
-        ones.
-        """
-        self._order("arm", operation=operation, nth=nth)
-
-    def has_reached(self) -> bool:
-        """Return whether the armed operation has occurred."""
-        return bool(self._order("reached"))
-
-    def pending(self) -> int:
-        """Return the number of changes that a power loss would revert now."""
-        return int(self._order("pending"))
-
-    def was_used(self) -> bool:
-        """Return whether the server wrote here since the first mount (`file_system.Writers`)."""
-        self._used = self._used or bool(self._order("written"))
-        return self._used
-
-    def lose_power(self, kept: str, seed: int) -> dict[str, int]:
-        """Revert changes that were not fsynced, and mount what the disk kept.  The server must be dead by now.
-
-        The ordered rules still apply afterwards, because a power cut repairs nothing.
-        """
-        self.was_used()  # the next mount starts with a clean record
-        loss = self._order("lose", kept=kept, seed=seed)
-        self._end()
-        self.mount()
-        if self._ordered[0]:
-            self.behave(*self._ordered)
-        most = list(loss.pop("bytes_lost").items())[:_FILES_SHOWN]
-        figures: dict[str, int] = loss | {f"bytes lost of {name}": size for name, size in most}
-        return figures
-
-    # ---- helpers -----------------------------------------------------------------------------------------------
-
-    def _order(self, order: str, **given: Any) -> Any:
+    def order(self, order: str, **given: Any) -> Any:
+        """Return the daemon's answer.  Raises OSError if it refuses or has ended."""
         with self._one_order:
             daemon = self._daemon
             if daemon is None or daemon.stdin is None:
@@ -286,7 +259,7 @@ class Mounted:
             try:
                 daemon.stdin.write(json.dumps({"order": order, **given}).encode() + b"\n")
             except BrokenPipeError as problem:
-                raise OSError(errno.ENODEV, f"the daemon of {self.path} has ended: {self._end()}") from problem
+                raise OSError(errno.ENODEV, f"the daemon of {self.path} has ended: {self.end()}") from problem
             return self._answer(daemon, order)
 
     def _answer(self, daemon: subprocess.Popen[bytes], order: str) -> Any:
@@ -302,7 +275,7 @@ class Mounted:
             raise OSError(errno.EINVAL, f"the disk refused: {words['refused']}")
         return words["answer"]
 
-    def _end(self) -> str:
+    def end(self) -> str:
         """End the daemon and unmount; return the last line of its stderr."""
         daemon, self._daemon = self._daemon, None
         if daemon is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -25,19 +26,40 @@ async def _with_family(agent: LocalAgent, tmp_path: Path) -> list[int]:
     return [pid, int((await agent.node.read(output)).split()[-1])]
 
 
-async def test_when_the_stream_ends_the_server_dies(agent: LocalAgent, tmp_path: Path) -> None:
-    family = await _with_family(agent, tmp_path)
+async def _close(agent: LocalAgent) -> None:
     await agent.link.close()
-    assert await asyncio.wait_for(agent.process.wait(), PATIENCE_S) == 0
-    await eventually(lambda: not any(is_alive(pid) for pid in family))
 
 
-async def test_a_stopped_server_dies_too(agent: LocalAgent, tmp_path: Path) -> None:
-    family = await _with_family(agent, tmp_path)
+async def _close_when_stopped(agent: LocalAgent) -> None:
     await agent.node.signal("STOP")
     await agent.link.close()
-    await asyncio.wait_for(agent.process.wait(), PATIENCE_S)
+
+
+async def _terminate(agent: LocalAgent) -> None:
+    agent.process.send_signal(signal.SIGTERM)
+
+
+async def _tear_a_frame(agent: LocalAgent) -> None:
+    assert agent.process.stdin is not None
+    agent.process.stdin.write(encode({"id": 1, "verb": "hello"})[:-3])
+    await agent.link.close()
+
+
+async def _send_garbage(agent: LocalAgent) -> None:
+    assert agent.process.stdin is not None
+    agent.process.stdin.write(b"GET / HTTP/1.1\r\n\r\n")
+
+
+@pytest.mark.parametrize("end", [_close, _close_when_stopped, _terminate, _tear_a_frame, _send_garbage])
+async def test_however_it_ends_the_server_dies_with_it(
+    agent: LocalAgent, tmp_path: Path, end: Callable[[LocalAgent], Awaitable[None]]
+) -> None:
+    family = await _with_family(agent, tmp_path)
+    await end(agent)
+    assert await asyncio.wait_for(agent.process.wait(), PATIENCE_S) == 0
     await eventually(lambda: not any(is_alive(pid) for pid in family))
+    with pytest.raises(NodeGone, match="n1: "):
+        await agent.node.state()
 
 
 async def test_when_stderr_is_as_dead_as_the_harness_the_server_dies_all_the_same(tmp_path: Path) -> None:
@@ -64,7 +86,7 @@ async def test_where_agents_must_not_end_together_the_server_dies_at_once_and_th
 
 async def test_a_silence_is_the_end_where_it_was_announced(tmp_path: Path) -> None:
     """The stream stays open, and nothing comes."""
-    for silence_s in (5, 20, 80):
+    for silence_s in (2, 10, 60):
         async with local_agent(tmp_path, environment={SILENCE: str(silence_s)}) as agent:
             family = await _with_family(agent, tmp_path / str(silence_s))
             heard_all_the_time = await _hears_us_for_longer_than(silence_s, agent)
@@ -88,32 +110,6 @@ async def _hears_us_for_longer_than(silence_s: int, agent: LocalAgent) -> bool:
         heard_s = asked_s
     assert agent.process.returncode is None
     return True
-
-
-async def test_sigterm_ends_it_in_order(agent: LocalAgent, tmp_path: Path) -> None:
-    family = await _with_family(agent, tmp_path)
-    agent.process.send_signal(signal.SIGTERM)
-    await asyncio.wait_for(agent.process.wait(), PATIENCE_S)
-    await eventually(lambda: not any(is_alive(pid) for pid in family))
-    with pytest.raises(NodeGone, match="n1: its agent is gone"):
-        await agent.node.state()
-
-
-async def test_a_torn_frame_ends_it(agent: LocalAgent, tmp_path: Path) -> None:
-    family = await _with_family(agent, tmp_path)
-    assert agent.process.stdin is not None
-    agent.process.stdin.write(encode({"id": 1, "verb": "hello"})[:-3])
-    await agent.link.close()
-    await asyncio.wait_for(agent.process.wait(), PATIENCE_S)
-    await eventually(lambda: not any(is_alive(pid) for pid in family))
-
-
-async def test_garbage_ends_it(agent: LocalAgent, tmp_path: Path) -> None:
-    family = await _with_family(agent, tmp_path)
-    assert agent.process.stdin is not None
-    agent.process.stdin.write(b"GET / HTTP/1.1\r\n\r\n")
-    await asyncio.wait_for(agent.process.wait(), PATIENCE_S)
-    await eventually(lambda: not any(is_alive(pid) for pid in family))
 
 
 async def test_a_client_that_blocks_the_loop_cannot_keep_it_alive(agent: LocalAgent, tmp_path: Path) -> None:
