@@ -34,11 +34,6 @@ def invalid(kind: str, summary: str = "At 3.1 s n1 answered 4") -> dict[str, Any
 VALID = {"verdict": "valid", "looked_at": {"operations": 11873, "keys": 10}}
 
 
-def test_a_valid_run_says_how_much_was_looked_at() -> None:
-    written = verdict_in_words(results_in(results("valid", linearizability=VALID, vacuity={"verdict": "valid"})), None)
-    assert written == "Valid: 2 checkers looked and found nothing wrong in 11,873 operations on 10 keys."
-
-
 def never_in_force(verdict: str, *kinds: dict[str, Any]) -> dict[str, Any]:
     vacuity = {"verdict": verdict, "reason": "ok operations: 1", "details": {"never_in_force": list(kinds)}}
     return results(verdict, linearizability=VALID, vacuity=vacuity)
@@ -48,17 +43,42 @@ POWER = {"kind": "power", "dealt": 1, "reasons": ["n2 fsynced nothing for 4 s"]}
 DISK, CLOCK = ({"kind": kind, "dealt": 0, "reasons": []} for kind in ("disk", "clock"))
 
 
-def test_a_valid_run_says_first_which_kind_of_fault_was_never_in_force() -> None:
-    assert verdict_in_words(results_in(never_in_force("valid", POWER)), None) == (
-        "Valid, but power was never in force: 2 checkers looked and found nothing wrong in 11,873 operations on 10 "
-        "keys. 1 fault of kind power was dealt and was not in force: n2 fsynced nothing for 4 s."
-    )
+NOTHING_WRONG = "2 checkers looked and found nothing wrong in 11,873 operations on 10 keys."
+LOST = "A committed entry was lost: the log of n1 has no entry at offset 4."
+UNKNOWN = "ok writes in faults: got 0, wanted at least 1"
 
 
-def test_a_valid_run_says_for_which_kinds_of_fault_the_time_was_too_short() -> None:
-    written = verdict_in_words(results_in(never_in_force("valid", CLOCK, DISK, POWER)), None)
-    assert written.startswith("Valid, but clock, disk and power were never in force: 2 checkers looked")
-    assert "The time was too short to deal clock and disk. 1 fault of kind power" in written
+@pytest.mark.parametrize(
+    ("judged", "written"),
+    [
+        (results("valid", linearizability=VALID, vacuity={"verdict": "valid"}), f"Valid: {NOTHING_WRONG}"),
+        (
+            never_in_force("valid", POWER),
+            f"Valid, but power was never in force: {NOTHING_WRONG} "
+            "1 fault of kind power was dealt and was not in force: n2 fsynced nothing for 4 s.",
+        ),
+        (
+            never_in_force("valid", CLOCK, DISK, POWER),
+            f"Valid, but clock, disk and power were never in force: {NOTHING_WRONG} The time was too short to deal "
+            "clock and disk. 1 fault of kind power was dealt and was not in force: n2 fsynced nothing for 4 s.",
+        ),
+        (results("invalid", linearizability=invalid("stale read")), "Invalid: at 3.1 s n1 answered 4."),
+        # An article is no name behind a colon.
+        (results("invalid", never_lost=invalid("entry lost", LOST)), f"Invalid: a{LOST[1:]}"),
+        # Violations of several checkers are not added up.
+        (
+            results("invalid", linearizability=invalid("stale read"), log_matching=invalid("logs differ")),
+            "Invalid: at 3.1 s n1 answered 4. 2 checkers found 2 kinds of violations.",
+        ),
+        (
+            results("unknown", linearizability=VALID, vacuity={"verdict": "unknown", "reason": UNKNOWN}),
+            f"Unknown: {UNKNOWN}.",
+        ),
+        ({}, "Unknown: this run has not been judged."),
+    ],
+)
+def test_a_verdict_says_how_much_was_looked_at_and_what_broke(judged: dict[str, Any], written: str) -> None:
+    assert verdict_in_words(results_in(judged), None) == written
 
 
 def test_another_verdict_has_the_kinds_that_were_never_in_force_among_its_notes() -> None:
@@ -75,33 +95,6 @@ def test_a_function_that_was_never_invoked_is_among_the_notes() -> None:
     vacuity = {"verdict": "valid", "details": {"never_invoked": ["cas", "write"]}}
     written = notes(results_in(results("valid", vacuity=vacuity)), RunOutcome())
     assert written == ["The workload states cas and write, and no client invoked them."]
-
-
-def test_an_invalid_run_says_what_broke() -> None:
-    written = verdict_in_words(results_in(results("invalid", linearizability=invalid("stale read"))), None)
-    assert written == "Invalid: at 3.1 s n1 answered 4."
-
-
-def test_an_article_is_no_name_behind_a_colon() -> None:
-    lost = invalid("committed entry lost", "A committed entry was lost: the log of n1 has no entry at offset 4.")
-    written = verdict_in_words(results_in(results("invalid", committed_never_lost=lost)), None)
-    assert written.startswith("Invalid: a committed entry was lost: the log of n1")
-
-
-def test_several_violations_are_counted() -> None:
-    two = results("invalid", linearizability=invalid("stale read"), log_matching=invalid("logs differ", "n1 differs"))
-    counted = "2 checkers found 2 kinds of violations."
-    assert verdict_in_words(results_in(two), None).endswith(counted), "violations of several checkers are not added up"
-
-
-def test_an_unknown_run_says_why() -> None:
-    vague = {"verdict": "unknown", "reason": "ok writes in faults: got 0, wanted at least 1"}
-    written = verdict_in_words(results_in(results("unknown", linearizability=VALID, vacuity=vague)), None)
-    assert written == "Unknown: ok writes in faults: got 0, wanted at least 1."
-
-
-def test_a_run_without_verdict_is_not_called_valid() -> None:
-    assert verdict_in_words(results_in({}), None) == "Unknown: this run has not been judged."
 
 
 @pytest.mark.usefixtures("knows_the_bug")
@@ -127,18 +120,6 @@ def test_a_planted_bug_is_found_only_for_the_right_reason(found: bool, checkers:
     assert verdict_in_words(judged, test).endswith(ends)
 
 
-def test_figures_carry_their_units() -> None:
-    figures = {
-        "keys": 10,
-        "nodes": 1,
-        "longest_gap_s": 1.2,
-        "size_bytes": 2048,
-        "seconds": 0.94,
-        "limit in seconds": 60,
-    }
-    assert words.looked_at(figures) == "10 keys, 1 node, longest gap 1.2 s, size 2,048 bytes, 0.94 s, limit 60 s"
-
-
 def test_long_or_hostile_text_becomes_one_short_line() -> None:
     written = words.shorten("a\n\x1b[31m\u202eb\ud800" + "x" * 100_000)
     assert len(written) == words.LONGEST and written.startswith("a [31m b ") and written.endswith("…")
@@ -161,17 +142,13 @@ def test_what_the_harness_could_not_keep_up_with_is_said() -> None:
 @pytest.mark.parametrize(
     ("figures", "said"),
     [
-        ({"copies": 1}, "1 copy"),
-        ({"copies of logs": 1}, "1 copy of logs"),
-        ({"epochs with a leader": 1}, "1 epoch with a leader"),
-        ({"batches": 1}, "1 batch"),
-        ({"criteria": 1}, "1 criterion"),
-        ({"passes": 1}, "1 pass"),
-        ({"met": 1}, "1 met"),
-        ({"copies": 2}, "2 copies"),
+        ({"copies of logs": 1, "batches": 1, "criteria": 1}, "1 copy of logs, 1 batch, 1 criterion"),
+        ({"epochs with a leader": 1, "passes": 1, "met": 1}, "1 epoch with a leader, 1 pass, 1 met"),
+        ({"copies": 2, "nodes": 1, "longest_gap_s": 1.2}, "2 copies, 1 node, longest gap 1.2 s"),
+        ({"size_bytes": 2048, "seconds": 0.94, "limit in seconds": 60}, "size 2,048 bytes, 0.94 s, limit 60 s"),
     ],
 )
-def test_one_thing_is_named_as_one(figures: dict[str, Any], said: str) -> None:
+def test_one_thing_is_named_as_one_and_figures_carry_their_units(figures: dict[str, Any], said: str) -> None:
     assert words.looked_at(figures) == said
 
 

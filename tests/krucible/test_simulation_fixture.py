@@ -116,9 +116,6 @@ def test_faults_hold_on_the_links_of_a_host_that_comes_later() -> None:
     ("fault", "words"),
     [
         (lambda world: world.kill("aa"), "no server 'aa' was started; there are: a"),
-        (lambda world: world.lose_power("aa"), "no server 'aa'"),
-        (lambda world: world.pause("aa"), "no server 'aa'"),
-        (lambda world: world.start("aa"), "no server 'aa'"),
         (lambda world: world.cut(["aa"]), "no server 'aa'"),
         (lambda world: world.lose_power("a", "burn"), "a power loss is one of lose, keep, torn, reorder, not 'burn'"),
     ],

@@ -40,7 +40,6 @@ NONE_STATED = "from workloads.workload import Workload\nclass Mine(Workload): ..
     [
         (None, "there is no file"),
         ("def broken(:\n", "line 1: invalid syntax"),
-        ("1 / 0\n", "cannot be run: ZeroDivisionError"),
         ("from workloads.registers import Register\n", "must define one class that derives from Workload"),
         (NONE_STATED, "Mine does not state its name and its summary"),
         (EXAMPLE.read_text().replace('"write": "write"', '"write": "shout"'), "no client can have the function shout"),
@@ -62,7 +61,6 @@ def test_what_is_no_workload_is_refused_in_one_sentence(text: str | None, words:
     [
         ('("linearizabilty",)', "there is no checker 'linearizabilty'; did you mean 'linearizability'?"),
         ("()", "it names no checker of what clients saw"),
-        ('("recovery",)', "it names no checker of what clients saw"),
         ('"linearizability"', "its checkers are the text 'linearizability': write a tuple"),
     ],
 )
@@ -83,9 +81,7 @@ def test_a_workload_that_no_checker_would_judge_is_refused_before_the_run_and_at
     [
         ('[Request("raed", "k0")]', "workload hot-register invokes 'raed'; its functions: read, write"),
         ('[Request("read", self.nmaes[0])]', "mine.py: set_up or final raised AttributeError: "),
-        ('["read"]', "invokes 'read', which is no Request"),
         ('[Request("read", 0)]', "invokes read with 0 as its key, which must be a text"),
-        ('[Request("write", "k0", "7")]', "invokes write with '7' as its value, which must be a whole number"),
         ('[Request("write", "k0", payload=[7])]', "invokes write with [7] as its payload, which must be a text"),
     ],
 )
@@ -96,12 +92,6 @@ def test_a_final_request_that_no_client_can_be_given_is_refused_before_the_run(
     path.write_text(EXAMPLE.read_text().replace('reads_of("read", self.names)', final))
     with pytest.raises(WrongSpec, match=re.escape(words)):
         check_spec(Spec(subject="canary", workload=str(path), nemesis="none"))
-
-
-def test_what_a_client_can_be_given_is_not_refused() -> None:
-    workload = load_workload(Spec(workload=str(EXAMPLE)))
-    for request in (Request("create", "k0"), Request("read", "k0"), Request("write", None, 7, 8, "[]")):
-        assert workload.wrong_request(request) == ""
 
 
 def run_of(outside: Path, folder: Path, text: str = EXAMPLE.read_text()) -> Path:

@@ -74,6 +74,9 @@ def test_requests_are_those_that_clients_and_checkers_know(name: str) -> None:
     keys = set(workload.keys())
     by_thread = requests_of(workload)
     everything = [request for mine in by_thread.values() for request in mine]
+    assert requests_of(ALL[name](4)) == by_thread, "the seed decides what a thread invokes"
+    for request in [*everything, *workload.set_up(), *workload.final()]:
+        assert workload.wrong_request(request) == "", request
     for request in [*everything, *workload.final()]:
         assert request.f in workload.functions
         assert request.key in keys
@@ -86,19 +89,6 @@ def test_requests_are_those_that_clients_and_checkers_know(name: str) -> None:
     assert {request.f for request in workload.set_up()} == {CREATE}
     if workload.final():
         assert {request.key for request in workload.final()} == keys
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_no_request_of_a_workload_is_called_wrong(name: str) -> None:
-    workload = ALL[name](5)
-    of_threads = [request for requests in requests_of(workload).values() for request in requests]
-    for request in (*workload.set_up(), *workload.final(), *of_threads):
-        assert workload.wrong_request(request) == "", request
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_the_seed_decides_what_a_thread_invokes(name: str) -> None:
-    assert requests_of(ALL[name](4), 50) == requests_of(ALL[name](4), 50)
 
 
 @pytest.mark.parametrize("name", [name for name, kind in ALL.items() if kind.unique_values])

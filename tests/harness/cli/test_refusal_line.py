@@ -17,7 +17,10 @@ from harness.cli.main import COMMANDS, cli, run_command_line
 from harness.cli.refusal_line import REFUSED, results_folder
 
 ROOT = Path(__file__).parents[3]
-HEAVY = ("numba", "matplotlib", "pyspark", "pyarrow", "numpy", "pandas", "docker", "asyncio", "rich")
+HEAVY = (
+    *("numba", "matplotlib", "pyspark", "pyarrow", "numpy", "pandas", "networkx", "docker", "asyncio", "rich"),
+    *("jinja2", "paramiko", "kio"),
+)
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -39,44 +42,31 @@ def krucible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 
 REFUSALS = [
-    (["run", "--subject", "zookeeper"], "unknown subject 'zookeeper'; known: kraft"),
     (["run", "--subject", "etdc"], "unknown subject 'etdc'; did you mean 'etcd'?  Known: kraft"),
     (["run", "--workload", "registre"], "unknown workload 'registre'; did you mean 'register'?"),
-    (["run", "--nemesis", "flood"], "unknown nemesis 'flood'; known: none"),
-    (["run", "--nemesis", "partiton"], "did you mean 'partition'?"),
-    (["run", "--backend", "cloud"], "unknown backend 'cloud'"),
     (["run", "--bug", "session-not-renewed"], "choose --subject kraft-brokers"),
     (["run", "--bug", "off-by-one"], "unknown bug of kraft 'off-by-one'; known: stale-read"),
     (["run", "--nodes", "0"], "--nodes must be at least 1, not 0"),
     (["run", "--time-limit", "nan"], "--time-limit must be at least 1, not nan"),
-    (["run", "--time-limit", "inf"], "--time-limit must be at most 604800, not inf"),
-    (["run", "--rate", "nan"], "--rate must be at least 0, not nan"),
-    (["run", "--rate", "inf"], "--rate must be at most"),
-    (["run", "--keys", "100000000"], "--keys must be at most 10000, not 100000000"),
     (["run", "--keys", "10000"], "--keys must be at most 6000 here, not 10000"),
-    (["run", "--concurrency", "1000000"], "--concurrency must be at most"),
     (["run", "--seed", "9" * 400], "--seed must be at most"),
     (["run", "--time-limit", "3"], "--time-limit 3 leaves no time for any fault of nemesis partition: it must be at"),
     (["run", "--subject", "canary"], "subject canary has no nodes to break: choose --nemesis none"),
     (["run", "--subject", "canary", "--schedule", __file__], "subject canary has no nodes to break, so it cannot play"),
     (["run", "--schedule", __file__], "test_refusal_line.py: "),
-    (["run", "--schedule", "/nowhere.json"], "'/nowhere.json' does not exist"),
     (
         ["run", "--bug", "stale-read", "--nemesis", "none"],
         "--nemesis none cannot show the planted bug stale-read: choose",
     ),
     (["run", "--bug", "double-vote"], "no run on nodes can show the planted bug double-vote"),
-    (["run", "--no-online", "--stop-on-violation"], "--stop-on-violation needs online checks"),
     (["run", "--time-limit", "soon"], "'soon' is not a valid"),
     (["run", "--tme-limit", "3"], "Did you mean one of: '--recovery-limit', '--time-limit'?"),
     (["run", "--spark-master", "node:7077"], "'node:7077' is no address of a Spark master"),
     (["analyze", "."], "is not a run folder"),
     (["analyze", "/nowhere"], "does not exist"),
     (["find", "rediss"], "unknown finding 'rediss'; did you mean 'redis'?"),
-    (["find", "redis", "--clean"], "finding redis has no clean counterpart"),
     (["findings", "mariabd", "--times", "0"], "unknown finding 'mariabd'; did you mean 'mariadb'?"),
     (["hunt-bugs", "--seeds", "0"], "'--seeds': 0 is not in the range x>=1"),
-    (["nightly", "--seeds", "-1"], "'--seeds': -1 is not in the range x>=1"),
     (["check", "--model", "register", "--consistency", "serializable", "x.edn"], "are judged at a level, not register"),
     (["check", "--model", "register", "--seconds", "nan", "x.edn"], "'--seconds': 'nan' is no number"),
     (["run", "--store", "s3://"], "s3:// names no bucket"),
@@ -102,17 +92,9 @@ CARD = {"number": 1, "kind": "partition", "name": "halves", "at_s": 2.0, "heal_s
     ("schedule", "expected"),
     [
         ("{", "schedule.json: "),
-        ("\x00\xff", "schedule.json: "),
-        ("[]", "the schedule holds no card"),
-        ("3", "schedule.json: "),
         (json.dumps([{**CARD, "heal_s": 70.0}]), "card 1 is healed at 70 s, after the --time-limit of 60 s"),
         (json.dumps([{**CARD, "heal_s": float("inf")}]), "card 1"),
-        (json.dumps([{**CARD, "at_s": float("nan")}]), "card 1"),
-        (json.dumps([{**CARD, "at_s": "soon"}]), "card 1"),
-        (json.dumps([{**CARD, "kind": "flood"}]), "card 1"),
-        (json.dumps([{**CARD, "name": "thirds-of"}]), "card 1"),
         (json.dumps([CARD, 5]), "card 2"),
-        (json.dumps([{"number": 1}]), "card 1"),
     ],
 )
 def test_a_schedule_that_cannot_be_played_is_refused(
@@ -144,17 +126,13 @@ def test_a_refused_run_leaves_a_line_of_json_and_no_latest(krucible: Call, tmp_p
     assert (results / "latest").resolve().name == "earlier"
 
 
-def test_other_commands_leave_no_file(krucible: Call, tmp_path: Path) -> None:
+def test_other_commands_leave_no_file_nor_does_one_whose_folder_is_none(krucible: Call, tmp_path: Path) -> None:
     krucible("analyze", "/nowhere")
     krucible("flounder")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_that_cannot_be_written_changes_nothing_about_the_refusal(krucible: Call, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     code, _, err = krucible("run", "--nodes", "0", "--results=file")
-    assert code == 3
-    assert err.splitlines()[0] == "krucible: --nodes must be at least 1, not 0"
+    assert (code, err.splitlines()[0]) == (3, "krucible: --nodes must be at least 1, not 0")
 
 
 @pytest.mark.parametrize(
@@ -178,6 +156,8 @@ def test_help_teaches_a_first_run_and_the_exit_codes(krucible: Call) -> None:
         assert line in out
     assert all(f"  {name} " in out for name in COMMANDS)
     assert "--bug" in krucible("run", "--help")[1]
+    assert krucible() == (3, "", out)
+    assert krucible("--version")[1].startswith("krucible 0.")
 
 
 def test_help_imports_no_command_and_shows_the_first_sentence_of_each() -> None:
@@ -188,16 +168,6 @@ def test_help_imports_no_command_and_shows_the_first_sentence_of_each() -> None:
     for name, (_, summary) in COMMANDS.items():
         command = cli.get_command(context, name)
         assert command is not None and command.get_short_help_str(1000) == summary
-
-
-def test_no_command_at_all_shows_the_help(krucible: Call) -> None:
-    code, out, err = krucible()
-    assert code == 3
-    assert out == "" and err == krucible("--help")[1]
-
-
-def test_the_version_is_that_of_the_package(krucible: Call) -> None:
-    assert krucible("--version")[1].startswith("krucible 0.")
 
 
 def completed(*words: str) -> list[str]:
@@ -216,26 +186,20 @@ def test_a_shell_completes_commands_options_and_names(krucible: Call) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "loaded"),
     [
-        ["--help"],
-        ["run", "--help"],
-        ["check", "--help"],
-        ["--version"],
-        ["flounder"],
-        ["run", "--nodes", "0"],
-        ["run", "--nemesis", "flood"],
-        ["check", "--model", "nonsense", "file"],
-        ["check", "--model", "register", "--report", "/nowhere/at/all.html", "file"],
-        ["analyze", "/nowhere"],
+        (["run", "--help"], set()),
+        (["check", "--help"], set()),
+        (["flounder"], set()),
+        (["run", "--nemesis", "flood"], set()),
+        (["check", "--model", "nonsense", "file"], set()),
+        (["check", "--model", "register", "--report", "/nowhere/at/all.html", "file"], set()),
+        (["analyze", "/nowhere"], set()),
+        (["list"], {"asyncio", "kio"}),
     ],
 )
-def test_what_starts_at_once_imports_nothing_heavy(words: list[str]) -> None:
-    assert imported(words) == set()
-
-
-def test_listing_names_imports_no_judge() -> None:
-    assert imported(["list"]) <= {"asyncio"}
+def test_what_starts_at_once_imports_nothing_heavy(words: list[str], loaded: set[str]) -> None:
+    assert imported(words) <= loaded
 
 
 WRITE = "{:process 0, :type :invoke, :f :write, :value 1}\n{:process 0, :type :ok, :f :write, :value 1}\n"
@@ -245,24 +209,23 @@ ACQUIRE = "{:process 0, :type :invoke, :f :acquire, :value nil}\n{:process 0, :t
 
 
 @pytest.mark.parametrize(
-    ("model", "text", "needed"),
+    ("model", "text"),
     [
-        ("register", WRITE + READ, {"numpy"}),
-        ("mutex", ACQUIRE, {"numpy"}),
-        ("list-append", APPEND, {"numpy"}),
-        ("register", WRITE.replace(":invoke", ":ok"), {"numpy"}),
-        ("list-append", "{:process", {"numpy"}),
-        ("kafka", None, {"numpy"}),
+        ("register", WRITE + READ),
+        ("set", (WRITE + READ).replace("write", "add")),
+        ("kv", (WRITE + READ).replace(":write", ":put").replace(":read", ":get")),
+        ("mutex", ACQUIRE),
+        ("list-append", APPEND),
+        ("register", WRITE.replace(":invoke", ":ok")),
+        ("list-append", "{:process"),
+        ("kafka", ""),
     ],
-    ids=["register", "object", "transactions", "contradicts itself", "cut off", "no file"],
+    ids=["register", "set", "kv", "object", "transactions", "contradicts itself", "cut off", "nothing"],
 )
-def test_a_check_imports_only_what_its_model_needs(
-    tmp_path: Path, model: str, text: str | None, needed: set[str]
-) -> None:
+def test_a_check_imports_only_what_its_model_needs(tmp_path: Path, model: str, text: str) -> None:
     history = tmp_path / "history.edn"
-    if text is not None:
-        history.write_text(text)
-    assert imported(["check", "--model", model, str(history)]) <= needed
+    history.write_text(text)
+    assert imported(["check", "--model", model, str(history)]) <= {"numpy"}
 
 
 def test_a_check_says_what_it_reads_before_it_imports_anything_heavy(tmp_path: Path) -> None:

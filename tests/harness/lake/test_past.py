@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from facts_of_runs import T0, facts, past, violation, with_rows
 
 from harness.lake.facts import RunFacts
@@ -16,43 +17,35 @@ from harness.lake.tables import RUNS, VIOLATIONS
 A, B = "0000000a", "0000000b"
 
 
-def states(before: list[PastRun], now: list[PastRun]) -> dict[str, SymptomStatus]:
-    return {one.symptom: one.state for one in standings(before, now)}
+NEW, KNOWN, BACK, GONE = SymptomStatus.NEW, SymptomStatus.KNOWN, SymptomStatus.BACK, SymptomStatus.GONE
+RESTED = [past(2 + day) for day in range(BACK_AFTER)]
+OF_ANOTHER_TEST = [past(2 + day, test="kill") for day in range(9)]
 
 
-def test_what_no_run_showed_before_is_new() -> None:
-    assert states([past(1)], [past(9, A)]) == {A: SymptomStatus.NEW}
-    assert states([], [past(9, A, B)]) == {A: SymptomStatus.NEW, B: SymptomStatus.NEW}
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        ([past(1)], [past(9, A)], {A: NEW}),
+        ([], [past(9, A, B)], {A: NEW, B: NEW}),
+        ([past(1, A), *RESTED[1:]], [past(9, A)], {A: KNOWN}),
+        ([past(1, A), *RESTED], [past(9, A)], {A: BACK}),
+        ([past(1, A), *OF_ANOTHER_TEST], [past(9, A)], {A: KNOWN}),
+        ([past(1, A)], [past(8), past(9)], {A: GONE}),
+        ([past(1, A)], [past(9, test="kill")], {}),
+        # A run that proved nothing does not show that it is gone.
+        ([past(1, A)], [past(9, good=False)], {}),
+        ([past(1, A, planted=True)], [past(9, B, planted=True)], {}),
+    ],
+)
+def test_a_symptom_is_new_known_back_or_gone(
+    before: list[PastRun], now: list[PastRun], expected: dict[str, SymptomStatus]
+) -> None:
+    assert {one.symptom: one.state for one in standings(before, now)} == expected
 
 
-def test_what_was_seen_and_did_not_rest_is_known() -> None:
-    resting = [past(2 + day) for day in range(BACK_AFTER - 1)]
-    assert states([past(1, A), *resting], [past(9, A)]) == {A: SymptomStatus.KNOWN}
-
-
-def test_what_comes_again_after_runs_that_passed_is_back() -> None:
-    resting = [past(2 + day) for day in range(BACK_AFTER)]
-    [one] = standings([past(1, A), *resting], [past(9, A)])
-    assert (one.state, one.shown[0].started, one.passed_since) == (
-        SymptomStatus.BACK,
-        T0 + timedelta(days=1),
-        BACK_AFTER,
-    )
-    other = [past(2 + day, test="kill") for day in range(9)]
-    assert states([past(1, A), *other], [past(9, A)]) == {A: SymptomStatus.KNOWN}, "runs of another test prove nothing"
-
-
-def test_what_its_own_test_no_longer_shows_is_gone() -> None:
-    [one] = standings([past(1, A)], [past(8), past(9)])
-    assert (one.state, one.passed_since) == (SymptomStatus.GONE, 2)
-    assert standings([past(1, A)], [past(9, test="kill")]) == []
-    assert standings([past(1, A)], [past(9, good=False)]) == [], (
-        "a run that proved nothing does not show that it is gone"
-    )
-
-
-def test_planted_bugs_are_no_findings() -> None:
-    assert standings([past(1, A, planted=True)], [past(9, B, planted=True)]) == []
+def test_what_is_back_has_its_first_time_and_the_runs_that_passed_since() -> None:
+    [one] = standings([past(1, A), *RESTED], [past(9, A)])
+    assert (one.shown[0].started, one.passed_since) == (T0 + timedelta(days=1), BACK_AFTER)
 
 
 def test_a_streak_is_broken_by_every_run_that_did_not_end_well() -> None:

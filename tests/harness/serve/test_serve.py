@@ -117,6 +117,8 @@ def name_of(results: Path, **columns: Any) -> str:
 def test_the_list_shows_every_run_and_filters(server: Server) -> None:
     every = server.get("/").read().decode()
     assert every.count('type="checkbox"') == 5
+    assert 'href="/style.css"' in every and every.count('class="verdict expected"') == 1, "a bug that was found"
+    assert server.get("/style.css").headers["Content-Type"].startswith("text/css")
     assert server.get("/?bug=stale-read").read().decode().count('type="checkbox"') == 1
     assert server.get("/?since=2026-01-02").read().decode().count('type="checkbox"') == 2
     assert "No run is like this" in server.get("/?system=nothing").read().decode()
@@ -148,13 +150,6 @@ def test_many_runs_are_shown_page_by_page(results: Path, monkeypatch: pytest.Mon
     assert first.count('type="checkbox"') == 2 and "page 1 of 3" in first
     assert 'href="/?system=kraft&amp;page=2"' in first
     assert shown("page=3").count('type="checkbox"') == shown("page=99").count('type="checkbox"') == 1
-
-
-def test_the_pages_have_the_style_sheet_of_reports_and_a_bug_that_was_found_a_colour_of_its_own(server: Server) -> None:
-    assert server.get("/style.css").headers["Content-Type"].startswith("text/css")
-    assert server.refusal("/styles/base.css") == 404
-    page = server.get("/").read().decode()
-    assert 'href="/style.css"' in page and page.count('class="verdict expected"') == 1
 
 
 def test_everything_is_escaped_and_nothing_comes_from_elsewhere(server: Server, results: Path) -> None:
@@ -213,27 +208,11 @@ def test_a_run_outside_of_the_folder_is_not_served(server: Server, results: Path
     assert server.refusal(f"/report/results/{run}") == server.refusal(f"/zip/results/{run}") == 404
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/report/results/..%2F..%2Fetc%2Fpasswd",
-        "/report/..%2F../x",
-        "/zip/results/recorded",
-        "/run/nowhere/x",
-        "/static/..%2Fapp.py",
-        "/static/../app.py",
-        "/nothing",
-    ],
-)
-def test_paths_of_a_request_lead_nowhere(server: Server, path: str) -> None:
-    assert server.refusal(path) == 404
-
-
-def test_a_foreign_host_name_is_refused(server: Server) -> None:
+def test_nothing_but_runs_is_read_and_nothing_is_written(server: Server) -> None:
+    outside = ("/report/results/..%2F..%2Fetc%2Fpasswd", "/static/..%2Fapp.py", "/static/../app.py")
+    for path in (*outside, "/zip/results/recorded", "/run/nowhere/x", "/styles/base.css", "/nothing"):
+        assert server.refusal(path) == 404
     assert server.refusal("/", Host="evil.example") == 400
-
-
-def test_nothing_can_be_written(server: Server) -> None:
     for path in ("/", "/compare", "/live"):
         asked = urllib.request.Request(server.url.rstrip("/") + path, data=b"x", method="POST")
         with pytest.raises(urllib.error.HTTPError) as refused:
