@@ -100,37 +100,28 @@ def natural(name: str) -> tuple[str, int, str]:
     return head, int(digits) if digits else -1, name
 
 
-def listed(items: Sequence[str]) -> str:
-    """Return the items as `a, b and c`."""
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
-
-
-def either(items: Sequence[str]) -> str:
-    """Return the items as `a, b or c`."""
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} or {items[-1]}" if items else ""
+def listed(items: Sequence[str], last: str = "and") -> str:
+    """Return the items as `a, b and c`. last: the word before the last one."""
+    return f" {last} ".join(filter(None, (", ".join(items[:-1]), *items[-1:])))
 
 
 def plural(count: int, noun: str) -> str:
     """`1 node`, `2 nodes`."""
-    return _count(count, noun)
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _figure(name: str, value: Any) -> str:
     words = label(name)
-    if words.endswith("seconds") and isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return f"{words}: {amount(value)}"
+    if words.endswith("seconds"):
         kind = words.removesuffix("seconds").removesuffix("in ").strip()
         return f"{kind} {amount(value)} s".strip()
-    if words.startswith("seconds ") and isinstance(value, int | float):
+    if words.startswith("seconds "):
         return f"{amount(value)} s {words.removeprefix('seconds ')}"
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        if any(name.endswith(suffix) for suffix in _UNITS) and isinstance(value, int | float):
-            return f"{words} {amount(value, name)}"
-        return f"{amount(value)} {_of_one(words) if value == 1 else words}"
-    return f"{words}: {amount(value)}"
+    if name.endswith(tuple(_UNITS)):
+        return f"{words} {amount(value, name)}"
+    return f"{amount(value)} {_of_one(words) if value == 1 else words}"
 
 
 def _of_one(words: str) -> str:
@@ -141,6 +132,12 @@ def _of_one(words: str) -> str:
         if noun.endswith(ending):
             return f"{noun.removesuffix(ending)}{one}{rest}"
     return (noun[:-1] if noun.endswith("s") and not noun.endswith("ss") else noun) + rest
+
+
+def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows of equal length as lines, with their texts below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def as_typed(path: Path) -> str:

@@ -8,12 +8,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.exceptions import Exit
 
 from checkers.base.verdict import HARNESS_FAILED
-from harness.cli.parameters import Amount, Name, nemeses, results_in, spec_option, trust, workloads
+from harness.cli.parameters import (
+    Amount,
+    Name,
+    demand_run,
+    nemeses,
+    plain_console,
+    results_in,
+    spec_option,
+    trust,
+    workloads,
+)
 from harness.cli.parameters import findings as names_of_findings
 from harness.spec import Spec, WrongSpec, unknown_name
 
@@ -32,12 +43,6 @@ _run_folder = click.argument("run_folder", type=click.Path(exists=True, file_oka
 _minutes = click.option(
     "--minutes", type=Amount(0), default=None, help="No run begins after so many.  [default: no end]"
 )
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(soft_wrap=True, highlight=False, markup=False)
 
 
 def _carry_out(plan: Plan, folder: Path, console: Console) -> int:
@@ -119,10 +124,6 @@ def _night(plan: Plan, folder: Path, console: Console) -> int:
     return code
 
 
-def _end(code: int) -> NoReturn:
-    raise click.exceptions.Exit(code)
-
-
 @click.command()
 @click.option("--seeds", type=click.IntRange(1), default=2, show_default=True, help="Seeds per test and bug.")
 @click.option(
@@ -177,11 +178,11 @@ def nightly(
         if name not in known or not known[name].in_containers:
             raise WrongSpec(unknown_name("planted bug that a run on nodes can show", name, known))
     first = secrets.randbelow(1_000_000) if first_seed is None else first_seed
-    plan, console = night(range(first, first + seeds), parts or PARTS, base, kinds, chosen), _console()
+    plan, console = night(range(first, first + seeds), parts or PARTS, base, kinds, chosen), plain_console()
     if not list(plan.tests):
         raise WrongSpec("no test is left of this night: its parts, kinds of fault and bugs share none")
     console.print(f"{len(list(plan.tests))} runs of about {base.time_limit_s + 30:.0f} s each")
-    _end(_night(plan, results, console))
+    raise Exit(_night(plan, results, console))
 
 
 @click.command(name="hunt")
@@ -241,7 +242,7 @@ def hunt_at_random(
     from harness.terminal.progress import Progress
 
     seed = secrets.randbelow(1_000_000) if seed is None else seed
-    console = _console()
+    console = plain_console()
     base = Spec(nodes=nodes[0], nemesis="none", **given)
     progress = Progress(console)
     try:
@@ -254,7 +255,7 @@ def hunt_at_random(
     console.print(f"workloads: {', '.join(drawn.workloads)}; kinds of fault: {', '.join(drawn.kinds)}")
     for why in dict.fromkeys(why for _, why in drawn.left_out):
         console.print(f"left out: {', '.join(kind for kind, other in drawn.left_out if other == why)}: {why}")
-    _end(_carry_out(hunt(drawn, seed, minutes, times, keep_on), folder, console))
+    raise Exit(_carry_out(hunt(drawn, seed, minutes, times, keep_on), folder, console))
 
 
 @click.command(name="hunt-bugs")
@@ -298,13 +299,13 @@ def hunt_bugs(
 
     base = Spec(**given)
     check_names(replace(base, nemesis=nemesis or _DEFAULT.nemesis))
-    plan, console = hunt_for_bugs(bugs, range(first_seed, first_seed + seeds), base, nemesis), _console()
+    plan, console = hunt_for_bugs(bugs, range(first_seed, first_seed + seeds), base, nemesis), plain_console()
     at = revision()
     folder = results / (at.revision[:12] + ("-changed" if at.dirty else "") or "unknown")
     console.print(f"{len(list(plan.tests))} runs at most; each is kept in {folder}")
     code = _carry_out(plan, folder, console)
     console.print((folder / SUMMARY).read_text())
-    _end(code)
+    raise Exit(code)
 
 
 @click.command(name="findings")
@@ -332,11 +333,11 @@ def findings(chosen: tuple[str, ...], times: int, backend: str, results: Path) -
         if name not in known:
             raise WrongSpec(unknown_name("finding", name, known))
     seeds = [secrets.randbelow(1_000_000) for _ in range(times)]
-    console = _console()
+    console = plain_console()
     code = _carry_out(plan_of(chosen or known, seeds, backend), results, console) if times else 0
     tries = len(take_over_tries(results / RUNS if (results / RUNS).exists() else results))
     console.print(f"{tries} tries are in docs/findings-ledger.json; `make docs` renews docs/findings.md")
-    _end(code)
+    raise Exit(code)
 
 
 @click.command()
@@ -375,9 +376,7 @@ def replay(run_folder: Path, times: int, as_executed: bool, against: str, result
     from harness.plain_words import plural
     from harness.registry import check_names
 
-    root, console = run_folder.resolve(), _console()
-    if not (root / "test.json").exists():
-        raise WrongSpec(f"{run_folder} cannot be replayed: it holds no test.json")
+    root, console = demand_run(run_folder), plain_console()
     spec, schedule = spec_of(root, trust), root / "schedule.json"
     if as_executed or (spec.schedule is not None and not Path(spec.schedule).exists()):
         if not schedule.exists():
@@ -399,7 +398,7 @@ def replay(run_folder: Path, times: int, as_executed: bool, against: str, result
         with CampaignLog.open(folder, {"campaign": plan.name}, goes_on=True) as log:
             again = f"seen again in {seen_again(before, log.runs)} of {plural(len(log.runs), 'replay')}"
         console.print(f"violations of the original: {again}")
-    _end(code)
+    raise Exit(code)
 
 
 @click.command()
@@ -423,7 +422,7 @@ def shrink(run_folder: Path, times: int, needed: int, minutes: float | None, tru
     if not 1 <= needed <= times:
         raise WrongSpec(f"--needed must be at least 1 and at most --times, not {needed} of {times}")
     root, wanted = shrinking.violated_run(run_folder)
-    console, spec = _console(), spec_of(root, trust)
+    console, spec = plain_console(), spec_of(root, trust)
     trials = _trials(spec, root / "shrink", root / "schedule.json", Limits(needed, times, _in_time(minutes), wanted))
     try:
         found = shrinking.shrink(*trials, console.print)
@@ -470,7 +469,7 @@ def attribute(run_folder: Path, times: int, shift: float, minutes: float | None,
     if times < 1 or shift < 0:
         raise WrongSpec(f"--times must be at least 1 and --shift at least 0, not {times} and {shift:g}")
     root, wanted = attribution.violated_run(run_folder)
-    spec, console = spec_of(root, trust), _console()
+    spec, console = spec_of(root, trust), plain_console()
     written = Path(spec.schedule) if spec.schedule is not None else None
     schedule = written if written is not None and written.exists() else root / "schedule.json"
     limits = Limits(1, times, _in_time(minutes), wanted)

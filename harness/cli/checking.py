@@ -222,9 +222,9 @@ def check_logs(as_json: bool, explain: bool, report_to: Path | None, folders: tu
     def judged() -> Iterator[JudgedFile]:
         progress = ReadingProgress(sys.stderr)
         for folder in folders:
-            for each in judge_logs(folder, progress):
-                progress.done()
-                yield each
+            found = judge_logs(folder, progress)
+            progress.done()
+            yield found
 
     _must_have_a_folder(report_to)
     _show(judged(), as_json, explain, report_to, "logs")

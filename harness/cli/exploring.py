@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
+from click.exceptions import Exit
 
-from harness.cli.parameters import Amount, spark_master
+from harness.cli.parameters import Amount, plain_console, spark_master
 from harness.spec import WrongSpec, unknown_name
 from harness.started import program
 
@@ -95,25 +96,23 @@ def explore(
       2  time or memory was used up before; or, with --bug, nothing was found
       3  the command was called wrongly
     """
-    from rich.console import Console
-
     from harness.exploring.explore import Explorer
     from harness.exploring.steps import Budgets
 
     _demand_known(bug)
-    console = Console(soft_wrap=True, highlight=False, markup=False)
+    console = plain_console()
     crew = workers or os.cpu_count() or 1
     cpu_s_max, planted = minutes * 60 * crew, f", with {bug}" if bug else ""
     if not _bound_given():
         console.print(f"{voters} voters, bounds that grow for {minutes:g} minutes{planted}")
-        raise click.exceptions.Exit(_grow(console, voters, bug, cpu_s_max, states, crew))
+        raise Exit(_grow(console, voters, bug, cpu_s_max, states, crew))
     if spares and not bounds["changes"]:
         raise WrongSpec("--spares are servers that are added as voters, so they need --changes")
     budgets = Budgets(**bounds)
     servers = f"{voters} voters{f', {spares} spares' if spares else ''}"
     console.print(f"{servers}, {budgets.words()}{planted}")
     explorer = Explorer(voters, budgets, bug, spares=spares)
-    raise click.exceptions.Exit(_search(console, explorer, bug, cpu_s_max, states, crew))
+    raise Exit(_search(console, explorer, bug, cpu_s_max, states, crew))
 
 
 def _demand_known(bug: str) -> None:
@@ -132,7 +131,7 @@ def _bound_given() -> bool:
 def _search(console: Console, explorer: Explorer, bug: str, cpu_s_max: float, states: int, crew: int) -> int:
     """Explore one bound; return the exit code."""
     found = explorer.search(cpu_s_max, states, console.print, crew)
-    counted = _counted(found.states, found.transitions, found.cpu_s)
+    counted = _counted([found])
     if found.broken:
         _broken(console, found, explorer.steps, counted)
     elif found.exhausted:
@@ -149,11 +148,7 @@ def _grow(console: Console, voters: int, bug: str, cpu_s_max: float, states: int
     grown = grow(voters, bug, cpu_s_max, states, console.print, crew)
     budgets, last = grown.last
     every = [found for _, found in grown.exhausted if found is not last] + [last]
-    counted = _counted(
-        sum(found.states for found in every),
-        sum(found.transitions for found in every),
-        sum(found.cpu_s for found in every),
-    )
+    counted = _counted(every)
     if last.broken:
         console.print(f"broken within {budgets.words()}")
         _broken(console, last, grown.steps, counted)
@@ -172,13 +167,11 @@ def _broken(console: Console, found: Explored, steps: ClusterSteps, counted: str
         console.print(f"  {number:>2}  {steps.words(step)}")
 
 
-def _counted(states: int, transitions: int, cpu_s: float) -> str:
+def _counted(every: Sequence[Explored]) -> str:
+    states, transitions = (sum(getattr(found, name) for found in every) for name in ("states", "transitions"))
+    cpu_s = sum(found.cpu_s for found in every)
     rate = f"{states / max(cpu_s, 1e-9):,.0f} states a CPU s"
     return f"{states:,} states, {transitions:,} transitions, {cpu_s:.1f} CPU s ({rate})"
-
-
-def _end(code: int) -> NoReturn:
-    raise click.exceptions.Exit(code)
 
 
 @click.command()
@@ -239,11 +232,9 @@ def swarm(
       2  with --bug: no seed found it; or a seed took too long
       3  a seed could not be played, or the command was called wrongly
     """
-    from rich.console import Console
-
-    console = Console(soft_wrap=True, highlight=False, markup=False)
+    console = plain_console()
     if replay is not None:
-        _end(_replay(replay, console))
+        raise Exit(_replay(replay, console))
     from checkers.spark.session import SparkJudge, SparkUnavailable
     from harness.campaign.swarm.swarm import Swarm
     from harness.campaign.swarm.work import SeedTask
@@ -268,7 +259,7 @@ def swarm(
     code = _code([row["verdict"] for row in run.rows], planted=bool(bug))
     if whole and code in (0, 1):
         code = max(code, _whole(whole, first, bug, folder, console))
-    _end(code)
+    raise Exit(code)
 
 
 def _sum_up(run: Swarm, spark: SparkJudge, plays: int, console: Console) -> None:

@@ -7,7 +7,7 @@ import json
 import math
 import secrets
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.parameters import Name, RunAddress, nemeses, results_in, spark_master, store, subjects, workloads
+from harness.cli.parameters import (
+    Name,
+    RunAddress,
+    demand_run,
+    nemeses,
+    results_in,
+    spark_master,
+    store,
+    subjects,
+    workloads,
+)
+from harness.plain_words import in_columns
 from harness.spec import WrongSpec, unknown_name
 
 if TYPE_CHECKING:
@@ -187,7 +198,8 @@ def query(
         for row in rows:
             click.echo(json.dumps(row, default=str))
         return
-    click.echo("\n".join(_in_columns(columns, rows)))
+    lines = in_columns([list(columns), *([_cell(row[column]) for column in columns] for row in rows)])
+    click.echo("\n".join([*lines, f"({len(rows)} rows)"]))
 
 
 def _what_there_is() -> list[str]:
@@ -199,18 +211,9 @@ def _what_there_is() -> list[str]:
     return lines + [f"  {name:<12} {', '.join(schema.names)}" for name, schema in TABLES.items()]
 
 
-def _in_columns(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    texts = [list(columns), *([_cell(row[column]) for column in columns] for row in rows)]
-    widths = [max(len(line[place]) for line in texts) for place in range(len(columns))]
-    lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in texts]
-    return [*lines, f"({len(rows)} rows)"]
-
-
 def _cell(value: Any) -> str:
     if isinstance(value, datetime):
-        return (
-            f"{value:%Y-%m-%d}" if (value.hour, value.minute, value.second) == (0, 0, 0) else f"{value:%Y-%m-%d %H:%M}"
-        )
+        return f"{value:%Y-%m-%d %H:%M}".removesuffix(" 00:00")
     if isinstance(value, list):
         return ",".join(map(str, value))
     return "-" if value is None else str(value)
@@ -236,9 +239,7 @@ def step(run_folder: Path, key: str | None, from_s: float, to_s: float) -> None:
     from harness.registry import load_workload
     from harness.stepping import steps_of
 
-    root = run_folder.resolve()
-    if not (root / "test.json").exists():
-        raise WrongSpec(f"{run_folder} is not a run folder: it holds no test.json")
+    root = demand_run(run_folder)
     try:
         steps = steps_of(root, names_in(load_workload(spec_of(root)).checkers), key)
         chosen = (one for one in steps if from_s * 1e9 <= one.time_ns <= to_s * 1e9)
@@ -325,10 +326,8 @@ def serve(
 
 
 def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 

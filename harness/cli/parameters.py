@@ -11,9 +11,11 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from harness.spec import BESIDE, OPTIONS, Spec, option_of
+from harness.spec import BESIDE, OPTIONS, Spec, WrongSpec, option_of
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from harness.store import Store
 
 _DEFAULT = Spec()
@@ -43,6 +45,13 @@ class Amount(click.FloatRange):
         if math.isnan(number):
             self.fail(f"{value!r} is no number.", param, ctx)
         return number
+
+
+def plain_console() -> Console:
+    """Return a console that prints lines as they are."""
+    from rich.console import Console
+
+    return Console(soft_wrap=True, highlight=False, markup=False)
 
 
 def subjects(_: click.Context) -> Iterable[str]:
@@ -229,6 +238,13 @@ class RunAddress(click.ParamType[Path]):
         if ctx is not None:
             ctx.meta[_FETCHED] = held
         return folder
+
+
+def demand_run(folder: Path) -> Path:
+    """Return a run folder without symbolic links.  Raises WrongSpec for another folder."""
+    if not (folder / "test.json").exists():
+        raise WrongSpec(f"{folder} is not a run folder: it holds no test.json")
+    return folder.resolve()
 
 
 _FETCHED = "krucible: the store that a run was fetched from"

@@ -13,7 +13,7 @@ Nothing is written into the folder: tables are written to a temporary folder wit
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from checkers.base import clocks
@@ -30,7 +30,7 @@ from harness.judge.judge_run import copies_of, demands_of, spec_of
 from harness.report.judged_file import JudgedFile
 from harness.spec import WrongSpec
 from system_under_test.kraft.collected.files import LOG_FOLDER, write_tables
-from system_under_test.subject import Collected, StartedOn
+from system_under_test.subject import Collected
 
 NOT_BOUND = "no manifest binds these files, so they were judged as they are"
 
@@ -41,41 +41,36 @@ _DEPTH_MAX = 6
 _LINKED = ("trace", TEST, JOURNAL)
 
 
-def judge_logs(folder: Path, say: Progress = lambda _: None) -> Iterator[JudgedFile]:
+def judge_logs(folder: Path, say: Progress = lambda _: None) -> JudgedFile:
     """Return one verdict for a folder, over all its checkers (`details` has each); say: receives progress."""
     folder = folder.resolve()
-    is_run = (folder / JOURNAL).exists()
     try:
-        if is_run:
-            demand_plain(folder)
-        copies = copies_of(RunRecord(folder)) if is_run else data_directories(folder)
-        started_on = _started_on(folder)
+        return JudgedFile(str(folder), _verdict(folder, (folder / JOURNAL).exists(), say))
     except (BrokenFile, OSError) as problem:
-        yield JudgedFile(str(folder), Verdict(Validity.UNKNOWN, reason=str(problem)), str(problem))
-        return
+        return JudgedFile(str(folder), Verdict(Validity.UNKNOWN, reason=str(problem)), str(problem))
+
+
+def _verdict(folder: Path, is_run: bool, say: Progress) -> Verdict:
+    """Raises BrokenFile and OSError."""
+    if is_run:
+        demand_plain(folder)
+    copies = copies_of(RunRecord(folder)) if is_run else data_directories(folder)
+    started_on = clocks.started_on(RunRecord(folder).header)
     if not copies and (name := _without_logs(folder)):
-        words = f"is a run of {name}, which has no logs of Kafka's format: analyze judges what it has"
-        yield JudgedFile(str(folder), Verdict(Validity.UNKNOWN, reason=words), words)
-        return
+        raise BrokenFile(f"is a run of {name}, which has no logs of Kafka's format: analyze judges what it has")
     if not copies:
-        words = f"holds neither a run ({JOURNAL}) nor a data directory (a folder with {LOG_FOLDER} in it)"
-        yield JudgedFile(str(folder), Verdict(Validity.UNKNOWN, reason=words), words)
-        return
+        raise BrokenFile(f"holds neither a run ({JOURNAL}) nor a data directory (a folder with {LOG_FOLDER} in it)")
     with tempfile.TemporaryDirectory(prefix="krucible-logs-") as name:
         root = Path(name)
         for linked in _LINKED if is_run else ():
             if (folder / linked).exists():
                 (root / linked).symlink_to(folder / linked)
-        try:
-            write_tables(root, copies, started_on, say)
-        except OSError as problem:
-            yield JudgedFile(str(folder), Verdict(Validity.UNKNOWN, reason=str(problem)), str(problem))
-            return
+        write_tables(root, copies, started_on, say)
         checkers = select({"logs", "traces", "kraft-records", "kraft-steps"} if is_run else {"logs"})
         verdicts = judge_run(
             StoredRun(root, _demands(folder) if is_run else Demands(logs=True)), checkers, progress=say
         )
-    yield JudgedFile(str(folder), _together(verdicts, *_bound(folder)))
+    return _together(verdicts, *_bound(folder))
 
 
 def _without_logs(folder: Path) -> str:
@@ -113,10 +108,6 @@ def _demands(folder: Path) -> Demands:
         return demands_of(spec_of(folder))
     except (BrokenFile, WrongSpec):
         return Demands(logs=True, traces=True)
-
-
-def _started_on(folder: Path) -> StartedOn:
-    return clocks.started_on(RunRecord(folder).header)
 
 
 def _bound(folder: Path) -> tuple[list[str], str]:

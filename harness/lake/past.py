@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from harness.lake.lake import Lake, existing_lake
 from harness.lake.tables import RUNS, SYSTEM, VIOLATIONS
-from harness.plain_words import as_typed, plural
+from harness.plain_words import as_typed, in_columns, plural
 
 BACK_AFTER = 3
 Test = tuple[str, ...]
@@ -260,7 +260,7 @@ def _scalar(at: datetime) -> pa.Scalar:
 def lines(found: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a table for a terminal: one line for each run below a header."""
     titles = ("started", "verdict", "system", "workload", "faults", "bug", "operations", "symptom", "folder")
-    rows = [titles] + [
+    rows = [
         (
             f"{run['started']:%Y-%m-%d %H:%M}" if run["started"] else "-",
             str(run["verdict"]),
@@ -274,5 +274,4 @@ def lines(found: Sequence[Mapping[str, Any]]) -> list[str]:
         )
         for run in found
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(titles))]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return in_columns([titles, *rows])

@@ -16,7 +16,7 @@ from checkers.base import independent_search as search
 from checkers.base.history import Type, paired
 from checkers.base.values import decode, frozen, letter
 from checkers.record.reading import mapping, number, sequence
-from harness.plain_words import either, shorten
+from harness.plain_words import listed, shorten
 
 FOREVER = 1 << 62
 """`complete` of an open operation."""
@@ -131,7 +131,7 @@ def window_of(events: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> 
     operations = operations_of(events)
     letters = letters_of(operations, facts)
     order = order_of(operations, facts)
-    before = either([value(state) for state in sequence(facts.get("states_before"))])
+    before = listed([value(state) for state in sequence(facts.get("states_before"))], "or")
     return DrawnWindow(tuple(operations), letters, order, culprit_of(operations, order, letters, facts), before)
 
 
