@@ -1,8 +1,8 @@
 """Offsets that consumer groups commit: each key is a group, and its committed offset is a register.
 
-Clients send frames without a library: one request is one attempt, and a client names the broker that answered.  Half of
-them follow the coordinator that the brokers report; half stay with the one they know until it says that it is none, so
-that a deposed coordinator also gets requests.
+One request is one attempt, and a client names the broker that answered.  Half of the clients follow the coordinator
+that the brokers report; half stay with the one they know until it says that it is none, so that a deposed coordinator
+also gets requests.
 
 A deposed coordinator that does not know it answers a read with old offsets, which Kafka documents for consumers that
 are no members; it cannot commit.  So each read first commits for another group, at the same coordinator.
@@ -13,9 +13,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
+from functools import cache
 
 from system_under_test.client import Address, Client, Placement
 from system_under_test.kafka import wire
+from system_under_test.kraft.wire.frames import Entity
 
 OFFSETS = "__consumer_offsets"
 TOPIC = "krucible"
@@ -57,7 +59,7 @@ class OffsetsClient(Client):
     def create_group(self, key: str) -> None:
         """Create the topic that offsets are committed for, and that of the offsets."""
         server = [*self.servers.values()][self.who.thread % len(self.servers)]
-        self._at(server).ask(wire.create_topic_request(TOPIC, min(3, len(self.servers)), {}))
+        self._at(server).ask(wire.create_topic_request(TOPIC, min(3, len(self.servers))))
         self._at(server).ask(wire.find_coordinator_request(key))
         self._commit(_companion(key), 1)
 
@@ -79,6 +81,7 @@ class OffsetsClient(Client):
         those that were waiting when it learns of its successor, and only its own clients wait behind them.
         """
         self._is_patient = True
+        usual, of_deposed = _lag(_GROUPS), _lag(_GROUPS_OF_DEPOSED)
         server = [*self.servers.values()][self.who.thread % len(self.servers)]
         believed = _coordinator_in(self._at(server).ask(wire.metadata_request(OFFSETS)))
         if believed is None or believed[1] != server.node:
@@ -90,7 +93,7 @@ class OffsetsClient(Client):
             for _ in range(_MORE_OF_DEPOSED if deposed else 0):
                 links.append(opened.enter_context(closing(wire.BrokerConnection(server, PATIENT_S))))
             for link in links:
-                link.send(_LAG_OF_DEPOSED if deposed else _LAG)
+                link.send(of_deposed if deposed else usual)
             for link in links:
                 link.receive()
         time.sleep(_PAUSE_S)
@@ -101,14 +104,13 @@ class OffsetsClient(Client):
             OffsetsClient.coordinator = self._newest_coordinator()
         self.answered = OffsetsClient.coordinator
         connection = self._at(self.servers[self.answered])
-        if (known := _coordinator_in(connection.ask(wire.metadata_request(OFFSETS)))) is None or known[
-            1
-        ] != self.answered:
+        known = _coordinator_in(connection.ask(wire.metadata_request(OFFSETS)))
+        if known is None or known[1] != self.answered:
             OffsetsClient.coordinator = ""
             raise NoCoordinator(f"{self.answered} is no coordinator")
-        errors = wire.errors_of_commit(connection.ask(wire.commit_request(group, TOPIC, offset)))
-        if failed := [error for error in errors if error]:
-            raise NotCommitted(f"error {failed[0]}")
+        (topic,) = connection.ask(wire.commit_request(group, TOPIC, offset)).topics
+        if error := topic.partitions[0].error_code:
+            raise NotCommitted(f"error {error}")
         return connection
 
     def _newest_coordinator(self) -> str:
@@ -139,9 +141,10 @@ class OffsetsClient(Client):
         self._links = left
 
 
-_LAG, _LAG_OF_DEPOSED = (
-    wire.fetch_many_request([f"g{number:05}" for number in range(count)]) for count in (_GROUPS, _GROUPS_OF_DEPOSED)
-)
+@cache
+def _lag(groups: int) -> bytes:
+    """Return the frame of a request for the offsets of this number of groups."""
+    return wire.frame(wire.fetch_many_request([f"g{number:05}" for number in range(groups)]))
 
 
 def _companion(group: str) -> str:
@@ -149,7 +152,9 @@ def _companion(group: str) -> str:
     return f"b{group}"
 
 
-def _coordinator_in(metadata: bytes) -> tuple[int, str] | None:
+def _coordinator_in(metadata: Entity) -> tuple[int, str] | None:
     """Return (epoch, name) of the broker that leads the partition of offsets, by one broker's metadata."""
     partition = wire.partitions_in(metadata).get(OFFSETS, {}).get(0)
-    return (partition.epoch, wire.node_of(partition.leader)) if partition is not None and partition.leader > 0 else None
+    if partition is None or partition.leader_id <= 0:
+        return None
+    return partition.leader_epoch, wire.node_of(partition.leader_id)

@@ -182,7 +182,7 @@ class Kafka(System):
         for node in self.nodes:
             if await node.state() == "running" and (topics := await partitions_on(node, BROKER_PORT, key, OFFSETS)):
                 partitions = topics.get(key) or topics.get(OFFSETS) or {}
-                known += [(each.epoch, each.leader) for each in partitions.values()]
+                known += [(each.leader_epoch, each.leader_id) for each in partitions.values()]
         _, leader = max(known, default=(0, -1))
         return node_of(leader) if leader > 0 else None
 
@@ -209,12 +209,11 @@ class Kafka(System):
                 return f"the broker of {node.name} does not answer"
             live = {self._broker_id(each) for each in nodes}
             for name, partition in ((n, each) for n, numbers in topics.items() for each in numbers.values()):
-                if behind := live & set(partition.replicas) - set(partition.in_sync):
-                    return (
-                        f"{node.name}: {node_of(min(behind))} is not in sync with partition {name}-{partition.number}"
-                    )
-                if partition.leader not in live:
-                    return f"{node.name}: partition {name}-{partition.number} has no live leader"
+                which = f"partition {name}-{partition.partition_index}"
+                if behind := live & set(partition.replica_nodes) - set(partition.isr_nodes):
+                    return f"{node.name}: {node_of(min(behind))} is not in sync with {which}"
+                if partition.leader_id not in live:
+                    return f"{node.name}: {which} has no live leader"
             if (moving := await moves_on(node, BROKER_PORT)) is None:
                 return f"{node.name} does not answer which partitions are being moved"
             if moving:

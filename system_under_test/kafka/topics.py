@@ -79,10 +79,10 @@ class TopicsClient(RecordsClient):
     def _wait_until_shown(self, broker: wire.BrokerConnection, until_s: float) -> None:
         """Write a marker through this broker, and wait until the broker shows it."""
         topic, mark = f"mark-{self.who.thread}", time.time_ns() // 1_000_000
-        while error := wire.error_of_set(broker.ask(wire.set_config_request(topic, RETENTION, str(mark)))):
+        while error := broker.ask(wire.set_config_request(topic, RETENTION, str(mark))).responses[0].error_code:
             if error != _UNKNOWN_TOPIC:
                 raise NotShown(f"error {error}")
-            broker.ask(wire.create_topic_request(topic, min(3, len(self.servers)), {}))
+            broker.ask(wire.create_topic_request(topic, min(3, len(self.servers))))
             _give_up_after(until_s, f"{topic} cannot be made")
         while _retention(broker, topic) != mark:
             _give_up_after(until_s, f"{self.answered} does not show what the controller has committed")
@@ -97,7 +97,7 @@ class TopicsClient(RecordsClient):
         lowest = int(time.monotonic() / _MINIMUM_EVERY_S) % 2 + 1
         with closing(wire.BrokerConnection(server, _LIMIT_S)) as broker:
             answer = broker.ask(wire.set_config_request("", MINIMUM, str(lowest), wire.BROKER))
-        if error := wire.error_of_set(answer):
+        if error := answer.responses[0].error_code:
             raise NotShown(f"error {error}")
         time.sleep(_MINIMUM_EVERY_S)
 
@@ -107,19 +107,20 @@ class TopicsClient(RecordsClient):
         server = chance.choice([*self.servers.values()])
         with closing(wire.BrokerConnection(server, _LIMIT_S)) as broker:
             shown = wire.partitions_in(broker.ask(wire.metadata_request()))
-            moving, error = list[str](), 0
+            moving, error = set[str](), 0
             if moves != ANY:
-                moving, error = wire.moves_in(broker.ask(wire.moves_request()))
+                answer = broker.ask(wire.moves_request())
+                moving, error = {topic.name for topic in answer.topics}, answer.error_code
             still = [(n, each) for n, found in sorted(shown.items()) if n not in moving for each in found.values()]
             if error or not still:
                 raise NotShown(f"error {error}" if error else "no partition can be moved")
             topic, partition = chance.choice(still)
-            apart = wire.BROKERS_APART if max(partition.replicas) > wire.BROKERS_APART else 0
+            apart = wire.BROKERS_APART if max(partition.replica_nodes) > wire.BROKERS_APART else 0
             brokers = [int(name[1:]) + apart for name in self.servers]
             counts = (2, 2 if moves == PAIRS else 3)
             target = chance.sample(brokers, min(chance.randint(*counts), len(brokers)))
             wanted = target if chance.random() > _TAKEN_BACK else None
-            errors = wire.errors_of_move(broker.ask(wire.move_request(topic, partition.number, wanted)))
+            errors = wire.errors_of_move(broker.ask(wire.move_request(topic, partition.partition_index, wanted)))
         if errors:
             raise NotShown(f"error {errors[0]}")
         time.sleep(_MOVE_EVERY_S)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from contextlib import nullcontext
 from dataclasses import replace
 from random import Random
@@ -198,6 +197,10 @@ def test_a_record_that_a_group_left_behind_is_lost() -> None:
     assert (found.validity, [each.kind for each in found.witnesses]) == (Validity.INVALID, ["lost-write"])
 
 
+def _altered(error: int) -> Any:
+    return SimpleNamespace(responses=[SimpleNamespace(error_code=error)])
+
+
 class PlayedBroker:
     """A broker whose copy of the metadata is `behind` questions old; configs and partitions: of the cluster."""
 
@@ -209,7 +212,7 @@ class PlayedBroker:
         match request:
             case ("set", topic, value):
                 self.configs[topic] = int(value)
-                return 0
+                return _altered(0)
             case ("config", topic):
                 self.behind -= 1
                 self.shown = dict(self.configs) if self.behind < 0 else self.shown
@@ -230,7 +233,7 @@ def broker(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> P
     monkeypatch.setattr(wire, "set_config_request", lambda topic, name, value: ("set", topic, value))
     monkeypatch.setattr(wire, "config_request", lambda topic, name: ("config", topic))
     monkeypatch.setattr(wire, "metadata_request", lambda topic: ("partitions", topic))
-    for name in ("error_of_set", "config_in", "partitions_in"):
+    for name in ("config_in", "partitions_in"):
         monkeypatch.setattr(wire, name, lambda answer: answer)
     return played
 
@@ -250,26 +253,36 @@ def test_a_read_waits_for_what_was_written_before_it(
 def test_the_minimum_of_the_cluster_is_changed_at_any_broker(
     client: KafkaClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent: list[bytes] = []
-    answers = iter([struct.pack(">iiih", 1, 0, 1, error) + bytes(8) for error in (0, 41)])
+    sent: list[Any] = []
+    answers = map(_altered, (0, 41))
     played = SimpleNamespace(ask=lambda request: sent.append(request) or next(answers), close=lambda: None)
     monkeypatch.setattr(wire, "BrokerConnection", lambda server, timeout_s: played)
     monkeypatch.setattr(topics, "_MINIMUM_EVERY_S", 0.001)
     client.servers = {"n1": Address("n1", "198.18.0.11", 9092)}
     client.change_minimum()
-    assert b"\x04\0\0\0\0\0\x01\0\x13min.insync.replicas" in sent[0], "of all brokers"
+    (changed,) = sent[0].resources
+    assert (changed.resource_type, changed.resource_name, changed.configs[0].name) == (4, "", "min.insync.replicas")
     with pytest.raises(topics.NotShown, match="error 41"):
         client.change_minimum()
 
 
 def test_partitions_are_moved_to_brokers_of_the_cluster(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    state, sent = wire.PartitionState(0, 102, 1, [101, 102, 103], [102]), list[Any]()
-    errors = iter([[]] * 120 + [[85]])
-    played = SimpleNamespace(ask=sent.append, close=lambda: None)
+    state, sent = SimpleNamespace(partition_index=0, replica_nodes=[101, 102, 103]), list[Any]()
+    errors, answers = iter([[]] * 120 + [[85]]), iter([*[([], 0)] * 40, (["k0"], 0), ([], 7)])
+
+    def ask(request: Any) -> Any:
+        sent.append(request)
+        if request == "moves":
+            names, error = next(answers)
+            return SimpleNamespace(topics=[SimpleNamespace(name=name) for name in names], error_code=error)
+        return None
+
+    played = SimpleNamespace(ask=ask, close=lambda: None)
     monkeypatch.setattr(wire, "BrokerConnection", lambda server, timeout_s: played)
     monkeypatch.setattr(wire, "partitions_in", lambda answer: {"k0": {0: state}, "removed": {}})
     monkeypatch.setattr(wire, "move_request", lambda *move: move)
     monkeypatch.setattr(wire, "errors_of_move", lambda answer: next(errors))
+    monkeypatch.setattr(wire, "moves_request", lambda: "moves")
     monkeypatch.setattr(topics, "_MOVE_EVERY_S", 0)
     client.servers = {f"n{n}": Address(f"n{n}", f"198.18.0.1{n}", 9092) for n in range(1, 5)}
     for seed in (*range(40), *range(40)):
@@ -281,8 +294,6 @@ def test_partitions_are_moved_to_brokers_of_the_cluster(client: KafkaClient, mon
     assert {number for target in targets for number in target} == {101, 102, 103, 104}
     assert {len({*target}) for target in targets} == {2, 3}
     monkeypatch.setattr(KafkaClient, "settings", {"moves": topics.PAIRS})
-    answers = iter([*[([], 0)] * 40, (["k0"], 0), ([], 7)])
-    monkeypatch.setattr(wire, "moves_in", lambda answer: next(answers))
     for seed in range(40):
         client.move_partition(seed)
     pairs = [move[2] for move in sent if isinstance(move, tuple)][len(moves) :]
