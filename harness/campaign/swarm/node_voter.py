@@ -40,15 +40,10 @@ from simulation.disk import VolatileDisk
 from simulation.machine import Machine
 from simulation.network import SimulatedNetwork
 from system_under_test.kraft.client.questions import LIST, REGISTER
-from system_under_test.kraft.controller.configs import (
-    Alteration,
-    ConfigOperation,
-    Resource,
-    ResourceResult,
-    alter_configs,
-)
+from system_under_test.kraft.controller.configs import Alteration, ConfigOperation, Resource, alter_configs
 from system_under_test.kraft.controller.image import Image, Refused
-from system_under_test.kraft.controller.topics import NewTopic, TopicResult, create_topics, of_ids, registered
+from system_under_test.kraft.controller.one_by_one import Result
+from system_under_test.kraft.controller.topics import NewTopic, create_topics, of_ids, registered
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log import small_files
 from system_under_test.kraft.log.log import FOLDER
@@ -348,7 +343,7 @@ class NodeVoter:
                 reply((REFUSED if error else OK, None))
             elif function == "create":
                 [topic] = await quorum.write(lambda image: self._create(image, key))
-                reply((OK if topic.error in _MADE else REFUSED, None))
+                reply((OK if topic["error_code"] in _MADE else REFUSED, None))
             elif function == "topics":
                 errors = await quorum.write(lambda image: value.decide(image, self._new_id, quorum.bugs))
                 reply((REFUSED if any(errors) else OK, None))
@@ -360,7 +355,7 @@ class NodeVoter:
                 wanted = [Resource(TOPIC_RESOURCE, key, self._alterations(function, value or 0))]
                 made: list[int] = []
 
-                def decide(image: Image) -> tuple[list[Record], list[ResourceResult]]:
+                def decide(image: Image) -> tuple[list[Record], list[Result]]:
                     records, results = alter_configs(image, wanted)
                     made.append(len(records))
                     return records, results
@@ -368,13 +363,13 @@ class NodeVoter:
                 [result] = await quorum.write(decide)
                 if not made[-1]:  # no change was made: it proves as much as a read does
                     self.watch.answered_read(self, quorum.applied_offset, owed)
-                reply((REFUSED, None) if result.error else (OK, None, epoch, quorum.applied_offset))
+                reply((REFUSED, None) if result["error_code"] else (OK, None, epoch, quorum.applied_offset))
         except (NotQueued, TooLarge, Refused):
             reply((REFUSED, None))
         except LostLeadership:
             reply((UNKNOWN, None))
 
-    def _create(self, image: Image, key: str) -> tuple[list[Record], list[TopicResult]]:
+    def _create(self, image: Image, key: str) -> tuple[list[Record], list[Result]]:
         if not self._scenario.brokers:
             return create_topics(image, [NewTopic(key)], of_ids([1]), self._new_id)
         return create_topics(image, [new_topic(image, key)], registered(image), self._new_id)

@@ -393,7 +393,7 @@ class TopicRequest:
                 unclean = self.how == "unclean" and elects_unclean(image, self.name)
                 election = Election.UNCLEAN if unclean else Election.PREFERRED
                 records, results = elect_leaders(image, [(self.name, number) for number in partitions], election, bugs)
-        return records, [each.error for each in results]
+        return records, [each["error_code"] for each in results]
 
 
 ELIGIBLE = "eligible"
@@ -408,12 +408,13 @@ def set_eligibility(image: Image, number: int) -> Decision:
     records, results = alter_configs(image, [Resource(BROKER_RESOURCE, "", alterations)])
     level = LevelWanted(ELR_VERSION, number // 4 % 2, may_fall=True)
     levels, refused = update_features(image, [level], KRAFT_VERSION_LEVEL)
-    return [*records, *levels], [*(each.error for each in results), *(each.error for each in refused)]
+    return [*records, *levels], [each["error_code"] for each in (*results, *refused)]
 
 
 def new_topic(image: Image, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> NewTopic:
     """Return a topic with FACTOR replicas, or one on each broker."""
-    return NewTopic(name, partitions, min(FACTOR, max(1, len(image.brokers))), configs=dict(configs or {}))
+    overrides = [Alteration(config, ConfigOperation.SET, value) for config, value in (configs or {}).items()]
+    return NewTopic(name, partitions, min(FACTOR, max(1, len(image.brokers))), configs=overrides)
 
 
 UNREGISTER, PRODUCER_IDS = "unregister", "producer-ids"
@@ -454,8 +455,9 @@ def change_settings(image: Image) -> tuple[list[Record], int]:
     counted = Alteration(COUNTS, ConfigOperation.SET, str(number))
     records, [result] = alter_configs(image, [Resource(BROKER_RESOURCE, "", (counted,))])
     levels, [refused] = update_features(image, [LevelWanted(FOLLOWS, number % 2, may_fall=True)], KRAFT_VERSION_LEVEL)
-    if error := result.error or refused.error:
-        raise Refused(error, result.message or refused.message or "")
+    for each in (result, refused):
+        if each["error_code"]:
+            raise Refused(each["error_code"], each["error_message"])
     return [*records, *levels], number
 
 

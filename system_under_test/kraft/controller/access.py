@@ -5,25 +5,28 @@
     alter_credentials(image, ...)      -> (records, one result per user)        KIP-554
     alter_quotas(image, ...)           -> (records, one result per entity)      KIP-546
 
-Nothing here enforces them, because clients of this controller are not authenticated.  Readers of the metadata can read
-them.
+Entries of requests have the fields of Kafka's schemas.  Nothing here enforces what is stored, because clients of this
+controller are not authenticated.  Readers of the metadata can read it.
 
 The entity of a quota is a user, a client id, both, or an address.  A name of None stands for the default of its type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import astuple
 from hashlib import sha256, sha512
 from hmac import digest
+from itertools import groupby
 from math import isfinite
+from operator import attrgetter
+from typing import Any
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.image import Image, Refused
-from system_under_test.kraft.controller.one_by_one import one_by_one
+from system_under_test.kraft.controller.one_by_one import Found, Result, one_by_one, result
 from system_under_test.kraft.records.metadata import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
@@ -39,124 +42,87 @@ ANY, MATCH = 1, 2
 LITERAL, PREFIXED = 3, 4
 WILDCARD = "*"
 """Resource name of a literal pattern for every resource."""
-
-RESOURCE_TYPES = range(2, 8)  # topic, group, cluster, transactional id, delegation token, user
-OPERATIONS = range(2, 16)  # all, read, write, … two phase commit
-PERMISSIONS = range(2, 4)  # deny, allow
 CLUSTER, CLUSTER_NAME = 4, "kafka-cluster"
 
+OF_ENTRIES: Mapping[str, Collection[int]] = {
+    "resource type": range(2, 8),  # topic, group, cluster, transactional id, delegation token, user
+    "pattern type": (LITERAL, PREFIXED),
+    "operation": range(2, 16),  # all, read, write, … two phase commit
+    "permission type": range(2, 4),  # deny, allow
+}
+OF_FILTERS = {what: (ANY, MATCH, *numbers) for what, numbers in OF_ENTRIES.items()}
+"""Kafka's numbers in an entry, and in a filter of entries."""
 
-@dataclass(frozen=True, slots=True)
-class Acl:
-    """resource_type, operation, permission_type: Kafka's numbers.  pattern_type: LITERAL or PREFIXED."""
-
-    resource_type: int
-    resource_name: str
-    pattern_type: int
-    principal: str
-    host: str
-    operation: int
-    permission_type: int
-
-
-@dataclass(frozen=True, slots=True)
-class AclFilter:
-    """None, or ANY, matches every value of a field."""
-
-    resource_type: int
-    resource_name: str | None
-    pattern_type: int
-    principal: str | None
-    host: str | None
-    operation: int
-    permission_type: int
+_RESOURCE = ("resource_type", "resource_name", "pattern_type")
+_content = attrgetter(*_RESOURCE, "principal", "host", "operation", "permission_type")
+"""Returns an entry without its id."""
 
 
-@dataclass(frozen=True, slots=True)
-class AclResult:
-    error: ErrorCode = ErrorCode.none
-    message: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FilterResult:
-    """matching: the entries that the filter removed."""
-
-    error: ErrorCode = ErrorCode.none
-    message: str | None = None
-    matching: tuple[Acl, ...] = ()
-
-
-def create_acls(
-    image: Image, wanted: Sequence[Acl], new_id: Callable[[], UUID]
-) -> tuple[list[Record], list[AclResult]]:
+def create_acls(image: Image, wanted: Sequence[Any], new_id: Callable[[], UUID]) -> tuple[list[Record], list[Result]]:
     """Create entries; an existing entry succeeds and writes no record."""
-    there = set(_acls(image).values())
+    there = set(map(_content, _entries(image)))
 
-    def decide(acl: Acl) -> tuple[list[Record], AclResult]:
-        _check_acl(acl)
-        if acl in there:
-            return [], AclResult()
-        there.add(acl)
-        return [AccessControlEntryRecord(new_id(), *astuple(acl))], AclResult()
+    def decide(acl: Any) -> tuple[list[Record], Found]:
+        entry = AccessControlEntryRecord(new_id(), *astuple(acl))
+        _check_entry(entry)
+        if _content(entry) in there:
+            return [], {}
+        there.add(_content(entry))
+        return [entry], {}
 
-    return one_by_one(wanted, decide, lambda _, why: AclResult(why.error, why.message))
-
-
-def describe_acls(image: Image, wanted: AclFilter) -> list[Acl]:
-    """Return the matching entries, in the order of their resources.  Raises Refused for a filter with unknown
-    numbers.
-    """
-    _check_filter(wanted)
-    return sorted((acl for acl in _acls(image).values() if matches(wanted, acl)), key=astuple)
+    return one_by_one(wanted, lambda _: {}, decide)
 
 
-def delete_acls(image: Image, filters: Sequence[AclFilter]) -> tuple[list[Record], list[FilterResult]]:
+def describe_acls(image: Image, wanted: Any) -> list[Result]:
+    """Return the matching entries by their resources, in order.  Raises Refused for a filter with unknown numbers."""
+    by_resource = groupby(_matching(image, wanted), attrgetter(*_RESOURCE))
+    return [{**dict(zip(_RESOURCE, resource, strict=True)), "acls": list(acls)} for resource, acls in by_resource]
+
+
+def delete_acls(image: Image, filters: Sequence[Any]) -> tuple[list[Record], list[Result]]:
     """Remove the entries that match any of the filters."""
-    left = dict(sorted(_acls(image).items()))
+    left = {entry.id for entry in _entries(image)}
 
-    def decide(wanted: AclFilter) -> tuple[list[Record], FilterResult]:
-        _check_filter(wanted)
-        found = [number for number in left if matches(wanted, left[number])]
-        matching = sorted((acl for acl in _acls(image).values() if matches(wanted, acl)), key=astuple)
-        for number in found:
-            del left[number]
-        return [RemoveAccessControlEntryRecord(number) for number in found], FilterResult(matching=tuple(matching))
+    def decide(wanted: Any) -> tuple[list[Record], Found]:
+        matching = _matching(image, wanted)
+        found = sorted(left & {entry.id for entry in matching})
+        left.difference_update(found)
+        return [RemoveAccessControlEntryRecord(number) for number in found], {"matching_acls": matching}
 
-    return one_by_one(filters, decide, lambda _, why: FilterResult(why.error, why.message))
+    return one_by_one(filters, lambda _: {"matching_acls": ()}, decide)
 
 
-def matches(wanted: AclFilter, acl: Acl) -> bool:
-    """Return whether an entry matches a filter (KIP-290)."""
-    numbers = (
-        (wanted.resource_type, acl.resource_type),
-        (wanted.operation, acl.operation),
-        (wanted.permission_type, acl.permission_type),
+def _matching(image: Image, wanted: Any) -> list[AccessControlEntryRecord]:
+    """Raises Refused for a filter with unknown numbers."""
+    given = wanted.resource_type_filter, wanted.pattern_type_filter, wanted.operation, wanted.permission_type
+    _check_numbers("a filter", OF_FILTERS, given)
+    return sorted((entry for entry in _entries(image) if _matches(wanted, entry)), key=_content)
+
+
+def _matches(wanted: Any, entry: AccessControlEntryRecord) -> bool:
+    """Return whether an entry matches a filter (KIP-290).  None, or ANY, matches every value of a field."""
+    fields = (
+        (wanted.resource_type_filter, entry.resource_type, ANY),
+        (wanted.operation, entry.operation, ANY),
+        (wanted.permission_type, entry.permission_type, ANY),
+        (wanted.principal_filter, entry.principal, None),
+        (wanted.host_filter, entry.host, None),
     )
-    texts = ((wanted.principal, acl.principal), (wanted.host, acl.host))
-    return (
-        all(given in (ANY, held) for given, held in numbers)
-        and all(given in (None, held) for given, held in texts)
-        and _pattern_matches(wanted, acl)
-    )
-
-
-def _pattern_matches(wanted: AclFilter, acl: Acl) -> bool:
-    name = wanted.resource_name
-    if wanted.pattern_type not in (ANY, MATCH, acl.pattern_type):
+    if any(given not in (every, held) for given, held, every in fields):
         return False
-    if name is None or name == acl.resource_name:
+    name, pattern_type = wanted.resource_name_filter, wanted.pattern_type_filter
+    if pattern_type not in (ANY, MATCH, entry.pattern_type):
+        return False
+    if name is None or name == entry.resource_name:
         return True
-    if wanted.pattern_type != MATCH:
+    if pattern_type != MATCH:
         return False
-    if acl.pattern_type == LITERAL:
-        return acl.resource_name == WILDCARD
-    return name.startswith(acl.resource_name)
+    return entry.resource_name == WILDCARD if entry.pattern_type == LITERAL else name.startswith(entry.resource_name)
 
 
-def _check_acl(acl: Acl) -> None:
+def _check_entry(acl: AccessControlEntryRecord) -> None:
     """Raises Refused."""
-    _check_numbers(acl, "an entry", ())
+    _check_numbers("an entry", OF_ENTRIES, (acl.resource_type, acl.pattern_type, acl.operation, acl.permission_type))
     if ":" not in acl.principal:
         words = f"A principal has the form type:name, which {acl.principal!r} has not."
         raise Refused(ErrorCode.invalid_principal_type, words)
@@ -166,26 +132,14 @@ def _check_acl(acl: Acl) -> None:
         raise Refused(ErrorCode.invalid_request, f"The only resource of the type cluster is {CLUSTER_NAME}.")
 
 
-def _check_filter(wanted: AclFilter) -> None:
-    """Raises Refused."""
-    _check_numbers(wanted, "a filter", (ANY,))
-
-
-def _check_numbers(given: Acl | AclFilter, where: str, also: Sequence[int]) -> None:
-    known = (
-        (given.resource_type, RESOURCE_TYPES, "resource type"),
-        (given.pattern_type, (MATCH, LITERAL, PREFIXED) if also else (LITERAL, PREFIXED), "pattern type"),
-        (given.operation, OPERATIONS, "operation"),
-        (given.permission_type, PERMISSIONS, "permission type"),
-    )
-    for number, numbers, what in known:
-        if number not in (*numbers, *also):
+def _check_numbers(where: str, known: Mapping[str, Collection[int]], given: Sequence[int]) -> None:
+    for (what, numbers), number in zip(known.items(), given, strict=True):
+        if number not in numbers:
             raise Refused(ErrorCode.invalid_request, f"{number} is no {what} of {where}.")
 
 
-def _acls(image: Image) -> dict[UUID, Acl]:
-    table = image.table(AccessControlEntryRecord)
-    return {r.id: Acl(**{f.name: getattr(r, f.name) for f in fields(Acl)}) for r in table.values()}
+def _entries(image: Image) -> Collection[AccessControlEntryRecord]:
+    return image.table(AccessControlEntryRecord).values()
 
 
 # -- SCRAM credentials (RFC 5802)
@@ -195,101 +149,67 @@ MECHANISMS = {1: sha256, 2: sha512}
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
 
 
-@dataclass(frozen=True, slots=True)
-class Upsertion:
-    """salted_password: as the client computed it; the controller never sees the password."""
-
-    user: str
-    mechanism: int
-    iterations: int
-    salt: bytes
-    salted_password: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Deletion:
-    user: str
-    mechanism: int
-
-
-@dataclass(frozen=True, slots=True)
-class UserResult:
-    user: str
-    error: ErrorCode = ErrorCode.none
-    message: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """credentials: (mechanism, iterations) of each credential of the user."""
-
-    user: str
-    error: ErrorCode = ErrorCode.none
-    message: str | None = None
-    credentials: tuple[tuple[int, int], ...] = ()
-
-
 def alter_credentials(
-    image: Image, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]
-) -> tuple[list[Record], list[UserResult]]:
-    """Apply all changes of a user, or none; one result per user, in the order of the request."""
-    changes: list[Deletion | Upsertion] = [*deletions, *upsertions]
-    refused: dict[str, tuple[ErrorCode, str]] = {}
+    image: Image, deletions: Sequence[Any], upsertions: Sequence[Any]
+) -> tuple[list[Record], list[Result]]:
+    """Apply all changes of a user, or none; one result per user, in the order of the request.
+
+    An upsertion has the password as the client salted it; the controller never sees the password."""
+    changes = [*deletions, *upsertions]
+    refused: dict[str, Refused] = {}
     seen: set[tuple[str, int]] = set()
+    records: list[tuple[str, Record]] = []
     for each in changes:
-        problem = _why_no_change(image, each)
-        if (each.user, each.mechanism) in seen:
-            problem = ErrorCode.duplicate_resource, "A user's credential is named more than once in the request."
-        seen.add((each.user, each.mechanism))
-        if problem:
-            refused.setdefault(each.user, problem)
-    records: list[Record] = [_change(each) for each in changes if each.user not in refused]
-    users = dict.fromkeys(each.user for each in changes)
-    return records, [UserResult(user, *refused.get(user, (ErrorCode.none, None))) for user in users]
+        try:
+            if (each.name, each.mechanism) in seen:
+                words = "A user's credential is named more than once in the request."
+                raise Refused(ErrorCode.duplicate_resource, words)
+            seen.add((each.name, each.mechanism))
+            records.append((each.name, _change(image, each)))
+        except Refused as why:
+            refused.setdefault(each.name, why)
+    users = dict.fromkeys(each.name for each in changes)
+    results = [result({"user": user}, refused.get(user)) for user in users]
+    return [record for user, record in records if user not in refused], results
 
 
-def describe_credentials(image: Image, users: Sequence[str]) -> list[Credentials]:
+def describe_credentials(image: Image, users: Sequence[str]) -> list[Result]:
     """Return the credentials of each user; no users: all users."""
     held: dict[str, list[tuple[int, int]]] = {}
     for record in image.table(UserScramCredentialRecord).values():
         held.setdefault(record.name, []).append((record.mechanism, record.iterations))
-    found = []
-    for user in users or sorted(held):
-        if sum(other == user for other in users) > 1:
-            words = f"The user {user} is named more than once."
-            found.append(Credentials(user, ErrorCode.duplicate_resource, words))
-        elif user not in held:
-            words = f"There are no credentials of the user {user}."
-            found.append(Credentials(user, ErrorCode.resource_not_found, words))
-        else:
-            found.append(Credentials(user, credentials=tuple(sorted(held[user]))))
-    return found
+
+    def describe(user: str) -> tuple[list[Record], Found]:
+        if users.count(user) > 1:
+            raise Refused(ErrorCode.duplicate_resource, f"The user {user} is named more than once.")
+        if user not in held:
+            raise Refused(ErrorCode.resource_not_found, f"There are no credentials of the user {user}.")
+        return [], {"credential_infos": [{"mechanism": m, "iterations": n} for m, n in sorted(held[user])]}
+
+    return one_by_one(users or sorted(held), lambda user: {"user": user, "credential_infos": ()}, describe)[1]
 
 
-def _why_no_change(image: Image, each: Deletion | Upsertion) -> tuple[ErrorCode, str] | None:
-    if not each.user:
-        return ErrorCode.unacceptable_credential, "The name of the user is empty."
+def _change(image: Image, each: Any) -> UserScramCredentialRecord | RemoveUserScramCredentialRecord:
+    """Return the record of a deletion or an upsertion.  Raises Refused."""
+    if not each.name:
+        raise Refused(ErrorCode.unacceptable_credential, "The name of the user is empty.")
     if each.mechanism not in MECHANISMS:
-        return ErrorCode.unsupported_sasl_mechanism, f"{each.mechanism} is no SCRAM mechanism."
-    if isinstance(each, Deletion):
-        if (each.user, each.mechanism) not in image.table(UserScramCredentialRecord):
-            return ErrorCode.resource_not_found, "There is no such credential."
-        return None
+        raise Refused(ErrorCode.unsupported_sasl_mechanism, f"{each.mechanism} is no SCRAM mechanism.")
+    if not hasattr(each, "salt"):
+        if (each.name, each.mechanism) not in image.table(UserScramCredentialRecord):
+            raise Refused(ErrorCode.resource_not_found, "There is no such credential.")
+        return RemoveUserScramCredentialRecord(each.name, each.mechanism)
     if not ITERATIONS_MIN <= each.iterations <= ITERATIONS_MAX:
         words = f"The iterations are {each.iterations}, and not from {ITERATIONS_MIN} to {ITERATIONS_MAX}."
-        return ErrorCode.unacceptable_credential, words
-    return None
-
-
-def _change(each: Deletion | Upsertion) -> UserScramCredentialRecord | RemoveUserScramCredentialRecord:
-    if isinstance(each, Deletion):
-        return RemoveUserScramCredentialRecord(each.user, each.mechanism)
+        raise Refused(ErrorCode.unacceptable_credential, words)
     hashed = MECHANISMS[each.mechanism]
     client_key = digest(each.salted_password, b"Client Key", hashed)
     server_key = digest(each.salted_password, b"Server Key", hashed)
     stored_key = hashed(client_key).digest()
-    return UserScramCredentialRecord(each.user, each.mechanism, each.salt, stored_key, server_key, each.iterations)
+    return UserScramCredentialRecord(each.name, each.mechanism, each.salt, stored_key, server_key, each.iterations)
 
+
+# -- Client quotas
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 
@@ -302,70 +222,43 @@ EXACT, DEFAULT, SPECIFIED = 0, 1, 2
 """Matches of a component of a filter: a name, the default entity, or either."""
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaAlteration:
-    """values: key -> value; None removes the quota."""
-
-    entity: tuple[QuotaEntity, ...]
-    values: tuple[tuple[str, float | None], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaResult:
-    entity: tuple[QuotaEntity, ...]
-    error: ErrorCode = ErrorCode.none
-    message: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Component:
-    """match: the name, if `how` is EXACT."""
-
-    type: str
-    how: int
-    match: str | None = None
-
-
-def alter_quotas(image: Image, wanted: Sequence[QuotaAlteration]) -> tuple[list[Record], list[QuotaResult]]:
+def alter_quotas(image: Image, wanted: Sequence[Any]) -> tuple[list[Record], list[Result]]:
     """Alter quotas; an entity with one bad value gets none of its values."""
     held = _held(image)
 
-    def decide(each: QuotaAlteration) -> tuple[list[Record], QuotaResult]:
-        if problem := _why_impossible(each):
-            raise Refused(*problem)
-        entity = tuple(sorted(each.entity, key=lambda part: part.type))
-        changed = [(key, value) for key, value in each.values if held.get(entity, {}).get(key) != value]
-        records = [ClientQuotaRecord(entity, key, value or 0.0, remove=value is None) for key, value in changed]
-        return [*records], QuotaResult(each.entity)
+    def decide(each: Any) -> tuple[list[Record], Found]:
+        entity = tuple(sorted((QuotaEntity(p.entity_type, p.entity_name) for p in each.entity), key=lambda p: p.type))
+        values = {op.key: None if op.remove else op.value for op in each.ops}
+        _check_quotas(entity, values)
+        changed = [(key, value) for key, value in values.items() if held.get(entity, {}).get(key) != value]
+        return [ClientQuotaRecord(entity, key, value or 0.0, remove=value is None) for key, value in changed], {}
 
-    return one_by_one(wanted, decide, lambda each, why: QuotaResult(each.entity, why.error, why.message))
+    return one_by_one(wanted, lambda each: {"entity": each.entity}, decide)
 
 
-def describe_quotas(
-    image: Image, wanted: Sequence[Component], *, strict: bool
-) -> dict[tuple[QuotaEntity, ...], dict[str, float]]:
+def describe_quotas(image: Image, wanted: Sequence[Any], *, strict: bool) -> list[Result]:
     """Return the quotas of the entities that every component matches.
 
     strict: exclude entities with types for which the filter has no component.  Raises Refused for an impossible filter.
     """
-    if len({component.type for component in wanted}) != len(wanted):
+    if len({component.entity_type for component in wanted}) != len(wanted):
         raise Refused(ErrorCode.invalid_request, "The filter names a type of entity twice.")
-    if unknown := [component.type for component in wanted if component.type not in KEYS]:
+    if unknown := [component.entity_type for component in wanted if component.entity_type not in KEYS]:
         raise Refused(ErrorCode.unsupported_version, f"{unknown[0]!r} is no type of entity.")
-    return {
-        entity: dict(sorted(values.items()))
+    return [
+        {"entity": entity, "values": [{"key": key, "value": value} for key, value in sorted(values.items())]}
         for entity, values in sorted(_held(image).items(), key=lambda item: [(p.type, p.name or "") for p in item[0]])
-        if all(any(_matches(component, part) for part in entity) for component in wanted)
+        if all(any(_matches_part(component, part) for part in entity) for component in wanted)
         and (not strict or len(entity) == len(wanted))
-    }
+    ]
 
 
-def _matches(component: Component, part: QuotaEntity) -> bool:
-    if component.type != part.type:
+def _matches_part(component: Any, part: QuotaEntity) -> bool:
+    if component.entity_type != part.type:
         return False
-    if component.how == SPECIFIED:
+    if component.match_type == SPECIFIED:
         return True
-    return part.name == (component.match if component.how == EXACT else None)
+    return part.name == (component.match if component.match_type == EXACT else None)
 
 
 def _held(image: Image) -> dict[tuple[QuotaEntity, ...], dict[str, float]]:
@@ -375,18 +268,18 @@ def _held(image: Image) -> dict[tuple[QuotaEntity, ...], dict[str, float]]:
     return held
 
 
-def _why_impossible(each: QuotaAlteration) -> tuple[ErrorCode, str] | None:
-    types = {part.type for part in each.entity}
-    if not types or len(types) != len(each.entity) or not types <= set(KEYS) or (IP in types and len(types) > 1):
-        return ErrorCode.invalid_request, "An entity is a user, a client id, both of them, or an address."
-    if any(part.name == "" for part in each.entity):
-        return ErrorCode.invalid_request, "A part of the entity has an empty name."
+def _check_quotas(entity: Sequence[QuotaEntity], values: Mapping[str, float | None]) -> None:
+    """Raises Refused.  value None: the quota is removed."""
+    types = {part.type for part in entity}
+    if not types or len(types) != len(entity) or not types <= set(KEYS) or (IP in types and len(types) > 1):
+        words = "An entity is a user, a client id, both of them, or an address."
+        raise Refused(ErrorCode.invalid_request, words)
+    if any(part.name == "" for part in entity):
+        raise Refused(ErrorCode.invalid_request, "A part of the entity has an empty name.")
     allowed = set.intersection(*(KEYS[kind] for kind in types))
-    for key, value in each.values:
+    for key, value in values.items():
         if key not in allowed:
-            return ErrorCode.invalid_request, f"There is no quota {key!r} of this entity."
-        if value is not None and not (isfinite(value) and value > 0):
-            return ErrorCode.invalid_request, f"The value of {key} must be a number above 0."
-        if value is not None and key in WHOLE and value != int(value):
-            return ErrorCode.invalid_request, f"The value of {key} must be a whole number."
-    return None
+            raise Refused(ErrorCode.invalid_request, f"There is no quota {key!r} of this entity.")
+        if value is not None and not (isfinite(value) and value > 0 and (key not in WHOLE or value == int(value))):
+            kind = "whole number" if key in WHOLE else "number"
+            raise Refused(ErrorCode.invalid_request, f"The value of {key} must be a {kind} above 0.")

@@ -13,12 +13,13 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.image import Image, Refused
-from system_under_test.kraft.controller.one_by_one import one_by_one
+from system_under_test.kraft.controller.one_by_one import Found, Result, one_by_one
 from system_under_test.kraft.records.metadata import (
     BROKER_RESOURCE,
     GROUP_RESOURCE,
@@ -60,6 +61,9 @@ class ConfigOperation(IntEnum):
     DELETE = 1
     APPEND = 2
     SUBTRACT = 3
+
+
+_OPERATIONS = frozenset(ConfigOperation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,13 +194,6 @@ class Resource(NamedTuple):
     configs: tuple[Alteration, ...]
 
 
-class ResourceResult(NamedTuple):
-    type: int
-    name: str
-    error: ErrorCode = ErrorCode.none
-    message: str | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Described:
     name: str
@@ -206,21 +203,19 @@ class Described:
     default: str | None
 
 
-def refused_resource(resource: Resource, why: Refused) -> ResourceResult:
-    return ResourceResult(resource.resource_type, resource.resource_name, why.error, why.message)
+def about_resource(resource: Any) -> Found:
+    return {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
 
 
-def alter_configs(image: Image, wanted: Sequence[Resource]) -> tuple[list[Record], list[ResourceResult]]:
+def alter_configs(image: Image, wanted: Sequence[Resource]) -> tuple[list[Record], list[Result]]:
     """Alter the configs of each resource. wanted: entries of the request, or objects with the same fields."""
 
-    def decide(resource: Resource) -> tuple[list[Record], ResourceResult]:
-        kind, name = resource.resource_type, resource.resource_name
-        if problem := why_unknown(image, kind, name) or _why_refused(image, resource):
-            raise Refused(*problem)
-        return _changes(image, resource), ResourceResult(kind, name)
+    def decide(resource: Resource) -> tuple[list[Record], Found]:
+        check_resource(image, resource.resource_type, resource.resource_name)
+        return _changes(image, resource), {}
 
     records, results = one_by_one(
-        wanted, decide, refused_resource, named=lambda each: (each.resource_type, each.resource_name), what="resource"
+        wanted, about_resource, decide, named=attrgetter("resource_type", "resource_name"), what="resource"
     )
     if image.keeps_elr:
         # Replicas eligible under the old number need not hold all records acknowledged under the new one.
@@ -231,7 +226,7 @@ def alter_configs(image: Image, wanted: Sequence[Resource]) -> tuple[list[Record
     return records, results
 
 
-def replace_configs(image: Image, wanted: Sequence[Resource]) -> tuple[list[Record], list[ResourceResult]]:
+def replace_configs(image: Image, wanted: Sequence[Resource]) -> tuple[list[Record], list[Result]]:
     """Replace as the older AlterConfigs does: overrides that a resource does not name are removed."""
 
     def completed(resource: Resource) -> Resource:
@@ -303,17 +298,19 @@ def list_resources(image: Image, wanted: Collection[int], brokers: Collection[st
     return [(number, name) for number in sorted(set(wanted) or names) for name in sorted(names[number])]
 
 
-def why_unknown(image: Image, resource_type: int, resource_name: str) -> tuple[ErrorCode, str] | None:
-    """Return the reason why this resource has no configs here; None if it has."""
+def check_resource(image: Image, resource_type: int, resource_name: str) -> None:
+    """Raise Refused if this resource has no configs here."""
+    error, words = ErrorCode.invalid_request, ""
     if resource_type not in KINDS:
-        return ErrorCode.invalid_request, f"Resources of type {resource_type} have no configs here."
-    if resource_type == BROKER_RESOURCE and resource_name and not resource_name.isdecimal():
-        return ErrorCode.invalid_request, f"A broker is named by its number, not {resource_name!r}."
-    if resource_type == GROUP_RESOURCE and not resource_name:
-        return ErrorCode.invalid_request, "A group has a name."
-    if resource_type == TOPIC_RESOURCE and resource_name not in image.topics:
-        return ErrorCode.unknown_topic_or_partition, f"The topic '{resource_name}' does not exist."
-    return None
+        words = f"Resources of type {resource_type} have no configs here."
+    elif resource_type == BROKER_RESOURCE and resource_name and not resource_name.isdecimal():
+        words = f"A broker is named by its number, not {resource_name!r}."
+    elif resource_type == GROUP_RESOURCE and not resource_name:
+        words = "A group has a name."
+    elif resource_type == TOPIC_RESOURCE and resource_name not in image.topics:
+        error, words = ErrorCode.unknown_topic_or_partition, f"The topic '{resource_name}' does not exist."
+    if words:
+        raise Refused(error, words)
 
 
 def why_invalid(name: str, value: str | None, resource_type: int = TOPIC_RESOURCE) -> str | None:
@@ -330,59 +327,54 @@ def why_invalid(name: str, value: str | None, resource_type: int = TOPIC_RESOURC
     return f"Invalid value {value} for configuration {name}: it must be {expected}" if expected else None
 
 
-def _why_refused(image: Image, resource: Resource) -> tuple[ErrorCode, str] | None:
+def _changes(image: Image, resource: Resource) -> list[Record]:
+    """Return the records of all alterations of a resource.  Raises Refused if one of them is impossible."""
     resource_type = resource.resource_type
     overrides = image.configs(resource.resource_name, resource_type)
-    kind, known, _ = KINDS[resource_type]
+    known = KINDS[resource_type][1]
     names = [alteration.name for alteration in resource.configs]
-    for alteration in resource.configs:
-        name = alteration.name
-        if resource_type == BROKER_RESOURCE and name in STATIC_OF_BROKERS:
-            return ErrorCode.invalid_request, f"The config {name} changes only when the broker starts anew."
-        if resource_type == BROKER_RESOURCE and name == MIN_INSYNC and image.keeps_elr:
-            if resource.resource_name:
-                return ErrorCode.invalid_config, f"{name} of one broker cannot change while eligible leaders are kept."
-            if alteration.config_operation == ConfigOperation.DELETE:
-                return ErrorCode.invalid_config, f"{name} of the cluster stays while eligible leaders are kept."
-        if len(names) > 1 and names.count(name) > 1:
-            return ErrorCode.invalid_request, f"The config {name} is named more than once."
-        match alteration.config_operation:
-            case ConfigOperation.SET:
-                problem = why_invalid(name, alteration.value, resource_type)
-            case ConfigOperation.DELETE:
-                problem = None if name in known else f"Unknown {kind} config name: {name}"
-            case ConfigOperation.APPEND | ConfigOperation.SUBTRACT:
-                problem = _why_no_list(alteration, resource_type) or why_invalid(
-                    name, _after(alteration, overrides, known), resource_type
-                )
-            case unknown:
-                return ErrorCode.invalid_request, f"Unknown operation {unknown} for {name}."
-        if problem:
-            return ErrorCode.invalid_config, problem
-    return None
-
-
-def _why_no_list(alteration: Alteration, resource_type: int) -> str | None:
-    """Return the reason why nothing can be appended to this config or subtracted from it; None if it can."""
-    kind, known, _ = KINDS[resource_type]
-    definition = known.get(alteration.name)
-    if definition is None:
-        return f"Unknown {kind} config name: {alteration.name}"
-    if definition.type is not ConfigType.LIST:
-        what = ConfigOperation(alteration.config_operation).name
-        return f"Can't {what} to key {alteration.name} because its type is not LIST."
-    return why_invalid(alteration.name, alteration.value, resource_type)
-
-
-def _changes(image: Image, resource: Resource) -> list[Record]:
-    overrides = image.configs(resource.resource_name, resource.resource_type)
-    known = KINDS[resource.resource_type][1]
     changes: list[Record] = []
     for alteration in resource.configs:
+        name = alteration.name
+        if resource_type == BROKER_RESOURCE:
+            _check_of_broker(image, resource.resource_name, alteration)
+        if len(names) > 1 and names.count(name) > 1:
+            raise Refused(ErrorCode.invalid_request, f"The config {name} is named more than once.")
+        if problem := _why_not_altered(alteration, overrides, resource_type):
+            raise Refused(ErrorCode.invalid_config, problem)
         value = _after(alteration, overrides, known)
-        if overrides.get(alteration.name) != value:
-            changes.append(ConfigRecord(resource.resource_type, resource.resource_name, alteration.name, value))
+        if overrides.get(name) != value:
+            changes.append(ConfigRecord(resource_type, resource.resource_name, name, value))
     return changes
+
+
+def _check_of_broker(image: Image, broker: str, alteration: Alteration) -> None:
+    """Raises Refused.  broker: its number; "" for all."""
+    name = alteration.name
+    if name in STATIC_OF_BROKERS:
+        raise Refused(ErrorCode.invalid_request, f"The config {name} changes only when the broker starts anew.")
+    fixed = broker or alteration.config_operation == ConfigOperation.DELETE
+    if name == MIN_INSYNC and image.keeps_elr and fixed:
+        words = f"While eligible leaders are kept, {name} is one number for the cluster, and no broker has its own."
+        raise Refused(ErrorCode.invalid_config, words)
+
+
+def _why_not_altered(alteration: Alteration, overrides: Mapping[str, str], resource_type: int) -> str | None:
+    """Return the reason why a config cannot be altered so; None if it can.  Raises Refused for an unknown operation."""
+    name, operation = alteration.name, alteration.config_operation
+    kind, known, _ = KINDS[resource_type]
+    if operation not in _OPERATIONS:
+        raise Refused(ErrorCode.invalid_request, f"Unknown operation {operation} for {name}.")
+    if name not in known:
+        return f"Unknown {kind} config name: {name}"
+    if operation == ConfigOperation.DELETE:
+        return None
+    if operation != ConfigOperation.SET and known[name].type is not ConfigType.LIST:
+        return f"Can't {ConfigOperation(operation).name} to key {name} because its type is not LIST."
+    problem = why_invalid(name, alteration.value, resource_type)
+    if problem or operation == ConfigOperation.SET:
+        return problem
+    return why_invalid(name, _after(alteration, overrides, known), resource_type)
 
 
 def _after(alteration: Alteration, overrides: Mapping[str, str], known: Mapping[str, Definition]) -> str | None:

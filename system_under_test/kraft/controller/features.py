@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.configs import MIN_INSYNC, effective_config
-from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.image import Image, Refused
+from system_under_test.kraft.controller.one_by_one import Found, Result, result
 from system_under_test.kraft.records import metadata
 
 METADATA_VERSION = "metadata.version"
@@ -66,11 +68,9 @@ class LevelWanted:
     may_fall: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureResult:
-    feature: str
-    error: ErrorCode = ErrorCode.none
-    message: str | None = None
+def about_level(each: Any) -> Found:
+    """each: a wanted level, or an entry of the request."""
+    return {"feature": each.feature}
 
 
 def update_features(
@@ -79,13 +79,18 @@ def update_features(
     kraft_version: int,
     *,
     controllers: Collection[int] = (),
-) -> tuple[list[metadata.Record], list[FeatureResult]]:
+) -> tuple[list[metadata.Record], list[Result]]:
     """Set feature levels, all of them or none (KIP-584).  Results are in the order of the request.
 
     controllers: the other voters, which must be registered so that their supported levels are known.
     """
-    levels = {**image.features, KRAFT_VERSION: kraft_version}
-    problems = [_why_impossible(levels, each, wanted) or _why_unsupported(image, each, controllers) for each in wanted]
+    problems: list[Refused | None] = []
+    for each in wanted:
+        try:
+            _check_level(image, kraft_version, each, wanted, controllers)
+            problems.append(None)
+        except Refused as why:
+            problems.append(why)
     if any(problems):
         return [], refused_levels(wanted, problems)
     enables_elr = any(each.feature == ELR_VERSION and each.level > 0 for each in wanted)
@@ -93,9 +98,9 @@ def update_features(
     records += [
         metadata.FeatureLevelRecord(each.feature, each.level)
         for each in wanted
-        if each.feature != KRAFT_VERSION and levels.get(each.feature, 0) != each.level
+        if each.feature != KRAFT_VERSION and image.features.get(each.feature, 0) != each.level
     ]
-    return records, [FeatureResult(each.feature) for each in wanted]
+    return records, [result(about_level(each)) for each in wanted]
 
 
 def elr_safety(image: Image) -> list[metadata.Record]:
@@ -112,55 +117,47 @@ def elr_safety(image: Image) -> list[metadata.Record]:
     return records
 
 
-def refused_levels(
-    wanted: Sequence[LevelWanted], problems: Sequence[tuple[ErrorCode, str] | None]
-) -> list[FeatureResult]:
+def refused_levels(wanted: Sequence[LevelWanted], problems: Sequence[Refused | None]) -> list[Result]:
     """Return the results of a request with at least one invalid level: none of its levels is set."""
-    refused = (ErrorCode.invalid_update_version, "Another feature of the request cannot be updated.")
-    return [FeatureResult(each.feature, *(why or refused)) for each, why in zip(wanted, problems, strict=True)]
+    other = Refused(ErrorCode.invalid_update_version, "Another feature of the request cannot be updated.")
+    return [result(about_level(each), why or other) for each, why in zip(wanted, problems, strict=True)]
 
 
-def _why_impossible(
-    levels: Mapping[str, int], each: LevelWanted, wanted: Sequence[LevelWanted]
-) -> tuple[ErrorCode, str] | None:
-    if sum(other.feature == each.feature for other in wanted) > 1:
-        return ErrorCode.invalid_request, f"The feature {each.feature} is named more than once."
-    known = SUPPORTED.get(each.feature)
+def _check_level(
+    image: Image, kraft_version: int, each: LevelWanted, wanted: Sequence[LevelWanted], controllers: Collection[int]
+) -> None:
+    """Raise Refused if the level is impossible, or if a registered node does not support it, as in Kafka."""
+
+    def impossible(words: str) -> Refused:
+        return Refused(ErrorCode.invalid_update_version, words)
+
+    name, level = each.feature, each.level
+    levels = {**image.features, KRAFT_VERSION: kraft_version}
+    if sum(other.feature == name for other in wanted) > 1:
+        raise Refused(ErrorCode.invalid_request, f"The feature {name} is named more than once.")
+    known, held = SUPPORTED.get(name), levels.get(name, 0)
     if known is None:
-        return ErrorCode.invalid_update_version, f"There is no feature {each.feature}."
-    if each.level not in known:
-        words = f"{each.feature} has levels {known[0]} to {known[-1]} here, not {each.level}."
-        return ErrorCode.invalid_update_version, words
-    if each.level < levels.get(each.feature, 0) and (not each.may_fall or each.feature == KRAFT_VERSION):
-        why = "it cannot be lowered" if each.feature == KRAFT_VERSION else "the request allows no downgrade"
-        words = f"{each.feature} is at level {levels[each.feature]}, and {why}."
-        return ErrorCode.invalid_update_version, words
-    if each.feature == METADATA_VERSION:
-        lost = _RECORDS_CHANGE_AT & set(range(each.level + 1, levels.get(METADATA_VERSION, 0) + 1))
-        if lost:
-            words = f"A downgrade to {each.level} might lose metadata: records have changed at level {max(lost)}."
-            return ErrorCode.invalid_update_version, words
-    elif each.feature == ELR_VERSION and each.level > 0:
+        raise impossible(f"There is no feature {name}.")
+    if level not in known:
+        raise impossible(f"{name} has levels {known[0]} to {known[-1]} here, not {level}.")
+    if level < held and (not each.may_fall or name == KRAFT_VERSION):
+        why = "it cannot be lowered" if name == KRAFT_VERSION else "the request allows no downgrade"
+        raise impossible(f"{name} is at level {held}, and {why}.")
+    if name == METADATA_VERSION and (lost := _RECORDS_CHANGE_AT & set(range(level + 1, held + 1))):
+        raise impossible(f"A downgrade to {level} might lose metadata: records have changed at level {max(lost)}.")
+    if name == ELR_VERSION and level > 0:
         proposed = {**levels, **{other.feature: other.level for other in wanted}}.get(METADATA_VERSION)
         if proposed is not None and proposed < _ELR_NEEDS_LEVEL:
-            words = f"{each.feature} needs {METADATA_VERSION} {_ELR_NEEDS_LEVEL}, and it would be {proposed}."
-            return ErrorCode.invalid_update_version, words
-    return None
-
-
-def _why_unsupported(image: Image, each: LevelWanted, controllers: Collection[int]) -> tuple[ErrorCode, str] | None:
-    """Return the reason why a registered node does not support the level, as Kafka does."""
+            raise impossible(f"{name} needs {METADATA_VERSION} {_ELR_NEEDS_LEVEL}, and it would be {proposed}.")
     registered = image.table(metadata.RegisterControllerRecord)
     nodes = [(f"Broker {broker.broker_id}", broker.features) for broker in image.brokers.values()]
     nodes += [(f"Controller {node.controller_id}", node.features) for node in registered.values()]
-    for name, features in nodes:
-        if each.level not in levels_of(features).get(each.feature, range(1)):
-            return ErrorCode.invalid_update_version, f"{name} does not support {each.feature} at level {each.level}."
+    for node, features in nodes:
+        if level not in levels_of(features).get(name, range(1)):
+            raise impossible(f"{node} does not support {name} at level {level}.")
     missing = sorted(set(controllers) - set(registered))
     if missing and (image.metadata_version or 0) >= CONTROLLERS_REGISTER_SINCE:
-        words = f"Controller {missing[0]} has not registered, and may not support {each.feature}."
-        return ErrorCode.invalid_update_version, words
-    return None
+        raise impossible(f"Controller {missing[0]} has not registered, and may not support {name}.")
 
 
 def levels_of(features: Sequence[metadata.FeatureRange]) -> dict[str, range]:

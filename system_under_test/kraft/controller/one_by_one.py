@@ -1,10 +1,10 @@
-"""Requests with several entries, each of which is decided separately."""
+"""Requests with several entries, each of which is decided separately, and what a response says of each."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from kio.schema.errors import ErrorCode
 
@@ -12,21 +12,31 @@ from system_under_test.kraft.controller.image import Refused
 from system_under_test.kraft.records.metadata import Record
 
 T = TypeVar("T")
-R = TypeVar("R")
+Result = dict[str, Any]
+"""Fields of a response, or of one of its entries, by Kafka's names."""
+Found = Mapping[str, Any]
+"""Fields of a `Result` besides those that name its entry, and the error."""
+
+
+def result(about: Mapping[str, Any], why: Refused | None = None, **found: Any) -> Result:
+    """Return the result of an entry.  about: the fields that name it, and what they need if it was refused."""
+    if why is None:
+        return {**about, "error_code": ErrorCode.none, "error_message": None, **found}
+    return {**about, "error_code": why.error, "error_message": why.message or None}
 
 
 def one_by_one(
     wanted: Sequence[T],
-    decide: Callable[[T], tuple[Sequence[Record], R]],
-    refused: Callable[[T, Refused], R],
+    about: Callable[[T], Mapping[str, Any]],
+    decide: Callable[[T], tuple[Sequence[Record], Found]],
     *,
     named: Callable[[T], Hashable] | None = None,
     what: str = "",
     records_max: int | None = None,
-) -> tuple[list[Record], list[R]]:
+) -> tuple[list[Record], list[Result]]:
     """Return the records of all accepted entries, which form one atomic batch, and a result for each entry, in order.
 
-    decide: returns the records and the result of an entry, or raises Refused. refused: returns the result of a refusal.
+    about: see `result`. decide: returns the records of an entry and the rest of its result, or raises Refused.
     named: returns the object of an entry; two entries about the same object are both refused.  None: an object that
     does not exist.
     what: kind of object, in words. records_max: of all entries together.
@@ -34,17 +44,17 @@ def one_by_one(
     times = Counter(map(named, wanted)) if named is not None and len(wanted) > 1 else {}
     repeated = {name for name, count in times.items() if count > 1 and name is not None}
     records: list[Record] = []
-    results: list[R] = []
+    results: list[Result] = []
     for each in wanted:
         try:
             if repeated and named is not None and named(each) in repeated:
                 raise Refused(ErrorCode.invalid_request, f"The {what} is named more than once in the request.")
-            more, result = decide(each)
+            more, found = decide(each)
             if records_max is not None and len(records) + len(more) > records_max:
                 raise Refused(ErrorCode.policy_violation, f"One request may make {records_max} records at most.")
         except Refused as why:
-            results.append(refused(each, why))
+            results.append(result(about(each), why))
             continue
         records += more
-        results.append(result)
+        results.append(result(about(each), **found))
     return records, results

@@ -37,7 +37,7 @@ from system_under_test.kraft.controller import brokers
 from system_under_test.kraft.controller.decisions import is_this_incarnation, may_be_in_sync
 from system_under_test.kraft.controller.features import ELR_VERSION, elr_safety
 from system_under_test.kraft.controller.image import Image, Refused, Topic, changed
-from system_under_test.kraft.controller.one_by_one import one_by_one
+from system_under_test.kraft.controller.one_by_one import Found, Result, one_by_one
 from system_under_test.kraft.controller.partition_rules import (
     ANY_BROKER_EPOCH,
     AlterPartition,
@@ -63,31 +63,17 @@ PRODUCER_IDS_OF_A_BLOCK = 1000
 PRODUCER_IDS_END = 2**63 - 1 - PRODUCER_IDS_OF_A_BLOCK
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionAnswer:
-    """topic, partition: its identity. now: its state after the request; None if it was refused or does not exist."""
-
-    topic: str | UUID
-    partition: int
-    error: ErrorCode = ErrorCode.none
-    message: str | None = None
-    now: PartitionRecord | None = None
-
-
-_Decided = tuple[list[Record], PartitionAnswer]
-
-
-def _refused(which: tuple[Any, ...], why: Refused) -> PartitionAnswer:
+def about_partition(which: tuple[Any, ...]) -> Found:
+    """which: topic, number, and more.  Kafka names the number in two ways.  now: the partition after the request."""
     topic, number, *_ = which
-    return PartitionAnswer(topic, number, why.error, why.message or None)
+    return {"topic": topic, "partition_index": number, "partition_id": number, "now": None}
 
 
-def _changed(partition: PartitionRecord, record: PartitionChangeRecord | None, which: tuple[Any, ...]) -> _Decided:
-    """Return the records of a partition's change, and the answer."""
-    topic, number, *_ = which
+def _changed(partition: PartitionRecord, record: PartitionChangeRecord | None) -> tuple[list[Record], Found]:
+    """Return the records of a partition's change, and its state after it."""
     if record is None:
-        return [], PartitionAnswer(topic, number, now=partition)
-    return [record], PartitionAnswer(topic, number, now=changed(partition, record))
+        return [], {"now": partition}
+    return [record], {"now": changed(partition, record)}
 
 
 def alter_partitions(
@@ -96,7 +82,7 @@ def alter_partitions(
     broker_epoch: int,
     wanted: Sequence[tuple[UUID, int, AlterPartition]],
     bugs: Collection[str] = (),
-) -> tuple[list[Record], list[PartitionAnswer]]:
+) -> tuple[list[Record], list[Result]]:
     """Accept the in-sync sets that a leader proposes, partition by partition. wanted: (topic id, partition, proposal).
 
     Raises Refused if the broker is not registered with this epoch, or if a partition is named twice.
@@ -104,7 +90,7 @@ def alter_partitions(
     brokers.require_broker(image, broker, broker_epoch)
     _require_each_once((topic_id, number) for topic_id, number, _ in wanted)
 
-    def decide(each: tuple[UUID, int, AlterPartition]) -> _Decided:
+    def decide(each: tuple[UUID, int, AlterPartition]) -> tuple[list[Record], Found]:
         topic_id, number, proposal = each
         topic, partition = _by_id(image, topic_id, number)
         error = why_refused(partition, proposal, lambda member: _is_eligible(image, member, bugs), bugs)
@@ -112,9 +98,9 @@ def alter_partitions(
             raise Refused(error, "")
         isr = tuple(member.broker for member in proposal.isr)
         aim = Wanted(isr=isr, recovery_state=proposal.recovery_state)
-        return _changed(partition, change(partition, aim, brokers.rules_of(image, topic.name, bugs)), each)
+        return _changed(partition, change(partition, aim, brokers.rules_of(image, topic.name, bugs)))
 
-    return one_by_one(wanted, decide, _refused)
+    return one_by_one(wanted, about_partition, decide)
 
 
 def _is_eligible(image: Image, member: IsrMember, bugs: Collection[str]) -> bool:
@@ -127,7 +113,7 @@ def _is_eligible(image: Image, member: IsrMember, bugs: Collection[str]) -> bool
 
 def elect_leaders(
     image: Image, wanted: Sequence[tuple[str, int]] | None, election: Election, bugs: Collection[str] = ()
-) -> tuple[list[Record], list[PartitionAnswer]]:
+) -> tuple[list[Record], list[Result]]:
     """Elect a leader for each partition.  wanted: (topic, partition); None: every partition that needs one.
 
     A preferred election needs one if the first replica does not lead; an unclean one if there is no leader.  A request
@@ -136,23 +122,26 @@ def elect_leaders(
     _require_each_once(wanted or ())
     preferred = election is Election.PREFERRED
 
-    def decide(which: tuple[str, int]) -> tuple[list[Record], PartitionAnswer | None]:
+    def needs_none(partition: PartitionRecord) -> bool:
+        return partition.leader == partition.replicas[0] if preferred else partition.leader != NO_LEADER
+
+    def decide(which: tuple[str, int]) -> tuple[list[Record], Found]:
         partition = _existing(image, *which)
-        if partition.leader == partition.replicas[0] if preferred else partition.leader != NO_LEADER:
-            if wanted is None:
-                return [], None
+        if needs_none(partition):
             raise Refused(ErrorCode.election_not_needed, "It has this leader.")
         record = change(partition, Wanted(election=election), brokers.rules_of(image, which[0], bugs))
-        records, answer = _changed(partition, record, which)
-        if preferred and answer.now and answer.now.leader != partition.replicas[0]:
+        records, found = _changed(partition, record)
+        leader = found["now"].leader
+        if preferred and leader != partition.replicas[0]:
             words = "The preferred replica is not in sync, or its broker is not available."
             raise Refused(ErrorCode.preferred_leader_not_available, words)
-        if answer.now and answer.now.leader == NO_LEADER:
+        if leader == NO_LEADER:
             raise Refused(ErrorCode.eligible_leaders_not_available, "No replica of the partition is available.")
-        return records, answer
+        return records, found
 
-    records, answers = one_by_one(list(_all(image)) if wanted is None else wanted, decide, _refused)
-    return records, [answer for answer in answers if answer is not None]
+    if wanted is None:
+        wanted = [which for which in _all(image) if not needs_none(_existing(image, *which))]
+    return one_by_one(wanted, about_partition, decide)
 
 
 def reassign_partitions(
@@ -161,20 +150,20 @@ def reassign_partitions(
     bugs: Collection[str] = (),
     *,
     factor_may_change: bool = True,
-) -> tuple[list[Record], list[PartitionAnswer]]:
+) -> tuple[list[Record], list[Result]]:
     """Begin, change or cancel reassignments.  wanted: (topic, partition, replicas); replicas None: cancel.
 
     Raises Refused if a partition is named twice.
     """
     _require_each_once((name, number) for name, number, _ in wanted)
 
-    def decide(each: tuple[str, int, Sequence[int] | None]) -> _Decided:
+    def decide(each: tuple[str, int, Sequence[int] | None]) -> tuple[list[Record], Found]:
         name, number, replicas = each
         partition = _existing(image, name, number)
         _check_target(image, partition, replicas, factor_may_change)
-        return _changed(partition, reassign(partition, replicas, brokers.rules_of(image, name, bugs)), each)
+        return _changed(partition, reassign(partition, replicas, brokers.rules_of(image, name, bugs)))
 
-    return one_by_one(wanted, decide, _refused)
+    return one_by_one(wanted, about_partition, decide)
 
 
 def reassignments(image: Image, wanted: Mapping[str, Sequence[int]] | None) -> dict[str, list[PartitionRecord]]:
@@ -190,7 +179,7 @@ def reassignments(image: Image, wanted: Mapping[str, Sequence[int]] | None) -> d
 
 def assign_directories(
     image: Image, broker: int, broker_epoch: int, wanted: Sequence[tuple[UUID, int, UUID]], bugs: Collection[str] = ()
-) -> tuple[list[Record], list[PartitionAnswer]]:
+) -> tuple[list[Record], list[Result]]:
     """Record a broker's report of its replicas' directories (KIP-858). wanted: (topic id, partition, directory).
 
     A replica in a directory that the broker has lost leaves the in-sync set.  Raises Refused as `alter_partitions`, and
@@ -200,7 +189,7 @@ def assign_directories(
         raise Refused(ErrorCode.unsupported_version, "The level of metadata.version has no directories.")
     brokers.require_broker(image, broker, broker_epoch)
 
-    def decide(each: tuple[UUID, int, UUID]) -> _Decided:
+    def decide(each: tuple[UUID, int, UUID]) -> tuple[list[Record], Found]:
         topic_id, number, directory = each
         topic, partition = _by_id(image, topic_id, number)
         if broker not in partition.replicas:
@@ -210,9 +199,9 @@ def assign_directories(
         election = Election.UNCLEAN if lost and brokers.elects_unclean(image, topic.name, bugs) else Election.ONLINE
         rules = brokers.rules_of(image, topic.name, bugs, but=broker if lost else None)
         aim = Wanted(isr=isr, election=election, assigned={broker: directory})
-        return _changed(partition, change(partition, aim, rules), each)
+        return _changed(partition, change(partition, aim, rules))
 
-    return one_by_one(wanted, decide, _refused)
+    return one_by_one(wanted, about_partition, decide)
 
 
 def allocate_producer_ids(image: Image, broker: int, broker_epoch: int) -> tuple[list[Record], int]:

@@ -18,10 +18,11 @@ begins at a random rack and broker; here `first` decides, so that a run can be r
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -29,7 +30,7 @@ from kio.schema.errors import ErrorCode
 from system_under_test.kraft.controller import configs as configuration
 from system_under_test.kraft.controller.brokers import directories_are_named, directory_of
 from system_under_test.kraft.controller.image import Image, Refused, Topic
-from system_under_test.kraft.controller.one_by_one import one_by_one
+from system_under_test.kraft.controller.one_by_one import Found, Result, one_by_one
 from system_under_test.kraft.records import metadata
 
 NAME_MAX_CHARACTERS = 249
@@ -42,129 +43,117 @@ RESERVED = "__cluster_metadata"
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
-    """partitions, replication_factor: -1 = the default.  assignments: partition -> broker ids, instead of both.
-
-    repeats: fields that the request contains more than once; such a topic is refused.
-    """
+class NewTopic(NamedTuple):
+    """The fields of kio's CreatableTopic.  -1 stands for the default."""
 
     name: str
-    partitions: int = -1
+    num_partitions: int = -1
     replication_factor: int = -1
-    assignments: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    configs: Mapping[str, str | None] = field(default_factory=dict)
-    repeats: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TopicResult:
-    name: str
-    error: ErrorCode = ErrorCode.none
-    message: str | None = None
-    topic_id: UUID | None = None
-    partitions: int = -1
-    replication_factor: int = -1
-
-
-def refused_topic(topic: Any, why: Refused) -> TopicResult:
-    """topic: the requested topic, which has a name."""
-    return TopicResult(topic.name, why.error, why.message)
-
-
-def create_topics(
-    image: Image, wanted: Sequence[NewTopic], brokers: Iterable[PlacementCandidate], new_id: Callable[[], UUID]
-) -> tuple[list[metadata.Record], list[TopicResult]]:
-    """new_id: a fresh topic id at each call."""
-    candidates = list(brokers)
-    numbers = count(len(image.topics))
-
-    def decide(topic: NewTopic) -> tuple[list[metadata.Record], TopicResult]:
-        if topic.repeats is not None:
-            raise Refused(ErrorCode.invalid_request, f"The topic's {topic.repeats} is named more than once.")
-        _check_name(image, topic.name)
-        placed = _place(topic, candidates, first=next(numbers))
-        records = list(_records(topic.name, topic_id := new_id(), _check_configs(topic), placed, candidates))
-        factor = len(placed[0])
-        return records, TopicResult(topic.name, topic_id=topic_id, partitions=len(placed), replication_factor=factor)
-
-    return one_by_one(
-        wanted, decide, refused_topic, named=lambda topic: topic.name, what="topic", records_max=RECORDS_MAX
-    )
+    assignments: Sequence[Any] = ()
+    configs: Sequence[Any] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class MorePartitions:
-    """count: of all partitions, afterwards. assignments: the brokers of each new partition; None to assign them
-    automatically.
+    """The fields of kio's CreatePartitionsTopic. count: of all partitions, afterwards. assignments: of each new
+    partition; None to assign them automatically.
     """
 
     name: str
     count: int
-    assignments: tuple[tuple[int, ...], ...] | None = None
+    assignments: Sequence[Any] | None = None
+
+
+def create_topics(
+    image: Image, wanted: Sequence[NewTopic], brokers: Iterable[PlacementCandidate], new_id: Callable[[], UUID]
+) -> tuple[list[metadata.Record], list[Result]]:
+    """wanted: entries of the request, or objects with the same fields. new_id: a fresh topic id at each call."""
+    candidates = list(brokers)
+    numbers = count(len(image.topics))
+
+    def decide(topic: NewTopic) -> tuple[list[metadata.Record], Found]:
+        named = [each.partition_index for each in topic.assignments] + [each.name for each in topic.configs]
+        if len(set(named)) != len(named):
+            raise Refused(ErrorCode.invalid_request, "A partition or a config of the topic is named more than once.")
+        _check_name(image, topic.name)
+        if topic.assignments:
+            placed = _assigned(topic, candidates)
+        else:
+            placed = _placed(topic.num_partitions, topic.replication_factor, candidates, next(numbers))
+        topic_id, overrides = new_id(), _overrides(topic)
+        records: list[metadata.Record] = [metadata.TopicRecord(topic.name, topic_id)]
+        for name, value in overrides.items():
+            records.append(metadata.ConfigRecord(metadata.TOPIC_RESOURCE, topic.name, name, value))
+        records += [_partition(number, topic_id, replicas, candidates) for number, replicas in enumerate(placed)]
+        counts = {"num_partitions": len(placed), "replication_factor": len(placed[0])}
+        return records, {"topic_id": topic_id, "configs": (), **counts}
+
+    return one_by_one(wanted, about_topic, decide, named=_name, what="topic", records_max=RECORDS_MAX)
+
+
+_name = attrgetter("name")
+
+
+def about_topic(topic: Any) -> Found:
+    """topic: an entry of a request that names topics."""
+    return {"name": topic.name, "topic_id": None, "configs": None}
 
 
 def create_partitions(
     image: Image, wanted: Sequence[MorePartitions], brokers: Iterable[PlacementCandidate]
-) -> tuple[list[metadata.Record], list[TopicResult]]:
+) -> tuple[list[metadata.Record], list[Result]]:
     """Add partitions after the existing ones."""
     candidates = list(brokers)
 
-    def decide(more: MorePartitions) -> tuple[list[metadata.Record], TopicResult]:
+    def decide(more: MorePartitions) -> tuple[list[metadata.Record], Found]:
         known = image.topics.get(more.name)
         if known is None:
             raise Refused(ErrorCode.unknown_topic_or_partition, f"There is no topic '{more.name}'.")
         first = len(known.partitions)
-        placed = _place_more(more, first, len(known.partitions[0].replicas), candidates)
-        records = [_partition(first + i, known.id, replicas, candidates) for i, replicas in enumerate(placed)]
-        return [*records], TopicResult(more.name, topic_id=known.id, partitions=more.count)
+        placed = _placed_more(more, first, len(known.partitions[0].replicas), candidates)
+        return [_partition(first + i, known.id, replicas, candidates) for i, replicas in enumerate(placed)], {}
 
-    return one_by_one(
-        wanted, decide, refused_topic, named=lambda more: more.name, what="topic", records_max=RECORDS_MAX
-    )
+    return one_by_one(wanted, about_topic, decide, named=_name, what="topic", records_max=RECORDS_MAX)
 
 
-def refused_deletion(which: str | UUID, why: Refused) -> TopicResult:
-    """Refuse a deletion; a topic with an unknown id has no name."""
-    name, topic_id = (which, None) if isinstance(which, str) else ("", which)
-    return TopicResult(name, why.error, why.message, topic_id)
+def about_deletion(which: str | UUID) -> Found:
+    """Name a topic of a deletion; one with an unknown id has no name."""
+    return {"name": which, "topic_id": None} if isinstance(which, str) else {"name": None, "topic_id": which}
 
 
-def delete_topics(image: Image, wanted: Sequence[str | UUID]) -> tuple[list[metadata.Record], list[TopicResult]]:
+def delete_topics(image: Image, wanted: Sequence[str | UUID]) -> tuple[list[metadata.Record], list[Result]]:
     """Delete topics by name or by id."""
 
     def found(which: str | UUID) -> Topic | None:
         return image.topics.get(which) if isinstance(which, str) else image.topic_of(which)
 
-    def decide(which: str | UUID) -> tuple[list[metadata.Record], TopicResult]:
+    def decide(which: str | UUID) -> tuple[list[metadata.Record], Found]:
         topic = found(which)
         if topic is None and isinstance(which, str):
             raise Refused(ErrorCode.unknown_topic_or_partition, f"There is no topic '{which}'.")
         if topic is None:
             raise Refused(ErrorCode.unknown_topic_id, "There is no topic of this id.")
-        return [metadata.RemoveTopicRecord(topic.id)], TopicResult(topic.name, topic_id=topic.id)
+        return [metadata.RemoveTopicRecord(topic.id)], {"name": topic.name, "topic_id": topic.id}
 
     return one_by_one(
-        wanted, decide, refused_deletion, named=lambda which: (topic := found(which)) and topic.id, what="topic"
+        wanted, about_deletion, decide, named=lambda which: (topic := found(which)) and topic.id, what="topic"
     )
 
 
-def _place_more(
+def _placed_more(
     more: MorePartitions, first: int, factor: int, brokers: Sequence[PlacementCandidate]
 ) -> list[tuple[int, ...]]:
     """Return the replicas of the new partitions. first: the number of the first of them. factor: replicas of each."""
     added = more.count - first
-    if added < 0:
-        words = f"The topic has {first} partitions, which is more than {more.count}; partitions cannot be removed."
+    if added <= 0:
+        words = f"The topic has {first} partitions already, and would have {more.count}; none can be removed."
         raise Refused(ErrorCode.invalid_partitions, words)
-    if added == 0:
-        raise Refused(ErrorCode.invalid_partitions, f"The topic already has {first} partitions.")
     if more.assignments is None:
-        return _place(NewTopic(more.name, added, factor), brokers, first)
+        return _placed(added, factor, brokers, first)
     if len(more.assignments) != added:
         words = f"{added} partitions are to be added, and {len(more.assignments)} are assigned."
         raise Refused(ErrorCode.invalid_replica_assignment, words)
-    placed = _check_assignments(NewTopic(more.name, assignments=dict(enumerate(more.assignments))), brokers)
+    placed = _usable([tuple(each.broker_ids) for each in more.assignments], brokers)
     if len(placed[0]) != factor:
         words = f"The partitions of the topic have {factor} replicas, and {len(placed[0])} are assigned."
         raise Refused(ErrorCode.invalid_replica_assignment, words)
@@ -194,12 +183,10 @@ def _check_name(image: Image, name: str) -> None:
             raise Refused(ErrorCode.invalid_topic_exception, message)
 
 
-def _place(topic: NewTopic, brokers: Sequence[PlacementCandidate], first: int) -> list[tuple[int, ...]]:
-    """Return the replicas of every partition, in the order of partitions."""
-    if topic.assignments:
-        return _check_assignments(topic, brokers)
-    partitions = DEFAULT_PARTITIONS if topic.partitions == -1 else topic.partitions
-    factor = DEFAULT_REPLICATION_FACTOR if topic.replication_factor == -1 else topic.replication_factor
+def _placed(partitions: int, factor: int, brokers: Sequence[PlacementCandidate], first: int) -> list[tuple[int, ...]]:
+    """Return the replicas of every partition, in the order of partitions.  -1 stands for the default."""
+    partitions = DEFAULT_PARTITIONS if partitions == -1 else partitions
+    factor = DEFAULT_REPLICATION_FACTOR if factor == -1 else factor
     if partitions < 1:
         raise Refused(ErrorCode.invalid_partitions, "Number of partitions must be larger than 0, or -1.")
     if factor < 1:
@@ -209,51 +196,39 @@ def _place(topic: NewTopic, brokers: Sequence[PlacementCandidate], first: int) -
     return spread(partitions, factor, brokers, first)
 
 
-def _check_assignments(topic: NewTopic, brokers: Sequence[PlacementCandidate]) -> list[tuple[int, ...]]:
-    if topic.partitions != -1 or topic.replication_factor != -1:
+def _assigned(topic: NewTopic, brokers: Sequence[PlacementCandidate]) -> list[tuple[int, ...]]:
+    """Return the replicas of every partition of a topic that the request assigns by hand."""
+    if topic.num_partitions != -1 or topic.replication_factor != -1:
         message = "With replicas assigned by hand, number of partitions and replication factor must both be -1."
         raise Refused(ErrorCode.invalid_request, message)
-    placed = [topic.assignments.get(partition, ()) for partition in range(len(topic.assignments))]
+    given = {each.partition_index: tuple(each.broker_ids) for each in topic.assignments}
+    return _usable([given.get(partition, ()) for partition in range(len(given))], brokers)
+
+
+def _usable(placed: list[tuple[int, ...]], brokers: Sequence[PlacementCandidate]) -> list[tuple[int, ...]]:
+    """Return these replicas.  Raises Refused if a partition cannot have them."""
     if not all(placed):
         message = "Assigned partitions must be numbered from 0 without gaps, each with at least one replica."
         raise Refused(ErrorCode.invalid_replica_assignment, message)
     known, alive = {broker.id for broker in brokers}, {broker.id for broker in brokers if broker.alive}
     for partition, replicas in enumerate(placed):
+        message = ""
         if len(set(replicas)) != len(replicas) or not set(replicas) <= known:
             message = f"Partition {partition} names a broker twice, or one that does not exist: {list(replicas)}."
-            raise Refused(ErrorCode.invalid_replica_assignment, message)
-        if len(replicas) != len(placed[0]):
+        elif len(replicas) != len(placed[0]):
             message = "All partitions must have the same number of replicas."
-            raise Refused(ErrorCode.invalid_replica_assignment, message)
-        if not alive & set(replicas):
+        elif not alive & set(replicas):
             message = f"All brokers of partition {partition} are fenced or shutting down: {list(replicas)}."
+        if message:
             raise Refused(ErrorCode.invalid_replica_assignment, message)
     return placed
 
 
-def _check_configs(topic: NewTopic) -> dict[str, str]:
-    overrides: dict[str, str] = {}
-    for name, value in topic.configs.items():
-        problem = configuration.why_invalid(name, value)
-        if problem:
+def _overrides(topic: NewTopic) -> dict[str, str]:
+    for config in topic.configs:
+        if problem := configuration.why_invalid(config.name, config.value):
             raise Refused(ErrorCode.invalid_config, problem)
-        assert value is not None
-        overrides[name] = value
-    return overrides
-
-
-def _records(
-    name: str,
-    topic_id: UUID,
-    overrides: Mapping[str, str],
-    placed: Sequence[tuple[int, ...]],
-    brokers: Sequence[PlacementCandidate],
-) -> Iterable[metadata.Record]:
-    yield metadata.TopicRecord(name, topic_id)
-    for config, value in overrides.items():
-        yield metadata.ConfigRecord(metadata.TOPIC_RESOURCE, name, config, value)
-    for partition, replicas in enumerate(placed):
-        yield _partition(partition, topic_id, replicas, brokers)
+    return {config.name: config.value for config in topic.configs}
 
 
 def _partition(

@@ -21,60 +21,28 @@ an answer costs its connection (`server.py`).
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from system_under_test.kraft.controller import access, configs
-from system_under_test.kraft.controller.features import FeatureResult, LevelWanted, update_features
-from system_under_test.kraft.controller.image import Image, Refused
-from system_under_test.kraft.controller.topics import (
-    MorePartitions,
-    NewTopic,
-    TopicResult,
-    create_partitions,
-    create_topics,
-    delete_topics,
-    refused_deletion,
-    refused_topic,
-)
+from system_under_test.kraft.controller import access, configs, topics
+from system_under_test.kraft.controller.features import LevelWanted, about_level, update_features
+from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.one_by_one import Found, Result, result
 from system_under_test.kraft.ports import Network
 from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, UpdateVoter, VoterChange
 from system_under_test.kraft.raft.messages import ReplicaKey
 from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry
-from system_under_test.kraft.records.metadata import QuotaEntity, Record
-from system_under_test.kraft.wire import answers, brokers, versions
+from system_under_test.kraft.records.metadata import Record
+from system_under_test.kraft.wire import brokers, versions
 from system_under_test.kraft.wire.channel import Connection
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame
 from system_under_test.kraft.wire.quorum_service import Decision, DecisionContext, NotQueued, QuorumService
-from system_under_test.kraft.wire.versions import OUR_PREFIX, taken
-
-
-def _create_topics(body: Any, cluster: DecisionContext, image: Image) -> tuple[list[Record], list[TopicResult]]:
-    wanted = [_new_topic(topic) for topic in body.topics]
-    return create_topics(image, wanted, cluster.candidates(image), cluster.new_uuid)
-
-
-def _new_topic(topic: Any) -> NewTopic:
-    named = [f"partition {a.partition_index}" for a in topic.assignments] + [f"config {c.name}" for c in topic.configs]
-    return NewTopic(
-        repeats=next((name for name, times in Counter(named).items() if times > 1), None),
-        name=topic.name,
-        partitions=topic.num_partitions,
-        replication_factor=topic.replication_factor,
-        assignments={a.partition_index: tuple(a.broker_ids) for a in topic.assignments},
-        configs={config.name: config.value for config in topic.configs},
-    )
-
-
-def _more_partitions(topic: Any) -> MorePartitions:
-    given = topic.assignments
-    assignments = None if given is None else tuple(tuple(each.broker_ids) for each in given)
-    return MorePartitions(topic.name, topic.count, assignments)
+from system_under_test.kraft.wire.versions import OUR_PREFIX
 
 
 def _to_delete(body: Any) -> list[str | UUID]:
@@ -102,95 +70,90 @@ def other_controllers(quorum: QuorumService) -> list[int]:
     return [voter.id for voter in voters if voter.id != quorum.node_id]
 
 
-def _update_features(body: Any, cluster: DecisionContext, image: Image) -> tuple[list[Record], list[FeatureResult]]:
+def _update_features(body: Any, cluster: DecisionContext, image: Image) -> tuple[list[Record], list[Result]]:
     controllers = other_controllers(cluster.quorum)
     return update_features(image, levels_wanted(body), cluster.quorum.kraft_version, controllers=controllers)
 
 
-def _quota_entity(entry: Any) -> tuple[QuotaEntity, ...]:
-    return tuple(taken(QuotaEntity, part) for part in entry.entity)
+def _users(body: Any) -> list[str]:
+    return list(dict.fromkeys(each.name for each in (*body.deletions, *body.upsertions)))
 
 
-def _quota_alterations(body: Any) -> list[access.QuotaAlteration]:
-    return [
-        access.QuotaAlteration(
-            _quota_entity(entry), tuple((each.key, None if each.remove else each.value) for each in entry.ops)
-        )
-        for entry in body.entries
-    ]
-
-
-def _alter_credentials(
-    body: Any, cluster: DecisionContext, image: Image
-) -> tuple[list[Record], list[access.UserResult]]:
-    deletions = [taken(access.Deletion, each) for each in body.deletions]
-    return access.alter_credentials(image, deletions, [taken(access.Upsertion, each) for each in body.upsertions])
-
-
-def _each(entries: str, refused: Callable[[Any, Refused], Any]) -> Callable[[Any, Refused], list[Any]]:
-    """Return what refuses a whole request.  entries: the field of its entries.  refused: the result for one of them."""
-    return lambda body, why: [refused(each, why) for each in getattr(body, entries)]
+def _decision(
+    entries: str | Callable[[Any], Sequence[Any]],
+    about: Callable[[Any], Found],
+    decide: Callable[[Any, DecisionContext, Image], tuple[list[Record], list[Result]]],
+    results: str = "results",
+) -> Decision:
+    """entries: the field of the request's entries, or what finds them.  about: what names one of them.  results: the
+    field of the response.
+    """
+    find = attrgetter(entries) if isinstance(entries, str) else entries
+    return Decision(
+        decide,
+        lambda body, why: [result(about(each), why) for each in find(body)],
+        lambda found: {results: found},
+    )
 
 
 DECISIONS: dict[int, Decision] = {
     **brokers.DECISIONS,
-    versions.CREATE_TOPICS: Decision(_create_topics, _each("topics", refused_topic), answers.create_topics),
-    versions.CREATE_PARTITIONS: Decision(
-        lambda body, cluster, image: create_partitions(
-            image, [_more_partitions(topic) for topic in body.topics], cluster.candidates(image)
+    versions.CREATE_TOPICS: _decision(
+        "topics",
+        topics.about_topic,
+        lambda body, cluster, image: topics.create_topics(
+            image, body.topics, cluster.candidates(image), cluster.new_uuid
         ),
-        _each("topics", refused_topic),
-        answers.of_results("results"),
+        "topics",
     ),
-    versions.DELETE_TOPICS: Decision(
-        lambda body, cluster, image: delete_topics(image, _to_delete(body)),
-        lambda body, why: [refused_deletion(which, why) for which in _to_delete(body)],
-        answers.delete_topics,
+    versions.CREATE_PARTITIONS: _decision(
+        "topics",
+        topics.about_topic,
+        lambda body, cluster, image: topics.create_partitions(image, body.topics, cluster.candidates(image)),
     ),
-    versions.INCREMENTAL_ALTER_CONFIGS: Decision(
+    versions.DELETE_TOPICS: _decision(
+        _to_delete,
+        topics.about_deletion,
+        lambda body, cluster, image: topics.delete_topics(image, _to_delete(body)),
+        "responses",
+    ),
+    versions.INCREMENTAL_ALTER_CONFIGS: _decision(
+        "resources",
+        configs.about_resource,
         lambda body, cluster, image: configs.alter_configs(image, body.resources),
-        _each("resources", configs.refused_resource),
-        answers.of_results("responses"),
+        "responses",
     ),
-    versions.ALTER_CONFIGS: Decision(
+    versions.ALTER_CONFIGS: _decision(
+        "resources",
+        configs.about_resource,
         lambda body, cluster, image: configs.replace_configs(image, body.resources),
-        _each("resources", configs.refused_resource),
-        answers.of_results("responses"),
+        "responses",
     ),
-    versions.CREATE_ACLS: Decision(
-        lambda body, cluster, image: access.create_acls(
-            image, [taken(access.Acl, each) for each in body.creations], cluster.new_uuid
-        ),
-        _each("creations", lambda each, why: access.AclResult(why.error, why.message)),
-        answers.of_results("results"),
+    versions.CREATE_ACLS: _decision(
+        "creations",
+        lambda _: {},
+        lambda body, cluster, image: access.create_acls(image, body.creations, cluster.new_uuid),
     ),
-    versions.DELETE_ACLS: Decision(
-        lambda body, cluster, image: access.delete_acls(
-            image, [taken(access.AclFilter, each) for each in body.filters]
-        ),
-        _each("filters", lambda each, why: access.FilterResult(why.error, why.message)),
-        answers.delete_acls,
+    versions.DELETE_ACLS: _decision(
+        "filters",
+        lambda _: {"matching_acls": ()},
+        lambda body, cluster, image: access.delete_acls(image, body.filters),
+        "filter_results",
     ),
-    versions.ALTER_CLIENT_QUOTAS: Decision(
-        lambda body, cluster, image: access.alter_quotas(image, _quota_alterations(body)),
-        _each("entries", lambda each, why: access.QuotaResult(_quota_entity(each), why.error, why.message)),
-        answers.of_results("entries"),
+    versions.ALTER_CLIENT_QUOTAS: _decision(
+        "entries",
+        lambda entry: {"entity": entry.entity},
+        lambda body, cluster, image: access.alter_quotas(image, body.entries),
+        "entries",
     ),
-    versions.ALTER_USER_SCRAM_CREDENTIALS: Decision(
-        _alter_credentials,
-        lambda body, why: [
-            access.UserResult(user, why.error, why.message)
-            for user in dict.fromkeys(e.name for e in (*body.deletions, *body.upsertions))
-        ],
-        answers.of_results("results"),
+    versions.ALTER_USER_SCRAM_CREDENTIALS: _decision(
+        _users,
+        lambda user: {"user": user},
+        lambda body, cluster, image: access.alter_credentials(image, body.deletions, body.upsertions),
     ),
-    versions.UPDATE_FEATURES: Decision(
-        _update_features,
-        _each("feature_updates", lambda each, why: FeatureResult(each.feature, why.error, why.message)),
-        answers.update_features,
-    ),
+    versions.UPDATE_FEATURES: _decision("feature_updates", about_level, _update_features),
 }
-"""API key -> how it is decided."""
+"""API key -> how it is decided.  kio knows versions 0 and 1 of UpdateFeatures; later ones have one error for all."""
 
 
 def describe_log_dirs(image: Image, broker: int, log_dir: str, body: Any) -> Mapping[str, Any]:
@@ -201,13 +164,12 @@ def describe_log_dirs(image: Image, broker: int, log_dir: str, body: Any) -> Map
     else:
         wanted = {topic.topic: topic.partitions for topic in body.topics}
     empty = {"partition_size": 0, "offset_lag": 0, "is_future_key": False}
-    topics = [
-        {"name": name, "partitions": [{"partition_index": number, **empty} for number in hosted]}
+    hosted = {
+        name: [{"partition_index": number, **empty} for number in numbers if not _error_of(image, broker, name, number)]
         for name, numbers in wanted.items()
-        if (hosted := [number for number in numbers if _why_absent(image, broker, name, number) is None])
-    ]
-    described = {"error_code": ErrorCode.none, "log_dir": log_dir, "topics": topics}
-    return {"error_code": ErrorCode.none, "results": [described]}
+    }
+    named = [{"name": name, "partitions": partitions} for name, partitions in hosted.items() if partitions]
+    return {"results": [{"log_dir": log_dir, "topics": named}]}
 
 
 def alter_replica_log_dirs(image: Image, broker: int, log_dir: str, body: Any) -> Mapping[str, Any]:
@@ -216,19 +178,18 @@ def alter_replica_log_dirs(image: Image, broker: int, log_dir: str, body: Any) -
     for wanted in body.dirs:
         for topic in wanted.topics:
             for number in topic.partitions:
-                error = ErrorCode.log_dir_not_found
-                if wanted.path == log_dir:
-                    error = _why_absent(image, broker, topic.name, number) or ErrorCode.none
+                here = wanted.path == log_dir
+                error = _error_of(image, broker, topic.name, number) if here else ErrorCode.log_dir_not_found
                 results.setdefault(topic.name, []).append({"partition_index": number, "error_code": error})
     return {"results": [{"topic_name": name, "partitions": partitions} for name, partitions in results.items()]}
 
 
-def _why_absent(image: Image, broker: int, topic: str, partition: int) -> ErrorCode | None:
-    """Return why this broker has no log of the partition; None if it has."""
+def _error_of(image: Image, broker: int, topic: str, partition: int) -> ErrorCode:
+    """Return why this broker has no log of the partition."""
     known = image.topics.get(topic)
     if known is None or partition not in known.partitions:
         return ErrorCode.unknown_topic_or_partition
-    return None if broker in known.partitions[partition].replicas else ErrorCode.replica_not_available
+    return ErrorCode.none if broker in known.partitions[partition].replicas else ErrorCode.replica_not_available
 
 
 def _key(body: Any) -> ReplicaKey:

@@ -5,18 +5,15 @@ Fields that a version does not have are left out by `built`; all else that diffe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from system_under_test.kraft.controller.access import Acl, Credentials, FilterResult
-from system_under_test.kraft.controller.configs import ConfigSource, Described, ResourceResult
+from system_under_test.kraft.controller.configs import ConfigSource, Described
 from system_under_test.kraft.controller.image import Image, Topic
-from system_under_test.kraft.controller.topics import TopicResult
-from system_under_test.kraft.records.metadata import NO_LEADER, PartitionRecord, QuotaEntity
+from system_under_test.kraft.records.metadata import NO_LEADER, PartitionRecord
 from system_under_test.kraft.wire.quorum_service import QuorumInfo, QuorumService
 from system_under_test.kraft.wire.translate import TOPIC as METADATA_TOPIC
 from system_under_test.kraft.wire.versions import Filled, filled
@@ -39,74 +36,6 @@ LISTENER = "CONTROLLER"
 
 
 Given = Mapping[str, Any]
-
-
-def of_results(field: str, **whole: Any) -> Callable[[Iterable[Any]], Given]:
-    """Return a function of results, which fill the entities in one field of a response.  whole: its other fields."""
-    return lambda results: {field: results, **whole}
-
-
-update_features = of_results("results", error_code=ErrorCode.none, error_message=None)
-"""From version 2 on there would be no results, and one error for all; kio knows versions 0 and 1."""
-
-
-def create_topics(results: Iterable[TopicResult]) -> Given:
-    return {"topics": [filled(each, configs=None if each.error else ()) for each in results]}
-
-
-def delete_topics(results: Iterable[TopicResult]) -> Given:
-    """A topic that was named by an unknown id has no name."""
-    unnamed = (None if each.topic_id is not None and not each.name else each.name for each in results)
-    return {"responses": [filled(each, name=name) for each, name in zip(results, unnamed, strict=True)]}
-
-
-def delete_acls(results: Iterable[FilterResult]) -> Given:
-    return {
-        "filter_results": [
-            filled(
-                result,
-                matching_acls=[filled(acl, error_code=ErrorCode.none, error_message=None) for acl in result.matching],
-            )
-            for result in results
-        ]
-    }
-
-
-def describe_acls(found: Iterable[Acl], error: ErrorCode, message: str | None) -> Given:
-    """found: in the order of their resources."""
-    by_resource = groupby(found, key=lambda acl: (acl.resource_type, acl.resource_name, acl.pattern_type))
-    entries = (list(of_one) for _, of_one in by_resource)
-    return {
-        "error_code": error,
-        "error_message": message,
-        "resources": [filled(of_one[0], acls=of_one) for of_one in entries],
-    }
-
-
-def describe_client_quotas(
-    found: Mapping[tuple[QuotaEntity, ...], Mapping[str, float]] | tuple[()], error: ErrorCode, message: str | None
-) -> Given:
-    entries = [
-        {"entity": entity, "values": [{"key": key, "value": value} for key, value in values.items()]}
-        for entity, values in dict(found).items()
-    ]
-    return {"error_code": error, "error_message": message, "entries": None if error else entries}
-
-
-def describe_user_scram_credentials(found: Iterable[Credentials], error: ErrorCode, message: str | None) -> Given:
-    results = [
-        filled(each, credential_infos=[{"mechanism": m, "iterations": n} for m, n in each.credentials])
-        for each in found
-    ]
-    return {"error_code": error, "error_message": message, "results": results}
-
-
-def describe_configs(results: Iterable[tuple[ResourceResult, Sequence[Described]]], *, synonyms: bool) -> Given:
-    return {
-        "results": [
-            filled(result, configs=[_config(config, synonyms) for config in configs]) for result, configs in results
-        ]
-    }
 
 
 def list_config_resources(found: Sequence[tuple[int, str]] | None) -> Given:
@@ -158,7 +87,7 @@ def metadata(quorum: QuorumService, image: Image, body: Any) -> Given:
     else:
         topics = [_wanted_topic(image, which, ids, body.__version__) for which in body.topics]
     if getattr(body, "include_topic_authorized_operations", False):
-        topics = [each if each["error_code"] else {**each, **_ALL_OPERATIONS} for each in topics]
+        topics = [each if "error_code" in each else {**each, **_ALL_OPERATIONS} for each in topics]
     return {
         "brokers": alive,
         "cluster_id": quorum.cluster_id,
@@ -252,7 +181,7 @@ def describe_quorum(quorum: QuorumService, wanted: Sequence[Any]) -> Given:
         {"node_id": node_id, "listeners": [{"name": LISTENER, "host": host, "port": port}]}
         for node_id, (host, port) in sorted(quorum.brokers.items())
     ]
-    return {"error_code": ErrorCode.none, "error_message": None, "topics": topics, "nodes": nodes}
+    return {"topics": topics, "nodes": nodes}
 
 
 def list_offsets(node_id: int, image: Image, wanted: Sequence[Any]) -> Given:
@@ -281,7 +210,7 @@ def list_offsets(node_id: int, image: Image, wanted: Sequence[Any]) -> Given:
     }
 
 
-def _config(config: Described, with_synonyms: bool) -> Filled:
+def described_config(config: Described, with_synonyms: bool) -> Filled:
     synonyms: list[Given] = []
     if with_synonyms and config.source is not ConfigSource.DEFAULT:
         synonyms.append({"name": config.name, "value": config.value, "source": config.source})
@@ -313,7 +242,6 @@ def _wanted_topic(image: Image, which: Any, alive: frozenset[int], version: int)
 
 def _topic(topic: Topic, alive: frozenset[int]) -> Given:
     return {
-        "error_code": ErrorCode.none,
         "name": topic.name,
         "topic_id": topic.id,
         "is_internal": False,

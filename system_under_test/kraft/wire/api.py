@@ -25,7 +25,7 @@ deposed or not, answers for itself; requests of stock clients are handed on (`ad
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, TypeVar
@@ -37,10 +37,10 @@ from kio.serial import entity_reader
 
 from system_under_test.kraft.controller import access, configs, features
 from system_under_test.kraft.controller.image import Image, Refused
-from system_under_test.kraft.controller.partition_requests import reassignments
+from system_under_test.kraft.controller.one_by_one import Found, Result, one_by_one, result
 from system_under_test.kraft.ports import Network
 from system_under_test.kraft.raft.changes import RaiseVersion
-from system_under_test.kraft.records.metadata import BROKER_RESOURCE, PartitionRecord, QuotaEntity
+from system_under_test.kraft.records.metadata import BROKER_RESOURCE, Record
 from system_under_test.kraft.wire import admin, answers, frames, packed, quorum_service, versions
 from system_under_test.kraft.wire.admin import DECISIONS, Forwarder, is_ours, levels_wanted
 from system_under_test.kraft.wire.brokers import list_reassignments
@@ -55,33 +55,24 @@ from system_under_test.kraft.wire.frames import (
     packed_response,
 )
 from system_under_test.kraft.wire.server import Reply, WireCall
-from system_under_test.kraft.wire.versions import NOT_QUEUED, OUR_PREFIX, built, taken
+from system_under_test.kraft.wire.versions import NOT_QUEUED, OUR_PREFIX, built
 
-
-def _find_reassignments(image: Image, body: Any) -> Mapping[str, Sequence[PartitionRecord]]:
-    named = body.topics
-    return reassignments(image, None if named is None else {topic.name: topic.partition_indexes for topic in named})
-
-
-def _find_quotas(image: Image, body: Any) -> Mapping[tuple[QuotaEntity, ...], Mapping[str, float]]:
-    wanted = [taken(access.Component, each) for each in body.components]
-    return access.describe_quotas(image, wanted, strict=body.strict)
-
-
-_FOUND: dict[int, tuple[Callable[[Image, Any], Any], Callable[..., Any]]] = {
-    versions.DESCRIBE_ACLS: (
-        lambda image, body: access.describe_acls(image, taken(access.AclFilter, body)),
-        answers.describe_acls,
+_FOUND: dict[int, tuple[str, Callable[[Image, Any], Any], Any]] = {
+    versions.DESCRIBE_ACLS: ("resources", access.describe_acls, ()),
+    versions.DESCRIBE_CLIENT_QUOTAS: (
+        "entries",
+        lambda image, body: access.describe_quotas(image, body.components, strict=body.strict),
+        None,
     ),
-    versions.DESCRIBE_CLIENT_QUOTAS: (_find_quotas, answers.describe_client_quotas),
     versions.DESCRIBE_USER_SCRAM_CREDENTIALS: (
+        "results",
         lambda image, body: access.describe_credentials(image, [user.name for user in body.users or ()]),
-        answers.describe_user_scram_credentials,
+        (),
     ),
-    versions.LIST_PARTITION_REASSIGNMENTS: (_find_reassignments, list_reassignments),
+    versions.LIST_PARTITION_REASSIGNMENTS: ("topics", list_reassignments, ()),
 }
-"""API key -> what a linearizable read finds, raising Refused, and how it is answered; it finds () where it is
-refused."""
+"""API key -> the field of its response, what a linearizable read finds for it, raising Refused, and what stands in it
+then."""
 
 CONTROLLER_APIS = frozenset({*DECISIONS, *_FOUND, versions.DESCRIBE_CONFIGS})
 """Requests that only the active controller can answer."""
@@ -261,43 +252,55 @@ class Api:
         results = await self._settle(self._raise_version(call.body, raised), self._timeout_s)
         if isinstance(results, Refused):
             results = DECISIONS[call.api_key].refused(call.body, results)
-        return answers.update_features(results)
+        return DECISIONS[call.api_key].respond(results)
 
-    async def _raise_version(self, body: Entity, raised: features.LevelWanted) -> list[features.FeatureResult]:
+    async def _raise_version(self, body: Entity, raised: features.LevelWanted) -> list[Result]:
         """All levels are checked, then `kraft.version` is set, then the others.  If this node ceases to lead in
         between, `kraft.version` alone is set, and the answer says that the outcome is unknown."""
         decision = DECISIONS[versions.UPDATE_FEATURES]
-        results: list[features.FeatureResult] = await quorum_service.written(
+        results: list[Result] = await quorum_service.written(
             self._quorum, lambda image: ([], decision.decide(body, self._cluster, image)[1])
         )
-        if any(each.error != ErrorCode.none for each in results):
+        if any(each["error_code"] for each in results):
             return results
         change = RaiseVersion(raised.level, validates_only=quorum_service.validates_only(body))
         error, words = await self._quorum.change_voters(change)
         if error == ErrorCode.not_leader_or_follower:
             raise quorum_service.LostLeadership
         if error != ErrorCode.none:
-            problem, wanted = (ErrorCode(error), words), levels_wanted(body)
+            problem, wanted = Refused(ErrorCode(error), words), levels_wanted(body)
             return features.refused_levels(wanted, [problem if each == raised else None for each in wanted])
         return await quorum_service.written(self._quorum, partial(decision.run, body, self._cluster))
 
+    async def _image(self, refusal: Refused | None) -> Image:
+        """Return the image of a linearizable read.  Raises Refused."""
+        image = await self._settle(self._quorum.read(), self._timeout_s) if refusal is None else refusal
+        if isinstance(image, Refused):
+            raise image
+        return image
+
     async def _describe_configs(self, call: WireCall, refusal: Refused | None) -> Any:
         body = call.body
-        image = await self._settle(self._quorum.read(), self._timeout_s) if refusal is None else refusal
-        results: list[tuple[configs.ResourceResult, list[configs.Described]]] = []
-        brokers = self._brokers(image) if isinstance(image, Image) else {}
-        for resource in body.resources:
-            result = configs.ResourceResult(resource.resource_type, resource.resource_name)
-            if isinstance(image, Refused):
-                results.append((result._replace(error=image.error, message=image.message), []))
-            elif problem := configs.why_unknown(image, result.type, result.name):
-                results.append((result._replace(error=problem[0], message=problem[1]), []))
-            else:
-                # An empty list of names asks for all, as null does.
-                names = resource.configuration_keys or None
-                broker = brokers.get(result.name) if result.type == BROKER_RESOURCE else None
-                results.append((result, configs.describe_configs(image, result.name, names, result.type, broker)))
-        return answers.describe_configs(results, synonyms=body.include_synonyms)
+
+        def about(resource: Any) -> Found:
+            return {**configs.about_resource(resource), "configs": ()}
+
+        try:
+            image = await self._image(refusal)
+        except Refused as why:
+            return {"results": [result(about(each), why) for each in body.resources]}
+        brokers = self._brokers(image)
+
+        def describe(resource: Any) -> tuple[Sequence[Record], Found]:
+            kind, name = resource.resource_type, resource.resource_name
+            configs.check_resource(image, kind, name)
+            # An empty list of names asks for all, as null does.
+            names = resource.configuration_keys or None
+            broker = brokers.get(name) if kind == BROKER_RESOURCE else None
+            described = configs.describe_configs(image, name, names, kind, broker)
+            return [], {"configs": [answers.described_config(each, body.include_synonyms) for each in described]}
+
+        return {"results": one_by_one(body.resources, about, describe)[1]}
 
     def _brokers(self, image: Image) -> dict[str, configs.OfBroker]:
         """Return the brokers of the cluster, fenced ones too, by their names as resources."""
@@ -306,14 +309,11 @@ class Api:
 
     async def _found(self, call: WireCall, refusal: Refused | None) -> Any:
         """What a linearizable read finds, or the error of the whole request."""
-        find, respond = _FOUND[call.api_key]
-        image = await self._settle(self._quorum.read(), self._timeout_s) if refusal is None else refusal
+        field, find, if_refused = _FOUND[call.api_key]
         try:
-            if isinstance(image, Refused):
-                raise image
-            return respond(find(image, call.body), ErrorCode.none, None)
-        except Refused as refused:
-            return respond((), refused.error, refused.message)
+            return {field: find(await self._image(refusal), call.body)}
+        except Refused as why:
+            return result({field: if_refused}, why)
 
     async def _shown(self, call: WireCall, refusal: Refused | None) -> Any:
         """What this node's own image shows, or its quorum."""

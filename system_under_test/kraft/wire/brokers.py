@@ -1,13 +1,11 @@
 """The requests of brokers and about partitions, as decisions of the active controller: see `admin.py`.
 
-Kafka refuses some of them as a whole.  So the results of such a request are an `Answer`: one error, and what was
-decided if there is none.
+Kafka refuses some of them as a whole.  So the result of such a request is what fills the response.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -19,36 +17,23 @@ from system_under_test.kraft.controller.brokers import BrokerState, Heartbeat, R
 from system_under_test.kraft.controller.decisions import knows_its_registration
 from system_under_test.kraft.controller.features import CONTROLLERS_REGISTER_SINCE
 from system_under_test.kraft.controller.image import Image, Refused
+from system_under_test.kraft.controller.one_by_one import Found, Result, result
 from system_under_test.kraft.controller.partition_rules import AlterPartition, Election, IsrMember
 from system_under_test.kraft.records import metadata
 from system_under_test.kraft.wire import versions
 from system_under_test.kraft.wire.quorum_service import Decision, DecisionContext
-from system_under_test.kraft.wire.versions import Filled, filled, taken
+from system_under_test.kraft.wire.versions import filled, taken
+
+Decided = tuple[list[metadata.Record], Found]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """found: what was decided, None if the whole request was refused."""
-
-    error: ErrorCode
-    message: str | None
-    found: Any
-
-
-Decided = tuple[list[metadata.Record], Answer]
-
-
-def _refused(body: Any, why: Refused) -> Answer:
-    return Answer(why.error, why.message, None)
-
-
-def _ok(found: Any) -> Answer:
-    return Answer(ErrorCode.none, None, found)
-
-
-def _plain(answer: Answer) -> Answer:
-    """An answer that says nothing but whether the request was refused."""
-    return answer
+def _decision(
+    decide: Callable[[Any, DecisionContext, Image], Decided], *, at_once: bool = False, **refused: Any
+) -> Decision:
+    """decide: returns the records, and the fields of the response besides the error.  refused: these fields if the
+    whole request is refused.
+    """
+    return Decision(decide, lambda body, why: result(refused, why), lambda found: found, at_once)
 
 
 # -- Broker lifecycle
@@ -65,16 +50,16 @@ def _register(body: Any, cluster: DecisionContext, image: Image) -> Decided:
         tuple(taken(metadata.Endpoint, each) for each in body.listeners),
         tuple(taken(metadata.FeatureRange, each) for each in body.features),
         body.rack,
-        tuple(each or metadata.NO_UUID for each in getattr(body, "log_dirs", ())),
+        _directories(getattr(body, "log_dirs", ())),
         getattr(body, "previous_broker_epoch", life.UNKNOWN_EPOCH),
         getattr(body, "is_migrating_zk_broker", False),
     )
     records = life.register(image, quorum.sessions, request, quorum.next_offset, quorum.now_s())
-    return records, _ok(life.epoch_in(records))
+    return records, {"broker_epoch": life.epoch_in(records)}
 
 
-def _registered(answer: Answer) -> Filled:
-    return filled(answer, broker_epoch=life.UNKNOWN_EPOCH if answer.found is None else answer.found)
+def _directories(given: Iterable[UUID | None]) -> tuple[UUID, ...]:
+    return tuple(each or metadata.NO_UUID for each in given)
 
 
 def _heartbeat(body: Any, cluster: DecisionContext, image: Image) -> Decided:
@@ -85,27 +70,20 @@ def _heartbeat(body: Any, cluster: DecisionContext, image: Image) -> Decided:
         body.current_metadata_offset,
         body.want_fence,
         body.want_shut_down,
-        tuple(each or metadata.NO_UUID for each in getattr(body, "offline_log_dirs", ())),
-        None if cordoned is None else tuple(each or metadata.NO_UUID for each in cordoned),
+        _directories(getattr(body, "offline_log_dirs", ())),
+        None if cordoned is None else _directories(cordoned),
     )
     quorum = cluster.quorum
     records, state = life.heartbeat(image, quorum.sessions, request, quorum.next_offset, quorum.now_s())
-    caught_up = knows_its_registration(request.metadata_offset, request.broker_epoch, quorum.bugs)
-    return records, _ok((state, caught_up))
-
-
-def _beaten(answer: Answer) -> Filled:
-    state, caught_up = answer.found or (BrokerState.FENCED, False)
-    return filled(
-        answer,
-        is_caught_up=caught_up,
-        is_fenced=state in (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW),
-        should_shut_down=state is BrokerState.SHUTDOWN_NOW,
-    )
+    return records, {
+        "is_caught_up": knows_its_registration(request.metadata_offset, request.broker_epoch, quorum.bugs),
+        "is_fenced": state in (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW),
+        "should_shut_down": state is BrokerState.SHUTDOWN_NOW,
+    }
 
 
 def _unregister(body: Any, cluster: DecisionContext, image: Image) -> Decided:
-    return life.unregister(image, cluster.quorum.sessions, body.broker_id), _ok(())
+    return life.unregister(image, cluster.quorum.sessions, body.broker_id), {}
 
 
 def _register_controller(body: Any, cluster: DecisionContext, image: Image) -> Decided:
@@ -114,21 +92,23 @@ def _register_controller(body: Any, cluster: DecisionContext, image: Image) -> D
     endpoints = tuple(taken(metadata.Endpoint, each) for each in body.listeners)
     features = tuple(taken(metadata.FeatureRange, each) for each in body.features)
     incarnation = body.incarnation_id or metadata.NO_UUID
-    return [metadata.RegisterControllerRecord(body.controller_id, incarnation, False, endpoints, features)], _ok(())
+    return [metadata.RegisterControllerRecord(body.controller_id, incarnation, False, endpoints, features)], {}
 
 
 def _allocate(body: Any, cluster: DecisionContext, image: Image) -> Decided:
     records, first = partition_requests.allocate_producer_ids(image, body.broker_id, body.broker_epoch)
-    return records, _ok(first)
-
-
-def _allocated(answer: Answer) -> Filled:
-    refused = answer.found is None
-    length = 0 if refused else partition_requests.PRODUCER_IDS_OF_A_BLOCK
-    return filled(answer, producer_id_start=-1 if refused else answer.found, producer_id_len=length)
+    return records, {"producer_id_start": first, "producer_id_len": partition_requests.PRODUCER_IDS_OF_A_BLOCK}
 
 
 # -- Partitions
+
+
+def _by(name: str, results: Iterable[Result], key: str, inside: str = "partitions") -> list[dict[str, Any]]:
+    """Group results by one of their fields, in the order of the request.  name, inside: fields of a group."""
+    found: dict[Any, list[Result]] = {}
+    for each in results:
+        found.setdefault(each[key], []).append(each)
+    return [{name: each, inside: some} for each, some in found.items()]
 
 
 def _assign(body: Any, cluster: DecisionContext, image: Image) -> Decided:
@@ -141,21 +121,11 @@ def _assign(body: Any, cluster: DecisionContext, image: Image) -> Decided:
     records, answers = partition_requests.assign_directories(
         image, body.broker_id, body.broker_epoch, wanted, cluster.quorum.bugs
     )
-    return records, _ok(list(zip(wanted, answers, strict=True)))
-
-
-def _assigned(answer: Answer) -> Filled:
-    found: dict[UUID, dict[UUID, list[Any]]] = {}
-    for (topic, number, directory), each in answer.found or ():
-        partition = {"partition_index": number, "error_code": each.error}
-        found.setdefault(directory, {}).setdefault(topic, []).append(partition)
-    return filled(
-        answer,
-        directories=[
-            {"id_": each, "topics": [{"topic_id": key, "partitions": some} for key, some in topics.items()]}
-            for each, topics in found.items()
-        ],
-    )
+    placed = [{**each, "directory": directory} for each, (_, _, directory) in zip(answers, wanted, strict=True)]
+    directories = _by("id_", placed, "directory", "topics")
+    return records, {
+        "directories": [{**each, "topics": _by("topic_id", each["topics"], "topic")} for each in directories]
+    }
 
 
 def _alter(body: Any, cluster: DecisionContext, image: Image) -> Decided:
@@ -167,7 +137,11 @@ def _alter(body: Any, cluster: DecisionContext, image: Image) -> Decided:
     records, answers = partition_requests.alter_partitions(
         image, body.broker_id, body.broker_epoch, wanted, cluster.quorum.bugs
     )
-    return records, _ok(answers)
+    nothing = metadata.PartitionRecord(-1, metadata.NO_UUID, (), ())
+    topics = _by("topic_id", answers, "topic")
+    for topic in topics:
+        topic["partitions"] = [filled(each["now"] or nothing, **each) for each in topic["partitions"]]
+    return records, {"topics": topics}
 
 
 def _proposal(leader: int, partition: Any) -> AlterPartition:
@@ -181,26 +155,6 @@ def _proposal(leader: int, partition: Any) -> AlterPartition:
     )
 
 
-def _altered(answer: Answer) -> Filled:
-    topics = [
-        {"topic_id": key, "partitions": [_altered_partition(each) for each in some]} for key, some in _by_topic(answer)
-    ]
-    return filled(answer, topics=topics)
-
-
-def _by_topic(answer: Answer) -> Iterator[tuple[Any, list[partition_requests.PartitionAnswer]]]:
-    """Yield each topic of an answer with its partitions, in the order of the request."""
-    found: dict[UUID | str, list[partition_requests.PartitionAnswer]] = {}
-    for each in answer.found or ():
-        found.setdefault(each.topic, []).append(each)
-    yield from found.items()
-
-
-def _altered_partition(answer: partition_requests.PartitionAnswer) -> Filled:
-    now = answer.now or metadata.PartitionRecord(answer.partition, metadata.NO_UUID, (), ())
-    return filled(now, error_code=answer.error)
-
-
 _ELECTIONS = {0: Election.PREFERRED, 1: Election.UNCLEAN}
 
 
@@ -212,12 +166,7 @@ def _elect(body: Any, cluster: DecisionContext, image: Image) -> Decided:
     if body.topic_partitions is not None:
         wanted = [(topic.topic, number) for topic in body.topic_partitions for number in topic.partitions]
     records, answers = partition_requests.elect_leaders(image, wanted, election, cluster.quorum.bugs)
-    return records, _ok(answers)
-
-
-def _elected(answer: Answer) -> Filled:
-    topics = [{"topic": name, "partition_result": some} for name, some in _by_topic(answer)]
-    return filled(answer, replica_election_results=topics)
+    return records, {"replica_election_results": _by("topic", answers, "topic", "partition_result")}
 
 
 def _reassign(body: Any, cluster: DecisionContext, image: Image) -> Decided:
@@ -230,31 +179,25 @@ def _reassign(body: Any, cluster: DecisionContext, image: Image) -> Decided:
     records, answers = partition_requests.reassign_partitions(
         image, wanted, cluster.quorum.bugs, factor_may_change=factor_may_change
     )
-    return records, _ok(answers)
+    return records, {"responses": _by("name", answers, "topic")}
 
 
-def _reassigned(answer: Answer) -> Filled:
-    responses = [{"name": name, "partitions": some} for name, some in _by_topic(answer)]
-    return filled(answer, allow_replication_factor_change=True, responses=responses)
-
-
-def list_reassignments(
-    found: Mapping[str, Sequence[metadata.PartitionRecord]] | tuple[()], error: ErrorCode, message: str | None
-) -> Mapping[str, Any]:
-    """Return the answer of ListPartitionReassignments."""
-    topics = [{"name": name, "partitions": partitions} for name, partitions in dict(found).items()]
-    return {"error_code": error, "error_message": message, "topics": topics}
+def list_reassignments(image: Image, body: Any) -> list[Mapping[str, Any]]:
+    """Return what fills the topics of ListPartitionReassignments."""
+    wanted = None if body.topics is None else {topic.name: topic.partition_indexes for topic in body.topics}
+    found = partition_requests.reassignments(image, wanted)
+    return [{"name": name, "partitions": partitions} for name, partitions in found.items()]
 
 
 DECISIONS: dict[int, Decision] = {
-    versions.BROKER_REGISTRATION: Decision(_register, _refused, _registered, at_once=True),
-    versions.BROKER_HEARTBEAT: Decision(_heartbeat, _refused, _beaten),
-    versions.UNREGISTER_BROKER: Decision(_unregister, _refused, _plain),
-    versions.CONTROLLER_REGISTRATION: Decision(_register_controller, _refused, _plain),
-    versions.ASSIGN_REPLICAS_TO_DIRS: Decision(_assign, _refused, _assigned),
-    versions.ALLOCATE_PRODUCER_IDS: Decision(_allocate, _refused, _allocated),
-    versions.ALTER_PARTITION: Decision(_alter, _refused, _altered),
-    versions.ELECT_LEADERS: Decision(_elect, _refused, _elected),
-    versions.ALTER_PARTITION_REASSIGNMENTS: Decision(_reassign, _refused, _reassigned),
+    versions.BROKER_REGISTRATION: _decision(_register, at_once=True),
+    versions.BROKER_HEARTBEAT: _decision(_heartbeat, should_shut_down=False),
+    versions.UNREGISTER_BROKER: _decision(_unregister),
+    versions.CONTROLLER_REGISTRATION: _decision(_register_controller),
+    versions.ASSIGN_REPLICAS_TO_DIRS: _decision(_assign, directories=()),
+    versions.ALLOCATE_PRODUCER_IDS: _decision(_allocate, producer_id_start=-1, producer_id_len=0),
+    versions.ALTER_PARTITION: _decision(_alter, topics=()),
+    versions.ELECT_LEADERS: _decision(_elect, replica_election_results=()),
+    versions.ALTER_PARTITION_REASSIGNMENTS: _decision(_reassign, responses=()),
 }
 """API key -> how it is decided."""

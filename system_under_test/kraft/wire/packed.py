@@ -22,7 +22,8 @@ from functools import lru_cache
 from typing import NamedTuple
 from uuid import UUID
 
-from system_under_test.kraft.controller.configs import Alteration, Resource, ResourceResult
+from system_under_test.kraft.controller.configs import Alteration, Resource
+from system_under_test.kraft.controller.one_by_one import Result
 from system_under_test.kraft.raft.messages import FetchRequest, ReplicaKey
 from system_under_test.kraft.records.struct import uvarint
 from system_under_test.kraft.wire.frames import RequestHeader
@@ -190,14 +191,14 @@ def read_write_request(header: RequestHeader, frame: bytes, at: int) -> UsualWri
     return UsualWrite((Resource(resource_type, resource, (Alteration(name, operation, value),)),))
 
 
-def pack_write_response(results: Sequence[ResourceResult]) -> bytes | None:
+def pack_write_response(results: Sequence[Result]) -> bytes | None:
     """Return the body of the response; None if it has not the usual form."""
-    if len(results) != 1 or results[0].error or results[0].message is not None:
+    if len(results) != 1 or results[0]["error_code"] or results[0]["error_message"] is not None:
         return None
-    name = results[0].name.encode()
+    name = results[0]["resource_name"].encode()
     if len(name) >= _SHORT_MAX:
         return None
-    return b"".join((_WRITTEN.pack(0, _ONE, 0, 0, results[0].type, len(name) + 1), name, b"\0\0"))
+    return b"".join((_WRITTEN.pack(0, _ONE, 0, 0, results[0]["resource_type"], len(name) + 1), name, b"\0\0"))
 
 
 class _Unusual(ValueError):

@@ -110,13 +110,7 @@ def advertise(version: int, finalized: Finalized, error_code: int = 0) -> Entity
 
 
 _OURS = {
-    "error_code": "error",
-    "error_message": "message",
-    "num_partitions": "partitions",
-    "resource_type": "type",
-    "resource_name": "name",
     "partition_index": "partition",
-    "partition_id": "partition",
     "broker_id": "id",
     "node_id": "id",
     "replica_id": "id",
@@ -134,11 +128,11 @@ _OURS = {
     "max_supported_version": "level_max",
     "entity_type": "type",
     "entity_name": "name",
-    "match_type": "how",
-    "resource_pattern_type": "pattern_type",
-    "name": "user",
 }
 """Kafka's name of a field -> ours, where they differ."""
+
+
+_DEFAULTS = {"throttle_time": NO_TIME, "error_code": ErrorCode.none, "error_message": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +151,8 @@ def built(kind: Any, given: Any) -> Entity:
     """Make an entity, and all entities within it, in the version of `kind`.
 
     given: an entity of this kind, a mapping from names of fields, a value of ours whose attributes have the names of
-    fields or ours, or `Filled`.  What the version lacks is left out.  By default no client is throttled.
+    fields or ours, or `Filled`.  What the version lacks is left out.  By default no client is throttled and nothing has
+    failed.
     """
     if isinstance(given, kind):
         return given
@@ -171,8 +166,8 @@ def built(kind: Any, given: Any) -> Entity:
             value = values[name]
         elif hasattr(source, attribute):
             value = getattr(source, attribute)
-        elif name == "throttle_time":
-            value = NO_TIME
+        elif name in _DEFAULTS:
+            value = _DEFAULTS[name]
         else:
             continue
         if is_array and value is not None:
@@ -197,13 +192,12 @@ def _shapes(kind: Any) -> dict[str, tuple[Any, bool]]:
 
 def taken(kind: type[T], entity: Entity) -> T:
     """Make a value of ours from the attributes of an entity that have the names of its fields, or Kafka's."""
+    theirs = {ours: name for name, ours in _OURS.items()}
     values = {}
     for each in fields(kind):  # type: ignore[arg-type]  # each is a dataclass
-        theirs = [name for name, ours in _OURS.items() if ours == each.name]
-        for name in (each.name, *theirs, f"entity_{each.name}", f"{each.name}_filter"):
-            if hasattr(entity, name):
-                values[each.name] = getattr(entity, name)
-                break
+        held = each.name if hasattr(entity, each.name) else theirs.get(each.name, "")
+        if hasattr(entity, held):
+            values[each.name] = getattr(entity, held)
     return kind(**values)
 
 

@@ -355,11 +355,13 @@ async def test_a_controller_registers_and_is_asked_for_what_it_supports(wire: Wi
     )
     assert answer.error_code == ErrorCode.none
     _, [result] = update_features(wire.quorum.image, [LevelWanted("metadata.version", 26)], 0, controllers=(2,))
-    assert result.error == ErrorCode.invalid_update_version and "Controller 2 does not" in str(result.message)
+    assert (
+        result["error_code"] == ErrorCode.invalid_update_version and "Controller 2 does not" in result["error_message"]
+    )
     _, [result] = update_features(wire.quorum.image, [LevelWanted("group.version", 1)], 0, controllers=(2, 3))
-    assert "Controller 2 does not support group.version" in str(result.message)
+    assert "Controller 2 does not support group.version" in result["error_message"]
     _, [result] = update_features(wire.quorum.image, [LevelWanted("metadata.version", 25)], 0, controllers=(2, 3))
-    assert "Controller 3 has not registered" in str(result.message)
+    assert "Controller 3 has not registered" in result["error_message"]
 
 
 PRINCIPAL = b"\0\0\x05User\x0aANONYMOUS\0\0"

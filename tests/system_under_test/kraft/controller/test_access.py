@@ -6,14 +6,22 @@ Client quotas: stored under their entity, found by components, removed key by ke
 from __future__ import annotations
 
 from base64 import b64decode
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import astuple, fields, replace
 from hashlib import pbkdf2_hmac
 from itertools import count
+from operator import attrgetter
+from typing import Any
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kio.schema.alter_client_quotas.v1.request import EntityData, EntryData, OpData
+from kio.schema.alter_user_scram_credentials.v0.request import ScramCredentialDeletion, ScramCredentialUpsertion
+from kio.schema.create_acls.v3.request import AclCreation
+from kio.schema.describe_acls.v3.request import DescribeAclsRequest
+from kio.schema.describe_client_quotas.v1.request import ComponentData
 from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.access import (
@@ -28,12 +36,6 @@ from system_under_test.kraft.controller.access import (
     SPECIFIED,
     USER,
     WILDCARD,
-    Acl,
-    AclFilter,
-    Component,
-    Deletion,
-    QuotaAlteration,
-    Upsertion,
     alter_credentials,
     alter_quotas,
     create_acls,
@@ -46,11 +48,31 @@ from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.records.metadata import QuotaEntity, UserScramCredentialRecord
 
 TOPIC, CLUSTER, READ, ALLOW = 2, 4, 3, 3
-EVERYTHING = AclFilter(ANY, None, ANY, None, None, ANY, ANY)
-ORDERS = Acl(TOPIC, "orders", LITERAL, "User:a", "*", READ, ALLOW)
+FIELDS = (
+    "resource_type",
+    "resource_name",
+    "resource_pattern_type",
+    "principal",
+    "host",
+    "operation",
+    "permission_type",
+)
+OF_FILTER = tuple(field.name for field in fields(DescribeAclsRequest))
+
+
+def entry(*values: Any) -> AclCreation:
+    return AclCreation(**dict(zip(FIELDS, values, strict=True)))
+
+
+def wanted_by(*values: Any) -> DescribeAclsRequest:
+    return DescribeAclsRequest(**dict(zip(OF_FILTER, values, strict=True)))
+
+
+EVERYTHING = wanted_by(ANY, None, ANY, None, None, ANY, ANY)
+ORDERS = entry(TOPIC, "orders", LITERAL, "User:a", "*", READ, ALLOW)
 
 acls = st.builds(
-    Acl,
+    entry,
     st.sampled_from([TOPIC, 3]),
     st.sampled_from(["orders", "orders-2", "or", WILDCARD]),
     st.sampled_from([LITERAL, PREFIXED]),
@@ -61,7 +83,19 @@ acls = st.builds(
 )
 
 
-def image_with(*wanted: Acl) -> Image:
+def found(image: Image, wanted: DescribeAclsRequest) -> list[AclCreation]:
+    """The entries that a filter finds, as they were created."""
+    return [
+        entry(resource["resource_type"], resource["resource_name"], resource["pattern_type"], *of_entry(acl))
+        for resource in describe_acls(image, wanted)
+        for acl in resource["acls"]
+    ]
+
+
+of_entry = attrgetter("principal", "host", "operation", "permission_type")
+
+
+def image_with(*wanted: AclCreation) -> Image:
     image, numbers = Image(), count(1)
     for record in create_acls(image, wanted, lambda: UUID(int=next(numbers)))[0]:
         image.apply(record)
@@ -69,27 +103,18 @@ def image_with(*wanted: Acl) -> Image:
 
 
 @given(st.lists(acls, max_size=8))
-def test_what_is_created_is_found_once(wanted: list[Acl]) -> None:
-    found = describe_acls(image_with(*wanted), EVERYTHING)
-    assert len(found) == len(set(wanted)) and set(found) == set(wanted)
+def test_what_is_created_is_found_once(wanted: list[AclCreation]) -> None:
+    held = found(image_with(*wanted), EVERYTHING)
+    assert len(held) == len(set(wanted)) and set(held) == set(wanted)
 
 
 @given(st.lists(acls, max_size=8), acls)
-def test_a_filter_of_all_fields_finds_its_entry_alone(wanted: list[Acl], one: Acl) -> None:
-    exactly = AclFilter(
-        one.resource_type,
-        one.resource_name,
-        one.pattern_type,
-        one.principal,
-        one.host,
-        one.operation,
-        one.permission_type,
-    )
-    assert describe_acls(image_with(*wanted, one), exactly) == [one]
+def test_a_filter_of_all_fields_finds_its_entry_alone(wanted: list[AclCreation], one: AclCreation) -> None:
+    assert found(image_with(*wanted, one), wanted_by(*astuple(one))) == [one]
 
 
 @pytest.mark.parametrize(
-    ("pattern_type", "name", "found"),
+    ("pattern_type", "name", "names"),
     [
         (LITERAL, "orders", ["orders"]),
         (PREFIXED, "or", ["or"]),
@@ -100,37 +125,41 @@ def test_a_filter_of_all_fields_finds_its_entry_alone(wanted: list[Acl], one: Ac
         (LITERAL, None, ["*", "orders"]),
     ],
 )
-def test_patterns_match_as_kafka_says(pattern_type: int, name: str | None, found: list[str]) -> None:
+def test_patterns_match_as_kafka_says(pattern_type: int, name: str | None, names: list[str]) -> None:
     image = image_with(
-        ORDERS, replace(ORDERS, resource_name="or", pattern_type=PREFIXED), replace(ORDERS, resource_name=WILDCARD)
+        ORDERS,
+        replace(ORDERS, resource_name="or", resource_pattern_type=PREFIXED),
+        replace(ORDERS, resource_name=WILDCARD),
     )
-    wanted = replace(EVERYTHING, pattern_type=pattern_type, resource_name=name)
-    assert [acl.resource_name for acl in describe_acls(image, wanted)] == found
+    wanted = replace(EVERYTHING, pattern_type_filter=pattern_type, resource_name_filter=name)
+    assert [acl.resource_name for acl in found(image, wanted)] == names
 
 
 def test_what_a_filter_deletes_is_gone_and_nothing_else() -> None:
     image = image_with(ORDERS, replace(ORDERS, principal="User:b"))
-    records, results = delete_acls(image, [replace(EVERYTHING, principal="User:a"), replace(EVERYTHING, operation=99)])
+    records, results = delete_acls(
+        image, [replace(EVERYTHING, principal_filter="User:a"), replace(EVERYTHING, operation=99)]
+    )
     for record in records:
         image.apply(record)
-    assert [acl.principal for acl in results[0].matching] == ["User:a"]
-    assert results[1].error == ErrorCode.invalid_request
-    assert [acl.principal for acl in describe_acls(image, EVERYTHING)] == ["User:b"]
+    assert [acl.principal for acl in results[0]["matching_acls"]] == ["User:a"]
+    assert results[1]["error_code"] == ErrorCode.invalid_request
+    assert [acl.principal for acl in found(image, EVERYTHING)] == ["User:b"]
 
 
 @pytest.mark.parametrize(
     ("acl", "error"),
     [
         (replace(ORDERS, principal="a"), ErrorCode.invalid_principal_type),
-        (replace(ORDERS, pattern_type=MATCH), ErrorCode.invalid_request),
+        (replace(ORDERS, resource_pattern_type=MATCH), ErrorCode.invalid_request),
         (replace(ORDERS, operation=1), ErrorCode.invalid_request),
         (replace(ORDERS, resource_name=""), ErrorCode.invalid_request),
         (replace(ORDERS, resource_type=CLUSTER), ErrorCode.invalid_request),
     ],
 )
-def test_an_entry_that_makes_no_sense_is_refused_alone(acl: Acl, error: ErrorCode) -> None:
+def test_an_entry_that_makes_no_sense_is_refused_alone(acl: AclCreation, error: ErrorCode) -> None:
     records, results = create_acls(Image(), [acl, ORDERS], lambda: UUID(int=1))
-    assert [result.error for result in results] == [error, ErrorCode.none] and len(records) == 1
+    assert [result["error_code"] for result in results] == [error, ErrorCode.none] and len(records) == 1
 
 
 def test_an_impossible_filter_is_refused() -> None:
@@ -141,59 +170,84 @@ def test_an_impossible_filter_is_refused() -> None:
 # -- SCRAM
 
 
+def upsert(
+    name: str, mechanism: int, iterations: int, salt: bytes = b"s", salted: bytes = b"p"
+) -> ScramCredentialUpsertion:
+    return ScramCredentialUpsertion(
+        name=name, mechanism=mechanism, iterations=iterations, salt=salt, salted_password=salted
+    )
+
+
+DELETION = ScramCredentialDeletion(name="a", mechanism=1)
+
+
 def test_keys_are_those_of_the_rfc() -> None:
     """The example of RFC 7677: its server signature follows from the stored server key."""
     salt = b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
-    upsertion = Upsertion("user", 1, 4096, salt, pbkdf2_hmac("sha256", b"pencil", salt, 4096))
+    upsertion = upsert("user", 1, 4096, salt, pbkdf2_hmac("sha256", b"pencil", salt, 4096))
     records, results = alter_credentials(Image(), [], [upsertion])
     [record] = records
-    assert results[0].error == ErrorCode.none and isinstance(record, UserScramCredentialRecord)
+    assert results[0]["error_code"] == ErrorCode.none and isinstance(record, UserScramCredentialRecord)
     assert record.stored_key == b64decode("WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=")
     assert record.server_key == b64decode("wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=")
 
 
 def test_credentials_are_described_without_secrets_and_deleted() -> None:
     image = Image()
-    wanted = [Upsertion("a", 1, 4096, b"s", b"p"), Upsertion("a", 2, 8192, b"s", b"p")]
+    wanted = [upsert("a", 1, 4096), upsert("a", 2, 8192)]
     for record in alter_credentials(image, [], wanted)[0]:
         image.apply(record)
-    assert describe_credentials(image, [])[0].credentials == ((1, 4096), (2, 8192))
-    for record in alter_credentials(image, [Deletion("a", 1)], [])[0]:
+    infos = [{"mechanism": 1, "iterations": 4096}, {"mechanism": 2, "iterations": 8192}]
+    assert describe_credentials(image, [])[0]["credential_infos"] == infos
+    for record in alter_credentials(image, [DELETION], [])[0]:
         image.apply(record)
-    assert describe_credentials(image, ["a"])[0].credentials == ((2, 8192),)
-    assert describe_credentials(image, ["b"])[0].error == ErrorCode.resource_not_found
+    assert describe_credentials(image, ["a"])[0]["credential_infos"] == infos[1:]
+    assert describe_credentials(image, ["b"])[0]["error_code"] == ErrorCode.resource_not_found
+    twice = describe_credentials(image, ["a", "a"])
+    assert {each["error_code"] for each in twice} == {ErrorCode.duplicate_resource}
 
 
 def test_a_user_gets_all_changes_or_none() -> None:
     changes = [
-        Upsertion("a", 1, 4096, b"s", b"p"),
-        Upsertion("a", 2, 1, b"s", b"p"),
-        Upsertion("b", 1, 4096, b"s", b"p"),
+        upsert("a", 1, 4096),
+        upsert("a", 2, 1),
+        upsert("b", 1, 4096),
     ]
     records, results = alter_credentials(Image(), [], changes)
-    assert [(r.user, r.error) for r in results] == [("a", ErrorCode.unacceptable_credential), ("b", ErrorCode.none)]
+    errors = {each["user"]: each["error_code"] for each in results}
+    assert errors == {"a": ErrorCode.unacceptable_credential, "b": ErrorCode.none}
     assert len(records) == 1
-    assert alter_credentials(Image(), [Deletion("a", 1)], [])[1][0].error == ErrorCode.resource_not_found
+    assert alter_credentials(Image(), [DELETION], [])[1][0]["error_code"] == ErrorCode.resource_not_found
     twice = alter_credentials(Image(), [], [changes[0], changes[0]])[1]
-    assert [result.error for result in twice] == [ErrorCode.duplicate_resource]
+    assert [result["error_code"] for result in twice] == [ErrorCode.duplicate_resource]
 
 
 RATE = "producer_byte_rate"
-ALICE, DEFAULT_USER, APP = QuotaEntity(USER, "alice"), QuotaEntity(USER, None), QuotaEntity(CLIENT_ID, "app")
+ALICE, DEFAULT_USER, APP = ((USER, "alice"), (USER, None), (CLIENT_ID, "app"))
 
 
-def alter(image: Image, *wanted: QuotaAlteration) -> list[ErrorCode]:
+def quota(entity: Sequence[tuple[str, str | None]], value: float | None, key: str = RATE) -> EntryData:
+    """value None: it is removed."""
+    parts = tuple(EntityData(entity_type=kind, entity_name=name) for kind, name in entity)
+    return EntryData(entity=parts, ops=(OpData(key=key, value=value or 0.0, remove=value is None),))
+
+
+def component(kind: str, how: int, match: str | None = None) -> ComponentData:
+    return ComponentData(entity_type=kind, match_type=how, match=match)
+
+
+def alter(image: Image, *wanted: EntryData) -> list[ErrorCode]:
     records, results = alter_quotas(image, wanted)
     for record in records:
         image.apply(record)
-    return [result.error for result in results]
+    return [result["error_code"] for result in results]
 
 
 @pytest.fixture
 def image() -> Image:
     made = Image()
     for entity, value in (((ALICE,), 1.0), ((DEFAULT_USER,), 2.0), ((ALICE, APP), 3.0), ((APP,), 4.0)):
-        assert alter(made, QuotaAlteration(entity, ((RATE, value),))) == [ErrorCode.none]
+        assert alter(made, quota(entity, value)) == [ErrorCode.none]
     return made
 
 
@@ -201,47 +255,48 @@ def image() -> Image:
     ("components", "strict", "values"),
     [
         ([], False, {1.0, 2.0, 3.0, 4.0}),
-        ([Component(USER, EXACT, "alice")], False, {1.0, 3.0}),
-        ([Component(USER, EXACT, "alice")], True, {1.0}),
-        ([Component(USER, DEFAULT)], False, {2.0}),
-        ([Component(USER, SPECIFIED)], False, {1.0, 2.0, 3.0}),
-        ([Component(USER, SPECIFIED), Component(CLIENT_ID, EXACT, "app")], True, {3.0}),
-        ([Component(USER, EXACT, "bob")], False, set()),
+        ([component(USER, EXACT, "alice")], False, {1.0, 3.0}),
+        ([component(USER, EXACT, "alice")], True, {1.0}),
+        ([component(USER, DEFAULT)], False, {2.0}),
+        ([component(USER, SPECIFIED)], False, {1.0, 2.0, 3.0}),
+        ([component(USER, SPECIFIED), component(CLIENT_ID, EXACT, "app")], True, {3.0}),
+        ([component(USER, EXACT, "bob")], False, set()),
     ],
 )
 def test_components_find_their_entities(
-    image: Image, components: list[Component], strict: bool, values: set[float]
+    image: Image, components: list[ComponentData], strict: bool, values: set[float]
 ) -> None:
-    found = describe_quotas(image, components, strict=strict)
-    assert {quotas[RATE] for quotas in found.values()} == values
+    held = describe_quotas(image, components, strict=strict)
+    assert {value["value"] for quotas in held for value in quotas["values"]} == values
 
 
 def test_a_removed_quota_is_gone_and_an_unchanged_one_makes_no_record(image: Image) -> None:
-    assert alter_quotas(image, [QuotaAlteration((ALICE,), ((RATE, 1.0),))])[0] == []
-    assert alter(image, QuotaAlteration((APP, ALICE), ((RATE, None),))) == [ErrorCode.none], "in any order of parts"
-    assert describe_quotas(image, [Component(CLIENT_ID, SPECIFIED)], strict=False) == {(APP,): {RATE: 4.0}}
+    assert alter_quotas(image, [quota([ALICE], 1.0)])[0] == []
+    assert alter(image, quota([APP, ALICE], None)) == [ErrorCode.none], "in any order of parts"
+    (held,) = describe_quotas(image, [component(CLIENT_ID, SPECIFIED)], strict=False)
+    assert held == {"entity": (QuotaEntity(*APP),), "values": [{"key": RATE, "value": 4.0}]}
 
 
 @pytest.mark.parametrize(
     "wanted",
     [
-        QuotaAlteration((), ((RATE, 1.0),)),
-        QuotaAlteration((ALICE, DEFAULT_USER), ((RATE, 1.0),)),
-        QuotaAlteration((QuotaEntity("colour", "red"),), ((RATE, 1.0),)),
-        QuotaAlteration((QuotaEntity(IP, "1.2.3.4"), ALICE), ((RATE, 1.0),)),
-        QuotaAlteration((QuotaEntity(USER, ""),), ((RATE, 1.0),)),
-        QuotaAlteration((ALICE,), (("connection_creation_rate", 1.0),)),
-        QuotaAlteration((ALICE,), ((RATE, -1.0),)),
-        QuotaAlteration((ALICE,), ((RATE, float("nan")),)),
-        QuotaAlteration((ALICE,), ((RATE, 1.5),)),
+        quota([], 1.0),
+        quota([ALICE, DEFAULT_USER], 1.0),
+        quota([("colour", "red")], 1.0),
+        quota([(IP, "1.2.3.4"), ALICE], 1.0),
+        quota([(USER, "")], 1.0),
+        quota([ALICE], 1.0, "connection_creation_rate"),
+        quota([ALICE], -1.0),
+        quota([ALICE], float("nan")),
+        quota([ALICE], 1.5),
     ],
 )
-def test_what_makes_no_sense_is_refused(wanted: QuotaAlteration) -> None:
+def test_what_makes_no_sense_is_refused(wanted: EntryData) -> None:
     assert alter(Image(), wanted) == [ErrorCode.invalid_request]
 
 
 def test_an_impossible_filter_of_quotas_is_refused(image: Image) -> None:
     with pytest.raises(Refused, match="twice"):
-        describe_quotas(image, [Component(USER, SPECIFIED)] * 2, strict=False)
+        describe_quotas(image, [component(USER, SPECIFIED)] * 2, strict=False)
     with pytest.raises(Refused, match="no type of entity"):
-        describe_quotas(image, [Component("colour", SPECIFIED)], strict=False)
+        describe_quotas(image, [component("colour", SPECIFIED)], strict=False)

@@ -216,7 +216,7 @@ def update(image: Image, *wanted: LevelWanted) -> list[ErrorCode]:
     records, results = update_features(image, wanted, 0)
     for record in records:
         image.apply(record)
-    return [result.error for result in results]
+    return [result["error_code"] for result in results]
 
 
 def test_levels_are_raised_and_removed(image: Image) -> None:

@@ -9,15 +9,15 @@ from kio.schema.errors import ErrorCode
 from live_controller import BROKERS, ORDERS, Controller
 
 from system_under_test.kraft.controller.image import Refused
+from system_under_test.kraft.controller.one_by_one import Result
 from system_under_test.kraft.controller.partition_requests import (
-    PartitionAnswer,
     alter_partitions,
     elect_leaders,
     reassign_partitions,
     reassignments,
 )
 from system_under_test.kraft.controller.partition_rules import AlterPartition, Election, IsrMember
-from system_under_test.kraft.records.metadata import NO_LEADER, PartitionRecord
+from system_under_test.kraft.records.metadata import NO_LEADER, PartitionRecord, Record
 
 
 @pytest.fixture
@@ -25,14 +25,14 @@ def controller() -> Controller:
     return Controller().with_topic()
 
 
-def take(controller: Controller, decided: tuple[list[bytes], list[PartitionAnswer]]) -> list[ErrorCode]:
+def take(controller: Controller, decided: tuple[list[Record], list[Result]]) -> list[ErrorCode]:
     for record in decided[0]:
         controller.image.apply(record)
         controller.end_offset += 1
     for answer in decided[1]:
-        if answer.now is not None and isinstance(answer.topic, str):
-            assert controller.image.topics[answer.topic].partitions[answer.partition] == answer.now
-    return [answer.error for answer in decided[1]]
+        if answer["now"] is not None and isinstance(answer["topic"], str):
+            assert controller.image.topics[answer["topic"]].partitions[answer["partition_index"]] == answer["now"]
+    return [answer["error_code"] for answer in decided[1]]
 
 
 def partition(controller: Controller, number: int = 0) -> PartitionRecord:

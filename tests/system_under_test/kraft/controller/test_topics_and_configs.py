@@ -8,6 +8,8 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kio.schema.create_partitions.v3.request import CreatePartitionsAssignment
+from kio.schema.create_topics.v7.request import CreatableReplicaAssignment
 from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.configs import (
@@ -29,11 +31,11 @@ from system_under_test.kraft.controller.configs import (
     why_invalid,
 )
 from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.one_by_one import Result
 from system_under_test.kraft.controller.topics import (
     RECORDS_MAX,
     MorePartitions,
     NewTopic,
-    TopicResult,
     create_partitions,
     create_topics,
     delete_topics,
@@ -45,7 +47,18 @@ BROKERS = (1, 2, 3, 4, 5)
 THROTTLED = "follower.replication.throttled.replicas"
 
 
-def create(image: Image, *topics: NewTopic) -> list[TopicResult]:
+def topic(name: str, partitions: int = -1, factor: int = -1, **configs: str | None) -> NewTopic:
+    """configs: by name, with _ for each dot."""
+    wanted = [set_to(value, config.replace("_", ".")) for config, value in configs.items()]
+    return NewTopic(name, partitions, factor, configs=wanted)
+
+
+def assigned(name: str, assignments: dict[int, tuple[int, ...]], partitions: int = -1, factor: int = -1) -> NewTopic:
+    rows = [CreatableReplicaAssignment(partition_index=n, broker_ids=ids) for n, ids in assignments.items()]
+    return NewTopic(name, partitions, factor, rows)
+
+
+def create(image: Image, *topics: NewTopic) -> list[Result]:
     numbers = count(1 + 1000 * len(image.topics))
     records, results = create_topics(image, topics, of_ids(BROKERS), lambda: UUID(int=next(numbers)))
     for record in records:
@@ -58,13 +71,13 @@ def alter(image: Image, *alterations: Alteration, topic: str = "orders", kind: i
     records, results = alter_configs(image, [Resource(kind, topic, alterations)])
     for record in records:
         image.apply(record)
-    return len(records), results[0].error
+    return len(records), results[0]["error_code"]
 
 
 @pytest.fixture
 def image() -> Image:
     image = Image()
-    assert create(image, NewTopic("orders", 1, 3))[0].error == ErrorCode.none
+    assert create(image, NewTopic("orders", 1, 3))[0]["error_code"] == ErrorCode.none
     return image
 
 
@@ -77,7 +90,7 @@ def test_replicas_are_dealt_round_robin(partitions: int, factor: int, before: in
     image = Image()
     create(image, *(NewTopic(f"earlier-{i}", 1, 1) for i in range(before)))
     (result,) = create(image, NewTopic("t", partitions, factor))
-    assert (result.partitions, result.replication_factor) == (partitions, factor)
+    assert (result["num_partitions"], result["replication_factor"]) == (partitions, factor)
     made = image.topics["t"].partitions
     assert sorted(made) == list(range(partitions))
     for partition in made.values():
@@ -89,7 +102,7 @@ def test_replicas_are_dealt_round_robin(partitions: int, factor: int, before: in
 
 
 @pytest.mark.parametrize(
-    ("topic", "error"),
+    ("wanted", "error"),
     [
         (NewTopic("orders", 1, 3), ErrorCode.topic_already_exists),
         (NewTopic("", 1, 3), ErrorCode.invalid_topic_exception),
@@ -102,33 +115,33 @@ def test_replicas_are_dealt_round_robin(partitions: int, factor: int, before: in
         (NewTopic("t", RECORDS_MAX + 1, 3), ErrorCode.policy_violation),
         (NewTopic("t", 1, 0), ErrorCode.invalid_replication_factor),
         (NewTopic("t", 1, 6), ErrorCode.invalid_replication_factor),
-        (NewTopic("t", 1, 3, configs={"retention.ms": "soon"}), ErrorCode.invalid_config),
-        (NewTopic("t", 1, 3, configs={"no.such.config": "1"}), ErrorCode.invalid_config),
-        (NewTopic("t", 1, 3, configs={"retention.ms": None}), ErrorCode.invalid_config),
-        (NewTopic("t", 1, 3, assignments={0: (1,)}), ErrorCode.invalid_request),
-        (NewTopic("t", assignments={1: (1,)}), ErrorCode.invalid_replica_assignment),
-        (NewTopic("t", assignments={0: (1, 1)}), ErrorCode.invalid_replica_assignment),
-        (NewTopic("t", assignments={0: (9,)}), ErrorCode.invalid_replica_assignment),
-        (NewTopic("t", assignments={0: (1,), 1: (1, 2)}), ErrorCode.invalid_replica_assignment),
+        (topic("t", 1, 3, retention_ms="soon"), ErrorCode.invalid_config),
+        (topic("t", 1, 3, no_such_config="1"), ErrorCode.invalid_config),
+        (topic("t", 1, 3, retention_ms=None), ErrorCode.invalid_config),
+        (assigned("t", {0: (1,)}, 1, 3), ErrorCode.invalid_request),
+        (assigned("t", {1: (1,)}), ErrorCode.invalid_replica_assignment),
+        (assigned("t", {0: (1, 1)}), ErrorCode.invalid_replica_assignment),
+        (assigned("t", {0: (9,)}), ErrorCode.invalid_replica_assignment),
+        (assigned("t", {0: (1,), 1: (1, 2)}), ErrorCode.invalid_replica_assignment),
         (NewTopic("__cluster_metadata", 1, 1), ErrorCode.invalid_request),
     ],
 )
-def test_a_topic_that_cannot_be_leaves_no_record(image: Image, topic: NewTopic, error: ErrorCode) -> None:
+def test_a_topic_that_cannot_be_leaves_no_record(image: Image, wanted: NewTopic, error: ErrorCode) -> None:
     before = image.state_hash
-    (result,) = create(image, topic)
-    assert result.error == error
-    assert result.message
+    (result,) = create(image, wanted)
+    assert result["error_code"] == error
+    assert result["error_message"]
     assert image.state_hash == before
 
 
 def test_names_that_metrics_cannot_tell_apart_collide(image: Image) -> None:
     create(image, NewTopic("a.b", 1, 1))
-    assert create(image, NewTopic("a_b", 1, 1))[0].error == ErrorCode.invalid_topic_exception
+    assert create(image, NewTopic("a_b", 1, 1))[0]["error_code"] == ErrorCode.invalid_topic_exception
 
 
 def test_each_topic_of_a_request_is_judged_by_itself(image: Image) -> None:
     results = create(image, NewTopic("new", 2, 2), NewTopic("orders", 1, 1), NewTopic("twice"), NewTopic("twice"))
-    assert [r.error for r in results] == [
+    assert [each["error_code"] for each in results] == [
         ErrorCode.none,
         ErrorCode.topic_already_exists,
         ErrorCode.invalid_request,
@@ -138,8 +151,8 @@ def test_each_topic_of_a_request_is_judged_by_itself(image: Image) -> None:
 
 
 def test_defaults_configs_and_assignments_by_hand(image: Image) -> None:
-    create(image, NewTopic("plain"), NewTopic("hand", assignments={0: (3, 1), 1: (1, 3)}))
-    create(image, NewTopic("short", configs={"retention.ms": "5"}))
+    create(image, NewTopic("plain"), assigned("hand", {0: (3, 1), 1: (1, 3)}))
+    create(image, topic("short", retention_ms="5"))
     assert len(image.topics["plain"].partitions[0].replicas) == 1
     assert image.topics["hand"].partitions[1].replicas == (1, 3)
     assert image.configs("short") == {"retention.ms": "5"}
@@ -225,19 +238,24 @@ def test_every_default_is_itself_allowed(name: str) -> None:
     assert why_invalid(name, DEFINITIONS[name].default) is None
 
 
-def test_a_topic_that_names_a_partition_or_a_config_twice_is_refused() -> None:
-    _, (result,) = create_topics(Image(), [NewTopic("t", repeats="partition 0")], of_ids(BROKERS), UUID)
-    assert (result.error, result.message) == (
-        ErrorCode.invalid_request,
-        "The topic's partition 0 is named more than once.",
-    )
+def test_a_topic_that_names_a_partition_or_a_config_twice_is_refused(image: Image) -> None:
+    twice = [
+        NewTopic("t", configs=[set_to("5")] * 2),
+        NewTopic("u", assignments=assigned("u", {0: (1,)}).assignments * 2),
+    ]
+    assert [each["error_code"] for each in create(image, *twice)] == [ErrorCode.invalid_request] * 2
 
 
 def grow(image: Image, *wanted: MorePartitions) -> list[tuple[str, ErrorCode]]:
     records, results = create_partitions(image, wanted, of_ids(BROKERS))
     for record in records:
         image.apply(record)
-    return [(result.name, result.error) for result in results]
+    return [(result["name"], result["error_code"]) for result in results]
+
+
+def more(count: int, replicas: tuple[int, ...]) -> MorePartitions:
+    """One partition more, with its replicas."""
+    return MorePartitions("orders", count, [CreatePartitionsAssignment(broker_ids=replicas)])
 
 
 def test_partitions_are_added_behind_those_that_exist(image: Image) -> None:
@@ -246,7 +264,7 @@ def test_partitions_are_added_behind_those_that_exist(image: Image) -> None:
     partitions = image.topics["orders"].partitions
     assert sorted(partitions) == [0, 1, 2] and partitions[0] == before[0]
     assert {len(set(partition.replicas)) for partition in partitions.values()} == {3}
-    assert grow(image, MorePartitions("orders", 4, ((5, 4, 3),))) == [("orders", ErrorCode.none)]
+    assert grow(image, more(4, (5, 4, 3))) == [("orders", ErrorCode.none)]
     assert image.topics["orders"].partitions[3].replicas == (5, 4, 3)
 
 
@@ -256,10 +274,10 @@ def test_partitions_are_added_behind_those_that_exist(image: Image) -> None:
         (MorePartitions("orders", 1), ErrorCode.invalid_partitions),
         (MorePartitions("orders", 0), ErrorCode.invalid_partitions),
         (MorePartitions("none", 2), ErrorCode.unknown_topic_or_partition),
-        (MorePartitions("orders", 3, ((1, 2, 3),)), ErrorCode.invalid_replica_assignment),
-        (MorePartitions("orders", 2, ((1, 2),)), ErrorCode.invalid_replica_assignment),
-        (MorePartitions("orders", 2, ((1, 2, 9),)), ErrorCode.invalid_replica_assignment),
-        (MorePartitions("orders", 2, ((),)), ErrorCode.invalid_replica_assignment),
+        (more(3, (1, 2, 3)), ErrorCode.invalid_replica_assignment),
+        (more(2, (1, 2)), ErrorCode.invalid_replica_assignment),
+        (more(2, (1, 2, 9)), ErrorCode.invalid_replica_assignment),
+        (more(2, ()), ErrorCode.invalid_replica_assignment),
         (MorePartitions("orders", RECORDS_MAX + 5), ErrorCode.policy_violation),
     ],
 )
@@ -273,7 +291,7 @@ def delete(image: Image, *wanted: str | UUID) -> list[tuple[str, ErrorCode]]:
     records, results = delete_topics(image, wanted)
     for record in records:
         image.apply(record)
-    return [(result.name, result.error) for result in results]
+    return [(result["name"], result["error_code"]) for result in results]
 
 
 def test_topics_are_deleted_by_name_or_id_and_can_be_created_again(image: Image) -> None:
@@ -291,10 +309,10 @@ def test_deletions_that_are_refused(image: Image) -> None:
     stranger = UUID(int=99)
     assert delete(image, "none", stranger) == [
         ("none", ErrorCode.unknown_topic_or_partition),
-        ("", ErrorCode.unknown_topic_id),
+        (None, ErrorCode.unknown_topic_id),
     ]
     twice = delete(image, "orders", image.topics["orders"].id)
-    assert twice == [("orders", ErrorCode.invalid_request), ("", ErrorCode.invalid_request)]
+    assert twice == [("orders", ErrorCode.invalid_request), (None, ErrorCode.invalid_request)]
     assert "orders" in image.topics
 
 
@@ -303,7 +321,7 @@ def test_replacing_configs_removes_what_is_not_named(image: Image) -> None:
     records, results = replace_configs(image, [Resource(TOPIC_RESOURCE, "orders", (set_to("8"),))])
     for record in records:
         image.apply(record)
-    assert results[0].error == ErrorCode.none and image.configs("orders") == {"retention.ms": "8"}
+    assert results[0]["error_code"] == ErrorCode.none and image.configs("orders") == {"retention.ms": "8"}
 
 
 def test_brokers_and_groups_have_configs_of_their_own(image: Image) -> None:

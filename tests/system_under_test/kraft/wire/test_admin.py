@@ -93,7 +93,8 @@ HERE = "/data"
 def image() -> Image:
     """Topic `a`: three partitions with two replicas each; topic `b`: one partition, on broker 1 alone."""
     made, numbers = Image(), iter(range(1, 100))
-    wanted = [NewTopic("a", 3, 2), NewTopic("b", -1, -1, assignments={0: (1,)})]
+    by_hand = creation.CreatableReplicaAssignment(partition_index=0, broker_ids=(1,))
+    wanted = [NewTopic("a", 3, 2), NewTopic("b", assignments=[by_hand])]
     for record in create_topics(made, wanted, of_ids((1, 2, 3)), lambda: UUID(int=next(numbers)))[0]:
         made.apply(record)
     return made

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 from kio.schema.incremental_alter_configs.v1 import request as alter
 
-from system_under_test.kraft.controller.configs import ResourceResult
+from system_under_test.kraft.controller.image import Refused
+from system_under_test.kraft.controller.one_by_one import Result, result
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.raft.messages import (
     Batch,
@@ -191,9 +192,13 @@ def test_a_frame_that_ends_early_or_late_is_no_usual_write(size: int) -> None:
     assert packed.read_write_request(header, FRAME + b"\0", at) is None
 
 
+def answered(kind: int, name: str, why: Refused | None = None) -> Result:
+    return result({"resource_type": kind, "resource_name": name}, why)
+
+
 @given(INT8, SHORT)
 def test_a_packed_response_has_kios_bytes(kind: int, name: str) -> None:
-    results = [ResourceResult(kind, name)]
+    results = [answered(kind, name)]
     body = packed.pack_write_response(results)
     kind = frames.codec(INCREMENTAL_ALTER_CONFIGS, 1).response_type
     entity = versions.built(kind, admin.DECISIONS[INCREMENTAL_ALTER_CONFIGS].respond(results))
@@ -201,6 +206,6 @@ def test_a_packed_response_has_kios_bytes(kind: int, name: str) -> None:
 
 
 def test_an_error_several_results_and_a_long_name_are_left_to_kio() -> None:
-    refused = ResourceResult(2, "t1", ErrorCode.invalid_config, "no")
-    for results in ([refused], [ResourceResult(2, "t1")] * 2, [ResourceResult(2, "t" * 127)], []):
+    refused = answered(2, "t1", Refused(ErrorCode.invalid_config, "no"))
+    for results in ([refused], [answered(2, "t1")] * 2, [answered(2, "t" * 127)], []):
         assert packed.pack_write_response(results) is None
