@@ -25,7 +25,7 @@ RESERVED: Mapping[str, tuple[str, ...]] = {
              *(BEACONS := ("harness/agent/", "harness/backends/", "nemesis/cluster.py")),
              *(BADGES := ("harness/report/", "harness/campaign/page.py")),
              "system_under_test/own/processes_as_one_server.py"),
-    "place": ("checkers/", "harness/campaign/swarm/", "system_under_test/kraft/controller/topics.py"),
+    "place": ("checkers/", "harness/campaign/swarm/"),
 }  # fmt: skip
 """Word of the glossary -> where files, classes and functions may bear it.  BEACONS mark when a count begins; BADGES are
 the marks of a verdict on a page.  A new second meaning needs another word."""
