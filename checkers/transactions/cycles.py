@@ -20,10 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.base.arrays import Bools, Int32, Int64
-from checkers.kernels.grouping import members
-from checkers.kernels.transactions.columns import OK, Edges, Transactions
+from checkers.kernels.transactions.columns import OK, Transactions
 from checkers.kernels.transactions.cycle_levels import (
     ANY,
+    BY_PROCESS,
+    BY_REALTIME,
     FOUND,
     NOT_ADJACENT,
     ONE_RW,
@@ -32,24 +33,15 @@ from checkers.kernels.transactions.cycle_levels import (
     CycleQuestion,
     CycleWalk,
     Ground,
+    Ranking,
+    Room,
     Starts,
     next_of_process,
     shortest_cycle,
+    starts_of,
 )
-from checkers.kernels.transactions.dependencies import (
-    PASS,
-    PROCESS,
-    REALTIME,
-    RW,
-    WR,
-    WW,
-    Graph,
-    build_graph,
-    components,
-    reverse,
-)
-from checkers.kernels.transactions.order_problem import joined_edges
-from checkers.kernels.transactions.sweep import sweep
+from checkers.kernels.transactions.dependencies import PASS, PROCESS, REALTIME, RW, WR, WW, Graph, components, reverse
+from checkers.kernels.transactions.sweep import Sweep, sweep, sweep_on
 from checkers.sealing.codes import dense_processes
 from checkers.transactions import anomalies
 
@@ -123,63 +115,19 @@ def find_cycles(
 
     steps_max: the budget of all searches together.  If nothing is found and nothing is unfinished, no cycle exists.
     """
-    rank, broken = sweep(txns, graph, incoming, happened, event_count)
-    if len(broken):
-        return _Search(txns, graph, rank, happened, broken).all(steps_max)
-    taken_out = np.flatnonzero(rank[: len(txns.status)] >= 0).astype(np.int32)
-    return CycleSearch((), (), taken_out[np.argsort(rank[taken_out])])
+    state, stuck_at = sweep(txns, graph, incoming, happened, event_count)
+    if stuck_at < 0:
+        by_rank = _nodes_by_rank(state.rank)
+        return CycleSearch((), (), by_rank[by_rank < len(txns.status)])
+    return _Search(txns, graph, state, happened, stuck_at).all(steps_max)
 
 
-def _starts_of(broken: Int64, graph: Graph, rank: Int32, txn_count: int) -> Starts:
-    """Make a start for each broken edge and kind, with the bounds of the edge itself, in order of their span."""
-    source, home = np.searchsorted(graph.first, broken, side="right") - 1, graph.target[broken]
-    kinds = graph.kind[broken].copy()
-    of_groups = np.flatnonzero(source >= txn_count)
-    if len(of_groups):  # an edge out of a group stands for those into it that it closes a cycle with
-        backward = reverse(graph)
-        rows, first = members(backward.first, source[of_groups])
-        late = rank[backward.source[rows]] > np.repeat(rank[home[of_groups]], np.diff(first))
-        kinds[of_groups] = np.bitwise_or.reduceat(np.where(late, graph.kind[backward.edge[rows]], 0), first[:-1])
-    which, bit = np.nonzero(kinds[:, None] & _DEPENDENCIES)
-    order = np.argsort(rank[source[which]] - rank[home[which]], kind="stable")
-    which, bit = which[order], bit[order]
-    source, home = source[which], home[which]
-    return Starts(broken[which], source.astype(np.int32), home, _DEPENDENCIES[bit], rank[home], rank[source])
-
-
-_DEPENDENCIES = np.array([WW, WR, RW], np.int8)
-
-
-def _with_orders(
-    txns: Transactions, graph: Graph, rank: Int32, happened: Bools, following: Int32
-) -> tuple[Graph, Int32]:
-    """Return the graph with nodes for the order of each process and for real time, and bounds of the ranks behind each
-    node (`cycle_levels.py`).
-
-    following: the next transaction of the same process, or -1.
-    """
-    count, nodes = len(txns.status), len(rank)
-    before = np.flatnonzero(following >= 0).astype(np.int32)
-    then, chain = following[before], np.arange(nodes, nodes + count, dtype=np.int32)
-    by_end = np.flatnonzero(happened & (txns.status == OK)).astype(np.int32)
-    by_end = by_end[np.argsort(txns.completed[by_end])]
-    moments = np.arange(nodes + count, nodes + count + len(by_end), dtype=np.int32)
-    completions = np.searchsorted(txns.completed[by_end], txns.invoked)
-    late = np.flatnonzero(happened & (completions > 0)).astype(np.int32)
-    orders = (
-        (before, chain[then], PROCESS),
-        (chain[then], then, PASS),
-        (chain[before], chain[then], PASS),
-        (by_end, moments, REALTIME),
-        (moments[:-1], moments[1:], PASS),
-        (moments[completions[late] - 1], late, PASS),
-    )
-    more = joined_edges(*(Edges(a, b, np.full(len(a), kind, np.int8)) for a, b, kind in orders))
-    known = Edges(np.repeat(np.arange(nodes, dtype=np.int32), np.diff(graph.first)), graph.target, graph.kind)
-    whole, _ = build_graph(known, more, nodes + count + len(by_end))
-    of_groups = np.full(nodes - count, -1, np.int32)
-    ranks = np.concatenate([rank[:count], of_groups, rank[:count], np.maximum.accumulate(rank[by_end])])
-    return whole, ranks.astype(np.int32)
+def _nodes_by_rank(rank: Int32) -> Int32:
+    """Return the nodes that were taken out, in that order."""
+    ranked = np.flatnonzero(rank >= 0).astype(np.int32)
+    nodes: Int32 = np.empty(len(ranked), np.int32)
+    nodes[rank[ranked]] = ranked
+    return nodes
 
 
 def _named(steps: tuple[Step, ...], txns: Transactions) -> str:
@@ -207,12 +155,14 @@ def _from_the_first(steps: list[Step]) -> tuple[Step, ...]:
 class _Search:
     """Broken edges, and the worst class and the length of a known cycle through each."""
 
-    def __init__(self, txns: Transactions, graph: Graph, rank: Int32, happened: Bools, broken: Int64) -> None:
-        self._txns, self._dependencies = txns, graph
-        process, process_count = dense_processes(txns.process)
-        self._next_of_process = next_of_process(process, process_count, happened)
-        self._graph, self._rank = _with_orders(txns, graph, rank, happened, self._next_of_process)
-        self._starts = _starts_of(broken, graph, rank, len(txns.status))
+    def __init__(self, txns: Transactions, graph: Graph, state: Sweep, happened: Bools, stuck_at: int) -> None:
+        self._txns = txns
+        self._graph = graph
+        self._backward = reverse(graph)
+        self._txn_count = len(txns.status)
+        broken = sweep_on(txns, graph, self._backward, happened, state, stuck_at)
+        self._ranking = Ranking(state.rank, _nodes_by_rank(state.rank), _next_of_process(txns, happened))
+        self._starts = starts_of(broken, graph, self._backward, state.rank, self._txn_count)
         self._worst = np.full(len(self._starts.edge), len(_CLASSES), np.int64)
         self._length = np.zeros(len(self._starts.edge), np.int64)
         self._found: dict[str, NamedCycle] = {}
@@ -239,9 +189,15 @@ class _Search:
         number: the number of the class.
         """
         name, _, kinds, rule = _CLASSES[number]
-        question = CycleQuestion(kinds | PASS | _BEYOND[variant], rule, STATES[rule], number == _G0)
+        beyond = _BEYOND[variant]
+        states = STATES[rule]
+        room = self._room(2 * states if beyond == REALTIME else states, beyond)
         walk, outcome, lengths, steps = shortest_cycle(
-            self._ground(STATES[rule] * len(self._rank)), self._within(kinds), chosen, question, max(steps_max, 0)
+            Ground(self._txns, self._graph, self._backward, self._ranking, room),
+            self._within(kinds),
+            chosen,
+            CycleQuestion(kinds | PASS, rule, beyond, states, number == _G0),
+            max(steps_max, 0),
         )
         known = self._length[chosen]
         found = (outcome == FOUND) & ((self._worst[chosen] > number) | (lengths < known))
@@ -264,17 +220,19 @@ class _Search:
             shorter = min(known, cycle, key=lambda c: len(c.steps))
             self._found[cycle.name] = NamedCycle(cycle.name, shorter.steps, known.times + cycle.times)
 
-    def _ground(self, places: int) -> Ground:
+    def _room(self, states: int, beyond: int) -> Room:
         """Allocate memory that the operating system clears only where the search touches it."""
-        return Ground(
-            self._txns.status,
-            self._graph,
-            self._rank,
+        nodes = len(self._ranking.rank)
+        of_one_state = nodes + (self._txn_count if beyond == PROCESS else 0)
+        places = states * of_one_state
+        return Room(
+            of_one_state,
             np.zeros(places, np.int32),
             np.empty(places, np.int32),
             np.empty(places, np.int32),
             np.empty((2, places), np.int32),
-            np.zeros(len(self._txns.status), np.int32),
+            np.zeros(2, np.int64),
+            np.zeros(nodes, np.int32),
         )
 
     def _within(self, kinds: int) -> Starts:
@@ -302,23 +260,30 @@ class _Search:
         starts = self._starts
         if len(starts.edge) <= FEW or variant == anomalies.REALTIME:
             return np.ones(len(starts.edge), np.bool_)
-        chain = self._next_of_process if variant == anomalies.PROCESS else np.empty(0, np.int32)
-        of = components(self._dependencies, chain)
-        same: npt.NDArray[np.bool_] = of[starts.source] == of[starts.home]
+        no_chain = np.empty(0, np.int32)
+        of = components(self._graph, self._ranking.next_of_process if variant == anomalies.PROCESS else no_chain)
+        same: npt.NDArray[np.bool_] = of[starts.source] == of[self._graph.target[starts.edge]]
         return same
 
     def _steps(self, walk: CycleWalk) -> Iterator[Step]:
-        """Return the edges of the cycle: those of the walk, and the broken edge, joined across nodes of length zero."""
-        nodes, edges = walk.nodes.tolist(), walk.edges.tolist()
-        count, groups_end = len(self._txns.status), len(self._dependencies.first) - 1
+        """Return the edges of the cycle: those of the walk, and the broken edge, joined across groups and chains."""
+        nodes, ways = walk.nodes.tolist(), walk.ways.tolist()
         source, kind, through = nodes[0], 0, -1
-        for node, edge in zip(nodes[1:], edges[1:], strict=True):
-            if self._graph.kind[edge] != PASS:
-                kind = int(self._graph.kind[edge])
-            if node < count:
+        for node, way in zip(nodes[1:], ways[1:], strict=True):
+            if way >= 0 and self._graph.kind[way] != PASS:
+                kind = int(self._graph.kind[way])
+            elif way in (BY_PROCESS, BY_REALTIME):
+                kind = PROCESS if way == BY_PROCESS else REALTIME
+            if node < self._txn_count:
                 yield Step(source, node, kind, through)
                 source, through = node, -1
-            elif node < groups_end:
+            elif way >= 0:
                 through = node
         by = int(self._starts.source[walk.start])
-        yield Step(source, nodes[0], int(self._starts.kind[walk.start]), by if by >= count else -1)
+        yield Step(source, nodes[0], int(self._starts.kind[walk.start]), by if by >= self._txn_count else -1)
+
+
+def _next_of_process(txns: Transactions, happened: Bools) -> Int32:
+    """Return, per transaction, the next one of the same process that happened, or -1."""
+    process, count = dense_processes(txns.process)
+    return next_of_process(process, count, happened)

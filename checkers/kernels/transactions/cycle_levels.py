@@ -1,19 +1,20 @@
-"""Searches for the shortest cycles through edges that the sweep had to break (`sweep.py`).
+"""Searches for one cycle, level by level, from the target of a broken edge until it meets the source of the edge.
 
-One search begins at the target of each broken edge, and goes level by level until it meets the source of the edge.  A
-level holds everything that is reached through the same number of transactions.  The rule for the kinds of edges is an
+A level holds everything that is reached through the same number of transactions.  The rule for the kinds of edges is an
 automaton.  The search visits each pair (state, node) once.  Such a pair is a *place*; its number is
-state * nodes + node.  All searches share one memory.  Each marks the places it visits with its own stamp.
+state * places of one state + node.
 
-*Orders as edges.*  Nodes are numbered: first transactions, then groups, then those that stand for orders
-(`with_orders`).  All but transactions have length zero.  An edge into such a node has a kind, and those out of it are
-PASS.  The order of one process is a chain of nodes, one beside each transaction ("here or later").  Real time is a
-chain of nodes, one for each completion: all that was invoked after it.
+Nodes are numbered: first transactions, then groups, then the chain if the order of processes counts.
 
 *Bounds.*  All edges except the broken ones rise in the order of the sweep.  So the transactions of a cycle lie inside
 the ranks that its broken edges span.  If several such ranges overlap, the transactions lie inside their union: `low` to
-`high` of a start.  A node of an order has a rank that nothing behind it is below.  Groups are not bounded, because a
-group that waits for a late member may still connect early ones.
+`high` of a start.  Groups are not bounded, because a group that waits for a late member may still connect early ones.
+
+*Orders that are no edges.*  The order of one process is a chain of nodes of length zero, one beside each transaction
+("here or later").  Real time needs no edges at all.  Of all transactions reached by one level, the one that completed
+first precedes every transaction invoked after that.  One such step in a cycle is enough.  If a cycle has two, one step
+also reaches the target of the other, and closes a shorter cycle of the same class or a worse one.  Real time includes
+the order of processes.
 
 *Rules.*  A cycle must satisfy them besides its kinds of edges.  Each is an automaton that reads the edges in order.
 
@@ -24,6 +25,11 @@ ONE_RW         the number of rw so far: 0 or 1
 NOT_ADJACENT   2 * the number of rw so far, up to two; plus one if the last edge was an rw
 
 *Starts.*  The edges that the sweep had to break, once for each kind they stand for.
+
+*Shortest cycles.*  Finds the shortest typed cycles through edges that the sweep had to break (`sweep.py`).
+
+One search by levels begins at each start (`cycle_levels.py`).  All searches share one memory.  Each search marks the
+places it visits with its own stamp, so nothing is cleared between two searches.
 """
 
 from __future__ import annotations
@@ -34,116 +40,286 @@ import numpy as np
 
 from checkers.base.arrays import Bools, Int8, Int32, Int64
 from checkers.kernels.jit import inner_kernel, kernel
-from checkers.kernels.transactions.columns import OK
-from checkers.kernels.transactions.dependencies import PASS, RW, Graph
+from checkers.kernels.transactions.columns import NEVER, OK, Transactions
+from checkers.kernels.transactions.dependencies import PASS, PROCESS, REALTIME, RW, Graph, Reverse
+
+BY_PROCESS, BY_REALTIME, ALONG = -1, -2, -3
+"""Ways to reach a place without an edge: at the beginning of a step, or along the chain of a process."""
+
+NOTHING, OUT_OF_BUDGET = -1, -2
+"""Stand for the place that closes a cycle: there is none, or steps ran out."""
 
 
 class CycleQuestion(NamedTuple):
     """The cycles that a search accepts.
 
     kinds: the kinds of their edges.  rule, state_count: the automaton.
+    beyond: PROCESS or REALTIME, an order that counts besides the edges, or 0.
     only_ok: whether transactions of unknown outcome are excluded.
     """
 
     kinds: int
     rule: int
+    beyond: int
     state_count: int
     only_ok: bool
 
 
-class Ground(NamedTuple):
-    """The graph that is searched, with nodes for orders, and the memory of the searches.
+class Ranking(NamedTuple):
+    """The order of the sweep, and the order of processes.
 
-    status: of transactions.  rank: int32 per node, -1 of groups.
-    visited (zero at first), came_by, came_from: int32 per place.  levels: int32, the places of two levels in turn.  A
-    step touches at most 20 bytes, so most of this memory is never touched.  marks: per transaction, zero at first.
+    rank: int32 by node.  by_rank: node by rank.  next_of_process: the next transaction of the same process, or -1.
     """
 
-    status: Int8
-    graph: Graph
     rank: Int32
+    by_rank: Int32
+    next_of_process: Int32
+
+
+class Room(NamedTuple):
+    """Memory of searches.  A step touches at most 20 bytes, so most of it is never touched.
+
+    places: of one state.  visited (zero at first), came_by, came_from: per place.
+    levels: int32, the places of two levels in turn.  counts: int64, how many they are.
+    marks: per node, zero at first.
+    """
+
+    places: int
     visited: Int32
     came_by: Int32
     came_from: Int32
     levels: Int32
+    counts: Int64
     marks: Int32
 
 
-class Starts(NamedTuple):
-    """Broken edges, one row for each kind that an edge stands for; an edge from a group may stand for two kinds.
+class Ground(NamedTuple):
+    """The graph that is searched, and the memory of the search."""
 
-    edge: its number in the graph of dependencies.  source, home: int32, its ends.  kind: int8.
-    low, high: int32, bounds of the ranks that a search may visit.
+    txns: Transactions
+    graph: Graph
+    backward: Reverse
+    ranking: Ranking
+    room: Room
+
+
+class Errand(NamedTuple):
+    """One search.
+
+    low, high: ranks that it may visit.  first_kind: the kind of the broken edge.  home: the target of that edge, where
+    the search begins.  targets: int32; the first target_count of them end the search.
+    stamp: marks places that this search visited.  target_stamp: marks the targets.
     """
 
-    edge: Int64
-    source: Int32
-    home: Int32
-    kind: Int8
-    low: Int32
-    high: Int32
+    low: int
+    high: int
+    first_kind: int
+    home: int
+    targets: Int32
+    target_count: int
+    stamp: int
+    target_stamp: int
 
 
-NOTHING, OUT_OF_BUDGET = -1, -2
-"""Stand for the place that closes a cycle: there is none, or steps ran out."""
+class Horizon(NamedTuple):
+    """Real time, by state.
+
+    first_end: the first completion among the transactions reached so far.  holder: the place of that transaction.
+    pointer: real time has visited the transactions from here on.
+    """
+
+    first_end: Int64
+    holder: Int64
+    pointer: Int64
+
+
+class LevelSearch(NamedTuple):
+    """What is searched, for which cycles, and what was reached."""
+
+    ground: Ground
+    question: CycleQuestion
+    errand: Errand
+    horizon: Horizon
 
 
 @inner_kernel
-def _search(
-    ground: Ground, question: CycleQuestion, starts: Starts, start: int, stamp: int, steps_max: int
-) -> tuple[int, int, int]:
-    """Return (place of the last transaction of a cycle, or NOTHING or OUT_OF_BUDGET; length of the cycle; steps)."""
-    graph, rank, status = ground.graph, ground.rank, ground.status
-    nodes, txn_count = rank.shape[0], status.shape[0]
-    source, home, first_kind = starts.source[start], starts.home[start], starts.kind[start]
-    low, high = starts.low[start], starts.high[start]
-    if question.only_ok and status[home] != OK:
-        return NOTHING, 0, 0
-    place = begin(question.rule, first_kind) * nodes + home
-    _visit(ground, place, -1, -1, stamp)
-    ground.levels[0, 0] = place
-    here, count, length, steps = 0, 1, 1, 0
-    while count > 0:
-        at = following = 0
-        while at < count:
-            place = int(ground.levels[here, at])
-            at += 1
-            node, state = place % nodes, place // nodes
-            steps += graph.first[node + 1] - graph.first[node]
-            for e in range(graph.first[node], graph.first[node + 1]):
-                kind, target = graph.kind[e], graph.target[e]
-                if kind & question.kinds == 0 or target == home or rank[target] > high:
-                    continue
-                if target == source >= txn_count and kind == first_kind and fulfils(question.rule, state, first_kind):
-                    return place, length, steps
-                is_txn = target < txn_count
-                if is_txn and (rank[target] < low or (question.only_ok and status[target] != OK)):
-                    continue
-                then = step(question.rule, state, kind)
-                other = then * nodes + target
-                if then < 0 or not _visit(ground, other, e, place, stamp):
-                    continue
-                if not is_txn:
-                    ground.levels[here, count] = other
-                    count += 1
-                    continue
-                ground.levels[1 - here, following] = other
-                following += 1
-                if target == source and fulfils(question.rule, then, first_kind):
-                    return other, length + 1, steps
+def search_by_levels(search: LevelSearch, steps_max: int) -> tuple[int, int, int]:
+    """Return (place that closes the cycle or NOTHING or OUT_OF_BUDGET, length of the cycle, steps)."""
+    ground, question, horizon = search.ground, search.question, search.horizon
+    counts = ground.room.counts
+    jumps = question.beyond == REALTIME
+    if jumps:
+        end = _end_of_window(ground.txns, ground.ranking, search.errand.high)
+        for s in range(question.state_count):
+            horizon.first_end[s], horizon.holder[s], horizon.pointer[s] = NEVER, -1, end
+    home = int(begin(question.rule, search.errand.first_kind)) * ground.room.places + search.errand.home
+    here, length, steps = 0, 1, 0
+    counts[here] = 0
+    _visit(search, home, 0, -1, here)
+    while counts[here] > 0:
+        counts[1 - here] = 0
+        closed, taken = _leave_level(search, here)
+        steps += taken
+        if jumps and closed == NOTHING:
+            closed, taken = _jump(search, 1 - here)
+            steps += taken
+        if closed != NOTHING:
+            return closed, length + 1, steps
         if steps > steps_max:
             return OUT_OF_BUDGET, 0, steps
-        here, count, length = 1 - here, following, length + 1
+        here = 1 - here
+        length += 1
     return NOTHING, 0, steps
 
 
 @inner_kernel
-def _visit(ground: Ground, place: int, edge: int, came_from: int, stamp: int) -> bool:
-    """Note how a place was reached; returns False if the search has visited it before."""
-    if ground.visited[place] == stamp:
+def _visit(search: LevelSearch, place: int, way: int, came_from: int, level: int) -> bool:
+    """Add a place to a level; returns False if the search has visited it before."""
+    room, stamp = search.ground.room, search.errand.stamp
+    if room.visited[place] == stamp:
         return False
-    ground.visited[place], ground.came_by[place], ground.came_from[place] = stamp, edge, came_from
+    room.visited[place], room.came_by[place], room.came_from[place] = stamp, way, came_from
+    room.levels[level, room.counts[level]] = place
+    room.counts[level] += 1
     return True
+
+
+@inner_kernel
+def _closes(search: LevelSearch, t: int, state: int) -> bool:
+    """Return whether a path that reaches transaction t in this state is a cycle."""
+    errand = search.errand
+    marked = search.ground.room.marks[t] == errand.target_stamp
+    return bool(marked and fulfils(search.question.rule, state, errand.first_kind))
+
+
+@inner_kernel
+def _leave_level(search: LevelSearch, level: int) -> tuple[int, int]:
+    """Continue by edges and chains from the places of a level; groups and chains add further places to the same level.
+
+    Returns (place that closes the cycle, or NOTHING; steps).
+    """
+    ground, question, horizon = search.ground, search.question, search.horizon
+    places, room = ground.room.places, ground.room
+    txn_count, node_count = ground.txns.status.shape[0], ground.graph.first.shape[0] - 1
+    j = steps = 0
+    while j < room.counts[level]:
+        place = int(room.levels[level, j])
+        j += 1
+        node, state = place % places, place // places
+        if node >= node_count:
+            closed, looked_at = _along_chain(search, place, level)
+        else:
+            closed, looked_at = _by_edges(search, place, level)
+        steps += looked_at
+        if closed != NOTHING:
+            return closed, steps
+        if node >= txn_count:
+            continue
+        if question.beyond == PROCESS:
+            _beside_next(search, place, node, step(question.rule, state, PROCESS), BY_PROCESS, level)
+            continue
+        ended = ground.txns.completed[node]
+        if question.beyond == REALTIME and state < question.state_count and ended < horizon.first_end[state]:
+            horizon.first_end[state], horizon.holder[state] = ended, place
+    return NOTHING, steps
+
+
+@inner_kernel
+def _by_edges(search: LevelSearch, place: int, level: int) -> tuple[int, int]:
+    """Visit the targets of the edges of a transaction or group.  Returns (closed, edges seen)."""
+    ground, question, errand = search.ground, search.question, search.errand
+    graph, rank, places = ground.graph, ground.ranking.rank, ground.room.places
+    txn_count = ground.txns.status.shape[0]
+    node, state = place % places, place // places
+    base = 0
+    if state >= question.state_count:  # the path already contains a real-time edge
+        base = question.state_count * places
+        state -= question.state_count
+    begins, ends = graph.first[node], graph.first[node + 1]
+    for e in range(begins, ends):
+        kind, target = graph.kind[e], graph.target[e]
+        if kind & question.kinds == 0 or target == errand.home:
+            continue
+        outside = rank[target] < errand.low or rank[target] > errand.high
+        if target < txn_count and (outside or (question.only_ok and ground.txns.status[target] != OK)):
+            continue
+        then = step(question.rule, state, kind)
+        if then < 0:
+            continue
+        other = then * places + base + target
+        new = _visit(search, other, e, place, 1 - level if target < txn_count else level)
+        if new and target < txn_count and _closes(search, target, then):
+            return other, e + 1 - begins
+    return NOTHING, ends - begins
+
+
+@inner_kernel
+def _along_chain(search: LevelSearch, place: int, level: int) -> tuple[int, int]:
+    """From a node of a chain, visit its transaction and the next node.  Returns the same values as `_by_edges`."""
+    places = search.ground.room.places
+    state, t = place // places, place % places - (search.ground.graph.first.shape[0] - 1)
+    other = state * places + t
+    if _visit(search, other, ALONG, place, 1 - level) and _closes(search, t, state):
+        return other, 0
+    _beside_next(search, place, t, state, ALONG, level)
+    return NOTHING, 1
+
+
+@inner_kernel
+def _beside_next(search: LevelSearch, place: int, t: int, then: int, way: int, level: int) -> None:
+    """Visit the chain node beside the next transaction of t's process, in state `then`."""
+    ground = search.ground
+    following = ground.ranking.next_of_process[t]
+    if following < 0 or ground.ranking.rank[following] > search.errand.high:
+        return
+    if not search.question.only_ok or ground.txns.status[following] == OK:
+        other = then * ground.room.places + ground.graph.first.shape[0] - 1 + following
+        _visit(search, other, way, place, level)
+
+
+@inner_kernel
+def _jump(search: LevelSearch, level: int) -> tuple[int, int]:
+    """Take one step of real time: visit the transactions invoked after the first completion reached so far.
+
+    Returns (closed, steps).
+    """
+    ground, question, errand, horizon = search.ground, search.question, search.errand, search.horizon
+    txns, rank, room = ground.txns, ground.ranking.rank, ground.room
+    steps = 0
+    for state in range(question.state_count):
+        after, holder = horizon.first_end[state], horizon.holder[state]
+        if horizon.pointer[state] == 0 or txns.invoked[horizon.pointer[state] - 1] <= after:
+            continue
+        then = step(question.rule, state, REALTIME)
+        base = (question.state_count + then) * room.places
+        if fulfils(question.rule, then, errand.first_kind):
+            for i in range(errand.target_count):
+                if txns.invoked[errand.targets[i]] > after:
+                    place = base + int(errand.targets[i])
+                    room.came_by[place], room.came_from[place] = BY_REALTIME, holder
+                    return place, steps
+        t = int(horizon.pointer[state]) - 1
+        while t >= 0 and txns.invoked[t] > after:
+            steps += 1
+            inside = t != errand.home and rank[t] >= errand.low and rank[t] <= errand.high
+            if inside and (not question.only_ok or txns.status[t] == OK):
+                _visit(search, base + t, BY_REALTIME, holder, level)
+            t -= 1
+        horizon.pointer[state] = t + 1
+    return NOTHING, steps
+
+
+@inner_kernel
+def _end_of_window(txns: Transactions, ranking: Ranking, high: int) -> int:
+    """Return a transaction such that it and all later ones rank above `high`.
+
+    They were invoked after a transaction completed that ranks above `high`.
+    """
+    for r in range(high, ranking.by_rank.shape[0]):
+        t = ranking.by_rank[r]
+        if 0 <= t < txns.status.shape[0] and txns.status[t] == OK:
+            return int(np.searchsorted(txns.invoked, txns.completed[t]))
+    return len(txns.status)
 
 
 ANY, ONE_RW, NOT_ADJACENT = 0, 1, 2
@@ -187,6 +363,54 @@ def fulfils(rule: int, state: int, first_kind: int) -> bool:
     return state >= 4 and (first_kind != RW or state % 2 == 0)
 
 
+class Starts(NamedTuple):
+    """Broken edges, one row for each kind that an edge stands for; an edge from a group may stand for two kinds.
+
+    edge, source: numbers in the graph.  kind: int8.  low, high: int32, bounds of the ranks that a search may visit.
+    """
+
+    edge: Int64
+    source: Int32
+    kind: Int8
+    low: Int32
+    high: Int32
+
+
+@kernel
+def starts_of(broken: Int64, graph: Graph, backward: Reverse, rank: Int32, txn_count: int) -> Starts:
+    """Make a start for each broken edge and kind, with the bounds of the edge itself, in order of their span."""
+    n = broken.shape[0]
+    source = np.empty(2 * n, np.int32)
+    edge = np.empty(2 * n, np.int64)
+    kind = np.empty(2 * n, np.int8)
+    reach = np.empty(2 * n, np.int32)
+    count = 0
+    for i in range(n):
+        target = graph.target[broken[i]]
+        by = np.int32(-1)
+        for e in range(backward.first[target], backward.first[target + 1]):
+            if backward.edge[e] == broken[i]:
+                by = backward.source[e]
+        kinds = 0
+        if by < txn_count:
+            kinds = graph.kind[broken[i]]
+        else:
+            for e in range(backward.first[by], backward.first[by + 1]):
+                if rank[backward.source[e]] > rank[target]:
+                    kinds |= graph.kind[backward.edge[e]]
+        for bit in (1, 2, 4):
+            if kinds & bit != 0:
+                source[count], edge[count], kind[count] = by, broken[i], bit
+                reach[count] = rank[by] - rank[target]
+                count += 1
+    order = np.argsort(reach[:count], kind="mergesort")
+    low, high = np.empty(count, np.int32), np.empty(count, np.int32)
+    for i in range(count):
+        low[i] = rank[graph.target[edge[order[i]]]]
+        high[i] = rank[source[order[i]]]
+    return Starts(edge[order], source[order], kind[order], low, high)
+
+
 @kernel
 def next_of_process(process: Int32, process_count: int, happened: Bools) -> Int32:
     """Return int32 per transaction: the next one of its process that happened, or -1.  Processes count from 0."""
@@ -203,11 +427,11 @@ NONE, FOUND, UNFINISHED = 0, 1, 2
 
 
 class CycleWalk(NamedTuple):
-    """The nodes of a cycle in order, from the target of its start on, and the edge by which each was reached."""
+    """The nodes of a cycle in order, from the target of its start on, and the way each was reached."""
 
     start: int
     nodes: Int64
-    edges: Int64
+    ways: Int64
 
 
 @kernel
@@ -220,19 +444,70 @@ def shortest_cycle(
     start gets an even share of the remaining steps.
     """
     n = chosen.shape[0]
-    outcome, lengths = np.zeros(n, np.int8), np.zeros(n, np.int32)
-    best, best_length, steps = CycleWalk(-1, np.empty(0, np.int64), np.empty(0, np.int64)), 0, 0
+    outcome = np.zeros(n, np.int8)
+    lengths = np.zeros(n, np.int32)
+    best = CycleWalk(-1, np.empty(0, np.int64), np.empty(0, np.int64))
+    best_length = 0
+    states = question.state_count
+    horizon = Horizon(np.empty(states, np.int64), np.empty(states, np.int64), np.empty(states, np.int64))
+    targets = np.empty(16, np.int32)
+    steps = 0
     for i in range(n):
+        start = chosen[i]
+        targets, target_count = _targets(ground, starts, start, question.only_ok, targets, 2 * i + 1)
+        if target_count == 0:
+            continue
+        errand = Errand(
+            int(starts.low[start]),
+            int(starts.high[start]),
+            int(starts.kind[start]),
+            int(ground.graph.target[starts.edge[start]]),
+            targets,
+            target_count,
+            i + 1,
+            2 * i + 1,
+        )
         share = (steps_max - steps) // (n - i)
-        closed, length, spent = _search(ground, question, starts, chosen[i], i + 1, share)
+        closed, length, spent = search_by_levels(LevelSearch(ground, question, errand, horizon), share)
         steps += spent
         if closed < 0:
             outcome[i] = NONE if closed == NOTHING else UNFINISHED
-        elif _is_simple(closed, ground, i + 1):
-            outcome[i], lengths[i] = FOUND, length
-            if best_length == 0 or length < best_length:
-                best, best_length = _walk_to(closed, chosen[i], ground), length
+            continue
+        if not _is_simple(closed, ground, 2 * i + 2):
+            continue
+        outcome[i] = FOUND
+        lengths[i] = length
+        if best_length == 0 or length < best_length:
+            best_length = length
+            best = _walk_to(closed, start, ground.room)
     return best, outcome, lengths, steps
+
+
+@kernel
+def _targets(
+    ground: Ground, starts: Starts, start: int, only_ok: bool, targets: Int32, stamp: int
+) -> tuple[Int32, int]:
+    """Mark the transactions from which the start's edge comes with the stamp; returns (transactions, their number)."""
+    status, backward, rank = ground.txns.status, ground.backward, ground.ranking.rank
+    source, home = starts.source[start], ground.graph.target[starts.edge[start]]
+    if only_ok and status[home] != OK:
+        return targets, 0
+    if source < status.shape[0]:
+        targets[0] = source
+        ground.room.marks[source] = stamp
+        return targets, 0 if only_ok and status[source] != OK else 1
+    if targets.shape[0] < backward.first[source + 1] - backward.first[source]:
+        targets = np.empty(backward.first[source + 1] - backward.first[source], np.int32)
+    count = 0
+    for e in range(backward.first[source], backward.first[source + 1]):
+        member = backward.source[e]
+        if ground.graph.kind[backward.edge[e]] != starts.kind[start] or rank[member] <= rank[home]:
+            continue
+        if not only_ok or status[member] == OK:
+            targets[count] = member
+            ground.room.marks[member] = stamp
+            count += 1
+    return targets, count
 
 
 @inner_kernel
@@ -242,28 +517,30 @@ def _is_simple(closed: int, ground: Ground, stamp: int) -> bool:
     Under a rule, the shortest walk may visit one twice.  Then it consists of shorter cycles, and one of them has a
     worse class.  The searches for worse classes from the same start came before, so skipping this walk loses nothing.
     """
+    room, places, txn_count = ground.room, ground.room.places, ground.txns.status.shape[0]
     at = np.int64(closed)
     while at >= 0:
-        node = at % ground.rank.shape[0]
-        if node < ground.status.shape[0]:
-            if ground.marks[node] == stamp:
+        node = at % places
+        if node < txn_count:
+            if room.marks[node] == stamp:
                 return False
-            ground.marks[node] = stamp
-        at = ground.came_from[at]
+            room.marks[node] = stamp
+        at = room.came_from[at]
     return True
 
 
 @kernel
-def _walk_to(closed: int, start: int, ground: Ground) -> CycleWalk:
+def _walk_to(closed: int, start: int, room: Room) -> CycleWalk:
     count = 0
     at = np.int64(closed)
     while at >= 0:
         count += 1
-        at = ground.came_from[at]
-    nodes, edges = np.empty(count, np.int64), np.empty(count, np.int64)
+        at = room.came_from[at]
+    nodes, ways = np.empty(count, np.int64), np.empty(count, np.int64)
     at = np.int64(closed)
     while at >= 0:
         count -= 1
-        nodes[count], edges[count] = at % ground.rank.shape[0], ground.came_by[at]
-        at = ground.came_from[at]
-    return CycleWalk(start, nodes, edges)
+        nodes[count] = at % room.places
+        ways[count] = room.came_by[at]
+        at = room.came_from[at]
+    return CycleWalk(start, nodes, ways)

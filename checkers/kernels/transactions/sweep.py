@@ -24,91 +24,83 @@ import numpy as np
 from checkers.base.arrays import Bools, Int32, Int64
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.transactions.columns import OK, Transactions
-from checkers.kernels.transactions.dependencies import PASS, RW, WR, Graph, Reverse, reverse
+from checkers.kernels.transactions.dependencies import PASS, RW, WR, Graph, Reverse
 
 
-class _Sweep(NamedTuple):
+class Sweep(NamedTuple):
     """State of a sweep.
 
     rank: int32 per node, the order in which they were taken out, -1 before.  unlocked: per node.
-    incoming: int32 per node, edges from nodes that are not out.  broken: per edge, whether it was removed.
-    stack: int32 per node, room.
+    incoming: int32 per node, edges from nodes that are not out.  event: int32 per position of the history, the
+    transaction t invoked there, or -1 - t where it completed, or NO_EVENT.
     """
 
     rank: Int32
     unlocked: Bools
     incoming: Int32
-    broken: Bools
-    stack: Int32
+    event: Int32
 
 
 NO_EVENT = -(2**31)
 
 
 @kernel
-def sweep(txns: Transactions, graph: Graph, incoming: Int32, happened: Bools, event_count: int) -> tuple[Int32, Int64]:
-    """Return (the rank of each node, int32, -1 of what did not happen; the removed edges, each of which lies on a
-    cycle).
+def sweep(txns: Transactions, graph: Graph, incoming: Int32, happened: Bools, event_count: int) -> tuple[Sweep, int]:
+    """Sweep until the first transaction is stuck.  Consumes `incoming`.
 
-    Consumes `incoming`.  If no edge was removed, there is no cycle.
+    Returns (sweep, position of the completion where it is stuck).  The position is event_count if only transactions of
+    unknown outcome remain, and -1 if none remains: then there is no cycle.
     """
-    txn_count, node_count = txns.status.shape[0], incoming.shape[0]
+    txn_count = txns.status.shape[0]
+    node_count = incoming.shape[0]
     event = np.full(event_count, NO_EVENT, np.int32)
     for t in range(txn_count):
         if happened[t]:
             event[txns.invoked[t]] = t
             if txns.status[t] == OK:
                 event[txns.completed[t]] = -1 - t
+    rank = np.full(node_count, -1, np.int32)
     unlocked = np.zeros(node_count, np.bool_)
     unlocked[txn_count:] = True
-    broken = np.zeros(graph.target.shape[0], np.bool_)
-    state = _Sweep(np.full(node_count, -1, np.int32), unlocked, incoming, broken, np.empty(node_count, np.int32))
+    stack = np.empty(node_count, np.int32)
+    nothing = np.zeros(0, np.bool_)
+    state = Sweep(rank, unlocked, incoming, event)
     ranked = 0
     for node in range(txn_count, node_count):
-        if incoming[node] == 0 and state.rank[node] < 0:
-            ranked = _take_out(node, graph, state, ranked)
-    walks, backward, cycles = _no_walks(), Reverse(np.empty(0, np.int64), state.stack[:0], state.stack[:0]), 0
-    for e in range(event_count + txn_count):
-        t = event[e] if e < event_count else -1 - (e - event_count)
+        if incoming[node] == 0 and rank[node] < 0:
+            ranked = _take_out(node, graph, state, nothing, stack, ranked)
+    for e in range(event_count):
+        t = event[e]
         if t >= 0:
             unlocked[t] = True
             if incoming[t] == 0:
-                ranked = _take_out(t, graph, state, ranked)
-            continue
-        if t == NO_EVENT:
-            continue
-        t = -1 - t
-        while state.rank[t] < 0 and happened[t]:
-            if cycles == 0:
-                backward = reverse(graph)
-                walks = _new_walks(backward, node_count)
-            cycles += 1
-            edge = _edge_to_break(t, cycles, txn_count, graph, backward, state, walks)
-            broken[edge] = True
-            other = graph.target[edge]
-            incoming[other] -= 1
-            if incoming[other] == 0 and unlocked[other]:
-                ranked = _take_out(other, graph, state, ranked)
-    return state.rank, np.flatnonzero(broken)
+                ranked = _take_out(t, graph, state, nothing, stack, ranked)
+        elif t != NO_EVENT and rank[-1 - t] < 0:
+            return state, e
+    for t in range(txn_count):
+        if happened[t] and rank[t] < 0:
+            return state, event_count
+    return state, -1
 
 
 @inner_kernel
-def _take_out(node: int, graph: Graph, state: _Sweep, ranked: int) -> int:
+def _take_out(node: int, graph: Graph, state: Sweep, broken: Bools, stack: Int32, ranked: int) -> int:
     """Remove a node, and all nodes that waited only for it; return the number of removed nodes."""
-    rank, incoming, stack = state.rank, state.incoming, state.stack
+    rank, incoming, unlocked = state.rank, state.incoming, state.unlocked
     stack[0] = node
     size = 1
     rank[node] = ranked
     ranked += 1
+    some_broken = broken.shape[0] > 0
     while size > 0:
         size -= 1
         n = stack[size]
         for e in range(graph.first[n], graph.first[n + 1]):
-            if state.broken[e]:
+            if some_broken and broken[e]:
                 continue
             other = graph.target[e]
             incoming[other] -= 1
-            if incoming[other] == 0 and state.unlocked[other] and rank[other] < 0:
+            if incoming[other] == 0 and unlocked[other] and rank[other] < 0:
                 rank[other] = ranked
                 ranked += 1
                 stack[size] = other
@@ -127,15 +119,47 @@ class _Walks(NamedTuple):
 
 
 @kernel
-def _no_walks() -> _Walks:
-    nothing = np.empty(0, np.int32)
-    return _Walks(np.empty(0, np.int64), nothing, nothing, nothing, nothing)
-
-
-@kernel
-def _new_walks(backward: Reverse, count: int) -> _Walks:
-    rooms = np.zeros((4, count), np.int32)
-    return _Walks(backward.first[:count].copy(), rooms[0], rooms[1], rooms[2], rooms[3])
+def sweep_on(
+    txns: Transactions, graph: Graph, backward: Reverse, happened: Bools, state: Sweep, stuck_at: int
+) -> Int64:
+    """Continue to the end from where `sweep` is stuck; return the removed edges, each of which lies on a cycle."""
+    txn_count = txns.status.shape[0]
+    node_count = state.rank.shape[0]
+    broken = np.zeros(max(graph.target.shape[0], 1), np.bool_)
+    edges = np.empty(16, np.int64)
+    n = 0
+    stack = np.empty(node_count, np.int32)
+    walks = _Walks(
+        backward.first[:node_count].copy(),
+        np.empty(node_count, np.int32),
+        np.empty(node_count, np.int32),
+        np.empty(node_count, np.int32),
+        np.zeros(node_count, np.int32),
+    )
+    ranked = int(state.rank.max()) + 1
+    event_count = state.event.shape[0]
+    for e in range(stuck_at, event_count + txn_count):
+        t = state.event[e] if e < event_count else -1 - (e - event_count)
+        if t >= 0:
+            state.unlocked[t] = True
+            if state.incoming[t] == 0:
+                ranked = _take_out(t, graph, state, broken, stack, ranked)
+            continue
+        if t == NO_EVENT:
+            continue
+        t = -1 - t
+        while state.rank[t] < 0 and happened[t]:
+            edge = _edge_to_break(t, n + 1, txn_count, graph, backward, state, broken, walks)
+            broken[edge] = True
+            if n == edges.shape[0]:
+                edges = np.concatenate((edges, np.empty(n, np.int64)))
+            edges[n] = edge
+            n += 1
+            other = graph.target[edge]
+            state.incoming[other] -= 1
+            if state.incoming[other] == 0 and state.unlocked[other]:
+                ranked = _take_out(other, graph, state, broken, stack, ranked)
+    return edges[:n]
 
 
 @inner_kernel
@@ -145,7 +169,8 @@ def _edge_to_break(
     txn_count: int,
     graph: Graph,
     backward: Reverse,
-    state: _Sweep,
+    state: Sweep,
+    broken: Bools,
     walks: _Walks,
 ) -> int:
     """Walk from the waiting transaction t along predecessors to a cycle; return the edge to remove."""
@@ -156,7 +181,7 @@ def _edge_to_break(
     while True:
         node = walks.nodes[n]
         at = walks.cursor[node]
-        while state.rank[backward.source[at]] >= 0 or state.broken[backward.edge[at]]:
+        while state.rank[backward.source[at]] >= 0 or broken[backward.edge[at]]:
             at += 1
         walks.cursor[node] = at
         walks.edges[n] = backward.edge[at]
