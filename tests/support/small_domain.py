@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations
 from random import Random
 from typing import Any
 
@@ -151,26 +150,3 @@ def searched(operations: Sequence[Op]) -> bool:
     kept = [o for o in operations if o.ret is not None or o.f in ("write", "cas")]
     given = [search.RegisterOperation(o.f, o.value, o.made, o.call, o.ret) for o in kept]
     return search.linearizable(given, (None,), with_mismatch)
-
-
-def brute_force(operations: Sequence[Op]) -> bool:
-    """Every subset of what never returned, in every order: whether one respects real time and the register."""
-    must = [o for o in operations if o.ret is not None]
-    may = [o for o in operations if o.ret is None and o.f in ("write", "cas")]
-    for chosen in range(1 << len(may)):
-        happened = must + [o for i, o in enumerate(may) if chosen >> i & 1]
-        if any(_fits(order) for order in permutations(happened)):
-            return True
-    return False
-
-
-def _fits(order: Sequence[Op]) -> bool:
-    state: search.State = None
-    for place, o in enumerate(order):
-        if any(later.ret is not None and later.ret < o.call for later in order[place + 1 :]):
-            return False
-        after = with_mismatch(state, search.RegisterOperation(o.f, o.value, o.made, o.call, o.ret))
-        if after is search.REFUSED:
-            return False
-        state = after
-    return True

@@ -9,9 +9,8 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from test_transactions_every_level import tiny_history, with_another_answer
-from test_transactions_repeated_values import serial_history
-from toy_transactions import ISOLATIONS, simulate
+from adversarial_histories import adversarial
+from toy_transactions import ISOLATIONS, simulate, with_another_answer
 from weak_databases import KEEPS, simulate_weak
 
 from bench.simulated import transaction_histories
@@ -31,8 +30,8 @@ def histories(model: Model, rng: Random, cases: int) -> Iterator[list[Event]]:
     for texts, together, _ in (LISTS if model == "list-append" else REGISTERS).values():
         yield history(texts, together)
     for _ in range(cases):
-        yield tiny_history(rng, model)
-        yield serial_history(rng, model, rng.choice([1, 2, 4]))
+        yield adversarial(rng, model, unique=True)
+        yield simulate(rng, model, "strict-serializable", transactions=4, keys=2, values=rng.choice([1, 2, 4]))
         events = simulate(rng, model, rng.choice(ISOLATIONS), transactions=rng.choice([10, 30, 60]))
         yield events
         yield with_another_answer(rng, events, model)

@@ -11,9 +11,8 @@ from random import Random
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from test_transactions_every_level import with_another_answer
 from test_transactions_table import a_run, as_written
-from toy_transactions import ISOLATIONS, simulate
+from toy_transactions import ISOLATIONS, simulate, with_another_answer
 
 from bench.simulated.transaction_histories import one_after_another
 from checkers.base.arrays import Int32
@@ -92,7 +91,7 @@ def test_groups_have_the_verdict_of_one_piece_at_every_level(model: Model) -> No
 @pytest.mark.parametrize("model", ["list-append", "rw-register"])
 def test_one_violation_among_groups_has_the_witness_of_one_piece(model: Model) -> None:
     rng, found = Random(f"one {model}"), 0
-    for _ in range(12):
+    for _ in range(18):
         histories = [simulate(rng, model, "strict-serializable", transactions=15, processes=3) for _ in range(3)]
         histories[1] = with_another_answer(rng, histories[1], model)
         transcript = read_transactions(side_by_side(rng, histories), model)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -42,34 +41,23 @@ SHOWN: dict[str, tuple[Model, tuple[str, ...], Validity]] = {
 }
 
 
-def by_hand(events: list[Event], model: Model, _: Path) -> Verdict:
-    return judge_transactions(events, model)
-
-
-def of_a_run(events: list[Event], model: Model, folder: Path) -> Verdict:
+def judged(events: list[Event], model: Model, folder: Path) -> Verdict:
     path = folder / "history.parquet"
     pq.write_table(events_to_table(events), path)
     part = Part((str(path),), {"model": model, "consistency": "strict-serializable", "group": 0})
     return checker.judge(part, Budget())
 
 
-Judge = Callable[[list[Event], Model, Path], Verdict]
-
-PATHS = pytest.mark.parametrize("judged", [by_hand, of_a_run])
-
-
-@PATHS
 @pytest.mark.parametrize("case", UNSHOWN)
-def test_what_could_not_show_a_violation_is_unknown(case: str, judged: Judge, tmp_path: Path) -> None:
+def test_what_could_not_show_a_violation_is_unknown(case: str, tmp_path: Path) -> None:
     model, texts, words = UNSHOWN[case]
     verdict = judged(at_once(*texts), model, tmp_path)
     assert verdict.validity is Validity.UNKNOWN
     assert verdict.reason.startswith(words), verdict.reason
 
 
-@PATHS
 @pytest.mark.parametrize("case", SHOWN)
-def test_what_could_show_a_violation_is_judged(case: str, judged: Judge, tmp_path: Path) -> None:
+def test_what_could_show_a_violation_is_judged(case: str, tmp_path: Path) -> None:
     model, texts, validity = SHOWN[case]
     verdict = judged(at_once(*texts), model, tmp_path)
     assert verdict.validity is validity, verdict.reason

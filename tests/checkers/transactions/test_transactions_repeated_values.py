@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import replace
-from itertools import product
-from math import prod
 from random import Random
-from typing import Any
 
 import pytest
-from test_transactions_every_level import satisfied, transactions, with_another_answer
-from toy_transactions import shows_nothing
+from toy_transactions import of_one_process, shows_nothing, simulate
 
-from bench.simulated.transaction_histories import MicroOperations, Tape, at_once, one_after_another
-from checkers.base.history import Event, Type
+from bench.simulated.transaction_histories import Tape, at_once, one_after_another
+from checkers.base.history import Type
 from checkers.base.verdict import Validity
 from checkers.transactions import repeated_values
 from checkers.transactions.anomalies import MODELS
@@ -47,7 +42,7 @@ def test_a_read_that_one_of_several_writers_explains_is_no_violation(case: str) 
 
 def test_a_smaller_part_without_an_order_keeps_to_keys_whose_writers_are_known() -> None:
     texts = ("wz1", "wx1", "wx2", "=x1 =z1 wz1")
-    events = [replace(event, process=0) for event in one_after_another(*texts)]
+    events = of_one_process(one_after_another(*texts))
     verdict = judge_transactions(events, "rw-register", consistency="strong-session-read-atomic")
     assert verdict.validity is Validity.INVALID
     assert "z" not in json.dumps(verdict.witnesses[0].facts["why"])
@@ -85,60 +80,13 @@ def test_an_unknown_transaction_did_not_happen_because_another_wrote_its_value()
     assert verdict.validity is Validity.VALID
 
 
-def serial_history(rng: Random, model: Model, values: int) -> list[Event]:
-    """Transactions of a database that runs each at one instant; values repeat, and outcomes may stay unknown."""
-    tape, state = Tape(), dict[str, list[int]]()
-    running: dict[int, tuple[MicroOperations, MicroOperations | None]] = {}
-    process_of, begun, count = list(range(rng.randint(1, 3))), 0, rng.randint(2, 5)
-    while begun < count or running:
-        slot = rng.randrange(len(process_of))
-        process = process_of[slot]
-        if process not in running:
-            if begun < count:
-                begun += 1
-                running[process] = (steps_of(rng, model, values), None)
-                tape.invoke(process, running[process][0])
-            continue
-        steps, done = running.pop(process)
-        fate = rng.random()
-        if done is None and fate < 0.25:
-            tape.record(process, Type.FAIL, steps)
-        elif fate < 0.35:
-            tape.record(process, Type.INFO, steps)
-            process_of[slot] = max(process_of) + 1
-        elif done is None:
-            running[process] = (steps, executed(state, steps, model))
-        else:
-            tape.record(process, Type.OK, done)
-    return tape.events
-
-
-def steps_of(rng: Random, model: Model, values: int) -> MicroOperations:
-    write = "append" if model == "list-append" else "w"
-    return [
-        ["r", rng.choice("xy"), None] if rng.random() < 0.5 else [write, rng.choice("xxy"), rng.randint(1, values)]
-        for _ in range(rng.randint(1, 3))
-    ]
-
-
-def executed(state: dict[str, list[int]], steps: MicroOperations, model: Model) -> MicroOperations:
-    done: list[list[Any]] = []
-    for f, key, value in steps:
-        held = state.setdefault(key, [])
-        if f == "r":
-            done.append([f, key, list(held) if model == "list-append" else held[-1] if held else None])
-        else:
-            held.append(value)
-            done.append([f, key, value])
-    return done
-
-
 @pytest.mark.parametrize("model", ["list-append", "rw-register"])
 @pytest.mark.parametrize("values", [1, 2, 4])
 def test_repeated_values_never_make_a_serial_database_invalid(model: Model, values: int) -> None:
     rng, seen = Random(f"{model} {values}"), Counter[Validity]()
     for _ in range(150):
-        events = serial_history(rng, model, values)
+        sizes = {"transactions": rng.randint(2, 5), "processes": rng.randint(1, 3), "keys": 2, "operations_max": 3}
+        events = simulate(rng, model, "strict-serializable", **sizes, trouble=0.2, values=values)
         consistency = rng.choice(["strict-serializable", "strict-serializable", *MODELS])
         verdict = judge_transactions(events, model, consistency=consistency)
         anomalies = verdict.details.get("anomalies", {})
@@ -148,97 +96,9 @@ def test_repeated_values_never_make_a_serial_database_invalid(model: Model, valu
     assert seen[Validity.VALID] > 50 and seen[Validity.INVALID] == 0, seen
 
 
-CHOICES_MAX = 300
-"""Histories with more choices of writers are left out."""
-
-
-def distinct(events: list[Event], model: Model) -> list[list[Event]]:
-    """The history once for every choice of the write that each read of a register, or each element of a list, shows.
-
-    Every write gets a value of its own.  Returns nothing if there are too many choices.
-    """
-    parts = [json.loads(e.payload or "[]") for e in events]
-    open_by: dict[int, int] = {}
-    own: dict[tuple[int, int], int] = {}
-    known: dict[tuple[str, int], list[int]] = {}
-    for at, event in enumerate(events):
-        if event.type is Type.INVOKE:
-            open_by[event.process] = at
-            for place, (f, key, value) in enumerate(parts[at]):
-                if f != "r":
-                    own[at, place] = len(own) + 1
-                    known.setdefault((key, value), []).append(own[at, place])
-        else:
-            begun = open_by[event.process]
-            own |= {(at, place): new for (when, place), new in own.items() if when == begun}
-    reads = [
-        (at, place, key, value)
-        for at, event in enumerate(events)
-        if event.type is Type.OK
-        for place, (f, key, value) in enumerate(parts[at])
-        if f == "r" and value not in (None, [])
-    ]
-    options = [
-        [[new] for new in known.get((key, value), [])]
-        if model == "rw-register"
-        else [list(some) for some in product(*(known.get((key, v), []) for v in value)) if len({*some}) == len(some)]
-        for _, _, key, value in reads
-    ]
-    if prod(map(len, options)) > CHOICES_MAX:
-        return []
-    found = []
-    for chosen in product(*options):
-        shown = {
-            (at, place): some[0] if model == "rw-register" else some
-            for (at, place, _, _), some in zip(reads, chosen, strict=True)
-        }
-        steps = [
-            [
-                [f, key, own.get((at, place), shown.get((at, place), value))]
-                for place, (f, key, value) in enumerate(parts[at])
-            ]
-            for at in range(len(events))
-        ]
-        found.append([replace(e, payload=json.dumps(some)) for e, some in zip(events, steps, strict=True)])
-    return found
-
-
-def compare(model: Model, rng: Random, cases: int) -> Counter[str]:
-    """Raises AssertionError if a verdict differs from trying all choices of writers."""
-    seen = Counter[str]()
-    while seen["histories"] < cases:
-        events = with_another_answer(rng, serial_history(rng, model, rng.choice([1, 2])), model)
-        choices = distinct(events, model)
-        if not choices or shows_nothing(events):
-            continue
-        seen["histories"] += 1
-        possible = set().union(*(satisfied(transactions(one), model) for one in choices))
-        for level in MODELS:
-            verdict = judge_transactions(events, model, consistency=level)
-            seen[str(verdict.validity)] += 1
-            if verdict.validity is Validity.UNKNOWN:
-                assert model == "list-append" and level.endswith("read-uncommitted"), (level, events)
-            else:
-                assert (verdict.validity is Validity.VALID) == (level in possible), (level, verdict, events)
-    return seen
-
-
-@pytest.mark.parametrize("model", ["list-append", "rw-register"])
-def test_repeated_values_are_decided_as_by_trying_every_choice(model: Model) -> None:
-    seen = compare(model, Random(f"choices {model}"), 20)
-    assert seen["valid"] > 100 and seen["invalid"] > 50, seen
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("part", range(10))
-@pytest.mark.parametrize("model", ["list-append", "rw-register"])
-def test_more_repeated_values(model: Model, part: int, night: Random) -> None:
-    print(compare(model, night, 2_000))
-
-
 def test_a_read_may_show_an_own_write_that_was_overwritten_where_reads_need_not_agree() -> None:
     """The other writers of the 2 come later in the session, and a read-committed transaction may read its own 2."""
-    events = [replace(event, process=0) for event in one_after_another("wx2 wx1 =x2", "wx2", "wx2")]
+    events = of_one_process(one_after_another("wx2 wx1 =x2", "wx2", "wx2"))
     committed = judge_transactions(events, "rw-register", consistency="strong-session-read-committed")
     assert committed.validity is Validity.VALID
     atomic = judge_transactions(events, "rw-register", consistency="read-atomic")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -112,13 +112,18 @@ def simulate(
     operations_max: int = 4,
     appends_per_key: int = 12,
     trouble: float = 0.1,
+    values: int = 0,
 ) -> list[Event]:
-    """What clients of a database of this isolation record.  A share `trouble` fails, and as many stay unknown."""
+    """What clients of a database of this isolation record.  A share `trouble` fails, and as many stay unknown.
+
+    values: so many are written again and again; 0: each is unique.
+    """
     database, tape = ToyDatabase(isolation, rng), Tape()
     write = "append" if model == "list-append" else "w"
     running: dict[int, _Running] = {}
     names = list(range(processes))
     issued = {f"k{i}": 0 for i in range(keys)}
+    serial = isolation in ("strict-serializable", "serializable")
     begun = 0
     while begun < transactions or running:
         slot = rng.randrange(processes)
@@ -129,13 +134,15 @@ def simulate(
                 continue
             begun += 1
             steps = list(_operations(rng, issued, write, rng.randint(1, operations_max), appends_per_key))
+            steps = [[f, k, rng.randint(1, values) if values and f != "r" else v] for f, k, v in steps]
             tape.invoke(process, steps)
             running[process] = database.begin(steps)
+        elif serial and not txn.done and not txn.aborted and rng.random() < trouble:
+            txn.aborted = True
         elif len(txn.done) < len(txn.steps) and not txn.aborted:
             database.step(txn)
         else:
             fate = rng.random()
-            serial = isolation in ("strict-serializable", "serializable")
             committed = database.end(txn, commit=serial or fate > trouble)
             del running[process]
             if rng.random() < trouble:
@@ -176,3 +183,23 @@ def shows_nothing(events: Sequence[Event]) -> bool:
     committed = [step for e in events if e.type is Type.OK for step in json.loads(e.payload or "[]")]
     reads = [answer for f, _, answer in committed if f == "r"]
     return not reads or (len(reads) == len(committed) and not any(reads))
+
+
+def with_another_answer(rng: Random, events: list[Event], model: Model) -> list[Event]:
+    answered = [json.loads(e.payload or "[]") for e in events]
+    reads = [
+        (i, j) for i, e in enumerate(events) if e.type is Type.OK for j, m in enumerate(answered[i]) if m[0] == "r"
+    ]
+    if not reads:
+        return events
+    i, j = rng.choice(reads)
+    values = sorted({m[2] for some in answered for m in some if m[0] != "r" and m[1] == answered[i][j][1]})
+    if model == "list-append":
+        answered[i][j][2] = rng.sample(values, rng.randint(0, len(values)))
+    else:
+        answered[i][j][2] = rng.choice([None, *values])
+    return [replace(e, payload=json.dumps(answered[at])) if at == i else e for at, e in enumerate(events)]
+
+
+def of_one_process(events: list[Event]) -> list[Event]:
+    return [replace(event, process=0) for event in events]
