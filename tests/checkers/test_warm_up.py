@@ -44,7 +44,7 @@ from checkers.kernels.compilations import watch_compiler
 
 with watch_compiler() as compiler:
     import numba
-    import small_domain, test_containers, test_small_models, test_values, toy_kafka, toy_transactions
+    import small_domain, test_values, toy_kafka, toy_transactions
     from bench.simulated import transaction_histories
     from checkers.catalog import CATALOG
     from checkers.base.checker import Budget
@@ -61,7 +61,7 @@ with watch_compiler() as compiler:
     from checkers.transactions import groups as transactions
     from checkers.transactions.judge import judge_transactions
     from histories import by_construction, tiny, write_stream
-    from simulated_objects import history
+    from simulated_objects import OBJECTS, history
     from wrong_run import run_that_is_wrong_everywhere
 
     folder, rng = Path(sys.argv[1]), Random(1)
@@ -96,9 +96,9 @@ with watch_compiler() as compiler:
             some = small_domain.as_events(small_domain.nonsense(rng, 30, 70, 3), "k")
             check(some, "cas-register", failed_cas=failed_cas)
         judge_events(tiny(rng, 30, 5, cas=False), CAS_REGISTER)
-    for model, (what, _) in test_small_models.SIMULATED.items():
+    for what in OBJECTS.values():
         for lies in (0, 3):
-            check(history(what, rng, 60, 5, 0.05, lies), model)
+            check(history(what.make(rng), rng, 60, 5, 0.05, lies), what.model)
     tables = {"list-append": transaction_histories.LISTS, "rw-register": transaction_histories.REGISTERS}
     for model, table in tables.items():
         for texts, together, _ in table.values():
@@ -113,15 +113,11 @@ with watch_compiler() as compiler:
     for model in ("kafka", "kafka-read-to-end"):
         check(toy_kafka.simulate(rng), model)
     judge("kafka", toy_kafka.simulate(rng))
-    for model in ("stack", "priority-queue", "semaphore:3"):
-        for lies in (0, 0 if model == "semaphore:3" else 3):
-            what, _, _ = test_containers.simulated(model, rng)
-            check(history(what, rng, 60, 5, 0.05, lies), model)
     texts, together, _ = transaction_histories.smallest("rw-register", "G-single")
     check(transaction_histories.history(texts, together), "multi-register")
     for model, text in test_values.IN_MODELS.items():
         test_values.judged(folder, text.format("12345678901234567.89M", "1.5"), model)
-    without_kernels = {"semaphore:N", "mutex", "unique-ids", "fenced-lock", "leased-lock", "bank"}
+    without_kernels = {"semaphore:N", "fenced-lock", "leased-lock", "bank"}
     without_kernels |= {"bank-overdraft", "long-fork", "at-least-once-queue"}
     assert models == without_kernels, models
 called = {name for name in signatures() if name.startswith("checkers.")}

@@ -21,13 +21,13 @@ import sys
 from pathlib import Path
 from random import Random
 
-import small_domain, test_containers, test_small_models, toy_kafka, toy_transactions
+import small_domain, toy_kafka, toy_transactions
 from bench.simulated import transaction_histories
 from checkers.base.checker import Budget
 from checkers.by_hand.judge_file import Ask, task_of
 from checkers.kernels import plain
 from histories import by_construction, tiny, write_stream
-from simulated_objects import history
+from simulated_objects import OBJECTS, history
 
 folder, rng = Path(sys.argv[1]), Random(2)
 plain._left[0] = 10**9
@@ -41,9 +41,9 @@ def cases():
         yield "cas-register", small_domain.as_events(small_domain.correct(rng, 60, 8, 3, crash=0.05), "k"), {}
         yield "cas-register", small_domain.as_events(small_domain.nonsense(rng, 30, 20, 3), "k"), OBSERVED
         yield "register", tiny(rng, 40, 5, cas=False), {}
-    for model, (what, _) in test_small_models.SIMULATED.items():
+    for what in OBJECTS.values():
         for lies in (0, 3):
-            yield model, history(what, rng, 60, 5, 0.05, lies), {}
+            yield what.model, history(what.make(rng), rng, 60, 5, 0.05, lies), {}
     tables = {"list-append": transaction_histories.LISTS, "rw-register": transaction_histories.REGISTERS}
     for model, table in tables.items():
         for texts, together, _ in table.values():
@@ -53,9 +53,6 @@ def cases():
             yield model, toy_transactions.simulate(rng, model, isolation, transactions=40), {"levels": True}
     for model in ("kafka", "kafka-read-to-end"):
         yield model, toy_kafka.simulate(rng), {}
-    for model in ("stack", "priority-queue", "semaphore:3"):
-        what, _, _ = test_containers.simulated(model, rng)
-        yield model, history(what, rng, 60, 5, 0.05, 0), {}
 
 
 def judged(path, model, how):

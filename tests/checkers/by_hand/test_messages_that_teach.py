@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from edn_files import judged_text
 
-from checkers.base.checker import Budget
 from checkers.base.history import NEMESIS, Event, Type
 from checkers.base.verdict import Validity
-from checkers.by_hand.judge_file import Ask, FileVerdict, judge, likely_models, task_of
+from checkers.by_hand.judge_file import likely_models
 from checkers.models.each_object import refused_setting
 
 REGISTER = """{:type :invoke, :f :write, :value 3, :process 0, :time 100, :index 0}
@@ -24,18 +24,7 @@ LISTS = """{:type :invoke, :f nil, :value [[:append 3 1]], :process 0}
 """
 
 
-def judged(folder: Path, text: str, model: str) -> FileVerdict:
-    path = folder / "history.edn"
-    path.write_text(text)
-    return judge(task_of(path, Ask(model), Budget()).part, Budget())
-
-
 REFUSED = {
-    "a list in JSON that is cut off": (
-        '[{"process": 0, "type": "invoke", "f": "write", "value": 1},\n',
-        "register",
-        "line 2: an item of the list is damaged or cut off",
-    ),
     "a type with a colon in JSON": (
         '{"process": 0, "type": ":invoke", "f": "write", "value": 1}\n',
         "register",
@@ -79,20 +68,19 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_refusal_says_what_to_do(case: str, tmp_path: Path) -> None:
     text, model, words = REFUSED[case]
-    found = judged(tmp_path, text, model)
+    found = judged_text(tmp_path, text, model)
     assert found.verdict.validity is Validity.UNKNOWN
     assert words in found.error
 
 
 def test_an_object_that_clojure_cannot_print_is_no_list(tmp_path: Path) -> None:
-    text = operations(("add", "1", "ok", "1"), ("read", "nil", "ok", '#object[Queue 0x1f "[1]"]'))
-    found = judged(tmp_path, text, "set")
+    found = judged_text(tmp_path, 'add 1->1; read ->#object[Queue 0x1f "[1]"]', "set")
     assert found.verdict.validity is Validity.UNKNOWN
     assert 'a read answered "#object[Queue 0x1f' in found.verdict.reason
 
 
 def test_a_function_nil_is_a_transaction(tmp_path: Path) -> None:
-    found = judged(tmp_path, LISTS, "list-append")
+    found = judged_text(tmp_path, LISTS, "list-append")
     assert found.verdict.validity is Validity.VALID, found.error
 
 
@@ -116,39 +104,30 @@ def test_functions_show_the_likely_models(functions: str, models: tuple[str, ...
     assert likely_models([*events, Event(9, 9, NEMESIS, Type.INFO, "kill")]) == models
 
 
-def operations(*of: tuple[str, str, str, str]) -> str:
-    """Return a text of sequential operations. of: (function, given, type of the completion, answer)."""
-    lines = []
-    for process, (f, given, type_, answer) in enumerate(of):
-        lines += [f"{{:process {process}, :type :invoke, :f :{f}, :value {given}}}"]
-        lines += [f"{{:process {process}, :type :{type_}, :f :{f}, :value {answer}}}"]
-    return "\n".join(lines)
-
-
 ODD_VALUES = {
     "a priority that is a text": (
         "priority-queue",
-        (("insert", '"a"', "ok", '"a"'), ("insert", "1", "ok", "1"), ("extract-min", "nil", "ok", "7")),
+        'insert "a"->"a"; insert 1->1; extract-min ->7',
         "7 was taken, and no insert of it can have happened before",
     ),
     "a counter that answers nil": (
         "counter",
-        (("add", "1", "ok", "1"), ("read", "nil", "ok", "nil")),
+        "add 1->1; read ->nil",
         "a read answered nil; an answer of 1 would have been right",
     ),
     "a text that is gone": (
         "kv",
-        (("put", '"x"', "ok", '"x"'), ("get", "nil", "ok", "nil")),
+        'put "x"->"x"; get ->nil',
         "explains get() -> nil (index 3)",
     ),
     "a list with nil": (
         "list-append",
-        (("txn", "[[:append x 1]]", "ok", "[[:append x 1]]"), ("txn", "[[:r x nil]]", "ok", "[[:r x [nil 3]]]")),
+        "txn [[:append x 1]]->[[:append x 1]]; txn [[:r x nil]]->[[:r x [nil 3]]]",
         "T1 read x as [nil, 3], but",
     ),
     "a message that is nil": (
         "kafka",
-        (("assign", "[0]", "ok", "[0]"), ("poll", "[[:poll]]", "ok", "[[:poll {0 [[5 nil]]}]]")),
+        "assign [0]->[0]; poll [[:poll]]->[[:poll {0 [[5 nil]]}]]",
         "nil was polled from 0, and no operation ever sent it",
     ),
 }
@@ -156,32 +135,28 @@ ODD_VALUES = {
 
 @pytest.mark.parametrize("case", ODD_VALUES)
 def test_an_odd_value_hides_no_violation_and_is_shown_as_in_the_file(case: str, tmp_path: Path) -> None:
-    model, of, words = ODD_VALUES[case]
-    found = judged(tmp_path, operations(*of), model).verdict
+    model, text, words = ODD_VALUES[case]
+    found = judged_text(tmp_path, text, model).verdict
     assert found.validity is Validity.INVALID
     assert words in found.witnesses[0].summary
 
 
 def test_a_priority_that_is_no_number_is_named(tmp_path: Path) -> None:
-    rows = ("insert", '"a"', "ok", '"a"'), ("insert", "1", "ok", "1"), ("extract-min", "nil", "ok", "1")
-    found = judged(tmp_path, operations(*rows), "priority-queue").verdict
+    found = judged_text(tmp_path, 'insert "a"->"a"; insert 1->1; extract-min ->1', "priority-queue").verdict
     assert found.validity is Validity.UNKNOWN
     assert found.reason.startswith('index 0: "a" is no whole number, so it has no priority; what cannot be judged')
 
 
 @pytest.mark.parametrize("error", [":empty", '"empty"', "[:empty]"])
 def test_a_take_that_failed_with_empty_may_count(error: str, tmp_path: Path) -> None:
-    text = operations(("enqueue", "1", "ok", "1"), ("drain", "nil", "fail", "nil"))
-    path = tmp_path / "queue.edn"
-    path.write_text(f"{text[:-1]}, :error {error}}}")
-    ask = Ask("queue", settings=(("empty", "observed"),))
-    assert judge(task_of(path, ask, Budget()).part, Budget()).verdict.validity is Validity.INVALID
+    text = f"enqueue 1->1; drain ->!nil, :error {error}"
+    assert judged_text(tmp_path, text, "queue", settings=(("empty", "observed"),)).verdict.validity is Validity.INVALID
 
 
 def test_finding_nothing_shows_nothing_of_a_queue_that_delivers_again(tmp_path: Path) -> None:
-    text = operations(("enqueue", "1", "ok", "1"), ("dequeue", "nil", "ok", "nil"))
-    assert judged(tmp_path, text, "at-least-once-queue").verdict.validity is Validity.UNKNOWN
-    assert judged(tmp_path, text, "queue").verdict.validity is Validity.INVALID
+    text = "enqueue 1->1; dequeue ->nil"
+    assert judged_text(tmp_path, text, "at-least-once-queue").verdict.validity is Validity.UNKNOWN
+    assert judged_text(tmp_path, text, "queue").verdict.validity is Validity.INVALID
     assert refused_setting("at-least-once-queue", "empty", "observed")
 
 
@@ -197,8 +172,8 @@ def test_finding_nothing_shows_nothing_of_a_queue_that_delivers_again(tmp_path: 
 def test_a_change_that_timed_out_may_explain_a_value_from_nowhere(
     model: str, put: str, look: str, value: str, answer: str, tmp_path: Path
 ) -> None:
-    rows = operations((put, value, "fail", f"{value}, :error :timeout"), (look, "nil", "ok", answer))
-    summary = judged(tmp_path, rows, model).verdict.witnesses[0].summary
+    rows = f"{put} {value}->!{value}, :error :timeout; {look} ->{answer}"
+    summary = judged_text(tmp_path, rows, model).verdict.witnesses[0].summary
     assert "failed (index 1: timeout), and a time-out does not prove that it did not happen: record it as" in summary
-    refused = judged(tmp_path, rows.replace(":timeout", ":full"), model).verdict.witnesses[0].summary
+    refused = judged_text(tmp_path, rows.replace(":timeout", ":full"), model).verdict.witnesses[0].summary
     assert refused.endswith(f" of {value} failed (index 1: full)")

@@ -6,27 +6,18 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from edn_files import judged_text
 
-from checkers.base.checker import Budget
 from checkers.base.verdict import Validity
-from checkers.by_hand.judge_file import Ask, FileVerdict, judge, task_of
+from checkers.by_hand.judge_file import FileVerdict
 
 
-def judged(folder: Path, operations: str, failed_cas: str = "did-not-happen", keyed: bool = False) -> FileVerdict:
-    """operations: a line each: process, type, f, value."""
-    path = folder / "history.edn"
-    rows = [line.split(None, 3) for line in operations.strip().splitlines()]
-    path.write_text("".join(f"{{:process {p} :type :{t} :f :{f} :value {v}}}\n" for p, t, f, v in rows))
-    return judge(task_of(path, Ask("cas-register", failed_cas=failed_cas, keyed=keyed), Budget()).part, Budget())
+def judged(folder: Path, text: str, **options: str | bool) -> FileVerdict:
+    return judged_text(folder, text, "cas-register", **options)
 
 
 def writes_and_reads(first: str, second: str, read: str) -> str:
-    return f"""0 invoke write {first}
-        0 ok write {first}
-        0 invoke write {second}
-        0 ok write {second}
-        1 invoke read nil
-        1 ok read {read}"""
+    return f"write {first}->{first}; write {second}->{second}; read ->{read}"
 
 
 @pytest.mark.parametrize(
@@ -56,33 +47,19 @@ def test_a_number_beyond_64_bits_is_a_value(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("read", "validity"), [("nil", Validity.VALID), ('"b"', Validity.INVALID)])
 def test_a_cas_may_set_a_text_to_nothing(tmp_path: Path, read: str, validity: Validity) -> None:
-    text = f"""0 invoke write 1
-        0 ok write 1
-        0 invoke cas [1 "b"]
-        0 ok cas [1 "b"]
-        0 invoke cas ["b" 7]
-        0 ok cas ["b" 7]
-        0 invoke cas [7 nil]
-        0 ok cas [7 nil]
-        1 invoke read nil
-        1 ok read {read}"""
+    text = f'write 1->1; cas [1 "b"]->[1 "b"]; cas ["b" 7]->["b" 7]; cas [7 nil]->[7 nil]; read ->{read}'
     assert judged(tmp_path, text).verdict.validity is validity
 
 
 def test_keys_are_judged_apart(tmp_path: Path) -> None:
-    text = """0 invoke write [1 "a"]
-        0 ok write [1 "a"]
-        1 invoke read [1 nil]
-        1 ok read [1 "a"]
-        2 invoke read [2 nil]
-        2 ok read [2 "a"]"""
+    text = 'write [1 "a"]->[1 "a"]; read [1 nil]->[1 "a"]; read [2 nil]->[2 "a"]'
     found = judged(tmp_path, text, keyed=True).verdict
     assert found.validity is Validity.INVALID
     assert found.witnesses[0].summary.startswith("a read of 2 answered")
 
 
 def test_a_failed_cas_that_shows_something_needs_whole_numbers(tmp_path: Path) -> None:
-    text = writes_and_reads('"a"', '"b"', '"b"') + "\n2 invoke cas [1 2]\n2 fail cas [1 2]"
+    text = writes_and_reads('"a"', '"b"', '"b"') + "; cas [1 2]->![1 2]"
     assert judged(tmp_path, text).verdict.validity is Validity.VALID
     observed = judged(tmp_path, text, failed_cas="observed")
     assert observed.verdict.validity is Validity.UNKNOWN
@@ -91,7 +68,7 @@ def test_a_failed_cas_that_shows_something_needs_whole_numbers(tmp_path: Path) -
 
 def test_texts_are_judged_as_the_numbers_in_their_place(tmp_path: Path) -> None:
     """Small random histories, each with numbers and with texts: the kernels and the search agree."""
-    seen = set()
+    seen, row = set(), "{{:process {} :type :{} :f :{} :value {}}}"
     for seed in range(150):
         rng, lines, open_by = Random(seed), [], {}
         for _ in range(14):
@@ -105,7 +82,9 @@ def test_texts_are_judged_as_the_numbers_in_their_place(tmp_path: Path) -> None:
                 open_by[process] = f, value
                 lines.append((process, "invoke", f, value))
         validities = {
-            judged(tmp_path, "\n".join(f"{p} {t} {f} {written(v, text)}" for p, t, f, v in lines)).verdict.validity
+            judged(
+                tmp_path, "\n".join(row.format(*each[:3], written(each[3], text)) for each in lines)
+            ).verdict.validity
             for text in (False, True)
         }
         assert len(validities) == 1, lines

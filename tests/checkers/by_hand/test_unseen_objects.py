@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from edn_files import judged_text
 
-from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
-from checkers.base.verdict import Validity, Verdict
+from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
-from checkers.by_hand.judge_file import Ask, judge, task_of
 from checkers.models.model import REFUSED, Model, Operation, State
 
 OK, FAIL, INFO = Type.OK, Type.FAIL, Type.INFO
@@ -133,28 +132,16 @@ def test_a_success_that_the_first_state_refuses_shows_something() -> None:
 
 @pytest.mark.parametrize("model", ["register", "kv", "set"])
 def test_in_a_file_an_unread_object_does_not_silence_the_others(tmp_path: Path, model: str) -> None:
-    write, read, empty = {
-        "register": ("write", "read", "nil"),
-        "kv": ("put", "get", '""'),
-        "set": ("add", "read", "[]"),
+    write, read, value, shown, empty = {
+        "register": ("write", "read", "1", "1", "nil"),
+        "kv": ("put", "get", '"a"', '"a"', '""'),
+        "set": ("add", "read", "1", "[1]", "[]"),
     }[model]
-    value = '"a"' if model == "kv" else "1"
-    rows = []
-    for process, key in enumerate("abc"):
-        row = f"{{:process {process}, :f :{write}, :key :{key}, :value {value}, :type"
-        rows += [f"{row} :invoke}}", f"{row} :ok}}"]
-    shown = f"[{value}]" if model == "set" else value
-    for key, answer in (("a", shown), ("b", shown)):
-        row = f"{{:process 9, :f :{read}, :key :{key}, :type"
-        rows += [f"{row} :invoke, :value nil}}", f"{row} :ok, :value {answer}}}"]
-    path = tmp_path / "history.edn"
-
-    def judged(lines: Sequence[str]) -> Verdict:
-        path.write_text("\n".join(lines))
-        return judge(task_of(path, Ask(model), Budget()).part, Budget()).verdict
-
-    some = judged(rows)
+    writes = [f"{write} {value}->{value} @:{key}" for key in "abc"]
+    reads = [f"{read} ->{shown} @:{key}" for key in "ab"]
+    some = judged_text(tmp_path, "; ".join([*writes, *reads]), model).verdict
     assert some.validity is Validity.VALID
     assert some.details["decided"].startswith("1 of 3 keys was never read")
-    assert judged(rows[:6]).validity is Validity.UNKNOWN
-    assert judged([*rows[:-1], rows[-1].replace(shown, empty)]).validity is Validity.INVALID
+    assert judged_text(tmp_path, "; ".join(writes), model).verdict.validity is Validity.UNKNOWN
+    wrong = reads[1].replace(shown, empty)
+    assert judged_text(tmp_path, "; ".join([*writes, reads[0], wrong]), model).verdict.validity is Validity.INVALID

@@ -263,14 +263,13 @@ def test_damaged_json_is_refused_with_its_line(value: str, words: str) -> None:
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the recorded histories are not here")
-@pytest.mark.parametrize("keyed", [False, True])
-def test_recorded_texts(keyed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorded_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     paths = [path for path in sorted(SHARED.rglob("*")) if path.suffix in (".edn", ".log", ".txt")]
     assert paths
-    for path in paths:
+    for place, path in enumerate(paths):
         content = path.read_bytes()
         if len(content) < SIZE_BYTES_MAX:
-            assert_both_agree(content, keyed, monkeypatch)
+            assert_both_agree(content, place % 2 == 0, monkeypatch)
 
 
 def test_a_history_longer_than_the_room_of_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

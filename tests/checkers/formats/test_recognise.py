@@ -169,15 +169,6 @@ def test_a_process_of_a_table_is_a_client_or_the_nemesis(tmp_path: Path) -> None
         read_any(tmp_path / "h.parquet")
 
 
-def test_a_file_that_is_no_text_at_all(tmp_path: Path) -> None:
-    (tmp_path / "history").write_bytes(b"{:a 1}\n\xff\xfe")
-    with pytest.raises(MalformedHistory, match="line 2: neither Parquet, Arrow nor UTF-8"):
-        read_any(tmp_path / "history")
-    (tmp_path / "history").write_bytes(b"PAR1 and no more")
-    with pytest.raises(MalformedHistory, match="row 0: not a history of ours"):
-        read_any(tmp_path / "history")
-
-
 @needs_shared
 @pytest.mark.parametrize("path", sorted(SHARED.rglob("*.*")), ids=lambda p: p.name)
 def test_recorded_histories_read_and_a_cut_anywhere_is_noticed_or_is_a_prefix(path: Path, tmp_path: Path) -> None:

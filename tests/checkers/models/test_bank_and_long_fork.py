@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import replace
 from itertools import chain, combinations, permutations
@@ -10,14 +9,15 @@ from random import Random
 from typing import Any
 
 import pytest
-from simulated_objects import event, one_process, renumbered
+from simulated_objects import Simulated, event, history, one_process, renumbered
 
 from checkers.base.history import Event, Type
+from checkers.base.independent_search import linearizable
 from checkers.base.values import name_of_key
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
 from checkers.models.answers import WrongEvent
-from checkers.models.model import operations_of
+from checkers.models.model import REFUSED, operations_of
 from checkers.models.objects.bank import adds_up
 
 ACCOUNTS = ("a", "b", "c")
@@ -26,14 +26,15 @@ ACCOUNTS = ("a", "b", "c")
 def test_a_bank_has_a_verdict_of_brute_force_in_real_time() -> None:
     """Every order of few operations that overlap is tried, with every choice of transfers without an answer."""
     rng, seen = Random(1), Counter[tuple[Validity, bool]]()
-    for _ in range(500):
-        events = random_bank(rng)
+    for _ in range(700):
+        bank = Simulated({name: rng.randint(0, 4) for name in ACCOUNTS}, ask_bank, do_bank, lie_of_bank)
+        events = history(bank, rng, rng.randint(2, 6), 5, rng.choice([0, 0.2]), rng.choice([0, 0, 1]))
         operations = operations_of(events)
+        shown = [dict(o.output) for o in operations if o.f == "read" and o.returned]  # type: ignore[call-overload]
         verdict = judge_events(events, "bank-overdraft")
-        fits = has_an_order(operations)
-        if any(o.f == "read" for o in operations):
+        fits = has_an_order(operations, shown)
+        if shown:
             assert verdict.validity is (Validity.VALID if fits else Validity.INVALID), operations
-        shown = [dict(o.output) for o in operations if o.f == "read"]  # type: ignore[call-overload]
         if verdict.validity is Validity.VALID:
             negative = any(balance < 0 for balances in shown for balance in balances.values())
             assert judge_events(events, "bank").validity is (Validity.INVALID if negative else Validity.VALID)
@@ -41,65 +42,30 @@ def test_a_bank_has_a_verdict_of_brute_force_in_real_time() -> None:
     assert min(seen[Validity.VALID, True], seen[Validity.INVALID, False]) > 60, seen
 
 
-def random_bank(rng: Random) -> list[Event]:
-    """Up to three transfers and three reads that overlap; of the reads some are spoiled."""
-    balances = {name: rng.randint(0, 4) for name in ACCOUNTS}
-    todo: list[Any] = [(*rng.sample(ACCOUNTS, 2), rng.randint(1, 3)) for _ in range(rng.randint(0, 3))]
-    todo += ["read"] * rng.randint(1, 3)
-    rng.shuffle(todo)
-    events: list[Event] = []
-    running: dict[int, Any] = {}
-
-    def record(process: int, type_: Type, f: str, payload: Any) -> None:
-        events.append(Event(len(events), 0, process, type_, f, payload=json.dumps(payload)))
-
-    process = 0
-    while todo or running:
-        if todo and (not running or rng.random() < 0.5):
-            step = todo.pop()
-            record(process, Type.INVOKE, *(("read", None) if step == "read" else ("transfer", list(step))))
-            running[process] = step
-            process += 1
-            continue
-        done = rng.choice(list(running))
-        step = running.pop(done)
-        if step == "read":
-            shown = dict(balances)
-            if rng.random() < 0.2:
-                shown[rng.choice(ACCOUNTS)] += rng.choice([-1, 1])
-            record(done, Type.OK, "read", shown)
-        elif rng.random() < 0.8:
-            balances = after(balances, [step])
-            record(done, Type.OK, "transfer", list(step))
-        else:
-            balances = after(balances, [step]) if rng.random() < 0.5 else balances
-            record(done, Type.INFO, "transfer", list(step))
-    return events
+def ask_bank(rng: Random, _: int) -> tuple[str, Any]:
+    return ("read", None) if rng.random() < 0.5 else ("transfer", [*rng.sample(ACCOUNTS, 2), rng.randint(1, 3)])
 
 
-def has_an_order(operations: Any) -> bool:
-    must = [o for o in operations if o.returned]
-    may = [o for o in operations if not o.returned]
-    return any(
-        _explains(order)
-        for some in subsets(may)
-        for order in permutations([*must, *some])
-        if not any(b.returned and b.ret < a.call for n, a in enumerate(order) for b in order[n + 1 :])
-    )
+def do_bank(balances: dict[str, int], f: str, value: Any) -> tuple[dict[str, int], Any]:
+    return (balances, dict(balances)) if f == "read" else (after(balances, [value]), value)
 
 
-def _explains(order: Any) -> bool:
+def lie_of_bank(rng: Random, f: str, was: Any) -> Any:
+    return dict(was) | {rng.choice(ACCOUNTS): rng.randint(0, 4)} if f == "read" else was
+
+
+def has_an_order(operations: Any, shown: list[dict[str, int]]) -> bool:
     """Whether the reads show the first balances, whatever they are, and the transfers before them."""
-    moved, begins = dict.fromkeys(ACCOUNTS, 0), None
-    for o in order:
-        if o.f == "transfer":
-            moved = after(moved, [o.input])
-            continue
-        first = {name: balance - moved[name] for name, balance in dict(o.output).items()}
-        if begins is not None and first != begins:
-            return False
-        begins = first
-    return True
+    transfers = [o.input for o in operations if o.f == "transfer"]
+    backwards = [(target, source, amount) for source, target, amount in transfers]
+    starts = [tuple(after(shown[0], some).items()) for some in subsets(backwards)] if shown else [()]
+
+    def step(state: Any, o: Any) -> object:
+        if o.f == "read":
+            return state if dict(state) == dict(o.output) else REFUSED
+        return tuple(after(dict(state), [o.input]).items()) if state else state
+
+    return linearizable([o for o in operations if o.returned or o.f == "transfer"], starts, step)  # type: ignore[arg-type]
 
 
 def after(start: dict[str, int], transfers: Any) -> dict[str, int]:
@@ -282,27 +248,6 @@ def test_an_account_may_be_any_text_or_number(account: Any) -> None:
             before, after = ({name_of_key(account): 9 - x, "b": x} for x in (0, amount))
             events = one_process(("read", None, before), *steps, ("read", None, after))
             assert judge_events(events, "bank").validity is expected
-
-
-@pytest.mark.parametrize("keys", [2, 3])
-def test_a_long_fork_is_found_exactly_where_no_order_of_writes_explains_the_reads(keys: int) -> None:
-    rng, seen = Random(keys), {True: 0, False: 0}
-    names = "xyz"[:keys]
-    for _ in range(400):
-        shown = [frozenset(k for k in names if rng.random() < 0.5) for _ in range(rng.randint(1, 4))]
-        events = all_at_once(rng, list(names), [{k: k in some for k in names} for some in shown])
-        orders = [[frozenset(order[:n]) for n in range(keys + 1)] for order in permutations(names)]
-        explained = any(all(one in prefixes for one in shown) for prefixes in orders)
-        verdict = judge_events(events, "long-fork")
-        if not any(shown):
-            assert verdict.validity is Validity.UNKNOWN, "no read showed a write"
-            continue
-        assert verdict.validity is (Validity.VALID if explained else Validity.INVALID), shown
-        if not explained:
-            assert verdict.witnesses[0].kind == "long fork"
-            assert verdict.witnesses[0].facts["rejudged"]
-        seen[explained] += 1
-    assert min(seen.values()) > 40, seen
 
 
 def test_reads_of_overlapping_keys_are_explained_exactly_where_some_order_of_writes_fits() -> None:

@@ -15,11 +15,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from simulated_objects import OBJECTS, history, mixed_up
 
 from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
+from checkers.kernels.jit import kernel
 from checkers.kernels.search.configurations import (
     STEPS_MAX,
     WORDS_PER_STEP,
@@ -169,21 +171,26 @@ def test_a_hard_history_ends_within_its_budget_of_bytes(name: str) -> None:
     assert "the budget of 1000000 bytes ran out" in verdict.reason
 
 
-def test_a_comparison_of_configurations_is_work() -> None:
-    """Configurations that do not dominate each other are all compared, so each costs more than the one before."""
-    words, many = 2, 50
+@kernel
+def _insert_all(words: int, many: int) -> tuple[int, int, int, bool, bool]:
+    """Configurations that do not dominate each other."""
     them, _, _ = new_configurations(many, words, 1)
-    hands = new_hands(words)
+    hands, count = new_hands(words), 0
     allow(hands, 1)
-    count = 0
     for each in range(many):
-        need = np.array([1 << each, 0], np.uint64)
+        need = np.zeros(words, np.uint64)
+        need[0] = np.uint64(1) << np.uint64(each)
         count = insert(them, count, 0, need, np.zeros(words, np.uint64), hands.work)
-    read = words * sum(1 + before for before in range(many))
-    assert (count, hands.work[0], steps_of(hands)) == (many, read, -(-read // WORDS_PER_STEP))
-    assert is_spent(hands)
+    work, steps, spent = hands.work[0], steps_of(hands), is_spent(hands)
     allow(hands, 2 * STEPS_MAX)
-    assert not is_spent(hands), "no budget is so great that it overflows"
+    return count, work, steps, spent, is_spent(hands)
+
+
+def test_a_comparison_of_configurations_is_work() -> None:
+    """All are compared, so each costs more than the one before; and no budget is so great that it overflows."""
+    words, many = 2, 50
+    read = words * sum(1 + before for before in range(many))
+    assert _insert_all(words, many) == (many, read, -(-read // WORDS_PER_STEP), True, False)
 
 
 def test_the_second_search_for_a_better_index_does_not_repeat_what_is_certain() -> None:
@@ -246,27 +253,11 @@ def test_what_the_compiled_search_leaves_out_changes_no_answer(model: Model) -> 
     """Compared with the plain search, which leaves out nothing."""
     rng, answers = Random(7), set()
     for _ in range(400):
-        operations = operations_of(few_operations(model, rng))
+        events = history(OBJECTS[model.name].make(rng), rng, rng.randint(3, 7), 7, 0.2, rng.choice([0, 1, 2]))
+        operations = operations_of(mixed_up(events, rng, 3) if model is MUTEX else events)
         kept = [o for o in operations if o.returned or o.f not in model.observers]
         expected = plain_search(model, kept, Budget()).linearizable
         found = judge_object(model, kept, Budget())
         assert (found.linearizable, found.compiled) == (expected, True)
         answers.add(expected)
     assert answers == {True, False}
-
-
-def few_operations(model: Model, rng: Random) -> list[Event]:
-    """Up to seven overlapping operations; some get no answer."""
-    calls: list[tuple[str, int | None]] = [("acquire", None), ("release", None)]
-    if model is COUNTER:
-        calls = [("add", 1), ("add", 2), ("dec", 1), ("read", None)]
-    tape, waiting = Tape(0), []
-    for process in range(rng.randint(3, 7)):
-        f, given = rng.choice(calls)
-        tape.record(process, Type.INVOKE, f, given)
-        waiting.append((process, f, given))
-        while waiting and rng.random() < 0.4:
-            process, f, given = waiting.pop(rng.randrange(len(waiting)))
-            kind = Type.OK if rng.random() < 0.8 else Type.INFO
-            tape.record(process, kind, f, rng.randint(-1, 4) if f == "read" and kind is Type.OK else given)
-    return tape.events

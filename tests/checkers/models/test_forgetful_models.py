@@ -6,16 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+from edn_files import judged_text, operations
 
-from checkers.base.checker import Budget
 from checkers.base.verdict import Validity
-from checkers.by_hand.judge_file import Ask, judge, task_of
 
-STALE = """{:process 0, :type :invoke, :f :write, :value 1}
-{:process 0, :type :ok, :f :write, :value 1}
-{:process 1, :type :invoke, :f :read, :value nil}
-{:process 1, :type :ok, :f :read, :value 7}
-"""
+STALE = operations("write 1->1; read ->7")
 NIL = STALE.replace(":value 1", ":value nil").replace(":value 7", ":value nil")
 FLAG = STALE.replace(":value 1", ":value true").replace(":value 7", ":value true")
 WRITE = "    if o.f == 'write': return o.input\n"
@@ -39,9 +34,7 @@ FORGETFUL = {
 
 
 def words_of(tmp_path: Path, source: str, history: str = STALE) -> str:
-    (tmp_path / "history.edn").write_text(history)
-    ask = Ask(str(tmp_path / "model.py"), source)
-    found = judge(task_of(tmp_path / "history.edn", ask, Budget()).part, Budget())
+    found = judged_text(tmp_path, history, str(tmp_path / "model.py"), source)
     return found.error or str(found.verdict.validity)
 
 

@@ -76,45 +76,6 @@ def test_the_rule_says_what_every_order_says_of_200_000_histories(night: Random)
     compare(night, 200_000)
 
 
-EXAMPLES: dict[str, tuple[bool, tuple[Row, ...]]] = {
-    "an append that no get shows, behind all gets": (
-        True,
-        (("append", "a", 0, 1), ("append", "b", 2, 7), ("get", "a", 3, 4), ("get", "a", 5, 6)),
-    ),
-    "an append that no get shows, between two of them": (
-        False,
-        (("append", "a", 0, 1), ("get", "a", 2, 3), ("append", "b", 4, 5), ("get", "a", 6, 7)),
-    ),
-    "a put inside of a generation": (
-        False,
-        (("put", "a", 0, 1), ("put", "b", 2, 3), ("append", "c", 4, 5), ("get", "ac", 6, 7)),
-    ),
-    "two gets of one generation that contradict each other": (
-        False,
-        (("append", "a", 0, 4), ("append", "b", 1, 5), ("get", "ab", 2, 6), ("get", "ba", 3, 7)),
-    ),
-    "a part of a value": (False, (("append", "ab", 0, 1), ("get", "a", 2, 3))),
-    "a value that was never written": (False, (("append", "a", 0, 1), ("get", "b", 2, 3))),
-    "a value before it was written": (False, (("get", "a", 0, 1), ("append", "a", 2, 3))),
-    "an append without an answer": (True, (("append", "a", 0, None), ("get", "", 1, 2), ("get", "a", 3, 4))),
-    "the same value twice, named by real time": (
-        True,
-        (("append", "a", 0, 1), ("get", "a", 2, 3), ("append", "a", 4, 5), ("get", "aa", 6, 7)),
-    ),
-    "the same value once more than it was appended": (False, (("append", "a", 0, 1), ("get", "aa", 2, 3))),
-    "a put of a value that was appended before": (
-        True,
-        (("append", "a", 0, 1), ("append", "b", 2, 3), ("put", "a", 4, 5), ("get", "a", 6, 7)),
-    ),
-}
-
-
-@pytest.mark.parametrize("case", EXAMPLES)
-def test_what_gets_show_decides(case: str) -> None:
-    exists, rows = EXAMPLES[case]
-    assert has_order(of_rows(*rows), KV) is exists
-
-
 def test_nothing_is_claimed_of_empty_writes() -> None:
     operations = of_rows(("put", "", 0, 1), ("append", "a", 2, 3), ("get", "a", 4, 5))
     assert has_order(operations, KV) is None

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from edn_files import judged_text
 
-from checkers.base.checker import Budget
 from checkers.base.verdict import Validity, Verdict
-from checkers.by_hand.judge_file import Ask, judge, task_of
 
 # model: (a history with an odd answer, a correct continuation, a wrong continuation, the kind, words)
 ODD: dict[str, tuple[str, str, str, str, str]] = {
@@ -38,15 +37,7 @@ ODD: dict[str, tuple[str, str, str, str, str]] = {
 
 
 def judged(tmp_path: Path, model: str, script: str) -> Verdict:
-    """script: operations `f given->answer`, one after another, each by a process of its own."""
-    lines = []
-    for process, step in enumerate(script.split("; ")):
-        f, _, rest = step.partition(" ")
-        given, answer = rest.split("->")
-        row = f"{{:process {process}, :f :{f}, :type"
-        lines += [f"{row} :invoke, :value {given or 'nil'}}}", f"{row} :ok, :value {answer}}}"]
-    (tmp_path / "history.edn").write_text("\n".join(lines))
-    found = judge(task_of(tmp_path / "history.edn", Ask(model), Budget()).part, Budget())
+    found = judged_text(tmp_path, script, model)
     assert not found.error
     return found.verdict
 
@@ -62,6 +53,26 @@ def test_one_odd_operation_hides_nothing(tmp_path: Path, model: str) -> None:
     assert invalid.validity is Validity.INVALID
     assert [witness.kind for witness in invalid.witnesses] == [kind]
     assert words in invalid.reason
+
+
+@pytest.mark.parametrize(
+    ("model", "script", "words"),
+    [
+        ("counter", "add 1.5->1.5; read ->1.5", "inc and dec of whole numbers"),
+        ("priority-queue", "insert 2.5->2.5; extract-min ->2.5", "no whole number"),
+        *(("append-log", f"append 7->[7 {at}]", "no whole number from 0 on") for at in ("-1", '"0"', "0.0", "true")),
+        ("append-log", "append 7->[7 -5]; read ->[]", "no whole number from 0 on"),
+        *(("kv", f"put {odd}->{odd}; get ->nil", "no string") for odd in ("0", "5", "true", "1.5", '["a"]')),
+        ("kv", 'append 5->5; get ->"5"', "no string"),
+        ("set", "remove 1->1", "remove is not an operation of a set"),
+        ("queue", "enqueue 1->1; push 1->1", "push is not an operation of a queue"),
+        ("queue", "enqueue 1->1; drain ->7", "a drain answered 7, which is no list"),
+    ],
+)
+def test_what_no_object_can_do_or_answer_is_unknown(tmp_path: Path, model: str, script: str, words: str) -> None:
+    verdict = judged(tmp_path, model, script)
+    assert verdict.validity is Validity.UNKNOWN
+    assert words in verdict.reason
 
 
 def test_a_balance_of_nil_is_no_balance(tmp_path: Path) -> None:

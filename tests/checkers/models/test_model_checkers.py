@@ -6,6 +6,7 @@ import json
 import pickle
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,7 @@ def events_of(steps: Steps) -> list[Event]:
     """As `one_process`, but for the steps of ANOTHER."""
     events = one_process(*(step[:3] for step in steps))
     by = [2 if step[3:] == (ANOTHER,) else 0 for step in steps for _ in ("invoke", "answer")]
-    return [Event(**{**as_dict(e), "process": process}) for e, process in zip(events, by, strict=True)]
+    return [replace(e, process=process) for e, process in zip(events, by, strict=True)]
 
 
 def on_two_keys(name: str, steps: Steps, others: Steps) -> list[Event]:
@@ -134,13 +135,9 @@ def on_two_keys(name: str, steps: Steps, others: Steps) -> list[Event]:
     """
     if KNOWN[name].whole:
         return events_of(others)
-    a = [Event(**{**as_dict(e), "key": "a"}) for e in events_of(steps)]
-    b = [Event(**{**as_dict(e), "key": "b", "process": e.process + 1}) for e in events_of(others)]
+    a = [replace(e, key="a") for e in events_of(steps)]
+    b = [replace(e, key="b", process=e.process + 1) for e in events_of(others)]
     return renumbered([*a, Event(0, 0, -1, Type.INFO, "partition"), *b])
-
-
-def as_dict(event: Event) -> dict[str, Any]:
-    return {name: getattr(event, name) for name in Event.__slots__}
 
 
 def judged(folder: Path, events: Sequence[Event], name: str) -> Verdict:
@@ -186,7 +183,7 @@ def test_parts_share_the_keys_between_them(tmp_path: Path, monkeypatch: pytest.M
     events: list[Event] = []
     for n in range(12):
         some = one_process(*(spoiled if n == 7 else right))
-        events += [Event(**{**as_dict(e), "key": f"k{n}", "process": n}) for e in some]
+        events += [replace(e, key=f"k{n}", process=n) for e in some]
     events = renumbered(events)
     write_stream(tmp_path, events)
     seal(tmp_path)
@@ -202,8 +199,8 @@ def test_an_operation_without_a_key_hides_in_no_part(tmp_path: Path, monkeypatch
     """The part that gets the rows without a key need not have a key of its own."""
     monkeypatch.setattr(model_checker, "EVENTS_PER_PART", 2)
     right, _, _ = RIGHT_AND_SPOILED["kv"]
-    events = [Event(**{**as_dict(e), "key": "k0"}) for e in one_process(*right)]
-    events += [Event(**{**as_dict(e), "key": None, "process": 1}) for e in one_process(*right)]
+    events = [replace(e, key="k0") for e in one_process(*right)]
+    events += [replace(e, key=None, process=1) for e in one_process(*right)]
     seal(write_stream(tmp_path, renumbered(events)))
     checker = BY_MODEL["kv"]
     parts = checker.split(StoredRun(tmp_path))

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from simulated_objects import Simulated, history
+from simulated_objects import Simulated, every_state_before, history
 
 from checkers.base import independent_search as search
 from checkers.base.checker import Budget
@@ -119,23 +119,6 @@ def test_the_longest_order_is_legal_and_lacks_something_that_was_answered(
         )
 
 
-def brute_force_has_order(model: Model, operations: Sequence[Operation]) -> bool:
-    """Every order of what returned and of any of the rest, one by one, without memory."""
-
-    def goes_on(state: Any, left: tuple[Operation, ...]) -> bool:
-        if not any(o.returned for o in left):
-            return True
-        for chosen in left:
-            if any(o.ret is not None and o.ret < chosen.call for o in left):
-                continue
-            after = model.step(state, chosen)
-            if after is not REFUSED and goes_on(after, tuple(o for o in left if o is not chosen)):
-                return True
-        return False
-
-    return goes_on(model.init(), tuple(operations))
-
-
 @pytest.mark.parametrize(("model", "functions"), CASES, ids=lambda case: getattr(case, "name", ""))
 def test_the_window_ends_at_the_first_answer_that_brute_force_cannot_explain(
     model: Model, functions: Sequence[str]
@@ -145,7 +128,7 @@ def test_the_window_ends_at_the_first_answer_that_brute_force_cannot_explain(
         events = random_history(rng, functions, rng.randint(2, 6))
         operations = operations_of(events)
         returns = sorted(o.ret for o in operations if o.ret is not None)
-        first = next((i for i in returns if not brute_force_has_order(model, cut_at(operations, i))), None)
+        first = next((i for i in returns if not every_state_before(model, cut_at(operations, i), i)), None)
         witnesses = judge_events(events, model).witnesses
         assert bool(witnesses) == (first is not None), events
         for witness in witnesses:

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
 import pytest
-from simulated_objects import Simulated, event, history
-from test_small_models import SIMULATED, Locks, mutex_do
+from simulated_objects import (
+    Locks,
+    Simulated,
+    any_of,
+    counter_do,
+    event,
+    history,
+    ids_do,
+    kv_do,
+    log_do,
+    no_lie,
+    numbers,
+    permits_do,
+    queue_do,
+)
 
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
@@ -18,26 +31,6 @@ from checkers.models.model import Operation, operations_of
 
 Spoil = Callable[[Random, list[Event]], tuple[list[Event], int]]
 """(the history with one wrong answer, the index of that answer)."""
-
-
-def numbers() -> Callable[[], int]:
-    """Return a number that was not used before."""
-    given: Iterator[int] = iter(range(10**9))
-    return lambda: next(given)
-
-
-def asking(*choices: tuple[str, Any]) -> Callable[[Random, int], tuple[str, Any]]:
-    """One of the choices; inputs that are functions are called."""
-
-    def ask(rng: Random, _: int) -> tuple[str, Any]:
-        f, value = rng.choice(choices)
-        return f, value() if callable(value) else value
-
-    return ask
-
-
-def no_lie(rng: Random, f: str, was: Any) -> Any:
-    raise AssertionError("nothing is changed while the history is made")
 
 
 def spoil(
@@ -89,7 +82,7 @@ class Case:
 CASES = {
     "set": Case(
         lambda: Simulated(
-            (), asking(*[("add", numbers())] * 9, ("read", None)),
+            (), any_of(*[("add", numbers())] * 9, ("read", None)),
             lambda state, f, value: (state, list(state)) if f == "read" else ((*state, value), value), no_lie,
         ),
         500,
@@ -97,34 +90,34 @@ CASES = {
     ),
     "append-log": Case(
         lambda: Simulated(
-            (), asking(*[("append", numbers())] * 9, ("read", None)), SIMULATED["append-log"][0].do, no_lie
+            (), any_of(*[("append", numbers())] * 9, ("read", None)), log_do, no_lie
         ),
         500,
         spoil("append", lambda o: o.output[1] > 5, lambda rng, all_, o: [o.input, rng.randrange(o.output[1] - 5)]),
     ),
     "queue": Case(
         lambda: Simulated(
-            (), asking(("enqueue", numbers()), ("dequeue", None)), SIMULATED["queue"][0].do, no_lie
+            (), any_of(("enqueue", numbers()), ("dequeue", None)), queue_do, no_lie
         ),
         10**6,
         spoil("dequeue", lambda o: o.output is not None, lambda rng, all_, o: o.output + 40),
     ),
     "counter": Case(
         lambda: Simulated(
-            0, asking(("add", 1), ("add", 2), ("dec", 1), ("read", None)), SIMULATED["counter"][0].do, no_lie
+            0, any_of(("add", 1), ("add", 2), ("dec", 1), ("read", None)), counter_do, no_lie
         ),
         1000,
         spoil("read", lambda o: True, lambda rng, all_, o: o.output + 20),
     ),
     "unique-ids": Case(
-        lambda: Simulated(0, asking(("generate", None)), lambda state, f, value: (state + 1, state), no_lie),
+        lambda: Simulated(0, any_of(("generate", None)), ids_do, no_lie),
         10**6,
         spoil("generate", lambda o: True, lambda rng, all_, o: all_[rng.randrange(len(all_) // 3)].output),
     ),
-    "mutex": Case(lambda: Simulated("free", Locks(), mutex_do, no_lie), 10**6, held_by_another),
+    "mutex": Case(lambda: Simulated(0, Locks(1), permits_do(1), no_lie), 10**6, held_by_another),
     "kv": Case(
         lambda: Simulated(
-            "", asking(("get", None), ("put", "x"), ("put", "y"), ("append", "z")), SIMULATED["kv"][0].do, no_lie
+            "", any_of(("get", None), ("put", "x"), ("put", "y"), ("append", "z")), kv_do, no_lie
         ),
         1000,
         spoil("get", lambda o: True, lambda rng, all_, o: "never put"),

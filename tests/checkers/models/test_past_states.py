@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, cast
 
 import pytest
-from simulated_objects import Simulated, event, history, one_process
+from simulated_objects import OBJECTS, event, every_state_before, history, one_process
 
 from checkers.base import independent_search as search
 from checkers.base.history import Event, Type
@@ -20,46 +20,7 @@ from checkers.models.objects.queue import QUEUE
 from checkers.models.objects.registers import CAS_REGISTER
 from checkers.models.past import RestOfHistory, shortest_rest, states_at_calls
 
-
-def queue_do(state: tuple, f: str, value: Any) -> tuple[tuple, Any]:
-    if f == "enqueue":
-        return (*state, value), value
-    return (state[1:], state[0]) if state else (state, None)
-
-
-def register_do(state: Any, f: str, value: Any) -> tuple[Any, Any]:
-    return (state, state) if f == "read" else (value, value)
-
-
-OBJECTS: dict[str, tuple[Model, Simulated]] = {
-    "queue": (
-        QUEUE,
-        Simulated(
-            (),
-            lambda rng, _: rng.choice([("enqueue", rng.randrange(4)), ("dequeue", None)]),
-            queue_do,
-            lambda rng, f, was: rng.choice([0, 1, None]) if f == "dequeue" else was,
-        ),
-    ),
-    "counter": (
-        COUNTER,
-        Simulated(
-            0,
-            lambda rng, _: rng.choice([("add", rng.choice([1, 2, -1])), ("read", None)]),
-            lambda state, f, value: (state, state) if f == "read" else (state + value, value),
-            lambda rng, f, was: was + rng.choice([-1, 1]) if f == "read" else was,
-        ),
-    ),
-    "register": (
-        CAS_REGISTER,
-        Simulated(
-            None,
-            lambda rng, _: rng.choice([("read", None), ("write", rng.randrange(3))]),
-            register_do,
-            lambda rng, f, was: rng.choice([0, 1, 2, None]) if f == "read" else was,
-        ),
-    ),
-}
+MODELS = {"queue": QUEUE, "counter": COUNTER, "register": CAS_REGISTER}
 
 
 def has_order(model: Model, rest: RestOfHistory) -> bool:
@@ -68,10 +29,10 @@ def has_order(model: Model, rest: RestOfHistory) -> bool:
     )
 
 
-@pytest.mark.parametrize("name", OBJECTS)
+@pytest.mark.parametrize("name", MODELS)
 def test_no_violation_is_made_and_none_is_lost(name: str) -> None:
-    model, simulated = OBJECTS[name]
-    rng = Random(name)
+    model, rng = MODELS[name], Random(name)
+    simulated = OBJECTS[name].make(rng)
     seen = {True: 0, False: 0}
     shorter = 0
     for _ in range(250):
@@ -99,25 +60,6 @@ def test_no_violation_is_made_and_none_is_lost(name: str) -> None:
     assert shorter > seen[False] / 2
 
 
-def every_state_before(model: Model, operations: Sequence[Operation], moment: int) -> set[Any]:
-    """Brute force: the states after every legal order of what returned before a moment and any of what was called."""
-    called = tuple(o for o in operations if o.call < moment)
-    found: set[Any] = set()
-
-    def go_on(state: Any, left: tuple[Operation, ...]) -> None:
-        if all(o.ret is None or o.ret > moment for o in left):
-            found.add(state)
-        for chosen in left:
-            if any(o.ret is not None and o.ret < chosen.call for o in left):
-                continue
-            after = model.step(state, chosen)
-            if after is not REFUSED:
-                go_on(after, tuple(o for o in left if o is not chosen))
-
-    go_on(model.init(), called)
-    return found
-
-
 def states_after_some(model: Model, state: Any, under_way: Sequence[Operation]) -> set[Any]:
     """Return the states after any of the open operations, in any order, from one state."""
     found = {state}
@@ -128,11 +70,11 @@ def states_after_some(model: Model, state: Any, under_way: Sequence[Operation]) 
     return found
 
 
-@pytest.mark.parametrize("name", OBJECTS)
+@pytest.mark.parametrize("name", MODELS)
 def test_states_at_every_call_are_those_of_brute_force(name: str) -> None:
     """None is made up; and each one that is missing comes of one that is there, by what was under way."""
-    model, simulated = OBJECTS[name]
-    rng = Random(name)
+    model, rng = MODELS[name], Random(name)
+    simulated = OBJECTS[name].make(rng)
     moments = ambiguous = 0
     for _ in range(200):
         events = history(

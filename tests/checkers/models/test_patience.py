@@ -7,8 +7,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from simulated_objects import Simulated, history, renumbered
-from test_small_models import kv_do
+from simulated_objects import Simulated, history, kv_do, no_lie, renumbered
 
 from checkers.base.history import Event, Type
 from checkers.base.verdict import VIOLATIONS_BY_KIND, Validity
@@ -20,7 +19,7 @@ STORE = Simulated(
     "",
     lambda rng, _: rng.choice([("get", None), ("append", rng.choice("abc")), ("put", f"x{rng.randrange(1000)}")]),
     kv_do,
-    lambda rng, f, was: was,
+    no_lie,
 )
 
 

@@ -10,8 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from simulated_objects import Simulated, event, history, searched
-from test_containers import stack_step, taken_from, with_answers_moved
+from simulated_objects import Simulated, event, history, mixed_up, no_lie, searched, stack_do, step_of
 
 from checkers.base.history import Event, Type
 from checkers.base.independent_search import Disagreement, SearchExhausted
@@ -24,6 +23,8 @@ from checkers.models.past import impossible
 from checkers.models.search import demand_explanation
 from checkers.models.witnesses import Decided
 
+stack_step = step_of(stack_do)
+
 
 def stack_of_unique_values(pops: float) -> Simulated:
     """pops: the share of operations that pop."""
@@ -32,8 +33,7 @@ def stack_of_unique_values(pops: float) -> Simulated:
     def ask(rng: Random, _: int) -> tuple[str, Any]:
         return ("pop", None) if rng.random() < pops else ("push", next(fresh))
 
-    do = taken_from("push", "pop", lambda state: len(state) - 1)
-    return Simulated((), ask, do, lambda rng, f, was: was)
+    return Simulated((), ask, stack_do, no_lie)
 
 
 def with_answers_swapped(events: list[Event], rng: Random, times: int) -> list[Event]:
@@ -85,7 +85,7 @@ def compare(rng: Random, cases: int, sizes: tuple[int, int], crashes: Sequence[f
             what = stack_of_unique_values(rng.choice([0.25, 0.4, 0.5, 0.6]))
             events = history(what, rng, operations_count, processes, crash, 0)
             events = with_answers_swapped(events, rng, rng.choice([0, 0, 1, 1, 2, 3]))
-        events = with_answers_moved(events, rng) if rng.random() < 0.4 else events
+        events = mixed_up(events, rng, 2) if rng.random() < 0.4 else events
         operations = operations_of(events)
         if not_conserved(operations, NAMES):
             continue
