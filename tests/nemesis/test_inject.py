@@ -13,6 +13,7 @@ from virtual_time import run as in_no_time
 
 from checkers.record.faults import Achieved
 from checkers.record.files import as_json
+from nemesis.cluster import CLOCK
 from nemesis.measure import Hooks
 
 LEADER_LINKS = {link for s in ("n2", "n3", "n4", "n5") for link in (("n1", s), (s, "n1"))}
@@ -133,8 +134,12 @@ def test_a_leader_elected_meanwhile_is_the_one_that_is_hit():
 def test_what_the_backend_cannot_do_is_skipped_in_its_own_words_and_undone():
     cluster = FakeCluster()
     cluster.cannot = {"kill": "this backend has no processes"}
-    (record,), _ = in_no_time(played(cluster, card("kill", "minority")))
-    assert (record.achieved, record.reason) == (Achieved.SKIPPED, "this backend has no processes")
+    cluster.missing = {CLOCK: "no clocks here: choose BACKEND=docker"}
+    records, _ = in_no_time(played(cluster, card("kill", "minority"), card("clock", "one", 2, 20.0)))
+    assert [(record.achieved, record.reason) for record in records] == [
+        (Achieved.SKIPPED, "this backend has no processes"),
+        (Achieved.SKIPPED, "no clocks here: choose BACKEND=docker"),
+    ]
     assert cluster.whole
 
 

@@ -9,8 +9,6 @@ from fake_nemesis_cluster import FakeCluster, card, played
 from virtual_time import run as in_no_time
 
 from checkers.record.faults import Achieved
-from checkers.record.files import as_json
-from nemesis.cluster import PROCESSES
 
 
 def at(seconds, act):
@@ -31,22 +29,14 @@ def played_while(cluster, *cards, act):
     return in_no_time(run())
 
 
-def whole_again(cluster):
-    cluster.silent = ()
-
-
-def cut_again(cluster, links):
-    cluster.silent = links
-
-
-def test_a_partition_whole_again_after_1_2_of_10_seconds_is_not_achieved():
+@pytest.mark.parametrize("whole_at_s", [3.2, 11.85])
+def test_a_partition_that_is_whole_again_before_its_heal_is_not_achieved(whole_at_s):
     cluster = FakeCluster()
-    (record,) = played_while(cluster, card(), act=at(3.2, lambda: whole_again(cluster)))
+    (record,) = played_while(cluster, card(), act=at(whole_at_s, lambda: setattr(cluster, "silent", ())))
     assert record.inject_proof.verdict == "as ordered", "right after the inject it was there"
     assert record.achieved is Achieved.NOT_ACHIEVED
-    assert record.reason.startswith("it lapsed within 1.9 s: n1>n2 ordered cut: ")
-    assert 3.2e9 < record.lapsed_ns < 4.2e9
-    assert as_json(record)["lapsed_ns"] == record.lapsed_ns
+    assert record.reason.startswith("it lapsed within ") and ": n1>n2 ordered cut: " in record.reason
+    assert whole_at_s * 1e9 < record.lapsed_ns < (whole_at_s + 1) * 1e9
 
 
 @pytest.mark.parametrize(("kind", "state"), [("pause", "stopped"), ("kill", "dead"), ("stop", "dead")])
@@ -58,12 +48,6 @@ def test_a_process_that_runs_again_after_a_second_is_not_achieved(kind, state):
     assert record.achieved is Achieved.NOT_ACHIEVED
     assert record.reason.endswith(f"n1 ordered {state}: it is running")
     assert 3.0e9 < record.lapsed_ns < 4.0e9
-
-
-def test_a_lapse_in_the_last_tenth_of_a_second_before_the_heal_is_seen():
-    cluster = FakeCluster()
-    (record,) = played_while(cluster, card(), act=at(11.85, lambda: whole_again(cluster)))
-    assert record.achieved is Achieved.NOT_ACHIEVED and "it lapsed" in record.reason
 
 
 class Lapsing(FakeCluster):
@@ -89,7 +73,7 @@ def test_a_lapse_between_two_measurements_is_seen():
 
 def test_a_link_that_is_cut_later_although_it_should_be_whole_is_seen():
     cluster = FakeCluster()
-    more = at(5.0, lambda: cut_again(cluster, cluster.silent | {("n2", "n3")}))
+    more = at(5.0, lambda: setattr(cluster, "silent", cluster.silent | {("n2", "n3")}))
     (record,) = played_while(cluster, card(), act=more)
     assert record.achieved is Achieved.NOT_ACHIEVED
     assert "n2>n3 ordered open: none of" in record.reason
@@ -169,14 +153,6 @@ def test_a_card_like_one_that_hit_nothing_is_skipped():
     cards = [card(hold_s=3.0), card(number=2, at_s=20.0, like=1)]
     records, _ = in_no_time(played(cluster, *cards))
     assert records[1].reason == "card 1, which it repeats, hit nothing"
-
-
-def test_a_missing_capability_skips_the_fault_in_the_backends_own_words():
-    cluster = FakeCluster()
-    cluster.missing = {PROCESSES: "no processes here: choose BACKEND=docker"}
-    (record,), _ = in_no_time(played(cluster, card("kill", "one")))
-    assert (record.achieved, record.reason) == (Achieved.SKIPPED, "no processes here: choose BACKEND=docker")
-    assert cluster.orders == []
 
 
 def test_a_short_card_that_waited_for_a_leader_still_holds():

@@ -70,28 +70,22 @@ async def two_faults(
     return took, impaired
 
 
-def test_a_fault_waits_for_the_heal_of_another_one_on_its_links() -> None:
-    took, impaired = in_no_time(two_faults(1.2, OF_N4))
-    assert took == pytest.approx(1.2, abs=0.1)
-    assert impaired == dict.fromkeys(OF_N4, LOSSY)
-
-
-def test_a_fault_waits_for_the_measurement_after_that_heal() -> None:
-    """Its own losses would be taken for those of the fault before."""
-    took, _ = in_no_time(two_faults(1.2, OF_N4, measured_s=2.0))
-    assert took == pytest.approx(3.2, abs=0.1)
-
-
-def test_a_fault_of_other_links_does_not_wait() -> None:
-    took, impaired = in_no_time(two_faults(1.2, [("n1", "n3")]))
-    assert took < 0.1
-    assert impaired == {**dict.fromkeys(OF_N2, LATE), ("n1", "n3"): LOSSY}
-
-
-def test_where_no_heal_comes_the_latest_order_holds() -> None:
-    took, impaired = in_no_time(two_faults(60.0, OF_N4))
-    assert took == pytest.approx(IMPAIRED_WAIT_S, abs=0.1)
-    assert impaired == {("n2", "n4"): LATE, **dict.fromkeys(OF_N4, LOSSY)}
+@pytest.mark.parametrize(
+    ("healed_after_s", "measured_s", "second", "waits_s", "impaired"),
+    [
+        (1.2, 0.0, OF_N4, 1.2, dict.fromkeys(OF_N4, LOSSY)),
+        # While the heal is measured, its own losses would be taken for those of the fault before.
+        (1.2, 2.0, OF_N4, 3.2, dict.fromkeys(OF_N4, LOSSY)),
+        (1.2, 0.0, [("n1", "n3")], 0.0, {**dict.fromkeys(OF_N2, LATE), ("n1", "n3"): LOSSY}),
+        # Where no heal comes, the latest order holds.
+        (60.0, 0.0, OF_N4, IMPAIRED_WAIT_S, {("n2", "n4"): LATE, **dict.fromkeys(OF_N4, LOSSY)}),
+    ],
+)
+def test_a_fault_waits_for_the_heal_of_another_one_on_its_links(
+    healed_after_s: float, measured_s: float, second: list[Link], waits_s: float, impaired: Mapping[Link, Any]
+) -> None:
+    took, found = in_no_time(two_faults(healed_after_s, second, measured_s))
+    assert (took, found) == (pytest.approx(waits_s, abs=0.1), impaired)
 
 
 async def healed_under_a_cut(cut_s: float, *, lossy: bool) -> tuple[float, Proof]:

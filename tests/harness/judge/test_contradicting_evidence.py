@@ -27,11 +27,22 @@ from harness.story.headline import verdict_in_words
 from tests.support.results_of_runs import results_in
 
 Mistake = Callable[[Path], None]
+Copy = Callable[[str], Path]
+
+
+@pytest.fixture
+def copied(runs: dict[str, Path], tmp_path: Path) -> Copy:
+    """Copies a recorded run, to be broken."""
+    return lambda name: shutil.copytree(runs[name], tmp_path / "run")
+
+
+def judged(run: Path) -> dict[str, Any]:
+    return dict(as_object(judge(run, None, lambda _: None, report=False)))
 
 
 def verdict_of(run: Path) -> str:
     try:
-        return str(as_object(judge(run, None, lambda _: None, report=False))["verdict"])
+        return str(judged(run)["verdict"])
     except (MalformedHistory, BrokenFile) as refusal:
         return f"refused: {refusal}"
 
@@ -173,32 +184,30 @@ MISTAKES: list[tuple[str, str, Mistake]] = [
 @pytest.mark.parametrize(
     ("name", "mistake"), [(n, a) for n, _, a in MISTAKES], ids=[f"{n}: {w}" for n, w, _ in MISTAKES]
 )
-def test_no_run_whose_evidence_contradicts_itself_is_valid(
-    runs: dict[str, Path], name: str, mistake: Mistake, tmp_path: Path
-) -> None:
-    run = shutil.copytree(runs[name], tmp_path / "run")
+def test_no_run_whose_evidence_contradicts_itself_is_valid(copied: Copy, name: str, mistake: Mistake) -> None:
+    run = copied(name)
     mistake(run)
     assert verdict_of(run) != "valid"
 
 
 @pytest.mark.parametrize("name", [PARTITION, KILL, ETCD, "canary"])
-def test_what_was_bound_anew_without_a_change_is_valid(runs: dict[str, Path], name: str, tmp_path: Path) -> None:
-    run = shutil.copytree(runs[name], tmp_path / "run")
+def test_what_was_bound_anew_without_a_change_is_valid(copied: Copy, name: str) -> None:
+    run = copied(name)
     alter(run, lambda rows: None)
     assert verdict_of(run) == "valid"
 
 
-def test_a_fault_that_was_dealt_and_left_no_record_is_named(runs: dict[str, Path], tmp_path: Path) -> None:
+def test_a_fault_that_was_dealt_and_left_no_record_is_named(copied: Copy) -> None:
     """Otherwise a run in which enough other faults were in force is valid."""
-    run = shutil.copytree(runs[PARTITION], tmp_path / "run")
+    run = copied(PARTITION)
     edit(run, "faults", lambda records: records.pop())
     alter(run)
-    evidence = as_object(judge(run, None, lambda _: None, report=False))["checkers"]["evidence"]
+    evidence = judged(run)["checkers"]["evidence"]
     assert "the journal has no record of it" in evidence["reason"]
 
 
-def test_an_answer_that_a_dead_server_gave_is_noticed(runs: dict[str, Path], tmp_path: Path) -> None:
-    run = shutil.copytree(runs["kraft-kill"], tmp_path / "run")
+def test_an_answer_that_a_dead_server_gave_is_noticed(copied: Copy) -> None:
+    run = copied("kraft-kill")
     held = next(held for record in RunRecord(run).faults for held in silent_processes(record))
 
     def answered_by_the_dead(rows: list[Row]) -> None:
@@ -209,30 +218,20 @@ def test_an_answer_that_a_dead_server_gave_is_noticed(runs: dict[str, Path], tmp
             invoked[row["process"]] = row
 
     alter(run, answered_by_the_dead)
-    evidence = dict(as_object(judge(run, None, lambda _: None, report=False)))["checkers"]["evidence"]
+    evidence = judged(run)["checkers"]["evidence"]
     assert evidence["verdict"] == "unknown"
     assert f"as dead from {held.from_ns / 1e9:.3f}" in evidence["reason"]
 
 
-def test_results_of_an_earlier_judging_are_not_believed(runs: dict[str, Path], tmp_path: Path) -> None:
+def test_results_of_an_earlier_judging_are_not_believed(copied: Copy, runs: dict[str, Path]) -> None:
     """Judging writes results.json anew; what stood there, or in buckets and tables, counts for nothing."""
-    run = shutil.copytree(runs[ETCD], tmp_path / "run")
+    run = copied(ETCD)
     alter(run, without("write"))
     (run / "results.json").write_text(json.dumps({"verdict": "valid", "exit_code": 0, "checkers": {}}))
     shutil.rmtree(run / "buckets")
     shutil.copytree(runs[ETCD] / "buckets", run / "buckets")
     assert verdict_of(run) == "invalid"
     assert json.loads((run / "results.json").read_text())["verdict"] == "invalid"
-
-
-@pytest.mark.parametrize("began", [10**40, 2**63, 1.5, True])
-def test_a_start_that_no_clock_can_show_is_refused(runs: dict[str, Path], tmp_path: Path, began: object) -> None:
-    run = shutil.copytree(runs["kraft-partition"], tmp_path / "run")
-    edit(run, "test.json", lambda test: test.update(started_monotonic_ns=began))
-    why = ": started_monotonic_ns is an integer beyond 64 bits"
-    if type(began) is not int:
-        why = f": started_monotonic_ns: expected int, got {type(began).__name__}"
-    assert verdict_of(run) == f"refused: test.json{why}"
 
 
 def times_rounded(run: Path) -> None:
@@ -280,11 +279,11 @@ def copies_of_one_node_cut(run: Path) -> None:
     ids=["times rounded", "clock fast", "copies cut", "answers exchanged"],
 )
 def test_a_mistake_of_the_recorder_blames_no_server(
-    runs: dict[str, Path], name: str, mistake: Callable[[Path], None], words: str, tmp_path: Path
+    copied: Copy, name: str, mistake: Callable[[Path], None], words: str
 ) -> None:
-    run = shutil.copytree(runs[name], tmp_path / "run")
+    run = copied(name)
     mistake(run)
-    results = as_object(judge(run, None, lambda _: None, report=False))
+    results = judged(run)
     found = {checker: each["reason"] for checker, each in results["checkers"].items() if each["verdict"] == "invalid"}
     assert (results["verdict"], found) == ("unknown", {})
     assert words in results["checkers"]["evidence"]["reason"]
@@ -298,33 +297,23 @@ def test_a_mistake_of_the_recorder_blames_no_server(
     ("percent", "words"),
     [(101, "before they were invoked: the clock of the recorder runs ahead"), (99, "runs slower than the nodes'")],
 )
-def test_a_clock_that_gains_or_loses_one_per_cent_blames_no_server(
-    runs: dict[str, Path], percent: int, words: str, tmp_path: Path
-) -> None:
+def test_a_clock_that_gains_or_loses_one_per_cent_blames_no_server(copied: Copy, percent: int, words: str) -> None:
     """No copy need show it: it is seen in the commits of the writes."""
-    run = shutil.copytree(runs["kraft-partition"], tmp_path / "run")
+    run = copied("kraft-partition")
     clock_of_the_recorder_fast(run, percent)
-    results = as_object(judge(run, None, lambda _: None, report=False))
+    results = judged(run)
     assert results["verdict"] == "unknown"
     assert {each["verdict"] for each in results["checkers"].values()}.isdisjoint({"invalid"})
     assert words in results["checkers"]["answers-from-commits"]["reason"]
 
 
-def test_a_violation_that_other_evidence_shows_stays(runs: dict[str, Path], tmp_path: Path) -> None:
+def test_a_violation_that_other_evidence_shows_stays(copied: Copy) -> None:
     """A stale read is seen in the order of the rows, whatever their times are."""
-    run = shutil.copytree(runs["kraft-stale-read"], tmp_path / "run")
+    run = copied("kraft-stale-read")
     times_rounded(run)
-    results = as_object(judge(run, None, lambda _: None, report=False))
+    results = judged(run)
     assert results["verdict"] == "invalid" and results["checkers"]["linearizability"]["verdict"] == "invalid"
     assert results["checkers"]["answers-from-commits"]["verdict"] == "unknown"
-
-
-def copied(runs: dict[str, Path], name: str, folder: Path) -> Path:
-    return shutil.copytree(runs[name], folder / "run")
-
-
-def judged(run: Path) -> dict[str, Any]:
-    return dict(as_object(judge(run, None, lambda _: None, report=False)))
 
 
 def an_ok(rows: list[Row], f: str) -> tuple[int, int]:
@@ -373,9 +362,9 @@ def a_payload(rows: list[Row], invoke: int, ok: int) -> int:
     ],
 )
 def test_no_operation_of_a_register_is_made_to_say_something_else(
-    runs: dict[str, Path], name: str, f: str, change: Callable[[list[Row], int, int], int], tmp_path: Path
+    copied: Copy, name: str, f: str, change: Callable[[list[Row], int, int], int]
 ) -> None:
-    run = copied(runs, name, tmp_path)
+    run = copied(name)
     rows = rows_of(run)
     row = change(rows, *an_ok(rows, f))
     alter(run, lambda kept: kept.__setitem__(slice(None), rows))
@@ -414,9 +403,9 @@ def first_append(steps: list[Any]) -> list[Any]:
     ids=["value", "key", "dropped", "added", "inserted", "function"],
 )
 def test_no_transaction_is_made_to_have_done_something_else(
-    runs: dict[str, Path], change: Callable[[list[Any]], object], tmp_path: Path
+    copied: Copy, change: Callable[[list[Any]], object]
 ) -> None:
-    run = copied(runs, "canary", tmp_path)
+    run = copied("canary")
     rows = rows_of(run)
     ok = next(i for i, r in enumerate(rows) if r["f"] == "txn" and r["type"] == Type.OK and "append" in r["payload"])
     rows[ok]["payload"] = of_payload(change)(json.loads(rows[ok]["payload"]))
@@ -447,17 +436,17 @@ def skipped(records: list[Any]) -> None:
     ids=["dropped", "of another kind", "never healed", "skipped without a reason"],
 )
 def test_no_record_of_a_fault_is_forgotten_or_half_written(
-    runs: dict[str, Path], name: str, change: Callable[[list[Any]], object], tmp_path: Path
+    copied: Copy, name: str, change: Callable[[list[Any]], object]
 ) -> None:
-    run = copied(runs, name, tmp_path)
+    run = copied(name)
     edit(run, "faults", change)
     alter(run)
     assert judged(run)["verdict"] != "valid"
 
 
-def test_a_run_that_ended_early_is_never_valid(runs: dict[str, Path], tmp_path: Path) -> None:
+def test_a_run_that_ended_early_is_never_valid(copied: Copy) -> None:
     """Less is demanded of a run that ended early, and this one leaves no violation to confirm."""
-    run = copied(runs, "kraft-partition", tmp_path)
+    run = copied("kraft-partition")
     edit(run, "test.json", lambda test: test["spec"].update(stop_on_violation=True))
     stopped = {"time_ns": 1, "checker": "vote-once", "summary": "voted twice"}
     edit(run, "outcome", lambda outcome: outcome.update(stopped=stopped))

@@ -121,12 +121,6 @@ def test_nothing_is_dealt_that_three_or_one_servers_cannot_carry():
     assert "minority" not in {c.name for c in deal("kill", SERVERS[:1], 200.0, Random(3))}
 
 
-def test_no_nemesis_deals_nothing_and_an_unknown_one_is_refused():
-    assert deal("none", SERVERS, 60.0, Random(0)) == []
-    with pytest.raises(ValueError, match="there is no nemesis 'flood'; there are none, partition"):
-        deal("flood", SERVERS, 60.0, Random(0))
-
-
 @pytest.mark.parametrize("nemesis", BREAKING)
 def test_a_system_that_reports_no_leader_gets_no_card_that_names_one(nemesis):
     cards = deal(nemesis, SERVERS, 300.0, Random(2), lacking=["leaders"])
@@ -140,9 +134,6 @@ def test_without_leaders_the_power_is_lost_at_fsyncs_first_and_writes_are_torn_a
     assert names[:3] == ["one-at-fsync-torn", "one-at-fsync-reordered", "all"]
     led = [card.name for card in deal("power", SERVERS, 60.0, Random(4))]
     assert led[0] == "leader"
-
-
-def test_a_system_that_never_fsyncs_gets_no_card_that_waits_for_an_fsync() -> None:
     usual, without = (deal("power", SERVERS, 600.0, Random(4), lacking=lacking) for lacking in ([], ["fsyncs"]))
     assert any("at-fsync" in card.name for card in usual)
     assert without and not any("at-fsync" in card.name for card in without)

@@ -51,11 +51,9 @@ def test_a_schedule_is_read_back_as_written(nemesis):
         ('{"schedule": 1, "cards": [], "x": 1}', "unknown field 'x'"),
         ([7], "card 1: it is not a JSON object"),
         ([{k: v for k, v in ROW.items() if k != "at_s"}], "card 1: Object missing required field at_s"),
-        ([ROW | {"colour": 1}], "card 1: unknown field 'colour'; there are number, kind"),
         ([ROW | {"at_s": True}], "card 1: its field 'at_s': Expected float, got bool"),
         ([ROW | {"at_s": -1}], "card 1: its field 'at_s' must be a number from 0, not -1"),
         ([ROW | {"heal_s": 1}], "card 1: its field 'heal_s' must be greater than 'at_s', not 1"),
-        ([ROW | {"heal_s": float("nan")}], "'heal_s' must be a number from 0, not nan"),
         ([ROW, ROW], "card 2: its number 1 is that of another card"),
         ([ROW | {"like": 7}], "card 1: its field 'like' names card 7, which is not in the schedule"),
         ([ROW | {"after": 1}], "card 1: its fields 'after' and 'moment' go together: a number, and 'election' or 'new"),
@@ -63,11 +61,8 @@ def test_a_schedule_is_read_back_as_written(nemesis):
         ([ROW | {"line": "("}], "card 1: its field 'line' is no regular expression"),
         ([ROW | {"line": "x", "line_of": "n1"}], "card 1: its field 'line_of' must be 'leader' or 'follower'"),
         ([ROW, ROW | {"number": 2, "like": 1, "line": "x"}], "card 2: a card with a 'line' has neither 'like' nor"),
-        ([ROW | {"until": "noon", "until_of": 1}], "card 1: its fields 'until_of' and 'until' go together"),
         ([ROW | {"kind": "past"}], "card 1: past deals cards of packets, pause and has none of its own"),
-        ([ROW | {"name": "thirds"}], "card 1: there is no partition 'thirds'; there are halves"),
         ([ROW | {"kind": "flood"}], "card 1: there is no kind of fault 'flood'"),
-        ([ROW | {"fault": []}], "card 1: its field 'fault' must be an object"),
         ([ROW | {"fault": {"node": []}}], "card 1: unknown field 'fault.node'"),
         ([ROW | {"fault": {"cut": [["n1"]]}}], "card 1: its field 'fault.cut[0]': Expected array of length 2, got 1"),
         ([ROW | {"fault": {"words": "x"}}], "card 1: its field 'fault' must name nodes or cut links"),
@@ -84,12 +79,10 @@ CLOCK_ROW = ROW | {"kind": "clock", "name": "one"}
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"offset_s": 1.0, "rate": 1.0}, "offset_s is 1 and rate is 1, and such a clock is too like a right one"),
         (
             {"offset_s": -1.9, "rate": 1.2},
             "offset_s must be 2 or more, or -2 or less, or rate must differ from 1 by 0.5",
         ),
-        ({"rate": 1.0}, "offset_s must be a number, not None"),
         ({"offset_s": 30.0, "rate": "fast"}, "rate must be a number, not 'fast'"),
     ],
 )
@@ -103,7 +96,6 @@ def test_a_clock_fault_that_nothing_could_prove_is_refused(settings, says):
     [
         ("power", "one", {"kept": "nothing"}, "Invalid enum value 'nothing' - at $.kept"),
         ("disk", "all-slow", {"rules": 7}, "Expected array, got int - at $.rules"),
-        ("damage", "one-flip", {"how": "burn"}, "Invalid enum value 'burn' - at $.how"),
         ("packets", "one-lossy", {"links": [["n1"]]}, "Expected array of length 2, got 1 - at $.links[0]"),
     ],
 )
