@@ -21,7 +21,6 @@ def make(*words: str) -> subprocess.CompletedProcess[str]:
     [
         (["test-partition", "BUGS=stale-read"], "make test-partition takes no variable BUGS; did you mean BUG?"),
         (["test-partition", "BUG="], "BUG= is empty: give it a value, or leave it out"),
-        (["test-kill", "BUG= ", "SEED=3"], "BUG= is empty"),
         (["demo", "RATE=50"], "make demo takes no variable RATE"),
         (["find-redis", "SEEDS=3"], "did you mean SEED?"),
         (["nightly", "MINUTES=3"], "It takes BACKEND"),
@@ -36,16 +35,11 @@ def test_a_slip_is_refused_before_anything_runs(words: list[str], refusal: str) 
 def test_what_a_goal_takes_is_passed_on() -> None:
     ended = make("test-partition,kill", "BUG=stale-read", "SEED=3", "SUBJECT=my system.py", "BACKEND=docker")
     assert ended.returncode == 0, ended.stderr
-    assert (
-        "--nemesis partition,kill" in ended.stdout
-        and "--bug 'stale-read'" in ended.stdout
-        and "--subject 'my system.py'" in ended.stdout
-    )
-    kept = make("test-kill", "KEEP=on-violation")
-    assert "--keep on-violation" in kept.stdout
-    assert (
-        "--all" in make("release").stdout and "release results/latest" in make("release", "RUN=results/latest").stdout
-    )
+    for words in ("--nemesis partition,kill", "--bug 'stale-read'", "--subject 'my system.py'"):
+        assert words in ended.stdout
+    assert "--keep on-violation" in make("test-kill", "KEEP=on-violation").stdout
+    assert "--all" in make("release").stdout
+    assert "release results/latest" in make("release", "RUN=results/latest").stdout
     hunt = make("hunt", "HUNT=--nodes 3 --nemesis kill", "MINUTES=5")
     assert "--minutes 5" in hunt.stdout and "--nodes 3 --nemesis kill" in hunt.stdout
 

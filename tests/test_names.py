@@ -76,11 +76,6 @@ def test_a_word_of_the_glossary_has_one_meaning(word: str) -> None:
     assert unused == [], "nothing there bears the word any more: take these out of RESERVED"
 
 
-def test_the_search_finds_a_word_in_any_form_of_a_name() -> None:
-    defined = _nodes("class HighMark: ...\ndef _marks(): ...\nasync def mark_it(): ...\ndef remarkable(): ...")
-    assert list(_bearing("mark", "a/marks.py", defined)) == ["a/marks.py", "HighMark", "_marks", "mark_it"]
-
-
 def test_few_functions_have_many_parameters() -> None:
     longer = [
         f"{path}:{node.lineno} {node.name}"

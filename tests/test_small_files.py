@@ -21,10 +21,6 @@ def test_small_files_join_their_only_importer() -> None:
     assert found == {}, "join each with its only importer"
 
 
-def test_code_is_counted_without_docstrings_and_comments() -> None:
-    assert code_lines('"""Words."""\n\n# a comment\ndef f():\n    """More\n    words."""\n    return """a\nb"""\n') == 3
-
-
 def code_lines(text: str) -> int:
     """Lines that hold a token of code."""
     said = {

@@ -31,21 +31,19 @@ def test_made_parts_agree_with_the_code() -> None:
     assert runpy.run_path(str(ROOT / "docs" / "generate.py"))["main"](["--check"]) == 0, "run: make docs"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_leads_somewhere(page: Path) -> None:
-    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
-    missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
-    assert not missing
+ROOMS = "harness|nemesis|workloads|checkers|system_under_test|tests|bench|docs"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_file_that_a_page_names_is_there(page: Path) -> None:
-    named = set(
-        re.findall(
-            r"`((?:harness|nemesis|workloads|checkers|system_under_test|tests|bench|docs)/[\w/.-]+)`", page.read_text()
-        )
-    )
-    assert not [name for name in named if not (ROOT / name).exists()]
+def test_every_link_file_and_make_target_that_a_page_names_is_there(page: Path) -> None:
+    text = page.read_text()
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", text)
+    assert not [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    files = re.findall(rf"`((?:{ROOMS})/[\w/.-]+)`", text)
+    assert not [name for name in files if not (ROOT / name).exists()]
+    named = re.findall(r"(?:^ {4}|`)make ([a-z][\w-]*)", text, re.M)
+    targets = re.findall(r"^([a-z][\w%-]*):", (ROOT / "Makefile").read_text(), re.M)
+    assert not [name for name in named if not any(fnmatch(name, target.replace("%", "?*")) for target in targets)]
 
 
 def example(page: str, name: str) -> str:
@@ -103,10 +101,3 @@ def test_every_command_and_option_that_a_page_names_is_there(page: Path) -> None
         assert found is not None, f"there is no command {command}"
         options = {name for p in found.params for name in (*p.opts, *p.secondary_opts)} | {"--help"}
         assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", rest)) <= options, f"{command}{rest}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_make_target_that_a_page_names_is_there(page: Path) -> None:
-    named = re.findall(r"(?:^ {4}|`)make ([a-z][\w-]*)", page.read_text(), re.M)
-    targets = re.findall(r"^([a-z][\w%-]*):", (ROOT / "Makefile").read_text(), re.M)
-    assert not [name for name in named if not any(fnmatch(name, target.replace("%", "?*")) for target in targets)]

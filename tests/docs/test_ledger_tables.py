@@ -56,16 +56,10 @@ def kept(folder: Path, *runs: dict[str, Any], campaign: str = "hunt", subject: s
 
 def test_a_hunt_counts_its_tests_and_what_was_in_force(tmp_path: Path) -> None:
     """A run that could not be made has no verdict; a replay takes time, and is no test."""
-    hunt = hunt_in(
-        kept(
-            tmp_path / "hunt",
-            run("valid", workload="bank", faults=["kill", "power"]),
-            run("unknown", workload="large-set", faults=["power"]),
-            run("invalid", faults=[]),
-            run("invalid", replay=1, workload="list-append", faults=["disk"]),
-            run(None),
-        )
-    )
+    runs = [run("valid", workload="bank", faults=["kill", "power"])]
+    runs += [run("unknown", workload="large-set", faults=["power"]), run("invalid", faults=[])]
+    runs += [run("invalid", replay=1, workload="list-append", faults=["disk"]), run(None)]
+    hunt = hunt_in(kept(tmp_path / "hunt", *runs))
     assert (hunt.subject, hunt.seed, hunt.minutes) == ("turso.py", 41, 5.0)
     assert hunt.tests == {"valid": 1, "unknown": 1, "invalid": 1}
     assert (hunt.workloads, hunt.kinds) == (("bank", "set"), ("kill", "power"))
