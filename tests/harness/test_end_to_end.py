@@ -1,12 +1,11 @@
 """A small run on every backend with nodes: valid when nothing is planted, and found when something is."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 from command_line import NO_SPARK, krucible
 from docker_things import needs_docker, needs_namespaces
-from whole_runs import ROOT, command, enough, outcome_of, results_of
+from whole_runs import enough, outcome_of, results_of
 
 from checkers.record.faults import Achieved
 from checkers.record.reading import RunRecord
@@ -63,14 +62,3 @@ def test_a_planted_bug_is_found_by_the_checker_it_was_planted_for(tmp_path: Path
     done = enough(tmp_path, backend, "--bug", "minority-commit", *NO_SPARK)
     assert done.returncode == 1, done.stdout + done.stderr
     assert decide(load_subject("kraft").bugs["minority-commit"], results_in(results_of(tmp_path))).found
-
-
-@pytest.mark.nightly
-@needs_docker[0]
-@needs_docker[1]
-def test_two_runs_at_once_do_not_disturb_each_other_s_verdicts(tmp_path: Path) -> None:
-    both = [command(tmp_path / str(seed), "docker", seed) for seed in (21, 22)]
-    running = [
-        subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for words in both
-    ]
-    assert {process.wait(timeout=1000) for process in running} <= {0, 2}

@@ -133,15 +133,6 @@ def test_the_commands_of_the_page_of_a_night_are_taken_as_printed(
 
 
 @pytest.mark.nightly
-def test_every_command_of_the_page_of_a_hunt_does_what_it_says(tmp_path: Path) -> None:
-    options = "--subject canary --workload set --bug lose-element --minutes 0.001 --times 1 --seed 5 --time-limit 2"
-    ended = shell(f"{shlex.quote(sys.executable)} -m harness hunt {options} --results {shlex.quote(str(tmp_path))}")
-    assert ended.returncode == INVALID, ended.stdout + ended.stderr
-    commands = every_command_on(tmp_path / "canary-5" / PAGE)
-    assert commands and {shell(command).returncode for command in commands} == {INVALID}
-
-
-@pytest.mark.nightly
 def test_the_command_of_an_unknown_run_makes_up_for_it(tmp_path: Path) -> None:
     ended = run_in_a_shell(SHORT, tmp_path)
     assert ended.returncode == UNKNOWN, ended.stdout + ended.stderr

@@ -177,8 +177,7 @@ def test_nodes_of_a_cluster_that_share_no_disk_read_the_run_from_the_store_or_ge
     root = store.mirror().fetch(f"runs/{TEST}/{run.name}")
     elsewhere = {} if reached else {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
     with Cluster(tmp_path / "cluster", workers=0, **elsewhere) as cluster:
-        for _ in range(2):
-            cluster.add_worker(hidden=root)
+        cluster.add_worker(hidden=root)
         words = [sys.executable, "-m", "harness", "analyze", address, "--spark-master", cluster.master, "--json"]
         found = subprocess.run(words, capture_output=True, text=True, check=False)  # a process can have one Spark
     assert found.returncode == 1, found.stdout + found.stderr

@@ -392,7 +392,7 @@ PATH=$PATH:/usr/sbin:/sbin
 echo "kernel=$(uname -s)"
 echo "machine=$(uname -m)"
 echo "uid=$(id -u)"
-[ "$(id -u)" = 0 ] || echo "sudo=$(sudo -n true 2>&1 && echo allowed)"
+echo "sudo=$(sudo -n true 2>&1 && echo allowed)"
 echo "nft=$(command -v nft)"
 echo "connection=$SSH_CONNECTION"
 echo "python=$(command -v python3)"
@@ -400,6 +400,7 @@ echo "version=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2
 for package in DEBIAN; do echo "package.$package=$(dpkg-query --show --showformat='${Status}' "$package" 2>&1)"; done
 for user in USER; do echo "user.$user=$(id -u "$user" 2>&1)"; done
 """
+_ASKED = frozenset({"kernel", "machine", "uid", "sudo", "nft", "python", "version"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,11 +429,11 @@ def look(connection: SshConnection, needs: Needs) -> HostFacts:
     except OSError as problem:
         raise BackendUnavailable(f"{problem.strerror}.") from problem
     facts = dict(re.findall(r"^([\w.+-]+)=(.*)$", output.decode(errors="replace"), flags=re.MULTILINE))
-    if lacking := missing(facts, connection.host.user, needs):
-        raise BackendUnavailable(f"{connection.host}: {lacking}.")
-    if "machine" not in facts:
+    if not facts.keys() >= _ASKED:
         text = (output + words).decode(errors="replace").strip()[:200]
         raise BackendUnavailable(f"{connection.host}: commands do not run there as a shell's do; it answered {text!r}.")
+    if lacking := missing(facts, connection.host.user, needs):
+        raise BackendUnavailable(f"{connection.host}: {lacking}.")
     control = tuple(facts.get("connection", "").split())
     return HostFacts(
         facts["python"],
@@ -445,27 +446,25 @@ def look(connection: SshConnection, needs: Needs) -> HostFacts:
 
 def missing(facts: Mapping[str, str], user: str, needs: Needs) -> str:
     """Return the first thing that the host lacks, in words; "" if it has everything."""
-    if facts.get("kernel", "Linux") != "Linux":
-        return f"its kernel is {facts['kernel']}, and nodes need Linux"
-    if facts.get("uid", "0") != "0" and facts.get("sudo") != "allowed":
-        return (
-            f"{user} is not root there, and sudo refuses ({facts.get('sudo') or 'there is no sudo'}): log in as root, "
-            f"or let {user} use sudo without a password (`{user} ALL=(ALL) NOPASSWD: ALL` in /etc/sudoers.d/krucible)"
-        )
-    if not facts.get("python", "there"):
-        return "there is no python3: `apt-get install python3` there"
-    found = re.fullmatch(r"(\d+)\.(\d+)", facts.get("version", "3.11"))
-    if found is None:
-        return f"its python3 does not run: {facts['version']}"
-    if (int(found[1]), int(found[2])) < PYTHON_LEAST:
-        return f"its python3 is {found[0]}, and nodes need {'.'.join(map(str, PYTHON_LEAST))} or later"
-    if not facts.get("nft", "there"):
-        return "there is no nft, which cuts links: `apt-get install nftables` there"
-    lacking = [p for p in needs.debian if facts.get(f"package.{p}") != "install ok installed"]
-    if "machine" in facts and lacking:
-        return f"the system under test needs packages: `apt-get install {' '.join(lacking)}` there"
-    if "machine" in facts and needs.user and not facts.get(f"user.{needs.user}", "").isdigit():
-        return (
-            f"there is no user {needs.user}, as whom the system under test runs: `useradd --system {needs.user}` there"
-        )
-    return ""
+    packages = [name for name in needs.debian if facts[f"package.{name}"] != "install ok installed"]
+    least, no_user = ".".join(map(str, PYTHON_LEAST)), needs.user and not facts[f"user.{needs.user}"].isdigit()
+    lacks = (
+        (facts["kernel"] != "Linux", f"its kernel is {facts['kernel']}, and nodes need Linux"),
+        (
+            facts["uid"] != "0" and facts["sudo"] != "allowed",
+            f"{user} is not root there, and sudo refuses ({facts.get('sudo')}): log in as root, or let {user} use sudo "
+            f"without a password (`{user} ALL=(ALL) NOPASSWD: ALL` in /etc/sudoers.d/krucible)",
+        ),
+        (not facts["python"], "there is no python3: `apt-get install python3` there"),
+        (
+            tuple(map(int, re.findall(r"\d+", facts["version"]))) < PYTHON_LEAST,
+            f"its python3 is {facts['version']}, and nodes need {least} or later",
+        ),
+        (not facts["nft"], "there is no nft, which cuts links: `apt-get install nftables` there"),
+        (packages, f"the system under test needs packages: `apt-get install {' '.join(packages)}` there"),
+        (
+            no_user,
+            f"there is no user {needs.user}, as whom the system under test runs: `useradd --system {needs.user}` there",
+        ),
+    )
+    return next((words for lacking, words in lacks if lacking), "")

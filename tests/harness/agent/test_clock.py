@@ -139,11 +139,8 @@ def test_every_process_of_a_server_must_follow(clock: ClockVerbs) -> None:
     with server(["sh", "-c", "env -i sleep 1000; :"], clock.environment(), "sh", "sleep") as pid:
         assert not clock.is_heeded_by(processes_of(pid))
         assert "sleep, which has not loaded the library" in clock.read().unheeded
-
-
-def test_a_helper_that_ends_meanwhile_does_not_count(clock: ClockVerbs) -> None:
-    forever = "while :; do env -i sleep 0.05; done"
-    with server(["sh", "-c", forever], clock.environment(), "sh", "sleep") as pid:
+    ends_meanwhile = "while :; do env -i sleep 0.05; done"
+    with server(["sh", "-c", ends_meanwhile], clock.environment(), "sh", "sleep") as pid:
         assert clock.is_heeded_by(processes_of(pid))
 
 
@@ -177,7 +174,7 @@ def test_a_server_that_has_ended_reads_nothing_and_no_reason_remains(clock: Cloc
 
 
 @pytest.mark.parametrize("magic", GO_MAGIC)
-@pytest.mark.parametrize("before", [0, 5, 63, 64, 120, 1000])
+@pytest.mark.parametrize("before", [0, 63, 64, 1000])
 def test_the_magic_is_found_wherever_it_lies(
     magic: bytes, before: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,24 +185,16 @@ def test_the_magic_is_found_wherever_it_lies(
     assert is_go(program)
     other = tmp_path / "other"
     other.write_bytes(b"\xff" * before + magic[:-1] + b"rest" * 40)
-    assert not is_go(other)
-
-
-def test_no_program_is_taken_for_go_by_mistake() -> None:
-    assert not is_go(Path(sys.executable))
-    assert not is_go(Path(shutil.which("sh") or "/bin/sh"))
+    assert not is_go(other) and not is_go(Path(sys.executable))
 
 
 # ---- refusals ------------------------------------------------------------------------------------------------------
 
 
-def test_a_clock_that_cannot_be_is_refused(clock: ClockVerbs) -> None:
+def test_a_clock_that_cannot_be_or_that_nothing_shifts_is_refused(clock: ClockVerbs, tmp_path: Path) -> None:
     for offset_s, rate in ((float("nan"), 1.0), (1e12, 1.0), (0.0, -1.0)):
         with pytest.raises(OSError, match="cannot be"):
             clock.order(offset_s, rate)
-
-
-def test_without_the_library_the_proof_says_no(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="does not follow"):
         ClockVerbs().install(str(tmp_path), b"")
     with pytest.raises(OSError, match="not under the harness' control"):

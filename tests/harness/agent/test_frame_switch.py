@@ -9,6 +9,7 @@ import threading
 import time
 from itertools import pairwise
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -51,6 +52,10 @@ class Wired:
     def cut(self, *links: tuple[str, str]) -> dict[str, int]:
         self.control.sendall(json.dumps({"cut": links}).encode() + b"\n")
         return json.loads(self.control.recv(1000))
+
+    def impair(self, *rows: list[Any]) -> None:
+        self.control.sendall(json.dumps({"impair": rows, "seed": 1}).encode() + b"\n")
+        assert b"forwarded" in self.control.recv(1000)
 
     def hears(self, source: str, to: str, mac: bytes | None = None) -> bool:
         frame = bytes(10) + (mac or MACS[to]) + MACS[source] + b"\x08\x00" + f"{source}>{to}".encode()
@@ -146,21 +151,17 @@ def test_a_plan_gives_every_node_an_address_of_the_benchmarking_range_and_knows_
 
 
 def test_only_the_impaired_link_loses_and_repeats_frames(wired):
-    order = {"impair": [["n1", "n2", {"loss": 1.0}], ["n2", "n3", {"duplicate": 1.0}]], "seed": 1}
-    wired.control.sendall(json.dumps(order).encode() + b"\n")
-    assert b"forwarded" in wired.control.recv(1000)
+    wired.impair(["n1", "n2", {"loss": 1.0}], ["n2", "n3", {"duplicate": 1.0}])
     assert wired.is_deaf("n1", "n2")
     assert wired.hears("n2", "n1")
     assert wired.hears("n2", "n3")
     assert wired.far["n3"].recv(1000).endswith(b"n2>n3"), "the second of the two"
-    wired.control.sendall(b'{"impair": [], "seed": 1}\n')
-    assert b"forwarded" in wired.control.recv(1000)
+    wired.impair()
     assert wired.hears("n1", "n2")
 
 
 def test_a_delayed_frame_arrives_later_and_whole(wired):
-    wired.control.sendall(b'{"impair": [["n1", "n2", {"delay_s": 0.05}]], "seed": 1}\n')
-    wired.control.recv(1000)
+    wired.impair(["n1", "n2", {"delay_s": 0.05}])
     began = time.monotonic()
     assert wired.hears("n1", "n2")
     assert time.monotonic() - began >= 0.05
@@ -176,20 +177,15 @@ def test_an_order_that_makes_no_sense_changes_nothing(wired):
 
 
 def test_held_frames_are_played_back_in_order_when_the_link_is_held_no_more(wired):
-    def order(*held: tuple[str, str]) -> None:
-        rows = [[a, b, {"hold": 1}] for a, b in held]
-        wired.control.sendall(json.dumps({"impair": rows, "seed": 1}).encode() + b"\n")
-        assert b"forwarded" in wired.control.recv(1000)
-
-    order(("n1", "n2"))
+    wired.impair(["n1", "n2", {"hold": 1}])
     frames = [bytes(10) + MACS["n2"] + MACS["n1"] + b"\x08\x00" + bytes([number]) for number in range(5)]
     for frame in frames:
         wired.far["n1"].send(frame)
     assert wired.is_deaf("n1", "n2"), "held, as one more frame"
     assert wired.hears("n2", "n1"), "the other direction is whole"
-    order(("n1", "n2"), ("n3", "n2"))
+    wired.impair(["n1", "n2", {"hold": 1}], ["n3", "n2", {"hold": 1}])
     assert wired.is_deaf("n3", "n2") and wired.is_deaf("n1", "n2"), "an order that still holds it plays nothing back"
-    order()
+    wired.impair()
     wired.far["n2"].settimeout(PATIENCE_S)
     assert [wired.far["n2"].recv(1000) for _ in frames] == frames
 

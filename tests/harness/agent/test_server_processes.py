@@ -8,7 +8,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -226,30 +227,27 @@ ctypes.CDLL(None).pthread_exit(None)
 LOOKS = 20_000
 
 
-def _python(program: str) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
-    return process
+@contextmanager
+def _python(program: str) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+            yield process
+        finally:
+            process.kill()
 
 
 def test_a_thread_that_ends_under_the_reader_is_left_out() -> None:
     with _python(THREADS_END) as process:
-        try:
-            assert not any(is_stopped(process.pid) for _ in range(LOOKS))
-        finally:
-            process.kill()
+        assert not any(is_stopped(process.pid) for _ in range(LOOKS))
 
 
 def test_a_process_whose_main_thread_has_ended_can_be_stopped() -> None:
     with _python(MAIN_THREAD_ENDS) as process:
-        try:
-            until(lambda: state_letter(process.pid) == "Z")
-            assert not is_stopped(process.pid)
-            process.send_signal(signal.SIGSTOP)
-            until(lambda: is_stopped(process.pid))
-        finally:
-            process.kill()
+        until(lambda: state_letter(process.pid) == "Z")
+        assert not is_stopped(process.pid)
+        process.send_signal(signal.SIGSTOP)
+        until(lambda: is_stopped(process.pid))
     assert not is_stopped(process.pid)
 
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,7 @@ def test_a_power_loss_kills_the_server_and_proves_itself(disk: DiskVerbs, tmp_pa
     disk.lose_power("lose", 1)
     assert set(killed) == {"server"}
     assert not log.exists()
-    assert disk.last_loss()["fsynced_kept"] == 1
-    assert disk.last_loss()["not_fsynced_kept"] == 0
+    assert (disk.last_loss()["fsynced_kept"], disk.last_loss()["not_fsynced_kept"]) == (1, 0)
 
 
 def test_a_probe_saves_no_name_that_the_server_has_not_fsynced(disk: DiskVerbs, tmp_path: Path) -> None:
@@ -118,56 +118,50 @@ def test_a_disk_that_keeps_every_write_is_not_called_a_power_loss(
     assert disk.last_loss()["not_fsynced_kept"] == 1
 
 
-def test_a_power_loss_at_an_fsync_waits_for_no_process_before_the_disk_lets_go(tmp_path: Path) -> None:
-    server = subprocess.Popen(
-        [sys.executable, "-c", APPEND, str(tmp_path / "disk" / "data" / "log")], stdin=subprocess.PIPE
-    )
-    orders: list[bool] = []
+@contextmanager
+def held_at_fsync(folder: Path, nth: int) -> Iterator[tuple[DiskVerbs, subprocess.Popen[bytes], list[bool]]]:
+    """A disk that holds an fsync of a server; the server; and whether each order to kill it waited for its end."""
+    words = [sys.executable, "-c", APPEND, str(folder / "disk" / "data" / "log")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE) as server:
+        orders: list[bool] = []
 
-    def kill(wait: bool) -> None:
-        orders.append(wait)
-        server.kill()
-        if wait:
+        def kill(wait: bool) -> None:
+            orders.append(wait)
+            server.kill()
+            if wait:
+                server.wait()
+
+        disk = DiskVerbs(kill)
+        disk.mount(str(folder / "disk"), str(folder / "root"))
+        try:
+            disk.arm("fsync", nth)
+            assert server.stdin is not None
+            server.stdin.close()
+            until(disk.has_reached)
+            yield disk, server, orders
+        finally:
+            server.kill()
             server.wait()
+            disk.unmount()
 
-    disk = DiskVerbs(kill)
-    disk.mount(str(tmp_path / "disk"), str(tmp_path / "root"))
-    try:
-        disk.arm("fsync", 2)
-        assert server.stdin is not None
-        server.stdin.close()
-        until(disk.has_reached)
+
+def test_a_power_loss_at_an_fsync_waits_for_no_process_before_the_disk_lets_go(tmp_path: Path) -> None:
+    with held_at_fsync(tmp_path, 2) as (disk, _, orders):
         disk.lose_power("lose", 1)
         assert orders == [False, True]
         assert (tmp_path / "disk" / "data" / "log").read_bytes() == b"one"
-        assert disk.last_loss()["fsynced_kept"] == 1
-        assert disk.last_loss()["not_fsynced_kept"] == 0
+        assert (disk.last_loss()["fsynced_kept"], disk.last_loss()["not_fsynced_kept"]) == (1, 0)
         assert disk.probe()["fsync"] == "", "the disk that comes back holds nothing"
-    finally:
-        disk.unmount()
 
 
 def test_a_disk_that_is_disarmed_lets_go_what_it_held_and_holds_nothing_more(tmp_path: Path) -> None:
-    server = subprocess.Popen(
-        [sys.executable, "-c", APPEND, str(tmp_path / "disk" / "data" / "log")], stdin=subprocess.PIPE
-    )
-    disk = DiskVerbs(lambda wait: None)
-    disk.mount(str(tmp_path / "disk"), str(tmp_path / "root"))
-    try:
-        disk.arm("fsync", 1)
-        assert server.stdin is not None
-        server.stdin.close()
-        until(disk.has_reached)
+    with held_at_fsync(tmp_path, 1) as (disk, server, _):
         disk.arm("fsync", 0)
         assert server.wait() == 0, "both fsyncs returned"
         assert disk.probe()["fsync"] == ""
         disk.lose_power("lose", 1)
         assert (tmp_path / "disk" / "data" / "log").read_bytes() == b"onetwo"
         assert (disk.last_loss()["fsynced_kept"], disk.last_loss()["not_fsynced_kept"]) == (1, 0)
-    finally:
-        server.kill()
-        server.wait()
-        disk.unmount()
 
 
 def test_a_disk_that_was_disarmed_reports_only_what_a_later_order_aims_at(disk: DiskVerbs) -> None:

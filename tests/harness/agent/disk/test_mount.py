@@ -202,8 +202,7 @@ def test_a_machine_without_the_right_to_mount_says_so(tmp_path: Path) -> None:
     argv = [
         sys.executable,
         "-c",
-        "import sys; from harness.agent.disk.verbs import DiskVerbs\n"
-        "DiskVerbs(lambda wait: None).mount(*sys.argv[1:])",
+        "import sys; from harness.agent.disk.verbs import DiskVerbs\nDiskVerbs(lambda wait: None).mount(*sys.argv[1:])",
         str(tmp_path / "disk"),
         str(tmp_path / "root"),
     ]

@@ -93,59 +93,35 @@ def start_run(run_id: str, sleep_s: float, *wanted: str) -> subprocess.Popen[str
     )
 
 
-@pytest.mark.parametrize("after_s", [0.4, None])
-async def test_a_harness_killed_at_any_moment_leaves_nothing(after_s):
+@pytest.mark.parametrize(
+    ("after_s", "wanted"),
+    [
+        (0.4, ()),
+        (None, ()),
+        pytest.param(None, (DISK,), marks=needs_fuse),
+        *(
+            pytest.param(random.Random(n).uniform(0.0, 4.0), (DISK,) * (n % 2), marks=[pytest.mark.nightly, needs_fuse])
+            for n in range(40)
+        ),
+    ],
+)
+async def test_a_harness_killed_at_any_moment_leaves_nothing(after_s, wanted):
+    """after_s: since it began to create; None: once all is up."""
     run_id = f"killed-{os.getpid()}"
-    harness = start_run(run_id, 1000.0)
+    harness = start_run(run_id, 1000.0, *wanted)
     assert harness.stdout.readline() == "creating\n"
     if after_s is None:
         assert harness.stdout.readline() == "up 0 1\n"
         assert len(processes_of(run_id)) >= 6
+        assert not wanted or [folder for folder in folders_of(run_id) if (folder / "n1" / "disk").exists()]
     else:
         await asyncio.sleep(after_s)
     harness.kill()
     harness.wait()
     harness.stdout.close()
-    if after_s is None:  # with a warden, the folder is removed too
-        assert nothing_left(run_id)
-        return
-    gone_but_for_a_folder(run_id)
-
-
-def gone_but_for_a_folder(run_id):
-    """Only the folder of a run that died before it had a warden may be left: the next run sweeps it."""
     until(lambda: not processes_of(run_id))
-    if not nothing_left(run_id, 1.0):
-        sweep_folders()
-    assert nothing_left(run_id, 0.0)
-
-
-@pytest.mark.nightly
-@needs_fuse
-@pytest.mark.parametrize("number", range(40))
-async def test_killed_at_any_moment(number):
-    """Every other run has its disks under FUSE."""
-    run_id = f"killed-{number}-{os.getpid()}"
-    harness = start_run(run_id, 1000.0, *([DISK] if number % 2 else []))
-    assert harness.stdout.readline() == "creating\n"
-    await asyncio.sleep(random.Random(number).uniform(0.0, 4.0))
-    harness.kill()
-    harness.wait()
-    harness.stdout.close()
-    gone_but_for_a_folder(run_id)
-
-
-@needs_fuse
-async def test_a_harness_killed_while_disks_are_under_fuse_leaves_no_folder():
-    run_id = f"killed-disks-{os.getpid()}"
-    harness = start_run(run_id, 1000.0, DISK)
-    assert harness.stdout.readline() == "creating\n"
-    assert harness.stdout.readline() == "up 0 1\n"
-    (folder,) = folders_of(run_id)
-    assert (folder / "n1" / "disk").exists()
-    harness.kill()
-    harness.wait()
-    harness.stdout.close()
+    if after_s is not None and not nothing_left(run_id, 1.0):
+        sweep_folders()  # as the next run does: the folder of a run that died before it had a warden may be left
     assert nothing_left(run_id)
 
 

@@ -91,22 +91,12 @@ class SshHosts:
 
     def inventory(self, servers: Sequence[str], clients: Sequence[str], **changed: str) -> str:
         """The path of an inventory.  changed: fields of [defaults]."""
-        defaults = {
-            "folder": FOLDER,
-            "user": "root",
-            "key": str(self.key),
-            "known_hosts": str(self.known_hosts),
-        } | changed
+        defaults = {"folder": FOLDER, "user": "root", "key": str(self.key), "known_hosts": str(self.known_hosts)}
+        defaults |= changed
         lines = ["[defaults]", *(f'{name} = "{value}"' for name, value in defaults.items())]
-        for role, names in (("server", servers), ("client", clients)):
-            for name in names:
-                lines += [
-                    "",
-                    "[[host]]",
-                    f'name = "{name}"',
-                    f'address = "{self.address_of[name]}"',
-                    f'role = "{role}"',
-                ]
+        for name in (*servers, *clients):
+            row = {"name": name, "address": self.address_of[name], "role": "server" if name in servers else "client"}
+            lines += ["[[host]]", *(f'{field} = "{value}"' for field, value in row.items())]
         path = self.folder / "hosts.toml"
         path.write_text("\n".join(lines) + "\n")
         return str(path)

@@ -23,7 +23,7 @@ from waiting import PATIENCE_S
 from harness.backends.backend import ClusterSpec
 from harness.backends.ssh.backend import SshBackend
 from harness.backends.ssh.inventory import read_inventory
-from harness.backends.ssh.visit import sweep_hosts
+from harness.backends.ssh.visit import Visit, sweep_hosts
 from nemesis.cluster import DISK
 from system_under_test.subject import NodeGone
 
@@ -88,16 +88,11 @@ def test_killed_while_everything_runs(harness: Harness) -> None:
     print(f"gone after {harness.hosts.seconds_until_clean():.1f} s")
 
 
-def test_killed_while_it_creates(harness: Harness) -> None:
-    time.sleep(3.0)
-    harness.kill()
-    harness.hosts.seconds_until_clean()
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("number", range(20))
-def test_killed_at_any_moment(harness: Harness, number: int) -> None:
-    time.sleep(random.Random(number).uniform(0.0, 12.0))
+@pytest.mark.parametrize(
+    "after_s", [3.0, *(pytest.param(random.Random(n).uniform(0.0, 12.0), marks=pytest.mark.nightly) for n in range(20))]
+)
+def test_killed_at_any_moment(harness: Harness, after_s: float) -> None:
+    time.sleep(after_s)
     harness.kill()
     print(f"gone after {harness.hosts.seconds_until_clean():.1f} s")
 
@@ -136,7 +131,7 @@ async def test_a_network_that_dies_in_silence_is_the_end_as_well(hosts: SshHosts
     """No end of file ever arrives: nothing from the harness' address does."""
     gateway = hosts.address_of["beta"].rpartition(".")[0] + ".1"
     chain = f"type filter hook input priority 0; ip saddr {gateway} drop;"
-    async with a_cluster(hosts, "silent", silence_s=20.0):
+    async with a_cluster(hosts, "silent", silence_s=10.0):
         assert hosts.run("beta", "nft", f"table ip silent {{ chain arriving {{ {chain} }}; }}") == ""
         try:
             await asyncio.to_thread(seconds_until, lambda: not hosts.left_on("beta"))
@@ -169,7 +164,10 @@ async def test_the_guard_is_killed(hosts: SshHosts) -> None:
     assert backend.leftovers == []
 
 
-async def test_a_sweep_removes_what_is_left_when_guard_and_agent_are_killed_at_once(hosts: SshHosts) -> None:
+async def test_a_sweep_removes_what_is_left_when_guard_and_agent_are_killed_at_once(
+    hosts: SshHosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Visit.enter, "__defaults__", (1.0,))
     async with a_cluster(hosts, "dead"):
         await asyncio.to_thread(kill, hosts, "alpha", r"harness\.agent")
         assert {"file", "rules", "process"} <= everything(hosts, "alpha")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from docker_things import needs_docker
-from ssh_hosts import FOLDER, SshHosts
+from ssh_hosts import SshHosts
 
 from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.ssh.backend import SshBackend
@@ -82,15 +82,16 @@ FACTS |= {"version": "3.11", "package.curl": "install ok installed", "user.app":
         ({"kernel": "Darwin"}, "its kernel is Darwin, and nodes need Linux"),
         ({"python": ""}, "there is no python3: `apt-get install python3` there"),
         ({"version": "3.9"}, "its python3 is 3.9, and nodes need 3.11 or later"),
-        ({"version": "oops"}, "its python3 does not run: oops"),
+        ({"version": "oops"}, "its python3 is oops, and nodes need 3.11 or later"),
+        ({"uid": "1000", "sudo": "sh: 1: sudo: not found"}, "root is not root there, and sudo refuses (sh: 1: sudo:"),
         ({"nft": ""}, "there is no nft, which cuts links: `apt-get install nftables` there"),
         ({"package.curl": "no packages found"}, "the system under test needs packages: `apt-get install curl` there"),
         ({"user.app": "no such user"}, "there is no user app, as whom the system under test runs"),
     ],
 )
 def test_what_a_host_lacks_is_named_with_the_command_that_installs_it(changed: dict[str, str], words: str) -> None:
-    assert missing(FACTS | changed, "root", Needs(debian=("curl",), user="app")).startswith(words)
-    assert bool(words) is bool(missing(FACTS | changed, "root", Needs(debian=("curl",), user="app")))
+    lacking = missing(FACTS | changed, "root", Needs(debian=("curl",), user="app"))
+    assert lacking.startswith(words) and bool(words) is bool(lacking)
 
 
 def test_a_user_who_may_not_become_root(host: Host, hosts: SshHosts) -> None:
@@ -128,8 +129,8 @@ async def test_every_host_that_cannot_be_used_is_named_at_once(hosts: SshHosts, 
     assert wrong.leftovers == []
 
 
-async def test_a_second_run_on_the_same_hosts_is_refused_and_does_not_disturb_the_first(hosts: SshHosts) -> None:
-    first, second = backend(hosts, "first"), backend(hosts, "second")
+async def test_a_second_run_on_the_same_hosts_is_refused_until_the_first_one_is_about_to_leave(hosts: SshHosts) -> None:
+    first, second, third = (backend(hosts, name) for name in ("first", "second", "third"))
     second.patience_s = 0.5
     try:
         await first.create(print)
@@ -140,41 +141,34 @@ async def test_a_second_run_on_the_same_hosts_is_refused_and_does_not_disturb_th
         assert second.leftovers == []
         assert await first.state("n1") == "running"
         assert not any("second" in line for line in hosts.left_on("alpha"))
-    finally:
-        await second.destroy()
-        await first.destroy()
-    assert first.leftovers == []
-
-
-async def test_a_run_waits_for_one_that_is_about_to_leave(hosts: SshHosts) -> None:
-    first, second = backend(hosts, "first"), backend(hosts, "second")
-    try:
-        await first.create(print)
         await first.close_links()
-        await second.create(print)
-        assert await second.state("n1") == "dead"
+        await third.create(print)
+        assert await third.state("n1") == "dead"
     finally:
-        await first.destroy()
-        await second.destroy()
-    assert first.leftovers + second.leftovers == []
+        for each in (second, third, first):
+            await each.destroy()
+    assert first.leftovers + third.leftovers == []
+
+
+def on_beta(hosts: SshHosts, run_id: str, **changed: str) -> SshBackend:
+    inventory = hosts.inventory(("beta",), (), **changed)
+    return SshBackend(ClusterSpec(run_id, ("n1",), (), seed=1, wanted=frozenset({DISK}), inventory=inventory))
 
 
 async def test_a_host_whose_folder_cannot_be_made_says_so(hosts: SshHosts) -> None:
     hosts.put("beta", "/etc/krucible-file", b"")
-    broken = backend(hosts, "nowhere", folder="/etc/krucible-file/runs")
+    broken = on_beta(hosts, "nowhere", folder="/etc/krucible-file/runs")
     try:
         with pytest.raises(BackendUnavailable, match=r"the agent did not start: NotADirectoryError"):
             await broken.create(print)
     finally:
         await broken.destroy()
-        for host in ("alpha", "beta", "gamma"):
-            hosts.run(host, "rm", "-rf", "/etc/krucible-file")
-    assert FOLDER not in "".join(hosts.left_on("alpha"))
+        hosts.run("beta", "rm", "/etc/krucible-file")
+    assert hosts.left_on("beta") == []
 
 
 async def test_a_host_without_fuse_says_what_it_needs(hosts: SshHosts) -> None:
-    inventory = hosts.inventory(("beta",), ())
-    backend = SshBackend(ClusterSpec("fuseless", ("n1",), (), seed=1, wanted=frozenset({DISK}), inventory=inventory))
+    backend = on_beta(hosts, "fuseless")
     hosts.run("beta", "rm", "/dev/fuse")
     try:
         await backend.create(print)
