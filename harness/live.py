@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,9 +47,6 @@ class RunStatus:
     first: str = ""
     pid: int = 0
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 class Watcher(Protocol):
     """An observer of a running test, called on its loop, so it must be quick."""
@@ -79,7 +75,7 @@ class LiveFile:
         part = self._path.with_suffix(".part")
         with contextlib.suppress(OSError):  # the run itself reports a full disk, because it writes more than this
             self._path.parent.mkdir(exist_ok=True)
-            part.write_text(json.dumps(status.to_json()))
+            part.write_text(json.dumps(asdict(status)))
             part.replace(self._path)
 
     def hand_over(self, batch: pa.RecordBatch) -> None:
@@ -101,18 +97,6 @@ def read_live(results: Path) -> list[RunStatus]:
                 status = RunStatus(**json.loads(path.read_text()))
             except (OSError, ValueError, TypeError):
                 continue  # it was removed just now, or written by another version
-            if _lives(status.pid):
+            if status.pid > 0 and Path(f"/proc/{status.pid}").exists():
                 found.append(status)
     return sorted(found, key=lambda status: status.title)
-
-
-def _lives(pid: int) -> bool:
-    if pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

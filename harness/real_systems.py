@@ -10,6 +10,7 @@ finding.  results.json (under `finding`), the page and the terminal show the sto
 from __future__ import annotations
 
 import tomllib
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -168,14 +169,7 @@ def in_words(finding: KnownFinding, results: Results) -> str:
         return finding.complaint[1]
     figures = results.checkers[finding.checker].looked_at
     looked_at = {name: f"{value:,}" if isinstance(value, int) else value for name, value in figures.items()}
-    return finding.words.format_map(_Figures(looked_at))
-
-
-class _Figures(dict[str, Any]):
-    """Mapping of numbers that also words those that the checker did not give."""
-
-    def __missing__(self, name: str) -> str:
-        return "some"
+    return finding.words.format_map(defaultdict(lambda: "some", looked_at))
 
 
 def witness_in_words(finding: KnownFinding, results: Results) -> str:

@@ -17,7 +17,7 @@ import hashlib
 import os
 import shutil
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -193,10 +193,7 @@ class Mirror:
                 wanted[self._inside(name)] = info
         for path in set(self.folder.glob(f"{LAKE}/*/*/*/*.parquet")) - wanted.keys():
             path.unlink()
-        for path, info in wanted.items():
-            if not _is_same(path, info):
-                self.store.get(info, path)
-                _stamp(path, info)
+        self._update(wanted)
         self.lake.make()
         return self.lake
 
@@ -213,11 +210,15 @@ class Mirror:
         root = self.folder / relative
         if root / TEST not in found or root / MANIFEST not in found:
             raise LookupError(f"{self.store.address} holds no whole run {relative}: its manifest is missing")
-        for path, info in found.items():
+        self._update(found)
+        return root
+
+    def _update(self, wanted: Mapping[Path, fs.FileInfo]) -> None:
+        """Fetch changed and new files, with the store's times, so that a later version can be recognized."""
+        for path, info in wanted.items():
             if not _is_same(path, info):
                 self.store.get(info, path)
-                _stamp(path, info)
-        return root
+                os.utime(path, (_seconds(info), _seconds(info)))
 
     def _inside(self, name: PurePosixPath) -> Path:
         """Return the path of a file of the store in this mirror.  Raises StoreUnavailable for a name that leads out of
@@ -249,11 +250,6 @@ def _is_same(path: Path, info: fs.FileInfo) -> bool:
         return False
     known = path.stat()
     return known.st_size == info.size and known.st_mtime_ns // 10**9 == _seconds(info)
-
-
-def _stamp(path: Path, info: fs.FileInfo) -> None:
-    """Give the file the store's time, so that a later version can be recognized."""
-    os.utime(path, (_seconds(info), _seconds(info)))
 
 
 def _seconds(info: fs.FileInfo) -> int:

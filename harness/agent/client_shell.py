@@ -50,11 +50,10 @@ def request_of(line: str) -> dict[str, Any]:
     if rest:
         request["key"] = rest[0]
     try:
-        request |= dict(zip(("value", "value2"), map(int, rest[1:]), strict=False))
+        names = ("value", "value2")[: max(0, len(rest) - 1)]
+        request |= dict(zip(names, map(int, rest[1:]), strict=True))
     except ValueError:
         raise BadLine("after the key come at most two whole numbers, or JSON") from None
-    if len(rest) > 3:
-        raise BadLine("after the key come at most two whole numbers, or JSON")
     return request
 
 

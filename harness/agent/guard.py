@@ -27,6 +27,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -52,15 +53,15 @@ def main(given: Mapping[str, Any]) -> int:
     os.set_inheritable(int(given["lock"]), False)
     left: list[str] = []
     try:
-        removed = [run.name for run in _runs(folder.parent) if run != folder and _removed(run, left)]
-        left += _delete_tables()
+        remains = {run.name: _remove(run) for run in _runs(folder.parent) if run != folder}
+        removed = [run for run, words in remains.items() if not words]
+        left += [*chain(*remains.values()), *_delete_tables()]
         with contextlib.suppress(BrokenPipeError):  # the harness has ended; the agent will notice it too
             os.write(1, json.dumps({"ready": True, "removed": removed}).encode() + b"\n")
         if given["stay"]:
             _host_agent(folder, float(given["silence_s"]))
     finally:
-        _remove(folder, left)
-        left += _delete_tables()
+        left += [*_remove(folder), *_delete_tables()]
     with contextlib.suppress(BrokenPipeError):
         os.write(2, "".join(f"left: {words}\n" for words in left).encode())
     return 1 if left else 0
@@ -91,15 +92,9 @@ def _host_agent(folder: Path, silence_s: float) -> None:
 # ---- removing ------------------------------------------------------------------------------------------------------
 
 
-def _removed(folder: Path, left: list[str]) -> bool:
-    before = len(left)
-    _remove(folder, left)
-    return len(left) == before
-
-
-def _remove(folder: Path, left: list[str]) -> None:
-    """Remove the processes, mounts and files of a run; add a sentence to `left` for each that remains."""
-    left += [f"process {pid} does not end" for pid in _kill(folder)]
+def _remove(folder: Path) -> list[str]:
+    """Remove the processes, mounts and files of a run; return a sentence for each that remains."""
+    left = [f"process {pid} does not end" for pid in _kill(folder)]
     for place in reversed(mounts_below(folder)):
         try:
             unmount(place)
@@ -110,6 +105,7 @@ def _remove(folder: Path, left: list[str]) -> None:
         left.append(f"the folder {folder} cannot be removed")
     with contextlib.suppress(OSError):  # the folder may belong to another run
         folder.parent.rmdir()
+    return left
 
 
 def _kill(folder: Path) -> list[int]:

@@ -163,12 +163,6 @@ def is_dead(owner: str) -> bool:
     return _start(int(pid)) != start
 
 
-def of_an_earlier_boot(owner: str) -> bool:
-    """Return whether the process ran on this host before it was started anew."""
-    parts = owner.split(":", 4)
-    return len(parts) == 5 and parts[4] == socket.gethostname() and parts[2] != _boot()
-
-
 def _start(pid: int) -> str | None:
     """In clock ticks since boot; None if there is no such process, or only its corpse."""
     fields = stat_of(f"/proc/{pid}")
@@ -232,11 +226,7 @@ class KeptCluster:
     @property
     def why_stale(self) -> str:
         """Return why it is up no more; "" if it is."""
-        if self.alive:
-            return ""
-        if of_an_earlier_boot(self.owner):
-            return "this machine was started anew since, so nothing of it runs"
-        return "the process that kept it has ended, so nothing of it runs"
+        return "" if self.alive else "the process that kept it has ended, so nothing of it runs"
 
 
 def note(kept: KeptCluster) -> None:

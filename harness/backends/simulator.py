@@ -18,6 +18,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -26,6 +27,7 @@ from checkers.base.clocks import NodesClock
 from checkers.record.faults import LOST_OF
 from harness.agent.disk.changes import OPERATIONS, Behaviour, Rule, failing
 from harness.agent.disk.verbs import Damage, damage
+from harness.agent.frame_switch import FrameImpairment
 from harness.agent.network import measured
 from harness.backends.backend import BackendUnavailable, ClusterSpec, Exit, NodesOfRun
 from harness.backends.in_process import SimulatedClientHost, SimulatedNode
@@ -76,6 +78,8 @@ class SimulatorBackend(NodesOfRun):
     def __init__(self, spec: ClusterSpec) -> None:
         super().__init__(spec)
         self._seed = spec.seed
+        self._cut: tuple[frozenset[Link], frozenset[Link]] = (frozenset(), frozenset())
+        self._impairments: Mapping[Link, Mapping[str, float]] = {}
         self._hosts = {name: SimulatedClientHost(name) for name in spec.clients}
         self.versions = None
         self._damaged: dict[str, Damage] = {}
@@ -87,9 +91,6 @@ class SimulatorBackend(NodesOfRun):
         self._losses: dict[str, Mapping[str, int]] = {}
         self._clock_set_s: dict[str, float] = {}
         self._ends = ExitStack()
-
-    def _machine_of(self, name: str) -> Callable[[], Machine]:
-        return lambda: self._machines[name]
 
     # Life
 
@@ -104,7 +105,9 @@ class SimulatorBackend(NodesOfRun):
         self._machines = {name: Machine(name, loop, self._network, self._seed) for name in self.servers}
         for name, machine in self._machines.items():
             machine.on_operation = self._operation_of(name)
-            self._nodes[name] = SimulatedNode(name, self._machine_of(name), _program(self.spec.simulated))
+            self._nodes[name] = SimulatedNode(
+                name, partial(self._machines.__getitem__, name), _program(self.spec.simulated)
+            )
         everyone = (*self.servers, *self.clients)
         interval_s = CALM_INTERVAL_MS / 1e3
         self._beacons = CountedBeacons(everyone, chance(self._seed, "beacons"), interval_s, loop.time())
@@ -143,25 +146,17 @@ class SimulatorBackend(NodesOfRun):
         self._cut_and_hold()
 
     async def impair(self, links: Mapping[Link, Mapping[str, float]], seed: int) -> None:
-        for link, how in links.items():
-            if not all(0.0 <= how.get(share, 0.0) <= 1.0 for share in ("loss", "duplicate", "corrupt", "reorder")):
-                raise ValueError(f"{link}: a share must be from 0 to 1")
+        for how in links.values():
+            FrameImpairment(**how)  # which refuses what makes no sense
         self._impairments = {link: dict(how) for link, how in links.items()}
         self._network.impaired = {link: _impairment(how) for link, how in links.items()}
         self._cut_and_hold()
-
-    _cut: tuple[frozenset[Link], frozenset[Link]] = (frozenset(), frozenset())
 
     def _cut_and_hold(self) -> None:
         """Cut links.  One that is held is cut as well: a connection stalls, and delivers everything in order later."""
         links, reject = self._cut
         held = {link for link, how in self._impairments.items() if how.get("hold")}
         self._network.cut(links | held, reject)
-        self._note_links()
-
-    _impairments: Mapping[Link, Mapping[str, float]] = {}
-
-    def _note_links(self) -> None:
         self._beacons.changed(self._network.links_cut, self._network.impaired, self._loop.time())
 
     async def try_link(self, link: Link, datagrams: int, interval_s: float, wait_s: float) -> Mapping[str, float]:

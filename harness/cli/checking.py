@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -220,7 +219,7 @@ def check_logs(as_json: bool, explain: bool, report_to: Path | None, folders: tu
     from harness.judge.check_logs import judge_logs
 
     def judged() -> Iterator[JudgedFile]:
-        progress = ReadingProgress(sys.stderr)
+        progress = ReadingProgress()
         for folder in folders:
             found = judge_logs(folder, progress)
             progress.done()

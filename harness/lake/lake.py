@@ -96,14 +96,9 @@ class Lake:
         with self._locked(fcntl.LOCK_SH):
             pass
 
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[None]:
+    def reading(self) -> contextlib.AbstractContextManager[None]:
         """Prevent merges meanwhile, so that a reader sees every run exactly once."""
-        if not self.folder.exists():
-            yield
-            return
-        with self._locked(fcntl.LOCK_SH):
-            yield
+        return self._locked(fcntl.LOCK_SH) if self.folder.exists() else contextlib.nullcontext()
 
     def read(self, name: str, columns: Sequence[str] | None = None, run: str | None = None) -> pa.Table:
         """Return a table, with its partition's `date` and `system`, in no order. columns: only these. run: only its
@@ -121,7 +116,7 @@ class Lake:
             paths = self.files(name) if run is None else self._files_of(name, run)
             own = list(dict.fromkeys([*(column for column in wanted if column in schema.names), "run"]))
             found = [_with_partition(_read(path, schema, own), path) for path in paths]
-        whole = pa.concat_tables(found) if found else _empty(schema)
+        whole = pa.concat_tables(found) if found else pa.schema([*schema, *PARTITIONS]).empty_table()
         return (whole if run is None else whole.filter(pc.equal(whole["run"], run))).select(wanted)
 
     def _files_of(self, name: str, run: str) -> list[Path]:
@@ -225,10 +220,6 @@ def _with_partition(rows: pa.Table, path: Path) -> pa.Table:
         name, _, value = part.partition("=")
         rows = rows.append_column(name, pa.repeat(pa.scalar(unquote(value)), len(rows)))
     return rows
-
-
-def _empty(schema: pa.Schema) -> pa.Table:
-    return pa.schema([*schema, *PARTITIONS]).empty_table()
 
 
 def _read(path: Path, schema: pa.Schema, columns: list[str]) -> pa.Table:

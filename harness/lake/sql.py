@@ -134,6 +134,9 @@ def _tables_of(form: Mapping[str, Any]) -> list[str]:
     return sorted({*_allowed(form["statements"], frozenset())})
 
 
+_QUALIFIERS = ("catalog", "schema", "catalog_name", "schema_name")
+
+
 def _allowed(part: Any, given: frozenset[str]) -> Iterator[str]:
     """Walk a part of a parsed statement, and yield the tables of the lake that it reads.
 
@@ -149,16 +152,12 @@ def _allowed(part: Any, given: frozenset[str]) -> Iterator[str]:
         raise WrongQuery.beyond(kind)
     if kind in ("BASE_TABLE", "FUNCTION", "WINDOW"):
         name = str(part["table_name" if kind == "BASE_TABLE" else "function_name"])
-        yield from _named(name, [*_qualifiers(part), name], kind == "BASE_TABLE", given)
+        path = [str(part[each]) for each in _QUALIFIERS if part.get(each)]
+        yield from _named(name, [*path, name], kind == "BASE_TABLE", given)
     given |= {each["key"].lower() for each in part.get("cte_map", {}).get("map", ())}
     given |= {str(part["cte_name"]).lower()} if "cte_name" in part else set()
     for each in part.values():
         yield from _allowed(each, given)
-
-
-def _qualifiers(part: Mapping[str, Any]) -> list[str]:
-    names = ("catalog", "schema", "catalog_name", "schema_name")
-    return [str(part[name]) for name in names if part.get(name)]
 
 
 def _named(name: str, path: Sequence[str], table: bool, given: frozenset[str]) -> Iterable[str]:

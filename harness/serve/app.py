@@ -21,7 +21,7 @@ import socket
 import tempfile
 import zipfile
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -208,7 +208,7 @@ class _Page:
         pair = request.query_params.getlist("run") or [request.query_params.get(name, "") for name in ("a", "b")]
         if len(pair) != 2:
             raise HTTPException(400, f"Choose two runs to compare them; {len(pair)} are chosen.")
-        found = [await self._named(*_parted(each)) for each in pair]
+        found = [await self._named(*each.rpartition("/")[::2]) for each in pair]
         (one, a), (other, b) = found
         compared = await asyncio.to_thread(compare, one.facts(a), other.facts(b), one.folder_of(a), other.folder_of(b))
         links = [f"/run/{quote(source.name, '')}/{quote(str(run['run']), '')}" for source, run in found]
@@ -225,7 +225,7 @@ class _Page:
         async def events() -> AsyncIterator[str]:
             while not await request.is_disconnected():
                 going = [one for source in self._sources.values() for one in read_live(source.base)]
-                yield f"data: {json.dumps([one.to_json() for one in going])}\n\n"
+                yield f"data: {json.dumps([asdict(one) for one in going])}\n\n"
                 await asyncio.sleep(EVERY_S)
 
         return StreamingResponse(events(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
@@ -272,12 +272,6 @@ def _on_one_axis(compared: Comparison, facts: Sequence[Rows]) -> dict[str, Any]:
     parted = () if compared.parted is None else compared.timelines[compared.parted]
     first = min((event.time_ns for event in parted if event is not None), default=None)
     return {"lanes": lanes, "end_s": last / 1e9, "parted_x": None if first is None else x(first)}
-
-
-def _parted(name: str) -> tuple[str, str]:
-    """Split SOURCE/RUN, as a form sends it."""
-    source, _, run = name.rpartition("/")
-    return source, run
 
 
 def _filter(given: Mapping[str, str]) -> Filter:

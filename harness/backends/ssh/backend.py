@@ -227,21 +227,12 @@ class SshBackend(AgentCluster):
         self._beating.append(asyncio.create_task(self._beat(name)))
 
     async def _make_table(self, link: AgentLink, visit: Visit) -> None:
-        try:
-            await link.ask(FirewallTables.apply, make_table(self._table, visit.facts.control), [self._table])
-        except NodeGone:
-            raise
-        except OSError as refusal:
-            raise BackendUnavailable(
-                f"{visit.host}: links cannot be cut there: {refusal.strerror}.  It needs CAP_NET_ADMIN and nf_tables."
-            ) from refusal
-        try:
-            await link.ask(FirewallTables.apply, make_rejecting(self._table), [])
-        except NodeGone:
-            raise
-        except OSError as refusal:
+        if why := await _refusal(link, make_table(self._table, visit.facts.control), self._table):
+            words = f"links cannot be cut there: {why}.  It needs CAP_NET_ADMIN and nf_tables."
+            raise BackendUnavailable(f"{visit.host}: {words}")
+        if why := await _refusal(link, make_rejecting(self._table)):
             self._no_reject = (
-                f"{visit.host} cannot reset TCP on a cut link ({refusal.strerror}): it needs Linux 5.9 or later with "
+                f"{visit.host} cannot reset TCP on a cut link ({why}): it needs Linux 5.9 or later with "
                 "nft_reject_ipv4 (`modprobe nft_reject_ipv4` there)"
             )
 
@@ -261,6 +252,17 @@ class SshBackend(AgentCluster):
             with contextlib.suppress(OSError):  # the next verb that uses this host reports it
                 self._clocks[name].add(await _read_clock(self._link(name)))
             await asyncio.sleep(BEAT_S)
+
+
+async def _refusal(link: AgentLink, text: str, *owned: Table) -> str:
+    """Apply a transaction of nft; return why the host refuses it, "" if it does not.  Raises NodeGone."""
+    try:
+        await link.ask(FirewallTables.apply, text, owned)
+    except NodeGone:
+        raise
+    except OSError as refusal:
+        return str(refusal.strerror)
+    return ""
 
 
 async def _read_clock(link: AgentLink) -> ClockReading:

@@ -141,12 +141,6 @@ class SshConnection:
                 f"(`ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub` there).  If it is right, add this line to "
                 f"{host.known_hosts or '~/.ssh/known_hosts'}:\n{unknown.line}"
             ) from None
-        except paramiko.BadHostKeyException as changed:
-            raise BackendUnavailable(
-                f"{host}: it shows another host key than the one that is known ({changed.key.fingerprint} instead of "
-                f"{changed.expected_key.fingerprint}).  Another machine may have its address.  If the host was made "
-                f"anew, remove its old line with `ssh-keygen -R {host.address}`."
-            ) from None
         except paramiko.AuthenticationException as refused:
             what = f"the key {host.key}" if host.key else "every key of the agent and of ~/.ssh"
             raise BackendUnavailable(

@@ -25,11 +25,6 @@ def test_a_file_in_the_folder_of_another_user_belongs_to_that_user(tmp_path: Pat
     assert made == dict.fromkeys(("server.conf", "conf", "conf/more", "conf/more/users.conf"), NOBODY)
 
 
-def test_a_file_in_a_folder_of_ours_stays_ours(tmp_path: Path) -> None:
-    files.Files().write(str(tmp_path / "conf" / "server.conf"), b"")
-    assert (tmp_path / "conf" / "server.conf").stat().st_uid == os.geteuid()
-
-
 PATIENCE_S = 20.0
 
 

@@ -242,7 +242,7 @@ def test_a_check_says_what_it_reads_before_it_imports_anything_heavy(tmp_path: P
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1000, check=True)
     verdict, first = done.stdout.splitlines()
     assert verdict.startswith(f"unknown  {history}  no cas or read of the register was answered")
-    assert eval(first) == (f"reading {history}", [])
+    assert eval(first) == (f"\r\x1b[Kreading {history}", [])
 
 
 def imported(words: list[str]) -> set[str]:

@@ -44,26 +44,16 @@ def check(*arguments: object) -> tuple[list[str], int, str]:
 
 
 def test_spark_says_the_same_of_every_file_in_the_same_order(tmp_path: Path) -> None:
-    texts = {
-        "right": RIGHT,
-        "wrong": RIGHT.replace(":f :read, :value 1", ":f :read, :value 2"),
-        "cut": RIGHT[:-20],
-        "empty": "",
-        "right-again": RIGHT,
-    }
+    wrong = RIGHT.replace(":f :read, :value 1", ":f :read, :value 2")
+    texts = {"right": RIGHT, "wrong": wrong, "cut": RIGHT[:-20], "empty": "", "right-again": RIGHT}
     files = [tmp_path / name for name in texts]
     for path in files:
         path.write_text(texts[path.name])
     arguments = ("--model", "register", "--json", *map(str, files), str(tmp_path / "absent"))
     here, there = krucible("check", *arguments), check("--spark-master", "local", *arguments)
     assert there == (here.stdout.splitlines(), here.returncode, here.stderr)
-    assert [json.loads(line)["verdict"] for line in there[0]] == [
-        "valid",
-        "invalid",
-        *["unknown"] * 2,
-        "valid",
-        "unknown",
-    ]
+    verdicts = [json.loads(line)["verdict"] for line in there[0]]
+    assert verdicts == ["valid", "invalid", "unknown", "unknown", "valid", "unknown"]
     assert there[1] == 3
 
 

@@ -36,15 +36,12 @@ from system_under_test.subject import Collected
 from tests.support.results_of_runs import results_in
 
 
-def test_a_subject_with_nodes_has_servers_and_final_reads_to_show() -> None:
+def test_a_subject_with_nodes_has_servers_and_final_reads_to_show_and_the_canary_has_none() -> None:
     demands = demands_of(Spec(subject="kraft", nodes=3, keys=2))
     assert demands.servers == ("n1", "n2", "n3")
     assert demands.nodes and demands.logs and demands.traces and demands.elections and demands.faults
     assert demands.final_reads == (("read", "k0"), ("read", "k1"))
     assert demands.reads == {"read"} and demands.writes == {"write"}
-
-
-def test_the_canary_has_no_servers_to_show() -> None:
     demands = demands_of(Spec(subject="canary", nodes=3))
     assert demands.servers == ()
     assert not (demands.nodes or demands.logs or demands.traces or demands.elections or demands.faults)
@@ -62,12 +59,8 @@ def test_the_journal_lowers_nothing(tmp_path: Path, declares: dict[str, bool]) -
 
 def test_a_log_of_decisions_is_not_searched_for_what_clients_wrote() -> None:
     """Brokers hold the records of clients; the controllers' log holds none of them."""
-    names = {
-        c.name
-        for c in checkers_for(
-            Spec(subject="kafka-brokers", workload="kafka-queue"), Demands(logs=True, traces=True, nodes=True)
-        )
-    }
+    spec = Spec(subject="kafka-brokers", workload="kafka-queue")
+    names = {checker.name for checker in checkers_for(spec, Demands(logs=True, traces=True, nodes=True))}
     assert {"log-matching", "majority-before-mark", "kafka-read-to-end"} <= names
     assert not {"history-against-log", "answers-after-commit"} & names
 
@@ -78,8 +71,6 @@ def silent(_: str) -> None:
 
 def test_a_killed_harness_is_told_in_one_sentence(tmp_path: Path) -> None:
     """What SIGKILL leaves: a stream without its last rows, a journal with half a line, and no manifest."""
-    import pyarrow as pa
-
     root = canary_run(tmp_path / "results")
     rows = pa.Table.from_batches(list(history_batches(root)))
     kept = rows.slice(0, len(rows) - 4)
@@ -169,19 +160,19 @@ def test_an_empty_copy_is_missing_unless_a_fault_had_damaged_the_disk(tmp_path: 
     assert [copy["error"] for copy in lost if copy["error"]] == ["nodes/n2/copies/1 is missing"]
 
 
-@pytest.mark.parametrize("number", [-1, 1 << 15, 10**12])
-def test_a_number_that_no_copy_has_is_refused(number: int, tmp_path: Path) -> None:
-    row = {"copy": number, "when": "final", "node": "n1", "state": "dead", "folder": "nodes/n1/copies/0"}
-    write_journal(tmp_path, copies=[row])
-    with pytest.raises(BrokenFile, match=f"{number} is no number of a copy"):
-        copies_of(RunRecord(tmp_path))
-
-
-def test_a_copy_that_is_listed_twice_is_refused(tmp_path: Path) -> None:
-    """Else each of its entries would stand in the table of the log twice."""
-    row = {"copy": 0, "when": "final", "node": "n1", "state": "dead", "folder": "nodes/n1/copies/0"}
-    write_journal(tmp_path, copies=[row, row])
-    with pytest.raises(BrokenFile, match="copy 0 of n1 twice"):
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ([-1], "-1 is no number of a copy"),
+        ([1 << 15], "32768 is no number of a copy"),
+        # Each of its entries would stand in the table of the log twice.
+        ([0, 0], "copy 0 of n1 twice"),
+    ],
+)
+def test_a_number_that_no_copy_has_or_that_two_have_is_refused(numbers: list[int], words: str, tmp_path: Path) -> None:
+    row = {"when": "final", "node": "n1", "state": "dead", "folder": "nodes/n1/copies/0"}
+    write_journal(tmp_path, copies=[{"copy": number, **row} for number in numbers])
+    with pytest.raises(BrokenFile, match=words):
         copies_of(RunRecord(tmp_path))
 
 

@@ -133,14 +133,11 @@ def test_only_a_process_that_ended_by_itself_is_quoted() -> None:
     assert (second.excerpt, second.reason) == ("the last words of 8", "exited with status 1")
 
 
-def test_clock_faults_on_etcd_are_refused_and_every_other_fault_reaches_it() -> None:
+def test_clock_faults_on_etcd_are_refused_and_every_other_fault_reaches_it(tmp_path: Path) -> None:
     with pytest.raises(WrongSpec, match=r"^--nemesis partition,clock cannot be injected: etcd is written in Go"):
         check_spec(Spec(subject="etcd", nemesis="partition,clock"))
     for nemesis in ("none", *(kind for kind in KINDS if kind != "clock")):
         check_spec(Spec(subject="etcd", nemesis=nemesis))
-
-
-def test_a_schedule_with_a_clock_fault_is_refused_on_etcd(tmp_path: Path) -> None:
     path = tmp_path / "schedule.json"
     path.write_text(schedule_json([Card(1, "clock", "leader-ahead", 5.0, 10.0)], {}))
     spec = Spec(subject="etcd", nemesis="none", schedule=str(path))
@@ -236,14 +233,10 @@ async def test_a_running_process_stands_still_while_it_is_copied_and_the_others_
     assert (taker.taken[0].folder / "00.log").read_bytes() == b"records of n1"
 
 
-async def test_after_the_final_copy_nothing_moves_any_more(tmp_path: Path) -> None:
-    taker, _, steps = copies(tmp_path, ["running"])
+async def test_a_copy_that_fails_says_so_and_lets_the_process_go_on_and_the_final_one_does_not(tmp_path: Path) -> None:
+    taker, nodes, steps = copies(tmp_path, ["running"])
     await taker.take("final", leave_stopped=True)
     assert steps == ["n1 STOP", "n1 copied"]
-
-
-async def test_a_copy_that_fails_says_so_and_lets_the_process_go_on(tmp_path: Path) -> None:
-    taker, nodes, steps = copies(tmp_path, ["running"])
     shutil.rmtree(nodes[0].data_dir)
     with pytest.raises(OSError, match=r"No such file"):
         await taker.take("before heal 1")

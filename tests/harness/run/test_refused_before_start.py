@@ -58,9 +58,6 @@ def test_all_stands_for_every_kind_that_fits_and_says_why_the_others_do_not() ->
     assert {"partition", "pause", "kill", "power", "disk"} <= dealt
     assert "member" in left_out["membership"], "a bundled KRaft whose voters are fixed"
     assert spec.test == f"test-{len(dealt)}-kinds"
-
-
-def test_a_subject_without_nodes_fits_no_kind() -> None:
     with pytest.raises(WrongSpec, match="no kind of fault fits: subject canary has no nodes to break"):
         with_every_kind(Spec(subject="canary", nemesis="all"))
 

@@ -122,13 +122,9 @@ async def test_a_cut_drops_multicast_broadcast_and_ipv6(cluster: DockerBackend) 
 async def test_a_server_is_paused_resumed_killed_and_restarted(cluster: DockerBackend) -> None:
     before = len(cluster.exits())
     pid = await cluster.node("n1").start(["python3", "-c", "import time; time.sleep(100)"])
-    assert await cluster.state("n1") == "running"
-    await cluster.pause("n1")
-    assert await cluster.state("n1") == "stopped"
-    await cluster.resume("n1")
-    assert await cluster.state("n1") == "running"
-    await cluster.kill("n1")
-    assert await cluster.state("n1") == "dead"
+    for order, state in ((cluster.pause, "stopped"), (cluster.resume, "running"), (cluster.kill, "dead")):
+        await order("n1")
+        assert await cluster.state("n1") == state
     cluster.restart_with(lambda node: node.start(["python3", "-c", "import time; time.sleep(100)"]))
     await cluster.restart("n1")
     assert await cluster.state("n1") == "running"

@@ -62,15 +62,11 @@ def test_killed_while_everything_runs(harness: Harness) -> None:
     print(f"gone after {harness.kill_and_count():.1f} s")
 
 
-def test_killed_while_it_creates(harness: Harness) -> None:
-    time.sleep(1.5)
-    harness.kill_and_count()
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("number", range(20))
-def test_killed_at_any_moment(harness: Harness, number: int) -> None:
-    time.sleep(random.Random(number).uniform(0.0, 8.0))
+@pytest.mark.parametrize(
+    "after_s", [1.5, *(pytest.param(random.Random(n).uniform(0.0, 8.0), marks=pytest.mark.nightly) for n in range(20))]
+)
+def test_killed_at_any_moment(harness: Harness, after_s: float) -> None:
+    time.sleep(after_s)
     print(f"gone after {harness.kill_and_count():.1f} s")
 
 

@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from waiting import PATIENCE_S
@@ -67,16 +66,6 @@ async def test_every_fault_of_a_node_shows_in_its_probe_and_is_mended(cluster: N
     await carries(cluster, ("n1", "n2"))
 
 
-@pytest.mark.skipif(shutil.which("etcd") is None, reason="needs Debian's etcd-server, which is written in Go")
-async def test_a_server_in_go_is_reported_as_one_that_reads_another_clock(cluster: NamespacesBackend) -> None:
-    """A clock fault is then skipped for this reason (`nemesis.kinds.clock`)."""
-    await cluster.node("n1").start(["etcd", "gateway", "start", "--endpoints=127.0.0.1:1", "--listen-addr=127.0.0.1:0"])
-    await cluster.node("n2").start(["sleep", "1000"])
-    go, other = [await cluster.read_clock(node) for node in ("n1", "n2")]
-    assert not go["heeded"] and "etcd, which is written in Go" in go["unheeded"]
-    assert (other["heeded"], other["unheeded"]) == (True, "")
-
-
 async def test_a_server_that_ignores_its_order_to_stop_is_killed(
     cluster: NamespacesBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,10 +86,3 @@ async def carries(cluster: NamespacesBackend, link: Link) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not (await cluster.try_link(link, 20, 0.001, 0.1))["received"]:
             continue
-
-
-async def test_nothing_of_the_mounts_is_left(cluster: NamespacesBackend) -> None:
-    folder = Path(cluster.node("n1").data_dir).parents[2]
-    await cluster.destroy()
-    assert not folder.exists()
-    assert str(folder) not in Path("/proc/mounts").read_text()

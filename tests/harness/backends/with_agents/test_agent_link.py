@@ -109,11 +109,6 @@ async def test_what_is_no_whole_frame_ends_the_link(far: Played, sent: bytes, wo
         await call
 
 
-async def test_an_agent_that_does_not_answer_in_time_counts_as_gone(far: Played) -> None:
-    with pytest.raises(NodeGone, match=r"n1: no answer to state within 0\.05 s"):
-        await far.link.call("state", timeout_s=0.05)
-
-
 @pytest.mark.virtual_time
 async def test_an_agent_that_goes_on_sending_is_given_time(far: Played) -> None:
     """A machine under load lets its agents wait for CPU time: what they send shows that they live."""
@@ -146,8 +141,10 @@ async def test_an_agent_that_falls_silent_or_never_answers_counts_as_gone(far: P
         await call
 
 
-async def test_a_late_answer_goes_nowhere(far: Played) -> None:
-    with pytest.raises(NodeGone):
+async def test_an_agent_that_answers_too_late_counts_as_gone_and_its_answer_goes_nowhere(
+    far: Played,
+) -> None:
+    with pytest.raises(NodeGone, match=r"n1: no answer to state within 0\.05 s"):
         await far.link.call("state", timeout_s=0.05)
     late = await far.request()
     call = asyncio.create_task(far.link.call("state"))
