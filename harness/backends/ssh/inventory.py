@@ -24,8 +24,6 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from harness.spec import unknown_name
-
 ROLES = ("server", "client")
 Text = Annotated[str, Meta(min_length=1)]
 
@@ -87,7 +85,7 @@ def read_inventory(path: Path) -> tuple[Host, ...]:
         for table, names in ((("defaults",), defaults), (("host", number), own)):
             for name in names:
                 if name not in _FIELDS:
-                    raise wrong(unknown_name("field", name, _FIELDS), *table, name)
+                    raise wrong(f"unknown field {name!r}; known: {', '.join(_FIELDS)}", *table, name)
                 if name in _OWN and table == ("defaults",):
                     raise wrong(f"{name} differs from host to host: state it in each [[host]]", *table, name)
         merged = {"name": own.get("address"), **defaults, **own}
