@@ -137,23 +137,8 @@ def test_what_cannot_be_removed_costs_a_run_neither_its_end_nor_its_verdict(
     assert "left behind: network krucible-r1 cannot be removed: it has active endpoints" in capsys.readouterr().out
 
 
-def test_an_interrupted_run_says_so_in_its_verdict(
+def test_an_interrupted_run_says_so_in_its_verdict_and_ends_spark_while_its_nodes_are_still_removed(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async def is_interrupted(_: RunContext) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.sleep(PATIENCE_S)
-
-    in_place_of(monkeypatch, "main", is_interrupted)
-    code, results, folder = run()
-    assert (code, results["verdict"]) == (3, "harness failed")
-    assert results["reason"].startswith(f"the run was interrupted; judge what was recorded with: {program()} ")
-    assert recorded(folder, "outcome")["interrupted"] is True
-    assert "Traceback" not in "".join(capsys.readouterr())
-
-
-def test_spark_is_ended_while_the_nodes_of_an_interrupted_run_are_still_removed(
-    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped = threading.Event()
 
@@ -167,9 +152,11 @@ def test_spark_is_ended_while_the_nodes_of_an_interrupted_run_are_still_removed(
     in_place_of(monkeypatch, "main", is_interrupted)
     monkeypatch.setattr(InProcessBackend, "destroy", waits_for_spark)
     monkeypatch.setattr(NoSpark, "stop", lambda _: stopped.set())
-    code, results, _ = run()
+    code, results, folder = run()
     assert (code, results["verdict"]) == (3, "harness failed")
-    assert results["reason"].startswith("the run was interrupted")
+    assert results["reason"].startswith(f"the run was interrupted; judge what was recorded with: {program()} ")
+    assert recorded(folder, "outcome")["interrupted"] is True
+    assert "Traceback" not in "".join(capsys.readouterr())
 
 
 def test_an_interruption_before_anything_was_recorded_offers_no_judging(
