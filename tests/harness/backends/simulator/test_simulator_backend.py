@@ -113,7 +113,7 @@ def test_damage_is_what_it_says(how: str) -> None:
     loop = SimulatedLoop()
     machine = Machine("n1", loop, SimulatedNetwork(loop, Random(1)), 1)
     with pytest.raises(FileNotFoundError):
-        damage_machine(machine, "*.log", how, 7)
+        damage_machine(machine, "*.log", "flip", 7)
     file = machine.disk.open("0.log")
     file.write_at(0, b"content")
     file.fsync()
