@@ -23,15 +23,17 @@ import inspect
 import math
 import re
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from system_under_test.client import Client
 from system_under_test.own.read_own_system import NoSystem
-from system_under_test.subject import FAILOVER_S_MAX, Artefact, Crate, Jars, Needs
+from system_under_test.subject import FAILOVER_S_MAX, Needs
 from system_under_test.system import METADATA, METADATA_FOLDER, System
 
 _PROVES_NOTHING = (TimeoutError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError, EOFError)
@@ -42,78 +44,58 @@ _NEAR = 0.85
 _METHODS = ("install", "start", "status", "leader_of", "ready", "caught_up")
 
 
+_NOT_STATED = ("client", "functions", "members", "processes", "bug", "seed", "settings", "nodes")
+"""Attributes of a system that are checked apart, or that a run fills in."""
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "port": (0, 65535),
+    "failover_s": (1e-9, FAILOVER_S_MAX),
+    "unavailable_s": (0, 86_400),
+}
+
+
 def _is_number(value: object, least: float, most: float) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
 
 
-def _is_mapping(value: object) -> bool:
-    return isinstance(value, Mapping)
+def _wrong_types(name: str, value: object, hint: Any) -> Iterator[str]:
+    """Yield what does not fit the annotation of an attribute, or of a field of it."""
+    if is_dataclass(hint) and isinstance(value, hint):  # type: ignore[arg-type]  # a class
+        hints = get_type_hints(hint)
+        for field in fields(hint):
+            yield from _wrong_types(f"{name}: {field.name}", getattr(value, field.name), hints[field.name])
+    elif not _fits(value, hint):
+        words = re.sub(r"[a-z_]+\.", "", str(hint if get_args(hint) else hint.__name__))
+        yield f"{name} must be {words}, not {value!r:.60}"
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+def _fits(value: Any, hint: Any) -> bool:
+    kind, inner = get_origin(hint) or hint, get_args(hint)
+    if kind in (UnionType, Union):
+        return any(_fits(value, each) for each in inner)
+    if kind is Mapping:
+        pairs = value.items() if isinstance(value, Mapping) else [(value, value)]
+        return isinstance(value, Mapping) and all(_fits(k, inner[0]) and _fits(v, inner[1]) for k, v in pairs)
+    if kind in (tuple, Sequence):
+        return isinstance(value, list | tuple) and all(_fits(each, inner[0]) for each in value)
+    wider = {str: (str, Path), float: (int, float)}  # a path stands for its text
+    return isinstance(value, wider.get(kind, kind))
 
 
-def _are_names(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
-
-
-def _are_patterns(value: object) -> bool:
-    try:
-        return isinstance(value, Mapping) and all(bool(re.compile(each)) for each in value.values())
-    except (re.error, TypeError):
-        return False
-
-
-def _all_of(kind: type) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, Mapping) and all(isinstance(each, kind) for each in value.values())
-
-
-_VALUES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "port": (lambda port: isinstance(port, int) and _is_number(port, 0, 65535), "a whole number up to 65535"),
-    "failover_s": (
-        lambda seconds: _is_number(seconds, 0, FAILOVER_S_MAX) and seconds > 0,
-        f"a number of seconds up to {FAILOVER_S_MAX:g}",
-    ),
-    "unavailable_s": (
-        lambda seconds: _is_number(seconds, 0, 86_400),
-        "a number of seconds, 0 where nothing is promised",
-    ),
-    "consistency": (_is_text, 'the name of a consistency model, such as "snapshot-isolation"'),
-    "usual": (
-        lambda usual: _is_mapping(usual) and all(_is_number(value, 0, math.inf) for value in usual.values()),
-        'a dictionary of options and their numbers such as {"nodes": 3, "rate_hz": 50}',
-    ),
-    "elections": (lambda elections: elections in (None, True, False), "True or False"),
-    "notices_damage": (_is_mapping, 'a dictionary such as {"flip": "*.wal"}'),
-    "logs": (
-        lambda logs: _is_mapping(logs) and (not logs or Path(str(logs.get(METADATA, ""))).name == METADATA_FOLDER),
-        f"a dictionary with a log {METADATA!r} whose folder is called {METADATA_FOLDER}",
-    ),
-    **dict.fromkeys(("unreachable_by", "bugs", "parameters"), (_is_mapping, "a dictionary")),
-    "moments": (_are_patterns, 'a dictionary such as {"snapshot": "installing snapshot"} of regular expressions'),
-    "traces": (_is_text, "the name of a file in trace_dir"),
-    "complaints": (_is_text, "one regular expression"),
-    "needs": (lambda needs: isinstance(needs, Needs), "Needs(debian=[…], wheels=[…], …)"),
-}
-"""Attribute of a system -> whether a value is of the right kind, and in words what it must be."""
-_NEEDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "debian": (_are_names, 'a list of names such as ["redis-server"]'),
-    "wheels": (_are_names, 'a list of names such as ["redis==5.2.1"]'),
-    "user": (_is_text, "the name of a user"),
-    "image": (_is_text, "the name of an image"),
-    "files": (_is_mapping, "a dictionary from path on the node to path here"),
-    "crates": (_all_of(Crate), 'a dictionary such as {"server": Crate("folder of Cargo.toml")}'),
-    "artefacts": (
-        _all_of(Artefact),
-        'a dictionary such as {"server": Artefact("server 1.0", (("make",),), "server")}',
-    ),
-    "jars": (
-        lambda jars: isinstance(jars, Jars) and not _is_text(jars.folders),
-        'Jars(made=Artefact(…)) or Jars(folders=("…",))',
-    ),
-}
-"""Field of `needs` -> whether a value is of the right kind, and in words what it must be."""
+def _wrong_values(system: System) -> Iterator[str]:
+    """Yield values of the right type that are impossible."""
+    for name, (least, most) in _RANGES.items():
+        if not _is_number(value := getattr(system, name), least, most):
+            yield f"{name} must be a number from {least:g} to {most:g}, not {value!r:.60}"
+    if wrong := [name for name, value in system.usual.items() if not _is_number(value, 0, math.inf)]:
+        yield f"usual: {wrong[0]} must be a number that is not negative, not {system.usual[wrong[0]]!r:.60}"
+    if system.logs and Path(system.logs.get(METADATA, "")).name != METADATA_FOLDER:
+        yield f"logs must name a log {METADATA!r} whose folder is called {METADATA_FOLDER}, not {system.logs!r:.60}"
+    patterns = {f"moments: {name}": pattern for name, pattern in system.moments.items()}
+    for name, pattern in {"complaints": system.complaints, **patterns}.items():
+        try:
+            re.compile(pattern, re.MULTILINE)
+        except re.error as problem:
+            yield f"{name} is no regular expression: {problem}"
 
 
 def check_declared(system: System, client: type[Client] | None, main: Path, *, kept: bool = False) -> None:
@@ -134,18 +116,12 @@ def _wrong(system: System, main: Path, kept: bool) -> Iterator[str]:
     """Yield what is wrong, each after what it rests on."""
     yield from _misspelled(type(system), System)
     yield from _wrong_methods(system)
-    for name, (fits, words) in _VALUES.items():
-        if not fits(value := getattr(system, name)):
-            yield f"{name} must be {words}, not {value!r:.60}"
+    for name, hint in get_type_hints(System).items():
+        if name not in _NOT_STATED:
+            yield from _wrong_types(name, getattr(system, name), hint)
+    yield from _wrong_values(system)
     yield from _wrong_processes(system.processes)
-    try:
-        re.compile(system.complaints, re.MULTILINE)
-    except re.error as problem:
-        yield f"complaints is no regular expression: {problem}"
     needs = system.needs
-    for name, (fits, words) in _NEEDS.items():
-        if not fits(value := getattr(needs, name)):
-            yield f"needs: {name} must be {words}, not {value!r:.60}"
     if needs.image and needs.debian:
         yield f"needs: the image {needs.image} must have its packages already: leave out debian"
     yield from () if kept else _missing(needs, main)

@@ -16,7 +16,7 @@ PORT, START, OPEN = "    port = 7000\n", "    async def start(self, node, nodes)
 
 
 def refusal_of(path: Path, old: str, new: str) -> str:
-    text = TCP_REGISTER.read_text().replace("import Client, System", "import Client, Crate, Needs, System")
+    text = TCP_REGISTER.read_text().replace("import Client, System", "import Client, Crate, Jars, Needs, System")
     assert old in text
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(WrongSpec) as refusal:
@@ -28,20 +28,24 @@ def refusal_of(path: Path, old: str, new: str) -> str:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("port = '7000'", "mine.py: Registers.port must be a whole number up to 65535, not '7000'"),
-        ("usual = ['nodes']", "mine.py: Registers.usual must be a dictionary of options and their numbers such as"),
-        ("usual = {'nodes': 'one'}", "mine.py: Registers.usual must be a dictionary of options and their numbers such"),
-        ("needs = {'debian': []}", "mine.py: Registers.needs must be Needs(debian=[…], wheels=[…], …)"),
-        ("needs = Needs(debian='redis')", "mine.py: Registers.needs: debian must be a list of names such as"),
-        ("needs = Needs(wheels='redis')", "mine.py: Registers.needs: wheels must be a list of names such as"),
+        ("port = '7000'", "mine.py: Registers.port must be int, not '7000'"),
+        ("port = 70000", "mine.py: Registers.port must be a number from 0 to 65535, not 70000"),
+        ("failover_s = 0", "mine.py: Registers.failover_s must be a number from"),
+        ("usual = ['nodes']", "mine.py: Registers.usual must be Mapping[str, float], not ['nodes']"),
+        ("usual = {'nodes': 'one'}", "mine.py: Registers.usual must be Mapping[str, float], not {'nodes': 'one'}"),
+        ("usual = {'nodes': -1}", "mine.py: Registers.usual: nodes must be a number that is not negative, not -1"),
+        ("logs = {'metadata': 'raft'}", "whose folder is called __cluster_metadata-0"),
+        ("moments = {'snapshot': '(ab'}", "Registers.moments: snapshot is no regular expression"),
+        ("needs = {'debian': []}", "mine.py: Registers.needs must be Needs, not {'debian': []}"),
+        ("needs = Needs(debian='redis')", "mine.py: Registers.needs: debian must be tuple[str, ...], not 'redis'"),
+        ("needs = Needs(jars=Jars(folders='here'))", "Registers.needs: jars: folders must be tuple[str, ...]"),
         ("needs = Needs(files={'a.jar': 'none.jar'})", "files names none.jar, and there is no such file or folder"),
-        ("needs = Needs(crates={'server': 'folder'})", "Registers.needs: crates must be a dictionary such as"),
+        ("needs = Needs(crates={'server': 'folder'})", "Registers.needs: crates must be Mapping[str, Crate]"),
         ("needs = Needs(crates={'server': Crate('none')})", "the crate none lacks Cargo.toml"),
-        ("needs = Needs(user=['me'])", "mine.py: Registers.needs: user must be the name of a user"),
-        ("needs = Needs(image=7)", "mine.py: Registers.needs: image must be the name of an image"),
+        ("needs = Needs(user=['me'])", "mine.py: Registers.needs: user must be str, not ['me']"),
         ("needs = Needs(image='redis:7', debian=['redis'])", "the image redis:7 must have its packages already"),
         ("complaints = '(ab'", "mine.py: Registers.complaints is no regular expression: missing )"),
-        ("elections = 'no'", "mine.py: Registers.elections must be True or False, not 'no'"),
+        ("elections = 'no'", "mine.py: Registers.elections must be bool | None, not 'no'"),
         ("client = 'RegisterClient'", "Registers.client must be a class that derives from krucible.Client"),
         ("def status(self, node): ...", "mine.py: Registers.status must be `async def status(…)`"),
         ("failover = 5", "Registers.failover is no part of a System; did you mean 'failover_s'?  If not, begin"),
