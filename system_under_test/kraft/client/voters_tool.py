@@ -23,16 +23,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
-from kio.schema.add_raft_voter.v1 import request as adding
-from kio.schema.remove_raft_voter.v0 import request as removing
-from kio.schema.update_features.v1 import request as features
-
 from system_under_test.kraft.client.client import WHO_LEADS
 from system_under_test.kraft.controller.features import KRAFT_VERSION
 from system_under_test.kraft.log.small_files import kafka_uuid, parse_uuid
 from system_under_test.kraft.ports import Network
+from system_under_test.kraft.wire import versions
 from system_under_test.kraft.wire.channel import Connection
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame
+from system_under_test.kraft.wire.versions import requested
 
 CLIENT_ID = "voters-tool"
 """Client id that does not mark the project's own clients: servers forward its requests."""
@@ -64,7 +62,8 @@ def _error(answer: Entity) -> tuple[int, str | None]:
 
 
 def _removal(now: Listed, voter: int) -> Entity:
-    return removing.RemoveRaftVoterRequest(cluster_id=None, voter_id=voter, voter_directory_id=now.voters[voter])
+    given = {"cluster_id": None, "voter_id": voter, "voter_directory_id": now.voters[voter]}
+    return requested(versions.REMOVE_RAFT_VOTER, 0, given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +90,10 @@ class QuorumOfVoters:
 
     async def add(self, voter: int, directory: UUID, at: tuple[str, int]) -> Listed:
         """Add a voter, and wait until the list has it.  Another directory of it is removed first.  Raises NotAgreed."""
-        addition = adding.AddRaftVoterRequest(
-            cluster_id=None,
-            timeout=timedelta(seconds=CHANGE_S),
-            voter_id=voter,
-            voter_directory_id=directory,
-            listeners=(adding.Listener(name=LISTENER, host=at[0], port=at[1]),),
-        )
+        given = {"cluster_id": None, "voter_id": voter, "voter_directory_id": directory}
+        listeners = [{"name": LISTENER, "host": at[0], "port": at[1]}]
+        more = {"timeout": timedelta(seconds=CHANGE_S), "listeners": listeners}
+        addition = requested(versions.ADD_RAFT_VOTER, 1, {**given, **more})
 
         def request(now: Listed) -> Entity | None:
             if now.voters.get(voter) == directory:
@@ -108,9 +104,8 @@ class QuorumOfVoters:
 
     async def upgrade(self) -> Listed:
         """Set `kraft.version` to 1, and wait until the leader acknowledges it.  Raises NotAgreed."""
-        wanted = features.UpdateFeaturesRequest(
-            feature_updates=(features.FeatureUpdateKey(feature=KRAFT_VERSION, max_version_level=1),)
-        )
+        level = {"feature": KRAFT_VERSION, "max_version_level": 1}
+        wanted = requested(versions.UPDATE_FEATURES, 1, {"feature_updates": [level]})
         acknowledged = False
 
         def take(answer: Entity) -> tuple[int, str | None]:

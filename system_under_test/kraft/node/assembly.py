@@ -31,11 +31,6 @@ from datetime import timedelta
 from functools import partial
 from uuid import UUID
 
-from kio.schema.add_raft_voter.v1 import request as adding
-from kio.schema.controller_registration.v0 import request as registering
-from kio.schema.remove_raft_voter.v0 import request as removing
-from kio.schema.update_raft_voter.v0 import request as updating
-
 from system_under_test.kraft.controller import decisions as of_controller
 from system_under_test.kraft.controller.features import CONTROLLERS_REGISTER_SINCE, KRAFT_VERSION, supported_ranges
 from system_under_test.kraft.controller.image import Image
@@ -58,13 +53,13 @@ from system_under_test.kraft.raft.messages import FetchRequest, Identity, RaftRe
 from system_under_test.kraft.raft.states import Role
 from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry, VoterSet
 from system_under_test.kraft.records.metadata import CorruptRecord, Endpoint, RegisterControllerRecord
-from system_under_test.kraft.wire import translate
+from system_under_test.kraft.wire import translate, versions
 from system_under_test.kraft.wire.api import Api
 from system_under_test.kraft.wire.channel import Channel
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame, RequestHeader, encode_response
 from system_under_test.kraft.wire.quorum_service import NotQueued
 from system_under_test.kraft.wire.server import Reply, Server, TakeAtOnce
-from system_under_test.kraft.wire.versions import Finalized, built, filled
+from system_under_test.kraft.wire.versions import Finalized, filled, requested
 
 log = logging.getLogger(__name__)
 
@@ -441,28 +436,16 @@ def must_register(registration: RegisterControllerRecord, image: Image) -> bool:
 
 
 def _request(change: AddVoter | RemoveVoter | UpdateVoter | RegisterControllerRecord, epoch: int) -> Entity:
-    match change:
-        case RegisterControllerRecord():
-            return built(registering.ControllerRegistrationRequest, filled(change, listeners=change.endpoints))
-        case AddVoter(entry):
-            return adding.AddRaftVoterRequest(
-                cluster_id=None,
-                timeout=timedelta(seconds=PATIENCE_S),
-                voter_id=entry.key.id,
-                voter_directory_id=entry.key.directory,
-                listeners=tuple(adding.Listener(name=e.listener, host=e.host, port=e.port) for e in entry.endpoints),
-            )
-        case RemoveVoter(key):
-            return removing.RemoveRaftVoterRequest(cluster_id=None, voter_id=key.id, voter_directory_id=key.directory)
-        case UpdateVoter(entry):
-            least, most = entry.kraft_versions
-            return updating.UpdateRaftVoterRequest(
-                cluster_id=None,
-                current_leader_epoch=epoch,
-                voter_id=entry.key.id,
-                voter_directory_id=entry.key.directory,
-                listeners=tuple(updating.Listener(name=e.listener, host=e.host, port=e.port) for e in entry.endpoints),
-                k_raft_version_feature=updating.KRaftVersionFeature(
-                    min_supported_version=least, max_supported_version=most
-                ),
-            )
+    if isinstance(change, RegisterControllerRecord):
+        return requested(versions.CONTROLLER_REGISTRATION, 0, filled(change, listeners=change.endpoints))
+    key = change.key if isinstance(change, RemoveVoter) else change.entry.key
+    given: dict[str, object] = {"cluster_id": None, "voter_id": key.id, "voter_directory_id": key.directory}
+    if isinstance(change, RemoveVoter):
+        return requested(versions.REMOVE_RAFT_VOTER, 0, given)
+    given["listeners"] = [{"name": at.listener, "host": at.host, "port": at.port} for at in change.entry.endpoints]
+    if isinstance(change, AddVoter):
+        return requested(versions.ADD_RAFT_VOTER, 1, {**given, "timeout": timedelta(seconds=PATIENCE_S)})
+    least, most = change.entry.kraft_versions
+    supported = {"min_supported_version": least, "max_supported_version": most}
+    given |= {"current_leader_epoch": epoch, "k_raft_version_feature": supported}
+    return requested(versions.UPDATE_RAFT_VOTER, 0, given)

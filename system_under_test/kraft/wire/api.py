@@ -5,7 +5,7 @@ What the controller decides is a table in `admin.py`; what is only read is here.
     call -> ask the quorum -> results, or one Refusal for the whole request -> response entity
 
 Refusals.  41 NOT_CONTROLLER is the same on the wire whether a write was never queued or was queued and then lost its
-controller.  Here, and only for `NotQueued`, its error_message begins with NOT_QUEUED; a client that finds the mark may
+controller.  Here, and only for `NotQueued`, its error_message begins with that mark; a client that finds the mark may
 conclude that the request did not happen.  A write that was queued gets 41 without the mark, or 7 REQUEST_TIMED_OUT.
 
 Answers without records.  An error like TOPIC_ALREADY_EXISTS, and a SET to the value that is already there, make no
@@ -55,7 +55,7 @@ from system_under_test.kraft.wire.frames import (
     packed_response,
 )
 from system_under_test.kraft.wire.server import Reply, WireCall
-from system_under_test.kraft.wire.versions import NOT_QUEUED, OUR_PREFIX, built
+from system_under_test.kraft.wire.versions import OUR_PREFIX, built
 
 _FOUND: dict[int, tuple[str, Callable[[Image, Any], Any], Any]] = {
     versions.DESCRIBE_ACLS: ("resources", access.describe_acls, ()),
@@ -177,8 +177,10 @@ class Api:
         try:
             async with asyncio.timeout(timeout_s):
                 return await work
-        except _REFUSALS as problem:
-            return _refusal(problem)
+        except Refused as why:
+            return why
+        except TimeoutError:
+            return quorum_service.TooLate()
 
     async def _decided(self, call: WireCall, refusal: Refused | None) -> Any:
         """Return the answer of an API of DECISIONS."""
@@ -199,18 +201,16 @@ class Api:
         def settled(results: Any, problem: Exception | None) -> None:
             if (limit := self._limits.pop(number, None)) is not None:  # otherwise its time limit has answered it
                 limit.cancel()
-                answer(results if problem is None else decision.refused(body, _refusal(problem)))
-
-        def late() -> None:
-            del self._limits[number]
-            answer(decision.refused(body, _refusal(TimeoutError())))
+                assert problem is None or isinstance(problem, Refused)
+                answer(results if problem is None else decision.refused(body, problem))
 
         number = next(self._numbers)
+        late = partial(settled, None, quorum_service.TooLate())
         self._limits[number] = asyncio.get_running_loop().call_later(timeout_s, late)
         try:
             self._quorum.submit(partial(decision.run, body, self._cluster), settled, at_once=decision.at_once)
-        except _REFUSALS as problem:
-            settled(None, problem)
+        except Refused as why:
+            settled(None, why)
 
     async def _unwrap(self, call: WireCall, refusal: None) -> Any:
         """A request that a broker hands on for its client (KIP-590).
@@ -364,25 +364,6 @@ def _is_principal(data: bytes) -> bool:
         return data[:2] == b"\0\0"
     except MalformedFrame:
         return False
-
-
-_REFUSALS = (quorum_service.NotQueued, Refused, quorum_service.TooLarge, quorum_service.LostLeadership, TimeoutError)
-
-
-def _refusal(problem: Exception) -> Refused:
-    """Return the one refusal that says how a request ended; problem: one of _REFUSALS."""
-    match problem:
-        case quorum_service.NotQueued():
-            return Refused(ErrorCode.not_controller, f"{NOT_QUEUED}: {problem.reason}")
-        case Refused():
-            return problem
-        case quorum_service.TooLarge():
-            return Refused(ErrorCode.policy_violation, str(problem))
-        case quorum_service.LostLeadership():
-            return Refused(ErrorCode.not_controller, "This node ceased to be the controller; the outcome is unknown.")
-        case TimeoutError():
-            return Refused(ErrorCode.request_timed_out, "The request was not answered in time; the outcome is unknown.")
-    raise problem
 
 
 def _encode_results(header: RequestHeader, results: Any, *, usual: bool) -> bytes:

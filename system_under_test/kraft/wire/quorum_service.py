@@ -8,7 +8,7 @@ How a request can end, and what a client may conclude (the reason this file exis
     LostLeadership  records were appended here, and it is unknown whether they survive: always `info`
     cancelled       (the request's own time ran out) the same as LostLeadership
 
-Kafka answers both refusals with 41 NOT_CONTROLLER; only `api.py` turns NotQueued, and nothing else, into the mark.
+Kafka answers both refusals with 41 NOT_CONTROLLER.  The message of NotQueued, and no other, begins with the mark.
 
 A `Decision` is a request that one decision of the active controller answers:
 
@@ -27,29 +27,44 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
+from kio.schema.errors import ErrorCode
+
 from system_under_test.kraft.controller.brokers import Sessions
 from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.controller.topics import PlacementCandidate, of_ids, registered
 from system_under_test.kraft.raft.changes import VoterChange
 from system_under_test.kraft.records.metadata import Record
+from system_under_test.kraft.wire.versions import NOT_QUEUED
 
 T = TypeVar("T")
 
 
-class NotQueued(Exception):
+class NotQueued(Refused):
     """The request certainly never reached the log.  reason: short and stable, for people and for histories."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+        super().__init__(ErrorCode.not_controller, f"{NOT_QUEUED}: {reason}")
 
 
-class TooLarge(Exception):
+class TooLarge(Refused):
     """The write would need more records or bytes than one atomic batch holds.  Nothing was appended."""
 
+    def __init__(self, words: str) -> None:
+        super().__init__(ErrorCode.policy_violation, words)
 
-class LostLeadership(Exception):
+
+class LostLeadership(Refused):
     """The request was queued, then this node ceased to be the active controller: outcome unknown."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.not_controller, "This node ceased to be the controller; the outcome is unknown.")
+
+
+class TooLate(Refused):
+    """The request was not answered in time: outcome unknown."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.request_timed_out, "The request was not answered in time; the outcome is unknown.")
 
 
 class VoterState(NamedTuple):
