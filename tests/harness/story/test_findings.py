@@ -186,6 +186,7 @@ MAKERS = {
     "_broken": 0,
     "Contradiction": 0,
     "Decided": 0,
+    "_violation": 0,
     "_wait": 0,
     "_against": 0,
     "_of_broker": 0,

@@ -113,5 +113,5 @@ async def test_a_voter_whose_disk_is_slow_flushes_before_it_campaigns(boot: Boot
         await eventually(lambda others=others: any(node.role in ("candidate", "leader") for node in others))
         await cluster.close()
         stops += unexplained(cluster)
-    assert any("durable up to" in stop for stop in stops) == bool(bug), stops
+    assert any("is durable before it asks for votes" in stop for stop in stops) == bool(bug), stops
     assert bool(stops) == bool(bug)
