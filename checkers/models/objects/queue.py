@@ -416,12 +416,10 @@ def _overtaken_in_words(first: Stay, later: Stay) -> Decided:
     if first.taken is None:
         words = f"{b} came out of the queue, but {a}, which was put there before it, never did"
     spans = [span for span in (first.put, later.put, later.taken, first.taken) if span is not None]
-    return _violation(
-        "out of order", words, spans, later.taken, f"an answer of {a}, or a value before it", first, later
-    )
+    return _of_spans("out of order", words, spans, later.taken, f"an answer of {a}, or a value before it", first, later)
 
 
-def _violation(
+def _of_spans(
     kind: str, summary: str, spans: Sequence[Span], culprit: Span, right: str, *about: Stay, why: str = ""
 ) -> Decided:
     """Return the violation of the culprit's answer.  about: the values that show it."""
@@ -458,7 +456,7 @@ def _certainly_not_empty(empty: Span, certain: Sequence[Stay]) -> Decided:
     words = f"a {empty.operation.f} found nothing while {were([stay.value for stay in chain])} there"
     why = "From the return of its enqueue to the call of its dequeue a value is certainly there"
     right = f"an answer of {text_of(chain[0].value)}"
-    return _violation("not empty", words, [*spans, empty], empty, right, *chain, why=why)
+    return _of_spans("not empty", words, [*spans, empty], empty, right, *chain, why=why)
 
 
 QUEUE_OBJECT = KnownObject(
@@ -560,7 +558,7 @@ def not_in_time(stays: Sequence[Stay], due: Sequence[Deadline], takes: Sequence[
     why += f"{len(in_time)} dequeues without an answer were invoked in time, and each takes one value at most"
     right = f"an answer of {text_of(late[-1].value)}, or a value before it"
     spans = [*(stay.put for stay in about), *(deadline.by for deadline in due), *in_time]
-    return _violation(kind, words, spans, last.by, right, *about, why=why)
+    return _of_spans(kind, words, spans, last.by, right, *about, why=why)
 
 
 def always_there(found: Decided, stays: Sequence[Stay], takes: Sequence[Span]) -> Decided:
@@ -576,4 +574,4 @@ def always_there(found: Decided, stays: Sequence[Stay], takes: Sequence[Span]) -
     culprit = Span(found.culprit, found.culprit.call, found.index)
     why = "The violation remains if dequeues that were never answered took values that no other dequeue took"
     spans += [*in_time, culprit]
-    return _violation(found.kind, found.summary, spans, culprit, found.expected, *about, why=why)
+    return _of_spans(found.kind, found.summary, spans, culprit, found.expected, *about, why=why)
