@@ -10,8 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from simulated_objects import Simulated, event, history, one_process, renumbered, searched
-from test_projected_witness import drained
+from simulated_objects import Simulated, event, history, one_process, queue_do, renumbered, searched
 
 from checkers.base.history import Event, Type
 from checkers.base.independent_search import SearchExhausted
@@ -35,7 +34,7 @@ def queue_of_unique_values(*fs: str, lies: Sequence[int | None] = (None, *range(
     def lie(rng: Random, f: str, was: Any) -> Any:
         return rng.choice(lies) if f == "dequeue" else was
 
-    return Simulated((), ask, drained, lie)
+    return Simulated((), ask, queue_do, lie)
 
 
 def compare(
