@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +38,7 @@ from checkers.transactions.anomalies import MODELS
 from checkers.transactions.checker import read_file
 from checkers.transactions.groups import components_of
 from checkers.transactions.judge import judge_transactions, judge_transcript
+from checkers.transactions.tape import at_once, one_after_another
 
 _VALUE_WRITTEN_TWICE = in_turn_on_k((0, "write", (1,), (1,)), (0, "write", (1,), (1,)), (0, "read", (), ()))
 
@@ -154,18 +154,18 @@ def _searches_of_objects() -> Iterator[Verdict]:
 
 def _transactions() -> Iterator[Verdict]:
     for texts in _LISTS_AT_ONCE:
-        yield judge_transactions(_at_once(texts), "list-append")
+        yield judge_transactions(at_once(*texts), "list-append")
     for texts in _LISTS_IN_TURN:
-        yield judge_transactions(_in_turn(texts), "list-append")
+        yield judge_transactions(one_after_another(*texts), "list-append")
     for texts in _REGISTERS_AT_ONCE:
-        yield judge_transactions(_at_once(texts), "rw-register")
+        yield judge_transactions(at_once(*texts), "rw-register")
     for texts in _REGISTERS_IN_TURN:
-        yield judge_transactions(_in_turn(texts), "rw-register")
-    yield judge_transactions(_at_once(_READ_OF_EACH), "list-append", consistency="read-committed")
-    yield judge_transactions(_at_once(_REGISTERS_AT_ONCE[-1]), "rw-register", consistency="read-committed")
+        yield judge_transactions(one_after_another(*texts), "rw-register")
+    yield judge_transactions(at_once(*_READ_OF_EACH), "list-append", consistency="read-committed")
+    yield judge_transactions(at_once(*_REGISTERS_AT_ONCE[-1]), "rw-register", consistency="read-committed")
     for number in ("1", "2000000000"):
         yield _from_a_file(
-            [replace(e, payload=(e.payload or "").replace("1", number)) for e in _at_once(_READ_OF_EACH)]
+            [replace(e, payload=(e.payload or "").replace("1", number)) for e in at_once(*_READ_OF_EACH)]
         )
     yield from _at_every_level()
     forced_order(problem_of_edges(np.ones(1, bool), NO_EDGES), 1)  # only hard histories need it
@@ -175,8 +175,8 @@ def _transactions() -> Iterator[Verdict]:
 def _at_every_level() -> Iterator[Verdict]:
     """Write skew, which some levels allow: they need an order of all transactions, and replay it."""
     for model in TRANSACTIONS:
-        serial = judge_transactions(_in_turn(_SERIAL[model]), model)
-        judged = {level: judge_transactions(_at_once(_WRITE_SKEW[model]), model, consistency=level) for level in MODELS}
+        serial = judge_transactions(one_after_another(*_SERIAL[model]), model)
+        judged = {level: judge_transactions(at_once(*_WRITE_SKEW[model]), model, consistency=level) for level in MODELS}
         valid = [serial, judged["snapshot-isolation"], judged["strong-session-causal"]]
         if wrong := [each for each in valid if each.validity is not Validity.VALID]:
             raise WrongVerdict(
@@ -206,45 +206,9 @@ GROUPS: dict[str, Callable[[], Iterator[Verdict]]] = {
 """Kernels that are compiled together, by name; those of the first group are what a run needs."""
 
 
-def _at_once(texts: Sequence[str]) -> list[Event]:
-    """Transactions of as many processes, all at the same time (see `_history`)."""
-    return _history(
-        texts, [(p, Type.INVOKE) for p in range(len(texts))] + [_end(p, text) for p, text in enumerate(texts)]
-    )
-
-
-def _in_turn(texts: Sequence[str]) -> list[Event]:
-    """Transactions of as many processes, one after another."""
-    return _history(texts, [event for p, text in enumerate(texts) for event in ((p, Type.INVOKE), _end(p, text))])
-
-
-def _end(process: int, text: str) -> tuple[int, Type]:
-    return process, Type.FAIL if text[0] == "!" else Type.OK
-
-
-def _history(texts: Sequence[str], order: Sequence[tuple[int, Type]]) -> list[Event]:
-    """Transactions like `ax1 rx1` (append 1 to x, read [1]) and `wx1 =x1` (the same of a register); `!`: it failed."""
-    answered = [[_operation(word) for word in text.lstrip("!").split()] for text in texts]
-    asked = [[[f, key, None if f == "r" else value] for f, key, value in each] for each in answered]
-    return [
-        Event(n, n, process, type_, "txn", payload=json.dumps((asked if type_ is Type.INVOKE else answered)[process]))
-        for n, (process, type_) in enumerate(order)
-    ]
-
-
 def _poll_of_each_other() -> list[Event]:
     """Two transactions on one partition of Kafka; each polled what the other sent."""
     answered = [[["send", "k", [own, own]], ["poll", {"k": [[other, other]]}]] for own, other in ((1, 2), (2, 1))]
     invoked = [[["send", "k", 1], ["poll"]], [["send", "k", 2], ["poll"]]]
     order = ((0, Type.INVOKE, invoked), (1, Type.INVOKE, invoked), (0, Type.OK, answered), (1, Type.OK, answered))
     return [Event(n, n, p, type_, "txn", payload=json.dumps(words[p])) for n, (p, type_, words) in enumerate(order)]
-
-
-def _operation(word: str) -> list[Any]:
-    f, key, digits = word[0], word[1], [int(digit) for digit in word[2:]]
-    match f:
-        case "r":
-            return ["r", key, digits]
-        case "=":
-            return ["r", key, digits[0] if digits else None]
-    return ["append" if f == "a" else "w", key, digits[0]]

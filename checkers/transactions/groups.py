@@ -36,7 +36,7 @@ from checkers.kernels.transactions.columns import OK, READ, WRITE
 from checkers.kernels.transactions.dependencies import joined_components
 from checkers.sealing.codes import dense_processes
 from checkers.transactions import anomalies
-from checkers.transactions.judge import judge_transcript
+from checkers.transactions.judge import judge_transcript, of_anomalies
 from checkers.transactions.read import Lazily, Transcript, with_transactions
 
 TRANSACTIONS_MIN = 10_000
@@ -145,14 +145,12 @@ def joined(verdicts: Sequence[Verdict]) -> Verdict:
     violations = _sums(verdict.details.get(VIOLATIONS_BY_KIND, {}) for verdict in verdicts)
     counts = _sums(verdict.details.get("anomalies", {}) for verdict in verdicts)
     if set(violations) - {anomalies.NO_ORDER_NAME}:  # reported only if no other anomaly shows that there is no order
-        for named in (violations, counts):
-            named.pop(anomalies.NO_ORDER_NAME, None)
+        for times in (violations, counts):
+            times.pop(anomalies.NO_ORDER_NAME, None)
         looked_at["violations"] = sum(violations.values())
-    details["anomalies"] = {name: counts[name] for name in sorted(counts, key=anomalies.WORST_FIRST.index)}
+    named = {name: counts[name] for name in sorted(counts, key=anomalies.WORST_FIRST.index)}
     excluded = anomalies.in_order(model for v in verdicts for model in v.details.get("ruled_out", ()))
-    details["ruled_out"], details["violates"] = excluded, anomalies.weakest(excluded)
-    details["strongest_left"] = anomalies.strongest(excluded)
-    details["allowed"] = [name for name in details["anomalies"] if name not in violations]
+    details |= of_anomalies(excluded, named, [name for name in named if name not in violations])
     details["search"] = _sums(verdict.details.get("search", {}) for verdict in verdicts)
     details["groups"] = len(verdicts)
     for name in ("decided", "order", VIOLATIONS_BY_KIND):

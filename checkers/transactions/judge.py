@@ -181,15 +181,15 @@ def _with_choices(
     question = _Question(resolved.transcript, known, found, consistency, steps_max)
     verdict = _conclude(question, looked_at, keep_order)
     if verdict.validity is not Validity.INVALID:  # one choice is no proof about stronger levels
-        return replace(verdict, details={**verdict.details, **_certain([], {})})
+        return replace(verdict, details={**verdict.details, **of_anomalies([], {})})
     return _no_choice_fits(verdict, resolved, consistency)
 
 
-def _certain(excluded: list[str], counts: dict[str, int]) -> dict[str, Any]:
-    """Return the details of which a choice of writers says more than is certain."""
+def of_anomalies(excluded: list[str], counts: dict[str, int], allowed: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the details about anomalies and the levels that they exclude.  allowed: those that do not count."""
     return {
         "anomalies": counts,
-        "allowed": [],
+        "allowed": list(allowed),
         "violates": anomalies.weakest(excluded),
         "ruled_out": excluded,
         "strongest_left": anomalies.strongest(excluded),
@@ -231,7 +231,7 @@ def _no_choice_fits(verdict: Verdict, resolved: repeated_values.Resolved, consis
     )
     details = {
         **{name: value for name, value in verdict.details.items() if name != "search"},
-        **_certain(anomalies.and_stronger(consistency), {anomalies.NO_ORDER_NAME: 1}),
+        **of_anomalies(anomalies.and_stronger(consistency), {anomalies.NO_ORDER_NAME: 1}),
         VIOLATIONS_BY_KIND: {anomalies.NO_ORDER_NAME: 1},
     }
     witness = replace(first, kind=anomalies.NO_ORDER_NAME, summary=words)
@@ -408,14 +408,8 @@ def _conclude(question: _Question, looked_at: dict[str, int], keep_order: bool) 
     if assuming or without_order:
         excluded = anomalies.in_order({*excluded, *anomalies.and_stronger(consistency)})
     counted = [name for name in names if name in shown or name == anomalies.NO_ORDER_NAME]
-    details: dict[str, Any] = {
-        "consistency": consistency,
-        "anomalies": {name: counts[name] for name in names},
-        "allowed": [name for name in names if name not in counted],
-        "violates": anomalies.weakest(excluded),
-        "ruled_out": excluded,
-        "strongest_left": anomalies.strongest(excluded),
-    }
+    allowed = [name for name in names if name not in counted]
+    details = {"consistency": consistency, **of_anomalies(excluded, {name: counts[name] for name in names}, allowed)}
     if decision is not None:
         details["search"] = decision.figures
     unfinished = [] if decision is not None and decision.outcome == ORDER else search.unfinished

@@ -4,7 +4,9 @@ force.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -20,6 +22,7 @@ from checkers.models.objects.stack import STACK_OBJECT
 Step = tuple[str, Any, int, int | None, int]
 """(function, value or None for nothing, call, return or None, number of the step in its operation)."""
 
+UNIQUE = 6
 NAMES = {"queue": ("enqueue", "dequeue"), "stack": ("push", "pop"), "priority-queue": ("insert", "extract-min")}
 
 
@@ -68,11 +71,13 @@ def brute_force(kind: str, operations: Sequence[Operation]) -> bool:
 
 
 def random_history(
-    kind: str, rng: Random, drains: bool, size: int = 0, open_max: int = 4, wrong_share: float = 0.05
+    kind: str, rng: Random, drains: bool, size: int = 0, open_max: int = 4, wrong_share: float = 0.05, values: int = 0
 ) -> list[Operation]:
-    """A history of an object whose operations take effect between their calls and returns; some answers are wrong."""
+    """A history of an object whose operations take effect between their calls and returns; some answers are wrong.
+
+    values: how many there are; UNIQUE: no value is put there twice."""
     put, take = NAMES[kind]
-    values, size = rng.randint(1, 4), size or rng.randint(3, 8)
+    values, size, fresh = values or rng.randint(1, 4), size or rng.randint(3, 8), count()
     held: list[int] = []
     clock = 0
     waiting: list[list[Any]] = []  # function, input, call, answer so far, whether it took effect
@@ -82,7 +87,8 @@ def random_history(
         clock += 1
         if begun < size and len(waiting) < open_max and rng.random() < 0.5:
             f = rng.choice([put, put, take, take, *(["drain"] if drains else [])])
-            waiting.append([f, rng.randrange(values) if f == put else None, clock, [], False])
+            value = next(fresh) if values == UNIQUE else rng.randrange(values)
+            waiting.append([f, value if f == put else None, clock, [], False])
             begun += 1
             continue
         if not waiting:
@@ -117,15 +123,25 @@ def judged(known: KnownObject, operations: Sequence[Operation]) -> ObjectFinding
 
 
 @pytest.mark.parametrize(
-    ("kind", "drains"), [("queue", False), ("queue", True), ("stack", False), ("priority-queue", False)]
+    ("kind", "drains", "values"),
+    [
+        ("queue", False, 0),
+        ("queue", True, 0),
+        ("queue", True, UNIQUE),
+        ("stack", False, 0),
+        ("priority-queue", False, 0),
+    ],
 )
-def test_verdicts_equal_those_of_brute_force(kind: str, drains: bool) -> None:
+def test_verdicts_equal_those_of_brute_force(kind: str, drains: bool, values: int) -> None:
     """Every order counts, and a lost value is a violation of its own where the last drain proves it."""
-    for seed in range(400):
-        operations = random_history(kind, Random(seed), drains)
+    seen = Counter[bool]()
+    for seed in range(600 if values == UNIQUE else 400):
+        operations = random_history(kind, Random(seed), drains, values=values)
         found = judged(OBJECTS[kind], operations)
         assert not found.reason, (seed, found.reason)
         assert bool(found.violations) is not brute_force(kind, operations), (seed, operations)
+        seen[bool(found.violations)] += 1
+    assert min(seen.values()) > 10, seen
 
 
 @pytest.mark.parametrize("kind", ["queue", "stack"])

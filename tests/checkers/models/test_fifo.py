@@ -2,184 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import count
 from random import Random
 from typing import Any
 
 import pytest
-from simulated_objects import Simulated, event, history, one_process, queue_do, renumbered, searched
+from simulated_objects import (
+    Simulated,
+    any_of,
+    event,
+    history,
+    no_lie,
+    numbers,
+    one_process,
+    queue_do,
+    renumbered,
+)
 
 from checkers.base.history import Event, Type
-from checkers.base.independent_search import SearchExhausted
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
-from checkers.models.model import REFUSED, operations_of
-from checkers.models.objects import queue
-from checkers.models.objects.queue import QUEUE
 
 VALID, INVALID, UNKNOWN = Validity.VALID, Validity.INVALID, Validity.UNKNOWN
-
-
-def queue_of_unique_values(*fs: str, lies: Sequence[int | None] = (None, *range(8))) -> Simulated:
-    """Return a queue's history in which a dequeue sometimes answers another value, or none."""
-    fresh = count()
-
-    def ask(rng: Random, _: int) -> tuple[str, Any]:
-        f = rng.choice(fs)
-        return f, next(fresh) if f == "enqueue" else None
-
-    def lie(rng: Random, f: str, was: Any) -> Any:
-        return rng.choice(lies) if f == "dequeue" else was
-
-    return Simulated((), ask, queue_do, lie)
-
-
-def compare(
-    rng: Random,
-    cases: int,
-    sizes: tuple[int, int],
-    crashes: tuple[float, ...],
-    lies: Sequence[int | None] = (None, *range(8)),
-) -> Counter[Any]:
-    seen = Counter[Any]()
-    for _ in range(cases):
-        what = queue_of_unique_values("enqueue", "dequeue", *(["enqueue"] if rng.random() < 0.5 else []), lies=lies)
-        events = history(what, rng, rng.randint(*sizes), rng.randint(1, 4), rng.choice(crashes), rng.choice([0, 1, 2]))
-        # nothing was dequeued: the verdict is unknown
-        if all(e.type is not Type.OK or e.f == "enqueue" for e in events):
-            continue
-        try:
-            expected = searched(events, (), QUEUE.step, set())
-        except SearchExhausted:
-            seen["not tried"] += 1
-            continue
-        verdict = judge_events(events, "queue")
-        assert verdict.validity is (VALID if expected else INVALID), (verdict.reason, events)
-        seen[expected] += 1
-        seen.update(witness.kind for witness in verdict.witnesses)
-    return seen
-
-
-def test_it_agrees_with_the_independent_search() -> None:
-    seen = compare(Random(1), 2000, (2, 12), (0, 0, 0.15))
-    for what in (True, False, "out of order", "not empty", "duplicate", "value from nowhere"):
-        assert seen[what] > 20, seen
-
-
-def test_it_agrees_with_the_independent_search_on_longer_histories() -> None:
-    seen = compare(Random(2), 15, (20, 40), (0, 0.01))
-    assert seen["not tried"] < 5 < seen[True], seen
-
-
-def test_it_agrees_with_the_independent_search_if_many_dequeues_get_no_answer() -> None:
-    seen = compare(Random(3), 1000, (4, 11), (0.2, 0.3), (None,))
-    for what in (True, False, "out of order", "not empty"):
-        assert seen[what] > 20, seen
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("part", range(4))
-def test_it_agrees_with_the_independent_search_if_many_dequeues_get_no_answer_all_night(
-    part: int, night: Random
-) -> None:
-    compare(night, 50_000, (2, 14), (0.2, 0.5), (None, None, None, 1))
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("part", range(4))
-def test_it_agrees_with_the_independent_search_all_night(part: int, night: Random) -> None:
-    compare(night, 250_000, (2, 12), (0, 0, 0.15))
-
-
-def with_drains(events: list[Event]) -> list[Event]:
-    """Dequeues of one process, one after another, of which the last found nothing, become one drain."""
-    operations = operations_of(events)
-    kept = {e.index: e for e in events}
-    by_process: dict[int, list[Any]] = {}
-    for o in operations:
-        run = by_process.setdefault(o.process, [])
-        if o.f == "enqueue" or not o.returned:
-            run.clear()
-            continue
-        run.append(o)
-        if o.output is None:
-            taken = [each.output for each in run[:-1]]
-            for each in run:
-                del kept[each.call], kept[each.ret]
-            kept[run[0].call] = event(run[0].call, o.process, Type.INVOKE, "drain", None)
-            kept[o.ret] = event(o.ret, o.process, Type.OK, "drain", taken)
-            run.clear()
-    return renumbered([kept[at] for at in sorted(kept)])
-
-
-def taken_apart(events: list[Event]) -> list[Event]:
-    """Each drain becomes dequeues [drain, place, value] that all run as long as it did; `in_turn` keeps their order."""
-    drains = {o.call: o for o in operations_of(events) if o.f == "drain" and o.returned}
-    ends = {o.ret: o for o in drains.values()}
-    apart: list[Event] = []
-    for e in events:
-        if (drain := drains.get(e.index) or ends.get(e.index)) is None:
-            apart.append(e)
-            continue
-        for place, value in enumerate((*drain.output, None)):
-            process = 1000 * (drain.call + 1) + place
-            answer = [drain.call, place, value] if e.type is Type.OK else None
-            apart.append(event(0, process, e.type, "dequeue in turn", answer))
-    return renumbered(apart)
-
-
-def in_turn(state: Any, operation: Any) -> object:
-    """state: (the queue, the dequeues of each drain that have been made)."""
-    queue, made = state
-    if operation.f != "dequeue in turn":
-        after = QUEUE.step(queue, operation)
-        return REFUSED if after is REFUSED else (after, made)
-    drain, place, value = operation.output
-    if (queue[0] if queue else None) != value or dict(made).get(drain, 0) != place:
-        return REFUSED
-    return queue[1:], tuple(sorted({**dict(made), drain: place + 1}.items()))
-
-
-def drained_by_one_at_a_time(rng: Random, crash: float) -> list[Event] | None:
-    """Enqueues at any time, also during drains; None where dequeues or drains meet during a drain."""
-    what = queue_of_unique_values("enqueue", "dequeue", "dequeue")
-    events = with_drains(history(what, rng, rng.randint(2, 14), rng.randint(1, 3), crash, rng.choice([0, 1])))
-    takes = [replace(o, ret=o.ret or o.call) for o in operations_of(events) if o.f != "enqueue"]
-    answered = any(e.type is Type.OK and e.f != "enqueue" for e in events)
-    return events if answered and queue.overlapping_drain(takes) is None else None
-
-
-def test_a_drain_that_enqueues_overlap_is_decided_as_its_dequeues_one_after_another() -> None:
-    rng, seen = Random(3), Counter[Any]()
-    for _ in range(2000):
-        events = drained_by_one_at_a_time(rng, rng.choice([0, 0, 0.1]))
-        if events is None:
-            continue
-        expected = searched(taken_apart(events), ((), ()), in_turn, set())
-        verdict = judge_events(events, "queue")
-        assert verdict.validity is (VALID if expected else INVALID), (verdict.reason, events)
-        overlapped = queue.overlapping_drain(operations_of(events)) is not None
-        seen[overlapped, expected] += any(e.f == "drain" for e in events)
-    assert min(seen.values()) > 10, seen
-
-
-def test_a_drain_among_other_dequeues_raises_no_alarm() -> None:
-    rng, seen = Random(3), Counter[Any]()
-    for _ in range(1000):
-        what = queue_of_unique_values("enqueue", "dequeue", "dequeue")
-        crash = rng.choice([0, 0, 0.1])
-        events = history(what, rng, rng.randint(2, 14), rng.randint(1, 3), crash, rng.choice([0, 1]))
-        if not any(e.type is Type.OK and e.f != "enqueue" for e in events) or not searched(
-            events, (), QUEUE.step, set()
-        ):
-            continue
-        drained_once = with_drains(events)
-        assert judge_events(drained_once, "queue").validity is VALID, drained_once
-        seen["drained"] += any(e.f == "drain" for e in drained_once)
-    assert seen["drained"] > 20, seen
 
 
 def test_a_value_out_of_order_comes_with_the_one_that_was_due() -> None:
@@ -235,7 +79,7 @@ def test_a_dequeue_without_an_answer_excuses_one_value_if_it_was_invoked_before_
 
 
 def test_hundreds_of_dequeues_without_an_answer_leave_the_order_decided() -> None:
-    what = queue_of_unique_values("enqueue", "dequeue")
+    what = Simulated((), any_of(("enqueue", numbers()), ("dequeue", None)), queue_do, no_lie)
     events = history(what, Random(5), 20_000, 8, 0.02, 0)
     verdict = judge_events(events, "queue")
     assert verdict.validity is VALID
@@ -268,19 +112,6 @@ def test_each_dequeue_without_an_answer_excuses_one_value_that_had_to_come_out(u
     assert witness.kind == ("out of order" if then == "a value" else "not empty")
     assert any(f"{unanswered} dequeues without an answer were invoked in time" in why for why in witness.facts["why"])
     assert witness.facts["rejudged"] or unanswered > 7
-
-
-@pytest.mark.parametrize(
-    ("operation", "words"),
-    [
-        (("push", 1, 1), "push is not an operation of a queue"),
-        (("drain", None, 7), "a drain answered 7, which is no list"),
-    ],
-)
-def test_what_no_queue_can_do_or_answer_is_unknown(operation: tuple[str, Any, Any], words: str) -> None:
-    verdict = judge_events(one_process(("enqueue", 1, 1), operation), "queue")
-    assert verdict.validity is UNKNOWN
-    assert words in verdict.reason
 
 
 def test_it_counts_what_was_acknowledged_and_never_came_out() -> None:

@@ -39,19 +39,24 @@ def transactions(rng: Random, count: int, processes: int) -> tuple[Transactions,
             process.append(names[slot])
             status.append(OK)
         now += 1
+    return columns(process, status, invoked, completed), now
+
+
+def columns(process: list[int], status: list[int], invoked: list[int], completed: list[int]) -> Transactions:
+    """Transactions without micro-operations."""
     nothing = np.zeros(0, np.int32)
     return Transactions(
-        np.array(process, np.int32),
-        np.array(status, np.int8),
-        np.array(invoked, np.int64),
-        np.array(completed, np.int64),
-        np.zeros(count + 1, np.int64),
-        np.zeros(0, np.int8),
-        nothing,
-        nothing,
-        np.zeros(1, np.int64),
-        nothing,
-    ), now
+        process=np.array(process, np.int32),
+        status=np.array(status, np.int8),
+        invoked=np.array(invoked, np.int64),
+        completed=np.array(completed, np.int64),
+        first=np.zeros(len(process) + 1, np.int64),
+        kind=np.zeros(0, np.int8),
+        key=nothing,
+        value=nothing,
+        list_first=np.zeros(1, np.int64),
+        lists=nothing,
+    )
 
 
 def dependencies(rng: Random, count: int, edges: int, groups: int) -> tuple[list[Dependency], list[Dependency]]:
@@ -169,19 +174,7 @@ def test_the_search_finds_what_is_there() -> None:
 
 def test_a_group_that_waits_for_a_late_member_stands_between_early_ones() -> None:
     """T0 -ww-> T1, T2 through a group that T3 is in too; T2 -ww-> T0.  T0 is of unknown outcome."""
-    nothing = np.zeros(0, np.int32)
-    txns = Transactions(
-        process=np.array([0, 1, 1, 1], np.int32),
-        status=np.array([INFO, OK, OK, OK], np.int8),
-        invoked=np.array([0, 2, 4, 6]),
-        completed=np.array([NEVER, 3, 5, 7]),
-        first=np.zeros(5, np.int64),
-        kind=np.zeros(0, np.int8),
-        key=nothing,
-        value=nothing,
-        list_first=np.zeros(1, np.int64),
-        lists=nothing,
-    )
+    txns = columns([0, 1, 1, 1], [INFO, OK, OK, OK], [0, 2, 4, 6], [NEVER, 3, 5, 7])
     given = [(1, 3, WW), (0, 1, WW), (2, 4, WW), (4, 0, PASS), (0, 5, WW), (3, 5, RW), (5, 1, PASS), (5, 2, PASS)]
     cycles = {c.name: len(c.steps) for c in search(txns, 8, given, groups=2).cycles}
     assert cycles["G1c"] == 2

@@ -15,13 +15,13 @@ from every_dependency import levels_of_choices
 from every_execution import executed, levels_that_fit
 from toy_transactions import of_one_process
 
-from bench.simulated.transaction_histories import at_once, one_after_another
 from checkers.base.history import Event
 from checkers.base.verdict import VIOLATIONS_BY_KIND, Validity
 from checkers.kernels.transactions.columns import NEVER
 from checkers.transactions.anomalies import BASE_MODELS, MODELS, PROCESS, REALTIME, implied, model_name, parts_of
 from checkers.transactions.judge import judge_transactions, judge_transcript
 from checkers.transactions.read import Model, Transcript, read_transactions
+from checkers.transactions.tape import at_once, one_after_another
 
 
 def compare(model: Model, rng: Random, cases: int, *, unique: bool) -> Counter[str]:

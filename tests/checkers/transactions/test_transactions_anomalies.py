@@ -9,16 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from bench.simulated.transaction_histories import (
-    LISTS,
-    REGISTERS,
-    Tape,
-    at_once,
-    history,
-    micro_operations,
-    one_after_another,
-    smallest,
-)
+from bench.simulated.transaction_histories import LISTS, REGISTERS, history, smallest
 from checkers.base.checker import Budget
 from checkers.base.columns import events_to_table
 from checkers.base.history import Event, MalformedHistory, Type
@@ -28,6 +19,7 @@ from checkers.transactions.anomalies import MODELS, ruled_out, strongest
 from checkers.transactions.checker import read_file
 from checkers.transactions.judge import judge_transactions
 from checkers.transactions.read import Model
+from checkers.transactions.tape import Tape, at_once, micro_operations, one_after_another
 
 
 def judge(events: list[Event], model: Model, **options: str) -> Verdict:

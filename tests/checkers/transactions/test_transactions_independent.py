@@ -14,7 +14,6 @@ import pytest
 from test_transactions_table import a_run, as_written
 from toy_transactions import ISOLATIONS, simulate, with_another_answer
 
-from bench.simulated.transaction_histories import one_after_another
 from checkers.base.arrays import Int32
 from checkers.base.checker import Budget
 from checkers.base.columns import events_to_table
@@ -32,6 +31,7 @@ from checkers.transactions import groups as dividing
 from checkers.transactions.anomalies import MODELS, NO_ORDER_NAME, REALTIME, WORST_FIRST, parts_of
 from checkers.transactions.judge import judge_transactions, judge_transcript
 from checkers.transactions.read import Model, Transcript, read_transactions
+from checkers.transactions.tape import one_after_another
 from harness.judge.check_files import judge_in_process, judge_on_spark
 
 BUDGET = Budget()

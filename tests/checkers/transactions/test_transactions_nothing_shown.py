@@ -7,7 +7,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from bench.simulated.transaction_histories import Tape, at_once
 from checkers.base.checker import Budget, Part
 from checkers.base.columns import events_to_table
 from checkers.base.history import Event, Type
@@ -15,6 +14,7 @@ from checkers.base.verdict import Validity, Verdict
 from checkers.transactions import checker
 from checkers.transactions.judge import judge_transactions
 from checkers.transactions.read import Model
+from checkers.transactions.tape import Tape, at_once
 
 NO_WRITE = "no transaction with a write was acknowledged"
 NO_READ = "no read was answered"

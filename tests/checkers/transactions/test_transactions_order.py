@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy_transactions import simulate
 
-from bench.simulated.transaction_histories import Tape, at_once, by_session, one_after_another, spliced
+from bench.simulated.transaction_histories import by_session, spliced
 from bench.simulated.transaction_histories import simulate as simulate_columns
 from bench.simulated.transaction_histories import simulate_sessions as simulate_isolation
 from checkers.base.arrays import Int32
@@ -26,6 +26,7 @@ from checkers.transactions.complete import Known, WrongOrder, decide
 from checkers.transactions.judge import judge_columns, judge_transactions, judge_transcript
 from checkers.transactions.no_order import part_of
 from checkers.transactions.read import Model, read_transactions
+from checkers.transactions.tape import Tape, at_once, one_after_another
 
 LONG_FORK = at_once("wx1 wy1", "wx2", "wy2", "=x2 =y1", "=x1 =y2")
 """Each reader misses the write that the other one saw.  Reads show no order of the two versions of x, nor of y."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import pytest
 from toy_transactions import of_one_process
 
-from bench.simulated.transaction_histories import at_once, one_after_another
 from checkers.base.history import Event
 from checkers.base.verdict import Validity
 from checkers.transactions.anomalies import MODELS
 from checkers.transactions.judge import judge_transactions
+from checkers.transactions.tape import at_once, one_after_another
 
 VARIANTS = ("read-uncommitted", "strong-session-read-uncommitted", "strong-read-uncommitted")
 ALL, NONE = 3, 0

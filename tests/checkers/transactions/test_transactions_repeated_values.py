@@ -9,13 +9,13 @@ from random import Random
 import pytest
 from toy_transactions import of_one_process, shows_nothing, simulate
 
-from bench.simulated.transaction_histories import Tape, at_once, one_after_another
 from checkers.base.history import Type
 from checkers.base.verdict import Validity
 from checkers.transactions import repeated_values
 from checkers.transactions.anomalies import MODELS
 from checkers.transactions.judge import judge_transactions
 from checkers.transactions.read import Model
+from checkers.transactions.tape import Tape, at_once, one_after_another
 
 EXPLAINED: dict[str, tuple[Model, tuple[str, ...]]] = {
     "a retry after a failure": ("list-append", ("!ax1", "ax1", "rx1")),

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 from toy_transactions import simulate
 
-from bench.simulated.transaction_histories import Tape, at_once, one_after_another
 from checkers.base.checker import BeyondBudget, Budget, Part
 from checkers.base.columns import events_to_table
 from checkers.base.history import CREATE, NEMESIS, Event, MalformedHistory, Type
@@ -30,6 +29,7 @@ from checkers.spark.session import SparkJudge
 from checkers.transactions.checker import LIST_APPEND, RW_REGISTER, SHARES, judge, read_file
 from checkers.transactions.judge import judge_transactions, judge_transcript
 from checkers.transactions.read import Model, Transcript, read_transactions
+from checkers.transactions.tape import Tape, at_once, one_after_another
 
 
 def a_file(folder: Path, events: Sequence[Event], rows_per_group: int = 100) -> str:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from bench.simulated.transaction_histories import MicroOperations, Tape
 from checkers.base.history import Event, Type
 from checkers.transactions.read import Model
+from checkers.transactions.tape import MicroOperations, Tape
 
 # Simulated databases
 

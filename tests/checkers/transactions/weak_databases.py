@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from bench.simulated.transaction_histories import MicroOperations, Tape
 from checkers.base.history import Event, Type
+from checkers.transactions.tape import MicroOperations, Tape
 
 KEEPS = {"causal": "strong-session-causal", "read-atomic": "strong-session-read-atomic"}
 """What each database keeps."""
