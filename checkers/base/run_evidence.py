@@ -139,6 +139,14 @@ def log_groups(metadata: pq.FileMetaData, copy: int | None = None) -> list[LogGr
     return groups
 
 
+def log_start(path: str, copy: int) -> int:
+    """Return the first offset of a copy of a log, which lies above 0 behind a snapshot; 0 if the copy is empty."""
+    groups = log_groups(pq.read_metadata(path), copy)
+    if all(group.copy == copy for group in groups):
+        return min((group.first for group in groups), default=0)
+    return pc.min(read_table(path, ("offset",), copy)["offset"]).as_py() or 0
+
+
 def read_trace(
     path: str, events: Iterable[str], columns: Sequence[str] | None = None, offsets: range | None = None
 ) -> pa.Table:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,16 +30,8 @@ AWAKE_NS = 1_000_000_000
 """A process that writes a row this much later has run in between, and would have reported a missing answer."""
 
 START, APPEND, MARK, APPLIED, SNAPSHOT, ROLE, SESSIONS, BROKER = range(8)
-EVENTS = {
-    "start": START,
-    "append": APPEND,
-    "high-watermark": MARK,
-    "applied": APPLIED,
-    "snapshot": SNAPSHOT,
-    "role": ROLE,
-    "sessions": SESSIONS,
-    "broker": BROKER,
-}
+_NAMES = ("start", "append", "high-watermark", "applied", "snapshot", "role", "sessions", "broker")
+EVENTS = {name: number for number, name in enumerate(_NAMES)}
 _OF_REGISTRATIONS = ("registered", "refused")
 """First words of reports unrelated to heartbeats."""
 _COLUMNS = ("epoch", "offset", "time_ns", "incarnation", "role", "detail")
@@ -65,8 +58,7 @@ class CommittedRecord:
         return self.kind == "unfence broker" or (self.kind == "change broker" and self.fields.get("fenced") == -1)
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(NamedTuple):
     """From `from_ns` to `to_ns`, this incarnation's last answered heartbeat was sent less than `within_ns` ago.
 
     seq: of the row that shows it.
@@ -79,8 +71,7 @@ class Heard:
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class Registered:
+class Registered(NamedTuple):
     """The answer to a broker: its incarnation has `broker_epoch`. previous_epoch: of the previous incarnation, from the
     file of a clean shutdown; -1 without such a file. seq: of the row that shows it.
     """
@@ -91,8 +82,7 @@ class Registered:
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedRegistration:
+class RefusedRegistration(NamedTuple):
     """At `at_ns` a broker heard that its request of `sent_ns`, or a little before, is refused because of another
     incarnation."""
 
@@ -102,8 +92,7 @@ class RefusedRegistration:
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class Office:
+class Office(NamedTuple):
     """A node as the active controller: sessions last `session_ns` from `began_ns` on.  rows: of its trace."""
 
     node: str
@@ -142,15 +131,14 @@ class NodeTrace:
     def heard(self) -> Iterator[Heard]:
         """Return each stretch of time in which the broker's heartbeats were answered, as far as later rows prove it."""
         reports = np.flatnonzero((self.event == BROKER) | (self.event == START)).tolist()
-        reports = [report for report in reports if self._word(report) not in _OF_REGISTRATIONS]
-        for place, report in enumerate(reports):
-            word, _, value = (self.detail.get(report) or "").partition(" ")
-            if self.event[report] != BROKER or word != "heard":
-                continue
-            within_ns = int(value) * 1_000_000
-            following = reports[place + 1] if place + 1 < len(reports) else len(self.event)
-            to_ns = self._proven_until(report, following, within_ns)
-            yield Heard(int(self.offset[report]), int(self.time_ns[report]), to_ns, within_ns, int(self.seq[report]))
+        reports = [report for report in reports if self._words(report)[0] not in _OF_REGISTRATIONS]
+        for report, following in pairwise([*reports, len(self.event)]):
+            word, *values = self._words(report)
+            if word == "heard":
+                within_ns = int(values[0]) * 1_000_000
+                to_ns = self._proven_until(report, following, within_ns)
+                from_ns = int(self.time_ns[report])
+                yield Heard(int(self.offset[report]), from_ns, to_ns, within_ns, int(self.seq[report]))
 
     def registrations(self) -> Iterator[Registered]:
         for report, previous, incarnation in self._of_registrations("registered"):
@@ -164,20 +152,20 @@ class NodeTrace:
     def _of_registrations(self, word: str) -> Iterator[tuple[int, int, str]]:
         """(row, number, incarnation) of each report of this kind."""
         for report in np.flatnonzero(self.event == BROKER).tolist():
-            if self._word(report) == word:
-                _, number, incarnation = (self.detail[report] or "").split(" ")
+            if self._words(report)[0] == word:
+                _, number, incarnation = self._words(report)
                 yield report, int(number), incarnation
 
-    def _word(self, report: int) -> str:
-        return (self.detail.get(report) or "").partition(" ")[0]
+    def _words(self, report: int) -> list[str]:
+        """Return the words of a report of the broker or of sessions; one empty word for another row."""
+        return (self.detail.get(report) or "").split(" ")
 
     def _proven_until(self, report: int, following: int, within_ns: int) -> int:
         """following: the next row about the broker, or of the next start, or after the last row."""
-        if following < len(self.event) and self.event[following] == BROKER:
-            _, _, value = (self.detail[following] or "").partition(" ")
-            if value and int(value) >= 0:  # it may have been dormant until now
-                last_sent_ns = int(self.time_ns[following]) - int(value) * 1_000_000
-                return min(int(self.time_ns[following]), last_sent_ns + within_ns)
+        _, *values = self._words(following)
+        if values and int(values[0]) >= 0:  # otherwise it may have been dormant until now
+            last_sent_ns = int(self.time_ns[following]) - int(values[0]) * 1_000_000
+            return min(int(self.time_ns[following]), last_sent_ns + within_ns)
         times = self.time_ns[report:following]
         awake = times[times <= times[-1] - AWAKE_NS]
         return int(awake[-1]) if len(awake) else int(times[0])
@@ -191,10 +179,8 @@ class NodeTrace:
         for begin in np.flatnonzero(self.event == SESSIONS).tolist():
             later = ends[ends > begin]
             rows = (begin, int(later[0]) if len(later) else len(self.event))
-            session_ns = int(self.detail[begin] or 0) * 1_000_000
-            yield Office(
-                self.node, int(self.epoch[begin]), int(self.time_ns[begin]), session_ns, int(self.seq[begin]), rows
-            )
+            epoch, began_ns, seq = (int(column[begin]) for column in (self.epoch, self.time_ns, self.seq))
+            yield Office(self.node, epoch, began_ns, int(self.detail[begin] or 0) * 1_000_000, seq, rows)
 
     def worked_until(self, office: Office, deadline_ns: int, limit_ns: int) -> tuple[int, int] | None:
         """Return (time, mark): the time by which the controller, in office, had committed all that it had appended
@@ -311,10 +297,6 @@ def refused_themselves(
 
 def _replaced(mine: CommittedRecord, about: Sequence[CommittedRecord], appended: AppendTimes, at_ns: int) -> bool:
     """Return whether a later record about this broker may have existed at that time."""
-    for later in about:
-        other = later.offset > mine.offset and later.broker == mine.broker
-        if other and later.fields.get("incarnation") != mine.fields["incarnation"]:
-            found = appended.of(later)
-            if found is None or found[1] <= at_ns:
-                return True
-    return False
+    later = (each for each in about if each.offset > mine.offset and each.broker == mine.broker)
+    others = (each for each in later if each.fields.get("incarnation") != mine.fields["incarnation"])
+    return any((found := appended.of(other)) is None or found[1] <= at_ns for other in others)

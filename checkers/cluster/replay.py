@@ -46,7 +46,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checkers.base.checker import Budget, Checker, Need, Part
-from checkers.base.run_evidence import conclude, gaps, log_groups, log_rows
+from checkers.base.run_evidence import conclude, gaps, log_rows, log_start
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
 
@@ -561,9 +561,7 @@ def _judge(part: Part, budget: Budget) -> ClusterFinding:
     counts: Counter[str] = Counter()
     unknown: list[str] = []
     for copy in sorted(copies):
-        groups = log_groups(pq.read_metadata(log), copy)
-        whole = min((group.first for group in groups), default=0) == 0
-        replayed = replay(_records(table, copy), whole=whole)
+        replayed = replay(_records(table, copy), whole=log_start(log, copy) == 0)
         counts.update(replayed.counts)
         if replayed.unreadable:
             unknown.append(f"copy {copy} of {node}: {replayed.unreadable}")
@@ -579,9 +577,7 @@ def _records(table: pa.Table, copy: int) -> Sequence[tuple[int, int, str, str, s
 
 def _combine(half: _Half, run: StoredRun, findings: Sequence[ClusterFinding]) -> Verdict:
     subject = half.subject
-    counts: Counter[str] = Counter()
-    for finding in findings:
-        counts.update(finding.counts)
+    counts = sum((finding.counts for finding in findings), Counter[str]())
     looked_at = {"logs": len(findings)} | {f"records: {name}": counts[name] for name in sorted(counts)}
     unknown = [why for finding in findings for why in finding.unknown] + gaps(run, "logs")
     if run.demands.registers_brokers:
@@ -589,14 +585,12 @@ def _combine(half: _Half, run: StoredRun, findings: Sequence[ClusterFinding]) ->
     elif not counts[subject] and not unknown:
         return Verdict(Validity.NOT_APPLICABLE, reason=f"no log holds a record of the kind {subject!r}")
     # Copies of several nodes hold the same record; report the first node.
-    latest: dict[tuple[str, int], tuple[str, int, Contradiction]] = {}
-    for finding in findings:
-        for copy, found in (each for each in finding.found if (each[1].kind in OF_BROKERS) == half.of_brokers):
-            latest.setdefault((found.kind, found.offset), (finding.node, copy, found))
-    witnesses = [
-        _witness(run, half.expected, *which) for _, which in sorted(latest.items(), key=lambda item: item[1][2].offset)
-    ]
-    return conclude(witnesses, looked_at, unknown)
+    first: dict[tuple[str, int], tuple[str, int, Contradiction]] = {}
+    for node, copy, found in ((finding.node, *each) for finding in findings for each in finding.found):
+        if (found.kind in OF_BROKERS) == half.of_brokers:
+            first.setdefault((found.kind, found.offset), (node, copy, found))
+    in_order = sorted(first.values(), key=lambda which: which[2].offset)
+    return conclude([_witness(run, half.expected, *which) for which in in_order], looked_at, unknown)
 
 
 def _witness(run: StoredRun, expected: str, node: str, copy: int, found: Contradiction) -> Witness:

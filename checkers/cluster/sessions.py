@@ -29,20 +29,13 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.clocks import one_clock
-from checkers.base.run_evidence import (
-    conclude,
-    gaps,
-    log_groups,
-    log_rows,
-    trace_row,
-)
+from checkers.base.run_evidence import conclude, gaps, log_rows, log_start, trace_row
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.cluster.broker_traces import (
@@ -91,12 +84,26 @@ class _Silence:
     to_ns: int
 
 
+_FENCE = "a broker is fenced when no heartbeat of it has arrived for a whole session"
+_EXPECTED = {
+    FENCED_THOUGH_HEARD: _FENCE,
+    NEVER_FENCED: _FENCE,
+    UNFENCED_EARLY: "a broker is fenced until it has applied the record of its own registration",
+    JOINED_EARLY: "a leader reports who is in sync by the last change of its partition, and by present registrations",
+    REFUSED_ITSELF: "an incarnation that is registered may register again, and keeps its epoch (KAFKA-16952)",
+    STAYS_ELIGIBLE: "a broker that did not leave in order is no eligible leader when it comes back (KIP-966)",
+}
+
+_Shown = tuple[NodeTrace, int]
+"""A trace, and the seq of a row of it."""
+
+
 class _Judge:
     def __init__(self, log: str, copy: int, traces: Mapping[str, NodeTrace], silences: Sequence[_Silence]) -> None:
         self._log, self._copy = log, copy
         self._traces, self._silences = traces, silences
         self._appended = AppendTimes(traces)
-        self._node_of = {epoch: node for node, trace in traces.items() for epoch in trace.brokers()}
+        self._of_broker = {epoch: trace for trace in traces.values() for epoch in trace.brokers()}
         self._heard = [each for trace in traces.values() for each in trace.heard()]
         self._sessions = {
             (office.node, office.epoch): office for trace in traces.values() for office in trace.offices()
@@ -132,8 +139,7 @@ class _Judge:
                 record,
                 f"Broker {record.broker} is registered at offset {record.offset}, and every controller knew that when "
                 f"the same incarnation asked once more. It was refused because of another incarnation.",
-                [trace_row(trace.path, refusal.seq)],
-                "an incarnation that is registered may register again, and keeps its epoch (KAFKA-16952)",
+                (trace, refusal.seq),
             )
 
     def _stays_eligible(self, record: CommittedRecord, found: CameBack) -> None:
@@ -145,48 +151,49 @@ class _Judge:
             f"Broker {record.broker} showed {showed} of its former incarnation when it registered at offset "
             f"{found.record.offset}, so it may have lost data. It is unfenced at offset {record.offset}, and still an "
             f"eligible leader of {', '.join(found.partitions)}.",
-            [trace_row(found.trace.path, found.answer.seq)],
-            "a broker that did not leave in order is no eligible leader when it comes back (KIP-966)",
+            (found.trace, found.answer.seq),
         )
 
-    def _look_at_fence(self, record: CommittedRecord) -> None:
-        appended = self._appended.of(record)
-        node = self._node_of.get(record.fields["epoch"])
-        if appended is None or node is None:
-            return
+    def _placed(self, record: CommittedRecord, broker_epoch: int) -> tuple[NodeTrace, int, _Shown] | None:
+        """Return (trace of that broker, time of the append of the record, the row that shows it), if all are known."""
+        appended, trace = self._appended.of(record), self._of_broker.get(broker_epoch)
+        if appended is None or trace is None:
+            return None
         leader, at_ns, seq = appended
-        office = self._sessions.get((leader.node, record.epoch))
-        if office is None:
+        return trace, at_ns, (leader, seq)
+
+    def _look_at_fence(self, record: CommittedRecord) -> None:
+        if (placed := self._placed(record, record.fields["epoch"])) is None:
+            return
+        trace, at_ns, append = placed
+        if (office := self._sessions.get((append[0].node, record.epoch))) is None:
             return
         self.counts["fences"] += 1
         for heard in self._heard:
             mine = heard.broker_epoch == record.fields["epoch"] and heard.from_ns <= at_ns < heard.to_ns
             if mine and heard.within_ns < office.session_ns:
-                within_s, session_s = heard.within_ns / 1e9, office.session_ns / 1e9
                 self._broken(
                     FENCED_THOUGH_HEARD,
                     record,
                     f"Broker {record.broker} is fenced at offset {record.offset}, though a heartbeat that it sent less "
-                    f"than {within_s:g} s before was answered, and a session lasts {session_s:g} s.",
-                    [trace_row(self._traces[node].path, heard.seq), trace_row(leader.path, seq)],
-                    "a broker is fenced when no heartbeat of it has arrived for a whole session",
+                    f"than {heard.within_ns / 1e9:g} s before was answered, and a session lasts "
+                    f"{office.session_ns / 1e9:g} s.",
+                    (trace, heard.seq),
+                    append,
                 )
 
     def _look_at_unfence(self, record: CommittedRecord) -> None:
-        appended = self._appended.of(record)
-        node = self._node_of.get(record.fields["epoch"])
-        if appended is None or node is None:
+        if (placed := self._placed(record, record.fields["epoch"])) is None:
             return
-        leader, at_ns, seq = appended
+        trace, at_ns, append = placed
         self.counts["unfences"] += 1
-        if (knew := self._traces[node].knew(at_ns)) <= record.fields["epoch"]:
+        if (knew := trace.knew(at_ns)) <= record.fields["epoch"]:
             self._broken(
                 UNFENCED_EARLY,
                 record,
                 f"Broker {record.broker} is unfenced at offset {record.offset}, and knew only what is below {knew} to "
                 f"be committed then; its registration is at {record.fields['epoch']}.",
-                [trace_row(leader.path, seq)],
-                "a broker is fenced until it has applied the record of its own registration",
+                append,
             )
 
     def _look_at_partition(
@@ -201,22 +208,18 @@ class _Judge:
         # Only the leader adds replicas to its in-sync set; a record that names a leader is an election.
         if not joined or changed < 0 or "leader" in fields or leader == NO_LEADER:
             return
-        appended = self._appended.of(record)
-        node = self._node_of.get(epoch_of.get(leader, -1))
-        if appended is None or node is None:
+        if (placed := self._placed(record, epoch_of.get(leader, -1))) is None:
             return
-        trace, at_ns, seq = appended
+        trace, at_ns, append = placed
         self.counts["joins"] += 1
-        knew = self._traces[node].knew(at_ns)
         needed = max([changed, *(epoch_of[each] for each in joined if each in epoch_of)])
-        if knew <= needed:
+        if (knew := trace.knew(at_ns)) <= needed:
             self._broken(
                 JOINED_EARLY,
                 record,
                 f"Broker {leader} takes {joined} into an in-sync set at offset {record.offset}, and knew only what is "
                 f"below {knew} to be committed then; the request rests on the record at {needed}.",
-                [trace_row(trace.path, seq)],
-                "a leader reports who is in sync by the last change of its partition, and by present registrations",
+                append,
             )
 
     def _look_at_silence(self, silence: _Silence, changes: Mapping[int, Sequence[CommittedRecord]]) -> None:
@@ -228,9 +231,11 @@ class _Judge:
                 deadline_ns = since_ns + office.session_ns + max(int(SLACK_S * 1e9), office.session_ns // 2)
                 if deadline_ns >= silence.to_ns:
                     continue
-                worked = self._traces[office.node].worked_until(office, deadline_ns, silence.to_ns)
+                controller = self._traces[office.node]
+                worked = controller.worked_until(office, deadline_ns, silence.to_ns)
                 last = None if worked is None else next((r for r in reversed(about) if r.offset < worked[1]), None)
-                if worked is None or last is None or self._node_of.get(last.fields["epoch"]) != silence.node:
+                broker = None if last is None else self._of_broker.get(last.fields["epoch"])
+                if worked is None or last is None or broker is None or broker.node != silence.node:
                     continue
                 appended = self._appended.of(last)
                 self.counts["silences"] += 1
@@ -243,29 +248,17 @@ class _Judge:
                     f"{silence.words} from {silence.from_ns / 1e9:.3f} s to {silence.to_ns / 1e9:.3f} s. "
                     f"{office.node} was the controller from {office.began_ns / 1e9:.3f} s on, and had committed all "
                     f"below {worked[1]} at {worked[0] / 1e9:.3f} s; a session lasts {office.session_ns / 1e9:g} s.",
-                    [trace_row(self._traces[office.node].path, office.seq)],
-                    "a broker is fenced when no heartbeat of it has arrived for a whole session",
+                    (controller, office.seq),
                 )
 
-    def _broken(
-        self, kind: str, record: CommittedRecord, summary: str, rows: Sequence[dict[str, Any]], expected: str
-    ) -> None:
+    def _broken(self, kind: str, record: CommittedRecord, summary: str, *shown: _Shown) -> None:
         self.counts["violations"] += 1
         if len(self.witnesses) >= WITNESSES_MAX:
             return
-        in_log = log_rows(self._log, self._copy, [record.offset])
-        in_traces = [row if "table" in row else {"table": "trace", **row} for row in rows]
-        self.witnesses.append(
-            Witness.of(
-                kind,
-                summary,
-                (*in_log, *in_traces),
-                nodes=sorted({row["node"] for row in in_traces}),
-                epoch=record.epoch,
-                offset=record.offset,
-                expected=expected,
-            )
-        )
+        rows = [*log_rows(self._log, self._copy, [record.offset]), *(trace_row(at.path, seq) for at, seq in shown)]
+        nodes = sorted({trace.node for trace, _ in shown})
+        of_record: dict[str, Any] = {"epoch": record.epoch, "offset": record.offset, "expected": _EXPECTED[kind]}
+        self.witnesses.append(Witness.of(kind, summary, rows, nodes=nodes, **of_record))
 
 
 def _split(run: StoredRun) -> list[Part]:
@@ -273,18 +266,13 @@ def _split(run: StoredRun) -> list[Part]:
     if not one_clock(run.header) or not files:
         return []
     silences = [
-        *(
-            _Silence(held.subject, f"{held.subject} was {held.what}", None, held.from_ns, held.to_ns)
-            for fault in run.faults
-            for held in silent_processes(fault)
-        ),
-        *(
-            _Silence(source, f"the link from {source} to {to} was cut", to, held.from_ns, held.to_ns)
-            for fault in run.faults
-            for held in cut_links(fault)
-            for source, to in [held.subject]
-        ),
+        _Silence(held.subject, f"{held.subject} was {held.what}", None, held.from_ns, held.to_ns)
+        for fault in run.faults
+        for held in silent_processes(fault)
     ]
+    for held in (held for fault in run.faults for held in cut_links(fault)):
+        source, to = held.subject
+        silences.append(_Silence(source, f"the link from {source} to {to} was cut", to, held.from_ns, held.to_ns))
     clusters = node_files(run.cluster)
     choices = [
         (node, logs[node], clusters[node], copy["copy"])
@@ -305,7 +293,7 @@ def _judge(part: Part, budget: Budget) -> SessionsFinding:
     if not reports:
         return SessionsFinding()
     known = [
-        (-_log_start(log, copy), traces[node].largest_mark, node, log, cluster, copy)
+        (-log_start(log, copy), traces[node].largest_mark, node, log, cluster, copy)
         for node, log, cluster, copy in part.params["choices"]
         if node in traces
     ]
@@ -317,10 +305,6 @@ def _judge(part: Part, budget: Budget) -> SessionsFinding:
     judge = _Judge(log, copy, traces, part.params["silences"])
     judge.judge(list(_records(cluster, copy, committed)))
     return SessionsFinding(tuple(judge.witnesses), judge.counts, reports)
-
-
-def _log_start(log: str, copy: int) -> int:
-    return min((group.first for group in log_groups(pq.read_metadata(log), copy)), default=0)
 
 
 def _records(cluster: str, copy: int, committed: int) -> Iterator[CommittedRecord]:
@@ -339,13 +323,10 @@ def _combine(run: StoredRun, findings: Sequence[SessionsFinding]) -> Verdict:
     unknown = [each.unknown for each in findings if each.unknown] + gaps(run, "logs", "traces")
     if not any(each.reports for each in findings) and not [each for each in findings if each.unknown]:
         return Verdict(Validity.NOT_APPLICABLE, reason="no trace reports what brokers had answered")
-    counts: Counter[str] = Counter()
-    for each in findings:
-        counts.update(each.counts)
-    judged = ("fences", "silences", "unfences", "joins", "unclean registrations", "refusals", "violations")
+    counts = sum((each.counts for each in findings), Counter[str]())
+    judged = ("fences", "silences", "unfences", "joins", "unclean registrations", "refusals")
     looked_at = {name: counts[name] for name in judged}
-    if not counts["violations"]:
-        del looked_at["violations"]
+    looked_at |= {"violations": counts["violations"]} if counts["violations"] else {}
     if not any(looked_at.values()):
         unknown.append("no record about a broker could be placed in time")
     return conclude([witness for each in findings for witness in each.witnesses], looked_at, unknown)

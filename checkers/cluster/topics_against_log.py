@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any, cast
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.columns import HISTORY
 from checkers.base.history import Event
-from checkers.base.run_evidence import conclude, gaps, log_rows, read_table
+from checkers.base.run_evidence import conclude, gaps, log_rows, log_start, read_table
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
 from checkers.cluster.topic_states import MADE_BEFORE, state_in_words, state_of
@@ -112,33 +112,26 @@ def clashes_of(
     """
     clashes: list[TopicClash] = []
     for name, operations in changes.items():
-        wanted = [(operation, _value(operation)) for operation in operations]
-        acknowledged = sum(operation.returned for operation in operations)
+        wanted = [_value(operation) for operation in operations]
         longest = 0
         for node, states in logs.items():
             shown = list(states.get(name, ()))
             if shown and shown[0][1] == MADE_BEFORE:
                 shown = shown[1:]
-            same = sum(1 for _ in _same(shown, wanted))
+            pairs = enumerate(zip_longest([state for _, state in shown], wanted))
+            same = next((at for at, (state, value) in pairs if state != value), len(shown))
             longest = max(longest, same)
             if same < len(shown):
                 offset, state = shown[same]
-                due = f"made it {state_in_words(wanted[same][1])}" if same < len(wanted) else "changed it no more"
+                due = f"made it {state_in_words(wanted[same])}" if same < len(wanted) else "changed it no more"
                 words = f"The log of {node} has {name} {state_in_words(state)} at offset {offset}, where clients {due}."
                 clashes.append(TopicClash(OTHER, words, node, (offset,)))
-        if enough and longest < acknowledged:
-            lost, state = wanted[longest]
+        if enough and longest < sum(operation.returned for operation in operations):
+            lost, state = operations[longest], wanted[longest]
             words = f"{name} was acknowledged as {state_in_words(state)}, and no log shows it: the logs of "
             invoked = tuple(index for index in (lost.call, lost.ret) if index is not None)
             clashes.append(TopicClash(MISSING, f"{words}{', '.join(logs)} were read.", events=invoked))
     return clashes
-
-
-def _same(shown: Sequence[tuple[int, int]], wanted: Sequence[tuple[Operation, int]]) -> Iterator[int]:
-    for (_, state), (_, value) in zip(shown, wanted, strict=False):
-        if state != value:
-            return
-        yield state
 
 
 def _value(operation: Operation) -> int:
@@ -170,7 +163,7 @@ def _judge(part: Part, budget: Budget) -> TopicsFinding:
         if any(later.call < earlier.ends for earlier, later in pairwise(its)):
             return TopicsFinding(unknown=(f"changes of {name} overlap, so their order is not known",))
     files = {node: paths[at : at + 2] for node, at in zip(copies, range(0, len(paths), 2), strict=True)}
-    whole = {node: log for node, (log, _) in files.items() if not _log_start(log, copies[node])}
+    whole = {node: log for node, (log, _) in files.items() if not log_start(log, copies[node])}
     logs = {node: states_in(_records(log, files[node][1], copies[node])) for node, log in whole.items()}
     enough = 2 * len(logs) > part.params["voters"]
     unknown = [f"the log of {node} begins behind a snapshot" for node in files if node not in whole]
@@ -183,11 +176,6 @@ def _judge(part: Part, budget: Budget) -> TopicsFinding:
         sum(len(states) for each in logs.values() for states in each.values()),
         tuple(unknown),
     )
-
-
-def _log_start(log: str, copy: int) -> int:
-    """Return the first offset of a log: a server that takes snapshots deletes its log before them."""
-    return pc.min(read_table(log, ("offset",), copy)["offset"]).as_py() or 0
 
 
 def _records(log: str, cluster: str, copy: int) -> Iterator[tuple[int, int, str, str, dict[str, Any]]]:

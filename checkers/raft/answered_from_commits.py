@@ -44,12 +44,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from checkers.base.arrays import Int64
 from checkers.base.checker import Checker, no_finding, no_parts
 from checkers.base.clocks import one_clock, one_kernel
-from checkers.base.run_evidence import conclude, gaps, log_groups, log_rows
+from checkers.base.run_evidence import conclude, gaps, log_rows, log_start
 from checkers.base.stored_run import StoredRun, by_number, node_files
 from checkers.base.values import span_in_words
 from checkers.base.verdict import DOUBTED, MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
@@ -185,14 +184,9 @@ def _reference(run: StoredRun, sql: DuckDBPyConnection) -> tuple[str, int, int] 
     known = "SELECT max(mark) FROM marks WHERE node = ? AND seq <= ?"
     logs, found = node_files(run.log), list[tuple[int, int, str, int]]()
     for node, copy in run.final_copies.items():
-        groups = log_groups(pq.read_metadata(logs[node]), copy["copy"]) if node in logs else []
         [(mark,)] = sql.execute(known, [node, copy["trace_seq"]]).fetchall()
-        if (
-            node in logs
-            and mark is not None
-            and copy["log_end"] >= mark
-            and min((g.first for g in groups), default=0) == 0
-        ):
+        reached = node in logs and mark is not None and copy["log_end"] >= mark
+        if reached and log_start(logs[node], copy["copy"]) == 0:
             found.append((int(mark), -len(found), node, int(copy["copy"])))
     return (max(found)[2], max(found)[3], max(found)[0]) if found else None
 

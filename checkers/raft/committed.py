@@ -33,17 +33,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from checkers.base.arrays import Bools, Int64
-from checkers.base.checker import Budget, Checker, Part
-from checkers.base.run_evidence import (
-    conclude,
-    gaps,
-    log_rows,
-)
+from checkers.base.checker import Budget, Checker, Need, Part
+from checkers.base.run_evidence import conclude, gaps, log_rows
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness, one_of_each_first
 from checkers.kernels.raft import disagreements
@@ -70,17 +67,14 @@ from checkers.sealing.tables import dicts, give_files, history_tables, new_datab
 # Committed entries in the logs of one node
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """A log that lacks a mark it must hold.
+class Lost(NamedTuple):
+    """A copy of a log that lacks a mark it must hold.
 
-    proof: the trace row of the mark, or the log row of an acknowledged write.
+    offset, hash, epoch: of the mark.  proof: the trace row of the mark, or the log row of an acknowledged write.
     differs: the log holds a larger mark, so two different things were committed.
     """
 
-    node: str
-    copy: int
-    when: str
+    copy: Row
     offset: int
     hash: int | None
     epoch: int
@@ -89,8 +83,7 @@ class Lost:
     differs: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
+class Acknowledged(NamedTuple):
     """An acknowledged write beyond every mark that its log holds: only the client's answer shows its commit.
 
     end, hash: of its batch."""
@@ -123,20 +116,11 @@ def _split(run: StoredRun) -> list[Part]:
     traces, logs, copied = node_files(run.trace), node_files(run.log), run.copies
     if not traces and not logs:
         return []
-    parts = [Part(tuple(traces.values()), {"node": None})]
+    params: list[dict[str, Any]] = [{"node": None}]
     for node in dict.fromkeys([*traces, *logs]):
-        parts.append(
-            Part(
-                tuple(traces.values()),
-                {
-                    "node": node,
-                    "trace": traces.get(node),
-                    "log": logs.get(node),
-                    "copies": [c for c in copied if c["node"] == node and not c["error"]],
-                },
-            )
-        )
-    return parts
+        copies = [c for c in copied if c["node"] == node and not c["error"]]
+        params.append({"node": node, "trace": traces.get(node), "log": logs.get(node), "copies": copies})
+    return [Part(tuple(traces.values()), each) for each in params]
 
 
 def _judge(part: Part, budget: Budget) -> NodeFinding:
@@ -186,16 +170,8 @@ def _judge_node(part: Part, budget: Budget) -> NodeFinding:
                 of_other_content.setdefault(number, found)
         largest.append((params["node"], copy["copy"], int(marks.offset[held].max(initial=0))))
     lacking += [found for number in sorted(of_other_content) for found in of_other_content[number]]
-    return NodeFinding(
-        tuple(witnesses),
-        tuple(lost),
-        tuple(largest),
-        tuple(lacking),
-        len(offices),
-        compared,
-        len(reported),
-        len(copies),
-    )
+    figures = {"offices": len(offices), "compared": compared, "marks": len(reported), "logs": len(copies)}
+    return NodeFinding(tuple(witnesses), tuple(lost), tuple(largest), tuple(lacking), **figures)
 
 
 def follow(trace: str, node: str, copies: Sequence[Row], marks: Marks) -> NodeReport:
@@ -228,23 +204,20 @@ def _lost_marks(copy: Row, reported: ReportedMarks, log: CopiedLog, state: tuple
 
 def _lost(copy: Row, reported: ReportedMarks, i: int, why: str, differs: bool = False) -> Lost:
     mark = reported.row(i)
-    return Lost(
-        copy["node"], copy["copy"], copy["when"], mark["offset"], mark["hash"], mark["epoch"], mark, why, differs
-    )
+    return Lost(copy, mark["offset"], mark["hash"], mark["epoch"], mark, why, differs)
 
 
 def _lost_own(at: AtCopy, log: CopiedLog) -> list[Lost]:
     """Check the largest mark that the node itself had to keep when it was copied."""
-    mark, copy = at.owed, at.copy
+    mark = at.owed
     if not at.same_disk or mark is None:
         return []
     known = np.array([mark.hash is not None])
     one = Marks(np.array([mark.offset or 0]), np.array([mark.hash or 0]), known, np.array([0]))
     if not holds(log, one)[1][0]:
         return []
-    why = f"{copy['node']} itself held it before it was copied ({mark.where})."
-    where = (copy["node"], copy["copy"], copy["when"])
-    return [Lost(*where, mark.offset or 0, mark.hash, mark.epoch, mark.as_row(), why)]
+    why = f"{at.copy['node']} itself held it before it was copied ({mark.where})."
+    return [Lost(at.copy, mark.offset or 0, mark.hash, mark.epoch, mark.as_row(), why)]
 
 
 def _lost_since(
@@ -304,13 +277,9 @@ def _lost_acknowledged(run: StoredRun, acknowledged: list[Acknowledged]) -> list
     """Find logs that lack an acknowledged write although their epochs require it.  Opens logs only if needed."""
     if not acknowledged:
         return []
-    some = sorted(acknowledged, key=lambda a: (a.end, a.hash, a.epoch))
-    marks = Marks(
-        np.array([a.end for a in some]),
-        np.array([a.hash for a in some]),
-        np.ones(len(some), np.bool_),
-        np.array([a.epoch for a in some]),
-    )
+    some = sorted(acknowledged, key=lambda a: a[:3])
+    ends, hashes, epochs = (np.array(column) for column in list(zip(*some, strict=True))[:3])
+    marks = Marks(ends, hashes, np.ones(len(some), np.bool_), epochs)
     lost = []
     files = node_files(run.log)
     for copy in run.copies:
@@ -321,15 +290,16 @@ def _lost_acknowledged(run: StoredRun, acknowledged: list[Acknowledged]) -> list
         if len(missing):
             a = some[int(missing[0])]
             why = f"It was acknowledged to a client, and this log goes on in epoch {log.last_epoch} without it."
-            lost.append(Lost(copy["node"], copy["copy"], copy["when"], a.end, a.hash, a.epoch, a.entry, why))
+            lost.append(Lost(copy, a.end, a.hash, a.epoch, a.entry, why))
     return lost
 
 
 def _worst(lost: list[Lost]) -> list[Lost]:
     """Return the latest copy per node and mark, largest loss first; the first of each node precedes any second one."""
-    latest = {(x.node, x.offset, x.hash): x for x in sorted(lost, key=lambda x: x.copy)}
-    by_size = sorted(latest.values(), key=lambda x: (x.differs, x.offset, -x.copy, x.node))
-    return one_of_each_first(by_size, lambda x: x.node)
+    in_order = sorted(lost, key=lambda x: int(x.copy["copy"]))
+    latest = {(x.copy["node"], x.offset, x.hash): x for x in in_order}
+    by_size = sorted(latest.values(), key=lambda x: (x.differs, x.offset, -x.copy["copy"], x.copy["node"]))
+    return one_of_each_first(by_size, lambda x: x.copy["node"])
 
 
 # Witnesses
@@ -341,12 +311,12 @@ def lost_witness(run: StoredRun, missing: Lost) -> Witness:
     It shows the mark, the offset where a log that holds the mark differs from the log that lacks it, and the write of
     the first missing entry.
     """
-    proof: Row = missing.proof
-    holder, at, rows = parting(run, missing.offset, missing.hash, (missing.node, missing.copy))
+    proof, (node, copy, when) = missing.proof, (missing.copy[name] for name in ("node", "copy", "when"))
+    holder, at, rows = parting(run, missing.offset, missing.hash, (node, copy))
     if holder is None:
-        rows = log_rows(node_files(run.log)[missing.node], missing.copy, [missing.offset - 1])
+        rows = log_rows(node_files(run.log)[node], copy, [missing.offset - 1])
     events = _events(run, [r for r in rows if holder is not None and (r["node"], r["copy"]) == holder])
-    log = f"the log of {missing.node} (copy {missing.copy}, {missing.when})"
+    log = f"the log of {node} (copy {copy}, {when})"
     committed = _committed(proof, missing.offset)
     difference = f"has {'another' if len(rows) > 1 else 'no'} entry at offset {at}"
     holds = f" {holder[0]} (copy {holder[1]}) still holds the committed one." if holder is not None else ""
@@ -355,8 +325,8 @@ def lost_witness(run: StoredRun, missing: Lost) -> Witness:
         f"A committed entry was lost: {log} {difference}. {committed}{holds}",
         (proof, *rows),
         events=events,
-        nodes=[missing.node, *([holder[0]] if holder else []), proof["node"]],
-        copies=[missing.copy, *([holder[1]] if holder else [])],
+        nodes=[node, *([holder[0]] if holder else []), proof["node"]],
+        copies=[copy, *([holder[1]] if holder else [])],
         kept_by=list(holder) if holder is not None else None,
         epoch=missing.epoch,
         offset=at,
@@ -379,15 +349,14 @@ def holder_of(run: StoredRun, offset: int, prefix_hash: int | None) -> tuple[str
     """Return (node, number) of the latest copy that holds the mark; None if no copy does, or the hash is unknown."""
     if prefix_hash is None:
         return None
+    files = node_files(run.log)
     found = [
-        (entry["copy"], node)
-        for node, path in node_files(run.log).items()
-        for copy in sorted({c["copy"] for c in run.copies if c["node"] == node})
-        for entry in log_rows(path, copy, [offset - 1])
+        (copy["copy"], copy["node"])
+        for copy in run.copies
+        if not copy["error"] and copy["node"] in files
+        for entry in log_rows(files[copy["node"]], copy["copy"], [offset - 1])
         if entry["batch_hash"] == prefix_hash
     ]
-    readable = {(c["copy"], c["node"]) for c in run.copies if not c["error"]}
-    found = [f for f in found if f in readable]
     return (max(found)[1], max(found)[0]) if found else None
 
 
@@ -512,22 +481,22 @@ def _without(run: StoredRun, lacking: Lacking) -> Witness:
     )
 
 
+_NEEDS: frozenset[Need] = frozenset({"logs", "traces"})
 COMMITTED = Checker(
-    name="committed-never-lost",
-    title="Committed entries are never lost",
-    question="Does every log that must hold a committed entry hold it, and was only one thing committed at an offset?",
-    split=_split,
-    judge=_judge,
-    combine=_combine,
-    needs=frozenset({"logs", "traces"}),
+    "committed-never-lost",
+    "Committed entries are never lost",
+    "Does every log that must hold a committed entry hold it, and was only one thing committed at an offset?",
+    _split,
+    _judge,
+    _combine,
+    _NEEDS,
 )
-
 LEADER_COMPLETENESS = Checker(
-    name="leader-completeness",
-    title="Leader completeness",
-    question="Did every leader hold, when it took office, all that was committed in earlier epochs?",
-    split=_split,
-    judge=_judge,
-    combine=_combine_leaders,
-    needs=frozenset({"logs", "traces"}),
+    "leader-completeness",
+    "Leader completeness",
+    "Did every leader hold, when it took office, all that was committed in earlier epochs?",
+    _split,
+    _judge,
+    _combine_leaders,
+    _NEEDS,
 )

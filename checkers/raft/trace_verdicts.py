@@ -6,11 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-import pyarrow.parquet as pq
-
 from checkers.base.checker import Checker, Need
 from checkers.base.clocks import one_clock
-from checkers.base.run_evidence import conclude, gaps, log_groups, log_rows
+from checkers.base.run_evidence import conclude, gaps, log_rows, log_start
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, Witness, one_of_each_first
 from checkers.raft.monitor import Leaders, NodeReport, Reach, elected, named_by, sets_apart
@@ -321,12 +319,10 @@ def _log_starts(run: StoredRun, reports: Sequence[NodeReport]) -> tuple[list[Wit
     for report in reports:
         if (path := logs.get(report.node)) is None:
             continue
-        metadata = pq.read_metadata(path)
         # A log that begins where no snapshot ends cannot be read further, and that is the violation.
         for copy in (c for c in run.copies if c["node"] == report.node and (not c["error"] or c.get("log_start"))):
             start = copy.get("log_start")
-            if start is None:
-                start = min((group.first for group in log_groups(metadata, copy["copy"])), default=0)
+            start = log_start(path, copy["copy"]) if start is None else start
             cut_logs += start > 0
             had = [row for row in report.snapshots if row.seq <= copy["trace_seq"]]
             on_disk = max((each["end_offset"] for each in copy.get("snapshots") or () if not each["error"]), default=0)
