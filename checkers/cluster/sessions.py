@@ -29,6 +29,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq

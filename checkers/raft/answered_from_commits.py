@@ -39,8 +39,8 @@ One join of the history with the final logs and the marks of their nodes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -117,38 +117,47 @@ SELECT epoch FROM traces WHERE event = 'role' AND role = 'leader' GROUP BY epoch
 """Epochs with two leaders, in which offset and epoch identify no entry."""
 
 
-class Held(NamedTuple):
-    """Value that a key certainly held when a stale answer's operation was invoked.
-
-    value: None if it was removed.  offset: of the entry, -1 if no entry is known to be committed.
-    mark: everything below it was committed.  node, known_ns: who had first reported that this entry is committed.
-    """
-
-    value: int | None
-    offset: int
-    mark: int
-    node: str
-    known_ns: int
-
-
 def judge_answers(sql: DuckDBPyConnection, end: int) -> None:
     """Judge the table `answers` by `largest`, the marks, and `entries`, those of the log below `end`."""
     sql.execute(_JUDGED, {"end": end})
 
 
-def _stale(run: StoredRun, sql: DuckDBPyConnection, log: tuple[str, int]) -> Iterator[Witness]:
-    """Yield the witnesses of stale answers."""
-    first = "SELECT node, time_ns FROM marks WHERE mark > ? ORDER BY time_ns, node LIMIT 1"
-    wrote = """
-        SELECT row, ended_index FROM names JOIN operations ON row = "index"
-        WHERE names.key = ? AND names.value = ? AND times = 1"""
-    for row, invoke_row, key, value, offset, since in sql.execute(_STALE).fetchall()[:MAX_WITNESSES]:
-        knew = sql.execute(first, [offset]).fetchall() if offset is not None else []
-        held = Held(value, -1 if offset is None else offset, since, *(knew[0] if knew else ("", -1)))
-        writer = [each for found in sql.execute(wrote, [key, value]).fetchall() for each in found if each is not None]
-        rows = read_rows(run.history, [*writer, invoke_row, row], _SHOWN)
-        entry = log_rows(node_files(run.log)[log[0]], log[1], [held.offset])
-        yield _witness(rows[-2], rows[-1], rows[:-2], entry, held)
+_FIRST = "SELECT node, time_ns FROM marks WHERE mark > ? ORDER BY time_ns, node LIMIT 1"
+_WROTE = """
+SELECT row, ended_index FROM names JOIN operations ON row = "index"
+WHERE names.key = ? AND names.value = ? AND times = 1"""
+
+
+def _stale(run: StoredRun, sql: DuckDBPyConnection, log: tuple[str, int], found: Sequence[Any]) -> Witness:
+    """Return the witness of a stale answer.  log: node and copy.  found: a row of _STALE."""
+    row, invoke_row, key, held, offset, since = found
+    wrote = [each for both in sql.execute(_WROTE, [key, held]).fetchall() for each in both if each is not None]
+    *writer, invoke, answer = rows = read_rows(run.history, [*wrote, invoke_row, row], _SHOWN)
+    node, value, new = answer["node"], answer["value"], "no value" if held is None else held
+    if offset is None:
+        clause = f"although no write of {value} was committed by then"
+        why = f"No entry below offset {since} writes to {key}, and none that was committed before the answer does."
+    else:
+        [(knew, known_ns)] = sql.execute(_FIRST, [offset]).fetchall()
+        before = f"{knew} had reported {span_in_words(invoke['time_ns'] - known_ns)} before it was invoked"
+        clause = f"although {before} that {new} is committed"
+        why = f"The log holds {new} for {key} at offset {offset}, and {before} that it is committed."
+    what = f"answered a read of {key} with {value}" if answer["f"] == "read" else f"acknowledged {value} for {key}"
+    letters = {str(row["index"]): letter for row, letter in zip([*writer[:1], invoke], "AB"[not writer :], strict=True)}
+    return Witness.of(
+        FROM_THE_PAST,
+        f"At {answer['time_ns'] / 1e9:.3f} s {node} {what}, {clause}.",
+        [] if offset is None else log_rows(node_files(run.log)[log[0]], log[1], [offset]),
+        ({"table": "history", **event} for event in rows),
+        nodes=[node],
+        offset=since - 1 if offset is None else offset,
+        key=key,
+        value=value,
+        letters=letters,
+        culprit="B",
+        why=[why, f"No entry from there to the answer writes {value} to {key} again."],
+        expected="a leader that still leads answers from all that was committed before the invocation",
+    )
 
 
 def other_pace_of_recorder(committed: Int64, invoked: Int64, answered: Int64) -> str:
@@ -191,59 +200,12 @@ def _reference(run: StoredRun, sql: DuckDBPyConnection) -> tuple[str, int, int] 
     return (max(found)[2], max(found)[3], max(found)[0]) if found else None
 
 
-def _witness(
-    invoke: dict[str, Any],
-    answer: dict[str, Any],
-    writer: Sequence[dict[str, Any]],
-    entry: Sequence[dict[str, Any]],
-    held: Held,
-) -> Witness:
-    node, key, value = answer["node"], answer["key"], answer["value"]
-    read = answer["f"] == "read"
-    what = f"answered a read of {key} with {value}" if read else f"acknowledged {value} for {key}"
-    new = "no value" if held.value is None else f"{held.value}"
-    if held.offset < 0:
-        clause = f"although no write of {value} was committed by then"
-        why = f"No entry below offset {held.mark} writes to {key}, and none that was committed before the answer does."
-    else:
-        before = f"{span_in_words(invoke['time_ns'] - held.known_ns)} before it was invoked"
-        clause = (
-            f"although {held.node} had reported {before} that {new} is committed"
-            if read
-            else f"but no entry from {new} to the answer writes it; {held.node} reported {new} as committed {before}"
-        )
-        why = (
-            f"The log holds {new} for {key} at offset {held.offset}. {held.node} reported at "
-            f"{held.known_ns / 1e9:.3f} s that this entry is committed, and the operation was invoked at "
-            f"{invoke['time_ns'] / 1e9:.3f} s."
-        )
-    letters = {str(row["index"]): letter for row, letter in zip([*writer[:1], invoke], "AB"[not writer :], strict=True)}
-    return Witness.of(
-        FROM_THE_PAST,
-        f"At {answer['time_ns'] / 1e9:.3f} s {node} {what}, {clause}.",
-        entry,
-        events=tuple({"table": "history", **event} for event in (*writer, invoke, answer)),
-        nodes=[node],
-        offset=held.offset if held.offset >= 0 else held.mark - 1,
-        key=key,
-        value=value,
-        letters=letters,
-        culprit="B",
-        why=[why, f"No entry from there to the answer writes {value} to {key} again."],
-        expected=f"an answer of {new}, or of a later write"
-        if held.offset >= 0 and read
-        else "a leader that still leads answers from all that was committed before the invocation",
-    )
-
-
 def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
-    traces = node_files(run.trace)
-    if (verdict := other_clock(run, ())) is not None or not run.history.exists() or not traces:
-        return verdict or conclude(
-            (), {"answers": 0}, [*gaps(run, "logs", "traces"), "there were no answers to look at"]
-        )
+    if (verdict := other_clock(run, ())) is not None:
+        return verdict
     answers, witnesses, pace, unknown = 0, list[Witness](), "", list[str]()
     looked_at = {"answers": 0}
+    traces = node_files(run.trace)
     with history_tables(run.history) as sql:
         give_files(sql, "traces", traces.values())
         sql.execute(_MARKS)
@@ -267,7 +229,8 @@ def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
                 counted = "SELECT count(*), count(*) FILTER (NOT explained) FROM judged"
                 [(looked_at["answers"], stale)] = sql.execute(counted).fetchall()
                 looked_at |= {"violations": stale} if stale else {}
-                witnesses = [*_stale(run, sql, (node, copy))]
+                first = sql.execute(_STALE).fetchall()[:MAX_WITNESSES]
+                witnesses = [_stale(run, sql, (node, copy), found) for found in first]
     unknown = [*filter(None, [pace]), *unknown, *gaps(run, "logs", "traces")]
     if not answers and not unknown:
         return Verdict(Validity.NOT_APPLICABLE, reason="no read or write of a single value was answered")
@@ -339,16 +302,9 @@ def _early_answer(answer: dict[str, Any]) -> Witness:
         f"{node} {what} {answer['value']} to {answer['key']} before it reported that offset {answer['offset']}, "
         "where that value stands, is committed."
     )
-    return Witness.of(
-        kind(answer),
-        why,
-        events=(answer,),
-        nodes=[node],
-        offset=answer["offset"],
-        key=answer["key"],
-        value=answer["value"],
-        expected="an answer leaves after the node's mark covers the entry that it rests on",
-    )
+    of_answer = {name: answer[name] for name in ("offset", "key", "value")}
+    expected = "an answer leaves after the node's mark covers the entry that it rests on"
+    return Witness.of(kind(answer), why, (), (answer,), nodes=[node], expected=expected, **of_answer)
 
 
 def _combine_after_commit(run: StoredRun, _: Sequence[Any]) -> Verdict:

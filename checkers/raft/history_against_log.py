@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -34,9 +34,6 @@ from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness, one_of_each_first
 from checkers.raft.reading import NAMED_WRITES, CopiedLog, Marks, holds, nothing_of, operations, read_log
 from checkers.sealing.tables import give_files, history_tables
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 MISSING = "acknowledged write missing from a log"
 FAILED = "failed write in a log"
@@ -100,8 +97,8 @@ class Clash(NamedTuple):
     node: str
     copy: int
     times: int
-    writes: tuple[int, ...]
-    offsets: tuple[int, ...]
+    writes: list[int]
+    offsets: list[int]
 
 
 def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
@@ -123,7 +120,11 @@ def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
         sql.execute(NAMED_WRITES)
         sql.execute(_ENTRIES)
         sql.execute(_PLACES)
-        clashes = [clash for kind, query in _CLASHES.items() for clash in _clashes(sql, kind, query)]
+        clashes = [
+            Clash(kind, *found)
+            for kind, query in _CLASHES.items()
+            for found in sql.execute(f"{query} ORDER BY node, copy").fetchall()
+        ]
         [(acknowledged,)] = sql.execute("SELECT count(*) FROM writes WHERE type = 1").fetchall()
         [(repeated,)] = sql.execute(_SHARED).fetchall()
     if repeated:
@@ -149,11 +150,6 @@ def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
 _COPIES = pa.schema([("node", pa.string()), ("copy", pa.int16()), ("caught_up", pa.bool_())])
 
 
-def _clashes(sql: DuckDBPyConnection, kind: str, query: str) -> list[Clash]:
-    found = sql.execute(f"{query} ORDER BY node, copy").fetchall()
-    return [Clash(kind, node, copy, count, tuple(rows), tuple(offsets)) for node, copy, count, rows, offsets in found]
-
-
 def final_logs(run: StoredRun, until: Mapping[str, int]) -> tuple[Marks, dict[tuple[str, int], CopiedLog]]:
     """Return the largest marks, and the final logs that have caught up with them, by node and copy.
 
@@ -166,54 +162,43 @@ def final_logs(run: StoredRun, until: Mapping[str, int]) -> tuple[Marks, dict[tu
 
 def _one_per_write(clashes: list[Clash]) -> list[Clash]:
     """Return the latest copy for each kind and write; the first of each kind precedes any second one."""
-    latest = {(c.kind, c.writes or c.offsets): c for c in sorted(clashes, key=lambda c: (c.copy, c.node))}
+    latest = {(c.kind, *(c.writes or c.offsets)): c for c in sorted(clashes, key=lambda c: (c.copy, c.node))}
     in_order = sorted(sorted(latest.values(), key=lambda c: c.writes), key=lambda c: _RANK[c.kind])
     return one_of_each_first(in_order, lambda c: c.kind)
 
 
+_WORDS = {
+    MISSING: "{first} was acknowledged, but {log}, which has caught up, does not have it.",
+    FAILED: "{first} failed for certain, but it stands in {log} at offset {at}.",
+    TWICE: "{first} stands in {log} more than once, at offsets {at}.",
+    DISORDER: "{last} had completed before {first} was invoked, but in {log} it stands behind it (offsets {at}).",
+    ORPHAN: "{log} sets {entry} at offset {at}, and no client wrote that.",
+}
+
+
 def _witness(run: StoredRun, clash: Clash) -> Witness:
     events = operations(run.history, clash.writes) if clash.writes else []
-    path = node_files(run.log)[clash.node]
-    rows = log_rows(path, clash.copy, clash.offsets) if clash.offsets else []
-    log = f"the log of {clash.node} (copy {clash.copy})"
-    calls = [e for e in events if e["type"] == Type.INVOKE]
-    named = {e["index"]: f"the write of {e['value']} to {e['key']}" for e in calls}
-    if clash.kind == ORPHAN:
-        entry = rows[0]
-        why = [f"{log} sets {entry['key']} to {entry['value']} at offset {clash.offsets[0]}, and no client wrote that."]
-        expected = "each entry has exactly one cause: a client's operation, set-up, or the system's own record"
-    else:
-        first = named[clash.writes[0]]
-        why, expected = _words(clash, first, named.get(clash.writes[-1], first), log)
+    rows = log_rows(node_files(run.log)[clash.node], clash.copy, clash.offsets) if clash.offsets else []
+    calls = {event["index"]: event for event in events if event["type"] == Type.INVOKE}
+    named = [f"the write of {calls[row]['value']} to {calls[row]['key']}" for row in clash.writes]
+    entry = [*calls.values(), *rows][0]
+    values = {"first": named[0], "last": named[-1]} if named else {"entry": f"{entry['key']} to {entry['value']}"}
+    log, at = f"the log of {clash.node} (copy {clash.copy})", ", ".join(map(str, clash.offsets))
+    summary = _WORDS[clash.kind].format(log=log, at=at, **values)
     return Witness.of(
         clash.kind,
-        why[-1][0].upper() + why[-1][1:],
+        summary[0].upper() + summary[1:],
         rows,
-        events=events,
+        events,
         nodes=[clash.node],
         copies=[clash.copy],
         epoch=rows[0]["epoch"] if rows else None,
         offset=clash.offsets[0] if clash.offsets else None,
         offsets=list(clash.offsets),
-        key=(calls or rows)[0]["key"],
-        value=(calls or rows)[0]["value"],
-        why=why,
-        expected=expected,
+        key=entry["key"],
+        value=entry["value"],
+        expected="each acknowledged write once, nothing else of clients, and in an order that clients could observe",
     )
-
-
-def _words(clash: Clash, first: str, last: str, log: str) -> tuple[list[str], str]:
-    """Return (sentences about the disagreement, the last of which is the summary; the expected state)."""
-    at = [str(offset) for offset in clash.offsets]
-    if clash.kind == MISSING:
-        return [f"{first} was acknowledged, but {log}, which has caught up, does not have it."], "it stands there once"
-    if clash.kind == FAILED:
-        return [f"{first} failed for certain, but it stands in {log} at offset {at[0]}."], "it stands in no log"
-    if clash.kind == TWICE:
-        return [f"{first} stands in {log} {len(at)} times, at offsets {', '.join(at)}."], "a write stands in a log once"
-    return [
-        f"{last} had completed before {first} was invoked, but in {log} it stands after it ({at[1]} after {at[0]})."
-    ], "the log keeps the order that clients could observe"
 
 
 HISTORY_LOG = Checker(
@@ -248,6 +233,5 @@ def largest_marks(traces: Sequence[str], until: Mapping[str, int]) -> Marks:
         columns = (numbers(rows, "offset"), numbers(rows, "hash", 0), present(rows, "hash"), numbers(rows, "epoch"))
         found += zip(*(column.tolist() for column in columns), strict=True)
     end = max((offset for offset, *_ in found), default=0)
-    rows_there = [mark for mark in found if mark[0] == end]
-    offset, hashes, known, epoch = (np.array([mark[i] for mark in rows_there]) for i in range(4))
+    offset, hashes, known, epoch = (np.array([mark[i] for mark in found if mark[0] == end]) for i in range(4))
     return Marks(offset, hashes, known.astype(np.bool_), epoch)

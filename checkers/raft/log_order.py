@@ -190,16 +190,13 @@ def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
 class _LoggedOperation(NamedTuple):
     """One operation in words.
 
-    words: a clause, such as "process 7 wrote 3 to k2 (index 368)".  name: the same as a noun, "process 7's write of 3
-    to k2 (index 368)".  returned: history index of its completion, None if there is none.
+    words: a clause, such as "Process 7 wrote 3 to k2 (index 368)".  value: that it read or wrote.
+    returned: history index of its completion, None if there is none.
     """
 
     words: str
-    name: str
-    node: str | None
-    key: str
+    node: str
     value: int | None
-    called: int
     returned: int | None
 
 
@@ -207,15 +204,13 @@ def _operation(events: Sequence[dict[str, Any]], called: int) -> _LoggedOperatio
     """events: as `reading.operations` returns them.  called: history index of the invoke."""
     call = next(event for event in events if event["index"] == called)
     own = [event for event in events if event["process"] == call["process"] and event["index"] > called]
-    answer = own[0] if own else None
-    returned = answer["index"] if answer and answer["type"] == Type.OK else None
-    value = answer["value"] if answer and call["f"] == "read" else call["value"]
-    shown = "nil" if value is None else value
-    who, where = f"process {call['process']}", f"{call['key']} (index {called})"
-    did, made = ("read", "read") if call["f"] == "read" else ("wrote", "write")
-    words = f"{who} {did} {shown} {'from' if made == 'read' else 'to'} {where}"
-    name = f"{who}'s {made} of {shown} {'from' if made == 'read' else 'to'} {where}"
-    return _LoggedOperation(words, name, (answer or call)["node"], call["key"], value, called, returned)
+    answer = own[0] if own else call
+    returned = answer["index"] if answer["type"] == Type.OK else None
+    value = answer["value"] if call["f"] == "read" else call["value"]
+    did = "read {} from" if call["f"] == "read" else "wrote {} to"
+    what = did.format("nil" if value is None else value)
+    words = f"Process {call['process']} {what} {call['key']} (index {called})"
+    return _LoggedOperation(words, answer["node"], value, returned)
 
 
 def _witness(run: StoredRun, committed: CommittedLog, clash: OrderClash) -> Witness:
@@ -225,29 +220,28 @@ def _witness(run: StoredRun, committed: CommittedLog, clash: OrderClash) -> Witn
     log = f"the log of {committed.node}"
     if clash.kind == NEVER_MADE:
         why = [
-            f"P{other.words[1:]} and got no answer.",
+            f"{other.words} and got no answer.",
             f"No log that has caught up holds that write, {log} among them: it never happened.",
         ]
-        summary = f"P{one.words[1:]}, but no log holds the write of it."
-        expected = "a read returns what the committed log holds"
+        summary = f"{one.words}, but no log holds the write of it."
     else:
         places = " and ".join(f"{row['value']} at offset {row['offset']}" for row in rows)
-        why = [f"P{other.words[1:]}, and returned at index {other.returned}.", f"Of {one.key}, {log} holds {places}."]
-        summary = f"P{one.words[1:]} after {other.name} had returned, and {log} holds them in the reverse order."
-        expected = "an operation takes effect between its invoke and its completion, in the order of the log"
+        why = [f"{other.words}, and returned at index {other.returned}.", f"Of {clash.key}, {log} holds {places}."]
+        later = f"{one.words[0].lower()}{one.words[1:]}"
+        summary = f"{other.words}, and then {later}, and {log} holds them in the reverse order."
     return Witness.of(
         clash.kind,
         summary,
         rows,
-        events=events,
+        events,
         nodes=[one.node or committed.node],
         copies=[committed.copy],
         epoch=rows[0]["epoch"] if rows else None,
         offset=clash.offsets[0] if clash.offsets else None,
-        key=one.key,
+        key=clash.key,
         value=one.value,
         why=[*why, summary],
-        expected=expected,
+        expected="an operation takes effect between its invoke and its completion, in the order of the log",
     )
 
 

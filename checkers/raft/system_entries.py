@@ -150,39 +150,32 @@ def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
         most = max(len(copy.others) - creates for copy in beyond)
         lacks = "traces are missing" if lacking else "the history lacks its end"
         unknown.append(f"no create in the history explains {most} entries of a log, and {lacks}")
-    return conclude(_latest_of_each_kind(witnesses), looked_at, unknown)
-
-
-def _latest_of_each_kind(witnesses: Sequence[Witness]) -> list[Witness]:
-    """Return the last copy of each kind and offset, because the same entry is in many copies."""
+    # the same entry is in many copies: show the last one
     kept = {(witness.kind, witness.facts["offset"]): witness for witness in witnesses}
-    return list(kept.values())
+    return conclude([*kept.values()], looked_at, unknown)
 
 
 def _unopened(run: StoredRun, copy: CopyOfLog) -> Witness:
-    [row] = log_rows(node_files(run.log)[copy.node], copy.copy, [copy.wrong])
-    summary = f"In the log of {copy.node} epoch {row['epoch']} begins at offset {copy.wrong} with a client's write."
-    return _against(NO_OPENING, copy, row, [summary], "a leader opens its epoch with one LeaderChange")
+    summary = f"In the log of {copy.node} an epoch begins at offset {copy.wrong} with a client's write."
+    return _against(NO_OPENING, run, copy, copy.wrong, [summary], "a leader opens its epoch with one LeaderChange")
 
 
 def _without_cause(run: StoredRun, copy: CopyOfLog, creates: int) -> Witness:
     """Show the first batch beyond the creates: any of them may be the one without a cause."""
     beyond = copy.others[creates:]
-    [row] = log_rows(node_files(run.log)[copy.node], copy.copy, beyond[:1])
     summary = (
         f"The log of {copy.node} holds {len(copy.others)} batches that no write explains and that open no epoch, but "
-        f"only {creates} {'objects' if creates != 1 else 'object'} may have been created."
+        f"at most {creates} objects may have been created."
     )
     last = f"The last {len(beyond)} of these batches begin at offset {', '.join(map(str, beyond[:8]))}."
     expected = "each entry has exactly one cause: a client's operation, set-up, or the start of an epoch"
-    return _against(NO_CAUSE, copy, row, [summary, last], expected)
+    return _against(NO_CAUSE, run, copy, beyond[0], [summary, last], expected)
 
 
-def _against(kind: str, copy: CopyOfLog, row: dict[str, Any], why: list[str], expected: str) -> Witness:
-    of_row = {name: row[name] for name in ("epoch", "offset")}
-    return Witness.of(
-        kind, why[0], (row,), (), nodes=[copy.node], copies=[copy.copy], why=why, expected=expected, **of_row
-    )
+def _against(kind: str, run: StoredRun, copy: CopyOfLog, offset: int, why: list[str], expected: str) -> Witness:
+    [row] = log_rows(node_files(run.log)[copy.node], copy.copy, [offset])
+    of_copy: dict[str, Any] = {"nodes": [copy.node], "copies": [copy.copy], "epoch": row["epoch"], "offset": offset}
+    return Witness.of(kind, why[0], (row,), why=why, expected=expected, **of_copy)
 
 
 SYSTEM_ENTRIES = Checker(

@@ -66,7 +66,7 @@ def test_a_create_that_is_tried_again_explains_one_batch(quorum: Quorum, tmp_pat
     add_entry(quorum)
     verdict = judged(quorum.evidence(), tmp_path / "twice")
     assert verdict.validity is Validity.INVALID
-    assert "only 3 objects may have been created" in verdict.witnesses[0].summary
+    assert "at most 3 objects may have been created" in verdict.witnesses[0].summary
 
 
 def try_again(quorum: Quorum, key: str) -> None:
