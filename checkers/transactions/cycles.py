@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.base.arrays import Bools, Int32, Int64
+from checkers.kernels.grouping import members
 from checkers.kernels.transactions.columns import OK, Transactions
 from checkers.kernels.transactions.cycle_levels import (
     ANY,
@@ -38,9 +39,19 @@ from checkers.kernels.transactions.cycle_levels import (
     Starts,
     next_of_process,
     shortest_cycle,
-    starts_of,
 )
-from checkers.kernels.transactions.dependencies import PASS, PROCESS, REALTIME, RW, WR, WW, Graph, components, reverse
+from checkers.kernels.transactions.dependencies import (
+    PASS,
+    PROCESS,
+    REALTIME,
+    RW,
+    WR,
+    WW,
+    Graph,
+    Reverse,
+    components,
+    reverse,
+)
 from checkers.kernels.transactions.sweep import Sweep, sweep, sweep_on
 from checkers.sealing.codes import dense_processes
 from checkers.transactions import anomalies
@@ -130,6 +141,25 @@ def _nodes_by_rank(rank: Int32) -> Int32:
     return nodes
 
 
+_DEPENDENCIES = np.array([WW, WR, RW], np.int8)
+
+
+def _starts_of(broken: Int64, graph: Graph, backward: Reverse, rank: Int32, txn_count: int) -> Starts:
+    """Make a start for each broken edge and kind, with the bounds of the edge itself, in order of their span."""
+    source, home = np.searchsorted(graph.first, broken, side="right") - 1, graph.target[broken]
+    kinds = graph.kind[broken].copy()
+    of_groups = np.flatnonzero(source >= txn_count)
+    if len(of_groups):  # an edge out of a group stands for those into it that it closes a cycle with
+        rows, first = members(backward.first, source[of_groups])
+        late = rank[backward.source[rows]] > np.repeat(rank[home[of_groups]], np.diff(first))
+        kinds[of_groups] = np.bitwise_or.reduceat(np.where(late, graph.kind[backward.edge[rows]], 0), first[:-1])
+    which, bit = np.nonzero(kinds[:, None] & _DEPENDENCIES)
+    order = np.argsort(rank[source[which]] - rank[home[which]], kind="stable")
+    which, bit = which[order], bit[order]
+    by, low, high = source[which].astype(np.int32), rank[home[which]], rank[source[which]]
+    return Starts(broken[which], by, _DEPENDENCIES[bit], low, high)
+
+
 def _named(steps: tuple[Step, ...], txns: Transactions) -> str:
     """Name a cycle by the kinds of its edges, and by the strongest order among them (see `_G0` for G0)."""
     kinds = [step.kind for step in steps]
@@ -162,7 +192,7 @@ class _Search:
         self._txn_count = len(txns.status)
         broken = sweep_on(txns, graph, self._backward, happened, state, stuck_at)
         self._ranking = Ranking(state.rank, _nodes_by_rank(state.rank), _next_of_process(txns, happened))
-        self._starts = starts_of(broken, graph, self._backward, state.rank, self._txn_count)
+        self._starts = _starts_of(broken, graph, self._backward, state.rank, self._txn_count)
         self._worst = np.full(len(self._starts.edge), len(_CLASSES), np.int64)
         self._length = np.zeros(len(self._starts.edge), np.int64)
         self._found: dict[str, NamedCycle] = {}

@@ -106,19 +106,17 @@ class Ground(NamedTuple):
 class Errand(NamedTuple):
     """One search.
 
-    low, high: ranks that it may visit.  first_kind: the kind of the broken edge.  home: the target of that edge, where
-    the search begins.  targets: int32; the first target_count of them end the search.
-    stamp: marks places that this search visited.  target_stamp: marks the targets.
+    low, high: ranks that it may visit.  first_kind: the kind of the broken edge.  source: where that edge comes from;
+    if it is a group, an edge of this kind into it ends the search.  home: the target, where the search begins.
+    stamp: marks places that this search visited.
     """
 
     low: int
     high: int
     first_kind: int
+    source: int
     home: int
-    targets: Int32
-    target_count: int
     stamp: int
-    target_stamp: int
 
 
 class Horizon(NamedTuple):
@@ -158,13 +156,13 @@ def search_by_levels(search: LevelSearch, steps_max: int) -> tuple[int, int, int
     _visit(search, home, 0, -1, here)
     while counts[here] > 0:
         counts[1 - here] = 0
-        closed, taken = _leave_level(search, here)
+        closed, taken, more = _leave_level(search, here)
         steps += taken
         if jumps and closed == NOTHING:
             closed, taken = _jump(search, 1 - here)
-            steps += taken
+            steps, more = steps + taken, 1
         if closed != NOTHING:
-            return closed, length + 1, steps
+            return closed, length + more, steps
         if steps > steps_max:
             return OUT_OF_BUDGET, 0, steps
         here = 1 - here
@@ -187,16 +185,14 @@ def _visit(search: LevelSearch, place: int, way: int, came_from: int, level: int
 @inner_kernel
 def _closes(search: LevelSearch, t: int, state: int) -> bool:
     """Return whether a path that reaches transaction t in this state is a cycle."""
-    errand = search.errand
-    marked = search.ground.room.marks[t] == errand.target_stamp
-    return bool(marked and fulfils(search.question.rule, state, errand.first_kind))
+    return bool(t == search.errand.source and fulfils(search.question.rule, state, search.errand.first_kind))
 
 
 @inner_kernel
-def _leave_level(search: LevelSearch, level: int) -> tuple[int, int]:
+def _leave_level(search: LevelSearch, level: int) -> tuple[int, int, int]:
     """Continue by edges and chains from the places of a level; groups and chains add further places to the same level.
 
-    Returns (place that closes the cycle, or NOTHING; steps).
+    Returns (place that closes the cycle, or NOTHING; steps; 1 if that place is of the next level).
     """
     ground, question, horizon = search.ground, search.question, search.horizon
     places, room = ground.room.places, ground.room
@@ -212,7 +208,7 @@ def _leave_level(search: LevelSearch, level: int) -> tuple[int, int]:
             closed, looked_at = _by_edges(search, place, level)
         steps += looked_at
         if closed != NOTHING:
-            return closed, steps
+            return closed, steps, int(closed != place)
         if node >= txn_count:
             continue
         if question.beyond == PROCESS:
@@ -221,7 +217,7 @@ def _leave_level(search: LevelSearch, level: int) -> tuple[int, int]:
         ended = ground.txns.completed[node]
         if question.beyond == REALTIME and state < question.state_count and ended < horizon.first_end[state]:
             horizon.first_end[state], horizon.holder[state] = ended, place
-    return NOTHING, steps
+    return NOTHING, steps, 0
 
 
 @inner_kernel
@@ -240,6 +236,9 @@ def _by_edges(search: LevelSearch, place: int, level: int) -> tuple[int, int]:
         kind, target = graph.kind[e], graph.target[e]
         if kind & question.kinds == 0 or target == errand.home:
             continue
+        joins = target == errand.source >= txn_count and kind == errand.first_kind
+        if joins and fulfils(question.rule, state, errand.first_kind):
+            return place, e + 1 - begins
         outside = rank[target] < errand.low or rank[target] > errand.high
         if target < txn_count and (outside or (question.only_ok and ground.txns.status[target] != OK)):
             continue
@@ -292,18 +291,13 @@ def _jump(search: LevelSearch, level: int) -> tuple[int, int]:
             continue
         then = step(question.rule, state, REALTIME)
         base = (question.state_count + then) * room.places
-        if fulfils(question.rule, then, errand.first_kind):
-            for i in range(errand.target_count):
-                if txns.invoked[errand.targets[i]] > after:
-                    place = base + int(errand.targets[i])
-                    room.came_by[place], room.came_from[place] = BY_REALTIME, holder
-                    return place, steps
         t = int(horizon.pointer[state]) - 1
         while t >= 0 and txns.invoked[t] > after:
             steps += 1
             inside = t != errand.home and rank[t] >= errand.low and rank[t] <= errand.high
-            if inside and (not question.only_ok or txns.status[t] == OK):
-                _visit(search, base + t, BY_REALTIME, holder, level)
+            allowed = inside and (not question.only_ok or txns.status[t] == OK)
+            if allowed and _visit(search, base + t, BY_REALTIME, holder, level) and _closes(search, t, then):
+                return base + t, steps
             t -= 1
         horizon.pointer[state] = t + 1
     return NOTHING, steps
@@ -377,41 +371,6 @@ class Starts(NamedTuple):
 
 
 @kernel
-def starts_of(broken: Int64, graph: Graph, backward: Reverse, rank: Int32, txn_count: int) -> Starts:
-    """Make a start for each broken edge and kind, with the bounds of the edge itself, in order of their span."""
-    n = broken.shape[0]
-    source = np.empty(2 * n, np.int32)
-    edge = np.empty(2 * n, np.int64)
-    kind = np.empty(2 * n, np.int8)
-    reach = np.empty(2 * n, np.int32)
-    count = 0
-    for i in range(n):
-        target = graph.target[broken[i]]
-        by = np.int32(-1)
-        for e in range(backward.first[target], backward.first[target + 1]):
-            if backward.edge[e] == broken[i]:
-                by = backward.source[e]
-        kinds = 0
-        if by < txn_count:
-            kinds = graph.kind[broken[i]]
-        else:
-            for e in range(backward.first[by], backward.first[by + 1]):
-                if rank[backward.source[e]] > rank[target]:
-                    kinds |= graph.kind[backward.edge[e]]
-        for bit in (1, 2, 4):
-            if kinds & bit != 0:
-                source[count], edge[count], kind[count] = by, broken[i], bit
-                reach[count] = rank[by] - rank[target]
-                count += 1
-    order = np.argsort(reach[:count], kind="mergesort")
-    low, high = np.empty(count, np.int32), np.empty(count, np.int32)
-    for i in range(count):
-        low[i] = rank[graph.target[edge[order[i]]]]
-        high[i] = rank[source[order[i]]]
-    return Starts(edge[order], source[order], kind[order], low, high)
-
-
-@kernel
 def next_of_process(process: Int32, process_count: int, happened: Bools) -> Int32:
     """Return int32 per transaction: the next one of its process that happened, or -1.  Processes count from 0."""
     following = np.full(process.shape[0], -1, np.int32)
@@ -443,37 +402,29 @@ def shortest_cycle(
     Returns (walk; NONE, FOUND or UNFINISHED per chosen start; the number of transactions of its cycle; steps).  Each
     start gets an even share of the remaining steps.
     """
-    n = chosen.shape[0]
+    n, status = chosen.shape[0], ground.txns.status
     outcome = np.zeros(n, np.int8)
     lengths = np.zeros(n, np.int32)
     best = CycleWalk(-1, np.empty(0, np.int64), np.empty(0, np.int64))
     best_length = 0
     states = question.state_count
     horizon = Horizon(np.empty(states, np.int64), np.empty(states, np.int64), np.empty(states, np.int64))
-    targets = np.empty(16, np.int32)
     steps = 0
     for i in range(n):
         start = chosen[i]
-        targets, target_count = _targets(ground, starts, start, question.only_ok, targets, 2 * i + 1)
-        if target_count == 0:
+        source, home = int(starts.source[start]), int(ground.graph.target[starts.edge[start]])
+        ends = source < status.shape[0] and status[source] != OK
+        if question.only_ok and (status[home] != OK or ends):
             continue
-        errand = Errand(
-            int(starts.low[start]),
-            int(starts.high[start]),
-            int(starts.kind[start]),
-            int(ground.graph.target[starts.edge[start]]),
-            targets,
-            target_count,
-            i + 1,
-            2 * i + 1,
-        )
+        low, high, kind = int(starts.low[start]), int(starts.high[start]), int(starts.kind[start])
+        errand = Errand(low, high, kind, source, home, i + 1)
         share = (steps_max - steps) // (n - i)
         closed, length, spent = search_by_levels(LevelSearch(ground, question, errand, horizon), share)
         steps += spent
         if closed < 0:
             outcome[i] = NONE if closed == NOTHING else UNFINISHED
             continue
-        if not _is_simple(closed, ground, 2 * i + 2):
+        if not _is_simple(closed, ground, i + 1):
             continue
         outcome[i] = FOUND
         lengths[i] = length
@@ -481,33 +432,6 @@ def shortest_cycle(
             best_length = length
             best = _walk_to(closed, start, ground.room)
     return best, outcome, lengths, steps
-
-
-@kernel
-def _targets(
-    ground: Ground, starts: Starts, start: int, only_ok: bool, targets: Int32, stamp: int
-) -> tuple[Int32, int]:
-    """Mark the transactions from which the start's edge comes with the stamp; returns (transactions, their number)."""
-    status, backward, rank = ground.txns.status, ground.backward, ground.ranking.rank
-    source, home = starts.source[start], ground.graph.target[starts.edge[start]]
-    if only_ok and status[home] != OK:
-        return targets, 0
-    if source < status.shape[0]:
-        targets[0] = source
-        ground.room.marks[source] = stamp
-        return targets, 0 if only_ok and status[source] != OK else 1
-    if targets.shape[0] < backward.first[source + 1] - backward.first[source]:
-        targets = np.empty(backward.first[source + 1] - backward.first[source], np.int32)
-    count = 0
-    for e in range(backward.first[source], backward.first[source + 1]):
-        member = backward.source[e]
-        if ground.graph.kind[backward.edge[e]] != starts.kind[start] or rank[member] <= rank[home]:
-            continue
-        if not only_ok or status[member] == OK:
-            targets[count] = member
-            ground.room.marks[member] = stamp
-            count += 1
-    return targets, count
 
 
 @inner_kernel
