@@ -50,6 +50,7 @@ from checkers.models.read_own_model import checked
 EVENTS_PER_PART, PARTS_MAX = 200_000, 16
 """One part is made for each EVENTS_PER_PART events.  Each part reads the whole history, so parts are few."""
 
+_NEEDS: frozenset[Any] = frozenset({"history", "model"})
 BYTES_PER_EVENT = 1_200
 """Memory of an event in Python, and of half an operation (measured, rounded up)."""
 
@@ -63,7 +64,7 @@ def checker_of(known: KnownObject) -> Checker:
         params = [{"model": known.name, "number": number, "count": count} for number in range(count)]
         return [Part((str(run.history),), each) for each in params]
 
-    return Checker(known.name, known.title, known.question, split, judge, combine, frozenset({"history", "model"}))
+    return Checker(known.name, known.title, known.question, split, judge, combine, _NEEDS)
 
 
 def judge(part: Part, budget: Budget) -> ObjectsFinding:
@@ -172,11 +173,7 @@ def _of_model(model: Model) -> Checker:
             return ObjectsFinding(unknown=(events,))
         return judge_each([event for event in events if event.process != NEMESIS], known, budget)
 
-    def combine(run: StoredRun, findings: Sequence[ObjectsFinding]) -> Verdict:
-        return verdict_of(findings)
-
-    needs: frozenset[Any] = frozenset({"history", "model"})
-    return Checker(model.name, model.name, known.question, _whole, judge, combine, needs, in_process=True)
+    return Checker(model.name, model.name, known.question, _whole, judge, combine, _NEEDS, in_process=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +213,7 @@ def _of_function(find: Find) -> Checker:
         witnesses = [Witness(name, words, events=events, facts={"why": []}) for words, events in answer.violations]
         return conclude(witnesses, looked_at, unknown)
 
-    needs: frozenset[Any] = frozenset({"history", "model"})
-    return Checker(name, name, question, _whole, judge, combine, needs, in_process=True)
+    return Checker(name, name, question, _whole, judge, combine, _NEEDS, in_process=True)
 
 
 def _whole(run: StoredRun) -> list[Part]:
@@ -252,8 +248,7 @@ def _violation(found: object, name: str) -> tuple[str, tuple[Operation, ...]]:
         case str() if found:
             return found, ()
         case (str() as words, shown) if words:
-            operations = tuple(_operations(shown))
-            return words, operations
+            return words, tuple(_operations(shown))
     forms = "sentences, pairs of a sentence and operations, or pairs of Validity.UNKNOWN and a reason"
     raise TypeError(f"{name} must give {forms}, not {found!r:.60}")
 

@@ -133,12 +133,6 @@ def test_damage_of_a_list_in_json_has_its_line(tmp_path: Path, text: str, damage
         read_any(path)
 
 
-def test_our_own_parquet(tmp_path: Path) -> None:
-    events = [Event(0, 1, 0, Type.INVOKE, "read", "k1"), Event(1, 2, 0, Type.OK, "read", "k1", 3, node="n1")]
-    pq.write_table(events_to_table(events), tmp_path / "history")
-    assert read_any(tmp_path / "history") == events
-
-
 def operation(process: int, type_: str, f: str = "read") -> str:
     return f"{{:process {process} :type :{type_} :f :{f} :value nil}}"
 

@@ -8,9 +8,9 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+from edn_files import operations
 from histories import write_stream
 from simulated_objects import one_process, renumbered
 
@@ -20,123 +20,83 @@ from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.by_hand.judge_events import judge_events
 from checkers.catalog import BY_MODEL, select
+from checkers.formats.recognise import read_bytes
 from checkers.judging.pipeline import judge_run
 from checkers.models import checker as model_checker
 from checkers.models.each_object import KNOWN
 from checkers.sealing.seal import seal
 
-ANOTHER = "by another process"
-Steps = Sequence[tuple[Any, ...]]
-"""(f, input, answer), one after another; with ANOTHER at the end, by another process than the rest."""
-
-RIGHT_AND_SPOILED: dict[str, tuple[Steps, Steps, str]] = {
+RIGHT_AND_SPOILED: dict[str, tuple[str, str, str]] = {
     "kv": (
-        [("put", "a", "a"), ("append", "b", "b"), ("get", None, "ab")],
-        [("put", "a", "a"), ("append", "b", "b"), ("get", None, "a")],
-        "no order",
+        'put "a"->"a"; append "b"->"b"; get ->"ab"', 'put "a"->"a"; append "b"->"b"; get ->"a"', "no order"
     ),
     "queue": (
-        [("enqueue", 1, 1), ("enqueue", 2, 2), ("dequeue", None, 1), ("drain", None, [2])],
-        [("enqueue", 1, 1), ("enqueue", 2, 2), ("dequeue", None, 2), ("drain", None, [])],
+        "enqueue 1->1; enqueue 2->2; dequeue ->1; drain ->[2]",
+        "enqueue 1->1; enqueue 2->2; dequeue ->2; drain ->[]",
         "acknowledged element lost",
     ),
     "at-least-once-queue": (
-        [("enqueue", 1, 1), ("enqueue", 2, 2), ("dequeue", None, 2), ("dequeue", None, 2), ("drain", None, [2, 1])],
-        [("enqueue", 1, 1), ("enqueue", 2, 2), ("dequeue", None, 2), ("dequeue", None, 2), ("drain", None, [2])],
+        "enqueue 1->1; enqueue 2->2; dequeue ->2; dequeue ->2; drain ->[2 1]",
+        "enqueue 1->1; enqueue 2->2; dequeue ->2; dequeue ->2; drain ->[2]",
         "acknowledged element lost",
     ),
     "stack": (
-        [("push", 1, 1), ("push", 2, 2), ("pop", None, 2), ("pop", None, 1), ("pop", None, None)],
-        [("push", 1, 1), ("push", 2, 2), ("pop", None, 2), ("pop", None, 2)],
-        "duplicate",
+        "push 1->1; push 2->2; pop ->2; pop ->1; pop ->nil", "push 1->1; push 2->2; pop ->2; pop ->2", "duplicate"
     ),
     "priority-queue": (
-        [("insert", 2, 2), ("insert", 1, 1), ("extract-min", None, 1), ("extract-min", None, 2)],
-        [("insert", 2, 2), ("insert", 1, 1), ("extract-min", None, 2)],
+        "insert 2->2; insert 1->1; extract-min ->1; extract-min ->2",
+        "insert 2->2; insert 1->1; extract-min ->2",
         "out of order",
     ),
-    "set": (
-        [("add", 1, 1), ("add", 2, 2), ("read", None, [1, 2])],
-        [("add", 1, 1), ("add", 2, 2), ("read", None, [2])],
-        "acknowledged element lost",
-    ),
-    "counter": (
-        [("add", 3, 3), ("dec", 1, 1), ("read", None, 2)],
-        [("add", 3, 3), ("dec", 1, 1), ("read", None, 3)],
-        "impossible sum",
-    ),
-    "mutex": (
-        [("acquire", None, None), ("release", None, None), ("acquire", None, None)],
-        [("acquire", None, None), ("acquire", None, None)],
-        "no order",
-    ),
-    "leased-lock": (
-        [("acquire", None, 0), ("release", None, None), ("acquire", None, 2000)],
-        [("acquire", None, 2000), ("acquire", None, 2000, ANOTHER)],
-        "no order",
-    ),
+    "set": ("add 1->1; add 2->2; read ->[1 2]", "add 1->1; add 2->2; read ->[2]", "acknowledged element lost"),
+    "counter": ("add 3->3; dec 1->1; read ->2", "add 3->3; dec 1->1; read ->3", "impossible sum"),
+    "mutex": ("acquire ->nil; release ->nil; acquire ->nil", "acquire ->nil; acquire ->nil", "no order"),
+    "leased-lock": ("acquire ->0; acquire ->2000", "acquire ->2000; acquire ->2000", "no order"),
     "fenced-lock": (
-        [("acquire", None, 7), ("write", 7, 7), ("acquire", None, 8), ("write", 8, 8), ("release", None, None)],
-        [("acquire", None, 7), ("acquire", None, 8), ("write", 8, 8), ("write", 7, 7)],
+        "acquire ->7; write 7->7; acquire ->8; write 8->8; release ->nil",
+        "acquire ->7; acquire ->8; write 8->8; write 7->7",
         "stale token accepted",
     ),
     "bank": (
-        [("read", None, [5, 5]), ("transfer", ["0", "1", 3], ["0", "1", 3]), ("read", None, [2, 8])],
-        [("read", None, [5, 5]), ("transfer", ["0", "1", 3], ["0", "1", 3]), ("read", None, [2, 5])],
+        'read ->[5 5]; transfer ["0" "1" 3]->["0" "1" 3]; read ->[2 8]',
+        'read ->[5 5]; transfer ["0" "1" 3]->["0" "1" 3]; read ->[2 5]',
         "wrong total",
     ),
     "bank-overdraft": (
-        [
-            ("read", None, {"a": 5, "b": 5}),
-            ("transfer", ["a", "b", 7], ["a", "b", 7]),
-            ("read", None, {"a": -2, "b": 12}),
-        ],
-        [("read", None, {"a": 5, "b": 5}), ("read", None, {"a": 10})],
+        'read ->{"a" 5 "b" 5}; transfer ["a" "b" 7]->["a" "b" 7]; read ->{"a" -2 "b" 12}',
+        'read ->{"a" 5 "b" 5}; read ->{"a" 10}',
         "other accounts",
     ),
     "long-fork": (
-        [
-            ("txn", [["w", "x", 1]], [["w", "x", 1]]),
-            ("txn", [["r", "x", None], ["r", "y", None]], [["r", "x", 1], ["r", "y", None]]),
-            ("txn", [["w", "y", 1]], [["w", "y", 1]]),
-            ("txn", [["r", "x", None], ["r", "y", None]], [["r", "x", 1], ["r", "y", 1]]),
-        ],
-        [
-            ("txn", [["w", "x", 1]], [["w", "x", 1]]),
-            ("txn", [["w", "y", 1]], [["w", "y", 1]]),
-            ("txn", [["r", "x", None], ["r", "y", None]], [["r", "x", 1], ["r", "y", None]]),
-            ("txn", [["r", "x", None], ["r", "y", None]], [["r", "x", None], ["r", "y", 1]]),
-        ],
+        'txn [[w x 1]]->[[w x 1]]; txn [[r x nil] [r y nil]]->[[r x 1] [r y nil]]; '
+        'txn [[w y 1]]->[[w y 1]]; txn [[r x nil] [r y nil]]->[[r x 1] [r y 1]]',
+        'txn [[w x 1]]->[[w x 1]]; txn [[w y 1]]->[[w y 1]]; '
+        'txn [[r x nil] [r y nil]]->[[r x 1] [r y nil]]; txn [[r x nil] [r y nil]]->[[r x nil] [r y 1]]',
         "long fork",
     ),
     "append-log": (
-        [("append", 5, [5, 0]), ("append", 6, [6, 1]), ("read", None, [5, 6])],
-        [("append", 5, [5, 0]), ("append", 6, [6, 1]), ("read", None, [6])],
+        "append 5->[5 0]; append 6->[6 1]; read ->[5 6]",
+        "append 5->[5 0]; append 6->[6 1]; read ->[6]",
         "two values at one offset",
     ),
-    "unique-ids": (
-        [("generate", None, 1), ("generate", None, 2)],
-        [("generate", None, 1), ("generate", None, 1)],
-        "duplicate",
-    ),
-}
+    "unique-ids": ("generate ->1; generate ->2", "generate ->1; generate ->1", "duplicate"),
+}  # fmt: skip
 
 
-def events_of(steps: Steps) -> list[Event]:
-    """As `one_process`, but for the steps of ANOTHER."""
-    events = one_process(*(step[:3] for step in steps))
-    by = [2 if step[3:] == (ANOTHER,) else 0 for step in steps for _ in ("invoke", "answer")]
-    return [replace(e, process=process) for e, process in zip(events, by, strict=True)]
+def events_of(name: str, script: str) -> list[Event]:
+    """Operations of one process; those of a leased lock are of several."""
+    read = read_bytes(operations(script).encode())
+    return renumbered([replace(e, node="n1", process=e.process if name == "leased-lock" else 0) for e in read])
 
 
-def on_two_keys(name: str, steps: Steps, others: Steps) -> list[Event]:
+def on_two_keys(name: str, steps: str, others: str) -> list[Event]:
     """Return the first steps on key a, the others on key b, and a fault in between.  Only the others on an object that
     is the whole history.
     """
     if KNOWN[name].whole:
-        return events_of(others)
-    a = [replace(e, key="a") for e in events_of(steps)]
-    b = [replace(e, key="b", process=e.process + 1) for e in events_of(others)]
+        return events_of(name, others)
+    a = [replace(e, key="a") for e in events_of(name, steps)]
+    b = [replace(e, key="b", process=e.process + 9) for e in events_of(name, others)]
     return renumbered([*a, Event(0, 0, -1, Type.INFO, "partition"), *b])
 
 
@@ -159,7 +119,7 @@ def test_a_run_is_judged_right_and_spoiled(name: str, tmp_path: Path) -> None:
     assert clean.validity is Validity.VALID, clean.reason
     copies = 1 if KNOWN[name].whole else 2
     assert clean.looked_at["keys"] == copies
-    assert clean.looked_at["operations"] == copies * len(right)
+    assert clean.looked_at["operations"] == copies * right.count("->")
     events = on_two_keys(name, right, spoiled)
     wrong = judged(tmp_path / "spoiled", events, name)
     assert wrong.validity is Validity.INVALID
@@ -171,7 +131,7 @@ def test_a_run_is_judged_right_and_spoiled(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", RIGHT_AND_SPOILED)
 def test_a_run_in_which_nothing_was_answered_is_unknown(name: str, tmp_path: Path) -> None:
-    invokes = [e for e in one_process(*RIGHT_AND_SPOILED[name][0]) if e.type is Type.INVOKE][:1]
+    invokes = [e for e in events_of(name, RIGHT_AND_SPOILED[name][0]) if e.type is Type.INVOKE][:1]
     verdict = judged(tmp_path, invokes, name)
     assert verdict.validity is Validity.UNKNOWN
     assert "answer" in verdict.reason
@@ -182,7 +142,7 @@ def test_parts_share_the_keys_between_them(tmp_path: Path, monkeypatch: pytest.M
     right, spoiled, _ = RIGHT_AND_SPOILED["set"]
     events: list[Event] = []
     for n in range(12):
-        some = one_process(*(spoiled if n == 7 else right))
+        some = events_of("set", spoiled if n == 7 else right)
         events += [replace(e, key=f"k{n}", process=n) for e in some]
     events = renumbered(events)
     write_stream(tmp_path, events)
@@ -199,8 +159,8 @@ def test_an_operation_without_a_key_hides_in_no_part(tmp_path: Path, monkeypatch
     """The part that gets the rows without a key need not have a key of its own."""
     monkeypatch.setattr(model_checker, "EVENTS_PER_PART", 2)
     right, _, _ = RIGHT_AND_SPOILED["kv"]
-    events = [replace(e, key="k0") for e in one_process(*right)]
-    events += [replace(e, key=None, process=1) for e in one_process(*right)]
+    events = [replace(e, key="k0") for e in events_of("kv", right)]
+    events += [replace(e, key=None, process=1) for e in events_of("kv", right)]
     seal(write_stream(tmp_path, renumbered(events)))
     checker = BY_MODEL["kv"]
     parts = checker.split(StoredRun(tmp_path))
@@ -212,7 +172,7 @@ def test_an_operation_without_a_key_hides_in_no_part(tmp_path: Path, monkeypatch
 
 
 def test_a_part_beyond_its_bytes_is_unknown(tmp_path: Path) -> None:
-    write_stream(tmp_path, one_process(*RIGHT_AND_SPOILED["set"][0]))
+    write_stream(tmp_path, events_of("set", RIGHT_AND_SPOILED["set"][0]))
     seal(tmp_path)
     checker = BY_MODEL["set"]
     [part] = checker.split(StoredRun(tmp_path))

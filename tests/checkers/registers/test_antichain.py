@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
@@ -110,33 +111,18 @@ def test_every_window_of_a_right_history_has_an_order() -> None:
     every_window_of_a_right_history_has_an_order(Random(6), 150)
 
 
-@pytest.mark.nightly
-def test_every_window_of_a_right_history_has_an_order_all_night(night: Random) -> None:
-    every_window_of_a_right_history_has_an_order(night, 100_000)
+ALL_NIGHT: dict[str, Callable[[Random], None]] = {
+    "windows": lambda night: every_window_of_a_right_history_has_an_order(night, 100_000),
+    "shortcuts": lambda night: shortcuts_never_cry_wolf(night, 400_000),
+    **{f"middling {n}": lambda night: agrees_with_the_search(night, 25_000, 30, 60) for n in range(4)},
+    "large": lambda night: agrees_with_the_search(night, 10_000, 100, 200, crash=0.02),
+}
 
 
 @pytest.mark.nightly
-def test_shortcuts_to_no_order_never_cry_wolf_all_night(night: Random) -> None:
-    shortcuts_never_cry_wolf(night, 400_000)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("part", range(4))
-def test_a_million_tiny_histories(part: int, night: Random) -> None:
-    for _ in range(250_000):
-        operations = nonsense(night, night.randint(2, 10), night.randint(2, 7), night.randint(1, 4))
-        assert (judged(operations) == HOLDS) == searched(operations), operations
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("part", range(4))
-def test_a_hundred_thousand_middling_histories(part: int, night: Random) -> None:
-    agrees_with_the_search(night, 25_000, 30, 60)
-
-
-@pytest.mark.nightly
-def test_ten_thousand_histories_of_two_hundred_operations(night: Random) -> None:
-    agrees_with_the_search(night, 10_000, 100, 200, crash=0.02)
+@pytest.mark.parametrize("what", ALL_NIGHT)
+def test_it_agrees_all_night(what: str, night: Random) -> None:
+    ALL_NIGHT[what](night)
 
 
 def test_every_violation_is_found_in_every_crowd() -> None:

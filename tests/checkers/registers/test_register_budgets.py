@@ -54,15 +54,6 @@ def keys_one_after_another(*operations: int) -> list[Event]:
     return events
 
 
-def test_pieces_of_a_bucket_add_up_to_the_whole(tmp_path: Path) -> None:
-    part = part_of(tmp_path / "run", keys_one_after_another(5, 7, 6, 4))
-    whole = judge(part, Budget())
-    assert (whole.keys, whole.operations, whole.answered) == (4, 22, 22)
-    pieces = judge(part, Budget(size_bytes=8 * SIZE_BYTES_PER_OPERATION))
-    assert replace(pieces, steps=0) == replace(whole, steps=0)
-    assert pieces.steps == whole.steps
-
-
 def test_a_key_beyond_the_budget_is_unknown_and_those_after_it_are_judged(tmp_path: Path) -> None:
     size_bytes = 6 * SIZE_BYTES_PER_OPERATION
     run = stored(tmp_path / "run", keys_one_after_another(5, 7, 6, 4))

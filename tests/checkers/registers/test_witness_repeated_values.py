@@ -138,28 +138,6 @@ def test_both_readings_of_a_failed_cas(tmp_path: Path) -> None:
     assert verdict_of(tmp_path / "other", other.events, failed_cas="observed").validity is Validity.VALID
 
 
-def test_a_key_that_needs_too_much_is_unknown_and_the_others_are_judged(tmp_path: Path) -> None:
-    easy = Script("easy").invoke(9, "write", 1).ok(9).invoke(9, "write", 1).ok(9).events
-    operations = correct(Random(1), 300, 30, 4)  # enough concurrency that the search takes far more steps than one pass
-    hard = Script("hard")
-    points = sorted(
-        [(o.call, 0, n) for n, o in enumerate(operations)] + [(o.ret or 0, 1, n) for n, o in enumerate(operations)]
-    )
-    for _, is_return, n in points:
-        o = operations[n]
-        if not is_return:
-            hard.invoke(100 + n, "cas" if o.f == "mismatch" else o.f, None if o.f == "read" else o.value, o.made)
-        elif o.f == "mismatch":
-            hard.fail(100 + n, "mismatch")
-        else:
-            hard.ok(100 + n, o.value)
-    events = easy + [replace(e, index=e.index + len(easy)) for e in hard.events]
-    verdict = verdict_of(tmp_path, events, steps=4_000)
-    assert verdict.validity is Validity.UNKNOWN
-    assert verdict.reason.startswith("key hard: the budget of")
-    assert verdict.looked_at["unknown_keys"] == 1
-
-
 def deposed_leader_acknowledged_what_it_did_not_write() -> Script:
     """n1 led and held 1, n2 was elected and holds 2; then n1 acknowledged a write of 1 that changed nothing for it."""
     script = Script("k7").invoke(0, "write", 1).ok(0, node="n1").invoke(0, "read").ok(0, 1, node="n1")

@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from histories import Script, by_construction, tiny, write_stream
+from histories import Script, tiny, write_stream
 from small_domain import as_events, correct
 
 from checkers.base.checker import Budget, Part, Task, judge_task
@@ -253,20 +253,6 @@ def test_what_cannot_be_is_refused_before_a_kernel_sees_it(tmp_path: Path) -> No
             writer.add_key_value_metadata({b"krucible.keys": metadata[b"krucible.keys"]})
         with pytest.raises(MalformedHistory, match="row 1 describes an impossible operation"):
             judge(Part((str(path), str(files.history))), Budget())
-
-
-def test_a_key_too_large_for_the_bytes_is_unknown_and_all_others_are_judged(tmp_path: Path) -> None:
-    many = list(by_construction(Random(5), 600, keys=30))
-    huge = [replace(e, index=e.index + len(many), process=e.process + 100) for e in by_construction(Random(4), 900)]
-    events = many + [replace(e, key="huge") for e in huge]
-    files = StoredRun(tmp_path)
-    seal(write_stream(tmp_path, events))
-    budget = Budget(size_bytes=100 * SIZE_BYTES_PER_OPERATION)
-    verdict = judge_run(files, [LINEARIZABILITY], budget=budget)["linearizability"]
-    assert verdict.validity is Validity.UNKNOWN
-    assert verdict.reason.startswith("key huge: its operations need ")
-    assert verdict.looked_at["unknown_keys"] == 1
-    assert verdict.looked_at["keys"] == 30
 
 
 def test_a_bucket_beyond_the_budget_of_bytes_is_judged_a_few_keys_at_a_time(tmp_path: Path) -> None:
