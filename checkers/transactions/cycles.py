@@ -188,11 +188,11 @@ class _Search:
     def __init__(self, txns: Transactions, graph: Graph, state: Sweep, happened: Bools, stuck_at: int) -> None:
         self._txns = txns
         self._graph = graph
-        self._backward = reverse(graph)
+        backward = reverse(graph)
         self._txn_count = len(txns.status)
-        broken = sweep_on(txns, graph, self._backward, happened, state, stuck_at)
+        broken = sweep_on(txns, graph, backward, happened, state, stuck_at)
         self._ranking = Ranking(state.rank, _nodes_by_rank(state.rank), _next_of_process(txns, happened))
-        self._starts = _starts_of(broken, graph, self._backward, state.rank, self._txn_count)
+        self._starts = _starts_of(broken, graph, backward, state.rank, self._txn_count)
         self._worst = np.full(len(self._starts.edge), len(_CLASSES), np.int64)
         self._length = np.zeros(len(self._starts.edge), np.int64)
         self._found: dict[str, NamedCycle] = {}
@@ -223,7 +223,7 @@ class _Search:
         states = STATES[rule]
         room = self._room(2 * states if beyond == REALTIME else states, beyond)
         walk, outcome, lengths, steps = shortest_cycle(
-            Ground(self._txns, self._graph, self._backward, self._ranking, room),
+            Ground(self._txns, self._graph, self._ranking, room),
             self._within(kinds),
             chosen,
             CycleQuestion(kinds | PASS, rule, beyond, states, number == _G0),

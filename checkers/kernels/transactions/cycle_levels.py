@@ -41,7 +41,7 @@ import numpy as np
 from checkers.base.arrays import Bools, Int8, Int32, Int64
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.transactions.columns import NEVER, OK, Transactions
-from checkers.kernels.transactions.dependencies import PASS, PROCESS, REALTIME, RW, Graph, Reverse
+from checkers.kernels.transactions.dependencies import PASS, PROCESS, REALTIME, RW, Graph
 
 BY_PROCESS, BY_REALTIME, ALONG = -1, -2, -3
 """Ways to reach a place without an edge: at the beginning of a step, or along the chain of a process."""
@@ -98,7 +98,6 @@ class Ground(NamedTuple):
 
     txns: Transactions
     graph: Graph
-    backward: Reverse
     ranking: Ranking
     room: Room
 
