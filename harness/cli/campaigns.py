@@ -381,7 +381,8 @@ def replay(run_folder: Path, times: int, as_executed: bool, against: str, result
     if as_executed or (spec.schedule is not None and not Path(spec.schedule).exists()):
         if not schedule.exists():
             raise WrongSpec(f"{run_folder} holds no schedule.json: its faults cannot be repeated as they were")
-        spec = replace(spec, schedule=str(schedule), finding=None, clean=False)
+        by_name = as_executed or spec.as_executed
+        spec = replace(spec, schedule=str(schedule), finding=None, clean=False, as_executed=by_name)
     sides = TwoSides.of(spec, against) if against else None
     if sides is not None:
         check_names(sides.other)
