@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from journals import write_header, write_journal
 from report_verdicts import verdicts
-from report_world import NS, SERVERS, World, kill, play, written
+from report_world import NS, SERVERS, World, deal, kill, operations, written
 
 from checkers.base.columns import COPIES, LOG, TRACE, events_to_table
 from checkers.record.files import as_json
@@ -38,7 +38,9 @@ def build(
     world = World(Random(seed), length_s, rate_hz, keys)
     if kind == "empty":
         return folder
-    play(world, nodes=kind != "canary")
+    if kind != "canary":
+        deal(world)
+    operations(world, nodes=kind != "canary")
     if kind == "kill":
         kill(world)
     checkers = verdicts(world, kind)
@@ -71,19 +73,8 @@ def build(
 def poison(value: Any, nasty: str) -> Any:
     """The same value with a hostile text in every sentence of it; names that others refer to stay."""
     if isinstance(value, dict):
-        words = (
-            "words",
-            "reason",
-            "summary",
-            "why",
-            "expected",
-            "detail",
-            "excerpt",
-            "title",
-            "question",
-            "name",
-            "rerun",
-        )
+        words = {"words", "reason", "summary", "why", "expected", "detail"}
+        words |= {"excerpt", "title", "question", "name", "rerun"}
         return {
             k: f"{v} {nasty}" if isinstance(v, str) and k in words else poison(v, nasty) for k, v in value.items()
         } | ({nasty: nasty} if "why" in value or "seed" in value else {})
@@ -95,42 +86,19 @@ def poison(value: Any, nasty: str) -> Any:
 def tables(world: World, folder: Path, diverged: bool) -> None:
     (folder / "tables" / "trace").mkdir(parents=True)
     (folder / "tables" / "log").mkdir(parents=True)
-    log = [(epoch, key, value) for _, epoch, key, value in world.commits]
     copies = []
     for node in SERVERS:
         rows = trace_of(world, node)
         pq.write_table(pa.Table.from_pylist(rows, schema=TRACE), folder / "tables" / "trace" / f"{node}.parquet")
         entries = []
-        for offset, (epoch, key, value) in enumerate(log):
+        for offset, (_, epoch, key, value) in enumerate(world.commits):
             wrong = diverged and node == "n2" and 100 <= offset < 103
-            entries.append(
-                {
-                    "copy": 0,
-                    "node": node,
-                    "offset": offset,
-                    "epoch": epoch + wrong,
-                    "checksum": hash((epoch, key, value, wrong)) & (2**62 - 1),
-                    "batch_offset": offset,
-                    "batch_hash": offset,
-                    "key": key,
-                    "value": value + wrong,
-                }
-            )
+            checksum = hash((epoch, key, value, wrong)) & (2**62 - 1)
+            entry = {"copy": 0, "node": node, "offset": offset, "epoch": epoch + wrong, "checksum": checksum}
+            entries.append(entry | {"batch_offset": offset, "batch_hash": offset, "key": key, "value": value + wrong})
         pq.write_table(pa.Table.from_pylist(entries, schema=LOG), folder / "tables" / "log" / f"{node}.parquet")
-        copies.append(
-            {
-                "copy": 0,
-                "node": node,
-                "when": "final",
-                "state": "stopped",
-                "log_end": len(log),
-                "torn_bytes": 0,
-                "quorum_epoch": world.leads[-1][0],
-                "voted_for": None,
-                "trace_seq": len(rows) - 1,
-                "error": None,
-            }
-        )
+        copy = {"copy": 0, "node": node, "when": "final", "state": "stopped", "log_end": len(entries), "torn_bytes": 0}
+        copies.append(copy | {"quorum_epoch": world.leads[-1][0], "trace_seq": len(rows) - 1})
     pq.write_table(pa.Table.from_pylist(copies, schema=COPIES), folder / "tables" / "copies.parquet")
 
 
@@ -160,60 +128,36 @@ def trace_of(world: World, node: str) -> list[dict[str, Any]]:
     down = [(f.injected_ns / NS, f.healed_ns / NS) for f in world.faults if node in f.nodes and f.card.kind == "kill"]
     for start, end in down:
         reported = [s for s in reported if not start < s[0] < end] + [(end + 0.1, "start", 1, {"offset": 3, "hash": 0})]
-    reported = rising(sorted(reported, key=lambda s: s[0]))
-    empty = {"offset": None, "hash": None, "peer": None, "role": None, "detail": None}
-    return [
-        {
-            "node": node,
-            "incarnation": sum(t > end for _, end in down),
-            "seq": seq,
-            "time_ns": int(t * NS),
-            "event": event,
-            "epoch": epoch,
-        }
-        | empty
-        | rest
-        for seq, (t, event, epoch, rest) in enumerate(reported)
-    ]
+    rows = []
+    for seq, (t, event, epoch, rest) in enumerate(rising(sorted(reported, key=lambda s: s[0]))):
+        when = {"node": node, "incarnation": sum(t > end for _, end in down), "seq": seq, "time_ns": int(t * NS)}
+        rows.append(when | {"event": event, "epoch": epoch} | rest)
+    return rows
 
 
 def descriptions(world: World, kind: str, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
     canary = kind == "canary"
     bug = "stale-read" if kind == "stale" else None
     subject, nemesis = ("canary", "none") if canary else ("kraft", "partition")
+    spec = {"subject": subject, "workload": "register", "nemesis": nemesis, "nodes": 5, "concurrency": 10, "keys": 10}
+    spec |= {"backend": "in-process" if canary else "docker", "bug": bug}
     test = {
         "run_id": "abc",
         "test": f"test-{nemesis}",
         "started_utc": "2026-11-20T03:14:12+00:00",
         "seed": seed,
-        "spec": {
-            "subject": subject,
-            "workload": "register",
-            "nemesis": nemesis,
-            "backend": "in-process" if canary else "docker",
-            "nodes": 5,
-            "concurrency": 10,
-            "rate_hz": world.rate_hz,
-            "time_limit_s": world.length_s,
-            "keys": 10,
-            "bug": bug,
-        },
+        "spec": spec | {"rate_hz": world.rate_hz, "time_limit_s": world.length_s},
         "versions": {"python": "3.11.2"},
         "git": {"revision": "4be19c2aa", "dirty": False},
         "rerun": f"make test-{nemesis} SEED={seed}" + (f" BUG={bug}" if bug else ""),
         "started_monotonic_ns": 0,
     }
     end = int(world.length_s * NS)
+    phases = (("main", 0.0, 0.95), ("recovery", 0.95, 0.98), ("final reads", 0.98, 1.0))
     outcome = {
-        "phases": [
-            {"name": "main", "start_ns": 0, "end_ns": int(end * 0.95)},
-            {"name": "recovery", "start_ns": int(end * 0.95), "end_ns": int(end * 0.98)},
-            {"name": "final reads", "start_ns": int(end * 0.98), "end_ns": end},
-        ],
+        "phases": [{"name": name, "start_ns": int(end * a), "end_ns": int(end * b)} for name, a, b in phases],
         "scheduled_rate_hz": world.rate_hz,
         "achieved_rate_hz": world.rate_hz * 0.99,
-        "loop_stalls": [],
-        "steal_s": {},
         "interrupted": kind == "interrupted",
         "recovery": {"needed": not canary, "recovered": True, "seconds": 0.94, "limit_s": 60, "waiting_for": ""},
         "deaths": deaths(world) if kind == "kill" else [],

@@ -41,18 +41,12 @@ class World:
     length_s: float
     rate_hz: float
     keys: list[str]
-    leads: list[tuple[int, str, float, float]] = field(
-        default_factory=list
-    )  # epoch, node, from, until (as the node believes)
+    leads: list[tuple[int, str, float, float]] = field(default_factory=list)
+    """(epoch, node, from, until), as the node believes."""
     faults: list[FaultRecord] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
-    commits: list[tuple[float, int, str, int]] = field(default_factory=list)  # time, epoch, key, value
-
-
-def play(world: World, nodes: bool) -> None:
-    if nodes:
-        deal(world)
-    operations(world, nodes)
+    commits: list[tuple[float, int, str, int]] = field(default_factory=list)
+    """(time, epoch, key, value)"""
 
 
 def deal(world: World) -> None:
@@ -74,9 +68,8 @@ def deal(world: World) -> None:
             cut = {(a, b) for i, a in enumerate(ring) for j, b in enumerate(ring) if min((i - j) % 5, (j - i) % 5) == 2}
         else:
             cut = {(leader, s) for s in (*others, "c2")} | {(s, leader) for s in (*others, "c2")}
-        world.faults.append(
-            record(world, number, name, leader if "leader" in name else None, epoch, cut, at, start, end)
-        )
+        aimed_at = leader if "leader" in name else None
+        world.faults.append(record(world, number, name, aimed_at, epoch, cut, at, start, end))
         if "leader" in name:
             won, gone = start + 0.021 * world.length_s, start + 0.036 * world.length_s
             world.leads[-1] = (*world.leads[-1][:3], gone)
@@ -138,15 +131,10 @@ def operations(world: World, nodes: bool) -> None:
                 op.type, op.error, op.point = Type.FAIL, "not the controller", math.inf
             world.ops.append(op)
             t = max(op.end + 0.0002, t + gap * (0.5 + rng.random()))
-    for key in world.keys:
-        t = world.length_s - 0.8 + rng.random() * 0.1
-        world.ops.append(
-            Op(9000, "read", key, t, t, t + 0.004, Type.OK, world.leads[-1][1] if world.leads else "canary")
-        )
-    last = [o for o in world.ops if o.process == 9000]
-    for i, op in enumerate(sorted(last, key=lambda o: o.start)):
-        op.start = op.point = world.length_s - 0.8 + 0.02 * i
-        op.end = op.start + 0.004
+    last = world.leads[-1][1] if world.leads else "canary"
+    for place, key in enumerate(sorted(world.keys, key=lambda _: rng.random())):
+        t = world.length_s - 0.8 + 0.02 * place
+        world.ops.append(Op(9000, "read", key, t, t, t + 0.004, Type.OK, last))
     state: dict[str, int | None] = {}
     serial = 0
     for op in sorted(world.ops, key=lambda o: (o.point, o.start)):
@@ -172,21 +160,9 @@ def written(world: World) -> list[Event]:
     for index, (t, _, op, begins) in enumerate(rows):
         assert isinstance(op, Op)
         value = op.value if op.f == "write" or not begins else None
-        events.append(
-            Event(
-                index,
-                int(t * NS),
-                op.process,
-                Type.INVOKE if begins else op.type,
-                op.f,
-                op.key,
-                value,
-                None,
-                None,
-                None if begins else op.error,
-                op.node,
-            )
-        )
+        kind, error = (Type.INVOKE, None) if begins else (op.type, op.error)
+        event = Event(index, int(t * NS), op.process, kind, op.f, op.key, value, error=error, node=op.node)
+        events.append(event)
     return [*events, Event(len(events), int(world.length_s * NS) - 1, NEMESIS, Type.INFO, "stop")]
 
 
@@ -209,6 +185,5 @@ def kill(world: World) -> None:
             inject_proof=Proof("as ordered", {}, running | {node: state}),
             heal_proof=Proof("as ordered", {}, running),
         )
-    world.faults[4] = replace(
-        world.faults[4], achieved=Achieved.SKIPPED, reason="no node led", injected_ns=-1, healed_ns=-1
-    )
+    skipped = {"achieved": Achieved.SKIPPED, "reason": "no node led", "injected_ns": -1, "healed_ns": -1}
+    world.faults[4] = replace(world.faults[4], **skipped)
