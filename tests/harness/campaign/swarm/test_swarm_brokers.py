@@ -18,7 +18,7 @@ from harness.campaign.swarm.storm_of_seed import draw
 from harness.campaign.swarm.watch_brokers import BrokerWatch, CommittedBatch
 from harness.campaign.swarm.world import play
 from system_under_test.kraft.client.questions import LIST, REGISTER
-from system_under_test.kraft.controller import brokers, partition_requests, partition_rules
+from system_under_test.kraft.controller import brokers, image, partition_requests, partition_rules
 from system_under_test.kraft.controller.brokers import UNCLEAN_ELECTION, Registration, Session, Sessions
 from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.controller.partition_rules import AlterPartition
@@ -73,13 +73,18 @@ class OfBrokers:
         for server in servers:
             self.watch.applied(Log(server), self.end, None)
 
+    def serve(self, *made: Record) -> None:
+        """Register broker 1 and unfence it; then commit the records."""
+        self.commit(REGISTERED)
+        self.applied("n1")
+        self.commit(UNFENCED)
+        if made:
+            self.commit(*made)
+
 
 def test_what_a_controller_writes_breaks_nothing_and_is_met() -> None:
     log = OfBrokers()
-    log.commit(REGISTERED)
-    log.applied("n1")
-    log.commit(UNFENCED)
-    log.commit(*MADE)
+    log.serve(*MADE)
     log.commit(PartitionChangeRecord(0, TOPIC, isr=(1,), leader=1))
     assert log.broken == []
     assert log.met == [("registered", 1), ("unfenced", 1), ("topic", None), ("in-sync", 1)]
@@ -104,19 +109,11 @@ SECOND = RegisterBrokerRecord(2, incarnation_id=UUID(int=2), broker_epoch=4, end
 @pytest.mark.parametrize("knows", ["all", "not the broker that joins", "not the last change of the partition"])
 def test_a_leader_knows_the_partition_and_the_brokers_that_join_it(knows: str) -> None:
     log = OfBrokers()
-    log.commit(REGISTERED)
+    log.serve(*MADE)
     log.applied("n1")
-    log.commit(UNFENCED)
-    log.commit(*MADE)
-    if knows != "not the broker that joins":
-        log.commit(SECOND)
-        log.applied("n1", "n2")
-        log.commit(BrokerRegistrationChangeRecord(2, 4, fenced=-1))
-    else:
-        log.applied("n1")
-        log.commit(SECOND)
-        log.applied("n2")
-        log.commit(BrokerRegistrationChangeRecord(2, 4, fenced=-1))
+    log.commit(SECOND)
+    log.applied("n2", *(["n1"] if knows != "not the broker that joins" else []))
+    log.commit(BrokerRegistrationChangeRecord(2, 4, fenced=-1))
     if knows == "not the last change of the partition":
         log.commit(PartitionChangeRecord(0, TOPIC, leader=1))
     log.commit(PartitionChangeRecord(0, TOPIC, isr=(1, 2)))
@@ -126,9 +123,7 @@ def test_a_leader_knows_the_partition_and_the_brokers_that_join_it(knows: str) -
 @pytest.mark.parametrize("cleanly", [True, False])
 def test_a_broker_that_may_have_lost_data_is_no_eligible_leader(cleanly: bool) -> None:
     log = OfBrokers()
-    log.commit(REGISTERED)
-    log.applied("n1")
-    log.commit(UNFENCED)
+    log.serve()
     log.commit(FeatureLevelRecord("eligible.leader.replicas.version", 1))
     log.commit(*MADE)
     fenced = BrokerRegistrationChangeRecord(1, 0, fenced=1)
@@ -170,8 +165,6 @@ def test_a_state_that_no_replay_leads_to() -> None:
 
 def test_a_mistake_that_the_watch_and_the_node_share_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The watch keeps an image by the code of the node; what states must be comes from a model of its own."""
-    from system_under_test.kraft.controller import image
-
     monkeypatch.setitem(image._APPLY, ConfigRecord, Image._nothing)
     log, held = OfBrokers(), Image()
     record = ConfigRecord(TOPIC_RESOURCE, "t", "retention.ms", "1")
@@ -182,12 +175,9 @@ def test_a_mistake_that_the_watch_and_the_node_share_is_found(monkeypatch: pytes
 
 
 def test_a_change_that_does_not_raise_the_epochs_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    from system_under_test.kraft.controller import image
-
     whole = image.changed
-    monkeypatch.setattr(
-        image, "changed", lambda before, record: replace(whole(before, record), leader_epoch=before.leader_epoch)
-    )
+    same_epoch = lambda before, record: replace(whole(before, record), leader_epoch=before.leader_epoch)  # noqa: E731
+    monkeypatch.setattr(image, "changed", same_epoch)
     log, held = OfBrokers(), Image()
     same, led = PartitionChangeRecord(0, TOPIC, isr=(1,)), PartitionChangeRecord(0, TOPIC, leader=1)
     for records, broken in (([REGISTERED], 0), ([UNFENCED], 0), (MADE, 0), ([same], 0), ([led], 1)):
@@ -213,9 +203,7 @@ def test_what_keeps_brokers_from_serving_is_named() -> None:
 
 def test_a_replica_that_serves_has_to_come_into_sync() -> None:
     log, were_in_sync = OfBrokers(), set[str]()
-    log.commit(REGISTERED)
-    log.commit(UNFENCED)
-    log.commit(*MADE)
+    log.serve(*MADE)
     assert log.watch.out_of_sync(set()) == "", "broker 2 is not registered"
     log.commit(RegisterBrokerRecord(2, incarnation_id=UUID(int=2), broker_epoch=log.end, endpoints=()))
     assert log.watch.out_of_sync(set()) == "", "broker 2 is fenced"
@@ -235,8 +223,7 @@ def test_an_administrator_wants_unclean_elections_only_where_the_topic_allows_th
     log = OfBrokers()
     config = ConfigRecord(TOPIC_RESOURCE, "t0", UNCLEAN_ELECTION, "true" if allows else None)
     made = PartitionRecord(0, TOPIC, (1, 2), (2,), leader=2, leader_epoch=0, partition_epoch=0)
-    log.commit(REGISTERED)
-    log.commit(UNFENCED)
+    log.serve()
     log.commit(RegisterBrokerRecord(2, incarnation_id=UUID(int=2), broker_epoch=2, endpoints=(), fenced=False))
     log.broken.clear()  # it registers as one that already serves, which is another rule
     log.commit(TopicRecord("t0", TOPIC), config, made)
@@ -257,11 +244,14 @@ def of_brokers(count: int, bug: str = "", seconds: float = 30.0, first: int = 0)
     return islice((scenario for scenario in drawn if scenario.brokers), count)
 
 
-@pytest.mark.parametrize("brokers", ["combined", "apart"])
-def test_without_faults_brokers_register_once_and_stay(brokers: str) -> None:
-    observers = 2 if brokers == "apart" else 0
-    scenario = Scenario(1, brokers=brokers, observers=observers, seconds=10.0)  # type: ignore[arg-type]
-    played = play(scenario)
+def apart(*cards: StormCard, observers: int = 2, seconds: float, **more: Any) -> Scenario:
+    """Brokers that are no controllers, under these cards alone."""
+    return Scenario(2, brokers="apart", observers=observers, seconds=seconds, cards=cards, **more)
+
+
+@pytest.mark.parametrize(("brokers", "observers"), [("combined", 0), ("apart", 2)])
+def test_without_faults_brokers_register_once_and_stay(brokers: Any, observers: int) -> None:
+    played = play(Scenario(1, brokers=brokers, observers=observers, seconds=10.0))
     assert played.found == []
     assert not played.moments.keys() & {"registered", "fenced", "leaving"}, "they did so before the main phase"
     assert played.operations - played.ok < 200
@@ -270,8 +260,7 @@ def test_without_faults_brokers_register_once_and_stay(brokers: str) -> None:
 def test_a_broker_that_is_silent_is_fenced_and_comes_back() -> None:
     pause = StormCard("pause", "broker:0", 3.0, 6.0)
     stop = StormCard("stop", "broker:1", 4.0, 0.5)
-    scenario = Scenario(2, brokers="apart", observers=2, seconds=20.0, cards=(pause, stop))
-    played = play(scenario)
+    played = play(apart(pause, stop, seconds=20.0))
     assert played.found == []
     assert {name: played.moments[name] for name in ("registered", "leaving")} == {"registered": 1, "leaving": 1}
     assert played.moments["fenced"] == played.moments["unfenced"] == 2
@@ -330,7 +319,7 @@ def test_a_planted_bug_of_the_controller_breaks_its_rule(bug: str, rule: str, fi
 
 def test_a_leader_that_learns_late_of_a_registration_does_not_let_the_broker_join() -> None:
     """After the storm a broker is fenced and comes back, while the disk of one that leads partitions is slow."""
-    scenario = Scenario(2, brokers="apart", observers=3, seconds=2.0)
+    scenario = apart(observers=3, seconds=2.0)
     assert play(scenario).found == []
     found = play(replace(scenario, bug="stale-epoch-joins-isr")).found
     assert {broken.rule for broken in found} == {"a request ahead of its metadata"}
@@ -340,45 +329,43 @@ def test_a_leader_that_learns_late_of_a_registration_does_not_let_the_broker_joi
 def test_no_broker_that_leaves_comes_to_lead_while_all_leave(bug: str) -> None:
     topics = tuple(StormCard("topics", "leader", 0.1, how="create", size=size) for size in (3, 4, 9, 14))
     stops = tuple(StormCard("stop", f"broker:{number}", 2.0 + number / 100, 0.5) for number in range(3))
-    cards = (*topics, *stops)
-    played = play(Scenario(2, brokers="apart", observers=3, seconds=5.0, cards=cards, bug=bug))
+    played = play(apart(*topics, *stops, observers=3, seconds=5.0, bug=bug))
     assert played.moments["leaving"] == 3
     assert [broken.rule for broken in played.found][:1] == (["leader is not alive"] if bug else [])
 
 
-@pytest.mark.parametrize("mistake", ["", "refused", "new epoch"])
+@pytest.mark.parametrize(
+    ("mistake", "broken"),
+    [
+        ("", ""),
+        ("refused", "broker is refused because of itself"),
+        ("new epoch", "broker epoch is not that of its registration"),
+    ],
+)
 def test_a_broker_whose_registration_was_not_answered_registers_again(
-    mistake: str, monkeypatch: pytest.MonkeyPatch
+    mistake: str, broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in KAFKA-16952: the retry may not be refused for the time of a session, and keeps the epoch."""
-    whole, first_s = brokers.register, dict[UUID, float]()
-    repeated = 0
+    whole, first_s, repeated = brokers.register, dict[UUID, float](), list[bool]()
 
-    def register(
-        image: Image, sessions: Sessions, request: Registration, next_offset: int, now_s: float
-    ) -> list[Record]:
-        nonlocal repeated
+    def register(image: Image, sessions: Sessions, request: Registration, offset: int, now_s: float) -> list[Record]:
         known = image.brokers.get(request.broker)
         again = known is not None and known.incarnation_id == request.incarnation
-        repeated += again
+        repeated.append(again)
         if again and mistake == "refused" and now_s < first_s[request.incarnation] + 3:
             raise Refused(ErrorCode.duplicate_broker_registration, "")
         first_s.setdefault(request.incarnation, now_s)
-        records = whole(image, sessions, request, next_offset, now_s)
+        records = whole(image, sessions, request, offset, now_s)
         if again and mistake == "new epoch" and isinstance(records[0], RegisterBrokerRecord):
-            records[0] = replace(records[0], broker_epoch=next_offset)
+            records[0] = replace(records[0], broker_epoch=offset)
         return records
 
     monkeypatch.setattr(brokers, "register", register)
     kill = StormCard("kill", "broker:0", 1.0, 4.5)
     cut = StormCard("cut", "it", 2.0, 2.3, moment="registered", how="in")
-    played = play(Scenario(2, brokers="apart", observers=2, seconds=10.0, cards=(kill, cut)))
-    broken = {
-        "refused": "broker is refused because of itself",
-        "new epoch": "broker epoch is not that of its registration",
-    }
-    assert repeated
-    assert [each.rule for each in played.found][:1] == ([broken[mistake]] if mistake else [])
+    played = play(apart(kill, cut, seconds=10.0))
+    assert any(repeated)
+    assert [each.rule for each in played.found][:1] == ([broken] if broken else [])
 
 
 def test_a_refusal_that_a_controller_may_have_given_before_it_knew_breaks_nothing() -> None:
@@ -400,8 +387,7 @@ def test_a_broker_that_is_down_is_unregistered_and_registers_anew() -> None:
     ids = StormCard("registry", "broker:0", 2.0, how=PRODUCER_IDS)
     gone = StormCard("registry", "broker:1", 7.5, how=UNREGISTER)
     alive = StormCard("registry", "broker:0", 8.0, how=UNREGISTER)
-    cards = (down, ids, gone, alive)
-    played = play(Scenario(2, brokers="apart", observers=3, seconds=20.0, cards=cards))
+    played = play(apart(down, ids, gone, alive, observers=3, seconds=20.0))
     assert played.found == []
     assert sum(count for (fault, *_), count in played.faults.items() if fault == "registry") == 2, "one is alive"
     assert played.moments["registered"] == 1
@@ -409,7 +395,7 @@ def test_a_broker_that_is_down_is_unregistered_and_registers_anew() -> None:
 
 def test_heartbeats_that_do_not_renew_the_session_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that is fenced serves again with its next heartbeat, so that nothing else is missing."""
-    scenario = Scenario(2, brokers="apart", observers=2, seconds=2.0)
+    scenario = apart(seconds=2.0)
     assert play(scenario).found == []
     whole = Sessions.of
 
@@ -428,14 +414,11 @@ def test_a_controller_that_keeps_eligible_leaders_without_regard_to_min_insync_i
 ) -> None:
     whole = partition_rules._with_elr
     if wrong:
-        monkeypatch.setattr(
-            partition_rules,
-            "_with_elr",
-            lambda before, target, lost, rules: whole(before, target, lost, replace(rules, min_insync=1)),
-        )
+        any_one = lambda before, target, lost, rules: whole(before, target, lost, replace(rules, min_insync=1))  # noqa: E731
+        monkeypatch.setattr(partition_rules, "_with_elr", any_one)
     two_in_sync = StormCard("topics", "leader", 0.1, how=ELIGIBLE, size=5)
-    kills = tuple(StormCard("kill", f"broker:{number}", 1.0, 6.0) for number in range(2))
-    played = play(Scenario(2, brokers="apart", observers=3, seconds=9.0, cards=(two_in_sync, *kills)))
+    kills = (StormCard("kill", f"broker:{number}", 1.0, 6.0) for number in range(2))
+    played = play(apart(two_in_sync, *kills, observers=3, seconds=9.0))
     assert {each.rule for each in played.found} == ({"no eligible leader, though it was in sync"} if wrong else set())
 
 
@@ -447,8 +430,7 @@ def test_storms_draw_who_may_lead() -> None:
 @pytest.mark.parametrize("who", ["leader", "controller"])
 def test_an_in_sync_set_that_never_grows_is_found(who: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Either the leader of the partition never asks for it, or the controller refuses it."""
-    pause = StormCard("pause", "broker:0", 2.0, 5.0)
-    scenario = Scenario(2, brokers="apart", observers=2, seconds=9.0, cards=(pause,))
+    scenario = apart(StormCard("pause", "broker:0", 2.0, 5.0), seconds=9.0)
     if who == "leader":
         assert play(scenario).found == []
     proposals, why_refused = InSyncKeeper.proposals, partition_requests.why_refused
@@ -457,10 +439,8 @@ def test_an_in_sync_set_that_never_grows_is_found(who: str, monkeypatch: pytest.
         return [each for each in proposals(self, image, now_s) if not grows(image, each)]
 
     def grows(image: Image, each: Proposal) -> bool:
-        topic = image.topic_of(each.topic_id)
-        return topic is not None and bool(
-            {number for number, _ in each.isr} - set(topic.partitions[each.partition].isr)
-        )
+        topic, proposed = image.topic_of(each.topic_id), {number for number, _ in each.isr}
+        return topic is not None and bool(proposed - set(topic.partitions[each.partition].isr))
 
     def refused(partition: PartitionRecord, request: AlterPartition, *others: Any) -> ErrorCode | None:
         joins = {member.broker for member in request.isr} - set(partition.isr)
