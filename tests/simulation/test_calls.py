@@ -46,6 +46,41 @@ class World:
         return self.got
 
 
+Step = str | float | Callable[[World], object]
+"""What to call, how many seconds to wait, or what to do with the world."""
+
+
+def talked(*steps: Step, echo: Echo | None = None, listens: bool = True, **options: Any) -> World:
+    """The world after one lane's calls and waits."""
+
+    async def script(world: World) -> None:
+        lane = world.lane(**options)
+        for step in steps:
+            if isinstance(step, str):
+                lane.call(step, world.got.append)
+            elif isinstance(step, float):
+                await asyncio.sleep(step)
+            else:
+                step(world)
+
+    world = World((echo or Echo()) if listens else None)
+    world.run(script)
+    return world
+
+
+def cuts(*links: tuple[str, str], reject: bool = False) -> Step:
+    return lambda world: world.network.cut(set(links), reject=set(links) if reject else ())
+
+
+def dies(host: str) -> Step:
+    def die(world: World) -> None:
+        process = getattr(world, host)
+        world.loop.kill(process)
+        world.network.died(process)
+
+    return die
+
+
 def test_an_answer_leaves_once_its_handler_has_computed() -> None:
     """The caller computes for answers, too: the second call begins once it is done with the first."""
 
@@ -67,54 +102,27 @@ def test_an_answer_leaves_once_its_handler_has_computed() -> None:
 
 
 def test_a_call_is_answered_and_the_next_uses_the_same_connection() -> None:
-    async def script(world: World) -> None:
-        lane = world.lane()
-        for what in ("one", "two"):
-            lane.call(what, world.got.append)
-            await asyncio.sleep(0.1)
-
-    world = World(Echo())
-    assert world.run(script) == ["one", "two"]
+    world = talked("one", 0.1, "two", 0.1)
+    assert world.got == ["one", "two"]
     assert world.network.number() == 2, "one connection was made"
 
 
 def test_nobody_listens() -> None:
-    async def script(world: World) -> None:
-        world.lane().call("one", world.got.append)
-        await asyncio.sleep(0.1)
-
-    assert World(None).run(script) == [NoAnswer("refused", sent=False)]
+    assert talked("one", 0.1, listens=False).got == [NoAnswer("refused", sent=False)]
 
 
 def test_a_link_that_is_cut_before_the_call_keeps_it_from_being_sent() -> None:
-    async def script(world: World) -> None:
-        world.network.cut({("b", "a")})
-        world.lane().call("one", world.got.append)
-        await asyncio.sleep(1.0)
-
-    world = World(Echo())
-    assert world.run(script) == [NoAnswer("cannot connect", sent=False)]
-    assert world.echo is not None
-    assert world.echo.was_asked == []
+    echo = Echo()
+    assert talked(cuts(("b", "a")), "one", 1.0, echo=echo).got == [NoAnswer("cannot connect", sent=False)]
+    assert echo.was_asked == []
 
 
 def test_a_late_answer_does_not_answer_the_next_call_and_what_stalled_arrives_after_the_heal() -> None:
-    async def script(world: World) -> None:
-        lane = world.lane(call_s=0.5)
-        lane.call("zero", world.got.append)
-        await asyncio.sleep(0.1)
-        world.network.cut({("a", "b")})
-        lane.call("one", world.got.append)
-        await asyncio.sleep(0.6)
-        world.network.cut(())
-        lane.call("two", world.got.append)
-        await asyncio.sleep(1.0)
-
-    world = World(Echo())
-    assert world.run(script) == ["zero", NoAnswer("late", sent=True), "two"]
-    assert world.echo is not None
-    assert sorted(world.echo.was_asked) == ["one", "two", "zero"], "a packet of the past"
-    assert len(world.echo.ended) == 1
+    echo = Echo()
+    world = talked("zero", 0.1, cuts(("a", "b")), "one", 0.6, cuts(), "two", 1.0, echo=echo, call_s=0.5)
+    assert world.got == ["zero", NoAnswer("late", sent=True), "two"]
+    assert sorted(echo.was_asked) == ["one", "two", "zero"], "a packet of the past"
+    assert len(echo.ended) == 1
 
 
 def test_of_calls_that_wait_only_the_newest_is_sent_and_the_one_on_its_way_is_given_up() -> None:
@@ -133,38 +141,13 @@ def test_of_calls_that_wait_only_the_newest_is_sent_and_the_one_on_its_way_is_gi
 
 
 def test_a_dead_callee_breaks_the_call_and_a_dead_caller_is_gone() -> None:
-    async def script(world: World) -> None:
-        lane = world.lane()
-        lane.call("one", world.got.append)
-        await asyncio.sleep(0.1)
-        world.loop.kill(world.b)
-        world.network.died(world.b)
-        await asyncio.sleep(0.1)
-
-    assert World(Echo(delay_s=5.0)).run(script) == [NoAnswer("broken", sent=True)]
-
-    async def other(world: World) -> None:
-        world.lane().call("one", world.got.append)
-        await asyncio.sleep(0.1)
-        world.loop.kill(world.a)
-        world.network.died(world.a)
-        await asyncio.sleep(0.1)
-
-    world = World(Echo(delay_s=5.0))
-    assert world.run(other) == []
-    assert world.echo is not None
-    assert len(world.echo.ended) == 1
+    assert talked("one", 0.1, dies("b"), 0.1, echo=Echo(5.0)).got == [NoAnswer("broken", sent=True)]
+    echo = Echo(5.0)
+    assert talked("one", 0.1, dies("a"), 0.1, echo=echo).got == []
+    assert len(echo.ended) == 1
 
 
 def test_a_rejected_link_refuses_and_resets() -> None:
-    async def script(world: World) -> None:
-        lane = world.lane()
-        lane.call("zero", world.got.append)
-        await asyncio.sleep(0.1)
-        world.network.cut({("a", "b")}, reject={("a", "b")})
-        for what in ("one", "two"):
-            lane.call(what, world.got.append)
-            await asyncio.sleep(0.1)
-
     refused, reset = NoAnswer("refused", sent=False), NoAnswer("broken", sent=True)
-    assert World(Echo()).run(script) == ["zero", reset, refused]
+    world = talked("zero", 0.1, cuts(("a", "b"), reject=True), "one", 0.1, "two", 0.1)
+    assert world.got == ["zero", reset, refused]

@@ -48,38 +48,29 @@ def test_timers_of_one_moment_run_in_the_order_in_which_they_were_set() -> None:
     assert simulated(work()) == list(range(50))
 
 
-def test_a_paused_process_stands_still_and_goes_on_where_it_was() -> None:
+@pytest.mark.parametrize(
+    ("steps", "ticks"),
+    [
+        ((2.5, "pause", 10.0, "resume", 1.6), [1.0, 2.0, 12.5, 13.5]),  # the timer of the third second rang late
+        ((0.5, ("occupy", 4.0), "pause", 1.0, "resume", 3.1), [4.5]),
+        ((0.5, ("occupy", float("inf")), 5.0, "pause", "resume", 5.0, "kill"), []),
+    ],
+    ids=["paused", "busy, and paused meanwhile", "never done"],
+)
+def test_a_process_stands_still_while_it_is_paused_or_busy(steps: tuple[Any, ...], ticks: list[float]) -> None:
     async def work() -> list[float]:
         seen: list[float] = []
         process = Process("n1")
         process.spawn(ticking(seen))
-        await asyncio.sleep(2.5)
-        loop().pause(process)
-        await asyncio.sleep(10.0)
-        assert seen == [1.0, 2.0]
-        loop().resume(process)
-        await asyncio.sleep(1.6)
+        for step in steps:
+            if isinstance(step, float):
+                await asyncio.sleep(step)
+            else:
+                name, *arguments = (step,) if isinstance(step, str) else step
+                getattr(loop(), name)(process, *arguments)
         return seen
 
-    assert simulated(work()) == [1.0, 2.0, 12.5, 13.5], "the timer of the third second rang late"
-
-
-def test_a_busy_process_stands_still_until_it_is_done_even_if_it_is_paused_and_resumed_meanwhile() -> None:
-    async def work() -> list[float]:
-        seen: list[float] = []
-        process = Process("n1")
-        process.spawn(ticking(seen))
-        await asyncio.sleep(0.5)
-        loop().occupy(process, 4.0)
-        loop().pause(process)
-        await asyncio.sleep(1.0)
-        loop().resume(process)
-        await asyncio.sleep(2.0)
-        assert seen == []
-        await asyncio.sleep(1.1)
-        return seen
-
-    assert simulated(work()) == [4.5]
+    assert simulated(work()) == ticks
 
 
 def test_a_handler_that_costs_processor_time_holds_up_what_comes_next() -> None:
@@ -100,23 +91,6 @@ def test_a_handler_that_costs_processor_time_holds_up_what_comes_next() -> None:
         return seen
 
     assert simulated(work()) == [("dear", 1.0), ("cheap", 1.5), ("dear", 1.5), ("cheap", 3.0), ("cheap", 3.1)]
-
-
-def test_a_process_that_never_finishes_computing_can_be_paused_resumed_and_killed() -> None:
-    async def work() -> list[float]:
-        seen: list[float] = []
-        process = Process("n1")
-        process.spawn(ticking(seen))
-        await asyncio.sleep(0.5)
-        loop().occupy(process, float("inf"))
-        await asyncio.sleep(5.0)
-        loop().pause(process)
-        loop().resume(process)
-        await asyncio.sleep(5.0)
-        loop().kill(process)
-        return seen
-
-    assert simulated(work()) == []
 
 
 def test_nothing_of_a_killed_process_ever_runs_again_not_even_its_finally() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,40 +32,24 @@ class Script:
         self._open: dict[int, Event] = {}
 
     def invoke(self, process: int, f: str, value: int | None = None, value2: int | None = None) -> Script:
-        event = self._add(process, Type.INVOKE, f, value, value2, None)
-        self._open[process] = event
-        return self
+        self._open[process] = Event(0, 0, process, Type.INVOKE, f, self.key, value, value2, node="")
+        return self._add(self._open[process])
 
     def ok(self, process: int, value: int | None = None, node: str = "n1") -> Script:
         invoke = self._open.pop(process)
         answer = value if invoke.f == "read" else invoke.value
-        self._add(process, Type.OK, invoke.f, answer, invoke.value2, None, node)
-        return self
+        return self._add(invoke, type=Type.OK, value=answer, node=node)
 
     def fail(self, process: int, error: str = "refused") -> Script:
-        invoke = self._open.pop(process)
-        self._add(process, Type.FAIL, invoke.f, invoke.value, invoke.value2, error)
-        return self
+        return self._add(self._open.pop(process), type=Type.FAIL, error=error)
 
     def info(self, process: int) -> Script:
-        invoke = self._open.pop(process)
-        self._add(process, Type.INFO, invoke.f, invoke.value, invoke.value2, "timed out")
-        return self
+        return self._add(self._open.pop(process), type=Type.INFO, error="timed out")
 
-    def _add(
-        self,
-        process: int,
-        type_: Type,
-        f: str,
-        value: int | None,
-        value2: int | None,
-        error: str | None,
-        node: str = "",
-    ) -> Event:
+    def _add(self, like: Event, **changes: Any) -> Script:
         index = len(self.events)
-        event = Event(index, index * 10_000_000, process, type_, f, self.key, value, value2, None, error, node)
-        self.events.append(event)
-        return event
+        self.events.append(replace(like, index=index, time_ns=index * 10_000_000, **changes))
+        return self
 
 
 def tiny(rng: Random, operations: int, processes: int, cas: bool = True) -> list[Event]:
@@ -207,19 +192,16 @@ def as_operations(events: Sequence[Event]) -> Operations:
     """A history as the kernels read it, without a detour over files.  Keys are numbered in alphabetical order."""
     number_of = {key: number for number, key in enumerate(sorted({e.key for e in events if e.key is not None}))}
 
-    def column(values: list[int], dtype: type) -> np.ndarray:
-        return np.array(values, dtype)
-
-    def coded(value: int | None) -> int:
-        return NIL if value is None else value
+    def coded(values: list[int | None]) -> np.ndarray:
+        return np.array([NIL if value is None else value for value in values], np.int64)
 
     arrays = Events(
-        column([number_of[e.key] for e in events if e.key is not None], np.int32),
-        column([e.process for e in events], np.int32),
-        column([e.type for e in events], np.int8),
-        column([KINDS.get(e.f, OTHER) for e in events], np.int8),
-        column([coded(e.value) for e in events], np.int64),
-        column([coded(e.value2) for e in events], np.int64),
+        np.array([number_of[e.key] for e in events if e.key is not None], np.int32),
+        np.array([e.process for e in events], np.int32),
+        np.array([e.type for e in events], np.int8),
+        np.array([KINDS.get(e.f, OTHER) for e in events], np.int8),
+        coded([e.value for e in events]),
+        coded([e.value2 for e in events]),
         np.zeros(len(events), np.int8),
     )
     return pair_events(arrays, len(number_of), max(e.process for e in events) + 1)

@@ -19,7 +19,7 @@ from harness.exploring import explore as exploring
 from harness.exploring.explore import Explored, Explorer, covers, grow, rounds
 from harness.exploring.parts import Broken, CallUnderWay, Part, Parts
 from harness.exploring.steps import Budgets, ClusterSteps, ExploredState, Step
-from harness.exploring.voter import DeathInEvent, ExploredVoter, Sent, ShortLog, VoterEvent, happen
+from harness.exploring.voter import ExploredVoter, Sent, ShortLog, VoterEvent, happen
 from harness.spec import WrongSpec
 from system_under_test.kraft.raft import changes, replication
 from system_under_test.kraft.raft.changes import UpdateVoter, VoterChange
@@ -119,29 +119,19 @@ def test_a_clean_core_breaks_no_rule_within_a_bound_that_is_exhausted() -> None:
     found = explored(Budgets(epochs=1, timeouts=1, writes=1, reads=1, crashes=1), voters=2)
     assert (found.broken, found.exhausted) == ("", True)
     assert found.states > 100
+    assert all(before[1] <= after[1] for before, after in pairwise(found.levels))
 
 
 # Voters that change
 
+EARLY = "voters changed before the"
 OF_VOTERS = [
-    (
-        "two-voter-changes-at-once",
-        3,
-        0,
-        Budgets(epochs=1, timeouts=1, changes=2),
-        "voters changed before the last change was committed",
-    ),
-    (
-        "change-before-epoch-commits",
-        3,
-        0,
-        Budgets(timeouts=2, changes=1),
-        "voters changed before the epoch had committed",
-    ),
-    ("voters-at-commit", 1, 1, Budgets(epochs=1, timeouts=1, changes=1, looks=1), "high watermark without a majority"),
+    ("two-voter-changes-at-once", 3, 0, Budgets(1, 1, changes=2), f"{EARLY} last change was committed"),
+    ("change-before-epoch-commits", 3, 0, Budgets(timeouts=2, changes=1), f"{EARLY} epoch had committed"),
+    ("voters-at-commit", 1, 1, Budgets(1, 1, changes=1, looks=1), "high watermark without a majority"),
     ("voters-not-truncated", 3, 0, Budgets(timeouts=2, changes=1), "voters outlive their record"),
     ("removed-leader-counts-itself", 3, 0, Budgets(1, 1, changes=1), "high watermark without a majority"),
-    ("observer-counts", 2, 1, Budgets(epochs=1, timeouts=1, changes=1, looks=1), "high watermark without a majority"),
+    ("observer-counts", 2, 1, Budgets(1, 1, changes=1, looks=1), "high watermark without a majority"),
 ]
 
 
@@ -154,24 +144,24 @@ def test_a_planted_bug_of_changing_voters_shows(
     assert len(found.trace) <= 10
 
 
-@pytest.mark.parametrize(("voters", "spares"), [(2, 0), (2, 1), (1, 1)])
-def test_voters_of_a_clean_core_change_without_breaking_a_rule(voters: int, spares: int) -> None:
-    explorer = Explorer(voters, Budgets(epochs=1, timeouts=1, changes=1, looks=1, resigns=1), spares=spares)
+def sets_met(voters: int, spares: int, budgets: Budgets) -> list[VoterSet]:
+    """All sets of voters in logs of a clean core, which breaks no rule within these budgets."""
+    explorer = Explorer(voters, budgets, spares=spares)
     found = explorer.search(CPU_S)
     assert (found.broken, found.exhausted) == ("", True)
-    changed = [part for part in explorer.steps.parts.values.values() if isinstance(part, ExploredVoter)]
-    sets = {batch.body.ids for node in changed for batch in node.log.batches if isinstance(batch.body, VoterSet)}
+    nodes = [part for part in explorer.steps.parts.values.values() if isinstance(part, ExploredVoter)]
+    return [batch.body for node in nodes for batch in node.log.batches if isinstance(batch.body, VoterSet)]
+
+
+@pytest.mark.parametrize(("voters", "spares"), [(2, 0), (2, 1), (1, 1)])
+def test_voters_of_a_clean_core_change_without_breaking_a_rule(voters: int, spares: int) -> None:
+    sets = {each.ids for each in sets_met(voters, spares, Budgets(1, 1, changes=1, looks=1, resigns=1))}
     assert len(sets) == 1 + voters * (voters > 1) + spares, "the first one, one without each voter, one with each spare"
 
 
 @pytest.mark.parametrize(("voters", "spares"), [(2, 0), (1, 1)])
 def test_endpoints_of_a_clean_core_are_updated_without_breaking_a_rule(voters: int, spares: int) -> None:
-    budgets = Budgets(epochs=1, timeouts=1, changes=1, updates=1, looks=1)
-    explorer = Explorer(voters, budgets, spares=spares)
-    found = explorer.search(CPU_S)
-    assert (found.broken, found.exhausted) == ("", True)
-    nodes = [part for part in explorer.steps.parts.values.values() if isinstance(part, ExploredVoter)]
-    sets = [batch.body for node in nodes for batch in node.log.batches if isinstance(batch.body, VoterSet)]
+    sets = sets_met(voters, spares, Budgets(1, 1, changes=1, updates=1, looks=1))
     updated = {entry.key.id for voters_named in sets for entry in voters_named if entry.endpoints}
     assert updated == set(range(1, voters + spares + 1)), "a spare server once it is a voter"
 
@@ -225,7 +215,7 @@ def test_states_that_differ_by_names_alone_count_as_one(budgets: Budgets) -> Non
     assert symmetric.exhausted
     keyed = ClusterSteps(3, budgets).parts
     for world in totals:
-        for number in (*world.voters, *world.calls, *world.late, world.promises, world.rest):
+        for number in parts_of(world):
             keyed.number(whole.steps.parts.values[number])
     keys = {key_of(keyed, world) for world in totals}
     assert keys == set(classes.keys())
@@ -342,7 +332,7 @@ def test_a_voter_may_die_between_any_two_effects_of_a_campaign() -> None:
     identity = Identity("explored", ReplicaKey(1), (1, 2, 3), Timing(fetch_max_wait_s=0.0, retry_backoff_s=0.0))
     boot = happen(ExploredVoter(1, ShortLog(), QuorumState(), None), VoterEvent("boot"), identity).node
     prospective = happen(boot, VoterEvent("timeout"), identity)
-    asked = [frozenset(act.peer for act in acts(death) if isinstance(act, Sent)) for death in prospective.deaths]
+    asked = [{act.peer for act in death.acts if isinstance(act, Sent)} for death in prospective.deaths]
     assert asked == [{2}, {3}]
     request = next(act.request for act in prospective.acts if isinstance(act, Sent) and act.peer == 2)
     pre_vote = VoterEvent("ask", connection=12, request=request)
@@ -353,10 +343,6 @@ def test_a_voter_may_die_between_any_two_effects_of_a_campaign() -> None:
     files = [death.down.file for death in candidate.deaths]
     assert files and all(file.epoch == 1 and file.voted == ReplicaKey(1) for file in files)
     assert all(death.down.core is None for death in candidate.deaths)
-
-
-def acts(death: DeathInEvent) -> Sequence[object]:
-    return death.acts
 
 
 def test_what_a_dying_voter_has_sent_arrives_late() -> None:
@@ -377,11 +363,6 @@ def test_a_step_leaves_the_world_before_it_as_it_was() -> None:
         numbers = [steps.parts.number(steps.parts.values[number]) for number in parts_of(world)]
         assert numbers == list(parts_of(world))
         world = next(after for step in steps_of(steps, world) if (after := one_step(steps, world, step)) is not None)
-
-
-def test_levels_never_shrink() -> None:
-    found = explored(Budgets(epochs=1, timeouts=1))
-    assert all(before[1] <= after[1] for before, after in pairwise(found.levels))
 
 
 def test_the_command_shows_the_trace_and_refuses_an_unknown_bug() -> None:

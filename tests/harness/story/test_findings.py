@@ -78,10 +78,10 @@ def test_all_violations_are_counted_and_not_the_witnesses_kept() -> None:
     by_kind = invalid(*ten, looked_at={"violations": 48}, details={"violations_by_kind": {"stale read": 48}})
     keys = invalid(*ten, looked_at={"invalid_keys": 100})
     for checker, count in ((by_kind, 48), (keys, 100)):
-        results = {"checkers": {"registers": checker}}
-        assert violation_count(results_in(results)) == count
-        assert in_all(results_in(results)) == f"One checker found {count} violations in all."
-        (group,) = groups(results_in(results))
+        results = results_in({"checkers": {"registers": checker}})
+        assert violation_count(results) == count
+        assert in_all(results) == f"One checker found {count} violations in all."
+        (group,) = groups(results)
         assert len(group.findings) == 10
         assert [(k.kind, k.found, k.exact) for k in group.kinds] == [("stale read", count, True)]
 
@@ -94,24 +94,18 @@ def test_the_first_wrong_step_has_its_time_unless_a_copy_of_a_log_shows_it() -> 
     assert first_step(copied).startswith("First wrong step seen: ")
 
 
-def test_the_kinds_that_one_checker_found_are_counted_too() -> None:
+def test_the_kinds_that_one_checker_found_are_counted_too_and_not_called_exact_if_they_share_a_sum() -> None:
     two = invalid(witness("lost write", 1.0), witness("stale read", 2.0), looked_at={"violations": 9})
-    assert in_all(results_in({"checkers": {"registers": two}})) == "One checker found 9 violations of 2 kinds."
-
-
-def test_kinds_that_share_a_sum_are_not_called_exact() -> None:
-    two = invalid(witness("lost write", 1.0), witness("stale read", 2.0), looked_at={"violations": 9})
-    (group,) = groups(results_in({"checkers": {"registers": two}}))
+    results = results_in({"checkers": {"registers": two}})
+    assert in_all(results) == "One checker found 9 violations of 2 kinds."
+    (group,) = groups(results)
     assert {k.kind: (k.found, k.exact) for k in group.kinds} == {"lost write": (1, True), "stale read": (8, False)}
 
 
 def test_the_moment_is_the_answer_that_no_order_explains() -> None:
-    events = [
-        {"index": 1, "process": 0, "type": 0, "time_ns": 1},
-        {"index": 2, "process": 1, "type": 0, "time_ns": 2},
-        {"index": 3, "process": 0, "type": 1, "time_ns": 3},
-        {"index": 9, "process": 1, "type": 1, "time_ns": 99},
-    ]
+    columns = ("index", "process", "type", "time_ns")
+    rows = ((1, 0, 0, 1), (2, 1, 0, 2), (3, 0, 1, 3), (9, 1, 1, 99))
+    events = [dict(zip(columns, row, strict=True)) for row in rows]
     facts = {"letters": {"1": "A", "2": "B"}, "culprit": "A"}
     assert moment_ns(witness_in({"kind": "stale read", "events": events, "facts": facts})) == 3
     assert moment_ns(witness_in({"kind": "stale read", "events": events})) == 99
@@ -119,15 +113,12 @@ def test_the_moment_is_the_answer_that_no_order_explains() -> None:
 
 def answer(kind: str, call: int, time_s: float, *, missed: str | None = None, **facts: Any) -> dict[str, Any]:
     """A read of process 1 that is blamed.  missed: the node of the write that is named, None if none is."""
-    rows = [] if missed is None else [
-        {"index": call - 2, "process": 2, "type": 0, "time_ns": round((time_s - 0.2) * S), "node": ""},
-        {"index": call - 1, "process": 2, "type": 1, "time_ns": round((time_s - 0.1) * S), "node": missed},
-    ]  # fmt: skip
-    own = [
-        {"index": call, "process": 1, "type": 0, "time_ns": round((time_s - 0.01) * S), "node": ""},
-        {"index": call + 1, "process": 1, "type": 1, "time_ns": round(time_s * S), "node": "n1"},
+    rows = [] if missed is None else [(call - 2, 2, 0, 0.2, ""), (call - 1, 2, 1, 0.1, missed)]
+    events = [
+        {"index": index, "process": process, "type": type_, "time_ns": round((time_s - before_s) * S), "node": node}
+        for index, process, type_, before_s, node in (*rows, (call, 1, 0, 0.01, ""), (call + 1, 1, 1, 0, "n1"))
     ]
-    return {"kind": kind, "summary": f"{kind} at {time_s}", "events": rows + own, "facts": facts}
+    return {"kind": kind, "summary": f"{kind} at {time_s}", "events": events, "facts": facts}
 
 
 def test_one_operation_that_three_checkers_blame_is_one_finding() -> None:
@@ -176,30 +167,15 @@ def test_two_leaders_stand_before_the_step_that_made_one_of_them() -> None:
 
 
 CHECKERS = Path(__file__).parents[3] / "checkers"
-MAKERS = {
-    "Witness": 0,
-    "OrderClash": 0,
-    "wrong_alone": 0,
-    "Unexplained": 0,
-    "_disordered": 0,
-    "_tell": 0,
-    "_broken": 0,
-    "Contradiction": 0,
-    "Decided": 0,
-    "_violation": 0,
-    "_wait": 0,
-    "_against": 0,
-    "_of_broker": 0,
-    "_of_partition": 0,
-    "_reaches": 3,
-}
+FIRST = ("Witness", "OrderClash", "wrong_alone", "Unexplained", "_disordered", "_tell", "_broken", "Contradiction")
+FIRST += ("Decided", "_wait", "_violation", "_against", "_of_broker", "_of_partition")
+MAKERS = dict.fromkeys(FIRST, 0) | {"_reaches": 3}
 """Calls that name a kind -> place of that argument."""
 
 
 def test_every_kind_that_a_checker_can_give_is_explained() -> None:
-    given = (
-        _kinds_in_the_source() | {rule.kind for rule in RULES} | {*WORST_FIRST, *ANOMALIES}
-    ) - CATALOG.keys()  # some calls pass the name of a checker, not of a kind
+    given = _kinds_in_the_source() | {rule.kind for rule in RULES} | {*WORST_FIRST, *ANOMALIES}
+    given -= CATALOG.keys()  # some calls pass the name of a checker, not of a kind
     assert sorted(given - set(KINDS)) == [], "add two sentences about each of these to harness/story/kinds.toml"
     assert sorted(set(KINDS) - given) == [], "no checker gives these any more"
 
