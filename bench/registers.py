@@ -2,8 +2,8 @@
 
     python -m bench.registers [--operations 5000000] [--grid] [--operations-max 10000] [--limit-s 5] [--json FILE]
 
-Kernels are compiled before anything is measured.  CPU time of this process; for short measurements the smallest and the
-median of some runs.  Figures are kept as `instruments/figures.py` describes; state how busy the machine was: the
+Kernels are compiled before anything is measured.  CPU time of this process; for short measurements the smallest of some
+runs.  Figures are kept as `instruments/figures.py` describes; state how busy the machine was: the
 load is printed last.
 
 *Hard histories.*  Histories of one register that are correct by construction, and can have one late answer that is
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import resource
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from itertools import product
 
 import numpy as np
 
-from bench.instruments.figures import BenchFigure, Sheet, goal_here, script, taken_s
+from bench.instruments.figures import BenchFigure, Sheet, goal_here, least_s, script
 from checkers.base.arrays import Int8, Int32, Int64
 from checkers.kernels.jit import kernel
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
@@ -52,8 +51,8 @@ def big_keys(operations: int, sheet: Sheet) -> None:
         size = operations // 10
         key, positions = correct_key(size, clients, 0, 0, 1)
         scratch = register.new_scratch(size, positions)
-        zones, _ = timed_often(partial(register.judge_key, key, positions, scratch), 3)
-        search, _ = timed_often(partial(judged, key, positions), 3)
+        zones = least_s(partial(register.judge_key, key, positions, scratch), 4)
+        search = least_s(partial(judged, key, positions), 4)
         what = f"one key, unique values, {clients} clients"
         sheet.add(f"{what}, by zones", size, "operations", zones)
         sheet.add(f"{what}, by search", size, "operations", search)
@@ -116,12 +115,6 @@ def judged(key: Key, positions: int, steps_max: int = STEPS) -> GridCell:
     began = time.process_time()
     code, _, steps, size = antichain.measure_key(key, positions, START, steps_max, SIZE_BYTES)
     return GridCell(NAMES.get(int(code), "no verdict"), time.process_time() - began, int(steps), int(size))
-
-
-def timed_often(work: Callable[[], object], times: int) -> tuple[float, float]:
-    """Return seconds: the minimum and the median of this number of runs, after a warm-up."""
-    _, *seconds = taken_s(work, times + 1)
-    return min(seconds), statistics.median(seconds)
 
 
 _NEW, _OTHER = 777, 778

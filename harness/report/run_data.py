@@ -137,10 +137,7 @@ class ReportData:
 
 
 def load(folder: Path) -> ReportData:
-    """header: None without test.json. results: NO_RESULTS if missing. outcome: without the end of the journal that of
-    an unknown run. traces: node -> table of schema TRACE. copies: rows of schema COPIES. missing: one sentence for each
-    missing file.  Raises FileNotFoundError only if the folder itself is not there.
-    """
+    """Raises FileNotFoundError only if the folder itself is not there."""
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such run folder")
     files, record = StoredRun(folder), RunRecord(folder)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 from harness.campaign.swarm.acts import FLIPS, MENDED, SERVED_SNAPSHOT
 from harness.campaign.swarm.operators import CHANGE_SETTINGS, ELIGIBLE, PRODUCER_IDS, UNREGISTER
@@ -44,13 +45,7 @@ No guarantee of Raft may depend on a wall clock.  Only a leader that was replace
 """
 
 
-def draw(
-    seed: int,
-    seconds: float = 60.0,
-    rate_hz: float = 50.0,
-    nodes: int = 0,
-    bug: str = "",
-) -> Scenario:
+def draw(seed: int, seconds: float = 60.0, rate_hz: float = 50.0, nodes: int = 0, bug: str = "") -> Scenario:
     """Return the scenario of a seed. nodes: 0 = drawn."""
     random = Random(f"{seed}/storm")
     count = nodes or random.choice((3, 3, 5, 5))
@@ -79,7 +74,7 @@ def draw(
         apply_s=Random(f"{seed}/apply").choice(APPLY_S),
         classes=tuple(on),
     )
-    drawn = replace(scenario, cards=tuple(_cards(random, scenario, on, tempo_hz)))
+    drawn = _with(scenario, _cards(random, scenario, on, tempo_hz))
     for stream, (share, applies, change) in _MORE.items():
         own = Random(f"{seed}/{stream}")
         if applies(drawn) and (share == ALWAYS or own.random() < share):
@@ -95,10 +90,8 @@ _AT_CHANGES = ("voters", "voters", "removed", "elected", "elected", "first-fetch
 def lost_while_slow(random: Random, scenario: Scenario) -> list[StormCard]:
     """Kill the leader while an fsync of each follower lasts longer than the followers wait for a leader."""
     at_s = round(random.uniform(1, scenario.seconds - 12), 3)
-    disks = [
-        StormCard("disk", f"follower:{n}", at_s, 4.0, how="slow", size=round(random.uniform(2.5, 5), 2))
-        for n in range(scenario.nodes - 1)
-    ]
+    slow = [(f"follower:{n}", round(random.uniform(2.5, 5), 2)) for n in range(scenario.nodes - 1)]
+    disks = [StormCard("disk", who, at_s, 4.0, how="slow", size=size_s) for who, size_s in slow]
     lost_s = round(at_s + random.uniform(0.05, 0.4), 3)
     return [*disks, StormCard(random.choice(("kill", "cut", "pause")), "leader", lost_s, 6.0, how="both")]
 
@@ -140,13 +133,10 @@ def rolls_while_slow(random: Random, scenario: Scenario) -> Scenario:
     """Return the same storm, with a leader whose fsync lasts so long that its segment gets more entries and fills
     up.
     """
-    cards = [
-        StormCard("disk", "leader", at_s, 3.0, how="slow", size=round(random.uniform(0.05, 0.4), 3))
-        for at_s in sorted(round(random.uniform(1, scenario.seconds - 4), 3) for _ in range(3))
-    ]
-    return replace(
-        scenario, segment_bytes=min(scenario.segment_bytes, 1 << 11), cards=_in_order((*scenario.cards, *cards))
-    )
+    times_s = sorted(round(random.uniform(1, scenario.seconds - 4), 3) for _ in range(3))
+    slow = [(at_s, round(random.uniform(0.05, 0.4), 3)) for at_s in times_s]
+    cards = [StormCard("disk", "leader", at_s, 3.0, how="slow", size=size_s) for at_s, size_s in slow]
+    return _with(scenario, cards, segment_bytes=min(scenario.segment_bytes, 1 << 11))
 
 
 def _with_parts(random: Random, scenario: Scenario) -> Scenario:
@@ -166,7 +156,7 @@ def _with_parts(random: Random, scenario: Scenario) -> Scenario:
     if cards and "flip" in scenario.classes:
         served = card_of(random, "flip", 1.0)
         cards.append(replace(served, who="leader", moment="part", how=SERVED_SNAPSHOT))
-    return replace(scenario, part_bytes=part_bytes, cards=_in_order((*scenario.cards, *cards)))
+    return _with(scenario, cards, part_bytes=part_bytes)
 
 
 def _with_strangers(random: Random, scenario: Scenario) -> Scenario:
@@ -177,7 +167,11 @@ def _with_strangers(random: Random, scenario: Scenario) -> Scenario:
         card = card_of(random, "stranger", at_s)
         moment = random.choice(("", "", "campaign", "elected", "followed", "started", "resigned"))
         cards.append(replace(card, moment=moment, who=random.choice((card.who, "it")) if moment else card.who))
-    return replace(scenario, classes=(*scenario.classes, *OF_STRANGERS), cards=_in_order((*scenario.cards, *cards)))
+    return _with(scenario, cards, classes=(*scenario.classes, *OF_STRANGERS))
+
+
+def _with(scenario: Scenario, cards: Sequence[StormCard], **changes: Any) -> Scenario:
+    return replace(scenario, cards=_in_order((*scenario.cards, *cards)), **changes)
 
 
 def _in_order(cards: Sequence[StormCard]) -> tuple[StormCard, ...]:
@@ -347,7 +341,7 @@ def _of_broker(random: Random, card: StormCard) -> StormCard:
 
 
 def _besides(cards: Callable[[Random, Scenario], list[StormCard]]) -> Callable[[Random, Scenario], Scenario]:
-    return lambda random, scenario: replace(scenario, cards=_in_order((*scenario.cards, *cards(random, scenario))))
+    return lambda random, scenario: _with(scenario, cards(random, scenario))
 
 
 ALWAYS = 1.0
@@ -379,7 +373,7 @@ def _cards(random: Random, scenario: Scenario, on: Sequence[str], tempo_hz: floa
             delay_s = random.choice((0.0, 0.002, 0.02)) * random.random()
             who = random.choice(("it", "it", "it", card.who))
             found.append(replace(card, moment=moment, nth=nth, delay_s=round(delay_s, 5), who=who))
-    return sorted(found, key=lambda card: (card.at_s, card.fault))
+    return found
 
 
 def card_of(random: Random, fault: str, at_s: float) -> StormCard:
@@ -396,9 +390,8 @@ def card_of(random: Random, fault: str, at_s: float) -> StormCard:
             how = f"{random.choice((0, 0.05, 0.3))} {random.choice((0, 0.01, 0.1))} {random.choice((0, 0.02, 0.5))}"
             return replace(card, how=how, size=random.randrange(1000))
         case "lag":
-            return replace(
-                card, who="leader", for_s=round(random.uniform(3, 9), 2), size=round(random.uniform(1, 3.6), 2)
-            )
+            for_s, size = round(random.uniform(3, 9), 2), round(random.uniform(1, 3.6), 2)
+            return replace(card, who="leader", for_s=for_s, size=size)
         case "kill" | "stop":
             return replace(card, for_s=round(random.choice((0.05, 0.5, 3.0)) * random.random(), 3))
         case "power" | "inside":
@@ -412,11 +405,8 @@ def card_of(random: Random, fault: str, at_s: float) -> StormCard:
             return replace(card, size=random.choice((30.0, 300.0, 3000.0)))
         case "disk":
             how = random.choice(("write", "fsync", "open", "truncate", "full", "full", "slow", "slow"))
-            size = (
-                random.randint(0, 2000)
-                if how == "full"
-                else round(random.choice((0.05, 0.3, 2.5)) * random.random(), 3)
-            )
+            full = how == "full"
+            size = random.randint(0, 2000) if full else round(random.choice((0.05, 0.3, 2.5)) * random.random(), 3)
             return replace(card, how=how, size=size, for_s=round(random.uniform(0.2, 4), 2))
         case "wall-clock":
             who = random.choice((card.who, "former"))
@@ -425,9 +415,8 @@ def card_of(random: Random, fault: str, at_s: float) -> StormCard:
             at = random.randrange(1 << 16)
             return replace(card, how=FLIPS[at % len(FLIPS)], size=at, for_s=0.5)
         case "voters":
-            return replace(
-                card, how=random.choice(_CHANGES), size=random.randrange(8), for_s=random.choice((0.0, 2.0, 6.0))
-            )
+            how, size = random.choice(_CHANGES), random.randrange(8)
+            return replace(card, how=how, size=size, for_s=random.choice((0.0, 2.0, 6.0)))
         case "topics":
             how = random.choice(("create", "create", "grow", "delete", "preferred", "unclean"))
             return replace(card, how=how, size=random.randrange(16))
@@ -436,7 +425,6 @@ def card_of(random: Random, fault: str, at_s: float) -> StormCard:
         case "registry":
             return replace(card, how=random.choice((UNREGISTER, PRODUCER_IDS)))
         case "wipe":
-            return replace(
-                card, for_s=round(random.choice((0.05, 2.0)) * random.random(), 3), size=random.choice((0.0, 2.0, 5.0))
-            )
+            for_s = round(random.choice((0.05, 2.0)) * random.random(), 3)
+            return replace(card, for_s=for_s, size=random.choice((0.0, 2.0, 5.0)))
     return card
