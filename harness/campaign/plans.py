@@ -25,7 +25,6 @@ from harness.registry import load_subject, offered_workloads
 from harness.run.refused_before_start import check_spec, why_not, with_every_kind
 from harness.spec import Spec, WrongSpec
 from nemesis.catalog import EVERY, KINDS, NONE
-from system_under_test.subject import Bug
 
 PARTS = ("canary", "clean", "peer", "bugs")
 NODES = (5, 4, 3)
@@ -96,13 +95,9 @@ def _with_bugs(one: Spec, names: Sequence[str] = (), nemesis: str = "") -> Itera
     own.
     """
     for name, bug in load_subject(one.subject).bugs.items():
-        shown_by = nemesis or _shown_by(bug)
+        shown_by = nemesis or next((each for each in bug.shown_by if KINDS.keys() >= set(each.split(","))), "")
         if bug.in_containers and shown_by and name in (names or (name,)):
             yield replace(one, bug=name, nemesis=shown_by, workload=bug.workloads[0])
-
-
-def _shown_by(bug: Bug) -> str:
-    return next((nemesis for nemesis in bug.shown_by if KINDS.keys() >= set(nemesis.split(","))), "")
 
 
 def hunt_for_bugs(names: Sequence[str], seeds: Iterable[int], base: Spec, nemesis: str = "") -> Plan:

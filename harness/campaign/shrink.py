@@ -386,17 +386,14 @@ def variants(original: ShrinkCandidate, shift_s: float) -> dict[str, ShrinkCandi
     found = {WHOLE: original}
     for place, card in enumerate(cards):
         others = (*cards[:place], *cards[place + 1 :])
-        name = f"the {card.kind} of {card.name}" + (f" at {card.at_s:.1f} s" if _again(card, cards) else "")
+        again = sum((one.kind, one.name) == (card.kind, card.name) for one in cards) > 1
+        name = f"the {card.kind} of {card.name}" + (f" at {card.at_s:.1f} s" if again else "")
         if others:
             found[f"without {name}"] = with_cards(original, others)
         for words, by_s in ((f"{shift_s:g} s earlier", min(shift_s, card.at_s)), (f"{shift_s:g} s later", -shift_s)):
             if by_s:
                 found[f"{name} {words}"] = with_cards(original, (*others, moved(card, by_s)))
     return found
-
-
-def _again(card: Card, cards: Sequence[Card]) -> bool:
-    return sum((one.kind, one.name) == (card.kind, card.name) for one in cards) > 1
 
 
 def attribute(

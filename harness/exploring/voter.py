@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import chain, combinations
 from operator import attrgetter
 from random import Random
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 from checkers.raft.rules import EARLY_CHANGE, FAR_SETS, MARK_BACK, TWO_CHANGES
 from system_under_test.kraft.raft import effects as fx
@@ -35,7 +35,6 @@ from system_under_test.kraft.raft.voters import (
     VoterEndpoint,
     VoterEntry,
     VoterHistory,
-    VoterRecords,
     VoterSet,
     configured,
 )
@@ -116,10 +115,6 @@ class VotersInBatches:
         return batch.body if isinstance(batch.body, VoterSet) else None
 
 
-def _in_log(records: VoterRecords) -> TypeGuard[VotersInBatches]:
-    return type(records) is VotersInBatches
-
-
 class ExploredVoter:
     """core: None while it is down. mark: the largest mark that it has published in this incarnation.
 
@@ -144,7 +139,9 @@ class ExploredVoter:
         core = None
         if self.core is not None:
             records = self.core.memory.records
-            core = self.core.copy(log, VotersInBatches(log, records.first) if _in_log(records) else None)
+            core = self.core.copy(
+                log, VotersInBatches(log, records.first) if isinstance(records, VotersInBatches) else None
+            )
         return ExploredVoter(self.id, log, self.file, core, self.mark, self.connections)
 
     def connection_to(self, server: int) -> int:
@@ -368,9 +365,10 @@ class _Carried:
             return
         # The requests of one call leave in the order of the voters' names alone, so all orders must be explored.
         sent, first = self.acts[-1], len(self.acts) - 1 - len(self._run_of_sends)
-        for others in _subsets(self._run_of_sends):
-            self._dies([*self.acts[:first], *others, sent], last and len(others) == len(self._run_of_sends))
-        self._run_of_sends.append(sent)
+        run = self._run_of_sends
+        for others in chain.from_iterable(combinations(run, size) for size in range(len(run) + 1)):
+            self._dies([*self.acts[:first], *others, sent], last and len(others) == len(run))
+        run.append(sent)
 
     def end_flush(self) -> list[fx.Effect]:
         """End the flush in progress; return the core's reaction."""
@@ -474,10 +472,6 @@ def latest_voters(log: ShortLog) -> tuple[int, VoterSet] | None:
     """
     named = ((batch.base_offset, batch.body) for batch in reversed(log.batches))
     return next(((offset, body) for offset, body in named if isinstance(body, VoterSet)), None)
-
-
-def _subsets(acts: Sequence[Act]) -> list[tuple[Act, ...]]:
-    return [chosen for size in range(len(acts) + 1) for chosen in combinations(acts, size)]
 
 
 def stop_time(core: Core) -> None:

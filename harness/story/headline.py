@@ -118,7 +118,8 @@ def _valid(results: Results) -> str:
     looked = f"{plural(judged, 'checker')} looked and found nothing wrong{_of_what(results)}."
     kinds, waived = kinds_never_in_force(results), waived_demands(results)
     but = [f"{listed(kinds)} {'was' if len(kinds) == 1 else 'were'} never in force"] if kinds else []
-    but += [f"{_named_demands(waived)} waived"] if waived else []
+    was = "was" if len(waived) == 1 else "were"
+    but += [f"{listed([name for name, _ in waived])} {was} waived"] if waived else []
     head = f"Valid, but {' and '.join(but)}" if but else "Valid"
     short = [sentence(shorten(f"{words[0].upper()}{words[1:]}")) for _, words in waived if words]
     return " ".join([f"{head}: {looked}", *why_never_in_force(results), *short])
@@ -129,10 +130,6 @@ def waived_demands(results: Results) -> list[tuple[str, str]]:
     silent = "; ".join(results.availability.waived)
     waived = results.vacuity.waived
     return [(each.name, silent if each.name == "availability" else each.shortfall) for each in waived]
-
-
-def _named_demands(waived: Sequence[tuple[str, str]]) -> str:
-    return f"{listed([name for name, _ in waived])} {'was' if len(waived) == 1 else 'were'}"
 
 
 def _unknown(results: Results) -> str:

@@ -13,7 +13,7 @@ a list.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from math import log2
@@ -188,7 +188,8 @@ def draw(
     votes = [v for s in elected for v in _votes(data, s)]
     times = {first, last, *(step.time_ns for step in did)}
     times |= {t for op in chosen for t in (op.start_ns, op.end_ns)}
-    times |= {t for e in entries for t in (*e.arrived.values(), *_of_leader(e))}
+    times |= {t for e in entries for t in e.arrived.values()}
+    times |= {e.committed[e.leader] for e in entries if e.leader in e.committed}
     times |= {at for _, at, _ in votes} | {s.start_ns for s in elected}
     times |= {t for f in faults if f.happened for t in (f.start_ns, f.end_ns) if first <= t <= last}
     x_of = _axis(sorted(t for t in times if first <= t <= last))
@@ -385,10 +386,6 @@ def _reached(table: pa.Table, event: str, offset: int, epoch: int, since_ns: int
     mask = of_event & (pc.field("offset") > offset) & (pc.field("time_ns") >= since_ns)
     first = pc.min(table.filter(mask)["time_ns"]).as_py()
     return None if first is None else int(first)
-
-
-def _of_leader(entry: DrawnWrite) -> Iterable[int]:
-    return [at for node, at in entry.committed.items() if node == entry.leader]
 
 
 def _entry_of(canvas: _Canvas, entry: DrawnWrite) -> None:

@@ -70,7 +70,7 @@ def draw(window: DrawnWindow, css: str, target: int, *, context: Sequence[Contex
     drawn = {op.invoke: " ".join(label).strip() for op, label in zip(ops, labels, strict=True)}
     gutter = 12.0 if target < _NARROW else 132.0
     lane_of, lanes = _lanes(ops, target < _NARROW)
-    room = _room_before(before, target)
+    room = min(len(shorten(before, _BEFORE_MOST)) * _CHAR + 16, target / 3) if before else 0.0  # for the initial state
     x_of, gaps, right = _axis(ops, lane_of, drawn, gutter + 6 + room, target - 18)
     steps = {i: k + 1 for k, i in enumerate(order.steps)} if order else {}
     dots = _dots(ops, order, x_of, right)
@@ -186,11 +186,6 @@ def _dots(ops: Sequence[WindowOp], order: Order | None, x_of: dict[int, float], 
         last = max(last + 3, begin + min(14.0, room / 2))
         out[i] = min(last, max(end - 3, begin))
     return out
-
-
-def _room_before(before: str, target: int) -> float:
-    """Return the pixels at the left for the initial state of the object."""
-    return min(len(shorten(before, _BEFORE_MOST)) * _CHAR + 16, target / 3) if before else 0.0
 
 
 def _held(
