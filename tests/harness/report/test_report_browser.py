@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 from recorded_runs import unpacked
+from report_in_browser import CHECKS, UNFOLD, WIDTHS, Browser, no_chromium, settle, until
 from report_runs import build
-from waiting import PATIENCE_S
 
 from harness.campaign.loop import CampaignLog, Ended, Plan, Planned
 from harness.campaign.page import write_all
@@ -21,80 +15,11 @@ from harness.judge.judge_run import judge
 from harness.report.render import render
 from harness.spec import Spec
 
-CHROMIUM = shutil.which("chromium")
 NASTY = "</script><img src=x onerror=alert(1)><svg onload=alert(2)>\"'`\u2028\u202e ünïcode " + "x" * 2000
-WIDTHS = (390, 820, 1400)
 HEIGHT = "document.getElementById('findings').offsetHeight"
 """Expression for the height of all violations together, in pixels."""
-CHECKS = (Path(__file__).parent / "report_page_checks.js").read_text().strip()
 
-pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine")]
-
-
-@dataclass
-class Visit:
-    """One page, and everything it did that it should not have done."""
-
-    page: Any
-    complaints: list[str] = field(default_factory=list)
-
-    def width_beyond(self) -> int:
-        """Pixels by which the page is wider than its window."""
-        return int(self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
-
-
-def until(page: Any, condition: str, limit_s: float = PATIENCE_S) -> None:
-    """Wait for a condition in the page.  (Playwright's own way evaluates strings, which the page's policy forbids.)"""
-    ends = time.monotonic() + limit_s
-    while not page.evaluate(condition):
-        assert time.monotonic() < ends, f"never came true: {condition}"
-        page.wait_for_timeout(30)
-
-
-def settle(page: Any) -> None:
-    """Wait until the page has painted what was ordered and has written its address.
-
-    It writes the address 120 ms after the last change, by a timer.  A later timer of the page fires after that one,
-    however slow the machine is.
-    """
-    page.evaluate(
-        "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 200))))"
-    )
-
-
-class Browser:
-    def __init__(self, browser: Any) -> None:
-        self._browser = browser
-
-    def visit(self, path: Path, fragment: str = "", *, width: int = 1400, scheme: str = "light", **more: Any) -> Visit:
-        context = self._browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **more)
-        context.set_default_timeout(1000 * PATIENCE_S)
-        visit = Visit(context.new_page())
-        page, complaints = visit.page, visit.complaints
-        page.on(
-            "console", lambda m: complaints.append(f"console: {m.text}") if m.type in ("error", "warning") else None
-        )
-        page.on("pageerror", lambda e: complaints.append(f"error: {e}"))
-        page.on("dialog", lambda d: (complaints.append(f"dialog: {d.message}"), d.dismiss()))
-        page.on(
-            "request",
-            lambda r: complaints.append(f"request: {r.url[:90]}") if r.url[:5] not in ("file:", "data:") else None,
-        )
-        page.goto(f"{path.as_uri()}{fragment}")
-        if more.get("java_script_enabled", True):
-            until(page, "document.documentElement.dataset.ready === 'yes' || !document.getElementById('data')")
-        return visit
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        sandbox = [] if os.geteuid() else ["--no-sandbox"]
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=[*sandbox, "--disable-gpu"])
-        yield Browser(chromium)
-        chromium.close()
+pytestmark = [pytest.mark.browser, no_chromium]
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +38,7 @@ def test_hostile_text_does_nothing_and_the_page_is_silent(browser: Browser, nast
     visit.page.get_by_role("button", name="Violation").click()
     visit.page.hover("#tl", position={"x": 400, "y": 300})
     visit.page.select_option("#key", index=3)
-    visit.page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    visit.page.evaluate(UNFOLD)
     assert visit.page.locator("img").count() == 0
     assert visit.width_beyond() == 0
     assert visit.complaints == []
@@ -145,7 +70,7 @@ def test_nothing_overflows_and_all_text_can_be_read(browser: Browser, nasty: Pat
             assert 0 < visit.page.evaluate(HEIGHT) <= 8000, f"{path.parent.name} at {width} pixels"
             assert visit.page.evaluate(f"{CHECKS}.outside()") == [], f"{path.parent.name} at {width} pixels"
             if width == 1400:
-                visit.page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+                visit.page.evaluate(UNFOLD)
                 assert visit.page.evaluate(f"{CHECKS}.faint()") == [], f"too little contrast, {scheme}"
             visit.page.context.close()
 
@@ -314,7 +239,7 @@ def test_a_hundred_thousand_operations_stay_smooth(browser: Browser, tmp_path: P
     assert page.evaluate("JSON.parse(document.getElementById('data').textContent).ops.n") > 80_000
     measured_ms = (page.evaluate(f"{CHECKS}.frames()") for _ in range(5))  # a busy machine may need another attempt
     assert any(frame_ms < 400 for frame_ms in measured_ms), "about 30 ms on an idle machine; more would stutter"
-    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    page.evaluate(UNFOLD)
     settle(page)
     assert visit.complaints == [], "a density of operations is drawn beside open folds, too"
 
