@@ -60,11 +60,6 @@ async def beacons_of(cluster: RealCluster) -> Mapping[Link, Beacons]:
         window_s = min(2 * window_s, 10.0)
 
 
-async def silent_links(cluster: RealCluster) -> set[Link]:
-    """The links on which nothing arrived."""
-    return {link for link, beacons in (await beacons_of(cluster)).items() if not beacons.received}
-
-
 async def closed_links(cluster: RealCluster) -> set[Link]:
     """The links on which nothing arrived; every other link must be well open.  A busy machine may hold beacons up."""
     for _ in range(ATTEMPTS):

@@ -119,16 +119,8 @@ def _wrong_cluster(run: StoredRun) -> None:
     """Records about brokers and partitions in the first copy of n1, at the offsets 1 and 2; one at 1 in its last."""
     first, last = (choose(copy["copy"] for copy in run.copies if copy["node"] == "n1") for choose in (min, max))
     rows = [
-        {
-            "copy": copy,
-            "node": "n1",
-            "offset": offset,
-            "epoch": 1,
-            "batch_offset": offset,
-            "kind": kind,
-            "about": about,
-            "fields": json.dumps(fields),
-        }
+        {"copy": copy, "node": "n1", "offset": offset, "epoch": 1, "batch_offset": offset}
+        | {"kind": kind, "about": about, "fields": json.dumps(fields)}
         for copy, records in ((first, WRONG_CLUSTER), (last, (UNFENCED,)))
         for offset, (kind, about, fields) in enumerate(records, 1)
     ]
