@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,7 +25,7 @@ from checkers.base.history import NEMESIS, Event, Type
 from checkers.base.results import NO_RESULTS
 from checkers.record.outcome import RunOutcome
 from harness.report import run_data
-from harness.report.run_data import NEVER, ReportData, none, pair
+from harness.report.run_data import NEVER, OperationColumns, ReportData, none, pair
 from harness.report.timeline_view import pack
 from harness.report.witness.divergence import reach
 from harness.story.operations import FOREVER, SEARCHED_MOST, WindowOp, longest_order
@@ -34,41 +35,33 @@ def event(index: int, process: int, kind: Type, f: str = "write", value: int | N
     return Event(index, index * 1000, process, kind, f, "k", value, **more)  # type: ignore[arg-type]
 
 
+def paired(*events: Event) -> OperationColumns:
+    return pair(events_to_table(events))
+
+
 def test_a_write_has_the_invoked_value_and_a_read_the_answered_one() -> None:
-    ops = pair(
-        events_to_table(
-            [
-                event(0, 1, Type.INVOKE, "write", 5),
-                event(1, 2, Type.INVOKE, "read"),
-                event(2, 1, Type.OK, "write", 5, node="n1"),
-                event(3, 2, Type.OK, "read", 5, node="n2"),
-            ]
-        )
-    )
+    invoked = event(0, 1, Type.INVOKE, "write", 5), event(1, 2, Type.INVOKE, "read")
+    ops = paired(*invoked, event(2, 1, Type.OK, "write", 5, node="n1"), event(3, 2, Type.OK, "read", 5, node="n2"))
     assert ops.value.tolist() == [5, 5]
     assert [ops.nodes[c] for c in ops.node] == ["n1", "n2"]
     assert ops.latency_ns.tolist() == [2000, 2000]
 
 
 def test_an_operation_without_completion_is_info_and_lasts_to_the_end() -> None:
-    ops = pair(events_to_table([event(0, 1, Type.INVOKE, value=5), event(1, 2, Type.INVOKE), event(2, 2, Type.OK)]))
+    ops = paired(event(0, 1, Type.INVOKE, value=5), event(1, 2, Type.INVOKE), event(2, 2, Type.OK))
     assert ops.type.tolist() == [Type.INFO, Type.OK]
     assert ops.complete_row.tolist() == [NEVER, 2]
     assert ops.end_ns[0] == 2000
 
 
 def test_a_read_of_nil_has_no_value_and_one_without_answer_neither() -> None:
-    ops = pair(
-        events_to_table(
-            [event(0, 1, Type.INVOKE, "read"), event(1, 1, Type.OK, "read"), event(2, 1, Type.INVOKE, "read", 7)]
-        )
-    )
+    ops = paired(event(0, 1, Type.INVOKE, "read"), event(1, 1, Type.OK, "read"), event(2, 1, Type.INVOKE, "read", 7))
     assert ops.has_value.tolist() == [False, False]
 
 
 def test_a_cas_that_did_not_match_is_an_answer() -> None:
-    rows = [event(0, 1, Type.INVOKE, "cas", 1, value2=2), event(1, 1, Type.FAIL, "cas", error="mismatch")]
-    assert pair(events_to_table(rows)).matched().tolist() == [True]
+    ops = paired(event(0, 1, Type.INVOKE, "cas", 1, value2=2), event(1, 1, Type.FAIL, "cas", error="mismatch"))
+    assert ops.matched().tolist() == [True]
 
 
 def transaction(index: int, kind: Type, *parts: list[object]) -> Event:
@@ -76,15 +69,14 @@ def transaction(index: int, kind: Type, *parts: list[object]) -> Event:
 
 
 def test_a_transaction_is_on_the_keys_that_it_names_and_not_on_the_database() -> None:
-    rows = [
+    ops = paired(
         Event(0, 0, 1, Type.INVOKE, "create", "db", None),
         Event(1, 1, 1, Type.OK, "create", "db", None),
         transaction(2, Type.INVOKE, ["append", "k9", 1], ["r", "k4", None]),
         transaction(3, Type.OK, ["append", "k9", 1], ["r", "k4", []]),
         transaction(4, Type.INVOKE, ["r", "k9", None], ["r", "k9", None]),
         Event(5, 5, 2, Type.INVOKE, "txn", "db", None, payload="torn ["),
-    ]
-    ops = pair(events_to_table(rows))
+    )
     assert ops.keys == ("k9", "k4") and ops.key.tolist() == [-1] * 4
     assert (ops.on("k9").tolist(), ops.on("k4").tolist()) == ([False, True, True, False], [False, True, False, False])
     assert not ops.on("db").any()
@@ -94,20 +86,14 @@ def test_a_transaction_is_on_the_keys_that_it_names_and_not_on_the_database() ->
 
 
 def test_faults_are_no_operations_and_nothing_is_fine() -> None:
-    assert len(pair(events_to_table([event(0, NEMESIS, Type.INFO)]))) == 0
-    assert len(none()) == 0
+    assert len(paired(event(0, NEMESIS, Type.INFO))) == len(none()) == 0
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Event]:
     """Events of a few processes, well-formed or not."""
-    n = draw(st.integers(0, 40))
-    return [
-        event(
-            i, draw(st.integers(-1, 3)), draw(st.sampled_from(list(Type))), draw(st.sampled_from(["read", "write"])), i
-        )
-        for i in range(n)
-    ]
+    rows = st.tuples(st.integers(-1, 3), st.sampled_from(list(Type)), st.sampled_from(["read", "write"]))
+    return [event(i, *row, i) for i, row in enumerate(draw(st.lists(rows, max_size=40)))]
 
 
 @given(histories())
@@ -122,7 +108,7 @@ def test_pairing_is_what_a_loop_over_events_would_do(events: list[Event]) -> Non
             waiting[e.process] = e
         elif e.process in waiting:
             expected[waiting.pop(e.process).index] = e.index
-    ops = pair(events_to_table(events))
+    ops = paired(*events)
     assert dict(zip(ops.invoke_row.tolist(), ops.complete_row.tolist(), strict=True)) == expected
 
 
@@ -132,35 +118,25 @@ def op(f: str, invoke: int, complete: int, value: int | None, kind: Type = Type.
     return WindowOp(invoke, done, invoke, "n1", f, "k", kind, given, new, got, invoke, complete, None)
 
 
-def test_a_stale_read_is_where_the_order_sticks() -> None:
-    ops = [op("write", 0, 1, 41), op("write", 2, 3, 44), op("read", 4, 5, 41)]
-    order = longest_order(ops, [None])
+UNKNOWN = op("write", 0, 9, 7, Type.INFO)
+LEGAL = [op("write", 0, 3, 1), op("read", 1, 2, None), op("cas", 4, 5, 1, new=2), op("read", 6, 7, 2)]
+
+
+@pytest.mark.parametrize(
+    ("ops", "before", "steps", "states", "stuck"),
+    [
+        ([op("write", 0, 1, 41), op("write", 2, 3, 44), op("read", 4, 5, 41)], [None], (0, 1), (None, 41, 44), 2),
+        (LEGAL, [None], (1, 0, 2, 3), (None, None, 1, 2, 2), None),
+        ([UNKNOWN, op("read", 1, 2, 7)], [None], (0, 1), (None, 7, 7), None),
+        ([UNKNOWN, op("read", 1, 2, None)], [None], (1,), (None, None), None),  # it did not happen, or later
+        ([op("read", 0, 1, 3)], [1, 3], (0,), (3, 3), None),  # any of the states before may be the right one
+    ],
+    ids=["a stale read", "all fit", "it happened", "it may not have", "states before"],
+)
+def test_the_order_ends_where_nothing_fits(ops: Any, before: Any, steps: Any, states: Any, stuck: int | None) -> None:
+    order = longest_order(ops, before)
     assert order is not None
-    assert order.steps == (0, 1)
-    assert order.states == (None, 41, 44)
-    assert order.stuck == 2
-
-
-def test_everything_fits_in_a_legal_window() -> None:
-    ops = [op("write", 0, 3, 1), op("read", 1, 2, None), op("cas", 4, 5, 1, new=2), op("read", 6, 7, 2)]
-    order = longest_order(ops, [None])
-    assert order is not None
-    assert order.steps == (1, 0, 2, 3)
-    assert order.stuck is None
-
-
-def test_an_unknown_write_may_have_happened_or_not() -> None:
-    read_it = [op("write", 0, 9, 7, Type.INFO), op("read", 1, 2, 7)]
-    missed_it = [op("write", 0, 9, 7, Type.INFO), op("read", 1, 2, None)]
-    for ops in (read_it, missed_it):
-        order = longest_order(ops, [None])
-        assert order is not None and order.stuck is None
-
-
-def test_any_of_the_states_before_may_be_the_right_one() -> None:
-    order = longest_order([op("read", 0, 1, 3)], [1, 3])
-    assert order is not None
-    assert order.stuck is None and order.states[0] == 3
+    assert (order.steps, order.states, order.stuck) == (steps, states, stuck)
 
 
 def test_a_window_too_large_or_of_another_kind_is_not_searched() -> None:
@@ -245,8 +221,6 @@ def test_each_log_is_shown_as_it_was_at_that_moment() -> None:
 
 
 def test_a_witness_without_a_mark_and_a_run_without_traces_have_no_such_picture() -> None:
-    data = run(n1=trace("n1", (1, "start", 0)))
-    assert reach(data, {}, MARK) is None
-    assert reach(data, {"committed_below": 34}, []) is None
-    assert reach(run(), {"committed_below": 34}, MARK) is None
-    assert reach(run(n1=TRACE.empty_table()), {"committed_below": 34}, MARK) is None
+    data, facts = run(n1=trace("n1", (1, "start", 0))), {"committed_below": 34}
+    assert reach(data, {}, MARK) is reach(data, facts, []) is reach(run(), facts, MARK) is None
+    assert reach(run(n1=TRACE.empty_table()), facts, MARK) is None

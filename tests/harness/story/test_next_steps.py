@@ -38,10 +38,11 @@ def criterion(name: str, value: float, least: float, **more: Any) -> dict[str, A
     return {"name": name, "value": value, "least": least, "met": value >= least, "demanded": True, "words": name} | more
 
 
+MADE = test_of("make test-partition SEED=7")
+
+
 def test_a_violation_is_replayed_shrunk_and_run_again() -> None:
-    results = INVALID
-    made = test_of("make test-partition SEED=7")
-    commands = [step.command for step in next_steps(results, made, RUN, logs=True)]
+    commands = [step.command for step in next_steps(INVALID, MADE, RUN, logs=True)]
     program = started_as()
     assert commands == [
         f"{program} replay {RUN} --times 5",
@@ -51,7 +52,7 @@ def test_a_violation_is_replayed_shrunk_and_run_again() -> None:
         f"{program} analyze {RUN}",
     ]
     installed = test_of("krucible run --nemesis partition --seed 7")
-    commands = [step.command for step in next_steps(results, installed, "a b", logs=False)]
+    commands = [step.command for step in next_steps(INVALID, installed, "a b", logs=False)]
     assert commands[:2] == [f"{program} replay 'a b' --times 5", f"{program} shrink 'a b'"]
     assert not any("check-logs" in command for command in commands)
 
@@ -69,27 +70,25 @@ def test_every_command_keeps_the_folder_and_the_store_that_the_caller_gave() -> 
     assert commands[:2] == [f"{again} 7 {beside}", f"{again} 8 {beside}"]
 
 
+KILL = "run --nemesis kill --seed 7"
+
+
 @pytest.mark.parametrize(
     ("rerun", "backend", "command"),
     [
         ("make test-kill SEED=7", "docker", "make test-kill SEED=7 KEEP=on-violation"),
-        (
-            "krucible run --nemesis kill --seed 7",
-            "namespaces",
-            f"{started_as()} run --nemesis kill --seed 7 --keep on-violation",
-        ),
-        ("krucible run --nemesis kill --seed 7", "simulator", None),
+        (f"krucible {KILL}", "namespaces", f"{started_as()} {KILL} --keep on-violation"),
+        (f"krucible {KILL}", "simulator", None),
         ("python -m harness find redis --seed 7", "docker", None),
-        ("krucible run --nemesis kill --seed 7", "elsewhere", None),
+        (f"krucible {KILL}", "elsewhere", None),
     ],
 )
 def test_a_violation_leads_to_a_cluster_that_stays_up_where_one_can(
     rerun: str, backend: str, command: str | None
 ) -> None:
-    results = INVALID
     made = test_of(rerun)
     made = replace(made, spec={**made.spec, "backend": backend})
-    kept = [step.command for step in next_steps(results, made, RUN, logs=True) if "on-violation" in step.command]
+    kept = [step.command for step in next_steps(INVALID, made, RUN, logs=True) if "on-violation" in step.command]
     assert kept == ([command] if command else [])
 
 
@@ -159,10 +158,8 @@ def test_what_a_run_chose_itself_stays_its_choice() -> None:
 
 def test_figures_of_recovery_ask_for_a_longer_run_and_not_for_a_lower_rate() -> None:
     rate = criterion("share of the scheduled rate", 0.3, 0.8, advice="only 1 s was calm; give a longer --time-limit")
-    made = test_of("make test-partition SEED=7")
-    (longer,), (slower,) = (
-        shortfalls(unknown(one), made, RUN) for one in (rate, {**rate, "advice": "give a lower --rate"})
-    )
+    rates = (rate, {**rate, "advice": "give a lower --rate"})
+    (longer,), (slower,) = (shortfalls(unknown(one), MADE, RUN) for one in rates)
     assert "TIME_LIMIT=120" in longer.command and "RATE" not in longer.command
     assert "RATE=100" in slower.command
 

@@ -73,23 +73,19 @@ class OfVoters:
             self.sets.asked_for(AddVoter(entry))
             self.sets.asked_for(RemoveVoter(entry.key))
         self.leader, self.second, self.third, self.spare = self.servers
-        for voter in (self.leader, self.second):
-            self.row(voter, "vote", peer="n1")
-        self.row(self.leader, "role", offset=0, role="leader")
+        self.elect(self.leader, 1, 0, self.leader, self.second)
         for server in self.servers:
             self.append(server, 3, {2: named(1, 2, 3)})
         self.mark(3)
 
-    def row(
-        self,
-        server: VotingServer,
-        event: str,
-        offset: int | None = None,
-        peer: str | None = None,
-        role: str | None = None,
-    ) -> None:
+    def row(self, server: VotingServer, event: str, offset: int | None = None, epoch: int = 1, **more: str) -> None:
         hash_ = offset if event == "high-watermark" else None
-        self.watch.row(server, WatchedRow(event, 1, offset, hash_, peer, role))
+        self.watch.row(server, WatchedRow(event, epoch, offset, hash_, **more))
+
+    def elect(self, leader: VotingServer, epoch: int, offset: int, *voters: VotingServer) -> None:
+        for voter in voters:
+            self.row(voter, "vote", epoch=epoch, peer=leader.name)
+        self.row(leader, "role", offset, epoch, role="leader")
 
     def append(self, server: VotingServer, end: int, sets: dict[int, VoterSet] | None = None) -> None:
         server.flushed = end
@@ -108,9 +104,8 @@ class OfVoters:
 
 def test_a_change_after_another_is_committed_is_right_and_met() -> None:
     cluster = OfVoters()
-    cluster.append(cluster.leader, 4, {3: named(1, 2, 3, 4)})
-    cluster.append(cluster.second, 4, {3: named(1, 2, 3, 4)})
-    cluster.append(cluster.spare, 4, {3: named(1, 2, 3, 4)})
+    for server in (cluster.leader, cluster.second, cluster.spare):
+        cluster.append(server, 4, {3: named(1, 2, 3, 4)})
     cluster.mark(4)
     cluster.append(cluster.leader, 5, {4: named(1, 2, 4)})
     assert cluster.broken == []
@@ -126,12 +121,10 @@ def test_a_change_before_the_one_before_it_is_committed() -> None:
 
 def test_a_change_before_the_epoch_commits() -> None:
     cluster = OfVoters()
-    for voter in (cluster.leader, cluster.second):
-        cluster.watch.row(voter, WatchedRow("vote", 2, peer="n1"))
-    cluster.watch.row(cluster.leader, WatchedRow("role", 2, 3, role="leader"))
+    cluster.elect(cluster.leader, 2, 3, cluster.leader, cluster.second)
     cluster.leader.flushed = 5
     cluster.leader.sets[4] = named(1, 2)
-    cluster.watch.row(cluster.leader, WatchedRow("voters", 2, 4))
+    cluster.row(cluster.leader, "voters", 4, epoch=2)
     assert cluster.broken == ["voters changed before the epoch had committed"]
 
 
@@ -177,7 +170,7 @@ def test_a_change_is_acknowledged_once_it_is_committed(
 @pytest.mark.parametrize(("reported", "broken"), [("n1 n2 n3", []), ("n1 n2", ["voters are not those of the log"])])
 def test_voters_are_reported_as_the_log_names_them(reported: str, broken: list[str]) -> None:
     cluster = OfVoters()
-    cluster.watch.row(cluster.second, WatchedRow("voters", 1, 2, detail=reported))
+    cluster.row(cluster.second, "voters", 2, detail=reported)
     cluster.append(cluster.second, 4)
     cluster.now = 1.0
     cluster.append(cluster.second, 5)
@@ -275,15 +268,11 @@ def test_a_leader_that_is_no_voter() -> None:
     cluster.append(cluster.leader, 4, {3: named(1, 2)})
     cluster.mark(3)
     cluster.append(cluster.leader, 5, {4: named(2)})
-    for voter in (cluster.leader, cluster.second):
-        cluster.watch.row(voter, WatchedRow("vote", 2, peer="n1"))
     before = cluster.broken
-    cluster.watch.row(cluster.leader, WatchedRow("role", 2, 5, role="leader"))
+    cluster.elect(cluster.leader, 2, 5, cluster.leader, cluster.second)
     assert cluster.broken == before
     cluster.spare.sets = {2: named(1, 2, 3)}
-    for voter in (cluster.second, cluster.third):
-        cluster.watch.row(voter, WatchedRow("vote", 3, peer="n4"))
-    cluster.watch.row(cluster.spare, WatchedRow("role", 3, 3, role="leader"))
+    cluster.elect(cluster.spare, 3, 3, cluster.second, cluster.third)
     assert cluster.broken[len(before) :] == ["a leader that is no voter"]
 
 
