@@ -159,7 +159,7 @@ class Chunk(NamedTuple):
     found: Expansion
     steps: list[Step]
     parts: list[tuple[int, Part, tuple[int, ...]]]
-    outcomes: list[tuple[tuple[int, str, int, int], Outcomes]]
+    outcomes: list[tuple[tuple[int, str, int], Outcomes]]
 
 
 @dataclass(slots=True)

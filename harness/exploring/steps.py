@@ -129,8 +129,8 @@ class ClusterSteps:
         every = namings(len(self.ids))
         self.names: list[Naming] = every if symmetric and not dynamic else every[:1]
         self.parts = Parts(self.names)
-        self.outcomes: dict[tuple[int, str, int, int], Outcomes] = {}
-        self.fresh_outcomes: list[tuple[int, str, int, int]] = []
+        self.outcomes: dict[tuple[int, str, int], Outcomes] = {}
+        self.fresh_outcomes: list[tuple[int, str, int]] = []
         timing = Timing(fetch_max_wait_s=0.0, retry_backoff_s=0.0)
         bugs = frozenset({bug}) if bug else frozenset()
         first = self.ids[:voters]
@@ -383,38 +383,34 @@ class ClusterSteps:
 
     def _own(self, world: ExploredState, kind: str, id: int) -> Outcomes:
         token = self._token(world, kind) if kind in ("read", "write") else 0
-        voter = world.voters[id - 1]
-        return self.outcomes.get((voter, kind, token, 0)) or self._happen(voter, VoterEvent(kind, token), token, 0)
+        return self._outcomes(world.voters[id - 1], VoterEvent(kind, token), token)
 
     def _change_voters(self, world: ExploredState, kind: str, place: Lane) -> Outcomes:
         leader, target, _ = place
         token = self._token(world, CHANGES[kind].removesuffix("s"))
-        voter, of = world.voters[leader - 1], 10 * token + target
-        return self.outcomes.get((voter, kind, of, 0)) or self._happen(
-            voter, VoterEvent(kind, token, peer=target), of, 0
-        )
+        return self._outcomes(world.voters[leader - 1], VoterEvent(kind, token, peer=target), 10 * token + target)
 
     def _ask(self, number: int, voter: int) -> Outcomes:
         call = self.parts.call(number)
-        return self.outcomes.get((voter, "ask", number, 0)) or self._happen(
-            voter, VoterEvent("ask", connection=call.connection, request=call.request), number, 0
-        )
+        return self._outcomes(voter, VoterEvent("ask", connection=call.connection, request=call.request), number)
 
     def _answer(self, number: int, voter: int, *, lost: bool = False) -> Outcomes:
         call, kind = self.parts.call(number), "lost" if lost else "answer"
-        return self.outcomes.get((voter, kind, number, 0)) or self._happen(
-            voter, VoterEvent(kind, peer=call.lane[1], request=call.request, response=call.reply), number, 0
-        )
+        answer = VoterEvent(kind, peer=call.lane[1], request=call.request, response=call.reply)
+        return self._outcomes(voter, answer, number)
 
     def replied(self, number: int, reply: RaftResponse | None) -> int:
         return self.parts.number(self.parts.call(number)._replace(reply=reply))
 
-    def _happen(self, number: int, event: VoterEvent, of: int, at: int) -> Outcomes:
-        node = self.parts.node(number)
-        found = happen(node, event, self._identities[node.id], insides=self.budgets.insides > 0)
-        self.outcomes[number, event.kind, of, at] = outcomes = self._in_numbers(node.id, found)
-        self.fresh_outcomes.append((number, event.kind, of, at))
-        return outcomes
+    def _outcomes(self, number: int, event: VoterEvent, of: int) -> Outcomes:
+        """of: tells the event from others of its kind."""
+        name = (number, event.kind, of)
+        if name not in self.outcomes:
+            node = self.parts.node(number)
+            found = happen(node, event, self._identities[node.id], insides=self.budgets.insides > 0)
+            self.outcomes[name] = self._in_numbers(node.id, found)
+            self.fresh_outcomes.append(name)
+        return self.outcomes[name]
 
     def _in_numbers(self, id: int, found: EventOutcome) -> Outcomes:
         replies = [act.response for act in found.acts if type(act) is Replied]
