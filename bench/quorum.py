@@ -190,7 +190,7 @@ async def fail_over(cluster: QuorumCluster) -> float:
     """Return the seconds from the leader's death to the first acknowledged write.  Afterwards all servers run."""
     old = await cluster.leader()
     rest = [server for server in cluster.servers if server != old]
-    cluster.kill(old)
+    cluster.stop(old, signal.SIGKILL)
     began = time.monotonic()
     await cluster.prepare(leader := await cluster.leader(rest), 1)
     [writer] = await cluster.writers(leader, 1)

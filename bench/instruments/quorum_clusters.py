@@ -57,12 +57,8 @@ class QuorumCluster(ABC):
                 self._command(server), cwd=_ROOT, stdout=output, stderr=output, stdin=subprocess.DEVNULL
             )
 
-    def kill(self, server: int) -> None:
-        self._processes[server].send_signal(signal.SIGKILL)
-        self._processes[server].wait()
-
-    def stop(self, server: int) -> None:
-        self._processes[server].send_signal(signal.SIGTERM)
+    def stop(self, server: int, by: signal.Signals = signal.SIGTERM) -> None:
+        self._processes[server].send_signal(by)
         self._processes[server].wait()
 
     def close(self) -> None:
@@ -141,18 +137,11 @@ class KRaft(QuorumCluster):
     def configure(self, settings: Mapping[str, Any]) -> None:
         """Apply other settings, from the next start of a server on."""
         ids = {server: self.node_id(server) for server in self.servers}
+        peers = {f"n{of}": [of, HOST, self.port(each)] for each, of in ids.items()}
         for server, number in ids.items():
-            config = {
-                "name": f"n{number}",
-                "node_id": number,
-                "cluster_id": "bench",
-                "listen": self.address(server),
-                "peers": {f"n{of}": [of, HOST, self.port(each)] for each, of in ids.items()},
-                "data_dir": str(self.data_dir(server)),
-                "trace_dir": str(self.folder / f"trace{server}"),
-                "seed": 1,
-                **settings,
-            }
+            config = {"name": f"n{number}", "node_id": number, "cluster_id": "bench", "peers": peers, "seed": 1}
+            folders = {"data_dir": str(self.data_dir(server)), "trace_dir": str(self.folder / f"trace{server}")}
+            config |= {**folders, "listen": self.address(server), **settings}
             self._config(server).write_text(json.dumps(config))
 
     def data_dir(self, server: int) -> Path:
@@ -207,19 +196,12 @@ class EtcdCluster(QuorumCluster):
     name = "etcd"
 
     def _command(self, server: int) -> list[str]:
-        peers = ",".join(f"n{each}=http://{HOST}:{self._peer_ports[each - 1]}" for each in self.servers)
-        peer, client = f"http://{HOST}:{self._peer_ports[server - 1]}", f"http://{HOST}:{self.port(server)}"
-        flags = {
-            "name": f"n{server}",
-            "data-dir": str(self.folder / f"data{server}"),
-            "listen-peer-urls": peer,
-            "initial-advertise-peer-urls": peer,
-            "listen-client-urls": client,
-            "advertise-client-urls": client,
-            "initial-cluster": peers,
-            "pre-vote": "true",
-            "logger": "zap",
-        }
+        peers = {each: f"http://{HOST}:{self._peer_ports[each - 1]}" for each in self.servers}
+        flags = {"name": f"n{server}", "data-dir": str(self.folder / f"data{server}")}
+        flags |= dict.fromkeys(("listen-peer-urls", "initial-advertise-peer-urls"), peers[server])
+        flags |= dict.fromkeys(("listen-client-urls", "advertise-client-urls"), f"http://{HOST}:{self.port(server)}")
+        flags |= {"initial-cluster": ",".join(f"n{each}={url}" for each, url in peers.items())}
+        flags |= {"pre-vote": "true", "logger": "zap"}
         return [ETCD, *(f"--{name}={value}" for name, value in flags.items())]
 
     async def _leads(self, server: int) -> bool:
