@@ -6,9 +6,11 @@ no two operations would overlap.
 
 import asyncio
 import io
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
+from typing import Any
 from unittest.mock import patch
 
 from rich.console import Console
@@ -47,23 +49,7 @@ def recorded(results: Path, spec: Spec) -> Path:
     return run.root.resolve()
 
 
-def canary_run(
-    results: Path,
-    seconds: float = 1.0,
-    seed: int = 1,
-    keys: int = 3,
-    workload: str = "register",
-    rate_hz: float = 150.0,
-) -> Path:
+def canary_run(results: Path, seconds: float = 1.0, seed: int = 1, keys: int = 3, **more: Any) -> Path:
     """The folder of a clean run; `results` is created."""
-    spec = Spec(
-        subject="canary",
-        nemesis="none",
-        backend="in-process",
-        time_limit_s=seconds,
-        rate_hz=rate_hz,
-        keys=keys,
-        seed=seed,
-        workload=workload,
-    )
-    return recorded(results, spec)
+    canary = Spec(subject="canary", nemesis="none", backend="in-process", workload="register", rate_hz=150.0)
+    return recorded(results, replace(canary, time_limit_s=seconds, seed=seed, keys=keys, **more))

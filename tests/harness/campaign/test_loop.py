@@ -278,21 +278,11 @@ def test_a_runner_of_ones_own_gets_several_tests_at_once(tmp_path: Path) -> None
 
 def test_the_seconds_end_with_the_first_online_finding_of_that_checker(tmp_path: Path) -> None:
     ns_per_s = 1_000_000_000
-    outcome = {
-        "phases": [
-            {"name": "set-up", "start_ns": 0, "end_ns": 4 * ns_per_s},
-            {"name": "main", "start_ns": 0, "end_ns": 90 * ns_per_s},
-        ],
-        "online": {
-            "findings": [
-                {"checker": "log-matching", "kind": "", "summary": "", "time_ns": 5 * ns_per_s},
-                {"checker": "vote-once", "kind": "", "summary": "", "time_ns": 21 * ns_per_s},
-                {"checker": "vote-once", "kind": "", "summary": "", "time_ns": 20_500_000_000},
-            ]
-        },
-    }
+    phases = [{"name": name, "start_ns": 0, "end_ns": s * ns_per_s} for name, s in (("set-up", 4), ("main", 90))]
+    seen = (("log-matching", 5.0), ("vote-once", 21.0), ("vote-once", 20.5))
+    findings = [{"checker": name, "kind": "", "summary": "", "time_ns": int(s * ns_per_s)} for name, s in seen]
     write_header(tmp_path, main_began_ns=4 * ns_per_s)
-    write_journal(tmp_path, outcome=outcome)
+    write_journal(tmp_path, outcome={"phases": phases, "online": {"findings": findings}})
     assert seconds_to_find("vote-once", RunRecord(tmp_path)) == 16.5
     assert seconds_to_find("linearizability", RunRecord(tmp_path)) == 86.0
 
@@ -359,21 +349,9 @@ def run_here(words: Sequence[str], results: Path, output: Path) -> ChildRun:
     (name, *options), began_s = words, time.monotonic()
     assert name == "run"
     given = run_command.make_context(name, options).params
-    spec = Spec(
-        subject=given["subject"],
-        workload=given["workload"],
-        nemesis=given["nemesis"],
-        backend=given["backend"],
-        keys=given["keys"],
-        concurrency=given["concurrency"],
-        rate_hz=given["rate_hz"],
-        time_limit_s=given["time_limit_s"],
-        op_timeout_s=given["op_timeout_s"],
-        seed=given["seed"],
-        bug=given["bug"],
-        online=False,
-    )
-    root = recorded(results, spec)
+    names = ("subject", "workload", "nemesis", "backend", "keys", "concurrency", "rate_hz", "time_limit_s")
+    names += ("op_timeout_s", "seed", "bug")
+    root = recorded(results, Spec(**{name: given[name] for name in names}, online=False))
     return ChildRun(as_object(judge(root, None, lambda _: None))["exit_code"], root, time.monotonic() - began_s)
 
 

@@ -176,28 +176,10 @@ class Quorum:
         """Cut `away` off from the rest; the fault is proved to be in force."""
         links = [[a, b] for a in self.nodes for b in self.nodes if (a in away) != (b in away)]
         leader = self.leader if self.leader in away else None
-        self.faults.append(
-            {
-                "card": {
-                    "number": len(self.faults) + 1,
-                    "kind": "partition",
-                    "name": "halves",
-                    "at_s": 0.0,
-                    "heal_s": 1.0,
-                },
-                "achieved": "installed",
-                "words": f"{sorted(away)} cut off",
-                "reason": "",
-                "leader": leader,
-                "epoch": 1,
-                "cut": links,
-                "nodes": [],
-                "injected_ns": self._tick(),
-                "heal_ordered_ns": -1,
-                "healed_ns": -1,
-                "apply_ms": 0.0005,
-            }
-        )
+        card = {"number": len(self.faults) + 1, "kind": "partition", "name": "halves", "at_s": 0.0, "heal_s": 1.0}
+        fault = {"card": card, "achieved": "installed", "words": f"{sorted(away)} cut off", "reason": "", "nodes": []}
+        times = {"injected_ns": self._tick(), "heal_ordered_ns": -1, "healed_ns": -1, "apply_ms": 0.0005}
+        self.faults.append({**fault, "leader": leader, "epoch": 1, "cut": links, **times})
         self.group = {n for n in self.group if (n in away) == (self.leader in away)}
 
     def pass_time(self, ns: int) -> None:
@@ -233,41 +215,25 @@ class Quorum:
     def copy(self, when: str) -> None:
         for node in self.nodes.values():
             self.logs[node.name] += self._log_rows(node)
-            self.copied.append(
-                {
-                    "copy": self.copy_count,
-                    "node": node.name,
-                    "when": when,
-                    "state": "running",
-                    "log_end": len(node.log),
-                    "torn_bytes": 0,
-                    "quorum_epoch": node.epoch,
-                    "voted_for": node.voted_for,
-                    "trace_seq": len(node.trace) - 1,
-                    "error": None,
-                    "disk": node.disk,
-                }
-            )
+            copy = {"copy": self.copy_count, "node": node.name, "when": when, "state": "running", "error": None}
+            files = {"log_end": len(node.log), "torn_bytes": 0, "disk": node.disk}
+            state = {"quorum_epoch": node.epoch, "voted_for": node.voted_for, "trace_seq": len(node.trace) - 1}
+            self.copied.append({**copy, **files, **state})
         self.copy_count += 1
 
     def evidence(self) -> Evidence:
         """Everything so far, after a final copy."""
         self.copy("final")
         keys = sorted({r["key"] for r in self.history})
+        proof = {"verdict": "as ordered", "links": {}, "states": {}, "wrong": []}
+        recovery = {"needed": True, "recovered": True, "seconds": 0.4, "limit_s": 60.0, "waiting_for": ""}
         outcome = {
             "phases": [{"name": "main", "start_ns": 0, "end_ns": self._time_ns}],
             "scheduled_rate_hz": 200.0,
             "achieved_rate_hz": 198.0,
             "loop_stalls": [],
             "steal_s": dict.fromkeys(self.nodes, 0.01),
-            "recovery": {
-                "needed": True,
-                "recovered": True,
-                "seconds": 0.4,
-                "limit_s": 60.0,
-                "waiting_for": "",
-                "proof": {"verdict": "as ordered", "links": {}, "states": {}, "wrong": []},
-            },
+            "recovery": {**recovery, "proof": proof},
             "deaths": [],
             "final_reads": dict.fromkeys(keys, "ok"),
             "leaders": self.elected,
@@ -275,17 +241,9 @@ class Quorum:
         }
         traces = {name: node.trace for name, node in self.nodes.items()}
         test = {"spec": {"nodes": len(self.nodes), "backend": "docker"}}
-        demands = Demands(
-            servers=tuple(self.nodes),
-            keys=tuple(keys),
-            final_reads=tuple(("read", key) for key in keys),
-            nodes=True,
-            logs=True,
-            traces=True,
-            elections=True,
-            faults=True,
-            nemesis="partition",
-        )
+        of_run: dict[str, Any] = {"servers": tuple(self.nodes), "keys": tuple(keys), "nemesis": "partition"}
+        whole: dict[str, Any] = dict.fromkeys(("nodes", "logs", "traces", "elections", "faults"), True)
+        demands = Demands(final_reads=tuple(("read", key) for key in keys), **of_run, **whole)
         return Evidence(self.history, self.logs, traces, self.copied, self.faults, outcome, test, demands)
 
     # How it happens
@@ -343,15 +301,8 @@ class Quorum:
         self._say(node, "role", role=role, **columns)
 
     def _say(self, node: ToyNode, event: str, **columns: Any) -> None:
-        row = dict.fromkeys(TRACE.names) | {
-            "node": node.name,
-            "incarnation": node.incarnation,
-            "seq": len(node.trace),
-            "time_ns": self._tick(),
-            "event": event,
-            "epoch": node.epoch,
-        }
-        node.trace.append(row | columns)
+        at = {"node": node.name, "incarnation": node.incarnation, "seq": len(node.trace), "time_ns": self._tick()}
+        node.trace.append({**dict.fromkeys(TRACE.names), **at, "event": event, "epoch": node.epoch, **columns})
 
     def _log_rows(self, node: ToyNode) -> list[Row]:
         value = 0
@@ -360,34 +311,15 @@ class Quorum:
             value = extend(value, offset, entry.epoch, entry.crc)
             if offset < node.snapshot_end:
                 continue
-            rows.append(
-                {
-                    "copy": self.copy_count,
-                    "node": node.name,
-                    "offset": offset,
-                    "epoch": entry.epoch,
-                    "checksum": entry.crc << 31,
-                    "batch_offset": offset,
-                    "batch_hash": value,
-                    "key": entry.key,
-                    "value": entry.value,
-                }
-            )
+            of_entry = {"epoch": entry.epoch, "checksum": entry.crc << 31, "key": entry.key, "value": entry.value}
+            place = {"copy": self.copy_count, "node": node.name, "offset": offset}
+            rows.append({**place, **of_entry, "batch_offset": offset, "batch_hash": value})
         return rows
 
     def _event(self, process: int, type_: int, key: str, value: int | None, node: str, f: str = "write") -> None:
-        row = dict.fromkeys(HISTORY.names) | {
-            "index": len(self.history),
-            "time_ns": self._tick(),
-            "process": process,
-            "type": type_,
-            "f": f,
-            "key": key,
-            "value": value,
-            "error": "timeout" if type_ == 3 else None,
-            "node": node,
-        }
-        self.history.append(row)
+        at = {"index": len(self.history), "time_ns": self._tick(), "process": process, "type": type_, "node": node}
+        done = {"f": f, "key": key, "value": value, "error": "timeout" if type_ == 3 else None}
+        self.history.append({**dict.fromkeys(HISTORY.names), **at, **done})
 
     def _tick(self) -> int:
         self._time_ns += 1000
