@@ -74,7 +74,7 @@ def draw(seed: int, seconds: float = 60.0, rate_hz: float = 50.0, nodes: int = 0
         apply_s=Random(f"{seed}/apply").choice(APPLY_S),
         classes=tuple(on),
     )
-    drawn = _with(scenario, _cards(random, scenario, on, tempo_hz))
+    drawn = with_cards(scenario, _cards(random, scenario, on, tempo_hz))
     for stream, (share, applies, change) in _MORE.items():
         own = Random(f"{seed}/{stream}")
         if applies(drawn) and (share == ALWAYS or own.random() < share):
@@ -136,7 +136,7 @@ def rolls_while_slow(random: Random, scenario: Scenario) -> Scenario:
     times_s = sorted(round(random.uniform(1, scenario.seconds - 4), 3) for _ in range(3))
     slow = [(at_s, round(random.uniform(0.05, 0.4), 3)) for at_s in times_s]
     cards = [StormCard("disk", "leader", at_s, 3.0, how="slow", size=size_s) for at_s, size_s in slow]
-    return _with(scenario, cards, segment_bytes=min(scenario.segment_bytes, 1 << 11))
+    return with_cards(scenario, cards, segment_bytes=min(scenario.segment_bytes, 1 << 11))
 
 
 def _with_parts(random: Random, scenario: Scenario) -> Scenario:
@@ -156,7 +156,7 @@ def _with_parts(random: Random, scenario: Scenario) -> Scenario:
     if cards and "flip" in scenario.classes:
         served = card_of(random, "flip", 1.0)
         cards.append(replace(served, who="leader", moment="part", how=SERVED_SNAPSHOT))
-    return _with(scenario, cards, part_bytes=part_bytes)
+    return with_cards(scenario, cards, part_bytes=part_bytes)
 
 
 def _with_strangers(random: Random, scenario: Scenario) -> Scenario:
@@ -167,10 +167,10 @@ def _with_strangers(random: Random, scenario: Scenario) -> Scenario:
         card = card_of(random, "stranger", at_s)
         moment = random.choice(("", "", "campaign", "elected", "followed", "started", "resigned"))
         cards.append(replace(card, moment=moment, who=random.choice((card.who, "it")) if moment else card.who))
-    return _with(scenario, cards, classes=(*scenario.classes, *OF_STRANGERS))
+    return with_cards(scenario, cards, classes=(*scenario.classes, *OF_STRANGERS))
 
 
-def _with(scenario: Scenario, cards: Sequence[StormCard], **changes: Any) -> Scenario:
+def with_cards(scenario: Scenario, cards: Sequence[StormCard], **changes: Any) -> Scenario:
     return replace(scenario, cards=_in_order((*scenario.cards, *cards)), **changes)
 
 
@@ -341,7 +341,7 @@ def _of_broker(random: Random, card: StormCard) -> StormCard:
 
 
 def _besides(cards: Callable[[Random, Scenario], list[StormCard]]) -> Callable[[Random, Scenario], Scenario]:
-    return lambda random, scenario: _with(scenario, cards(random, scenario))
+    return lambda random, scenario: with_cards(scenario, cards(random, scenario))
 
 
 ALWAYS = 1.0

@@ -31,10 +31,11 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 
 from harness.campaign.swarm.scenario import FAULTS, MOMENTS, Scenario
-from harness.campaign.swarm.storm_of_seed import AIMED, card_of, draw
+from harness.campaign.swarm.storm_of_seed import AIMED, card_of, draw, with_cards
 from system_under_test.kraft.raft.states import LEGAL
 
 WALL_S_A_SEED = 600
@@ -103,8 +104,7 @@ def main() -> None:
     """Play the seeds of the task on stdin."""
     from harness.campaign.swarm.world import play
 
-    fields = json.load(sys.stdin)
-    task = SeedTask(**{**fields, "seeds": tuple(fields["seeds"]), "aims": tuple(fields["aims"])})
+    task = msgspec.json.decode(sys.stdin.buffer.read(), type=SeedTask)
     for seed in task.seeds:
         used_s = resource.getrusage(resource.RUSAGE_SELF)
         until_s = int(used_s.ru_utime + used_s.ru_stime) + task.cpu_s_max
@@ -122,8 +122,7 @@ def main() -> None:
 
 def tasks_of(seeds: Sequence[int], each: int, plain: SeedTask) -> list[SeedTask]:
     """Split the seeds into tasks of this size."""
-    fields = asdict(plain)
-    return [SeedTask(**{**fields, "seeds": tuple(seeds[at : at + each])}) for at in range(0, len(seeds), each)]
+    return [replace(plain, seeds=tuple(seeds[at : at + each])) for at in range(0, len(seeds), each)]
 
 
 if TYPE_CHECKING:
@@ -267,7 +266,7 @@ def aimed(scenario: Scenario, aims: Sequence[str]) -> Scenario:
         delay_s = round(random.choice((0.0, 0.002, 0.02)) * random.random(), 5)
         moment = random.choice(_MOMENTS_OF[role])
         cards.append(replace(card, who="it", moment=moment, nth=random.choice((1, 1, 2)), delay_s=delay_s))
-    return replace(scenario, cards=tuple(sorted((*scenario.cards, *cards), key=lambda card: (card.at_s, card.fault))))
+    return with_cards(scenario, cards)
 
 
 if __name__ == "__main__":
