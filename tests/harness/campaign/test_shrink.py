@@ -186,13 +186,8 @@ def test_a_candidate_fails_by_n_of_m() -> None:
 
 def test_the_search_ends_when_its_time_is_up_and_says_so() -> None:
     left = iter([True] * 3)
-    found = shrink(
-        original(),
-        lambda one: (one.identity == original().identity, "folder"),
-        Limits(times=3, time_left=lambda: next(left, False)),
-        TrialLog(),
-        quiet,
-    )
+    limits = Limits(times=3, time_left=lambda: next(left, False))
+    found = shrink(original(), lambda one: (one.identity == original().identity, "folder"), limits, TrialLog(), quiet)
     assert found.smallest == original() and not found.in_time
     assert found.chance == 1.0, "what was never run may fail as often as it likes"
 
@@ -213,14 +208,8 @@ def test_a_run_with_another_symptom_is_followed_and_named(tmp_path: Path) -> Non
     witness = Witness("lost write", "it is gone")
     write_results(tmp_path, results_of({"set": Verdict(Validity.INVALID, {"reads": 1}, witnesses=(witness,))}))
     said: list[str] = []
-    wanted = frozenset({("linearizability", "stale read")})
-    found = shrink(
-        original(),
-        lambda one: (len(one.schedule.cards) == 1 or one == original(), str(tmp_path)),
-        Limits(times=1, wanted=wanted),
-        TrialLog(),
-        said.append,
-    )
+    run = lambda one: (len(one.schedule.cards) == 1 or one == original(), str(tmp_path))  # noqa: E731
+    found = shrink(original(), run, Limits(times=1, wanted=STALE), TrialLog(), said.append)
     assert len(found.smallest.schedule.cards) == 1
     assert said[1].endswith("failed with another symptom, set: lost write (1 of 1)")
     assert other_symptom(tmp_path, frozenset({("set", "lost write")})) == ""
@@ -269,18 +258,9 @@ class Runs:
 
 def test_each_fault_is_left_out_and_moved_and_the_rest_stays_a_schedule() -> None:
     tried = variants(ORIGINAL, 0.5)
-    assert list(tried) == [
-        WHOLE,
-        *(f"without the {name}" for name in ("packets of leader-heard-late",)),
-        "the packets of leader-heard-late 0.5 s earlier",
-        "the packets of leader-heard-late 0.5 s later",
-        "without the pause of leader",
-        "the pause of leader 0.5 s earlier",
-        "the pause of leader 0.5 s later",
-        "without the kill of one",
-        "the kill of one 0.5 s earlier",
-        "the kill of one 0.5 s later",
-    ]
+    names = ("the packets of leader-heard-late", "the pause of leader", "the kill of one")
+    moved = [(f"without {name}", f"{name} 0.5 s earlier", f"{name} 0.5 s later") for name in names]
+    assert list(tried) == [WHOLE, *(words for each in moved for words in each)]
     for candidate in tried.values():
         parse_schedule(schedule_json(candidate.schedule.cards))
     without = tried["without the pause of leader"].schedule.cards

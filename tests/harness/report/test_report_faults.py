@@ -38,21 +38,31 @@ def section(**shown: Any) -> str:
     return page.render({"faults_words": "", **nothing, **shown})
 
 
-def words(cut: frozenset[tuple[str, str]]) -> list[str]:
-    return [side.words(len(SERVERS)) for side in sides(SERVERS, EVERYBODY, cut)]
+TWO = [
+    "n3, n4, n5 and c2 could reach a majority: 3 of 5 servers together.",
+    "n1, n2 and c1 could not: 2 of 5 servers together.",
+]
+BRIDGED = ["n1, n2, n3, n4, n5, c1 and c2 could reach a majority: 5 of 5 servers together."]
+CLIENT_BETWEEN = [
+    "n2, n3 and c1 could not: no server talked to more than 1 of 3, itself included.",
+    "n1 and c2 could not: 1 of 3 servers together.",
+]
 
 
-def test_each_side_of_a_partition_says_who_could_reach_a_majority() -> None:
-    assert words(apart(("n1", "n2", "c1"), ("n3", "n4", "n5", "c2"))) == [
-        "n3, n4, n5 and c2 could reach a majority: 3 of 5 servers together.",
-        "n1, n2 and c1 could not: 2 of 5 servers together.",
-    ]
-
-
-def test_a_bridge_joins_two_sides_of_which_each_reaches_a_majority_through_it() -> None:
-    assert words(apart(("n1", "n2", "n3", "c1"), ("n3", "n4", "n5", "c2"))) == [
-        "n1, n2, n3, n4, n5, c1 and c2 could reach a majority: 5 of 5 servers together."
-    ]
+@pytest.mark.parametrize(
+    ("servers", "cut", "words"),
+    [
+        (SERVERS, apart(("n1", "n2", "c1"), ("n3", "n4", "n5", "c2")), TWO),
+        (SERVERS, apart(("n1", "n2", "n3", "c1"), ("n3", "n4", "n5", "c2")), BRIDGED),
+        (SERVERS[:3], apart(("n1", "c2"), ("n2", "c1"), ("n3", "c1")), CLIENT_BETWEEN),
+        (SERVERS, frozenset((n, "n1") for n in EVERYBODY if n != "n1"), ["n1 could not: 1 of 5 servers together."]),
+    ],
+    ids=["two sides", "a bridge", "a client between", "deaf"],
+)
+def test_each_side_of_a_partition_says_who_could_reach_a_majority(servers: Any, cut: Any, words: list[str]) -> None:
+    """A bridge joins two sides; a client joins no servers; a link that is open one way only is no conversation."""
+    found = [side.words(len(servers)) for side in sides(servers, (*servers, "c1", "c2"), cut)]
+    assert found[-len(words) :] == words
 
 
 def test_servers_do_not_forward_so_a_chain_is_no_majority() -> None:
@@ -62,20 +72,6 @@ def test_servers_do_not_forward_so_a_chain_is_no_majority() -> None:
     assert chain.reach == ("n2", "n3", "n4"), "each of these talks to both neighbours"
     assert chain.cut_off == ("n1", "n5")
     assert [side.cut_off for side in clients] == [("c1",), ("c2",)]
-
-
-def test_a_client_that_talks_to_two_sides_joins_no_servers() -> None:
-    three = ("n1", "n2", "n3")
-    cut = apart(("n1", "c2"), ("n2", "c1"), ("n3", "c1"))
-    assert [side.words(3) for side in sides(three, (*three, "c1", "c2"), cut)] == [
-        "n2, n3 and c1 could not: no server talked to more than 1 of 3, itself included.",
-        "n1 and c2 could not: 1 of 3 servers together.",
-    ]
-
-
-def test_a_link_that_is_open_one_way_only_is_no_conversation() -> None:
-    deaf = frozenset((n, "n1") for n in EVERYBODY if n != "n1")
-    assert words(deaf)[-1] == "n1 could not: 1 of 5 servers together."
 
 
 @pytest.fixture(scope="module")
@@ -99,16 +95,8 @@ def view(data: ReportData, **more: Any) -> faults.FaultView:
 
 
 def test_a_kind_of_fault_that_this_version_never_met_is_shown_by_its_record(data: ReportData) -> None:
-    measured = [
-        {
-            "phase": "hold",
-            "from_ns": 0,
-            "to_ns": 3 * S,
-            "values": {"water_level_ms": 12.5},
-            "states": {"n2": "running"},
-        },
-        {"phase": "heal", "from_ns": 0, "to_ns": 9 * S, "problems": ["the pump did not answer"]},
-    ]
+    held = measurement("hold", 3 * S, values={"water_level_ms": 12.5}, states={"n2": "running"})
+    measured = [held, measurement("heal", 9 * S, problems=["the pump did not answer"])]
     seen = view(data, measured=measured)
     assert (seen.kind, seen.words, seen.pairs_words) == ("flood", "water stands in the basement of n2", "n2")
     assert [(m.when, m.words, m.wrong) for m in seen.measured] == [
