@@ -25,9 +25,9 @@ trace reported that mark.  (A node that removes them breaks another rule, and it
 entries form one log per node, which only grows.  A copy taken before a heal is whole.  Its tail beyond the stable part
 forms a short log of its own.  This log is kept until the end, because the heal will remove the uncommitted tail.
 
-Two offsets decide whether two logs match: d of their first difference, and e of their last equal epoch.  They match iff
-e < d.  New entries can only lower d and raise e.  So each new entry is read once, and compared once with the entries of
-other logs at its offset.  Memory: 12 bytes an entry.
+Two offsets decide whether two logs match: d of their first difference, and e of their last equal epoch. The two logs
+match iff e < d. New entries can only lower d and raise e. So each new entry is read once, and compared once with the
+entries of other logs at its offset. Memory: 12 bytes an entry.
 
 *Registers.*  Judges the linearizability of a growing history, key by key.
 

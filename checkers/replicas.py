@@ -7,9 +7,9 @@ Systems that promise no linearizable reads promise this: when writes have ended 
 to the same state.  The workload reads every key at every server, again and again until they agree or the time is over.
 Of each server and key the last of these answers counts.
 
-Two answers of one key that differ violate the promise, and both are named: nothing decides which of them is wrong.  So
-does a value that no client invoked a write of.  A server of which a key has no answer leaves the verdict unknown.
-The answers of f = "members" are sets: their order says nothing.
+If two answers for one key differ, the promise is broken, and both answers are named, because nothing shows which one is
+wrong. A value that no client wrote breaks it, too. A server of which a key has no answer leaves the verdict
+unknown. The answers of f = "members" are sets: their order says nothing.
 
 Cost: the rows of the final phase, and one more pass over the history for the values that were read.
 

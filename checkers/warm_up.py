@@ -1,6 +1,6 @@
 """Loads every kernel by judging histories of a few rows.  The first time on a machine this compiles them.
 
-Each history holds a violation, so a set-up also proves that the kernels of this machine find one.
+Each history contains a violation, so a set-up also proves that the kernels compiled on this machine find it.
 """
 
 from __future__ import annotations

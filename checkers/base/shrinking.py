@@ -1,7 +1,7 @@
 """Removes items that a condition does not need: large pieces first, then smaller ones.
 
-This is the minimizing half of delta debugging (Zeller and Hildebrandt 2002).  The caller decides which items may be
-removed without creating a violation, and what shows the violation.
+This is the minimizing half of delta debugging (Zeller and Hildebrandt 2002). The caller defines which items may be
+removed without creating a violation, and the condition that shows that the violation is still there.
 
 The smallest number for which a monotone condition holds, found by halving."""
 

@@ -25,7 +25,7 @@ from checkers.record.reading import RunRecord
 FINAL_COPY = "final"
 """`when` of the copies that the harness takes at the end of the run."""
 END_OF_COPIES = 1 << 62
-"""A number above that of every copy."""
+"""Greater than the number of any copy."""
 
 _CLIENT_NODE = re.compile(r"c\d+")
 
@@ -114,7 +114,8 @@ class StoredRun:
 
     @cached_property
     def damaged_copies(self) -> list[dict[str, Any]]:
-        """Return the rows of COPIES that `copies` leaves out.  Their disks prove nothing, but their traces still do."""
+        """Return the rows of COPIES that `copies` leaves out. The disks of these nodes prove nothing, but their traces
+        still do."""
         return [row for row in self._all_copies if self.is_damaged(row["copy"], row["node"])]
 
     def is_damaged(self, copy: int, node: str) -> bool:

@@ -521,7 +521,7 @@ class FormReader:
         raise self._damage(f"unexpected {text!r}")
 
     def _discard(self, depth: int) -> None:
-        """Skip the next value, and for each `#_` before it one more."""
+        """Skip the next value, plus one more value for each `#_` before it."""
         while (token := self.required())[0] == "discard":
             self._discard(depth)
         self.value(token, depth)

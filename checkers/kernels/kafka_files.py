@@ -367,7 +367,7 @@ def _is(data: UInt8, at: int, length: int, word: UInt8) -> bool:
 
 @inner_kernel
 def _first_of_last_pair(data: UInt8, at: int, length: int) -> tuple[int, int]:
-    """Return (start of the first number of the last pair, its length); length 0 if there is no pair."""
+    """Return (start, length) of the first number of the last pair; length 0 if there is no pair."""
     end = at + length
     begin = end
     while begin > at and data[begin - 1] != _COMMA:

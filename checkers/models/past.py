@@ -8,8 +8,8 @@ Operations under way stay, and may happen at any time later, or never.  If one o
 of the states shows its effect.  (An observer that was under way is dropped, because it may have seen the past.)  This
 never creates a violation.  Proof: take any order of the whole history, and its end after the moment.  The end begins in
 one of the states.  It contains every operation that was called later and returned.  All others in it were under way, or
-were called later.  So it is an order of the rest.  If the rest has no order, the history has none.  One pass of the
-just-in-time search finds the states.
+were called later. It is an order of the rest. So if no order explains the rest, no order explains the whole history.
+One pass of the just-in-time search finds the states.
 
 *Independent search.*  It (`base/independent_search.py`) judges few operations by another method than the kernels.
 

@@ -299,7 +299,7 @@ def _broken(files: dict[str, str], findings: Sequence[RangeMatches]) -> list[Wit
 
 
 def wrong_alone(kind: str, log: LogName, offset: int, epoch: int, rows: tuple[Row, ...] = ()) -> Witness:
-    """Make the witness of a log with a HOLE before an offset, or a FALL of its epochs at it."""
+    """Make the witness for a log that has a HOLE just before an offset, or whose epochs FALL at that offset."""
     why, expected = {
         HOLE: ("the entry before it is missing", "offsets without a gap"),
         FALL: ("its epoch is below that of the entry before it", "rising epochs"),

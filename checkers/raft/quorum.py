@@ -281,7 +281,7 @@ def end_of_process(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
 
 
 def in_order(voter: ModelVoter, row: TraceRow) -> Answer:
-    """Reject a row that another row must precede, whatever its kind."""
+    """Reject a row, of any kind, if a row that must come before it is missing."""
     event = row.event
     if voter.ended or row.incarnation != voter.incarnation:
         return malformed(f"its process had {'ended' if voter.ended else f'incarnation {voter.incarnation}'}")

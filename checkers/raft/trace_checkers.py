@@ -373,8 +373,7 @@ def _judge_in_time(part: Part, budget: Budget) -> TimedFinding:
 
 
 def _that_matter_in_time(table: pa.Table, replicas_join: bool) -> pa.Table:
-    """Return the rows of a node without those that change nothing for a TimedMonitor.  Few rows of a long trace are
-    relevant.
+    """Return only the rows of a node that can matter to a TimedMonitor. Few rows of a long trace are relevant.
 
     Marks of a node that never leads are not judged.  Of the appends of one epoch the first counts, except where
     replicas join: those must have caught up with the ends of logs at every moment."""

@@ -49,7 +49,7 @@ class PhaseChange:
 
 @dataclass(frozen=True, slots=True)
 class FaultChange:
-    """The record of a fault changed.  Its `measured` holds only the measurements since its last change."""
+    """A fault's record has changed. Its `measured` holds only the measurements since its last change."""
 
     record: FaultRecord
 

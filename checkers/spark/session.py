@@ -62,7 +62,8 @@ STOP_S_MAX = 20.0
 """Seconds that `stop` waits for a start still under way and for the virtual machine to end."""
 
 RECORD_S_MAX = 180.0
-"""Like STOP_S_MAX, if the virtual machine writes its class-data archive when it ends."""
+"""Seconds that `stop` waits, instead of STOP_S_MAX, if the Java virtual machine writes its class-data archive as it
+ends."""
 
 __all__ = ["SparkJudge", "SparkUnavailable"]
 

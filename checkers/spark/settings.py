@@ -1,4 +1,4 @@
-"""Settings of Spark inside this process, and on a cluster, where nodes freeze and masters do not answer.
+"""Settings of Spark, inside this process and on a cluster. On a cluster, nodes may freeze and masters may not answer.
 
 A frozen executor costs the most time.  Its tasks do not fail, so Spark repeats none of them until it misses the
 executor's heartbeat.  That takes two minutes by default, and ten seconds with these settings.  They change only the

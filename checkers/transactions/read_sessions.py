@@ -1,4 +1,5 @@
-"""Makes a transcript of a history by session (`formats/session_files.py`): numbers keys and values, guesses an order.
+"""Turns a history that is recorded by session (`formats/session_files.py`) into a transcript: gives keys and values
+numbers, and guesses an order of the transactions.
 
 Such a history has no real time.  Its transactions are put into a guessed order, in which each session keeps its own:
 that of the commit stamps, or else as if all sessions had begun and ended together.

@@ -32,8 +32,8 @@ A frame is: virtio header (10 bytes), Ethernet header (14), ARP packet (28).
 *Impairment.*  Faults of frames on their way, per directed link: loss, duplication, corruption, delay, reordering, a
 rate.
 
-Pure: `Lane.admit` decides about one frame at one time, with its own random numbers.  The switch keeps the frames until
-they are due.
+No input or output: `Lane.admit` decides what happens to one frame at a given time, and draws from random numbers of its
+own. The switch keeps the frames until they are due.
 
 * A corrupted frame arrives with one bit flipped after its headers.  Its checksum is completed first, so the receiving
   kernel notices and drops the datagram or segment, as it does with real corruption.  A large segment whose checksum the

@@ -130,7 +130,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class FoundSymptom:
-    """All first runs of one symptom, and the replays of the first of them."""
+    """All runs, other than replays, that showed one symptom; and the replays of the earliest of these runs."""
 
     symptom: Symptom
     runs: tuple[Ended, ...]

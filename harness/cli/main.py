@@ -66,7 +66,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Every order of messages, timeouts, crashes and cuts of three voters, breadth first.",
     ),
     "find": ("run:find", "See a known finding in a real system again."),
-    "findings": ("campaigns:findings", "Run every finding, its counterpart and the clean runs, and count."),
+    "findings": ("campaigns:findings", "Run every finding, its counterpart and clean runs, and count how each ended."),
     "completion": ("machine:completion", "Print the script that lets a shell complete commands, options and names."),
 }
 """Name of a command -> (module:attribute of this room, imported when it is named; its help in one sentence)."""

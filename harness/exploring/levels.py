@@ -250,7 +250,7 @@ class Levels:
         return int(self._numbers.rows[place, 0])
 
     def _part(self, number: int) -> int:
-        """Return the index of a part, the last one if it is new here."""
+        """Return the index of a part; a new part is added at the end."""
         if number not in self._places:
             self._places[number] = self._numbers.add(number)
             self._sums.add(self._steps.parts.sums[number])

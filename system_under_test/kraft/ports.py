@@ -152,7 +152,7 @@ class Network(Protocol):
 
 
 class TraceFile(Protocol):
-    """File of a node's reports about itself, which no fault affects and restarts keep."""
+    """File for a node's reports about itself. No fault affects it, and it survives restarts."""
 
     def last_line(self) -> bytes | None:
         """Return the last whole line, without its end; a torn one is removed.  Return None if there is none."""

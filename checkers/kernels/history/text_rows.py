@@ -127,7 +127,8 @@ def _name_end(data: Bytes, at: int, end: int) -> int:
 
 @inner_kernel
 def _after_space(data: Bytes, at: int, end: int, work: Int64, most: int) -> int:
-    """Skip bytes of the classes from _SPACE to `most`, and count their lines in `work`."""
+    """Skip bytes whose class lies between _SPACE and `most`, both included, and add the newlines among them to the line
+    count in `work`."""
     while at < end and _SPACE <= _CLASS[data[at]] <= most:
         work[_V_LINE] += data[at] == 10
         at += 1

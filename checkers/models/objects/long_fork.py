@@ -203,7 +203,7 @@ def _in_keys(link: _Link, read: _Read, write_of: Mapping[Hashable, int]) -> tupl
 
 
 def _seen_through(keys: Collection[Hashable]) -> Model:
-    """Return the model of reads and writes that is reduced to these keys.  The state is a set of (key, value)."""
+    """Return the model of reads and writes, restricted to these keys. The state is a set of (key, value)."""
 
     def step(state: State, operation: Operation) -> object:
         assert isinstance(state, frozenset)

@@ -43,9 +43,8 @@ WALL_S_A_SEED = 600
 
 @dataclass(frozen=True, slots=True)
 class SeedTask:
-    """nodes: 0 = drawn. revision: of the code that must play them.
-
-    cpu_s_max: of one seed.  aims: points of coverage; each seed takes some of them."""
+    """nodes: 0 lets each seed draw the number. revision: of the code that must play these seeds. cpu_s_max: CPU seconds
+    allowed for each seed. aims: points of coverage to aim at; each seed takes some of them."""
 
     seeds: tuple[int, ...]
     seconds: float = 60.0

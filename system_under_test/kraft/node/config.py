@@ -276,6 +276,6 @@ def _directory_id(folder: Path) -> UUID | None:
 
 
 def _first_of_a_node(folder: Path) -> str | None:
-    """Return the name of a file or folder of a node here; None if there is none."""
+    """Return the name of the first file or folder in `folder` that belongs to a node; None if there is none."""
     names = sorted(path.name for path in folder.iterdir())
     return next((name for name in names if name.startswith((small_files.META_PROPERTIES, "__cluster_metadata"))), None)

@@ -158,7 +158,7 @@ class VoterHistory:
         self._sets.append(voters)
 
     def truncate(self, end_offset: int) -> None:
-        """Forget the sets at `end_offset` and behind; never the oldest known one."""
+        """Forget the sets at or above `end_offset`, but always keep the oldest known one."""
         keep = max(bisect_left(self._offsets, end_offset), 1)
         del self._offsets[keep:], self._sets[keep:]
 

@@ -69,8 +69,8 @@ def brokers_of(quorum: QuorumService, image: Image, *, fenced: bool = False) -> 
 
 
 def _controller_for_clients(quorum: QuorumService, brokers: Sequence[BrokerAddress]) -> int:
-    """Return the broker to which clients send admin requests: the leader if it is one, else any, which hands them
-    on.
+    """Return the broker to which clients should send admin requests: the leader if the leader is a broker, otherwise
+    any broker, which forwards them.
     """
     ids = [broker.id for broker in brokers]
     if quorum.leader_id in ids or not ids:
@@ -167,7 +167,8 @@ def describe_topic_partitions(
 
 
 def describe_quorum(quorum: QuorumService, wanted: Sequence[Any]) -> Given:
-    """Voters and their progress from the leader; from any other node error 6, and the leader and epoch it knows."""
+    """Return the voters and their progress, as the leader knows them; any other node returns error 6, and the leader
+    and the epoch that it knows."""
     topics = [
         {
             "topic_name": topic.topic_name,

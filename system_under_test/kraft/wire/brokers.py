@@ -1,4 +1,5 @@
-"""The requests of brokers and about partitions, as decisions of the active controller: see `admin.py`.
+"""Requests from brokers and requests about partitions, each answered by a decision of the active controller: see
+`admin.py`.
 
 Kafka refuses some of them as a whole.  So the result of such a request is what fills the response.
 """

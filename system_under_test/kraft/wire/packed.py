@@ -10,8 +10,8 @@ write.  Only one form of each is known here; for all else the functions return N
     Alter 44 v1, response      one resource without an error
 
 A reader of a Fetch packs what it has read again and compares.  So it accepts exactly the bytes that the packer makes,
-and never believes a length that it did not compute.  A write is read only if it ends where its frame ends.  Tests
-compare what is read, and the packers' bytes, with kio's.
+and never believes a length that it did not compute. A write request is accepted here only if it ends exactly where its
+frame ends. Tests compare what is read, and the packers' bytes, with kio's.
 """
 
 from __future__ import annotations
