@@ -95,19 +95,9 @@ def simulate(count: int, model: Model, seed: int = 1) -> tuple[Transactions, int
     lists = orders[key[row] * WRITES_PER_KEY + (np.arange(list_first[-1]) - list_first[row])]
     last = orders[key * WRITES_PER_KEY + np.maximum(value - 1, 0)]
     seen = np.where(value > 0, last, NIL_VALUE)
-    txns = Transactions(
-        process,
-        np.full(count, OK, np.int8),
-        invoked,
-        completed,
-        first,
-        kind.astype(np.int8),
-        key,
-        np.where(kind == READ, seen, value).astype(np.int32),
-        list_first,
-        lists.astype(np.int32),
-    )
-    return txns, 2 * count
+    values = np.where(kind == READ, seen, value).astype(np.int32)
+    rows = (first, kind.astype(np.int8), key, values, list_first, lists.astype(np.int32))
+    return Transactions(process, np.full(count, OK, np.int8), invoked, completed, *rows), 2 * count
 
 
 def small(model: Model, name: str) -> tuple[Transactions, int]:
@@ -309,21 +299,7 @@ def by_session(history: Transcript, stamps: tuple[Int64, Int64] | None = None) -
     txns = history.txns
     nowhere = np.empty(0, np.int64)
     begin, end = stamps if stamps is not None else (nowhere, nowhere)
-    return transcript_of(
-        SessionHistory(
-            "simulated",
-            False,
-            txns.process,
-            txns.status,
-            txns.first,
-            txns.kind,
-            txns.key.astype(np.int64),
-            txns.value.astype(np.int64),
-            (txns.kind == READ) & (txns.value == NIL_VALUE),
-            txns.list_first,
-            nowhere,
-            False,
-            begin,
-            end,
-        )
-    )
+    key, value = txns.key.astype(np.int64), txns.value.astype(np.int64)
+    nil = (txns.kind == READ) & (txns.value == NIL_VALUE)
+    columns = (txns.process, txns.status, txns.first, txns.kind, key, value, nil, txns.list_first)
+    return transcript_of(SessionHistory("simulated", False, *columns, nowhere, False, begin, end))
