@@ -297,14 +297,9 @@ class Levels:
             transitions = int(np.searchsorted(parents, parents[broken[0][0]], side="right"))
             firsts = firsts[kept[firsts] < transitions]
         voters, calls, late, promises, rest = after.only(firsts)
-        return Expansion(
-            keys[firsts],
-            States(voters, _packed(calls), _packed(late), promises, rest),
-            parents[kept[firsts]],
-            steps[kept[firsts]],
-            [(int(parents[at]), int(steps[at]), rule) for at, rule in broken[:1]],
-            transitions,
-        )
+        states, met = States(voters, _packed(calls), _packed(late), promises, rest), kept[firsts]
+        broken_by = [(int(parents[at]), int(steps[at]), rule) for at, rule in broken[:1]]
+        return Expansion(keys[firsts], states, parents[met], steps[met], broken_by, transitions)
 
     def _every_step(self, states: States) -> tuple[Ints, Ints, Ints, Ints]:
         """Return of each step its state, the column of its call among all of them, its change, and itself."""
@@ -426,15 +421,9 @@ class Levels:
         for id, voter, _ in change.events:
             voters[id - 1] = place(voter)
         adds = [place(each) for each in change.adds] + [0] * (2 * self._servers - len(change.adds))
-        flags = (
-            int(change.take > 0),
-            place(change.adds_late),
-            self._used.setdefault((change.uses, change.cuts), len(self._used)),
-            change.past,
-            change.disconnects,
-            change.counts_logs,
-            0 if change.heard is None else place(change.heard[0]) << 1 | change.heard[1],
-        )
+        late, used = place(change.adds_late), self._used.setdefault((change.uses, change.cuts), len(self._used))
+        heard = 0 if change.heard is None else place(change.heard[0]) << 1 | change.heard[1]
+        flags = (int(change.take > 0), late, used, change.past, change.disconnects, change.counts_logs, heard)
         return (*voters, *adds, *flags)
 
     def _promise(self, change: int, promised: int, *logs: int) -> int:

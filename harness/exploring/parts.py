@@ -181,15 +181,8 @@ def _node(node: ExploredVoter, name: Naming) -> tuple[Any, ...]:
     named = tuple(sorted((name[leader], epoch) for leader, epoch in voter.named_leaders.items()))
     asked = tuple(sorted((name[peer] or 0, kind.__name__) for peer, kind in voter.in_flight))
     voters = _membership(voter, name) if voter.identity.dynamic else ()
-    marks = (
-        *voters,
-        voter.high_watermark,
-        node.mark,
-        voter.end_offset,
-        voter.end_epoch,
-        voter.flushed_end,
-        voter.flushing,
-    )
+    ends = (voter.end_offset, voter.end_epoch, voter.flushed_end, voter.flushing)
+    marks = (*voters, voter.high_watermark, node.mark, *ends)
     return (_state(voter.state, name), stored, believed, log, *marks, named, asked, node.connections, node.core.halted)
 
 

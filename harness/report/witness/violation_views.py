@@ -237,15 +237,9 @@ def refolded(views: Sequence[FindingView], most_open: int) -> list[FindingView]:
 
 def _as_trace_row(copy: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a row of COPIES in the columns of a trace row: the content of a node's files when they were copied."""
-    return {
-        "node": copy.get("node"),
-        "seq": copy.get("trace_seq"),
-        "event": f"quorum-state, {copy.get('when')}",
-        "epoch": copy.get("quorum_epoch"),
-        "peer": copy.get("voted_for"),
-        "offset": copy.get("log_end"),
-        "detail": copy.get("error"),
-    }
+    names = {"node": "node", "seq": "trace_seq", "epoch": "quorum_epoch", "peer": "voted_for", "offset": "log_end"}
+    row = {ours: copy.get(theirs) for ours, theirs in names.items()}
+    return {**row, "event": f"quorum-state, {copy.get('when')}", "detail": copy.get("error")}
 
 
 @dataclass(frozen=True, slots=True)
