@@ -74,7 +74,7 @@ from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecor
 from system_under_test.kraft.simulated import HANDLER_CPU_S, MachineTrace
 from system_under_test.kraft.subject import KraftBrokers
 from system_under_test.kraft.wire.channel import SocketNetwork
-from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, TooLarge
+from system_under_test.kraft.wire.quorum_service import LostLeadership
 
 CANNOT_START = 1
 APPLY_S_MAX = 1.0
@@ -364,10 +364,10 @@ class NodeVoter:
                 if not made[-1]:  # no change was made: it proves as much as a read does
                     self.watch.answered_read(self, quorum.applied_offset, owed)
                 reply((REFUSED, None) if result["error_code"] else (OK, None, epoch, quorum.applied_offset))
-        except (NotQueued, TooLarge, Refused):
-            reply((REFUSED, None))
         except LostLeadership:
             reply((UNKNOWN, None))
+        except Refused:
+            reply((REFUSED, None))
 
     def _create(self, image: Image, key: str) -> tuple[list[Record], list[Result]]:
         if not self._scenario.brokers:
