@@ -94,13 +94,9 @@ class ElectionsLeft:
 
     def _elects(self, voters: Sequence[int], calls: Sequence[int], turns: Sequence[int]) -> bool:
         steps, parts = self._steps, self._steps.parts
-        world = ExploredState(
-            tuple(parts.number(self._explored.node(number)) for number in voters),
-            tuple(parts.number(self._explored.call(number)) for number in calls),
-            (),
-            parts.number(Promises()),
-            self._rest,
-        )
+        nodes = tuple(parts.number(self._explored.node(number)) for number in voters)
+        under_way = tuple(parts.number(self._explored.call(number)) for number in calls)
+        world = ExploredState(nodes, under_way, (), parts.number(Promises()), self._rest)
         for id in steps.ids:
             if parts.node(world.voters[id - 1]).core is None:
                 world = steps.at_once(world, ("boot", id))

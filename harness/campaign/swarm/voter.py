@@ -48,14 +48,10 @@ Change = tuple[Position, str, str | None]
 
 def initial_voters(scenario: Scenario) -> VoterSet:
     """Return the initial voters of the cluster, each with its first disk."""
-    names = {number: f"n{number}" for number in range(1, scenario.nodes + 1)}
-    return voter_set(
-        VoterEntry(
-            ReplicaKey(number, derived_uuid("directory", scenario.seed, name)),
-            (VoterEndpoint("CONTROLLER", name, PORT),),
-        )
-        for number, name in names.items()
-    )
+    names = [f"n{number}" for number in range(1, scenario.nodes + 1)]
+    keys = [ReplicaKey(n, derived_uuid("directory", scenario.seed, name)) for n, name in enumerate(names, 1)]
+    endpoints = [(VoterEndpoint("CONTROLLER", name, PORT),) for name in names]
+    return voter_set(map(VoterEntry, keys, endpoints))
 
 
 class Lanes:

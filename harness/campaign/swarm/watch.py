@@ -372,13 +372,8 @@ def _names(voter: NodeVoter) -> tuple[str, str]:
     return voter.name, voter.name.removeprefix("n")
 
 
-_MOMENT_OF = {
-    "candidate": "campaign",
-    "prospective": "campaign",
-    "leader": "elected",
-    "follower": "followed",
-    "resigned": "resigned",
-}
+_MOMENT_OF = {"leader": "elected", "follower": "followed", "resigned": "resigned"}
+_MOMENT_OF |= dict.fromkeys(("candidate", "prospective"), "campaign")
 
 _RULES: dict[str, Callable[[Watch, NodeVoter, WatchedRow], None]] = {
     "append": Watch._appended,
