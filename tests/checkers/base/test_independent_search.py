@@ -1,7 +1,8 @@
-"""The independent search, checked against orders written by hand and against all permutations."""
+"""The independent search, and what makes a witness small."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import permutations
 from random import Random
 
@@ -16,6 +17,7 @@ from checkers.base.independent_search import (
     reachable_states,
     register,
 )
+from checkers.base.shrinking import drop_in_pieces, first_that_holds, without_pieces
 from tests.support.register_operations import operations_of
 
 
@@ -80,3 +82,70 @@ def test_it_gives_up_rather_than_run_for_ever() -> None:
     many.invoke(0, "read").ok(0, 99)
     with pytest.raises(SearchExhausted):
         linearizable(operations_of(many.events), configurations_max=1000)
+
+
+# Dropping items that a condition does not need keeps the needed ones, in order, with a limited number of tries
+
+
+def without(piece: Sequence[int], rest: list[int]) -> list[int]:
+    return [item for item in rest if item not in piece]
+
+
+@pytest.mark.parametrize("piece_most", [None, 1, 5])
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_needed_stays_and_nothing_else(seed: int, piece_most: int | None) -> None:
+    rng = Random(seed)
+    items = list(range(rng.randrange(40)))
+    needed = sorted(rng.sample(items, rng.randint(0, len(items))))
+    left = drop_in_pieces(items, items, without, lambda rest: set(needed) <= set(rest), piece_most=piece_most)
+    assert left == needed
+
+
+def test_what_is_no_item_is_never_dropped() -> None:
+    assert drop_in_pieces([1, 2], [0, 1, 2, 3], without, lambda rest: 2 in rest) == [0, 2, 3]
+
+
+def test_large_pieces_go_first_and_attempts_are_counted() -> None:
+    tried: list[list[int]] = []
+
+    def holds(rest: list[int]) -> bool:
+        tried.append(rest)
+        return 6 in rest
+
+    items = list(range(8))
+    assert drop_in_pieces(items, items, without, holds, attempts_most=3) == [6, 7]
+    assert tried == [[4, 5, 6, 7], [], [6, 7]]
+
+
+def test_no_attempt_leaves_everything() -> None:
+    assert drop_in_pieces([1, 2], [1, 2], without, lambda rest: True, attempts_most=0) == [1, 2]
+
+
+def test_pieces_are_left_out_one_at_a_time() -> None:
+    assert list(without_pieces("abc", 2)) == [("c",), ("a", "b"), ("b", "c"), ("a", "c"), ("a", "b")]
+    assert list(without_pieces("", 0)) == []
+
+
+# Halving, compared with trying one number after another
+
+
+@pytest.mark.parametrize("times", [0, 2, 4])
+def test_it_finds_what_trying_one_after_another_finds(times: int) -> None:
+    for low in range(4):
+        for high in range(low, 40):
+            for first in range(low, high + 1):
+                tried: list[int] = []
+
+                def holds(number: int, first: int = first, tried: list[int] = tried) -> bool:
+                    tried.append(number)
+                    return number >= first
+
+                assert first_that_holds(low, high, holds, times) == first
+                assert high not in tried
+                assert len(tried) <= 14
+
+
+def test_near_numbers_are_tried_first() -> None:
+    tried: list[int] = []
+    first_that_holds(0, 1_000_000, lambda n: tried.append(n) or n >= 3, 4)  # type: ignore[func-returns-value]
+    assert max(tried) < 20

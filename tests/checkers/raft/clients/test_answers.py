@@ -1,4 +1,4 @@
-"""Answers that reflect all that was committed before, on one clock; and where that rule must not be applied."""
+"""Answers after their commits, and answers that reflect all that was committed before, on one clock."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from checkers.base.verdict import Validity, Verdict
 from checkers.raft.answered_from_commits import judge_answers, other_pace_of_recorder
 from checkers.sealing.tables import history_tables
 
-NAME = "answers-from-commits"
-END = 6
+NAME = "answers-after-commit"
 
 
 @pytest.fixture
@@ -29,6 +28,81 @@ def evidence() -> Evidence:
 
 def judged(evidence: Evidence, folder: Path) -> Verdict:
     return evidence.judge(folder, NAME)[NAME]
+
+
+def test_a_clean_run_is_valid_and_its_answers_are_counted(evidence: Evidence, tmp_path: Path) -> None:
+    verdict = judged(evidence, tmp_path)
+    ok = sum(r["type"] == 1 and r["f"] == "write" for r in evidence.history)
+    assert (verdict.validity, verdict.looked_at["answers"]) == (Validity.VALID, ok)
+
+
+def test_an_acknowledgement_before_the_nodes_own_mark(evidence: Evidence, tmp_path: Path) -> None:
+    answer = [r for r in evidence.history if r["type"] == 1 and r["f"] == "write"][-1]
+    invoke = next(r for r in evidence.history if r["type"] == 0 and r["value"] == answer["value"])
+    answer["time_ns"] = invoke["time_ns"]
+    verdict = judged(evidence, tmp_path)
+    assert [w.kind for w in verdict.witnesses] == ["acknowledged before it was committed"]
+    assert verdict.witnesses[0].facts["value"] == answer["value"]
+    assert verdict.witnesses[0].facts["nodes"] == [answer["node"]]
+
+
+def test_a_read_of_what_its_node_does_not_know_to_be_committed(evidence: Evidence, tmp_path: Path) -> None:
+    """The same value is read before the write was committed, and after it."""
+    write = [r for r in evidence.history if r["type"] == 1 and r["f"] == "write"][-1]
+    invoke = next(r for r in evidence.history if r["type"] == 0 and r["value"] == write["value"])
+    read = write | {"f": "read", "process": 10**6}
+    for time_ns, validity in ((write["time_ns"] + 1, Validity.VALID), (invoke["time_ns"] + 1, Validity.INVALID)):
+        changed = deepcopy(evidence)
+        changed.history.append(read | {"index": len(changed.history), "time_ns": time_ns})
+        verdict = judged(changed, tmp_path / str(validity))
+        assert verdict.validity is validity
+    assert [w.kind for w in verdict.witnesses] == ["read of an uncommitted value"]
+
+
+def test_it_is_not_applicable_without_a_common_clock(evidence: Evidence, tmp_path: Path) -> None:
+    remote, foreign = deepcopy(evidence), deepcopy(evidence)
+    remote.test["spec"]["backend"] = "ssh"
+    foreign.test["spec"]["backend"] = "docker"  # its engine may run in a virtual machine
+    for rows in foreign.traces.values():
+        for row in rows:
+            row["time_ns"] += 10**15
+    for name, some in (("remote", remote), ("foreign", foreign)):
+        verdict = judged(some, tmp_path / name)
+        assert verdict.validity is Validity.NOT_APPLICABLE
+        assert "monotonic clock" in verdict.reason
+
+
+@pytest.mark.parametrize("shift_ns", [10**15, -(10**15)])
+@pytest.mark.parametrize("backend", ["namespaces", "in-process"])
+def test_times_outside_of_the_test_are_unknown_where_there_is_only_one_clock(
+    evidence: Evidence, tmp_path: Path, backend: str, shift_ns: int
+) -> None:
+    evidence.test["spec"]["backend"] = backend
+    for row in evidence.traces["n1"]:
+        row["time_ns"] += shift_ns
+    verdict = judged(evidence, tmp_path)
+    assert verdict.validity is Validity.UNKNOWN
+    assert "the trace of n1 lie outside of the test" in verdict.reason
+
+
+def test_all_early_answers_are_counted_by_their_kind(evidence: Evidence, tmp_path: Path) -> None:
+    invoked = {r["value"]: r["time_ns"] for r in evidence.history if r["type"] == 0 and r["f"] == "write"}
+    early = [r for r in evidence.history if r["type"] == 1 and r["f"] == "write"]
+    for answer in early:
+        answer["time_ns"] = invoked[answer["value"]]
+    verdict = judged(evidence, tmp_path)
+    assert len(early) > len(verdict.witnesses)
+    assert verdict.details["violations_by_kind"] == {"acknowledged before it was committed": len(early)}
+
+
+# Answers that reflect all that was committed before, on one clock; and where that rule must not be applied
+
+
+END = 6
+
+
+def stale_in(evidence: Evidence, folder: Path) -> Verdict:
+    return evidence.judge(folder, "answers-from-commits")["answers-from-commits"]
 
 
 def with_read(evidence: Evidence, value: int, key: str, invoked_ns: int, answered_ns: int) -> Evidence:
@@ -52,7 +126,7 @@ def overwritten(evidence: Evidence) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def test_a_clean_run_is_valid(evidence: Evidence, tmp_path: Path) -> None:
-    verdict = judged(evidence, tmp_path)
+    verdict = stale_in(evidence, tmp_path)
     assert verdict.validity is Validity.VALID, verdict
     assert verdict.looked_at["answers"] > 0
 
@@ -60,7 +134,7 @@ def test_a_clean_run_is_valid(evidence: Evidence, tmp_path: Path) -> None:
 def test_a_read_of_an_overwritten_value(evidence: Evidence, tmp_path: Path) -> None:
     old, new = overwritten(evidence)
     after = new["time_ns"] + 1
-    verdict = judged(with_read(evidence, old["value"], old["key"], after, after + 1), tmp_path / "stale")
+    verdict = stale_in(with_read(evidence, old["value"], old["key"], after, after + 1), tmp_path / "stale")
     assert [w.kind for w in verdict.witnesses] == ["answer from the past"]
     witness = verdict.witnesses[0]
     assert [event["type"] for event in witness.events] == [0, 1, 0, 1]
@@ -68,28 +142,28 @@ def test_a_read_of_an_overwritten_value(evidence: Evidence, tmp_path: Path) -> N
     assert f"that {new['value']} is committed" in witness.summary and witness.facts["culprit"] == "B"
     assert [row["value"] for row in witness.rows] == [new["value"]]
     early = with_read(evidence, old["value"], old["key"], old["time_ns"] + 1, after + 1)
-    assert judged(early, tmp_path / "early").validity is Validity.VALID
+    assert stale_in(early, tmp_path / "early").validity is Validity.VALID
 
 
 def test_two_leaders_of_one_epoch_show_nothing_of_the_recorder(evidence: Evidence, tmp_path: Path) -> None:
     for row in evidence.history:
         row["time_ns"] += 10_000_000_000
-    assert "the clock of the recorder runs ahead" in judged(evidence, tmp_path / "ahead").reason
+    assert "the clock of the recorder runs ahead" in stale_in(evidence, tmp_path / "ahead").reason
     role = next(row for rows in evidence.traces.values() for row in rows if row["role"] == "leader")
     other = next(name for name in evidence.traces if name != role["node"])
     evidence.traces[other].append(role | {"node": other, "seq": 10**6})
-    assert "the clock" not in judged(evidence, tmp_path / "two").reason
+    assert "the clock" not in stale_in(evidence, tmp_path / "two").reason
 
 
-def test_it_is_not_applicable_without_a_common_clock(evidence: Evidence, tmp_path: Path) -> None:
+def test_it_is_not_applicable_without_a_common_clock_past(evidence: Evidence, tmp_path: Path) -> None:
     evidence.test["spec"]["backend"] = "ssh"
-    assert judged(evidence, tmp_path).validity is Validity.NOT_APPLICABLE
+    assert stale_in(evidence, tmp_path).validity is Validity.NOT_APPLICABLE
 
 
 def test_it_is_not_applicable_where_no_single_value_is_read_or_written(evidence: Evidence, tmp_path: Path) -> None:
     for row in evidence.history:
         row["f"] = "add" if row["f"] == "write" else "members"
-    assert judged(evidence, tmp_path).validity is Validity.NOT_APPLICABLE
+    assert stale_in(evidence, tmp_path).validity is Validity.NOT_APPLICABLE
 
 
 def found(
@@ -166,7 +240,7 @@ def test_all_stale_answers_are_counted(evidence: Evidence, tmp_path: Path) -> No
     for number in range(12):
         after = new["time_ns"] + 2 * number
         evidence = with_read(evidence, old["value"], old["key"], after + 1, after + 2)
-    verdict = judged(evidence, tmp_path)
+    verdict = stale_in(evidence, tmp_path)
     assert (verdict.looked_at["violations"], len(verdict.witnesses)) == (12, 10)
     assert verdict.details["violations_by_kind"] == {"answer from the past": 12}
 
@@ -175,5 +249,5 @@ def test_a_write_without_an_answer_is_shown_to_its_end(evidence: Evidence, tmp_p
     old, new = overwritten(evidence)
     new["type"] = 3
     after = new["time_ns"] + 1
-    witness = judged(with_read(evidence, old["value"], old["key"], after, after + 1), tmp_path).witnesses[0]
+    witness = stale_in(with_read(evidence, old["value"], old["key"], after, after + 1), tmp_path).witnesses[0]
     assert [(event["type"], event["value"]) for event in witness.events[:2]] == [(0, new["value"]), (3, new["value"])]

@@ -1,4 +1,4 @@
-"""A node that comes back with another disk: rightly after a fault that took its disk, and as a violation else."""
+"""What one node reports: rising epochs and marks, one state for one prefix, and the disk that it keeps."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from fault_records import fault_of
+from injected_violations import final, invalid, last_own, only, rows_of
 from toy_quorum import Evidence, Quorum, Row
-from trace_rows import followed
+from trace_rows import broken, followed
 
 from checkers.base.verdict import Validity, Verdict
 from checkers.raft.monitor import NodeMonitor, NodeReport
@@ -17,6 +18,103 @@ from checkers.raft.rules import DISK_REPLACED as KIND
 from checkers.raft.trace_checkers import explained, spans_of_loss
 from checkers.raft.trace_verdicts import unnamed_disks
 from checkers.record.faults import DAMAGES_DATA, WIPES_DISKS
+
+
+def test_an_epoch_that_goes_back_across_a_restart(evidence: Evidence, tmp_path: Path) -> None:
+    restart = rows_of(evidence.traces["n1"], event="start")[-1]
+    restart["epoch"] = 1
+    witness = only(invalid(evidence, tmp_path), "monotonicity", "epoch went back")
+    assert witness.rows[1]["seq"] == restart["seq"]
+
+
+def test_a_high_watermark_that_goes_back(evidence: Evidence, tmp_path: Path) -> None:
+    last = last_own(evidence, "n3", "high-watermark")
+    earlier = rows_of(evidence.traces["n3"], event="high-watermark")[-3]
+    last |= {"offset": earlier["offset"] - 1, "hash": None}
+    evidence.traces["n3"] = [r for r in evidence.traces["n3"] if r["event"] != "applied"]
+    witness = only(invalid(evidence, tmp_path), "monotonicity", "high watermark went back")
+    assert last["seq"] in {r["seq"] for r in witness.rows}
+
+
+def test_a_quorum_state_behind_what_the_node_had_said(evidence: Evidence, tmp_path: Path) -> None:
+    rows_of(evidence.copies, node="n4", copy=0)[0] |= {"quorum_epoch": 1, "voted_for": "n1"}
+    witness = only(invalid(evidence, tmp_path), "monotonicity", "epoch went back")
+    assert witness.rows[1]["copy"] == 0
+
+
+def test_a_quorum_state_behind_the_log(evidence: Evidence, tmp_path: Path) -> None:
+    rows_of(evidence.copies, node="n4", copy=final(evidence))[0] |= {"quorum_epoch": 1, "trace_seq": -1}
+    witness = only(invalid(evidence, tmp_path), "monotonicity", "epoch went back")
+    assert witness.rows[0]["table"] == "log"
+
+
+def test_a_quorum_state_that_is_missing_is_unknown_and_named(evidence: Evidence, tmp_path: Path) -> None:
+    rows_of(evidence.copies, node="n4", copy=final(evidence))[0] |= {"quorum_epoch": -1, "voted_for": None}
+    verdict = evidence.judge(tmp_path, "monotonicity")["monotonicity"]
+    assert verdict.validity is Validity.UNKNOWN
+    assert f"copy {final(evidence)} of n4 (final) holds no quorum-state file" in verdict.reason
+
+
+# One state that differs, or that was applied too early or backwards, in a correct run
+
+
+def test_states_that_differ(evidence: Evidence, tmp_path: Path) -> None:
+    applied = last_own(evidence, "n4", "applied")
+    applied["hash"] ^= 1
+    witness = only(invalid(evidence, tmp_path), "state-machine-safety", "applied states differ")
+    assert witness.facts["offset"] == applied["offset"]
+    assert {"n4"} < {r["node"] for r in witness.rows}
+
+
+def test_something_applied_beyond_the_mark(evidence: Evidence, tmp_path: Path) -> None:
+    applied = last_own(evidence, "n4", "applied")
+    applied["offset"] += 1
+    witness = only(invalid(evidence, tmp_path), "state-machine-safety", "applied beyond the high watermark")
+    assert witness.rows[-1]["offset"] == applied["offset"]
+
+
+def test_something_applied_after_a_restart_before_any_mark_is_known(evidence: Evidence, tmp_path: Path) -> None:
+    rows = evidence.traces["n1"]
+    restart = rows_of(rows, event="start")[-1]
+    at = rows.index(restart)
+    next_mark = next(r for r in rows[at:] if r["event"] == "high-watermark")
+    applied = rows[rows.index(next_mark) + 1]
+    assert applied["event"] == "applied"
+    applied["seq"], next_mark["seq"] = next_mark["seq"], applied["seq"]
+    witness = only(invalid(evidence, tmp_path), "state-machine-safety", "applied beyond the high watermark")
+    assert "not known yet" in witness.summary
+
+
+def test_something_applied_backwards(evidence: Evidence, tmp_path: Path) -> None:
+    rows = evidence.traces["n4"]
+    applied = rows_of(rows, event="applied")
+    applied[-1] |= {"offset": applied[-3]["offset"], "hash": applied[-3]["hash"]}
+    only(invalid(evidence, tmp_path), "state-machine-safety", "applied offset went back")
+
+
+def test_states_are_compared_over_ranges_of_offsets(
+    evidence: Evidence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many small ranges say what one says."""
+    monkeypatch.setattr("checkers.raft.trace_checkers.ROWS_PER_RANGE", 60)
+    whole = evidence.judge(tmp_path / "clean", "state-machine-safety")["state-machine-safety"]
+    assert whole.validity is Validity.VALID and whole.looked_at["offsets compared"] == 12
+    applied = last_own(evidence, "n4", "applied")
+    applied["hash"] ^= 1
+    witness = only(invalid(evidence, tmp_path / "wrong"), "state-machine-safety", "applied states differ")
+    assert witness.facts["offset"] == applied["offset"]
+
+
+@pytest.mark.parametrize(("peer", "kinds"), [("n1", []), ("n4", []), (None, ["applied beyond the high watermark"])])
+def test_the_state_of_a_loaded_snapshot_needs_no_mark(peer: str | None, kinds: list[str]) -> None:
+    """One that the node fetched (n1) or found (n4, the node itself); what it has just taken itself shows nothing."""
+    base = {"node": "n4", "incarnation": 1, "epoch": 3, "offset": 5, "hash": 7}
+    rows = [base | {"event": "snapshot", "peer": peer}, base | {"event": "applied"}]
+    assert [kind for kind in broken(rows) if kind != "snapshot beyond the high watermark"] == kinds
+
+
+# A node that comes back with another disk
+
 
 MS = 1_000_000
 
