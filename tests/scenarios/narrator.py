@@ -5,7 +5,7 @@ two commands is what the voters did, and it is compared or rewritten.  Commands 
 
     voters N [seed S] [bug NAME] [one batch a fetch]     begins; all voters start unless `log` lines follow
     log V = 1 1 2 [epoch E]      voter V is down and holds records of these epochs, one a batch; it knows epoch E
-    start V ...    crash V    crash V, power lost    pause V    resume V    shut down V
+    start V ...    crash V    crash V, power lost    shut down V
     campaign V                   its timeout passes now
     elect                        until all that run follow one leader that has committed
     elapse S                     S seconds pass
@@ -23,7 +23,7 @@ brings something, or refuses in another way than the last one.  The rest is sile
 
 from __future__ import annotations
 
-from simulated_quorum.network import Connection, Node
+from simulated_quorum.network import Call, Node
 from simulated_quorum.world import World
 
 from system_under_test.kraft.raft.core import Core
@@ -86,10 +86,10 @@ class Narrator(World):
 
     def _is_repeated(self, node: Node, effect: Reply, words: str) -> bool:
         """The same refusal of a Fetch as before: a follower whose leader has resigned asks forty times a second."""
-        connection, call = self._calls[effect.token]
+        call = self._calls[effect.token]
         if not isinstance(call.request, FetchRequest):
             return False
-        pair = (node.id, connection.client)
+        pair = (node.id, call.client)
         repeated = effect.response.error != Error.NONE and self._refused.get(pair) == words
         self._refused[pair] = words
         return repeated
@@ -107,8 +107,7 @@ class Narrator(World):
             case Send(peer=peer, request=request):
                 return self._request(node, peer, request)
             case Reply(token=token, response=response):
-                connection, call = self._calls[token]
-                return _answer(connection, call.request, response)
+                return _answer(self._calls[token], response)
             case RoleChanged(role=role, epoch=epoch, leader_id=leader, epoch_start_offset=start):
                 of = (
                     ""
@@ -161,8 +160,8 @@ def _batch(batch: Batch) -> str:
     return f"{batch.base_offset}: {body} (epoch {batch.epoch})"
 
 
-def _answer(connection: Connection, request: RaftRequest, response: RaftResponse) -> str | None:
-    to = f"-> {connection.client}:"
+def _answer(call: Call, response: RaftResponse) -> str | None:
+    to = f"-> {call.client}:"
     if response.error != Error.NONE:
         knows = "no leader" if response.leader_id is None else f"leader {response.leader_id}"
         return f"{to} error {Error(response.error).name}; knows epoch {response.leader_epoch}, {knows}"
@@ -172,8 +171,8 @@ def _answer(connection: Connection, request: RaftRequest, response: RaftResponse
         case FetchResponse(diverging=diverging) if diverging is not None:
             return f"{to} the logs part: here epoch {diverging.epoch} ends at {diverging.end_offset}"
         case FetchResponse(batches=batches, high_watermark=mark):
-            assert isinstance(request, FetchRequest)
-            news = mark is not None and mark != request.high_watermark
+            assert isinstance(call.request, FetchRequest)
+            news = mark is not None and mark != call.request.high_watermark
             if not batches and not news:
                 return None
             held = ", ".join(map(_batch, batches)) or "nothing new"
@@ -224,10 +223,6 @@ def _do(world: Narrator, command: str) -> None:
                 world.restart(voter)
         case ["crash", voter, *how]:
             world.crash(int(voter), power_loss=how == ["power", "lost"])
-        case ["pause", voter]:
-            world.pause(int(voter))
-        case ["resume", voter]:
-            world.resume(int(voter))
         case ["shut", "down", voter]:
             world.shut_down(int(voter))
         case ["campaign", voter]:

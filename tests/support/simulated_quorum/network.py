@@ -1,18 +1,17 @@
-"""Connections between voters.
+"""Requests between voters, and their answers.
 
-They are like TCP's: each carries one request at a time, in order, and its answer; when one fails, everything on
-it is answered with None at the client, and the server learns of it later or never.  A request that was on its way
-when its client gave up may still arrive: that is how one request comes twice, or after its successor.
+A request that fails, or waits too long, is answered with None at its client.  It may still arrive later, and its answer
+then comes in vain.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
 from random import Random
+from typing import NamedTuple
 
 from harness.campaign.swarm.watch import Watch
 from simulated_quorum.disk import Disk
@@ -30,7 +29,6 @@ class Node:
     core: Core | None = None  # None: not running
     incarnation: int = 0
     tick_at: float = float("inf")
-    frozen: list[Callable[[], None]] | None = None  # events received while it was paused
     died_of: str | None = None
     log_start = snapshot_end = 0
     may_stop = may_forget = False
@@ -60,22 +58,18 @@ class Node:
         return self.disk.prefix
 
 
-@dataclass(eq=False)
-class Call:
-    request: RaftRequest
-    incarnation: int  # of the client
-    done: bool = False
+class Call(NamedTuple):
+    """A request.  incarnation: of the client."""
 
-
-@dataclass(eq=False)
-class Connection:
-    number: int
     client: int
+    incarnation: int
     server: int
-    server_incarnation: int | None = None
-    open: bool = True
-    busy: Call | None = None
-    waiting: deque[Call] = field(default_factory=deque)
+    kind: type
+    request: RaftRequest
+
+    @property
+    def connection(self) -> int:
+        return 10 * self.client + self.server
 
 
 class Timeline:
@@ -124,98 +118,65 @@ class Timeline:
 
 
 class Network(Timeline):
-    """Requests of one kind have a connection of their own."""
-
     def __init__(self, nodes: dict[int, Node], watch: Watch, seed: int) -> None:
         super().__init__(seed)
         self.nodes = nodes
         self.watch = watch
         self.timing = Timing()
         self.blocked: set[tuple[int, int]] = set()
-        self._connections: dict[tuple[int, int, type], Connection] = {}
-        self._calls: dict[int, tuple[Connection, Call]] = {}  # token -> the request to answer
-        self._on_its_way: set[tuple[int, int, int, type]] = set()
+        self._calls: dict[int, Call] = {}  # every request by its token
+        self._open: set[int] = set()  # those whose clients wait
 
     def _enter(self, node: Node, call: Callable[[Core], list[Effect]], incarnation: int | None = None) -> None:
         """Handle an event in the voter's core, if the voter runs and has not been restarted since."""
         raise NotImplementedError
 
-    def break_connection(self, connection: Connection) -> None:
-        if connection.open:
-            self._close(connection, tell_server=True)
+    def hang_up(self, id: int) -> None:
+        """A voter has ended: who waits for its answer hears of it, as do the servers of its requests."""
+        for token in sorted(self._open):
+            call = self._calls[token]
+            if call.server == id:
+                self._post(id, call.client, partial(self._finish, token, None))
+            elif call.client == id:
+                self._post(id, call.server, partial(self._disconnected, call))
+
+    def _disconnected(self, call: Call) -> None:
+        self._enter(self.nodes[call.server], lambda core: core.on_disconnect(self.now, call.connection))
 
     def _send(self, node: Node, peer: int, request: RaftRequest) -> None:
-        once = (node.id, node.incarnation, peer, type(request))
-        assert once not in self._on_its_way, f"voter {node.id} sends {request} while one is on its way"
-        self._on_its_way.add(once)
-        lane = (node.id, peer, type(request))
-        connection = self._connections.get(lane)
-        if connection is None:
-            connection = self._connections[lane] = Connection(self._number(), node.id, peer)
-        call = Call(request, node.incarnation)
-        connection.waiting.append(call)
-        self.after(self.timing.request_timeout_s, lambda: None if call.done else self.break_connection(connection))
-        self._transmit(connection)
-
-    def _transmit(self, connection: Connection) -> None:
-        if connection.open and connection.busy is None and connection.waiting:
-            call = connection.busy = connection.waiting.popleft()
-            self._post(connection.client, connection.server, partial(self._arrive, connection, call))
+        call = Call(node.id, node.incarnation, peer, type(request), request)
+        assert call[:4] not in {self._calls[token][:4] for token in self._open}, f"{call} while one is on its way"
+        token = self._number()
+        self._calls[token] = call
+        self._open.add(token)
+        self.after(self.timing.request_timeout_s, lambda: self._finish(token, None))
+        self._post(node.id, peer, lambda: self._arrive(token, call))
 
     def _post(self, source: int, target: int, action: Callable[[], None]) -> None:
         self.after(0.001 + 0.004 * self.random.random(), lambda: self._deliver(source, target, action))
 
     def _deliver(self, source: int, target: int, action: Callable[[], None]) -> None:
-        if (source, target) in self.blocked:
-            if self.random.random() < 0.5:  # retransmitted, or else abandoned
-                self.after(0.2 + self.random.random(), lambda: self._deliver(source, target, action))
-        else:
+        if (source, target) not in self.blocked:
             action()
+        elif self.random.random() < 0.5:  # retransmitted, or else abandoned
+            self.after(0.2 + self.random.random(), lambda: self._deliver(source, target, action))
 
-    def _arrive(self, connection: Connection, call: Call) -> None:
-        server = self.nodes[connection.server]
-        if connection.server_incarnation is None:
-            connection.server_incarnation = server.incarnation
-        if server.core is None or connection.server_incarnation != server.incarnation:
-            self._post(server.id, connection.client, lambda: self.break_connection(connection))
+    def _arrive(self, token: int, call: Call) -> None:
+        server = self.nodes[call.server]
+        if server.core is None:
+            self._post(server.id, call.client, lambda: self._finish(token, None))
             return
         if isinstance(call.request, FetchRequest):
-            self.watch.calls.fetched(server, f"n{connection.client}", call.request.current_leader_epoch)  # type: ignore[arg-type]
-        token = self._number()
-        self._calls[token] = (connection, call)
-        self._enter(server, lambda core: core.on_request(self.now, token, connection.number, call.request))
+            self.watch.calls.fetched(server, f"n{call.client}", call.request.current_leader_epoch)  # type: ignore[arg-type]
+        self._enter(server, lambda core: core.on_request(self.now, token, call.connection, call.request))
 
-    def _answer(self, server: Node, token: int, response: RaftResponse) -> None:
-        connection, call = self._calls.pop(token)
-        self._post(server.id, connection.client, lambda: self._answered(connection, call, response))
-
-    def _answered(self, connection: Connection, call: Call, response: RaftResponse | None) -> None:
-        if call.done or not connection.open:
-            return
-        connection.busy = None
-        self._finish(connection, call, response)
-        self._transmit(connection)
-
-    def _finish(self, connection: Connection, call: Call, response: RaftResponse | None) -> None:
-        call.done = True
-        client = self.nodes[connection.client]
-        self._on_its_way.discard((client.id, call.incarnation, connection.server, type(call.request)))
-        self._enter(
-            client, lambda core: core.on_response(self.now, connection.server, call.request, response), call.incarnation
-        )
-
-    def _close(self, connection: Connection, *, tell_server: bool) -> None:
-        connection.open = False
-        lanes = [lane for lane, known in self._connections.items() if known is connection]
-        for lane in lanes:
-            del self._connections[lane]
-        if tell_server:
-            self._post(connection.client, connection.server, lambda: self._disconnected(connection))
-        calls = [call for call in (connection.busy, *connection.waiting) if call is not None and not call.done]
-        for call in calls:
-            self._finish(connection, call, None)
-
-    def _disconnected(self, connection: Connection) -> None:
-        server = self.nodes[connection.server]
-        if connection.server_incarnation == server.incarnation:
-            self._enter(server, lambda core: core.on_disconnect(self.now, connection.number))
+    def _finish(self, token: int, response: RaftResponse | None) -> None:
+        """The client has an answer, or none: the first of these counts."""
+        if token in self._open:
+            self._open.remove(token)
+            call = self._calls[token]
+            self._enter(
+                self.nodes[call.client],
+                lambda core: core.on_response(self.now, call.server, call.request, response),
+                call.incarnation,
+            )

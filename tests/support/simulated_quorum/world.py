@@ -112,15 +112,12 @@ class World(Network):
 
     def crash(self, id: int, *, power_loss: bool = False) -> None:
         node = self.nodes[id]
-        node.core, node.frozen = None, None
+        node.core = None
         node.incarnation += 1
         if power_loss:
             node.disk.lose_power(self.random)
-        for connection in list(self._connections.values()):
-            if connection.client == id:
-                self._close(connection, tell_server=not power_loss)
-            elif connection.server == id and not power_loss:
-                self._post(id, connection.client, partial(self.break_connection, connection))
+        else:
+            self.hang_up(id)
 
     def restart(self, id: int) -> None:
         node = self.nodes[id]
@@ -130,7 +127,6 @@ class World(Network):
         random = Random(self.random.getrandbits(32))
         node.core = Core(identity, node.disk, node.disk.quorum_state, random, self.now)
         node.tick_at = float("inf")
-        self._on_its_way = {call for call in self._on_its_way if call[0] != id}
         self._row(node, "start", offset=node.disk.end_offset, hash=node.disk.prefix(node.disk.end_offset))
         self._vote_row(node, "quorum-state", node.disk.quorum_state)
         self._enter(node, lambda core: core.start(self.now))
@@ -138,25 +134,10 @@ class World(Network):
     def shut_down(self, id: int) -> None:
         self._enter(self.nodes[id], lambda core: core.shutdown(self.now))
 
-    def pause(self, id: int) -> None:
-        node = self.nodes[id]
-        if node.core is not None and node.frozen is None:
-            node.frozen = []
-
-    def resume(self, id: int) -> None:
-        node = self.nodes[id]
-        missed, node.frozen = node.frozen or [], None
-        for happened in missed:
-            happened()
-
     # Voters: inputs to the core, and its effects
 
     def _enter(self, node: Node, call: Callable[[Core], list[Effect]], incarnation: int | None = None) -> None:
         if node.core is None or incarnation not in (None, node.incarnation):
-            return
-        if node.frozen is not None:
-            current = node.incarnation
-            node.frozen.append(lambda: self._enter(node, call, current))
             return
         try:
             effects = call(node.core)
@@ -218,7 +199,7 @@ class World(Network):
             case Send(peer=peer, request=request):
                 self._send(node, peer, request)
             case Reply(token=token, response=response):
-                self._answer(node, token, response)
+                self._post(node.id, self._calls[token].client, partial(self._finish, token, response))
             case RoleChanged(role=role, epoch=epoch, leader_id=leader, epoch_start_offset=start):
                 name = None if leader is None else f"n{leader}"
                 self._row(node, "role", epoch, offset=start, peer=name, role=str(role))
