@@ -311,6 +311,7 @@ COUNTS = any_of(("add", 1), ("add", 2), ("add", -1), *[("read", None)] * 3, *[("
 QUEUED = any_of(("enqueue", range(6)), ("dequeue", None))
 DRAINED = any_of(("enqueue", range(3)), ("dequeue", None), ("drain", None))
 ADDED = any_of(("add", range(6)), ("read", None))
+FEW, lie_of_few = any_of(("insert", range(3)), ("extract-min", None)), instead("extract-min", None, *range(3))
 KEPT = any_of(("read", None), ("write", range(3)))
 
 OBJECTS = {
@@ -340,6 +341,11 @@ OBJECTS = {
         lambda rng: Simulated((), fresh("push", "pop", rng), stack_do, instead("pop", None, *range(6))),
         moved=0.3,
     ),
+    "stack of few values": Object(
+        "stack",
+        lambda rng: Simulated((), any_of(("push", range(3)), ("pop", None)), stack_do, instead("pop", None, *range(3))),
+    ),
+    "priority-queue of few values": Object("priority-queue", lambda rng: Simulated((), FEW, priority_do, lie_of_few)),
     "priority-queue": Object(
         "priority-queue",
         lambda rng: Simulated((), fresh("insert", "extract-min", rng), priority_do, instead("extract-min", *range(6))),

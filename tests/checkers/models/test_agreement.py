@@ -26,6 +26,7 @@ EMPTY = ("out of order", "not empty")
 COMPARED: list[tuple[str, int, tuple[int, int], tuple[float, ...], tuple[str, ...]]] = [
     *((name, 250, SMALL, SOME_CRASH, ()) for name in ("kv", "counter", "set", "append-log", "mutex")),
     *((name, 250, SMALL, (0, 0, 0.1), ()) for name in ("stack", "priority-queue", "semaphore")),
+    *((f"{name} of few values", 250, SMALL, (0, 0.1), ()) for name in ("stack", "priority-queue")),
     ("queue", 80, SMALL, SOME_CRASH, ()),  # whose search takes 10 times as long
     ("queue of unique values", 2000, SMALL, SOME_CRASH, (*EMPTY, "duplicate", "value from nowhere")),
     ("queue without some answers", 1000, (4, 11), (0.2, 0.3), EMPTY),

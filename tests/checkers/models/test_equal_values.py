@@ -1,6 +1,4 @@
-"""Queues, stacks and priority queues with repeated values, and drains concurrent with other operations, against brute
-force.
-"""
+"""Queues with drains that are concurrent with other operations, against brute force; and orders of equal values."""
 
 from __future__ import annotations
 
@@ -11,24 +9,23 @@ from random import Random
 from typing import Any
 
 import pytest
+from simulated_objects import Simulated, any_of, history, no_lie, operations_of, queue_do, stack_do
 
 from checkers.base.checker import Budget
 from checkers.models.known_object import KnownObject, ObjectFinding
 from checkers.models.model import Operation
-from checkers.models.objects.priority_queue import PRIORITY_QUEUE_OBJECT
 from checkers.models.objects.queue import QUEUE_OBJECT
 from checkers.models.objects.stack import STACK_OBJECT
 
 Step = tuple[str, Any, int, int | None, int]
 """(function, value or None for nothing, call, return or None, number of the step in its operation)."""
 
-UNIQUE = 6
-NAMES = {"queue": ("enqueue", "dequeue"), "stack": ("push", "pop"), "priority-queue": ("insert", "extract-min")}
+VALUES = 4
+NAMES = {"queue": ("enqueue", "dequeue"), "stack": ("push", "pop")}
 
 
-def brute_force(kind: str, operations: Sequence[Operation]) -> bool:
+def brute_force(operations: Sequence[Operation]) -> bool:
     """Try all orders.  A drain is as many dequeues one after another as it has values, and one that found nothing."""
-    put, _ = NAMES[kind]
     chains: list[list[Step]] = []
     for o in operations:
         if o.f == "drain" and o.returned:
@@ -36,7 +33,7 @@ def brute_force(kind: str, operations: Sequence[Operation]) -> bool:
             chains.append([("take", value, o.call, o.ret, n) for n, value in enumerate(values)])
         elif o.f == "drain":
             chains += [[("open", None, o.call, None, 0)] for _ in operations]
-        elif o.f == put:
+        elif o.f == "enqueue":
             chains.append([("put", o.input, o.call, o.ret, 0)])
         else:
             chains.append([("take" if o.returned else "open", o.output, o.call, o.ret, 0)])
@@ -55,40 +52,28 @@ def brute_force(kind: str, operations: Sequence[Operation]) -> bool:
                 continue
             what, value = chain[at][:2]
             later = (*done[:number], at + 1, *done[number + 1 :])
-            top = (len(held) - 1 if kind == "stack" else 0) if held else None
-            if what == "put":
-                after = (*held, value)
-                after = tuple(sorted(after)) if kind == "priority-queue" else after
-            elif what == "open" or (top is not None and held[top] == value) or (top is None and value is None):
-                after = held if top is None else (*held[:top], *held[top + 1 :])
-            else:
+            if what == "take" and value != (held[0] if held else None):
                 continue
-            if explains(later, after):
+            if explains(later, (*held, value) if what == "put" else held[1:]):
                 return True
         return False
 
     return explains((0,) * len(chains), ())
 
 
-def random_history(
-    kind: str, rng: Random, drains: bool, size: int = 0, open_max: int = 4, wrong_share: float = 0.05, values: int = 0
-) -> list[Operation]:
-    """A history of an object whose operations take effect between their calls and returns; some answers are wrong.
-
-    values: how many there are; UNIQUE: no value is put there twice."""
-    put, take = NAMES[kind]
-    values, size, fresh = values or rng.randint(1, 4), size or rng.randint(3, 8), count()
+def random_history(rng: Random, unique: bool) -> list[Operation]:
+    """A queue whose operations take effect between their calls and returns; some answers are wrong."""
+    values, size, fresh = rng.randint(1, VALUES), rng.randint(3, 8), count()
     held: list[int] = []
-    clock = 0
+    clock = begun = 0
     waiting: list[list[Any]] = []  # function, input, call, answer so far, whether it took effect
     made: list[Operation] = []
-    begun = 0
     while begun < size or waiting:
         clock += 1
-        if begun < size and len(waiting) < open_max and rng.random() < 0.5:
-            f = rng.choice([put, put, take, take, *(["drain"] if drains else [])])
-            value = next(fresh) if values == UNIQUE else rng.randrange(values)
-            waiting.append([f, value if f == put else None, clock, [], False])
+        if begun < size and len(waiting) < 4 and rng.random() < 0.5:
+            f = rng.choice(["enqueue", "enqueue", "dequeue", "dequeue", "drain"])
+            value = next(fresh) if unique else rng.randrange(values)
+            waiting.append([f, value if f == "enqueue" else None, clock, [], False])
             begun += 1
             continue
         if not waiting:
@@ -96,60 +81,49 @@ def random_history(
         entry = rng.choice(waiting)
         f, given, call, answer, over = entry
         if not over:
-            if f == put:
+            if f == "enqueue":
                 held.append(given)
-                if kind == "priority-queue":
-                    held.sort()
-                entry[4] = True
             else:
-                found = (held.pop() if kind == "stack" else held.pop(0)) if held else None
-                answer.append(found)
-                entry[4] = f == take or found is None
+                answer.append(held.pop(0) if held else None)
+            entry[4] = f != "drain" or answer[-1] is None
             continue
         waiting.remove(entry)
-        output = given if f == put else answer[0] if f == take else tuple(answer[:-1])
-        if f == take and rng.random() < wrong_share:
-            output = rng.choice([None, *range(values)])
+        output = given if f == "enqueue" else answer[0] if f == "dequeue" else tuple(answer[:-1])
+        if f == "dequeue" and rng.random() < 0.1:
+            output = rng.choice([None, *range(VALUES)])
         ret = None if rng.random() < 0.1 else clock
         made.append(Operation(f, given, output if ret else None, None, call, "", call, ret, ret))
     return sorted(made, key=lambda o: o.call)
 
 
-OBJECTS = {known.name: known for known in (QUEUE_OBJECT, STACK_OBJECT, PRIORITY_QUEUE_OBJECT)}
+KNOWN = {known.name: known for known in (QUEUE_OBJECT, STACK_OBJECT)}
 
 
 def judged(known: KnownObject, operations: Sequence[Operation]) -> ObjectFinding:
     return known.judge(operations, Budget(steps=20_000_000))
 
 
-@pytest.mark.parametrize(
-    ("kind", "drains", "values"),
-    [
-        ("queue", False, 0),
-        ("queue", True, 0),
-        ("queue", True, UNIQUE),
-        ("stack", False, 0),
-        ("priority-queue", False, 0),
-    ],
-)
-def test_verdicts_equal_those_of_brute_force(kind: str, drains: bool, values: int) -> None:
+@pytest.mark.parametrize("unique", [False, True])
+def test_verdicts_on_a_queue_with_drains_equal_those_of_brute_force(unique: bool) -> None:
     """Every order counts, and a lost value is a violation of its own where the last drain proves it."""
     seen = Counter[bool]()
-    for seed in range(600 if values == UNIQUE else 400):
-        operations = random_history(kind, Random(seed), drains, values=values)
-        found = judged(OBJECTS[kind], operations)
+    for seed in range(500):
+        operations = random_history(Random(seed), unique)
+        found = judged(QUEUE_OBJECT, operations)
         assert not found.reason, (seed, found.reason)
-        assert bool(found.violations) is not brute_force(kind, operations), (seed, operations)
+        assert bool(found.violations) is not brute_force(operations), (seed, operations)
         seen[bool(found.violations)] += 1
     assert min(seen.values()) > 10, seen
 
 
-@pytest.mark.parametrize("kind", ["queue", "stack"])
+@pytest.mark.parametrize("kind", NAMES)
 def test_orders_of_many_equal_values_are_found_without_a_search(kind: str) -> None:
     """Up to ten operations run at once, and a tenth of them has no answer."""
+    put, take = NAMES[kind]
     for seed in range(8):
-        operations = random_history(kind, Random(seed), False, size=100, open_max=10, wrong_share=0.0)
-        found = judged(OBJECTS[kind], operations)
+        few = Simulated((), any_of((put, range(3)), (take, None)), queue_do if kind == "queue" else stack_do, no_lie)
+        operations = operations_of(history(few, Random(seed), 100, 10, 0.1, 0))
+        found = judged(KNOWN[kind], operations)
         assert (found.violations, found.reason, found.steps) == ((), "", len(operations)), seed
 
 
@@ -169,7 +143,7 @@ def in_turn(f: str, values: Sequence[int], begins: int) -> list[Operation]:
     ]
 
 
-@pytest.mark.parametrize("kind", ["queue", "stack"])
+@pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.parametrize("different", [1, 2, 5])
 def test_any_order_of_concurrent_puts_needs_no_search(kind: str, different: int) -> None:
     put, take = NAMES[kind]
@@ -177,7 +151,7 @@ def test_any_order_of_concurrent_puts_needs_no_search(kind: str, different: int)
     taken = Random(1).sample(values, len(values))
     puts = together(put, values, 0)
     for takes in (in_turn(take, taken, 1000), together(take, taken, 1000, answers=True)):
-        found = judged(OBJECTS[kind], [*puts, *takes])
+        found = judged(KNOWN[kind], [*puts, *takes])
         assert (found.violations, found.reason) == ((), "")
         assert found.steps <= 120
 
