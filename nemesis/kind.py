@@ -20,13 +20,15 @@ followers again.  All other nodes keep their names.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import permutations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from checkers.record.faults import MAY_DIE, Condition, Fault, Ordered
-from nemesis.cluster import PROCESSES, Cluster
+from nemesis.cluster import PROCESSES, Cluster, Link
 from system_under_test.subject import ProcessState
 
 if TYPE_CHECKING:
@@ -62,6 +64,10 @@ class Scene:
     @property
     def majority(self) -> int:
         return len(self.servers) // 2 + 1
+
+    def links_of(self, nodes: Collection[str]) -> list[Link]:
+        """Return every link of these nodes, in both directions."""
+        return sorted(link for link in permutations((*self.servers, *self.clients), 2) if {*link} & {*nodes})
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +192,7 @@ def out_of_reach(kind: Kind, other: Kind, fault: Fault) -> frozenset[str]:
 
 def isolated(fault: Fault) -> frozenset[str]:
     """Return the nodes that lose the most links to a fault that cuts links and names no node."""
-    lost: dict[str, int] = {}
-    for link in fault.cut:
-        for end in link:
-            lost[end] = lost.get(end, 0) + 1
+    lost = Counter(end for link in fault.cut for end in link)
     most = max(lost.values(), default=0)
     return frozenset(node for node, count in lost.items() if count == most and count > 1)
 

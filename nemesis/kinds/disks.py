@@ -21,12 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from checkers.record.faults import DAMAGES_DATA, KEPT, LOST_OF, MAY_DIE, MAY_STAY_DOWN, OLDEST_LOST, Fault
-from nemesis.cluster import DAMAGES, DISK, LINKS, PROCESSES, CannotInject, Cluster, Link
+from nemesis.cluster import DAMAGES, DISK, LINKS, PROCESSES, CannotInject, Cluster
 from nemesis.kind import (
     FALSE,
     TRUE,
@@ -226,14 +225,7 @@ def _resolve_power(target: str, scene: Scene) -> Fault | None:
     settings = {KEPT: kept, "seed": scene.rng.getrandbits(32), "at_fsync": scene.rng.randint(1, 4)}
     if AT_FSYNC not in target:
         settings["at_fsync"] = 0
-    return replace(fault, cut=_links_of(fault.nodes, scene), settings=settings)
-
-
-def _links_of(nodes: tuple[str, ...], scene: Scene) -> frozenset[Link]:
-    """Return every link of these nodes, in both directions."""
-    everyone = (*scene.servers, *scene.clients)
-    pairs = {(a, b) for a, b in product(nodes, everyone) if a != b}
-    return frozenset(pairs | {(b, a) for a, b in pairs})
+    return replace(fault, cut=frozenset(scene.links_of(fault.nodes)), settings=settings)
 
 
 async def _cut_power(field: Field, fault: Fault) -> None:

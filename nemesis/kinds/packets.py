@@ -116,8 +116,7 @@ def _resolve(target: str, scene: Scene) -> Fault | None:
     fault = process_fault(NAME, whom, nodes, f"has links that {words}")
     if fault is None:
         return None
-    everyone = (*scene.servers, *scene.clients)
-    links = sorted(link for link in permutations(everyone, 2) if set(link) & set(nodes))
+    links = scene.links_of(nodes)
     return replace(fault, settings=_settings(links, links, impairment, scene.rng))
 
 

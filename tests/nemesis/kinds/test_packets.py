@@ -70,14 +70,17 @@ def test_a_slow_link_gets_the_time_to_empty_its_queue():
 SERVERS = ("n1", "n2", "n3", "n4", "n5")
 
 
-def election_late(seed: int, running: tuple[str, ...] = SERVERS) -> Fault | None:
-    scene = Scene(SERVERS, ("c1", "c2"), running, LeaderNow("n2", 1), Random(seed))
-    return KIND.resolve(ELECTION_LATE, scene)
+def resolved(target: str, seed: int, running: tuple[str, ...] = SERVERS) -> Fault | None:
+    return KIND.resolve(target, Scene(SERVERS, ("c1", "c2"), running, LeaderNow("n2", 1), Random(seed)))
+
+
+def delays_of(fault: Fault) -> dict[tuple[str, str], float]:
+    return {link: it["delay_s"] for link, it in impairments(fault.settings).items()}
 
 
 def test_an_election_is_late_on_every_link_of_the_leader_and_on_half_of_the_others():
-    fault = election_late(1)
-    delays = {link: it["delay_s"] for link, it in impairments(fault.settings).items()}
+    fault = resolved(ELECTION_LATE, 1)
+    delays = delays_of(fault)
     of_leader = {link: delay for link, delay in delays.items() if "n2" in link}
     others = {link: delay for link, delay in delays.items() if "n2" not in link}
     assert (len(of_leader), len(others)) == (8, 6), "of 12 links between the four others"
@@ -85,16 +88,16 @@ def test_an_election_is_late_on_every_link_of_the_leader_and_on_half_of_the_othe
     assert all(OTHERS_DELAY_S[0] <= delay <= OTHERS_DELAY_S[1] for delay in others.values())
     assert len(set(delays.values())) > 6, "each link has a delay of its own"
     assert {name for link in delays for name in link} == set(SERVERS), "clients are not late"
-    assert election_late(1) == fault and election_late(2) != fault
+    assert resolved(ELECTION_LATE, 1) == fault and resolved(ELECTION_LATE, 2) != fault
 
 
 def test_an_election_is_not_late_where_the_leader_or_the_others_are_missing():
-    assert election_late(1, ("n1", "n3", "n4")) is None
-    assert election_late(1, ("n1", "n2")) is None
+    assert resolved(ELECTION_LATE, 1, ("n1", "n3", "n4")) is None
+    assert resolved(ELECTION_LATE, 1, ("n1", "n2")) is None
 
 
 def test_every_measured_link_must_show_its_own_delay_and_has_the_time_for_it():
-    fault = election_late(3)
+    fault = resolved(ELECTION_LATE, 3)
     ordered = impairments(fault.settings, "measured")
     assert len(ordered) == 3
     assert sum("n2" in link for link in ordered) == 1, "one of the leader's links"
@@ -112,18 +115,10 @@ def test_a_link_that_stays_late_or_repeats_after_the_heal_is_not_healed():
     assert late["least delay ms"][1] < BEHAVIOURS["late"][1]["delay_s"] * 1e3 * 0.95
     shuffled = healed_limits(BEHAVIOURS["shuffled"][1])
     assert shuffled["share repeated"][1] < limits_of(BEHAVIOURS["shuffled"][1])["share repeated"][0]
-    fault = election_late(4)
+    fault = resolved(ELECTION_LATE, 4)
     healed = KIND.orders(fault).healed.values
     for link, it in impairments(fault.settings, "measured").items():
         assert healed[f"{link[0]}>{link[1]}: least delay ms"] == (0.0, pytest.approx(it["delay_s"] * 500))
-
-
-def resolved(target: str, seed: int, running: tuple[str, ...] = SERVERS) -> Fault | None:
-    return KIND.resolve(target, Scene(SERVERS, ("c1", "c2"), running, LeaderNow("n2", 1), Random(seed)))
-
-
-def delays_of(fault: Fault) -> dict[tuple[str, str], float]:
-    return {link: it["delay_s"] for link, it in impairments(fault.settings).items()}
 
 
 def test_rivals_each_have_a_voter_and_hear_of_each_other_when_their_candidacies_have_failed():
