@@ -72,14 +72,13 @@ from harness.run.phases import (
 from harness.started import program
 from harness.terminal.progress import Progress
 from system_under_test.own.files_handed_over import files_under, sha256_of
-from system_under_test.own.subject import Subject
 from system_under_test.subject import Complaint, Node
 
 
 async def build_programs(run: RunContext) -> None:
     """Note their hashes in test.json.  Raises BackendUnavailable.  If cancelled, it first stops the compiler."""
     subject = run.subject
-    if not isinstance(subject, Subject) or not (subject.needs.crates or subject.needs.artefacts):
+    if not (subject.needs.crates or subject.needs.artefacts):
         return
     stop = threading.Event()
     needs, beside = subject.needs, subject.main.parent

@@ -25,13 +25,14 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from checkers.base import clocks
 from checkers.base.demands import READS_OF_A_SERVER
 from checkers.base.history import Type
-from checkers.record.faults import Achieved, Card, FaultRecord
+from checkers.record.faults import Achieved, FaultRecord
 from checkers.record.journal import Copied, Copying
 from checkers.record.outcome import Recovery
 from harness.judge.judge_run import reads_each_server_at_end
@@ -188,10 +189,7 @@ async def operations_and_faults(run: RunContext) -> None:
     spec, began_ns = run.spec, run.recorder.now_ns()
     run.interpreter.tally.invoked = 0
 
-    def dealt(cards: Sequence[Card]) -> None:
-        run.note(schedule=tuple(cards))
-
-    dealing = Dealing(spec, run.subject.declares, dealt)
+    dealing = Dealing(spec, run.subject.declares, lambda cards: run.note(schedule=tuple(cards)))
     run.watch.seen = lambda statuses: dealing.look(statuses, run.records.values())
     run.note(schedule=tuple(dealing.schedule.cards), main_began_ns=began_ns)
     until_s = run.clock.monotonic_s() + spec.time_limit_s
@@ -251,27 +249,17 @@ async def _break_things(run: RunContext, dealing: Dealing, began_ns: int) -> Non
         if run.subject.declares.logs:
             await copy_logs(run, f"before heal {record.card.number}")
 
-    def changed(record: FaultRecord) -> None:
-        _fault_changed(run, record)
-
-    hooks = Hooks(record=changed, before_heal=before_heal)
+    hooks = Hooks(partial(_fault_changed, run), before_heal)
     voters = run.subject.declares.voters(run.backend.servers)
     keys = run.workload.keys() if run.subject.declares.leaders_of_keys else ()
     now_ns, leader_of = run.recorder.now_ns, run.subject.leader_of
-    writes = run.workload.writes
-
-    def acknowledged() -> int:
-        return run.recorder.acknowledged(writes)
-
+    acknowledged = partial(run.recorder.acknowledged, run.workload.writes)
     main = MainPhase(run.backend, run.watch.ask, now_ns, began_ns, run.ended, voters, keys, leader_of, acknowledged)
     main = replace(main, moments=run.subject.moments)
     holds = run.spec.lengthened(run.subject.declares.failover_s)
-    cards, options = (
-        dealing.schedule.cards,
-        PlayOptions(dealing.schedule.faults, run.spec.over_budget, holds, run.spec.as_executed),
-    )
+    options = PlayOptions(dealing.schedule.faults, run.spec.over_budget, holds, run.spec.as_executed)
     try:
-        await play(cards, main, run.spec.rng("nemesis"), hooks, options, dealing.next)
+        await play(dealing.schedule.cards, main, run.spec.rng("nemesis"), hooks, options, dealing.next)
     finally:
         run.watch.seen = lambda statuses: None
         run.outcome = replace(run.outcome, coverage=dealing.coverage.so_far())
@@ -305,39 +293,33 @@ async def recover(run: RunContext) -> None:
         run.outcome = replace(run.outcome, recovery=recovery.found)
 
 
+@dataclass
 class SystemRecovery:
     """found: its record in the journal; complete only when `run` has returned. detail: receives what is awaited."""
 
-    def __init__(
-        self,
-        subject: Subject,
-        nodes: Sequence[Node],
-        keys: int,
-        limit_s: float,
-        clock: RunClock,
-        detail: Callable[[str], None],
-    ) -> None:
-        self._subject = subject
-        self._nodes = nodes
-        self._keys = keys
-        self._limit_s = limit_s
-        self._clock = clock
-        self._detail = detail
-        self.found = Recovery(needed=bool(nodes), limit_s=limit_s)
+    subject: Subject
+    nodes: Sequence[Node]
+    keys: int
+    limit_s: float
+    clock: RunClock
+    detail: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        self.found = Recovery(needed=bool(self.nodes), limit_s=self.limit_s)
 
     async def run(self, cluster: Cluster, restart: Collection[str]) -> None:
         """restart: the servers that a fault killed."""
-        if not self._nodes:
+        if not self.nodes:
             return
         proof = await heal_all(cluster, restart=restart)
         self.found = replace(self.found, proof=proof)
-        began, first = self._clock.monotonic_s(), await cluster.mark()
+        began, first = self.clock.monotonic_s(), await cluster.mark()
         waiting_for: str | None = UNANSWERED
         reasons, not_known = WaitReasons(), False
-        while waiting_for is not None and (left_s := began + self._limit_s - self._clock.monotonic_s()) > 0:
+        while waiting_for is not None and (left_s := began + self.limit_s - self.clock.monotonic_s()) > 0:
             try:
                 async with asyncio.timeout(left_s) as limit:
-                    waiting_for, not_known = await self._subject.caught_up(self._nodes, self._keys), False
+                    waiting_for, not_known = await self.subject.caught_up(self.nodes, self.keys), False
             except CodeMistake as mistake:  # the same code fails again, so judge what the run has shown so far
                 waiting_for, not_known = str(mistake), True
                 break
@@ -348,16 +330,16 @@ class SystemRecovery:
                     raise
                 not_known |= waiting_for == UNANSWERED
                 break  # the remaining time is not needed: the state it waited for already holds
-            states, voters = await self._states(), self._subject.declares.voters(self._nodes)
+            states, voters = await self._states(), self.subject.declares.voters(self.nodes)
             if dead := _majority_dead({node.name: states[node.name] for node in voters}):
                 not_known = False
                 waiting_for = f"{dead}: no majority is left that could recover"
                 break
             if waiting_for is not None:
-                reasons.lasted(waiting_for, self._clock.monotonic_s() - began)
-                self._detail(waiting_for)
-                await self._clock.sleep(0.1)
-        seconds = self._clock.monotonic_s() - began
+                reasons.lasted(waiting_for, self.clock.monotonic_s() - began)
+                self.detail(waiting_for)
+                await self.clock.sleep(0.1)
+        seconds = self.clock.monotonic_s() - began
         if waiting_for is not None:
             reasons.lasted(waiting_for, seconds)
         self.found = replace(
@@ -376,15 +358,15 @@ class SystemRecovery:
         sent: dict[str, list[int]] = {}
         for link in first.keys() & last.keys():
             sent.setdefault(link[0], []).append(last[link] - first[link])
-        return {node.name: round(max(sent[node.name]) / due, 3) for node in self._nodes if node.name in sent}
+        return {node.name: round(max(sent[node.name]) / due, 3) for node in self.nodes if node.name in sent}
 
     async def _states(self) -> dict[str, ProcessState]:
-        states = await asyncio.gather(*(node.state() for node in self._nodes))
-        return {node.name: state for node, state in zip(self._nodes, states, strict=True)}
+        states = await asyncio.gather(*(node.state() for node in self.nodes))
+        return {node.name: state for node, state in zip(self.nodes, states, strict=True)}
 
     def _look_at(self, states: Mapping[str, ProcessState]) -> None:
         """Add the evidence about each server, and the live servers without any evidence but their process."""
-        looked = self._subject.looked_at([name for name, state in states.items() if state != "dead"])
+        looked = self.subject.looked_at([name for name, state in states.items() if state != "dead"])
         words = {name: looked[name].words if name in looked else () for name in states}
         self.found = replace(
             self.found,

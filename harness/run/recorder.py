@@ -21,7 +21,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -180,9 +179,6 @@ class RunFolder:
         # Indented by msgspec: with `indent` json itself encodes in Python, fifteen times as slowly.
         part.write_bytes(msgspec.json.format(json.dumps(data).encode(), indent=1) + b"\n")
         part.replace(self.root / name)
-
-    def read_json(self, name: str) -> Any:
-        return json.loads((self.root / name).read_text())
 
 
 def header_of(spec: Spec, folder: RunFolder, backend: str, started: datetime, started_monotonic_ns: int) -> Header:

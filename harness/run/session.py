@@ -244,7 +244,11 @@ def judge_again(
     (`results_before`).
     """
     progress = Progress(console)
-    shelf = _shelf(came_from, root) if where not in (None, IN_PROCESS) and came_from is not None else None
+    shelf: RunShelf | None = None
+    if came_from is not None and where not in (None, IN_PROCESS):
+        from harness.store import RunShelf
+
+        shelf = RunShelf(came_from, root)
     spark = None if where == IN_PROCESS else SparkJudge(where, shelf=shelf)
     try:
         if spark is not None:
@@ -275,34 +279,22 @@ def judge_again(
         if spark is not None:
             spark.stop()
         if shelf is not None:
-            _clear(shelf, console)
-
-
-def _shelf(store: Store, root: Path) -> RunShelf:
-    from harness.store import RunShelf
-
-    return RunShelf(store, root)
-
-
-def _clear(shelf: RunShelf, console: Console) -> None:
-    from harness.store import StoreUnavailable
-
-    try:
-        shelf.clear()
-    except StoreUnavailable as problem:
-        console.print(str(problem), highlight=False, markup=False)
+            try:
+                shelf.clear()
+            except OSError as problem:
+                console.print(str(problem), highlight=False, markup=False)
 
 
 def _uploaded(root: Path, store: str, progress: Progress) -> str:
     """Upload the run.  Returns its address, "" if the upload failed: then the run keeps its verdict and its folder, but
     unless it is a finding, the exit code says that the harness failed.
     """
-    from harness.store import Store, StoreUnavailable
+    from harness.store import Store
 
     progress.phase("uploading")
     try:
         return Store.at(store).upload(root)
-    except (StoreUnavailable, ValueError) as problem:
+    except (OSError, ValueError) as problem:
         progress.say(f"NOT UPLOADED: {problem}")
         return ""
 

@@ -33,12 +33,6 @@ class FakeHost:
         self._delay_s = delay_s
         self.busy: set[int] = set()
 
-    async def load(self, module: str) -> None:
-        return None
-
-    async def open(self, *_: Any) -> None:
-        return None
-
     async def invoke(self, thread: int, request: Request, timeout_s: float) -> Outcome:
         assert thread not in self.busy, "one operation at a time per thread"
         self.busy.add(thread)
@@ -46,15 +40,12 @@ class FakeHost:
         self.busy.discard(thread)
         return self._answer(thread, request)
 
-    async def close(self) -> None:
-        return None
-
 
 def build(folder: Path, host: FakeHost, **spec: Any) -> tuple[Interpreter, Recorder, Spec]:
     wanted = Spec(**spec)
     clock = clock_of(asyncio.get_running_loop(), datetime.now(UTC))
     recorder = Recorder(folder / "history.arrows", clock)
-    hosts = {"c1": host, "c2": host}
+    hosts: Any = {"c1": host, "c2": host}
     return Interpreter(wanted.placements(), hosts, recorder, 1.0, clock), recorder, wanted
 
 

@@ -112,21 +112,10 @@ async def test_a_caught_up_that_never_returns_ends_with_the_limit(answers: int) 
             await asyncio.sleep(10**6)
         return "n1 is behind"
 
-    found = await recovered(caught_up)
+    found = await recovered(caught_up, share=0.1)
     assert (found.recovered, found.seconds) == (False, pytest.approx(30.0, abs=0.01))
+    assert found.beats_sent == {"n1": pytest.approx(0.1, abs=0.01)}, "how much it ran meanwhile"
     assert found.not_known == (answers == 0), "a call that never answered shows nothing of the system"
-
-
-@pytest.mark.virtual_time
-@pytest.mark.usefixtures("heals_at_once")
-@pytest.mark.parametrize("share", [1.0, 0.1])
-async def test_it_is_recorded_how_much_the_servers_ran_while_they_recovered(share: float) -> None:
-    async def caught_up(*_: object) -> str:
-        return "n1 is behind"
-
-    found = await recovered(caught_up, share=share)
-    assert not found.recovered
-    assert found.beats_sent == {"n1": pytest.approx(share, abs=0.01)}
 
 
 def test_the_reason_that_lasted_is_named_and_not_the_last_poll() -> None:
@@ -227,15 +216,19 @@ class Asked:
         return {str(request.key): "ok" for request in requests}
 
 
-async def read(workload: GrowSet, recovered: bool, servers: Sequence[str] = ()) -> tuple[FinalReads, Asked]:
-    interpreter: Any = Asked()
+async def read(
+    workload: GrowSet, recovered: bool = True, asked: Asked | None = None
+) -> tuple[FinalReads, Asked, list[str]]:
+    """Read two servers.  asked: by default one who is always answered the same."""
+    interpreter: Any = asked or Asked()
+    said: list[str] = []
     reads = FinalReads(workload, interpreter, Spec().placements(), MACHINE)
-    await reads.run(recovered, 60.0, servers, lambda _: None)
-    return reads, interpreter
+    await reads.run(recovered, 60.0, ("n1", "n2"), said.append)
+    return reads, interpreter, said
 
 
 async def test_every_object_is_read_and_each_server_by_a_client_of_its_own() -> None:
-    reads, interpreter = await read(GrowSet(3), True, ("n1", "n2"))
+    reads, interpreter, _ = await read(GrowSet(3))
     assert reads.by_key == dict.fromkeys(("k0", "k1", "k2"), "ok")
     assert reads.by_server == {"n1": reads.by_key, "n2": reads.by_key}
     assert interpreter.asked[0] == (3, 60.0, [])
@@ -248,30 +241,25 @@ async def test_an_object_that_one_server_answered_was_read() -> None:
             ok = await super().until_ok(requests, limit_s, *words, **options)
             return ok if self.asked[-1][2][:1] == [1] else dict.fromkeys(ok, "timeout")
 
-    interpreter: Any = Slow()
-    reads = FinalReads(GrowSet(1), interpreter, Spec().placements(), MACHINE)
-    await reads.run(True, 60.0, ("n1", "n2"), lambda _: None)
+    reads, _, _ = await read(GrowSet(1), asked=Slow())
     assert reads.by_key == {"k0": "ok"}
     assert reads.by_server == {"n1": {"k0": "timeout"}, "n2": {"k0": "ok"}}
 
 
 async def test_a_system_that_has_not_recovered_is_read_for_a_short_time() -> None:
     """A loss or a difference must be seen, also where only a recovered system promises an answer."""
-    reads, interpreter = await read(AtEnd(2), False, ("n1", "n2"))
+    reads, interpreter, _ = await read(AtEnd(2), recovered=False)
     assert {limit_s for _, limit_s, _ in interpreter.asked} == {UNRECOVERED_LIMIT_S}
     assert reads.by_server.keys() == {"n1", "n2"}
 
 
 async def test_servers_that_must_come_to_answer_the_same_are_read_until_they_do() -> None:
     """Two servers of one set: the first two rounds differ, and in the third only the order does."""
-    interpreter: Any = Asked()
-    interpreter.answers = [[1, 2], [2, 1], [2], [1, 2], [], [1]]
-    reads = FinalReads(SetConvergence(1), interpreter, Spec().placements(), MACHINE)
-    said: list[str] = []
-    await reads.run(True, 60.0, ("n1", "n2"), said.append)
-    assert interpreter.answers == []
+    asked = Asked()
+    asked.answers = [[1, 2], [2, 1], [2], [1, 2], [], [1]]
+    _, _, said = await read(SetConvergence(1), asked=asked)
+    assert asked.answers == []
     assert said == ["the servers do not answer the same yet"] * 2
-    interpreter.answers = [[9], [1], [2]]
-    reads = FinalReads(GrowSet(1), interpreter, Spec().placements(), MACHINE)
-    await reads.run(True, 60.0, ("n1", "n2"), lambda _: None)
-    assert interpreter.answers == [[9]], "others are read once, whatever they answer"
+    asked.answers = [[9], [1], [2]]
+    await read(GrowSet(1), asked=asked)
+    assert asked.answers == [[9]], "others are read once, whatever they answer"
