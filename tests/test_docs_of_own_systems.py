@@ -15,9 +15,17 @@ ROOT = Path(__file__).parents[1]
 SYSTEM_PAGE = (ROOT / "docs" / "your-own-system.md").read_text()
 
 
-def test_the_example_is_the_file_that_tests_run() -> None:
-    (shown,) = re.findall(r"<!-- system -->\n```python\n(.*?)```", SYSTEM_PAGE, re.DOTALL)
-    assert shown == (ROOT / "examples" / "tcp_register.py").read_text()
+@pytest.mark.parametrize(
+    ("page", "mark", "example"),
+    [
+        ("your-own-system", "system", "tcp_register.py"),
+        ("your-own-workload", "workload", "workloads/hot_register.py"),
+    ],
+)
+def test_an_example_is_the_file_that_tests_run(page: str, mark: str, example: str) -> None:
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    (shown,) = re.findall(rf"<!-- {mark} -->\n```python\n(.*?)```", text, re.DOTALL)
+    assert shown == (ROOT / "examples" / example).read_text()
 
 
 def rows() -> dict[str, str]:
@@ -46,9 +54,3 @@ def test_the_page_names_what_a_client_is_given() -> None:
     client = Client(Placement(0, "c1", follows=True, reads_only=False), {})
     for name in vars(client):
         assert f"`self.{name}`" in SYSTEM_PAGE
-
-
-def test_the_example_of_a_workload_is_the_file_that_tests_run() -> None:
-    page = (ROOT / "docs" / "your-own-workload.md").read_text()
-    (shown,) = re.findall(r"<!-- workload -->\n```python\n(.*?)```", page, re.DOTALL)
-    assert shown == (ROOT / "examples" / "workloads" / "hot_register.py").read_text()

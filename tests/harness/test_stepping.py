@@ -15,7 +15,7 @@ from recorded_runs import unpacked
 from waiting import PATIENCE_S
 
 from harness.judge.judge_run import judge
-from harness.stepping import RunStep, steps_of
+from harness.stepping import steps_of
 
 REGISTER = ("linearizability",)
 
@@ -27,36 +27,30 @@ def stale(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def small(folder: Path, *answers: int | None) -> list[RunStep]:
-    """Two writes, the second never answered, and then reads with these answers."""
+@pytest.mark.parametrize(
+    ("answers", "states", "last"),
+    [
+        ((1, 2, 2), [("1",), ("1",), ("2",)], "x: 2"),
+        ((7, 1), [("1",), ()], "x: no order explains the answers so far"),
+    ],
+)
+def test_states_are_those_that_some_order_leads_to(
+    tmp_path: Path, answers: tuple[int, ...], states: list[tuple[str, ...]], last: str
+) -> None:
+    """Two writes, the second never answered, and then reads."""
     script = Script("x").invoke(1, "write", 1).ok(1).invoke(2, "write", 2)
     for value in answers:
         script.invoke(3, "read").ok(3, value)
-    write_stream(folder, script.events)
-    return list(steps_of(folder, REGISTER))
-
-
-def test_states_are_those_that_some_order_leads_to(tmp_path: Path) -> None:
-    steps = small(tmp_path, 1, 2, 2)
-    shown = [step.states for step in steps if step.states is not None]
-    assert shown == [("1",), ("1",), ("2",)]
+    write_stream(tmp_path, script.events)
+    shown = [step for step in steps_of(tmp_path, REGISTER) if step.states is not None]
+    assert [step.states for step in shown] == states and shown[-1].line().endswith(last)
+    assert all(step.states is None for step in steps_of(tmp_path, ("set",))), "objects without a small model"
 
 
 def test_a_state_without_a_value_is_nil(tmp_path: Path) -> None:
     write_stream(tmp_path, Script("x").invoke(3, "read").ok(3, None).invoke(3, "read").ok(3, None).events)
     shown = [step.line() for step in steps_of(tmp_path, REGISTER) if step.states is not None]
     assert shown and all(line.endswith("x: nil") for line in shown)
-
-
-def test_an_answer_that_no_order_explains_leaves_no_state(tmp_path: Path) -> None:
-    steps = small(tmp_path, 7, 1)
-    assert [step.states for step in steps if step.states is not None][-1] == ()
-    assert "x: no order explains the answers so far" in "\n".join(step.line() for step in steps)
-
-
-def test_objects_without_a_small_model_show_no_states(tmp_path: Path) -> None:
-    small(tmp_path, 1)
-    assert all(step.states is None for step in steps_of(tmp_path, ("set",)))
 
 
 def test_a_recorded_run_shows_where_the_stale_read_came_from(stale: Path) -> None:

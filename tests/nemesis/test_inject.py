@@ -33,11 +33,7 @@ def test_a_partition_is_cut_proven_held_copied_healed_and_proven_again():
     assert witness.in_force_before_heal == [True]
     assert cluster.whole
     assert json.loads(json.dumps(as_json(record)))["achieved"] == "installed"
-
-
-def test_records_are_delivered_while_the_fault_is_still_being_worked_on():
-    _, witness = in_no_time(played(FakeCluster(), card()))
-    first, last = witness.delivered[0], witness.delivered[-1]
+    first, last = witness.delivered[0], witness.delivered[-1]  # the first while the fault is still being worked on
     assert first.achieved is Achieved.INDETERMINATE and first.cut and first.injected_ns == -1
     assert last.achieved is Achieved.INSTALLED and last.healed_ns > 0
 

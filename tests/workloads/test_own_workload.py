@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import py_compile
-import re
 import socketserver
 import threading
 from collections.abc import Iterator
@@ -30,68 +29,69 @@ from system_under_test.client import Placement, Request
 from system_under_test.functions import Function, arguments, observes, outcome
 from system_under_test.own.one_client_process import connect
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "workloads" / "hot_register.py"
-NO_WRITE = "must name at least one of its functions in writes, .* its functions: read, write"
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "workloads" / "hot_register.py"
+NO_WRITE = "must name at least one of its functions in writes"
+ALL = ""
+"""Stands for the whole text of an example."""
 NONE_STATED = "from workloads.workload import Workload\nclass Mine(Workload): ...\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (None, "there is no file"),
-        ("def broken(:\n", "line 1: invalid syntax"),
-        ("from workloads.registers import Register\n", "must define one class that derives from Workload"),
-        (NONE_STATED, "Mine does not state its name and its summary"),
-        (EXAMPLE.read_text().replace('"write": "write"', '"write": "shout"'), "no client can have the function shout"),
-        (EXAMPLE.read_text().replace('frozenset({"write"})', "frozenset()"), NO_WRITE),
-        (EXAMPLE.read_text().replace('frozenset({"write"})', 'frozenset({"wirte"})'), NO_WRITE),
-    ],
-)
-def test_what_is_no_workload_is_refused_in_one_sentence(text: str | None, words: str, tmp_path: Path) -> None:
-    path = tmp_path / "mine.py"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(WrongSpec, match=words) as refusal:
-        load_workload(Spec(workload=str(path)))
-    assert "\n" not in str(refusal.value)
+FINAL = 'reads_of("read", self.names)'
+CHECKED = '("linearizability",)'
+SYSTEM = ROOT / "examples" / "highest_value.py"
 
 
 @pytest.mark.parametrize(
-    ("checkers", "words"),
+    ("example", "before", "after", "words"),
     [
-        ('("linearizabilty",)', "there is no checker 'linearizabilty'; did you mean 'linearizability'?"),
-        ("()", "it names no checker of what clients saw"),
-        ('"linearizability"', "its checkers are the text 'linearizability': write a tuple"),
+        (EXAMPLE, ALL, None, "there is no file"),
+        (EXAMPLE, ALL, "def broken(:\n", "line 1: invalid syntax"),
+        (
+            EXAMPLE,
+            ALL,
+            "from workloads.registers import Register\n",
+            "must define one class that derives from",
+        ),
+        (EXAMPLE, ALL, NONE_STATED, "Mine does not state its name and its summary"),
+        (EXAMPLE, '"write": "write"', '"write": "shout"', "no client can have the function shout"),
+        (EXAMPLE, 'frozenset({"write"})', "frozenset()", NO_WRITE),
+        (EXAMPLE, 'frozenset({"write"})', 'frozenset({"wirte"})', NO_WRITE),
+        (EXAMPLE, CHECKED, "()", "it names no checker of what clients saw"),
+        (EXAMPLE, CHECKED, '"linearizability"', "its checkers are the text 'linearizability': write a tuple"),
+        (EXAMPLE, FINAL, '[Request("raed", "k0")]', "hot-register invokes 'raed'; its functions: read, write"),
+        (EXAMPLE, FINAL, '[Request("read", self.nmaes[0])]', "mine.py: set_up or final raised AttributeError: "),
+        (EXAMPLE, FINAL, '[Request("read", 0)]', "invokes read with 0 as its key, which must be a text"),
+        (EXAMPLE, FINAL, '[Request("write", "k0", payload=[7])]', "with [7] as its payload, which must be a text"),
+        (SYSTEM, '"number"),', '"nummer"),', "put_value answers 'nummer', which is none of"),
+        (SYSTEM, '"key value"', '"key vlaue"', "put_value is given 'key vlaue', which is none of"),
+        (SYSTEM, '"put": "put_value"', '"put": "store"', "no client can have the function store; state your own"),
+        (SYSTEM, '"put_value": Function', '"write": Function', "'write' is no name for one: it stands in the table of"),
+        (SYSTEM, '"put_value": Function', '"open": Function', "'open' is no name for one: no method of a client can"),
+        (SYSTEM, "    def put_value(", "    def putt_value(", "its client has no put_value; it runs: none"),
+        (SYSTEM, "(MODEL, servers_agree)", "(7,)", "7 is no checker"),
     ],
 )
-def test_a_workload_that_no_checker_would_judge_is_refused_before_the_run_and_at_judging(
-    checkers: str, words: str, tmp_path: Path
+def test_what_is_wrong_in_a_file_is_refused_in_one_sentence_before_the_run(
+    example: Path, before: str, after: str | None, words: str, tmp_path: Path
 ) -> None:
+    path, text = tmp_path / "mine.py", example.read_text()
+    if after is not None:
+        assert before in text
+        path.write_text(text.replace(before or text, after))
+    asked = {"subject": str(path)} if example is SYSTEM else {"subject": "canary", "workload": str(path)}
+    with pytest.raises(WrongSpec) as refusal:
+        check_spec(Spec(**{"workload": "highest-value", "nemesis": "none", "nodes": 3} | asked))
+    assert words in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def test_a_checker_that_does_not_exist_is_refused_at_judging_as_well(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
-    path.write_text(EXAMPLE.read_text().replace('("linearizability",)', checkers))
+    path.write_text(EXAMPLE.read_text().replace(CHECKED, '("linearizabilty",)'))
     spec = Spec(subject="canary", workload=str(path), nemesis="none")
-    with pytest.raises(WrongSpec, match=re.escape(words)):
-        check_spec(spec)
-    with pytest.raises(WrongSpec, match=re.escape(words)):
-        checkers_for(spec, demands_of(spec))
-
-
-@pytest.mark.parametrize(
-    ("final", "words"),
-    [
-        ('[Request("raed", "k0")]', "workload hot-register invokes 'raed'; its functions: read, write"),
-        ('[Request("read", self.nmaes[0])]', "mine.py: set_up or final raised AttributeError: "),
-        ('[Request("read", 0)]', "invokes read with 0 as its key, which must be a text"),
-        ('[Request("write", "k0", payload=[7])]', "invokes write with [7] as its payload, which must be a text"),
-    ],
-)
-def test_a_final_request_that_no_client_can_be_given_is_refused_before_the_run(
-    final: str, words: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "mine.py"
-    path.write_text(EXAMPLE.read_text().replace('reads_of("read", self.names)', final))
-    with pytest.raises(WrongSpec, match=re.escape(words)):
-        check_spec(Spec(subject="canary", workload=str(path), nemesis="none"))
+    for refuse in (check_spec, lambda spec: checkers_for(spec, demands_of(spec))):
+        with pytest.raises(WrongSpec, match="no checker 'linearizabilty'; did you mean 'linearizability'"):
+            refuse(spec)
 
 
 def run_of(outside: Path, folder: Path, text: str = EXAMPLE.read_text()) -> Path:
@@ -163,8 +163,6 @@ def test_a_checker_that_the_workload_names_and_that_lacks_its_input_stands_in_th
     assert results["verdict"] == "valid"
 
 
-ROOT = Path(__file__).parents[2]
-SYSTEM = ROOT / "examples" / "highest_value.py"
 SPEC = Spec(subject=str(SYSTEM), workload="highest-value", nemesis="none", nodes=3)
 
 
@@ -186,28 +184,6 @@ def test_a_workload_may_stand_beside_the_system(tmp_path: Path) -> None:
     (folder / "system.py").write_text("from asked import HighestValue\n" + head)
     spec = Spec(subject=str(folder), workload="highest-value", nemesis="none", nodes=3)
     assert load_workload(spec).summary == load_workload(SPEC).summary
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "words"),
-    [
-        ('"number"),', '"nummer"),', "put_value answers 'nummer', which is none of"),
-        ('"key value"', '"key vlaue"', "put_value is given 'key vlaue', which is none of"),
-        ('"put": "put_value"', '"put": "store"', "no client can have the function store; state your own"),
-        ('"put_value": Function', '"write": Function', "'write' is no name for one: it stands in the table of"),
-        ('"put_value": Function', '"open": Function', "'open' is no name for one: no method of a client can"),
-        ("    def put_value(", "    def putt_value(", "its client has no put_value; it runs: none"),
-        ('frozenset({"put"})', "frozenset()", "must name at least one of its functions in writes"),
-        ("(MODEL, servers_agree)", "(7,)", "7 is no checker"),
-    ],
-)
-def test_what_is_wrong_in_it_is_refused_in_one_sentence(before: str, after: str, words: str, tmp_path: Path) -> None:
-    path = tmp_path / "mine.py"
-    assert before in SYSTEM.read_text()
-    path.write_text(SYSTEM.read_text().replace(before, after))
-    with pytest.raises(WrongSpec) as refusal:
-        check_spec(Spec(subject=str(path), workload="highest-value", nemesis="none", nodes=3))
-    assert words in str(refusal.value) and "\n" not in str(refusal.value)
 
 
 def test_an_unknown_workload_names_those_of_the_file() -> None:

@@ -226,6 +226,7 @@ def test_a_library_that_does_not_exist_is_named() -> None:
 
 
 EXAMPLE = REPOSITORY / "examples" / "highest_value.py"
+AGENT = "harness.agent.process"
 READ = """
 for name in ("pyarrow", "numpy", "numba", "networkx"):
     sys.modules[name] = None
@@ -250,19 +251,14 @@ def as_on_a_node(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
 
 
-def test_the_agent_of_a_node_starts(tmp_path: Path) -> None:
-    done = as_on_a_node(tmp_path, "sys.modules['pyarrow'] = None; import harness.agent.process")
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 def test_a_node_can_read_a_file_that_holds_everything(tmp_path: Path) -> None:
     done = as_on_a_node(tmp_path / "code", READ.format(code=str(tmp_path / "code"), example=str(EXAMPLE)))
     assert done.stdout.split() == ["HighestClient", "highest-value", "highest-value"], done.stderr
 
 
-def test_a_node_can_import_the_client_of_every_bundled_system(tmp_path: Path) -> None:
+def test_a_node_can_import_its_agent_and_the_client_of_every_bundled_system(tmp_path: Path) -> None:
     kinds = [load(place) for place in SUBJECTS.values()]
-    modules = {kind.client.__module__ if kind.client else kind.client_module for kind in kinds}
+    modules = {kind.client.__module__ if kind.client else kind.client_module for kind in kinds} | {AGENT}
     assert "system_under_test.kafka.client" in modules
     done = as_on_a_node(tmp_path, f"sys.modules['pyarrow'] = None; import {', '.join(filter(None, sorted(modules)))}")
     assert (done.returncode, done.stderr) == (0, "")
