@@ -39,6 +39,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from checkers.base.clocks import NodesClock
 from harness.agent.process import NodeVerbs
 from harness.backends.agent_cluster import SwitchedCluster, addresses
@@ -155,7 +157,7 @@ class NamespacesBackend(SwitchedCluster):
                     start_new_session=True,
                     pass_fds=(their_control.fileno(),),
                 )
-            socket.send_fds(control, [plan.to_json().encode()], [end.fileno() for end in theirs[1:]])
+            socket.send_fds(control, [msgspec.json.encode(plan)], [end.fileno() for end in theirs[1:]])
         finally:
             for end in theirs:
                 end.close()

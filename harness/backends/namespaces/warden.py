@@ -34,9 +34,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from harness.agent.disk.verbs import mounts_below, unmount
 from harness.agent.frame_switch import ip
@@ -57,20 +59,15 @@ def main() -> None:
     try:
         order, descriptors, _, _ = socket.recv_fds(control, _PLAN_BYTES_MAX, _DESCRIPTORS_MAX)
         if order:
-            _say(control, {"ready": True} if (refusal := _build(order, descriptors)) is None else {"error": refusal})
+            try:
+                _make(msgspec.json.decode(order, type=WardenPlan), *descriptors)
+            except (OSError, subprocess.SubprocessError) as problem:  # in the words of the tool that refused
+                _say(control, {"error": str(problem)})
+            else:
+                _say(control, {"ready": True})
             _wait_for_end(control)
     finally:
         _end(folder)
-
-
-def _build(order: bytes, descriptors: Sequence[int]) -> str | None:
-    """None once everything runs; else what went wrong, in the words of the tool that refused."""
-    plan = WardenPlan.from_json(order)
-    try:
-        _make(plan, *descriptors)
-    except (OSError, subprocess.SubprocessError) as problem:
-        return str(problem)
-    return None
 
 
 def _make(plan: WardenPlan, helper: int, *streams: int) -> None:
@@ -156,14 +153,6 @@ class WardenPlan:
 
     nodes: tuple[PlannedNode, ...]
     helper_folder: str
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @staticmethod
-    def from_json(text: str | bytes) -> WardenPlan:
-        given = json.loads(text)
-        return WardenPlan(tuple(PlannedNode(**node) for node in given["nodes"]), given["helper_folder"])
 
 
 def mac_of(place: int) -> str:
