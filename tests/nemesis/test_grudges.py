@@ -35,6 +35,13 @@ def hearing(servers, clients, cut) -> networkx.DiGraph:
     return graph
 
 
+def under(name: str, count: int, seed: int, leader: str | None = None):
+    """Servers, clients, and who hears whom under a grudge."""
+    servers, clients = names(count)
+    cut = make_grudge(name, servers, clients, leader, Random(seed)).cut
+    return servers, clients, hearing(servers, clients, cut)
+
+
 def islands(grudge: networkx.DiGraph) -> list[frozenset[str]]:
     """The groups within which messages still get from every node to every other, perhaps over several hops.
 
@@ -77,8 +84,7 @@ def test_the_same_seed_gives_the_same_grudge(name, count, seed):
 
 @given(SIZES, SEEDS)
 def test_halves_are_a_majority_and_a_minority_that_hear_nothing_of_each_other(count, seed):
-    servers, clients = names(count)
-    graph = hearing(servers, clients, make_grudge("halves", servers, clients, None, Random(seed)).cut)
+    servers, clients, graph = under("halves", count, seed)
     sides = sorted((set(c) for c in networkx.strongly_connected_components(graph)), key=lambda c: len(c & set(servers)))
     assert [len(side & set(servers)) for side in sides] == [count // 2, count // 2 + 1]
     assert all(len(side & set(clients)) == 1 for side in sides)
@@ -87,8 +93,7 @@ def test_halves_are_a_majority_and_a_minority_that_hear_nothing_of_each_other(co
 
 @given(SIZES, SEEDS)
 def test_on_the_ring_every_node_hears_a_majority_and_no_two_the_same(count, seed):
-    servers, clients = names(count)
-    graph = hearing(servers, clients, make_grudge("majorities-ring", servers, clients, None, Random(seed)).cut)
+    servers, clients, graph = under("majorities-ring", count, seed)
     heard = [frozenset(s for s in servers if s == me or talk(graph, me, s)) for me in servers]
     assert all(len(majority) >= count // 2 + 1 for majority in heard)
     assert len(set(heard)) == count
@@ -97,8 +102,8 @@ def test_on_the_ring_every_node_hears_a_majority_and_no_two_the_same(count, seed
 
 @given(SIZES, SEEDS)
 def test_a_bridge_is_the_only_way_from_one_side_to_the_other(count, seed):
-    servers, clients = names(count)
-    graph = hearing(servers, (), make_grudge("bridge", servers, clients, None, Random(seed)).cut)
+    servers, clients, graph = under("bridge", count, seed)
+    graph.remove_nodes_from(clients)
     assert networkx.is_strongly_connected(graph)
     middles = [s for s in servers if all(talk(graph, s, other) for other in servers if other != s)]
     assert len(middles) == 1
@@ -108,8 +113,7 @@ def test_a_bridge_is_the_only_way_from_one_side_to_the_other(count, seed):
 
 @given(SIZES, SEEDS)
 def test_one_node_is_alone_among_servers_but_every_client_can_ask_it(count, seed):
-    servers, clients = names(count)
-    graph = hearing(servers, clients, make_grudge("one-node", servers, clients, None, Random(seed)).cut)
+    servers, clients, graph = under("one-node", count, seed)
     lonely = [s for s in servers if not any(graph.has_edge(s, o) or graph.has_edge(o, s) for o in servers)]
     assert len(lonely) == 1
     assert all(talk(graph, c, s) for c in clients for s in servers)
@@ -117,22 +121,19 @@ def test_one_node_is_alone_among_servers_but_every_client_can_ask_it(count, seed
 
 @given(SIZES, SEEDS)
 def test_the_leader_keeps_c1_and_the_others_keep_c2(count, seed):
-    servers, clients = names(count)
-    leader = servers[seed % count]
-    graph = hearing(servers, clients, make_grudge("leader-with-c1", servers, clients, leader, Random(seed)).cut)
+    leader = f"n{1 + seed % count}"
+    servers, _, graph = under("leader-with-c1", count, seed, leader)
     sides = {frozenset(c) for c in networkx.weakly_connected_components(graph)}
     assert sides == {frozenset({leader, "c1"}), frozenset({*servers, "c2"} - {leader})}
 
 
 @given(SIZES, SEEDS)
 def test_with_the_leader_alone_and_the_others_split_every_island_is_asked_and_none_hears_another(count, seed):
-    servers, clients = names(count)
-    leader = servers[seed % count]
-    cut = make_grudge("leader-alone-and-split", servers, clients, leader, Random(seed)).cut
-    islands = [set(c) for c in networkx.weakly_connected_components(hearing(servers, (), cut))]
+    leader = f"n{1 + seed % count}"
+    servers, clients, graph = under("leader-alone-and-split", count, seed, leader)
+    islands = [set(c) for c in networkx.weakly_connected_components(graph.subgraph(servers))]
     assert sorted(len(i) for i in islands) == sorted([1, (count - 1) // 2, count - 1 - (count - 1) // 2])
     assert {leader} in islands
-    graph = hearing(servers, clients, cut)
     assert talk(graph, "c1", leader)
     for island in islands:
         assert any(all(talk(graph, c, s) for s in island) for c in clients), island
@@ -140,10 +141,8 @@ def test_with_the_leader_alone_and_the_others_split_every_island_is_asked_and_no
 
 @given(SIZES, SEEDS)
 def test_isolating_the_leader_with_and_without_its_clients(count, seed):
-    servers, clients = names(count)
-    leader, followers = servers[0], servers[1:]
-    with_clients = hearing(servers, clients, make_grudge("isolate-leader", servers, clients, leader, Random(seed)).cut)
-    alone = hearing(servers, clients, make_grudge("leader-alone", servers, clients, leader, Random(seed)).cut)
+    (leader, *followers), clients, with_clients = under("isolate-leader", count, seed, "n1")
+    _, _, alone = under("leader-alone", count, seed, "n1")
     assert set(with_clients.successors(leader)) == set(with_clients.predecessors(leader)) == set(clients)
     assert not set(alone.successors(leader)) | set(alone.predecessors(leader))
     for graph in (with_clients, alone):
@@ -152,17 +151,16 @@ def test_isolating_the_leader_with_and_without_its_clients(count, seed):
 
 @given(SIZES, SEEDS)
 def test_the_leaders_minority_is_no_majority(count, seed):
-    servers, clients = names(count)
-    graph = hearing(servers, (), make_grudge("leader-in-minority", servers, clients, "n1", Random(seed)).cut)
+    _, clients, graph = under("leader-in-minority", count, seed, "n1")
+    graph.remove_nodes_from(clients)
     side = networkx.node_connected_component(graph.to_undirected(), "n1")
     assert len(side) == count - (count // 2 + 1)
 
 
 @pytest.mark.parametrize("count", [3, 5, 7])
 def test_one_way_means_one_way(count):
-    servers, clients = names(count)
-    unheard = hearing(servers, clients, make_grudge("leader-unheard", servers, clients, "n1", Random(0)).cut)
-    deaf = hearing(servers, clients, make_grudge("leader-deaf", servers, clients, "n1", Random(0)).cut)
+    servers, clients, unheard = under("leader-unheard", count, 0, "n1")
+    _, _, deaf = under("leader-deaf", count, 0, "n1")
     for other in servers[1:]:
         assert not unheard.has_edge("n1", other) and unheard.has_edge(other, "n1")
         assert deaf.has_edge("n1", other) and not deaf.has_edge(other, "n1")
@@ -171,8 +169,7 @@ def test_one_way_means_one_way(count):
 
 
 def test_clients_cut_from_the_leader_leave_the_servers_whole():
-    servers, clients = names(5)
-    graph = hearing(servers, clients, make_grudge("clients-from-leader", servers, clients, "n3", Random(0)).cut)
+    servers, _, graph = under("clients-from-leader", 5, 0, "n3")
     assert all(talk(graph, a, b) for a, b in combinations(servers, 2))
     assert set(graph.successors("n3")) == set(graph.predecessors("n3")) == set(servers) - {"n3"}
 

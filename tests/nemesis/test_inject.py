@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from random import Random
 
 import pytest
 from dealt import deal
-from fake_nemesis_cluster import FakeCluster, card, played, timeless
+from fake_nemesis_cluster import FakeCluster, card, played, played_while, timeless
 from virtual_time import run as in_no_time
 
 from checkers.record.faults import Achieved
@@ -87,49 +88,32 @@ def test_one_seed_plays_one_and_the_same_run(nemesis):
     ],
 )
 def test_a_cluster_that_lies_is_found_out(lie, dealt, achieved, reason):
-    cluster = FakeCluster()
-    for name, value in lie.items():
-        setattr(cluster, name, value)
-    (record,), _ = in_no_time(played(cluster, dealt))
+    (record,), _ = in_no_time(played(FakeCluster(**lie), dealt))
     assert record.achieved is achieved
     assert reason in record.reason
 
 
 def test_a_starved_sender_gets_another_window():
-    cluster = FakeCluster()
-    cluster.starved_until_s = 2.5
-    (record,), _ = in_no_time(played(cluster, card()))
+    (record,), _ = in_no_time(played(FakeCluster(starved_until_s=2.5), card()))
     assert record.achieved is Achieved.INSTALLED
 
 
 def test_without_a_leader_the_card_waits_five_seconds_and_is_skipped():
-    cluster = FakeCluster()
-    cluster.leader = None
-    records, _ = in_no_time(played(cluster, card(), card(name="halves", number=2, at_s=20.0)))
+    records, _ = in_no_time(played(FakeCluster(leader=None), card(), card(name="halves", number=2, at_s=20.0)))
     assert [r.achieved for r in records] == [Achieved.SKIPPED, Achieved.INSTALLED]
     assert records[0].reason == "no node led within 5 s"
     assert records[0].injected_ns == -1
 
 
 def test_a_leader_elected_meanwhile_is_the_one_that_is_hit():
-    cluster = FakeCluster()
-    cluster.leader = None
-
-    async def run():
-        async def elect():
-            await asyncio.sleep(5.0)
-            cluster.leader, cluster.epoch = "n4", 8
-
-        return (await asyncio.gather(played(cluster, card()), elect()))[0]
-
-    (record,), _ = in_no_time(run())
+    cluster = FakeCluster(leader=None)
+    (record,) = played_while(cluster, card(), acts={5.0: lambda: vars(cluster).update(leader="n4", epoch=8)})
     assert (record.achieved, record.leader, record.epoch) == (Achieved.INSTALLED, "n4", 8)
     assert record.injected_ns == pytest.approx(5e9, abs=0.3e9)
 
 
 def test_what_the_backend_cannot_do_is_skipped_in_its_own_words_and_undone():
-    cluster = FakeCluster()
-    cluster.cannot = {"kill": "this backend has no processes"}
+    cluster = FakeCluster(cannot={"kill": "this backend has no processes"})
     cluster.missing = {CLOCK: "no clocks here: choose BACKEND=docker"}
     records, _ = in_no_time(played(cluster, card("kill", "minority"), card("clock", "one", 2, 20.0)))
     assert [(record.achieved, record.reason) for record in records] == [
@@ -140,9 +124,7 @@ def test_what_the_backend_cannot_do_is_skipped_in_its_own_words_and_undone():
 
 
 def test_a_silent_agent_makes_the_fault_not_achieved_and_the_rest_goes_on():
-    cluster = FakeCluster()
-    cluster.gone = {"n3"}
-    records, _ = in_no_time(played(cluster, card(), card("pause", "one", 2, 30.0)))
+    records, _ = in_no_time(played(FakeCluster(gone={"n3"}), card(), card("pause", "one", 2, 30.0)))
     assert records[0].achieved is Achieved.NOT_ACHIEVED
     assert records[0].reason == "the order failed: the agent of n3 does not answer"
     assert records[1].achieved is Achieved.INSTALLED
@@ -153,8 +135,7 @@ def test_a_leader_dies_at_a_write_and_one_that_writes_nothing_lives_on():
     (record,), _ = in_no_time(played(cluster, card("kill", "leader-at-write")))
     assert (record.achieved, record.nodes) == (Achieved.INSTALLED, ("n1",))
     assert "kill at write n1" in cluster.orders and cluster.whole
-    cluster = FakeCluster()
-    cluster.idle = {"n1"}
+    cluster = FakeCluster(idle={"n1"})
     (record,), _ = in_no_time(played(cluster, card("kill", "leader-at-write")))
     assert (record.achieved, record.reason) == (Achieved.SKIPPED, "n1 wrote nothing for 2 s")
     assert not any(order.startswith("kill") for order in cluster.orders)
@@ -187,15 +168,6 @@ def test_a_leader_whose_clock_is_wrong_is_cut_off_and_not_killed():
 
 def test_half_a_kill_is_taken_back():
     cluster = FakeCluster()
-
-    async def run():
-        async def go():
-            await asyncio.sleep(2.0005)
-            cluster.gone = {"n5"}
-
-        records, _ = (await asyncio.gather(played(cluster, card("kill", "all")), go()))[0]
-        return records
-
     really = cluster.kill
 
     async def kill(server):
@@ -203,7 +175,7 @@ def test_half_a_kill_is_taken_back():
         await really(server)
 
     cluster.kill = kill
-    (record,) = in_no_time(run())
+    (record,) = played_while(cluster, card("kill", "all"), acts={2.0005: lambda: cluster.gone.add("n5")})
     assert record.achieved is Achieved.NOT_ACHIEVED
     assert [cluster.states[s] for s in ("n1", "n2", "n3", "n4")] == ["running"] * 4
 
@@ -242,18 +214,9 @@ def test_too_few_running_servers_skip_a_card_aimed_at_processes():
 
 def test_a_card_that_needs_every_server_waits_for_one_whose_data_is_copied():
     cluster = FakeCluster()
-
-    async def run():
-        async def copy():
-            await asyncio.sleep(1.5)
-            cluster.states["n1"] = "stopped"
-            await asyncio.sleep(1.0)
-            cluster.states["n1"] = "running"
-
-        records, _ = (await asyncio.gather(played(cluster, card("kill", "all")), copy()))[0]
-        return records
-
-    (record,) = in_no_time(run())
+    times = {1.5: "stopped", 2.5: "running"}
+    copied = {at_s: partial(cluster.states.update, n1=state) for at_s, state in times.items()}
+    (record,) = played_while(cluster, card("kill", "all"), acts=copied)
     assert record.achieved is Achieved.INSTALLED
     assert set(record.nodes) == set(cluster.servers)
 

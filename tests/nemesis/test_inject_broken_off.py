@@ -91,8 +91,7 @@ def test_a_test_that_ends_early_heals_the_fault_in_force_as_ever_and_plays_no_fu
 
 
 def test_the_last_heal_mends_links_and_processes_and_proves_it():
-    cluster = FakeCluster()
-    cluster.silent = frozenset({("n1", "c2"), ("n3", "n4")})
+    cluster = FakeCluster(silent=frozenset({("n1", "c2"), ("n3", "n4")}))
     cluster.states |= {"n2": "stopped", "n3": "dead", "n4": "dead"}
     proof = in_no_time(heal_all(cluster, restart=["n3"]))
     assert proof.verdict == "as ordered"

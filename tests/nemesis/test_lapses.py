@@ -5,34 +5,16 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from fake_nemesis_cluster import FakeCluster, card, played
+from fake_nemesis_cluster import FakeCluster, card, played, played_while
 from virtual_time import run as in_no_time
 
 from checkers.record.faults import Achieved
 
 
-def at(seconds, act):
-    """A coroutine function that acts at that second of the run."""
-
-    async def later():
-        await asyncio.sleep(seconds)
-        act()
-
-    return later
-
-
-def played_while(cluster, *cards, act):
-    async def run():
-        (records, _), _ = await asyncio.gather(played(cluster, *cards), act())
-        return records
-
-    return in_no_time(run())
-
-
 @pytest.mark.parametrize("whole_at_s", [3.2, 11.85])
 def test_a_partition_that_is_whole_again_before_its_heal_is_not_achieved(whole_at_s):
     cluster = FakeCluster()
-    (record,) = played_while(cluster, card(), act=at(whole_at_s, lambda: setattr(cluster, "silent", ())))
+    (record,) = played_while(cluster, card(), acts={whole_at_s: lambda: setattr(cluster, "silent", ())})
     assert record.inject_proof.verdict == "as ordered", "right after the inject it was there"
     assert record.achieved is Achieved.NOT_ACHIEVED
     assert record.reason.startswith("it lapsed within ") and ": n1>n2 ordered cut: " in record.reason
@@ -42,8 +24,7 @@ def test_a_partition_that_is_whole_again_before_its_heal_is_not_achieved(whole_a
 @pytest.mark.parametrize(("kind", "state"), [("pause", "stopped"), ("kill", "dead"), ("stop", "dead")])
 def test_a_process_that_runs_again_after_a_second_is_not_achieved(kind, state):
     cluster = FakeCluster()
-    run_again = at(3.0, lambda: cluster.states.update(n1="running"))
-    (record,) = played_while(cluster, card(kind, "leader"), act=run_again)
+    (record,) = played_while(cluster, card(kind, "leader"), acts={3.0: lambda: cluster.states.update(n1="running")})
     assert record.inject_proof.verdict == "as ordered"
     assert record.achieved is Achieved.NOT_ACHIEVED
     assert record.reason.endswith(f"n1 ordered {state}: it is running")
@@ -73,8 +54,8 @@ def test_a_lapse_between_two_measurements_is_seen():
 
 def test_a_link_that_is_cut_later_although_it_should_be_whole_is_seen():
     cluster = FakeCluster()
-    more = at(5.0, lambda: setattr(cluster, "silent", cluster.silent | {("n2", "n3")}))
-    (record,) = played_while(cluster, card(), act=more)
+    more = {5.0: lambda: setattr(cluster, "silent", cluster.silent | {("n2", "n3")})}
+    (record,) = played_while(cluster, card(), acts=more)
     assert record.achieved is Achieved.NOT_ACHIEVED
     assert "n2>n3 ordered open: none of" in record.reason
 
@@ -83,14 +64,8 @@ def test_a_link_that_is_cut_later_although_it_should_be_whole_is_seen():
 @pytest.mark.parametrize("kind", ["partition", "pause"])
 def test_an_agent_that_falls_silent_for_long_leaves_the_fault_indeterminate(kind, silent_s):
     cluster = FakeCluster()
-
-    async def silence():
-        await asyncio.sleep(4.0)
-        cluster.gone = {"n1"}
-        await asyncio.sleep(silent_s)
-        cluster.gone = set()
-
-    (record,) = played_while(cluster, card("pause", "leader") if kind == "pause" else card(), act=silence)
+    silence = {4.0: lambda: cluster.gone.add("n1"), 4.0 + silent_s: cluster.gone.clear}
+    (record,) = played_while(cluster, card("pause", "leader") if kind == "pause" else card(), acts=silence)
     if silent_s > 1.0:
         assert record.achieved is Achieved.INDETERMINATE
         assert "not proven for" in record.reason
@@ -122,12 +97,8 @@ def test_two_cuts_that_overlap_are_both_in_force_and_each_is_proven_for_itself()
 def test_a_fault_that_lapses_beside_another_is_noticed_and_the_other_is_not_blamed():
     cluster = FakeCluster()
     cards = [card(name="isolate-leader"), card(name="one-node", number=2, at_s=5.0, hold_s=4.0)]
-
-    async def act():
-        await asyncio.sleep(7.0)
-        cluster.silent = cluster.silent - {("n1", "n2"), ("n2", "n1")}
-
-    first, second = played_while(cluster, *cards, act=act)
+    lapse = {7.0: lambda: setattr(cluster, "silent", cluster.silent - {("n1", "n2"), ("n2", "n1")})}
+    first, second = played_while(cluster, *cards, acts=lapse)
     assert first.achieved is Achieved.NOT_ACHIEVED and "it lapsed within" in first.reason
     assert second.achieved is Achieved.INSTALLED, second.reason
 
@@ -148,22 +119,16 @@ def test_a_card_like_another_is_skipped_where_that_one_is_never_healed():
 
 
 def test_a_card_like_one_that_hit_nothing_is_skipped():
-    cluster = FakeCluster()
-    cluster.leader = None
+    cluster = FakeCluster(leader=None)
     cards = [card(hold_s=3.0), card(number=2, at_s=20.0, like=1)]
     records, _ = in_no_time(played(cluster, *cards))
     assert records[1].reason == "card 1, which it repeats, hit nothing"
 
 
 def test_a_short_card_that_waited_for_a_leader_still_holds():
-    cluster = FakeCluster()
-    cluster.leader = None
-
-    async def elect():
-        await asyncio.sleep(5.5)
-        cluster.leader = "n3"
-
-    (record,) = played_while(cluster, card("kill", "leader", hold_s=1.5), act=elect)
+    cluster = FakeCluster(leader=None)
+    elected = {5.5: lambda: setattr(cluster, "leader", "n3")}
+    (record,) = played_while(cluster, card("kill", "leader", hold_s=1.5), acts=elected)
     assert (record.nodes, record.achieved) == (("n3",), Achieved.INSTALLED)
     assert record.heal_ordered_ns - record.injected_ns == pytest.approx(1.5e9, abs=0.05e9)
 

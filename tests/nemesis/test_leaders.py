@@ -63,8 +63,7 @@ async def test_every_second_card_strikes_the_leader_of_a_key() -> None:
 
 
 async def test_without_a_leader_of_all_each_card_strikes_that_of_a_key() -> None:
-    cluster = FakeCluster()
-    cluster.leader = None
+    cluster = FakeCluster(leader=None)
     assert await struck(cluster, "n4") == [("n4", -1)] * 3
 
 

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 from dealt import deal
-from fake_nemesis_cluster import FakeCluster, card, played
+from fake_nemesis_cluster import FakeCluster, card, played, played_while
 from fault_records import fault_of
 from virtual_time import run as in_no_time
 
@@ -114,15 +114,8 @@ def test_its_probe_says_no_when_it_lapses_and_when_it_does_not_heal() -> None:
         async def mark(self):  # type: ignore[no-untyped-def]
             raise AssertionError("a fault without links measures none")
 
-    import asyncio
-
-    async def lapsing(at_s: float, degrees: int):  # type: ignore[no-untyped-def]
-        cluster = CoolsDown()
-        loop = asyncio.get_running_loop()
-        loop.call_later(at_s, lambda: cluster.temperatures.update(n1=degrees))
-        return (await played(cluster, card("heat", "leader")))[0][0]
-
-    lapsed = in_no_time(lapsing(5.0, 20))
+    cools = CoolsDown()
+    (lapsed,) = played_while(cools, card("heat", "leader"), acts={5.0: lambda: cools.temperatures.update(n1=20)})
     assert lapsed.achieved is Achieved.NOT_ACHIEVED
     assert "temperature of n1 ordered 50 to 70: it is 20" in lapsed.reason and 5e9 < lapsed.lapsed_ns < 6e9
     stays = WarmCluster()

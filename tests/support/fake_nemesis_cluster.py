@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import permutations
 from random import Random
 from typing import Any, cast
+
+from virtual_time import run as in_no_time
 
 from checkers.record.faults import Card, FaultRecord
 from nemesis.cluster import Beacons, CannotInject, Cluster, Link
@@ -20,9 +22,9 @@ from system_under_test.subject import NodeGone, NodeStatus
 
 
 class FakeCluster:
-    """Does what it is ordered, and reports what is true, except where a lie was switched on."""
+    """Does what it is ordered, and reports what is true, except where a lie was switched on.  lies: by their names."""
 
-    def __init__(self, servers: int = 5, clients: int = 2) -> None:
+    def __init__(self, servers: int = 5, clients: int = 2, **lies: Any) -> None:
         self.servers = tuple(f"n{i}" for i in range(1, servers + 1))
         self.clients = tuple(f"c{i}" for i in range(1, clients + 1))
         self.links = list(permutations((*self.servers, *self.clients), 2))
@@ -49,6 +51,8 @@ class FakeCluster:
         self.cannot: dict[str, str] = {}  # order -> reason why this backend cannot carry it out
         self.lines: dict[str, list[tuple[float, str]]] = {}
         self.missing: dict[str, str] = {}  # capability -> reason why this backend lacks it
+        for name, value in lies.items():
+            setattr(self, name, value)
 
     def node(self, name: str) -> Any:
         raise NotImplementedError("the nemesis never asks for a node")
@@ -226,6 +230,19 @@ async def played(
     main = MainPhase(injected, cluster.statuses, now_ns, now_ns(), ended or asyncio.Event(), voters)
     records = await play(cards, main, Random(seed), hooks or witness.hooks, **more)
     return records, witness
+
+
+def played_while(
+    cluster: FakeCluster, *cards: Card, acts: Mapping[float, Callable[[], object]], **more: Any
+) -> list[FaultRecord]:
+    """The records of the cards, played in no time.  acts: second of the run -> what happens then."""
+
+    async def run() -> list[FaultRecord]:
+        for at_s, act in acts.items():
+            asyncio.get_running_loop().call_later(at_s, act)
+        return (await played(cluster, *cards, **more))[0]
+
+    return in_no_time(run())
 
 
 def now_ns() -> int:

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 from dealt import deal
-from fake_nemesis_cluster import FakeCluster, now_ns, played
+from fake_nemesis_cluster import FakeCluster, now_ns, played, played_while
 from virtual_time import run as in_no_time
 
 from checkers.record.faults import Achieved, Card, FaultRecord
@@ -49,14 +49,8 @@ def test_a_dead_leader_of_a_later_epoch_is_no_new_leader():
     assert not has_come(NEW_LEADER, 3, reports, ("n1", "n3"))
 
 
-async def elected(cluster: FakeCluster, at_s: float) -> None:
-    await asyncio.sleep(at_s)
-    cluster.leader, cluster.epoch = "n4", 4
-
-
-async def played_while_one_is_elected(cluster, cards, at_s):
-    (records, _), _ = await asyncio.gather(played(cluster, *cards), elected(cluster, at_s))
-    return records
+def electing(cluster: FakeCluster, leader: str, epoch: int):
+    return lambda: vars(cluster).update(leader=leader, epoch=epoch)
 
 
 FIRST = Card(1, "kill", "leader", 2.0, 10.0)
@@ -66,7 +60,7 @@ SECOND = Card(2, "kill", "leader", 2.5, 10.0, after=1, moment=NEW_LEADER)
 @pytest.mark.parametrize("at_s", [4.0, 6.5])
 def test_the_next_leader_dies_as_soon_as_it_leads(at_s):
     cluster = FakeCluster()
-    first, second = in_no_time(played_while_one_is_elected(cluster, [FIRST, SECOND], at_s))
+    first, second = played_while(cluster, FIRST, SECOND, acts={at_s: electing(cluster, "n4", 4)})
     assert (first.nodes, second.nodes) == (("n1",), ("n4",))
     assert at_s <= second.injected_ns / 1e9 <= at_s + 0.2
     assert second.achieved is Achieved.INSTALLED
@@ -81,27 +75,15 @@ def test_a_moment_that_never_comes_skips_the_card_and_names_it():
 
 
 def test_a_card_that_follows_one_that_hit_nothing_is_skipped():
-    cluster = FakeCluster()
-    cluster.leader = None
-    first, second = in_no_time(played(cluster, FIRST, SECOND))[0]
+    first, second = in_no_time(played(FakeCluster(leader=None), FIRST, SECOND))[0]
     assert (first.achieved, second.achieved) == (Achieved.SKIPPED, Achieved.SKIPPED)
     assert second.reason == "card 1, which it follows, hit nothing"
 
 
 def test_a_card_waits_on_while_the_one_that_it_follows_still_waits_for_a_leader():
-    async def elections(cluster):
-        await asyncio.sleep(4.0)
-        cluster.leader, cluster.epoch = "n1", 4
-        await asyncio.sleep(2.0)
-        cluster.leader, cluster.epoch = "n2", 5
-
-    async def both(cluster):
-        (records, _), _ = await asyncio.gather(played(cluster, FIRST, SECOND), elections(cluster))
-        return records
-
-    cluster = FakeCluster()
-    cluster.leader = None
-    first, second = in_no_time(both(cluster))
+    cluster = FakeCluster(leader=None)
+    elections = {4.0: electing(cluster, "n1", 4), 6.0: electing(cluster, "n2", 5)}
+    first, second = played_while(cluster, FIRST, SECOND, acts=elections)
     assert [(r.nodes, r.epoch) for r in (first, second)] == [(("n1",), 4), (("n2",), 5)]
 
 
@@ -216,8 +198,7 @@ AT_LINE = Card(1, "pause", "leader", 2.0, 5.0, line="elected")
 
 def played_at_lines(card: Card, lines, moments=None) -> FaultRecord:
     async def run() -> list[FaultRecord]:
-        cluster = FakeCluster()
-        cluster.lines = lines
+        cluster = FakeCluster(lines=lines)
         main = MainPhase(cluster, cluster.statuses, now_ns, now_ns(), moments=moments or {})
         return await play([card], main, Random(1), Hooks(lambda record: None, lambda record: asyncio.sleep(0)))
 

@@ -119,8 +119,7 @@ def test_a_run_is_replayed_on_the_same_nodes_and_links_although_another_one_lead
     cards = (card(), card("kill", "minority", 2, 20.0), card("pause", "leader", 3, 40.0, 2.5))
     first, _ = in_no_time(played(cluster, *cards))
     schedule = parse_schedule(as_executed(first, 0))
-    cluster = FakeCluster()
-    cluster.leader = "n5"
+    cluster = FakeCluster(leader="n5")
     options = PlayOptions(schedule.faults, as_executed=True)
     again, _ = in_no_time(played(cluster, *schedule.cards, seed=99, options=options))
     assert [(r.cut, r.nodes, r.words, r.achieved) for r in again] == [
@@ -140,8 +139,7 @@ def test_a_run_is_replayed_on_the_same_roles():
     )
     first, _ = in_no_time(played(FakeCluster(), *cards))
     schedule = parse_schedule(as_executed(first, 0))
-    cluster = FakeCluster()
-    cluster.leader = "n5"
+    cluster = FakeCluster(leader="n5")
     again, _ = in_no_time(played(cluster, *schedule.cards, seed=99, options=PlayOptions(schedule.faults)))
     names = {"n1": "n5", "n5": "n1"}
     assert [r.leader for r in first] == ["n1"] * 4
@@ -155,8 +153,7 @@ def test_a_run_is_replayed_on_the_same_roles():
 
 def test_a_fault_of_the_leader_is_skipped_with_its_reason_where_no_node_leads():
     (record,), _ = in_no_time(played(FakeCluster(), card("pause", "leader", 1, 2.0, 2.5)))
-    cluster = FakeCluster()
-    cluster.leader = None
+    cluster = FakeCluster(leader=None)
     options = PlayOptions({1: record.fault}, holds=2.0)
     (again,), _ = in_no_time(played(cluster, record.card, options=options))
     assert (again.achieved, again.nodes) == ("skipped", ())
