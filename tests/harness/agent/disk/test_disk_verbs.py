@@ -36,6 +36,12 @@ def killed() -> list[str]:
 
 
 @pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """What a server sees."""
+    return tmp_path / "disk" / "data"
+
+
+@pytest.fixture
 def disk(tmp_path: Path, killed: list[str]) -> Iterator[DiskVerbs]:
     made = DiskVerbs(lambda wait: killed.append("server" if wait else "server, later"))
     made.mount(str(tmp_path / "disk"), str(tmp_path / "root"))
@@ -43,8 +49,8 @@ def disk(tmp_path: Path, killed: list[str]) -> Iterator[DiskVerbs]:
     made.unmount()
 
 
-def test_a_power_loss_kills_the_server_and_proves_itself(disk: DiskVerbs, tmp_path: Path, killed: list[str]) -> None:
-    log = tmp_path / "disk" / "data" / "log"
+def test_a_power_loss_kills_the_server_and_proves_itself(disk: DiskVerbs, data: Path, killed: list[str]) -> None:
+    log = data / "log"
     log.write_bytes(b"never fsynced")
     assert disk.last_loss() == {}
     disk.lose_power("lose", 1)
@@ -53,9 +59,8 @@ def test_a_power_loss_kills_the_server_and_proves_itself(disk: DiskVerbs, tmp_pa
     assert (disk.last_loss()["fsynced_kept"], disk.last_loss()["not_fsynced_kept"]) == (1, 0)
 
 
-def test_a_probe_saves_no_name_that_the_server_has_not_fsynced(disk: DiskVerbs, tmp_path: Path) -> None:
+def test_a_probe_saves_no_name_that_the_server_has_not_fsynced(disk: DiskVerbs, data: Path, tmp_path: Path) -> None:
     """A server that keeps its vote by a rename without any fsync must lose it, as on a machine."""
-    data = tmp_path / "disk" / "data"
     with (data / "vote").open("w") as file:
         file.write("epoch 1")
         file.flush()
@@ -81,8 +86,8 @@ def test_a_probe_that_libfuse_hides_does_not_stand_in_the_way_of_a_power_loss(di
     assert disk.last_loss()["undone"] == 0, "neither bytes of a probe nor its name"
 
 
-def test_a_disk_that_fails_at_everything_can_lose_its_power(disk: DiskVerbs, tmp_path: Path) -> None:
-    (tmp_path / "disk" / "data" / "log").write_bytes(b"never fsynced")
+def test_a_disk_that_fails_at_everything_can_lose_its_power(disk: DiskVerbs, data: Path) -> None:
+    (data / "log").write_bytes(b"never fsynced")
     disk.behave([{"operations": ["open", "read", "write", "fsync"], "error": "EIO"}], 1)
     disk.lose_power("lose", 1)
     assert (disk.last_loss()["fsynced_kept"], disk.last_loss()["not_fsynced_kept"]) == (1, 0)
@@ -90,9 +95,9 @@ def test_a_disk_that_fails_at_everything_can_lose_its_power(disk: DiskVerbs, tmp
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_torn_write_is_one_of_the_server(disk: DiskVerbs, tmp_path: Path, seed: int) -> None:
+def test_a_torn_write_is_one_of_the_server(disk: DiskVerbs, data: Path, seed: int) -> None:
     """The probes are written last, just before the power is lost."""
-    descriptor = os.open(tmp_path / "disk" / "data" / "log", os.O_RDWR | os.O_CREAT)
+    descriptor = os.open(data / "log", os.O_RDWR | os.O_CREAT)
     os.fsync(descriptor)
     os.write(descriptor, b"s" * 1000)
     disk.lose_power("tear", seed)
@@ -100,7 +105,7 @@ def test_a_torn_write_is_one_of_the_server(disk: DiskVerbs, tmp_path: Path, seed
         os.close(descriptor)  # the descriptor belongs to the mount before the loss
     size_bytes = disk.last_loss()["torn_bytes"]
     assert 0 <= size_bytes < 1000
-    assert (tmp_path / "disk" / "data" / "log").read_bytes() == b"s" * size_bytes
+    assert (data / "log").read_bytes() == b"s" * size_bytes
     assert (disk.last_loss()["undone"], disk.last_loss()["not_fsynced_kept"]) == (1, 0)
 
 
@@ -195,10 +200,8 @@ def test_the_probe_reports_what_the_disk_does(disk: DiskVerbs, rule: dict[str, A
 
 
 @pytest.mark.parametrize(("error", "overwritten"), [("ENOSPC", b"new3456"), ("EIO", b"0123456")])
-def test_a_full_disk_refuses_only_what_takes_space(
-    disk: DiskVerbs, tmp_path: Path, error: str, overwritten: bytes
-) -> None:
-    log, data = tmp_path / "disk" / "data" / "log", tmp_path / "disk" / "data"
+def test_a_full_disk_refuses_only_what_takes_space(disk: DiskVerbs, data: Path, error: str, overwritten: bytes) -> None:
+    log = data / "log"
     log.write_bytes(b"0123456")
     (data / "old").write_bytes(b"old")
     disk.behave([{"operations": ["write"], "error": error}], 1)
@@ -221,9 +224,9 @@ def test_a_full_disk_refuses_only_what_takes_space(
     assert not (data / "fresh").exists()
 
 
-def test_most_flips_change_a_word_and_some_the_structure_around_it(disk: DiskVerbs, tmp_path: Path) -> None:
+def test_most_flips_change_a_word_and_some_the_structure_around_it(disk: DiskVerbs, data: Path) -> None:
     """A flip changes one bit, and never the zeros at the end, which are only reserved."""
-    log = tmp_path / "disk" / "data" / "log"
+    log = data / "log"
     whole = b"\x01\x02" * 500 + b"word" + b"\x01\x02" * 500
     offsets = []
     for seed in range(40):
@@ -236,8 +239,8 @@ def test_most_flips_change_a_word_and_some_the_structure_around_it(disk: DiskVer
 
 
 @pytest.mark.parametrize("how", ["flip", "truncate", "wipe"])
-def test_a_repaired_place_no_longer_shows_the_damage(disk: DiskVerbs, tmp_path: Path, how: str) -> None:
-    log = tmp_path / "disk" / "data" / "log"
+def test_a_repaired_place_no_longer_shows_the_damage(disk: DiskVerbs, data: Path, how: str) -> None:
+    log = data / "log"
     log.write_bytes(b"content")
     assert disk.last_damage() == {}
     disk.damage("log", how, 3)
@@ -247,8 +250,7 @@ def test_a_repaired_place_no_longer_shows_the_damage(disk: DiskVerbs, tmp_path: 
     assert disk.last_damage()["now"] == done["before"]
 
 
-def test_damage_truncates_and_wipes(disk: DiskVerbs, tmp_path: Path) -> None:
-    data = tmp_path / "disk" / "data"
+def test_damage_truncates_and_wipes(disk: DiskVerbs, data: Path) -> None:
     (data / "deep").mkdir()
     (data / "deep" / "log").write_bytes(bytes(100))
     assert disk.damage("*.none", "wipe", 1)["offset"] == 2
@@ -264,8 +266,7 @@ def test_without_a_mounted_disk_every_verb_refuses() -> None:
         DiskVerbs(lambda wait: None).probe()
 
 
-def test_a_disk_counts_as_used_once_the_server_has_written_to_it(disk: DiskVerbs, tmp_path: Path) -> None:
-    data = tmp_path / "disk" / "data"
+def test_a_disk_counts_as_used_once_the_server_has_written_to_it(disk: DiskVerbs, data: Path, tmp_path: Path) -> None:
     (data / "configuration").write_text("the agent writes this itself")
     install = f"echo x > {data}/a; (cd {data}; echo x > b); env -i sh -c 'echo x > {data}/c'; true"
     subprocess.run(["sh", "-c", install], env={**os.environ, COMMAND_MARK: "1"}, check=True)
