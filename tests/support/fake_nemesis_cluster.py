@@ -242,7 +242,7 @@ def played_while(
             asyncio.get_running_loop().call_later(at_s, act)
         return (await played(cluster, *cards, **more))[0]
 
-    return in_no_time(run())
+    return cast("list[FaultRecord]", in_no_time(run()))
 
 
 def now_ns() -> int:
