@@ -76,7 +76,10 @@ def test_what_was_played_before_changes_nothing() -> None:
     assert play(scenario).digest == first
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(3, 30))])
+AT_NIGHT = (pytest.param(seed, marks=pytest.mark.nightly) for seed in (*range(3, 6), *range(7, 30)))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 6, *AT_NIGHT])  # of 6, a leader loses office with a write that survives
 def test_a_clean_system_keeps_every_rule_and_recovers(seed: int) -> None:
     played = play(draw(seed, SECONDS))
     assert played.found == []
