@@ -109,10 +109,13 @@ def test_an_element_is_kept_lost_or_unknown(checker: str) -> None:
     assert [found.nodes[code] for code in found.node[found.fate == LOST]] == ["n2"]
 
 
-def test_what_an_open_dequeue_may_have_taken_is_unknown() -> None:
-    steps: list[Step] = [("enqueue", "a", 1, Type.OK, None, "n1"), ("dequeue", "a", None, Type.INFO, None, "n1")]
+@pytest.mark.parametrize(("type_", "answer", "fate"), [(Type.INFO, None, UNKNOWN), (Type.OK, 1, KEPT)])
+def test_what_a_dequeue_took_is_kept_and_what_an_open_one_may_have_taken_is_unknown(
+    type_: Type, answer: int | None, fate: int
+) -> None:
+    steps: list[Step] = [("enqueue", "a", 1, Type.OK, None, "n1"), ("dequeue", "a", None, type_, answer, "n1")]
     found = fates("queue", events([*steps, ("drain", "a", None, Type.OK, [], "n1")]))
-    assert found is not None and found.fate.tolist() == [UNKNOWN]
+    assert found is not None and found.fate.tolist() == [fate]
 
 
 def test_more_values_are_missing_than_open_dequeues_can_have_taken(tmp_path: Path) -> None:
@@ -131,30 +134,20 @@ def test_more_values_are_missing_than_open_dequeues_can_have_taken(tmp_path: Pat
     assert judge_events(history, "at-least-once-queue").looked_at["never_taken"] == 5
 
 
-def test_a_dequeued_value_is_kept() -> None:
-    steps: list[Step] = [("enqueue", "a", 1, Type.OK, None, "n1"), ("dequeue", "a", None, Type.OK, 1, "n1")]
-    found = fates("queue", events([*steps, ("drain", "a", None, Type.OK, [], "n1")]))
-    assert found is not None and found.fate.tolist() == [KEPT]
-
-
-@pytest.mark.parametrize("answer", [[1, "2"], [[1]]])
-def test_an_answer_that_is_no_list_of_numbers_shows_no_fates(answer: list[Any]) -> None:
-    steps: list[Step] = [("add", "a", 1, Type.OK, None, "n1"), ("read", "a", None, Type.OK, answer, "n1")]
-    assert fates("set", events(steps)) is None
-
-
-def test_a_register_has_no_elements() -> None:
-    assert fates("linearizability", events([("write", "a", 1, Type.OK, None, "n1")])) is None
+@pytest.mark.parametrize(
+    ("checker", "f", "answer"), [("set", "add", [1, "2"]), ("set", "add", [[1]]), ("linearizability", "write", 1)]
+)
+def test_no_fates_are_shown_of_registers_and_of_answers_that_are_no_lists_of_numbers(
+    checker: str, f: str, answer: Any
+) -> None:
+    steps: list[Step] = [(f, "a", 1, Type.OK, None, "n1"), ("read", "a", None, Type.OK, answer, "n1")]
+    assert fates(checker, events(steps)) is None
 
 
 def fault(number: int, start_s: float, end_s: float) -> dict[str, Any]:
-    return {
-        "card": {"number": number, "kind": "partition", "name": "leader", "at_s": start_s, "heal_s": end_s},
-        "achieved": "installed",
-        "words": "",
-        "injected_ns": int(start_s * NS),
-        "healed_ns": int(end_s * NS),
-    }
+    card = {"number": number, "kind": "partition", "name": "leader", "at_s": start_s, "heal_s": end_s}
+    times = {"injected_ns": int(start_s * NS), "healed_ns": int(end_s * NS)}
+    return {"card": card, "achieved": "installed", "words": "", **times}
 
 
 @pytest.mark.parametrize(
@@ -187,11 +180,11 @@ def test_who_had_acknowledged_the_lost_and_when(
     assert list(drawn) == [LOST + 1] * len(nodes.split()) + [0], "the read puts nothing in"
 
 
-def test_nothing_is_said_of_a_valid_set(tmp_path: Path) -> None:
+@pytest.mark.parametrize("verdict", ["valid", "invalid"])
+def test_nothing_is_said_of_a_set_that_lost_nothing(verdict: str, tmp_path: Path) -> None:
     history = events([("add", "a", 1, Type.OK, None, "n1"), ("read", "a", None, Type.OK, [1], "n1")])
     folder = run_folder(tmp_path / "run", "set", history)
-    assert words_of_lost(folder, results_in({"checkers": {"set": {"verdict": "valid"}}})) == ""
-    assert words_of_lost(folder, results_in({"checkers": {"set": {"verdict": "invalid"}}})) == ""
+    assert words_of_lost(folder, results_in({"checkers": {"set": {"verdict": verdict}}})) == ""
 
 
 def test_the_head_says_where_the_lost_was_acknowledged_and_not_where_it_was_missed(tmp_path: Path) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 
 import pytest
+from recorded_runs import unpacked
 from report_runs import build
 
 from checkers.base.history import Type
@@ -105,10 +105,9 @@ def test_a_witness_without_servers_or_times_has_no_diagram(data: ReportData) -> 
 
 def test_what_a_deposed_leader_appends_itself_is_no_copy_of_its_successors_write(tmp_path: Path) -> None:
     """The recorded run: n1 was deposed, went on appending, and its log grew beyond the offset of the missed write."""
-    with tarfile.open(Path(__file__).parents[2] / "data" / "kraft-stale-read.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    judge(tmp_path, None, lambda _: None, report=False)
-    told, diagram = drawn(load(tmp_path))
+    run = unpacked("kraft-stale-read", tmp_path)
+    judge(run, None, lambda _: None, report=False)
+    told, diagram = drawn(load(run))
     assert told.bars.culprit is not None and told.bars.culprit.node == "n1"
     y = {label.words: label.y - 4 for label in diagram.labels if label.css == "name"}
     copies = [(line.y1, line.y2) for line in diagram.lines if line.css == "copy"]
