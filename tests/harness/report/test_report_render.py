@@ -72,11 +72,12 @@ def test_every_kind_of_run_has_its_page(page_of: Callable[[str], str], kind: str
     assert [part for part in shown.split("|") if part not in words] == []
 
 
-def with_results(folder: Path, kind: str = "valid", change: Callable[[Any], object] = id, **more: Any) -> str:
+def with_results(folder: Path, kind: str = "valid", change: Callable[[Any], object] | None = None, **more: Any) -> str:
     """The page of a made-up run whose results.json says something else."""
     path = build(folder, kind) / "results.json"
     results = json.loads(path.read_text()) | more
-    change(results)
+    if change is not None:
+        change(results)
     path.write_text(json.dumps(results))
     return render(folder).read_text()
 
