@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from dealt import deal
@@ -20,9 +21,10 @@ SIGNALS = {"kill": "KILL", "pause": "STOP", "stop": "TERM"}
 class WithAgents(FakeCluster):
     """Each server has a process `agent`.  deaf: on these the order does nothing."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.deaf: set[str] = set()
+    deaf: frozenset[str] = frozenset()
+
+    def __init__(self, **lies: Any) -> None:
+        super().__init__(**lies)
         self.now = dict.fromkeys(self.servers, ProcessNow(lives=True))
 
     async def signal_process(self, server: str, process: str, name: str) -> None:
@@ -50,9 +52,7 @@ async def test_a_card_hits_the_process_of_the_leader_and_is_proven(kind: str) ->
 
 @pytest.mark.parametrize("kind", SIGNALS)
 async def test_a_process_that_does_not_obey_is_a_fault_that_was_not_achieved(kind: str) -> None:
-    cluster = WithAgents()
-    cluster.deaf = {"n1"}
-    (record,), _ = await played(cluster, card(f"{kind}:agent", "leader"))
+    (record,), _ = await played(WithAgents(deaf={"n1"}), card(f"{kind}:agent", "leader"))
     assert record.achieved is Achieved.NOT_ACHIEVED
 
 

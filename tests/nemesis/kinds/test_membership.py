@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from random import Random
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from fake_nemesis_cluster import FakeCluster, card, played
@@ -17,10 +18,10 @@ from nemesis.catalog import KINDS
 class Changing(FakeCluster):
     """deaf: changes of the members have no effect.  quits: a removed server ends itself."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.deaf = False
-        self.quits = True
+    deaf, quits = False, True
+
+    def __init__(self, **lies: Any) -> None:
+        super().__init__(**lies)
         self.now = set(self.servers)
         self.fewest = len(self.now)
 
@@ -46,8 +47,7 @@ class Changing(FakeCluster):
 @pytest.mark.parametrize("quits", [True, False])
 @pytest.mark.parametrize("target", ["leader", "one", "one-dead", "leader-dead"])
 def test_a_removed_server_comes_back_as_a_new_member(target: str, quits: bool) -> None:
-    cluster = Changing()
-    cluster.quits = quits
+    cluster = Changing(quits=quits)
     (record,), _ = in_no_time(played(cluster, card("membership", target)))
     assert (record.achieved, record.reason) == (Achieved.INSTALLED, "")
     (node,) = record.nodes
@@ -62,9 +62,7 @@ def test_a_removed_server_comes_back_as_a_new_member(target: str, quits: bool) -
 class SlowToJoin(Changing):
     """A server that was added is a member only some time after it was started."""
 
-    def __init__(self, joins_after_s: float) -> None:
-        super().__init__()
-        self.joins_after_s = joins_after_s
+    joins_after_s: float
 
     async def restart(self, server: str) -> None:
         await FakeCluster.restart(self, server)
@@ -140,8 +138,7 @@ def test_a_change_that_nobody_can_be_asked_for_is_skipped() -> None:
 
 
 def test_a_server_that_stays_a_member_is_not_achieved() -> None:
-    cluster = Changing()
-    cluster.deaf = True
+    cluster = Changing(deaf=True)
     (record,), _ = in_no_time(played(cluster, card("membership", "one")))
     assert record.achieved is Achieved.NOT_ACHIEVED
     assert "is a member ordered 0 to 0: it is 1" in record.reason

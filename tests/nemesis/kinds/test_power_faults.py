@@ -14,8 +14,8 @@ from system_under_test.subject import NodeGone
 class FakeDisks(FakeCluster):
     """The servers in `idle` fsync nothing."""
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, **lies):
+        super().__init__(**lies)
         self.armed = dict.fromkeys(self.servers, 0)
         self.losses = {}
 
@@ -49,8 +49,7 @@ def test_a_leader_loses_its_power_at_an_fsync():
 
 
 def test_a_leader_that_fsyncs_nothing_keeps_its_power_and_nothing_is_left_behind():
-    cluster = FakeDisks()
-    cluster.idle = {"n1"}
+    cluster = FakeDisks(idle={"n1"})
     (record,), _ = in_no_time(played(cluster, card("power", "leader-at-fsync")))
     assert record.achieved is Achieved.SKIPPED
     assert record.reason.startswith("n1 fsynced ") and record.reason.endswith(f" for {AT_FSYNC_S_MAX:g} s")
@@ -76,8 +75,7 @@ def test_a_power_loss_that_fails_leaves_no_fsync_held():
 
 @pytest.mark.parametrize("target", ["leader", "leader-torn"])
 def test_no_other_power_loss_waits_for_an_fsync(target):
-    cluster = FakeDisks()
-    cluster.idle = set(cluster.servers)
+    cluster = FakeDisks(idle={"n1", "n2", "n3", "n4", "n5"})
     (record,), _ = in_no_time(played(cluster, card("power", target)))
     assert record.achieved is Achieved.INSTALLED
     assert not any(order.startswith("arm") for order in cluster.orders)
