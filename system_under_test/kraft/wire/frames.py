@@ -24,13 +24,12 @@ import struct
 from collections.abc import Callable
 from dataclasses import Field, dataclass, fields, is_dataclass
 from functools import cache
-from types import ModuleType, NoneType, UnionType
+from types import NoneType, UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin
 
-from kio.index import KioIndexError, load_payload_module, load_request_schema, load_response_schema
+from kio.index import KioIndexError, load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
-from kio.static.constants import EntityType
 
 from system_under_test.kraft.records.struct import Malformed, read_uvarint
 
@@ -57,15 +56,10 @@ class RequestHeader(NamedTuple):
 
 @dataclass(frozen=True)
 class Codec:
-    """Means by which one version of one API is read and written.
-
-    requests, responses: kio's modules of entity types.
-    """
+    """Means by which one version of one API is read and written."""
 
     request_type: type[Any]
     response_type: type[Any]
-    requests: ModuleType
-    responses: ModuleType
     read_request: Callable[[bytes, int], tuple[Any, int]]
     read_response: Callable[[bytes, int], tuple[Any, int]]
     write_request: Callable[[io.BytesIO, Any], None]
@@ -85,8 +79,6 @@ def codec(api_key: int, version: int) -> Codec:
     return Codec(
         request_type,
         response_type,
-        load_payload_module(api_key, version, EntityType.request),
-        load_payload_module(api_key, version, EntityType.response),
         entity_reader(request_type),
         entity_reader(response_type),
         entity_writer(request_type),

@@ -22,9 +22,14 @@ from system_under_test.kraft.records.metadata import (
 )
 from system_under_test.kraft.wire import versions as api
 from system_under_test.kraft.wire.channel import Connection
-from system_under_test.kraft.wire.frames import codec, decode_response, encode_request
+from system_under_test.kraft.wire.frames import decode_response, encode_request
+from system_under_test.kraft.wire.versions import requested
 
 PATIENCE = timedelta(seconds=30)
+
+
+def a_topic(name: str, factor: int) -> dict[str, Any]:
+    return {"name": name, "num_partitions": 1, "replication_factor": factor, "assignments": (), "configs": ()}
 
 
 class Wire:
@@ -35,16 +40,14 @@ class Wire:
         self._connection = Connection("127.0.0.1", port, "krucible-test")
 
     async def ask(self, key: int, version: int, **values: Any) -> Any:
-        kind = codec(key, version).request_type
-        return await self._connection.ask(kind(**values))
+        return await self._connection.ask(requested(key, version, values))
 
     async def register(self, broker: int, incarnation: int = 1, **changes: Any) -> Any:
-        types = codec(api.BROKER_REGISTRATION, 3).requests
         values = {
             "broker_id": broker,
             "cluster_id": "fake",
             "incarnation_id": UUID(int=incarnation),
-            "listeners": (types.Listener(name="PLAINTEXT", host=f"n{broker}", port=9092, security_protocol=0),),
+            "listeners": [{"name": "PLAINTEXT", "host": f"n{broker}", "port": 9092, "security_protocol": 0}],
             "features": (),
             "rack": f"r{broker}",
             "is_migrating_zk_broker": False,
@@ -61,9 +64,8 @@ class Wire:
         )
 
     async def create(self, name: str, factor: int = 3, *, validate_only: bool = False) -> Any:
-        types = codec(api.CREATE_TOPICS, 7).requests
-        topic = types.CreatableTopic(name=name, num_partitions=1, replication_factor=factor, assignments=(), configs=())
-        answer = await self.ask(api.CREATE_TOPICS, 7, topics=(topic,), timeout=PATIENCE, validate_only=validate_only)
+        topics = [a_topic(name, factor)]
+        answer = await self.ask(api.CREATE_TOPICS, 7, topics=topics, timeout=PATIENCE, validate_only=validate_only)
         return answer.topics[0]
 
     def partition(self, topic: str = "orders") -> PartitionRecord:
@@ -71,21 +73,21 @@ class Wire:
 
     async def alter(self, *isr: tuple[int, int], **changes: int) -> Any:
         """What the leader of the partition proposes: members and their epochs."""
-        types, held = codec(api.ALTER_PARTITION, 3).requests, self.partition()
-        values = {"leader_epoch": held.leader_epoch, "partition_epoch": held.partition_epoch} | changes
-        data = types.PartitionData(
-            partition_index=0,
-            new_isr_with_epochs=tuple(types.BrokerState(broker_id=b, broker_epoch=e) for b, e in isr),
-            leader_recovery_state=0,
-            **values,
-        )
+        held = self.partition()
+        data = {
+            "partition_index": 0,
+            "new_isr_with_epochs": [{"broker_id": b, "broker_epoch": e} for b, e in isr],
+            "leader_recovery_state": 0,
+            "leader_epoch": held.leader_epoch,
+            "partition_epoch": held.partition_epoch,
+        }
         leader = self.quorum.image.brokers[held.leader]
         answer = await self.ask(
             api.ALTER_PARTITION,
             3,
             broker_id=leader.broker_id,
             broker_epoch=leader.broker_epoch,
-            topics=(types.TopicData(topic_id=held.topic_id, partitions=(data,)),),
+            topics=[{"topic_id": held.topic_id, "partitions": [data | changes]}],
         )
         return answer.topics[0].partitions[0]
 
@@ -213,8 +215,7 @@ async def test_the_preferred_leader_is_elected_again(wire: Wire) -> None:
     assert wire.partition().leader not in (leader, NO_LEADER)
     await wire.beat(leader)
     await wire.alter(*(wire.member(broker) for broker in (1, 2, 3)))
-    types = codec(api.ELECT_LEADERS, 2).requests
-    wanted = (types.TopicPartitions(topic="orders", partitions=(0,)),)
+    wanted = [{"topic": "orders", "partitions": [0]}]
     for expected in (ErrorCode.none, ErrorCode.election_not_needed):
         answer = await wire.ask(api.ELECT_LEADERS, 2, election_type=0, topic_partitions=wanted, timeout=PATIENCE)
         assert answer.replica_election_results[0].partition_result[0].error_code == expected
@@ -229,12 +230,10 @@ async def test_a_reassignment_goes_on_until_its_replicas_are_in_sync(wire: Wire)
     await wire.beat(4)
     leader = wire.partition().leader
     kept = sorted({1, 2, 3} - {leader})
-    types = codec(api.ALTER_PARTITION_REASSIGNMENTS, 0).requests
 
     async def reassign(replicas: tuple[int, ...] | None, name: str = "orders") -> int:
-        partition = types.ReassignablePartition(partition_index=0, replicas=replicas)
-        topic = types.ReassignableTopic(name=name, partitions=(partition,))
-        answer = await wire.ask(api.ALTER_PARTITION_REASSIGNMENTS, 0, timeout=PATIENCE, topics=(topic,))
+        topics = [{"name": name, "partitions": [{"partition_index": 0, "replicas": replicas}]}]
+        answer = await wire.ask(api.ALTER_PARTITION_REASSIGNMENTS, 0, timeout=PATIENCE, topics=topics)
         return int(answer.responses[0].partitions[0].error_code)
 
     async def under_way() -> list[tuple[int, ...]]:
@@ -279,17 +278,16 @@ async def level(wire: Wire, number: int) -> None:
         wire.quorum.image.apply(FeatureLevelRecord(name, held))
 
 
-FEATURES = (("metadata.version", 7, 33), ("eligible.leader.replicas.version", 0, 1))
+def feature(name: str, lowest: int, highest: int) -> dict[str, Any]:
+    return {"name": name, "min_supported_version": lowest, "max_supported_version": highest}
+
+
+FEATURES = [feature("metadata.version", 7, 33), feature("eligible.leader.replicas.version", 0, 1)]
 
 
 async def register_at_level(wire: Wire, broker: int, *directories: int, **changes: Any) -> Any:
-    types = codec(api.BROKER_REGISTRATION, 3).requests
-    features = tuple(
-        types.Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
-        for name, lowest, highest in FEATURES
-    )
-    log_dirs = tuple(UUID(int=each) for each in directories)
-    return await wire.register(broker, **({"features": features, "log_dirs": log_dirs} | changes))
+    log_dirs = [UUID(int=each) for each in directories]
+    return await wire.register(broker, **({"features": FEATURES, "log_dirs": log_dirs} | changes))
 
 
 @pytest.mark.parametrize(
@@ -316,12 +314,10 @@ async def test_a_broker_says_where_its_replicas_are_and_what_it_has_lost(wire: W
     image.apply(
         PartitionRecord(0, UUID(int=7), (1, 2), (1, 2), leader=1, leader_epoch=0, directories=(UNASSIGNED,) * 2)
     )
-    types = codec(api.ASSIGN_REPLICAS_TO_DIRS, 0).requests
 
     async def assign(directory: int, topic: int = 7) -> Any:
-        partitions = (types.PartitionData(partition_index=0),)
-        topics = (types.TopicData(topic_id=UUID(int=topic), partitions=partitions),)
-        rows = (types.DirectoryData(id_=UUID(int=directory), topics=topics),)
+        topics = [{"topic_id": UUID(int=topic), "partitions": [{"partition_index": 0}]}]
+        rows = [{"id_": UUID(int=directory), "topics": topics}]
         epoch = image.brokers[1].broker_epoch
         answer = await wire.ask(api.ASSIGN_REPLICAS_TO_DIRS, 0, broker_id=1, broker_epoch=epoch, directories=rows)
         return answer.directories[0].topics[0].partitions[0].error_code
@@ -341,17 +337,14 @@ async def test_a_broker_says_where_its_replicas_are_and_what_it_has_lost(wire: W
 
 async def test_a_controller_registers_and_is_asked_for_what_it_supports(wire: Wire) -> None:
     await level(wire, 25)
-    types = codec(api.CONTROLLER_REGISTRATION, 0).requests
-    feature = types.Feature(name="metadata.version", min_supported_version=7, max_supported_version=25)
-    listener = types.Listener(name="CONTROLLER", host="n2", port=9093, security_protocol=0)
     answer = await wire.ask(
         api.CONTROLLER_REGISTRATION,
         0,
         controller_id=2,
         incarnation_id=UUID(int=5),
         zk_migration_ready=False,
-        listeners=(listener,),
-        features=(feature,),
+        listeners=[{"name": "CONTROLLER", "host": "n2", "port": 9093, "security_protocol": 0}],
+        features=[feature("metadata.version", 7, 25)],
     )
     assert answer.error_code == ErrorCode.none
     _, [result] = update_features(wire.quorum.image, [LevelWanted("metadata.version", 26)], 0, controllers=(2,))
@@ -383,9 +376,7 @@ async def test_a_broker_hands_on_a_request_of_its_client(
     """Kafka's brokers wrap them (KIP-590): without it no admin request through a broker succeeds."""
     await wire.register(1)
     await wire.beat(1)
-    types = codec(api.CREATE_TOPICS, 7).requests
-    topic = types.CreatableTopic(name="wrapped", num_partitions=1, replication_factor=1, assignments=(), configs=())
-    request = types.CreateTopicsRequest(topics=(topic,), timeout=PATIENCE)
+    request = requested(api.CREATE_TOPICS, 7, {"topics": [a_topic("wrapped", 1)], "timeout": PATIENCE})
     frame = bytearray(encode_request(77, "client", request)[4:])
     frame[:4] = inner[0].to_bytes(2, "big") + inner[1].to_bytes(2, "big")
     answer = await wire.ask(
@@ -393,5 +384,5 @@ async def test_a_broker_hands_on_a_request_of_its_client(
     )
     assert answer.error_code == error
     if error == ErrorCode.none:
-        number, created = decode_response(types.CreateTopicsRequest, answer.response_data)
+        number, created = decode_response(type(request), answer.response_data)
         assert (number, created.topics[0].error_code, "wrapped" in wire.quorum.image.topics) == (77, 0, True)

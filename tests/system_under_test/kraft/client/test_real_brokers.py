@@ -15,8 +15,7 @@ from waiting import PATIENCE_S
 
 from system_under_test.kraft.node.broker_role import CLEAN_SHUTDOWN
 from system_under_test.kraft.wire.channel import Connection
-from system_under_test.kraft.wire.frames import codec
-from system_under_test.kraft.wire.versions import API_VERSIONS
+from system_under_test.kraft.wire.versions import API_VERSIONS, requested
 
 BROKERS = {
     "heartbeat_interval_s": 0.3,
@@ -70,7 +69,7 @@ def is_led_without(found: ClusterMetadata, gone: int) -> bool:
 
 
 async def test_every_node_shows_the_finalized_features(cluster: LoopbackCluster) -> None:
-    request = codec(API_VERSIONS, 3).requests.ApiVersionsRequest(client_software_name="k", client_software_version="1")
+    request = requested(API_VERSIONS, 3, {"client_software_name": "k", "client_software_version": "1"})
     async with asyncio.timeout(2 * PATIENCE_S):
         for address in cluster.addresses.values():
             host, _, port = address.rpartition(":")

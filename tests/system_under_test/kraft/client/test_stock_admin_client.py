@@ -40,8 +40,7 @@ from waiting import PATIENCE_S
 from system_under_test.client import Outcome, Placement, ProcessClient, Request
 from system_under_test.kraft.client.client import connect
 from system_under_test.kraft.wire.channel import Connection
-from system_under_test.kraft.wire.frames import codec
-from system_under_test.kraft.wire.versions import DESCRIBE_QUORUM, METADATA
+from system_under_test.kraft.wire.versions import DESCRIBE_QUORUM, METADATA, requested
 
 
 @pytest.fixture
@@ -178,10 +177,8 @@ async def test_partitions_are_empty_as_no_node_keeps_data(nodes: dict[int, FakeN
 async def test_every_node_describes_the_quorum(nodes: dict[int, FakeNode]) -> None:
     for node in nodes.values():
         connection = Connection("127.0.0.1", node.quorum.brokers[node.quorum.node_id][1], "stock")
-        types = codec(DESCRIBE_QUORUM, 2).requests
-        partition = types.PartitionData(partition_index=0)
-        topic = types.TopicData(topic_name="__cluster_metadata", partitions=(partition,))
-        answer = await connection.ask(types.DescribeQuorumRequest(topics=(topic,)))
+        topic = {"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}
+        answer = await connection.ask(requested(DESCRIBE_QUORUM, 2, {"topics": [topic]}))
         (described,) = answer.topics[0].partitions
         assert (described.error_code, described.leader_id, len(described.current_voters)) == (0, 2, 3)
         connection.close()
@@ -190,11 +187,9 @@ async def test_every_node_describes_the_quorum(nodes: dict[int, FakeNode]) -> No
 @pytest.mark.parametrize("version", [10, 11])
 async def test_metadata_by_topic_id_is_refused_where_kafka_does(nodes: dict[int, FakeNode], version: int) -> None:
     connection = Connection("127.0.0.1", nodes[1].quorum.brokers[1][1], "stock")
-    types = codec(METADATA, version).requests
-    topic = types.MetadataRequestTopic(topic_id=uuid4(), name=None)
-    more = {"include_cluster_authorized_operations": False} if version == 10 else {}
-    request = types.MetadataRequest(topics=(topic,), include_topic_authorized_operations=False, **more)
-    (answer,) = (await connection.ask(request)).topics
+    asked = {"include_cluster_authorized_operations": False, "include_topic_authorized_operations": False}
+    asked["topics"] = [{"topic_id": uuid4(), "name": None}]
+    (answer,) = (await connection.ask(requested(METADATA, version, asked))).topics
     assert (answer.error_code, answer.name) == (ErrorCode.invalid_request, "")
     connection.close()
 

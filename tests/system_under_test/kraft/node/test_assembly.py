@@ -12,8 +12,7 @@ from assembled_nodes import PORT, AssembledNodes, on_machines
 import system_under_test.kraft
 from system_under_test.kraft.client import voters_tool
 from system_under_test.kraft.wire.channel import SocketNetwork
-from system_under_test.kraft.wire.frames import codec
-from system_under_test.kraft.wire.versions import API_VERSIONS
+from system_under_test.kraft.wire.versions import API_VERSIONS, requested
 
 
 @on_machines
@@ -44,7 +43,7 @@ async def test_static_voters_are_upgraded_by_the_operators_tool_and_then_change(
 
 async def finalized(cluster: AssembledNodes, number: int) -> dict[str, int]:
     """The features that a node shows by ApiVersions."""
-    request = codec(API_VERSIONS, 4).requests.ApiVersionsRequest(client_software_name="k", client_software_version="1")
+    request = requested(API_VERSIONS, 4, {"client_software_name": "k", "client_software_version": "1"})
     shown = await cluster.ask(number, request)
     assert all(each.min_version_level == each.max_version_level for each in shown.finalized_features)
     return {each.name: each.max_version_level for each in shown.finalized_features}

@@ -23,7 +23,7 @@ from system_under_test.kraft.raft.messages import Timing
 from system_under_test.kraft.wire.api import Api
 from system_under_test.kraft.wire.frames import codec, decode_response, encode_request
 from system_under_test.kraft.wire.translate import TOPIC, TOPIC_ID
-from system_under_test.kraft.wire.versions import DELETE_TOPICS, SUPPORTED
+from system_under_test.kraft.wire.versions import DELETE_TOPICS, SUPPORTED, requested
 
 NEVER = Timing(election_timeout_s=1000.0, fetch_timeout_s=1000.0)
 ANSWER_LIMIT_S = 30.0
@@ -121,11 +121,10 @@ def test_no_damaged_frame_harms_a_node(entity: Any, data: st.DataObject) -> None
 
 @pytest.mark.parametrize("voters", [(1,), (1, 2)])
 async def test_deleting_a_topic_without_a_name_is_answered(voters: tuple[int, ...]) -> None:
-    old, new = codec(DELETE_TOPICS, 1).requests, codec(DELETE_TOPICS, 6).requests
     soon = timedelta(milliseconds=10)
     requests = [
-        old.DeleteTopicsRequest(topic_names=("",), timeout=soon),
-        new.DeleteTopicsRequest(topics=(new.DeleteTopicState(name=None, topic_id=None),), timeout=soon),
+        requested(DELETE_TOPICS, 1, {"topic_names": [""], "timeout": soon}),
+        requested(DELETE_TOPICS, 6, {"topics": [{"name": None, "topic_id": None}], "timeout": soon}),
     ]
     heard: dict[int, bytes | None] = {}
     await attack(voters, [encode_request(1, "c", request) for request in requests], heard.__setitem__)

@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 from assembled_nodes import AssembledNodes, fields, on_machines
-from kio.schema.create_topics.v5 import request as creating
-from kio.schema.describe_quorum.v2 import request as describing
-from kio.schema.metadata.v12 import request as asking
 from waiting import eventually
 
 from system_under_test.kraft.node import config
 from system_under_test.kraft.node.broker_role import CLEAN_SHUTDOWN
 from system_under_test.kraft.node.config import AUTO_JOIN, BadConfig
 from system_under_test.kraft.wire.translate import TOPIC
+from system_under_test.kraft.wire.versions import CREATE_TOPICS, DESCRIBE_QUORUM, METADATA, requested
 
 CONTROLLERS, BROKERS = (1, 2, 3), (4, 5)
 SETTINGS = {"heartbeat_interval_s": 0.1, "session_timeout_s": 1.0, "lag_s": 0.5, "probe_interval_s": 0.1}
@@ -40,8 +38,8 @@ def alive(cluster: AssembledNodes) -> dict[int, int]:
 
 
 async def create(cluster: AssembledNodes, broker: int, name: str) -> None:
-    topic = creating.CreatableTopic(name=name, num_partitions=2, replication_factor=2, assignments=(), configs=())
-    answer = await cluster.ask(broker, creating.CreateTopicsRequest(topics=(topic,)))
+    topic = {"name": name, "num_partitions": 2, "replication_factor": 2, "assignments": (), "configs": ()}
+    answer = await cluster.ask(broker, requested(CREATE_TOPICS, 5, {"topics": [topic]}))
     assert answer.topics[0].error_code == 0, answer
 
 
@@ -55,14 +53,13 @@ async def test_brokers_that_are_no_controllers_observe_register_and_hand_request
     assert all(set(partition.replicas) == set(BROKERS) for partition in topic.partitions.values())
     await eventually(lambda: all("t" in cluster.nodes[broker].quorum.committed_image().topics for broker in BROKERS))
     for broker in BROKERS:
-        shown = await cluster.ask(
-            broker, asking.MetadataRequest(topics=None, include_topic_authorized_operations=False)
-        )
+        asked = {"topics": None, "include_topic_authorized_operations": False}
+        shown = await cluster.ask(broker, requested(METADATA, 12, asked))
         assert [each.node_id for each in shown.brokers] == list(BROKERS) and shown.controller_id in BROKERS
         quorum = cluster.nodes[broker].quorum
         assert quorum.role == "follower" and quorum.voters.ids == CONTROLLERS
-    topics = (describing.TopicData(topic_name=TOPIC, partitions=(describing.PartitionData(partition_index=0),)),)
-    quorum = (await cluster.ask(5, describing.DescribeQuorumRequest(topics=topics))).topics[0].partitions[0]
+    asked = {"topics": [{"topic_name": TOPIC, "partitions": [{"partition_index": 0}]}]}
+    quorum = (await cluster.ask(5, requested(DESCRIBE_QUORUM, 2, asked))).topics[0].partitions[0]
     assert {each.replica_id for each in quorum.current_voters} == set(CONTROLLERS)
     assert {each.replica_id for each in quorum.observers} == set(BROKERS)
 

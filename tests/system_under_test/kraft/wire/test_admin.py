@@ -37,6 +37,7 @@ from system_under_test.kraft.wire.versions import (
     SUPPORTED,
     UPDATE_RAFT_VOTER,
     built,
+    requested,
 )
 
 DIRECTORY = UUID(int=9)
@@ -102,13 +103,9 @@ def image() -> Image:
 
 def hosted(image: Image, broker: int, version: int, topics: dict[str, list[int]] | None) -> set[tuple[str, int]]:
     """(topic, partition) of all that a DescribeLogDirs answer names."""
-    kinds = codec(DESCRIBE_LOG_DIRS, version)
-    wanted: Any = None
-    if topics is not None:
-        asked = kinds.requests.DescribableLogDirTopic
-        wanted = tuple(asked(topic=name, partitions=tuple(numbers)) for name, numbers in topics.items())
-    body = kinds.requests.DescribeLogDirsRequest(topics=wanted)
-    answer = built(kinds.response_type, admin.describe_log_dirs(image, broker, HERE, body))
+    wanted = topics and [{"topic": name, "partitions": numbers} for name, numbers in topics.items()]
+    body = requested(DESCRIBE_LOG_DIRS, version, {"topics": wanted})
+    answer = built(codec(DESCRIBE_LOG_DIRS, version).response_type, admin.describe_log_dirs(image, broker, HERE, body))
     [folder] = answer.results
     assert (folder.log_dir, folder.error_code) == (HERE, ErrorCode.none)
     return {(topic.name, partition.partition_index) for topic in folder.topics for partition in topic.partitions}
@@ -133,14 +130,13 @@ def test_a_broker_names_the_replicas_that_it_hosts_and_no_other(image: Image, br
     "version", range(SUPPORTED[ALTER_REPLICA_LOG_DIRS][0], SUPPORTED[ALTER_REPLICA_LOG_DIRS][1] + 1)
 )
 def test_a_replica_moves_only_to_where_it_is(image: Image, version: int) -> None:
-    kinds = codec(ALTER_REPLICA_LOG_DIRS, version)
-
     def moved(broker: int, path: str, topic: str, *partitions: int) -> dict[int, ErrorCode]:
-        named = kinds.requests.AlterReplicaLogDirTopic(name=topic, partitions=partitions)
-        body = kinds.requests.AlterReplicaLogDirsRequest(
-            dirs=(kinds.requests.AlterReplicaLogDir(path=path, topics=(named,)),)
+        dirs = [{"path": path, "topics": [{"name": topic, "partitions": partitions}]}]
+        body = requested(ALTER_REPLICA_LOG_DIRS, version, {"dirs": dirs})
+        answer = built(
+            codec(ALTER_REPLICA_LOG_DIRS, version).response_type,
+            admin.alter_replica_log_dirs(image, broker, HERE, body),
         )
-        answer = built(kinds.response_type, admin.alter_replica_log_dirs(image, broker, HERE, body))
         [result] = answer.results
         assert result.topic_name == topic
         return {each.partition_index: each.error_code for each in result.partitions}
