@@ -57,8 +57,7 @@ from system_under_test.kafka.jars import VERSION, jars_of
 from system_under_test.kafka.process import BROKER_PORT, CLUSTER_ID, CONTROLLER_PORT, KafkaProcess
 from system_under_test.kafka.wire import BROKERS_APART
 from system_under_test.kraft.wire.channel import Connection
-from system_under_test.kraft.wire.frames import codec
-from system_under_test.kraft.wire.versions import DESCRIBE_CLUSTER
+from system_under_test.kraft.wire.versions import DESCRIBE_CLUSTER, requested
 from system_under_test.system import OwnNode
 
 ROOT = Path(__file__).parents[1]
@@ -205,9 +204,8 @@ async def _brokers_known(address: str) -> int:
     """Return how many brokers the node at `address` names as alive; 0 if it does not answer."""
     host, _, port = address.partition(":")
     connection = Connection(host, int(port), "compatibility")
-    types = codec(DESCRIBE_CLUSTER, 0).requests
     try:
-        answer = await connection.ask(types.DescribeClusterRequest(include_cluster_authorized_operations=False))
+        answer = await connection.ask(requested(DESCRIBE_CLUSTER, 0, {"include_cluster_authorized_operations": False}))
     except OSError:
         return 0
     finally:

@@ -273,18 +273,16 @@ class AlterPartition:
 
 
 def why_refused(
-    partition: PartitionRecord | None,
+    partition: PartitionRecord,
     request: AlterPartition,
     is_eligible: Callable[[IsrMember], bool],
     bugs: Collection[str] = (),
 ) -> ErrorCode | None:
     """Return the error that refuses the proposal, None if it is acceptable.  The order of the checks is Kafka's.
 
-    partition: None if it does not exist. is_eligible: the broker is registered with this epoch, not fenced, and not
+    is_eligible: the broker is registered with this epoch, not fenced, and not
     shutting down.  A newer epoch than ours means that *we* are behind: another controller wrote it (KAFKA-14154).
     """
-    if partition is None:
-        return ErrorCode.unknown_topic_or_partition
     if request.leader_epoch > partition.leader_epoch or request.partition_epoch > partition.partition_epoch:
         return ErrorCode.not_controller
     if request.leader_epoch < partition.leader_epoch:

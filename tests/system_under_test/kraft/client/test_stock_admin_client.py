@@ -95,16 +95,6 @@ async def test_creates_a_topic_alters_its_config_and_describes_it(nodes: dict[in
     assert ConfigSource(after["retention.ms"].source) is ConfigSource.DYNAMIC_TOPIC_CONFIG
 
 
-async def test_through_every_node_the_controller_answers(nodes: dict[int, FakeNode]) -> None:
-    for bootstrap in (1, 2, 3):
-        client = admin(nodes, bootstrap)
-        name = f"topic-{bootstrap}"
-        await settle(await asyncio.to_thread(client.create_topics, [NewTopic(name, 1, 3)]))
-        await settle(await asyncio.to_thread(client.describe_configs, [ConfigResource(ResourceType.TOPIC, name)]))
-    assert nodes[1].quorum.queued == nodes[3].quorum.queued == 0
-    assert nodes[2].quorum.queued == 3
-
-
 async def test_lists_brokers_controller_and_partitions(nodes: dict[int, FakeNode]) -> None:
     client = admin(nodes)
     await settle(await asyncio.to_thread(client.create_topics, [NewTopic("orders", 2, 3)]))
@@ -192,21 +182,6 @@ async def test_metadata_by_topic_id_is_refused_where_kafka_does(nodes: dict[int,
     (answer,) = (await connection.ask(requested(METADATA, version, asked))).topics
     assert (answer.error_code, answer.name) == (ErrorCode.invalid_request, "")
     connection.close()
-
-
-@pytest.mark.parametrize(
-    ("topic", "error"),
-    [
-        (NewTopic("no spaces", 1, 3), KafkaError.TOPIC_EXCEPTION),
-        (NewTopic("orders", 1, 4), KafkaError.INVALID_REPLICATION_FACTOR),
-        (NewTopic("orders", 1, 3, config={"retention.ms": "soon"}), KafkaError.INVALID_CONFIG),
-    ],
-)
-async def test_a_refusal_says_what_is_wrong(nodes: dict[int, FakeNode], topic: NewTopic, error: int) -> None:
-    client = admin(nodes)
-    with pytest.raises(KafkaException) as refused:
-        await settle(await asyncio.to_thread(client.create_topics, [topic]))
-    assert refused.value.args[0].code() == error
 
 
 async def test_real_nodes_serve_it_too_and_our_client_sees_what_it_wrote(tmp_path: Path) -> None:

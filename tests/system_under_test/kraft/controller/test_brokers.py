@@ -24,15 +24,6 @@ from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.records.metadata import NO_LEADER, FeatureLevelRecord, encode
 
 
-def test_a_broker_is_registered_fenced_and_unfenced_by_its_heartbeat() -> None:
-    controller = Controller()
-    epoch = controller.register(1)
-    assert epoch == 100 and controller.image.brokers[1].fenced
-    assert controller.beat(1, wants_fence=True) is BrokerState.FENCED
-    assert controller.beat(1) is BrokerState.UNFENCED
-    assert not controller.image.brokers[1].fenced
-
-
 def test_a_broker_must_know_its_own_registration_and_no_more() -> None:
     """To know the end of a busy log would be too much: it moves on (KAFKA-13959)."""
     controller = Controller()
@@ -54,7 +45,7 @@ def test_a_second_incarnation_waits_for_the_end_of_the_session() -> None:
 
 
 def test_a_request_that_was_repeated_and_comes_late_leaves_the_session() -> None:
-    """The answer to the first one was lost, the second one was answered, and the broker serves."""
+    """The answer to the first one was lost (KAFKA-16952), the second one was answered, and the broker serves."""
     controller = Controller().with_topic()
     epoch = controller.image.brokers[1].broker_epoch
     assert controller.register(1, incarnation=1) == epoch
@@ -75,26 +66,6 @@ def test_one_that_was_unregistered_comes_back_without_what_it_may_have_lost() ->
     partitions = controller.image.topics["orders"].partitions.values()
     assert [partition.elr for partition in partitions] == [None] * 3
     assert [partition.leader for partition in partitions] == [2, 2, 3]
-
-
-def test_a_repeated_registration_keeps_epoch_and_state() -> None:
-    """The answer to the first was lost on the way (KAFKA-16952)."""
-    controller = Controller().with_topic()
-    epoch = controller.image.brokers[1].broker_epoch
-    assert controller.register(1) == epoch
-    assert not controller.image.brokers[1].fenced and controller.leaders() == [1, 2, 3]
-
-
-def test_heartbeats_of_strangers_and_of_the_past_are_refused() -> None:
-    controller = Controller()
-    epoch = controller.register(1)
-    for broker, number, error in (
-        (2, 0, ErrorCode.broker_id_not_registered),
-        (1, epoch - 1, ErrorCode.stale_broker_epoch),
-    ):
-        with pytest.raises(Refused) as refused:
-            controller.beat(broker, epoch=number)
-        assert refused.value.error == error
 
 
 def test_a_silent_broker_is_fenced_and_leads_nothing() -> None:
@@ -139,13 +110,6 @@ def test_a_controlled_shutdown_hands_its_partitions_over_first() -> None:
     controller.beat(2), controller.beat(3)
     assert controller.beat(1, wants_shutdown=True) is BrokerState.SHUTDOWN_NOW
     assert controller.image.brokers[1].fenced
-
-
-def test_a_broker_that_leads_nothing_shuts_down_at_once() -> None:
-    controller = Controller()
-    controller.register(1)
-    controller.beat(1)
-    assert controller.beat(1, wants_shutdown=True) is BrokerState.SHUTDOWN_NOW
 
 
 def test_the_last_broker_leaves_no_leader_and_comes_back_as_one() -> None:

@@ -84,10 +84,6 @@ def test_a_replica_that_is_being_removed_leads_if_no_other_is_in_sync() -> None:
     assert after(both, with_broker(both, rules(1, 2, 3))).leader == 1, "one that stays comes first"
 
 
-def test_nothing_wanted_is_nothing_written() -> None:
-    assert change(partition_of((1, 2, 3), 1), Wanted(), rules(1, 2, 3)) is None
-
-
 def test_the_preferred_replica_leads_if_it_can() -> None:
     partition = partition_of((2, 1), 2)
     assert after(partition, change(partition, Wanted(election=Election.PREFERRED), rules(1, 2))).leader == 1
@@ -232,10 +228,6 @@ PROPOSAL = AlterPartition(1, 5, 9, (IsrMember(1), IsrMember(2)))
 def test_alter_partition_is_a_compare_and_set(proposal: AlterPartition, error: ErrorCode | None) -> None:
     partition = partition_of((1, 2, 3), 1)
     assert why_refused(partition, proposal, lambda member: member.broker != 3) == error
-
-
-def test_alter_partition_of_no_partition() -> None:
-    assert why_refused(None, PROPOSAL, lambda member: True) == ErrorCode.unknown_topic_or_partition
 
 
 @dataclass

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any
 from uuid import UUID
 
 import pytest
