@@ -8,9 +8,10 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -37,30 +38,37 @@ LONGER = 23
 
 CLAUSE = re.compile(r"(What|Where|Whether|How|As|So|Of|The same)\b")
 
-Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+class Named(NamedTuple):
+    """A file, class or function.  name: "" of a file.  parameters: 0 of a command, whose options they are."""
+
+    path: str
+    line: int
+    kind: type[ast.AST]
+    name: str
+    docstring: str
+    parameters: int
 
 
 @cache
-def documented() -> dict[str, list[ast.Module | Definition]]:
-    """Path of a file -> the file, its classes and functions, inner ones too."""
-    paths = (path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py")))
-    return {str(path.relative_to(ROOT)): _nodes(path.read_text()) for path in paths}
+def documented() -> list[Named]:
+    """Every file with its classes and functions, inner ones too.  No syntax tree is kept: they fill the memory."""
+    return [each for room in ROOMS for path in sorted((ROOT / room).rglob("*.py")) for each in _named(path)]
 
 
-def definitions() -> dict[str, list[Definition]]:
-    return {path: [node for node in nodes if isinstance(node, Definition)] for path, nodes in documented().items()}
-
-
-def _nodes(text: str) -> list[ast.Module | Definition]:
-    return [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Module | Definition)]
+def _named(path: Path) -> Iterator[Named]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            line, name = getattr(node, "lineno", 0), getattr(node, "name", "")
+            said = ast.get_docstring(node) or ""
+            yield Named(str(path.relative_to(ROOT)), line, type(node), name, said, _parameter_count(node))
 
 
 def test_no_two_classes_share_a_name() -> None:
     places: dict[str, list[str]] = defaultdict(list)
-    for path, defined in definitions().items():
-        for node in defined:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].append(path)
+    for each in documented():
+        if each.kind is ast.ClassDef and not each.name.startswith("_"):
+            places[each.name].append(each.path)
     shared = {name: where for name, where in places.items() if len(where) > 1}
     assert shared == {}, "give one of them another name"
 
@@ -69,29 +77,22 @@ def test_no_two_classes_share_a_name() -> None:
 def test_a_word_of_the_glossary_has_one_meaning(word: str) -> None:
     glossary = (ROOT / "docs" / "glossary.md").read_text()
     assert re.search(rf"^\| {word} \|", glossary, re.MULTILINE), "the glossary does not fix this word"
-    bearing = {path: names for path, defined in definitions().items() if (names := list(_bearing(word, path, defined)))}
-    others = {path: names for path, names in bearing.items() if not path.startswith(RESERVED[word])}
-    assert others == {}, f"{word!r} means something else: see docs/glossary.md"
-    unused = [place for place in RESERVED[word] if not any(path.startswith(place) for path in bearing)]
+    bearing = [each for each in documented() if _bears(word, each.name or Path(each.path).stem)]
+    others = [f"{each.path}: {each.name}" for each in bearing if not each.path.startswith(RESERVED[word])]
+    assert others == [], f"{word!r} means something else: see docs/glossary.md"
+    unused = [place for place in RESERVED[word] if not any(each.path.startswith(place) for each in bearing)]
     assert unused == [], "nothing there bears the word any more: take these out of RESERVED"
 
 
 def test_few_functions_have_many_parameters() -> None:
-    longer = [
-        f"{path}:{node.lineno} {node.name}"
-        for path, defined in definitions().items()
-        for node in defined
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and _parameter_count(node) > PARAMETERS_MOST
-        and not any("click" in ast.unparse(each) for each in node.decorator_list)
-    ]
+    longer = [f"{each.path}:{each.line} {each.name}" for each in documented() if each.parameters > PARAMETERS_MOST]
     assert len(longer) <= LONGER, "join parameters that belong together into a value:\n" + "\n".join(longer)
     assert len(longer) > LONGER - 5, f"there are {len(longer)} now: lower LONGER"
 
 
 def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
     """At most one docstring in fifty may begin with a word that makes a clause its subject."""
-    texts = [text for nodes in documented().values() for node in nodes if (text := ast.get_docstring(node))]
+    texts = [each.docstring for each in documented() if each.docstring]
     clauses = [text for text in texts if CLAUSE.match(text)]
     assert len(clauses) * 50 <= len(texts), "begin with a verb (Return, Verify, Reject) or a noun:\n" + "\n".join(
         clauses
@@ -99,20 +100,15 @@ def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
     assert CLAUSE.match("Whether it is so.") and not CLAUSE.match("Return whether it is so.")
 
 
-def _bearing(word: str, path: str, defined: Iterable[ast.AST]) -> Iterator[str]:
-    """The names of files, classes and functions that bear this word, alone or as part of a compound."""
-    if _bears(word, Path(path).stem):
-        yield path
-    for node in defined:
-        if isinstance(node, Definition) and _bears(word, node.name):
-            yield node.name
-
-
 def _bears(word: str, name: str) -> bool:
     return any(part.lower() in (word, f"{word}s") for part in re.findall(r"[A-Z]?[a-z0-9]+", name))
 
 
-def _parameter_count(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+def _parameter_count(node: ast.AST) -> int:
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return 0
+    if any("click" in ast.unparse(each) for each in node.decorator_list):
+        return 0
     given = [*node.args.posonlyargs, *node.args.args]
     bound = bool(given) and given[0].arg in ("self", "cls")
     return len(given) + len(node.args.kwonlyargs) - bound
