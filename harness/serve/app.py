@@ -94,7 +94,7 @@ def app_of(sources: Sequence[Source], hosts: Sequence[str] = LOOPBACK, token: st
     return Starlette(
         routes=routes,
         middleware=middleware,
-        exception_handlers={HTTPException: _refused, StoreUnavailable: _unavailable},
+        exception_handlers={HTTPException: _refused, StoreUnavailable: _refused},
     )
 
 
@@ -146,12 +146,8 @@ async def _style(_: Request) -> Response:
 
 
 async def _refused(_: Request, problem: Exception) -> Response:
-    assert isinstance(problem, HTTPException)
-    return HTMLResponse(_template("refused.html.j2").render(words=problem.detail), problem.status_code)
-
-
-async def _unavailable(_: Request, problem: Exception) -> Response:
-    return HTMLResponse(_template("refused.html.j2").render(words=str(problem)), 503)
+    refusal = problem if isinstance(problem, HTTPException) else HTTPException(503, str(problem))
+    return HTMLResponse(_template("refused.html.j2").render(words=refusal.detail), refusal.status_code)
 
 
 class _Page:
@@ -183,7 +179,7 @@ class _Page:
         violations = sorted(rows[VIOLATIONS], key=lambda row: row["place"])
         folder = source.folder_of(run)
         html = _template("run.html.j2").render(
-            source=source.name, run=run, shape=shape_of(run), expected=is_expected(run),
+            source=source.name, run=run,
             release=release_command(source, run), violations=violations,
             faults=rows[FAULTS], criteria=rows[CRITERIA],
             has_folder=folder is not None, has_report=folder is not None and (folder / "report.html").is_file(),
@@ -307,6 +303,7 @@ def _environment() -> jinja2.Environment:
         "query": urlencode,
         "opening": lambda text: opening(text or ""),
     }
+    found.filters |= {"shape": shape_of, "expected": is_expected}
     return found
 
 

@@ -89,14 +89,6 @@ class ListedRun:
             words = words.removeprefix(verdict)
         return upper_first(shorten(words, 200)) or str(self.run["run"])
 
-    @property
-    def expected(self) -> bool:
-        return is_expected(self.run)
-
-    @property
-    def shape(self) -> str:
-        return shape_of(self.run)
-
 
 def is_expected(run: Mapping[str, Any]) -> bool:
     """Return True for a run that found its planted bug, which shows that the harness can fail."""
@@ -110,7 +102,7 @@ def shape_of(run: Mapping[str, Any]) -> str:
 
 _ORDERS: Mapping[str, Callable[[ListedRun], Any]] = {
     "old": lambda one: str(one.run["started"]),
-    "verdict": lambda one: one.run["verdict"] != "invalid" or one.expected,
+    "verdict": lambda one: one.run["verdict"] != "invalid" or is_expected(one.run),
     "long": lambda one: -(one.run["duration_s"] or 0),
 }
 """Name of an order, as a form sends it -> key; any other name means newest first."""
