@@ -95,14 +95,19 @@ def test_a_follower_knows_as_committed_what_it_has_not_flushed_itself():
     assert kinds(bench)[:3] == [Append, BeginFlush, HighWatermark]
 
 
-def test_a_flush_that_ends_after_its_tail_was_cut_off_flushes_nothing_in_its_place():
-    bench = follower()
+@pytest.mark.parametrize("bugs", [[], [decisions.FLUSH_OF_CUT_TAIL]])
+def test_a_flush_that_ends_after_its_tail_was_cut_off_flushes_nothing_in_its_place(bugs):
+    bench = follower(bugs=bugs)
     append(bench, count=3)  # up to 7
     leader_speaks(bench, diverging=EpochEnd(4, 4))
     assert Truncate(4) in bench.effects
     assert [request.fetch_offset for request in bench.sent(FetchRequest)] == [4], "all of that was flushed before"
     append(bench, count=3)
     bench.end_flush()
+    if bugs:
+        assert [request.fetch_offset for request in bench.sent(FetchRequest)] == [7]
+        assert bench.disk.flushed_end == 4
+        return
     assert not bench.sent(FetchRequest), "the batch of the second append is not durable"
     assert kinds(bench) == [BeginFlush]
     bench.end_flush()
@@ -137,16 +142,3 @@ def test_a_vote_is_given_while_a_flush_goes_on():
     append(bench)
     bench.ask(begin(EPOCH, PEER))
     assert bench.all(Reply)
-
-
-# Planted bugs
-
-
-def test_flush_of_cut_tail():
-    bench = follower(bugs=[decisions.FLUSH_OF_CUT_TAIL])
-    append(bench, count=3)
-    leader_speaks(bench, diverging=EpochEnd(4, 4))
-    append(bench, count=3)
-    bench.end_flush()
-    assert [request.fetch_offset for request in bench.sent(FetchRequest)] == [7]
-    assert bench.disk.flushed_end == 4

@@ -188,42 +188,22 @@ def test_an_impossible_fetch_is_invalid(offset, last_epoch):
     assert bench.ask(bench.fetch(offset=offset, last_epoch=last_epoch)).error == Error.INVALID_REQUEST
 
 
-FIRST, SECOND = 2, 3  # voters; the leader is 1
-WIRE, OTHER_WIRE = 20, 30  # their connections
+FIRST, SECOND, WIRE = 2, 3, 20  # voters; the leader is 1; and the connection of the first
 
 
-def test_a_fetch_after_an_answer_after_the_read_proves_it():
+@pytest.mark.parametrize("events", ["ask fetch", "answer ask fetch", "ask answer", "ask answer break fetch"])
+def test_only_a_fetch_after_an_answer_after_the_read_over_one_connection_proves_it(events):
     reads = Reads([FIRST, SECOND])
-    reads.fetched(FIRST, WIRE)
-    reads.note(token=1, mark=7)
-    reads.answered(WIRE)
-    assert reads.take_proved() == [], "an answer alone proves nothing"
-    reads.fetched(FIRST, WIRE)
-    assert reads.take_proved() == [(1, 7)]
-    assert reads.take_proved() == [], "a read is answered once"
-
-
-def test_a_fetch_sent_before_the_read_proves_nothing_however_late_it_arrives():
-    reads = Reads([FIRST, SECOND])
-    reads.answered(WIRE)
-    reads.note(token=1, mark=7)
-    reads.fetched(FIRST, WIRE)  # in flight since before the read
-    assert reads.take_proved() == []
-
-
-def test_the_first_fetch_of_a_connection_proves_nothing():
-    reads = Reads([FIRST, SECOND])
-    reads.note(token=1, mark=7)
-    reads.fetched(FIRST, WIRE)
-    assert reads.take_proved() == []
-
-
-def test_a_broken_connection_proves_nothing_any_more():
-    reads = Reads([FIRST, SECOND])
-    reads.note(token=1, mark=7)
-    reads.answered(WIRE)
-    reads.forget(WIRE)
-    reads.fetched(FIRST, WIRE)
+    for event in events.split():
+        match event:
+            case "ask":
+                reads.note(token=1, mark=7)
+            case "fetch":
+                reads.fetched(FIRST, WIRE)
+            case "answer":
+                reads.answered(WIRE)
+            case "break":
+                reads.forget(WIRE)
     assert reads.take_proved() == []
 
 
