@@ -1,4 +1,4 @@
-"""The public door.  Everything that a user of Krucible names is reached from here.
+"""The public interface: all names that a user of Krucible imports.
 
 - `check` judges a history, and `run` runs a test (both on this machine).
 - `System`, `Client`, `Needs`, `Crate`, `Artefact`, `Jars`, `NodeStatus`: what a system of your own is written against

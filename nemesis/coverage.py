@@ -9,9 +9,9 @@ cells.  The deck prefers cells that were not met yet (`nemesis.deck`), and the r
 
 *Leader.*  The nodes' reports determine it.
 
-The leader is the one of the highest epoch that any node reports.  A deposed leader that has not noticed yet reports an
-older epoch, so it never wins against its successor.  If the highest epoch has no leader, an election is in progress and
-the answer is None.
+The leader is the leader of the highest epoch that any node reports.  A deposed leader that has not noticed yet reports
+an older epoch, so it never wins against its successor.  If the highest epoch has no leader, an election is in progress
+and the answer is None.
 
 *Moments.*  A card can wait for an event that an earlier fault causes, as the nodes report it.
 

@@ -26,11 +26,10 @@ A card may also have these fields:
 
     like            number of an earlier card whose fault is repeated; if that is of another kind or target, the node
                     that it hit takes the place of the leader, and both are parts of one fault
-    after, moment   from `at_s` on the card waits for this moment of what the card `after` has set off: "election" or
-                    "new leader"
+    after, moment   from `at_s` on the card waits for an event that the card `after` causes: "election" or "new leader"
     until, until_of, until_s
-                    it is healed so many seconds after this moment of the card `until_of`, at `heal_s` at the latest;
-                    a heal can also wait for "acknowledged" (a write, while a new leader leads) and "healed"
+                    the card is healed `until_s` seconds after this event of the card `until_of`, at `heal_s` at the
+                    latest; a heal can also wait for "acknowledged" (a write, while a new leader leads) and "healed"
     line, line_nth, line_of
                     from `at_s` on the card waits for the n-th line that a server prints and that has this form: a name
                     of the system's `moments`, a regular expression, or "any"; `line_of`: "leader" or "follower", ""

@@ -1,13 +1,13 @@
 """Measurements of faults, the record of each fault, and the state of a cluster under several faults.
 
-*Measurements.*  They are taken repeatedly while a fault holds, and again after its heal.
+*Measurements* are taken repeatedly while a fault holds, and again after its heal.
 
 A measurement of links counts the beacons that were sent within a window, and those that arrived.  Beacons run all the
 time; around inject and heal they run faster.  While a fault holds, each window begins at the end of the one before, so
 that every beacon counts and no lapse falls between two measurements.  A measurement of processes reads their state.
 `checkers.run_quality.faults_installed` interprets the readings, from the record alone.
 
-*Records.*  Each holds the orders, measurements and outcome of one fault.
+*Records.*  Each record holds the orders, measurements and outcome of one fault.
 
 *State.*  Several faults may overlap, but a backend knows one set of cut links.  So every fault owns a *layer*, the
 links it cuts, and the backend cuts the union of all layers.  A link whose order changes while it is measured is

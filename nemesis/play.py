@@ -13,7 +13,7 @@ Guarantees in every case:
 Cards may overlap: each has its own task, and `nemesis.measure` merges their orders.  Time comes from `clock` and passes
 in `asyncio.sleep`, so that the same code runs on virtual time.
 
-*Waiting.*  A cancellation does not interrupt it half-way.
+*Waiting.*  A cancellation does not interrupt a wait half-way.
 
 *Healing.*  The last step of every schedule, and the first step when one is cancelled.
 """

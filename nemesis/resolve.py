@@ -1,4 +1,4 @@
-"""Meaning of a card on this cluster at its time: the nodes and links it hits, or the reason why it hits nothing."""
+"""Resolves a card when it is due: returns the nodes and links that it hits, or the reason why it hits nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Calls between processes: requests and answers as objects, over the links of the network.
 
-A system whose nodes can take a request without its bytes is simulated several times faster by calls than by streams.
-What links do to a call is what they do to a connection: it is late, stalls on a cut link, and breaks.
+If the nodes of a system accept requests as objects, calls simulate it several times faster than streams of bytes.
+Links affect a call as they affect a connection: it is late, stalls on a cut link, and breaks.
 
 A `Lane` leads from one process to one address.  It is one connection, opened by the first call and again after a
 failure, and carries one call at a time:
@@ -9,10 +9,10 @@ failure, and carries one call at a time:
     call -> (connect) -> the callee is asked -> it replies -> answered(answer)
     refused, broken, too late, given up for a newer call -> the connection is closed -> answered(NoAnswer)
 
-A call without an answer costs the connection, so that a late answer has nowhere to arrive.  What was sent may still
-arrive at the callee after its caller gave it up.
+A call without an answer closes the connection, so that a late answer cannot arrive.  The request may still arrive at
+the callee after the caller has abandoned the call.
 
-The kind of what is called or answered (`Process.costs`) is the name of its type; of a tuple, its first element.
+The kind of a request or answer (`Process.costs`) is the name of its type; the kind of a tuple is its first element.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A disk in memory that loses what was not fsynced.
 
 A file is an inode: its durable bytes and the list of changes made since the last fsync.  A folder is the same one
-floor up: durable names and the list of changes since the last `fsync_dir`.  `crash` builds the disk that a power
+level up: durable names and the list of changes since the last `fsync_dir`.  `crash` builds the disk that a power
 loss leaves behind: every inode and every folder keeps what was fsynced and, depending on the kind of crash,
 
     "lose"     nothing else,

@@ -1,12 +1,12 @@
 """An event loop on virtual time, with a gate before every callback.
 
 Time stands still while anything can run, and then jumps to the next timer.  Every callback has an owner, which its
-context names: a `Process`, or nobody for the world around them.  The gate of a process decides what becomes of its
+context names: a `Process`, or no process for the world around them.  The gate of a process decides what happens to its
 callbacks:
 
     RUNS    they run
     PAUSED  they are held, and run in their order after `resume`
-    BUSY    as PAUSED, until a moment that is known: the process computes, or waits for its disk (`occupy`).  The gate
+    BUSY    as PAUSED, until a known time: the process computes, or waits for its disk (`occupy`).  The gate
             closes when the next callback of the process comes, so that a process without work costs nothing
     DEAD    they are dropped for ever
 

@@ -1,6 +1,6 @@
 """A host on virtual time: a disk, files beside it, clocks, and at most one server process.
 
-The disk is what a server writes its data to; a power loss takes back what was not fsynced.  The files beside it
+A server writes its data to the disk; a power loss removes all data that was not fsynced.  The files beside it
 (configuration, traces, output) survive everything.
 """
 

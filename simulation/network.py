@@ -1,12 +1,12 @@
 """A network between processes: connections are delayed, stall while their link is cut, and break.
 
-A link is a directed pair of hosts.  A connection is two pipes, one per direction.  What is written into a pipe arrives
-in the order of writing, each piece after a delay of its own.  Connections do not wait for each other.
+A link is a directed pair of hosts.  A connection is two pipes, one per direction.  Data arrives in the
+order in which it was written into the pipe, each piece after its own delay.  Connections do not wait for each other.
 
     cut link       nothing arrives; the pipe stalls, as TCP does, and delivers everything after the heal
     rejected link  what is sent is answered with a reset
     loss           a lost piece is sent again after 0.2, 0.4, 0.8 ... s, and all that follows waits for it
-    dead process   the kernel closes its connections; that news travels like data, and is lost on a cut link, so the
+    dead process   the kernel closes its connections; the close travels like data, and is lost on a cut link, so the
                    other end may stay half-open for ever
 
 Damaged packets count as lost ones: a checksum finds them.  Repeated packets change nothing for a connection.

@@ -1,4 +1,4 @@
-"""A world for servers of one's own: machines by name, faults by verb, one seed for all chance.
+"""A world for servers of one's own: machines by name, faults by verb, one seed for all random choices.
 
     async def scenario(world):
         world.start("a", serve)                      # serve(machine) is a coroutine; its result is the exit status
@@ -9,7 +9,7 @@
 
 Servers and clients are plain asyncio: `asyncio.start_server(handler, machine.name, 80)` listens on the machine, and
 `asyncio.open_connection("a", 80)` connects over simulated links.  A server takes its disk from `machine.disk`, the date
-from `machine.wall_ns()` and its chance from `machine.random(purpose)`.  Whatever else it reads (files, threads,
+from `machine.wall_ns()` and random numbers from `machine.random(purpose)`.  Whatever else it reads (files, threads,
 sockets, `time.time`, `random`) would leave virtual time, and the same seed would not show the same.
 """
 

@@ -5,8 +5,8 @@ a trace can be compared with a time in the history.  Nodes on other machines hav
 how far each clock is ahead, and a bound of the error (`clocks` in test.json).  So the report can show a node's rows at
 about the right place.  No violation may follow from such a comparison.
 
-Which of these holds is a property of the backend, and test.json records it as `nodes_clock`.  A run without test.json
-counts as one whose nodes have clocks of their own.
+The backend determines whether nodes share that clock, and test.json records it as `nodes_clock`.  Without test.json,
+the nodes of a run count as having clocks of their own.
 """
 
 from __future__ import annotations

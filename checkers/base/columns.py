@@ -1,4 +1,4 @@
-"""Histories, logs and traces as Arrow tables: the schemas, and how they are read and written.
+"""Histories, logs and traces as Arrow tables: schemas, readers and writers.
 
 While the test runs, a history is an Arrow IPC stream (`history.arrows`).  If the harness is killed, the stream loses at
 most its last second.  A Parquet file could not be read at all, because its footer would be missing.  Sealing turns the

@@ -1,4 +1,4 @@
-"""The independent search: does any order explain the operations?  It is slow and plain.
+"""The independent search for an order that explains the operations.  It is slow and plain.
 
 It shares no code with the kernels.  Tests compare the kernels with it, and it judges every witness again.
 

@@ -1,4 +1,4 @@
-"""Removes items that a condition does not need: large pieces first, then smaller ones.
+"""Removes items while a condition still holds: large pieces first, then smaller ones.
 
 This is the minimizing half of delta debugging (Zeller and Hildebrandt 2002). The caller defines which items may be
 removed without creating a violation, and the condition that shows that the violation is still there.

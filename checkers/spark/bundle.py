@@ -1,7 +1,7 @@
 """The bundle that is sent to the nodes of a cluster, so that nothing has to be installed there by hand.
 
 One zip, named after its content: the sources of `checkers`, and the machine code of their kernels.
-Every node must have Python of the same version with numba, numpy and pyarrow; Krucible itself need not be there.
+Every node must have Python of the same version with numba, numpy and pyarrow, but not Krucible itself.
 """
 
 from __future__ import annotations

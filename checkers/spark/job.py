@@ -1,4 +1,4 @@
-"""Runs one Spark job in a thread of its own, so that Ctrl-C works, and gives it up if no executor works on it."""
+"""Runs one Spark job in a thread of its own, so that Ctrl-C works, and abandons the job if no executor works on it."""
 
 from __future__ import annotations
 

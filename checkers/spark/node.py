@@ -1,4 +1,4 @@
-"""The self-description of a node of Spark: the driver reads it before it judges.  Needs nothing but Python."""
+"""The self-description of a node of Spark: the driver reads it before judging.  This file needs nothing but Python."""
 
 from __future__ import annotations
 

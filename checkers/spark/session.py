@@ -1,4 +1,4 @@
-"""Judges on Spark.  It starts in the background, runs one job for all parts and never shows a stack trace.
+"""Judges on Spark.  Spark starts in the background, runs one job for all parts and never shows a stack trace.
 
 A task is a part: file paths and parameters.  The worker opens the files itself with pyarrow, so no row crosses the
 virtual machine.  A whole run is one job of a few dozen tasks.  The default, `local[*,4]`, runs inside this process

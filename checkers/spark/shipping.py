@@ -6,7 +6,7 @@ that name.  Then the task is judged again with the bytes of its files, which are
 The worker writes them into a folder of its own, and removes it after the task.
 
 A run that came from an object store has a `Shelf` there.  Then nothing is sent, and nothing is too large: workers read
-the files from the store themselves, through Arrow's file systems.  What judging made anew is put there meanwhile.  A
+the files from the store themselves, through Arrow's file systems.  Files that judging makes are uploaded first.  A
 worker that cannot read from the store (it has no credentials) answers `Unreadable` again, and gets the bytes.
 """
 

@@ -1,4 +1,4 @@
-"""The clock of a run: one value for all reading of time and waiting on the host.
+"""The clock of a run: the one value by which the harness reads time and waits.
 
 The recorder, the conductor, its phases and observers of the run get this value and read no other clock.  Limits
 (`asyncio.timeout`) and the nemeses wait by the event loop.  So the clock and the loop must show the same time, as

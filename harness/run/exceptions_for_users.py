@@ -1,4 +1,4 @@
-"""Exceptions whose message is a sentence for the user, as opposed to bugs of the harness."""
+"""Exceptions whose message is one sentence for the user.  They are no bugs of the harness."""
 
 from __future__ import annotations
 

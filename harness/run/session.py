@@ -1,6 +1,6 @@
 """One call of the command line: choose the backend, run, judge, return the result for the user.
 
-Spark starts in the background before the first container does, so that the user does not wait for its cold start.
+Spark starts in the background before the first container, so that the user does not wait for Spark's cold start.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Watches a running test: leaders, stalls of the harness' own loop, and the line that a user sees.
+"""Watches a running test: leaders, stalls of the harness' own event loop, and the status line for the user.
 
 *Online checks.*  About once a second, new rows of the history, traces and logs are judged in a thread.
 

@@ -1,4 +1,4 @@
-"""Wrong wall clocks: set forward or back, too fast, or jumping to and fro.
+"""Wrong wall clocks: set forward or back, too fast, or jumping forward and back.
 
 Only the wall clock of the server changes (CLOCK_REALTIME); its monotonic clock stays right, as on a real machine whose
 clock is set.  A system may display wall-clock time, but its guarantees must not depend on it.

@@ -9,9 +9,9 @@ short   Pauses, cuts and delays of 0.2 to 3 s, most of them shorter than an elec
 moment  A server is hit as soon as it prints a line that its system names, or else an unusual line.  A first fault makes
         the system print such lines.
 fsyncgate
-        The disk of a server returns errors for a moment, and soon afterwards the server loses its power.  Whoever
-        ignores the error of an fsync, or writes on behind it, acknowledges what the disk does not hold.  The name is
-        that of PostgreSQL's mistake of 2018.
+        The disk of a server returns errors for a moment, and soon afterwards the server loses its power.  A
+        server that ignores the error of an fsync, or continues to write after it, acknowledges data that the disk does
+        not hold.  The name is that of PostgreSQL's mistake of 2018.
 """
 
 from __future__ import annotations

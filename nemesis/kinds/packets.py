@@ -3,9 +3,9 @@
 The links stay open.  Protocols on TCP see delays and retransmissions, and time out; protocols on datagrams see all of
 it.  A measurement sends a burst of datagrams over a few of the links and compares the result with the order.
 
-Most faults treat all their links alike.  `election-late` gives each link between servers its own delay, the longest to
-those of the leader.  So the others hold elections and disagree for seconds: several request votes for one epoch, and
-votes and fetches arrive long after they are out of date.
+Most faults treat all their links alike.  `election-late` gives each link between servers its own delay, and the links
+of the leader the longest.  So the others hold elections and disagree for seconds: several request votes for one epoch,
+and votes and fetches arrive long after they are out of date.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Versions as faults: servers run the next version of the system while the others keep theirs.
+"""Versions as faults: some servers run the next version of the system, and the others keep their version.
 
 version   A server runs the next version, and returns to its own at the heal.  That is a rolling upgrade which stops
           half-way and is reverted.  Only a minority is changed at a time, because many systems cannot be downgraded
