@@ -89,8 +89,9 @@ def _findings(judged: Sequence[JudgedFile]) -> tuple[list[witness.FindingView], 
         faults=(), operations=run_data.none(), traces={}, copies=[], event_count=0,
     )  # fmt: skip
     listed = sorted(violations_by_cause(data.results), key=lambda f: int(f.checker))
-    views = [witness.view(witness.Surroundings(data), f, n, False) for n, f in enumerate(listed, 1)]
-    return witness.refolded(views, FINDINGS_OPEN), every - len(views)
+    views = [witness.FindingView(witness.Surroundings(data), f, n, False) for n, f in enumerate(listed, 1)]
+    witness.fold(views, FINDINGS_OPEN)
+    return views, every - len(views)
 
 
 def _head(judged: Sequence[JudgedFile], nouns: tuple[str, str]) -> tuple[str, list[str]]:

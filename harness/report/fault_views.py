@@ -70,40 +70,44 @@ class Measured:
     wrong: bool
 
 
-@dataclass(frozen=True, slots=True)
 class FaultView:
     """One fault; times are ns since the test began, -1 if they do not apply.
 
-    sides: nodes that could reach a majority while it held, one sentence per side; [] if it cut no link. alone: the
-    servers that could not. others: links that other faults cut at the time of its injection. held_states: states of
-    nodes' processes while it held. states: of each node's process after the order and after the heal, and whether it
-    was hit.
+    matrix: of measured links. names: of the nodes in it. sides: nodes that could reach a majority while it held, one
+    sentence per side; [] if it cut no link. alone: the servers that could not. others: links that other faults cut at
+    the time of its injection. held_states: states of nodes' processes while it held. states: of each node's process
+    after the order and after the heal, and whether it was hit.
     """
 
-    record: FaultRecord
-    number: int
-    kind: str
-    name: str
-    words: str
-    achieved: Achieved
-    mark: str
-    reason: str
-    ordered_ns: int
-    start_ns: int
-    end_ns: int
-    nodes: list[str]
-    cut: frozenset[Link]
-    matrix: list[tuple[str, list[LinkCell | None]]]
-    names: list[str]
-    states: list[tuple[str, str, str, bool]]
-    inject_proof: str
-    heal_proof: str
-    wrong: list[str]
-    alone: list[str]
-    sides: list[str]
-    others: frozenset[Link]
-    held_states: dict[str, str]
-    measured: list[Measured]
+    def __init__(self, data: ReportData, record: FaultRecord) -> None:
+        card, cut, kind = record.card, frozenset(record.cut), record.kind or record.card.kind
+        inject, heal = record.inject_proof, record.heal_proof
+        self.record, self.cut = record, cut
+        self.number, self.kind = card.number, shorten(kind, 40)
+        called = card.name or kind if kind in ("partition", card.name) else f"{kind} {card.name}".strip()
+        self.name, self.words, self.reason = shorten(called, 80), shorten(record.words), shorten(record.reason)
+        self.achieved, self.mark = record.achieved, OK_MARK[record.achieved]
+        self.ordered_ns = data.main_start_ns + round(card.at_s * 1e9)
+        self.start_ns = record.injected_ns
+        self.end_ns = record.end_ns(data.end_ns) if record.carried_out else -1
+        self.nodes = [shorten(n, 40) for n in record.nodes]
+        links = _links(inject.links if inject is not None else {})
+        names = {n for pair in (*links, *cut) for n in pair} | ({*data.servers} if cut and not links else set())
+        self.names = sorted(names, key=_servers_first)
+        self.others = frozenset().union(*(_aside(m) for m in record.measured if m.phase == "inject")) - cut
+        cells = {(a, b): _cell((a, b), cut, links, self.others) for a in names for b in names if a != b}
+        self.matrix = [(a, [cells.get((a, b)) for b in self.names]) for a in self.names]
+        self.states = _states(record.nodes, inject, heal)
+        self.inject_proof, self.heal_proof = (
+            _proof_words(inject, "after the order"),
+            _proof_words(heal, "after the heal"),
+        )
+        self.wrong = [shorten(words) for proof in (inject, heal) if proof is not None for words in proof.wrong]
+        split = sides(data.servers, self.names, cut) if cut else []
+        self.alone = [n for side in split for n in side.cut_off if n in data.servers]
+        self.sides = [shorten(side.words(len(data.servers))) for side in split]
+        self.held_states = _held_states(record)
+        self.measured = [_measured(m, cut, self.held_states) for m in record.measured][:MOST_MEASURED]
 
     @property
     def happened(self) -> bool:
@@ -133,7 +137,7 @@ class FaultView:
 
 def views(data: ReportData) -> list[FaultView]:
     """Return all faults in the order of the schedule."""
-    return sorted((_view(data, record) for record in data.faults), key=lambda v: v.number)
+    return sorted((FaultView(data, record) for record in data.faults), key=lambda v: v.number)
 
 
 def summary(faults: Sequence[FaultView]) -> str:
@@ -150,45 +154,6 @@ def summary(faults: Sequence[FaultView]) -> str:
             subject, verb = ("Fault", "was") if len(numbers) == 1 else ("Faults", "were")
             out += f" {subject} {listed(numbers)} {verb} {state}."
     return out
-
-
-def _view(data: ReportData, record: FaultRecord) -> FaultView:
-    card, cut, nodes = record.card, frozenset(record.cut), record.nodes
-    kind = record.kind or card.kind
-    inject, heal = record.inject_proof, record.heal_proof
-    links = _links(inject.links if inject is not None else {})
-    names = sorted({n for pair in (*links, *cut) for n in pair}, key=_servers_first)
-    if cut and not links:
-        names = sorted({*data.servers, *names}, key=_servers_first)
-    held = _held_states(record)
-    split = sides(data.servers, names, cut) if cut else []
-    others = frozenset().union(*(_aside(m) for m in record.measured if m.phase == "inject")) - cut
-    return FaultView(
-        record=record,
-        number=card.number,
-        kind=shorten(kind, 40),
-        name=shorten(card.name or kind if kind in ("partition", card.name) else f"{kind} {card.name}".strip(), 80),
-        words=shorten(record.words),
-        achieved=record.achieved,
-        mark=OK_MARK[record.achieved],
-        reason=shorten(record.reason),
-        ordered_ns=data.main_start_ns + round(card.at_s * 1e9),
-        start_ns=record.injected_ns,
-        end_ns=record.end_ns(data.end_ns) if record.carried_out else -1,
-        nodes=[shorten(n, 40) for n in nodes],
-        cut=cut,
-        matrix=[(a, [None if a == b else _cell((a, b), cut, links, others) for b in names]) for a in names],
-        names=names,
-        states=_states(nodes, inject, heal),
-        inject_proof=_proof_words(inject, "after the order"),
-        heal_proof=_proof_words(heal, "after the heal"),
-        wrong=[shorten(words) for proof in (inject, heal) if proof is not None for words in proof.wrong],
-        alone=[n for side in split for n in side.cut_off if n in data.servers],
-        sides=[shorten(side.words(len(data.servers))) for side in split],
-        others=others,
-        held_states=held,
-        measured=[_measured(m, cut, held) for m in record.measured][:MOST_MEASURED],
-    )
 
 
 def _held_states(record: FaultRecord) -> dict[str, str]:

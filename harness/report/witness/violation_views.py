@@ -13,10 +13,9 @@ test.
 
 from __future__ import annotations
 
-import dataclasses
 import io
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -29,13 +28,11 @@ from harness.report.fault_views import FaultView
 from harness.report.roles import RoleSegment, belief, circumstances, elections
 from harness.report.run_data import ReportData
 from harness.report.witness import divergence, message_diagram, picture
-from harness.report.witness.divergence import Ballots, Cycle, LogReach, LogTable, cycle_of
-from harness.report.witness.message_diagram import Diagram
-from harness.report.witness.picture import Picture
+from harness.report.witness.divergence import cycle_of
 from harness.story.findings import Group, ReportedViolation, cause_behind, cause_of, findings, groups, seen_in_a_copy
 from harness.story.kinds import kind_of
 from harness.story.operations import FOREVER, DrawnWindow, WindowOp, payload, said, say, type_of, value
-from harness.story.story import RowTable, Story, message_tables, row_tables, story_of
+from harness.story.story import Story, message_tables, row_tables, story_of
 from harness.terminal.witness import draw_witness
 
 BRIEF_FROM = 2
@@ -49,39 +46,67 @@ MOST_DRAWN = 60
 
 
 @dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Other data that a run shows with its violations: the data of its page, its faults, and its leaders."""
+
+    data: ReportData
+    faults: Sequence[FaultView] = ()
+    roles: Sequence[RoleSegment] = ()
+
+
 class FindingView:
     """One violation, ready for the template. violation: its witness; all other fields are made for the page.
     moment_ns: -1 if its evidence is a copy of a log, which does not show when it began.
     also: evidence of other checkers about the same operation, with additional reasons.
     """
 
-    number: int
-    anchor: str
-    checker: str
-    checker_title: str
-    violation: Story
-    kind: str
-    summary: str
-    moment_ns: int
-    pictures: list[Picture]
-    steps: list[str]
-    story: list[Sentence]
-    window_words: str
-    log_table: LogTable | None
-    ballots: list[Ballots]
-    reach: LogReach | None
-    trace_rows: list[Mapping[str, Any]]
-    other_rows: list[RowTable]
-    cycle: Cycle | None
-    plain: str
-    belief: str
-    loss: str
-    circumstances: str
-    left_out: str
-    folded: bool
-    brief: bool
-    also: list[tuple[ReportedViolation, list[str]]] = field(default_factory=list)
-    diagram: Diagram | None = None
+    def __init__(
+        self,
+        of: Surroundings,
+        finding: ReportedViolation,
+        number: int,
+        folded: bool,
+        also: Sequence[ReportedViolation] = (),
+        brief: bool = False,
+    ) -> None:
+        """number: its position on the page, from 1. brief: in words alone, one of many of its kind."""
+        data, faults, roles = of.data, of.faults, of.roles
+        story = story_of(finding.witness)
+        window = story.bars.first(MOST_DRAWN)
+        log_rows, trace_rows = story.rows_of("log"), story.rows_of("trace")
+        self.number, self.anchor = number, f"finding-{number}"
+        self.checker, self.checker_title = finding.checker, finding.title
+        self.violation, self.kind, self.summary = story, finding.name, sentence(finding.summary)
+        self.folded, self.brief = folded, brief
+        self.moment_ns = -1 if seen_in_a_copy(finding) else finding.moment_ns
+        context = picture.context(window, faults, roles, data.servers)
+        sizes = () if not window or brief else picture.ONE_WIDTH if folded else picture.WIDTHS
+        self.pictures = [picture.draw(window, *size, context=context) for size in sizes]
+        self.steps = steps(window)
+        before, held = story.window.before, story.key or "the object"
+        held_before = f"Other operations are left out; without them {held} held {before} before this." if before else ""
+        self.story = in_sentences(window, held_before, faults, roles)
+        self.window_words = window_words(data, story.bars, story.key or None, window.order is not None)
+        self.log_table = divergence.log_table(data, story) if not brief else None
+        self.ballots = divergence.ballots(data, trace_rows)
+        self.reach = divergence.reach(data, finding.witness.facts, trace_rows) if not (log_rows or brief) else None
+        copies = [_as_trace_row(row) for row in story.rows_of("copies")]
+        self.trace_rows = [*trace_rows, *copies][:MOST_DRAWN]
+        others = [row for row in story.rows if row.get("table") not in ("log", "trace", "copies")]
+        self.other_rows = message_tables(story.window) + row_tables(others)
+        self.cycle = cycle_of(story)
+        cause = cause_behind(finding, data.faults, data.leadership)
+        self.loss = f"it was acknowledged {shorten(cause.words(in_full=True))}" if cause else ""
+        self.circumstances = "; ".join(filter(None, [self.loss, circumstances(self.moment_ns, faults, roles)]))
+        self.plain = paste(data, finding, story, self.circumstances) if not brief else ""
+        called = {(op.node, op.end_ns): op.start_ns for op in story.window.operations if data.declares["traces"]}
+        self.belief = " ".join(filter(None, (belief(*each, roles, called.get(each)) for each in story.wrong)))
+        beyond = len(story.bars.operations) - len(window.operations)
+        self.left_out = f"{beyond} more operations of this witness are in results.json." if beyond else ""
+        drawn = not folded and number <= DIAGRAMS_MOST and (bool(window) or not log_rows)  # a copy shows no single step
+        self.diagram = message_diagram.draw(data, window, faults, roles, trace_rows) if drawn else None
+        more = ((other, story_of(other.witness).reasons) for other in also)
+        self.also = [(other, [words for words in reasons if words not in story.reasons]) for other, reasons in more]
 
     @property
     def why(self) -> tuple[str, ...]:
@@ -133,80 +158,6 @@ def in_order(found: Sequence[GroupView]) -> list[FindingView]:
     return [view for group in found for kind in group.kinds for view in kind.findings]
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """Other data that a run shows with its violations: the data of its page, its faults, and its leaders."""
-
-    data: ReportData
-    faults: Sequence[FaultView] = ()
-    roles: Sequence[RoleSegment] = ()
-
-
-def view(
-    of: Surroundings,
-    finding: ReportedViolation,
-    number: int,
-    folded: bool,
-    also: Sequence[ReportedViolation] = (),
-    brief: bool = False,
-) -> FindingView:
-    """Return one violation. number: its position on the page, from 1. also: evidence of other checkers about the same
-    operation.
-    brief: in words alone, one of many of its kind.
-    """
-    data, faults, roles = of.data, of.faults, of.roles
-    story = story_of(finding.witness)
-    window = story.bars.first(MOST_DRAWN)
-    log_rows, trace_rows = story.rows_of("log"), story.rows_of("trace")
-    copies = [_as_trace_row(row) for row in story.rows_of("copies")]
-    cause = cause_behind(finding, data.faults, data.leadership)
-    loss = f"it was acknowledged {shorten(cause.words(in_full=True))}" if cause else ""
-    at_ns = -1 if seen_in_a_copy(finding) else finding.moment_ns
-    around = "; ".join(filter(None, [loss, circumstances(at_ns, faults, roles)]))
-    context = picture.context(window, faults, roles, data.servers)
-    drawn = not folded and number <= DIAGRAMS_MOST and (bool(window) or not log_rows)  # a copy shows no single step
-    called = {(op.node, op.end_ns): op.start_ns for op in story.window.operations if data.declares["traces"]}
-    before, held = story.window.before, story.key or "the object"
-    held_before = f"Other operations are left out; without them {held} held {before} before this." if before else ""
-    beyond = len(story.bars.operations) - len(window.operations)
-    return FindingView(
-        number=number,
-        anchor=f"finding-{number}",
-        checker=finding.checker,
-        checker_title=finding.title,
-        violation=story,
-        kind=finding.name,
-        summary=sentence(finding.summary),
-        moment_ns=at_ns,
-        pictures=[
-            picture.draw(window, *size, context=context)
-            for size in (() if not window or brief else picture.WIDTHS if not folded else picture.ONE_WIDTH)
-        ],
-        steps=steps(window),
-        story=in_sentences(window, held_before, faults, roles),
-        window_words=window_words(data, story.bars, story.key or None, window.order is not None),
-        log_table=divergence.log_table(data, story) if not brief else None,
-        ballots=divergence.ballots(data, trace_rows),
-        reach=divergence.reach(data, finding.witness.facts, trace_rows) if not (log_rows or brief) else None,
-        trace_rows=[*trace_rows, *copies][:MOST_DRAWN],
-        other_rows=message_tables(story.window)
-        + row_tables([row for row in story.rows if row.get("table") not in ("log", "trace", "copies")]),
-        cycle=cycle_of(story),
-        plain=paste(data, finding, story, around) if not brief else "",
-        belief=" ".join(filter(None, (belief(*each, roles, called.get(each)) for each in story.wrong))),
-        loss=loss,
-        circumstances=around,
-        left_out=f"{beyond} more operations of this witness are in results.json." if beyond else "",
-        folded=folded,
-        brief=brief,
-        diagram=message_diagram.draw(data, window, faults, roles, trace_rows) if drawn else None,
-        also=[
-            (other, [words for words in story_of(other.witness).reasons if words not in story.reasons])
-            for other in also
-        ],
-    )
-
-
 def _group(of: Surroundings, group: Group, opened: Collection[int], numbers: Iterator[int]) -> GroupView:
     """opened: ids of the witnesses whose evidence has no separate fold: of the leading finding and its cause."""
     kinds: list[KindView] = []
@@ -214,7 +165,7 @@ def _group(of: Surroundings, group: Group, opened: Collection[int], numbers: Ite
         mine = [f for f in group.findings if f.lead.kind == count.kind]
         shown = sum(w.kind == count.kind for f in group.findings for w in f.witnesses)
         views = [
-            view(of, f.lead, next(numbers), folded, f.also, brief=folded and place >= BRIEF_FROM)
+            FindingView(of, f.lead, next(numbers), folded, f.also, brief=folded and place >= BRIEF_FROM)
             for place, f in enumerate(mine)
             for folded in [id(f.lead.witness) not in opened]
         ]
@@ -228,11 +179,12 @@ def _group(of: Surroundings, group: Group, opened: Collection[int], numbers: Ite
     return GroupView(group.mechanism, kinds)
 
 
-def refolded(views: Sequence[FindingView], most_open: int) -> list[FindingView]:
-    """Return the same violations, the first of each kind open, at most this many."""
+def fold(views: Sequence[FindingView], most_open: int) -> None:
+    """Leave the first of each kind open, at most this many."""
     first = {each.kind: each for each in reversed(views)}
     kinds = list(dict.fromkeys(each.kind for each in views))[:most_open]
-    return [dataclasses.replace(v, folded=v is not first[v.kind] or v.kind not in kinds) for v in views]
+    for view in views:
+        view.folded = view is not first[view.kind] or view.kind not in kinds
 
 
 def _as_trace_row(copy: Mapping[str, Any]) -> Mapping[str, Any]:
