@@ -149,7 +149,7 @@ def load(folder: Path) -> ReportData:
         results=_read(RESULTS, lambda: read_results(folder), missing, "the verdicts") or NO_RESULTS,
         outcome=_read(JOURNAL, lambda: record.outcome, missing, "phases, rates, recovery and deaths") or RunOutcome(),
         faults=_read(JOURNAL, lambda: record.faults, missing, "the faults") or (),
-        operations=none() if history is None else pair(history),
+        operations=none() if history is None else OperationColumns(history),
         traces=_traces(files.trace, missing),
         copies=_copies(files.copies_table, missing),
         event_count=_row_count(files) if history is None else len(history),
@@ -213,7 +213,6 @@ NEVER = -1
 """`complete_row` of an operation whose completion is not in the history."""
 
 
-@dataclass(frozen=True, slots=True)
 class OperationColumns:
     """One element per client operation, in order of invocation; every array has the same length.
 
@@ -227,25 +226,32 @@ class OperationColumns:
         expected and new value.
     """
 
-    invoke_row: np.ndarray
-    complete_row: np.ndarray
-    start_ns: np.ndarray
-    end_ns: np.ndarray
-    process: np.ndarray
-    type: np.ndarray
-    f: np.ndarray
-    key: np.ndarray
-    node: np.ndarray
-    error: np.ndarray
-    value: np.ndarray
-    value2: np.ndarray
-    has_value: np.ndarray
-    has_value2: np.ndarray
-    fs: tuple[str, ...]
-    keys: tuple[str, ...]
-    nodes: tuple[str, ...]
-    errors: tuple[str, ...]
-    touched: tuple[np.ndarray, np.ndarray]
+    def __init__(self, history: pa.Table) -> None:
+        """history: of schema HISTORY.  An event that violates the grammar (a completion without an invoke) is left out:
+        the report shows what it can, and checkers report the error.
+        """
+        table = history.filter(pc.greater_equal(history["process"], 0))
+        index, process, kind = (_ints(table, name) for name in ("index", "process", "type"))
+        first, last = paired_rows(index, process, kind)
+        answered = last >= 0
+        last = np.where(answered, last, first)
+        time = _ints(table, "time_ns")
+        end_of_history = int(time.max()) if len(time) else 0
+        f, self.fs = _codes(table, "f")
+        is_transaction = np.isin(f, [i for i, name in enumerate(self.fs) if name == "txn"])
+        self.key, self.keys, self.touched = _keys(table, first, is_transaction)
+        node, self.nodes = _codes(table, "node")
+        error, self.errors = _codes(table, "error")
+        self.invoke_row, self.complete_row = index[first], np.where(answered, index[last], NEVER)
+        self.start_ns, self.end_ns = time[first], np.where(answered, time[last], end_of_history)
+        self.process, self.f, self.node = process[first], f[first], node[last]
+        self.type = np.where(answered, kind[last], Type.INFO).astype(np.int8)
+        self.error = np.where(answered, error[last], -1)
+        read = np.isin(self.f, [i for i, name in enumerate(self.fs) if name == "read"])
+        says = np.where(read, last, first)
+        (value, has_value), (value2, has_value2) = _nullable(table, "value"), _nullable(table, "value2")
+        self.value, self.value2, self.has_value2 = value[says], value2[says], has_value2[says]
+        self.has_value = has_value[says] & ~(read & ~answered)
 
     def __len__(self) -> int:
         return len(self.invoke_row)
@@ -269,51 +275,6 @@ class OperationColumns:
         """Return a mask of the answers: every ok, and every cas that was answered with `mismatch`."""
         mismatch = [i for i, text in enumerate(self.errors) if text == "mismatch"]
         return np.asarray((self.type == Type.OK) | ((self.type == Type.FAIL) & np.isin(self.error, mismatch)))
-
-
-def pair(history: pa.Table) -> OperationColumns:
-    """Return the client operations of a table of schema HISTORY.
-
-    An event that violates the grammar (a completion without an invoke) is left out: the report shows what it can, and
-    checkers report the error.
-    """
-    table = history.filter(pc.greater_equal(history["process"], 0))
-    index, process, kind = (_ints(table, name) for name in ("index", "process", "type"))
-    first, last = paired_rows(index, process, kind)
-    answered = last >= 0
-    last = np.where(answered, last, first)
-
-    time = _ints(table, "time_ns")
-    end_of_history = int(time.max()) if len(time) else 0
-    f, fs = _codes(table, "f")
-    key, keys, touched = _keys(table, first, np.isin(f, [i for i, name in enumerate(fs) if name == "txn"]))
-    node, nodes = _codes(table, "node")
-    error, errors = _codes(table, "error")
-    read = np.isin(f[first], [i for i, name in enumerate(fs) if name == "read"])
-    value, has_value = _nullable(table, "value")
-    value2, has_value2 = _nullable(table, "value2")
-    says = np.where(read, last, first)
-    return OperationColumns(
-        invoke_row=index[first],
-        complete_row=np.where(answered, index[last], NEVER),
-        start_ns=time[first],
-        end_ns=np.where(answered, time[last], end_of_history),
-        process=process[first],
-        type=np.where(answered, kind[last], Type.INFO).astype(np.int8),
-        f=f[first],
-        key=key,
-        node=node[last],
-        error=np.where(answered, error[last], -1),
-        value=value[says],
-        value2=value2[says],
-        has_value=has_value[says] & ~(read & ~answered),
-        has_value2=has_value2[says],
-        fs=fs,
-        keys=keys,
-        nodes=nodes,
-        errors=errors,
-        touched=touched,
-    )
 
 
 def _keys(
@@ -346,7 +307,7 @@ def _micro_operations(payload: str | None) -> list[Sequence[Any]]:
 
 def none() -> OperationColumns:
     """Return the operations of a run without a history."""
-    return pair(events_to_table([]))
+    return OperationColumns(events_to_table([]))
 
 
 def _ints(table: pa.Table, name: str) -> np.ndarray:

@@ -1,6 +1,6 @@
 """One violation for readers: a value that the page, the terminal and plain text render.
 
-    witness (results.json) --story_of--> Story --> report/witness (HTML), terminal/witness.py (characters), text
+    witness (results.json) --> Story --> report/witness (HTML), terminal/witness.py (characters), text
 
 The content of a witness decides what is shown, not its checker.  Operations on one object become bars, transactions a
 cycle or a list, entries of logs a table.  All other evidence is a table of rows or a list of facts.
@@ -20,8 +20,6 @@ from harness.plain_words import amount, label, listed, sentence, shorten
 from harness.story.kinds import name_in_words
 from harness.story.operations import DrawnWindow, WindowOp, sentences_of_bars, value, window_of
 from harness.story.transactions import (
-    Edge,
-    Transaction,
     edges_of,
     key_of_transactions,
     message_logs,
@@ -38,7 +36,6 @@ _SHOWN_OTHERWISE = frozenset({
 _SENTENCE_MOST = 600
 
 
-@dataclass(frozen=True, slots=True)
 class Story:
     """One violation.  Text in it is shortened, and not escaped.
 
@@ -53,23 +50,27 @@ class Story:
     facts: (name, words) of all other facts.
     """
 
-    kind: str
-    summary: str
-    key: str
-    window: DrawnWindow
-    model: str
-    reasons: tuple[str, ...]
-    expected: tuple[str, ...]
-    transactions: tuple[Transaction, ...]
-    edges: tuple[Edge, ...]
-    length: int
-    rows: tuple[Mapping[str, Any], ...]
-    events: tuple[Mapping[str, Any], ...]
-    wrong: tuple[tuple[str, int], ...]
-    copies: tuple[tuple[str, int], ...]
-    kept_by: tuple[str, int] | None
-    facts: tuple[tuple[str, str], ...]
-    repeated_by_bars: tuple[str, ...] = ()
+    def __init__(self, witness: Witness) -> None:
+        """witness: may come from another version, with missing facts and rows."""
+        facts = witness.facts
+        self.kind = name_in_words(shorten(witness.kind or "violation", 80))
+        self.summary = shorten(witness.summary.removeprefix(f"{witness.kind}: "), _SENTENCE_MOST)
+        self.window = window_of(witness.events, facts)
+        self.edges, self.transactions = edges_of(facts), transactions_of(facts)
+        self.length = number(facts.get("length"), len(self.edges))
+        keys = {op.key for op in self.window.operations}
+        named = keys.pop() if len(keys) == 1 else None
+        if self.edges or self.transactions:  # all transactions concern one object
+            named = key_of_transactions(facts)
+        key = facts.get("key") if isinstance(facts.get("key"), str) else named
+        self.key = "" if key is None or key == ONLY_OBJECT else shorten(str(key), 60)
+        self.model = str(facts.get("model") or "")
+        self.reasons, self.expected = _sentences(facts.get("why")), _sentences(facts.get("expected"))
+        self.rows, self.events = witness.rows, witness.events
+        self.wrong = _wrong(facts, self.window.culprit)
+        self.copies, self.kept_by = _copies(facts), _kept_by(facts)
+        self.facts = tuple((label(str(k)), _fact(k, v)) for k, v in facts.items() if k not in _SHOWN_OTHERWISE)
+        self.repeated_by_bars = sentences_of_bars(self.window.letters, facts)
 
     @property
     def bars(self) -> DrawnWindow:
@@ -88,37 +89,6 @@ class Story:
 
     def rows_of(self, *tables: str) -> list[Mapping[str, Any]]:
         return [row for row in self.rows if row.get("table") in tables]
-
-
-def story_of(witness: Witness) -> Story:
-    """witness: may come from another version, with missing facts and rows."""
-    facts = witness.facts
-    kind = shorten(witness.kind or "violation", 80)
-    window = window_of(witness.events, facts)
-    keys = {op.key for op in window.operations}
-    edges, transactions = edges_of(facts), transactions_of(facts)
-    named = keys.pop() if len(keys) == 1 else None
-    named = key_of_transactions(facts) if edges or transactions else named  # all transactions concern one object
-    key = facts.get("key") if isinstance(facts.get("key"), str) else named
-    return Story(
-        kind=name_in_words(kind),
-        summary=shorten(witness.summary.removeprefix(f"{witness.kind}: "), _SENTENCE_MOST),
-        key="" if key is None or key == ONLY_OBJECT else shorten(str(key), 60),
-        window=window,
-        model=str(facts.get("model") or ""),
-        reasons=_sentences(facts.get("why")),
-        expected=_sentences(facts.get("expected")),
-        transactions=transactions,
-        edges=edges,
-        length=number(facts.get("length"), len(edges)),
-        rows=witness.rows,
-        events=witness.events,
-        wrong=_wrong(facts, window.culprit),
-        copies=_copies(facts),
-        kept_by=_kept_by(facts),
-        facts=tuple((label(str(k)), _fact(k, v)) for k, v in facts.items() if k not in _SHOWN_OTHERWISE),
-        repeated_by_bars=sentences_of_bars(window.letters, facts),
-    )
 
 
 def _sentences(given: Any) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ from checkers.base.verdict import Witness
 from checkers.record.reading import number
 from harness.plain_words import checksum_words, natural, shorten
 from harness.story.operations import FOREVER, DrawnWindow, Order, WindowOp, say, value
-from harness.story.story import RowTable, Story, message_tables, odd_entries, row_tables, story_of
+from harness.story.story import RowTable, Story, message_tables, odd_entries, row_tables
 from harness.story.transactions import Edge, Transaction
 
 MOST_OPERATIONS = 40
@@ -76,7 +76,7 @@ def show_witness(witness: Witness, *, compact: bool = False, file: IO[str] | Non
     width = min(max(WIDTH_LEAST, columns), _WIDTH_MOST)
     console = Console(file=file, width=width, highlight=False, markup=False, emoji=False)
     plain = not (console.encoding or "").lower().startswith("utf")
-    console.print(draw_witness(story_of(witness), width, compact=compact, plain=plain))
+    console.print(draw_witness(Story(witness), width, compact=compact, plain=plain))
 
 
 def draw_witness(story: Story, width: int, *, compact: bool = False, plain: bool = False) -> RenderableType:

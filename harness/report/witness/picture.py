@@ -61,58 +61,48 @@ def context(
     return [c for c in out if c.start_ns <= last and c.end_ns >= first]
 
 
-def draw(window: DrawnWindow, css: str, target: int, *, context: Sequence[Context] = ()) -> Picture:
-    """Lay out one witness for a drawing at least `target` pixels wide (wider if its words need it).
+class Picture:
+    """One witness, laid out."""
 
-    context: of `context`."""
-    ops, order, bad, before = window.operations, window.order, window.bad, window.before
-    labels = [(window.name_of(i), shorten(say(op), _LABEL_MOST)) for i, op in enumerate(ops)]
-    drawn = {op.invoke: " ".join(label).strip() for op, label in zip(ops, labels, strict=True)}
-    gutter = 12.0 if target < _NARROW else 132.0
-    lane_of, lanes = _lanes(ops, target < _NARROW)
-    room = min(len(shorten(before, _BEFORE_MOST)) * _CHAR + 16, target / 3) if before else 0.0  # for the initial state
-    x_of, gaps, right = _axis(ops, lane_of, drawn, gutter + 6 + room, target - 18)
-    steps = {i: k + 1 for k, i in enumerate(order.steps)} if order else {}
-    dots = _dots(ops, order, x_of, right)
-    extents = [(x_of[op.invoke], right if op.complete >= FOREVER else x_of[op.complete]) for op in ops]
-    bars = [
-        Bar(
-            x=x1,
-            y=lane_of[op.process],
-            width=max(6.0, x2 - x1),
-            letter=labels[i][0],
-            label=labels[i][1],
-            look="bad" if i == bad else look(op),
-            open=op.complete >= FOREVER,
-            step=steps.get(i),
-            dot_x=dots.get(i, (x1 + x2) / 2),
-            title=f"process {op.process}{f' at {op.node}' if op.node else ''}: {say(op)}",
-        )
-        for i, (op, (x1, x2)) in enumerate(zip(ops, extents, strict=True))
-    ]
-    held_y = lanes[-1].y + 38
-    held = _held(order, dots, gutter + 6, room, right, before)
-    width = max(float(target), right + 18)
-    below = held_y + (46 if held else 6)
-    times = sorted((ns, x_of[row]) for row, ns in _times(ops).items())
-    strips, strip_rows = _strips(context, times, gutter + 6, right, below)
-    return Picture(
-        css=css,
-        width=width,
-        height=below + (_STRIP * len(strip_rows) + 8 if strip_rows else 0),
-        gutter=gutter,
-        lanes=lanes,
-        bars=bars,
-        path=_path(order, dots, bars, bad),
-        gaps=gaps,
-        ticks=_ticks(window, x_of, right),
-        held=held,
-        held_y=held_y,
-        bracket=_bracket(window, x_of, lane_of, width),
-        last_step=(len(order.steps) + (bad is not None)) if order else 0,
-        strips=strips,
-        strip_rows=strip_rows,
-    )
+    def __init__(self, window: DrawnWindow, css: str, target: int, *, context: Sequence[Context] = ()) -> None:
+        """target: at least so many pixels wide (wider if its words need it).  context: of `context`."""
+        ops, order, bad, before = window.operations, window.order, window.bad, window.before
+        labels = [(window.name_of(i), shorten(say(op), _LABEL_MOST)) for i, op in enumerate(ops)]
+        drawn = {op.invoke: " ".join(label).strip() for op, label in zip(ops, labels, strict=True)}
+        self.gutter = 12.0 if target < _NARROW else 132.0
+        lane_of, self.lanes = _lanes(ops, target < _NARROW)
+        room = min(len(shorten(before, _BEFORE_MOST)) * _CHAR + 16, target / 3) if before else 0.0
+        x_of, self.gaps, right = _axis(ops, lane_of, drawn, self.gutter + 6 + room, target - 18)
+        steps = {i: k + 1 for k, i in enumerate(order.steps)} if order else {}
+        dots = _dots(ops, order, x_of, right)
+        extents = [(x_of[op.invoke], right if op.complete >= FOREVER else x_of[op.complete]) for op in ops]
+        self.bars = [
+            Bar(
+                x=x1,
+                y=lane_of[op.process],
+                width=max(6.0, x2 - x1),
+                letter=labels[i][0],
+                label=labels[i][1],
+                look="bad" if i == bad else look(op),
+                open=op.complete >= FOREVER,
+                step=steps.get(i),
+                dot_x=dots.get(i, (x1 + x2) / 2),
+                title=f"process {op.process}{f' at {op.node}' if op.node else ''}: {say(op)}",
+            )
+            for i, (op, (x1, x2)) in enumerate(zip(ops, extents, strict=True))
+        ]
+        left = self.gutter + 6
+        self.css, self.held_y = css, self.lanes[-1].y + 38
+        self.held = _held(order, dots, left, room, right, before)
+        self.width = max(float(target), right + 18)
+        below = self.held_y + (46 if self.held else 6)
+        times = sorted((ns, x_of[row]) for row, ns in _times(ops).items())
+        self.strips, self.strip_rows = _strips(context, times, left, right, below)
+        self.height = below + (_STRIP * len(self.strip_rows) + 8 if self.strip_rows else 0)
+        self.path = _path(order, dots, self.bars, bad)
+        self.ticks = _ticks(window, x_of, right)
+        self.bracket = _bracket(window, x_of, lane_of, self.width)
+        self.last_step = (len(order.steps) + (bad is not None)) if order else 0
 
 
 def digits_of(ops: Sequence[WindowOp]) -> int:
@@ -351,22 +341,3 @@ class Strip:
     title: str
     look: str
     hue: int
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    css: str
-    width: float
-    height: float
-    gutter: float
-    lanes: list[ProcessLane]
-    bars: list[Bar]
-    path: list[tuple[int, float, float, float, float]]
-    gaps: list[Mark]
-    ticks: list[Mark]
-    held: list[HeldState]
-    held_y: float
-    bracket: Bracket | None
-    last_step: int
-    strips: list[Strip]
-    strip_rows: list[tuple[float, str]]

@@ -32,7 +32,7 @@ from harness.report.witness.divergence import cycle_of
 from harness.story.findings import Group, ReportedViolation, cause_behind, cause_of, findings, groups, seen_in_a_copy
 from harness.story.kinds import kind_of
 from harness.story.operations import FOREVER, DrawnWindow, WindowOp, payload, said, say, type_of, value
-from harness.story.story import Story, message_tables, row_tables, story_of
+from harness.story.story import Story, message_tables, row_tables
 from harness.terminal.witness import draw_witness
 
 BRIEF_FROM = 2
@@ -71,7 +71,7 @@ class FindingView:
     ) -> None:
         """number: its position on the page, from 1. brief: in words alone, one of many of its kind."""
         data, faults, roles = of.data, of.faults, of.roles
-        story = story_of(finding.witness)
+        story = Story(finding.witness)
         window = story.bars.first(MOST_DRAWN)
         log_rows, trace_rows = story.rows_of("log"), story.rows_of("trace")
         self.number, self.anchor = number, f"finding-{number}"
@@ -81,7 +81,7 @@ class FindingView:
         self.moment_ns = -1 if seen_in_a_copy(finding) else finding.moment_ns
         context = picture.context(window, faults, roles, data.servers)
         sizes = () if not window or brief else picture.ONE_WIDTH if folded else picture.WIDTHS
-        self.pictures = [picture.draw(window, *size, context=context) for size in sizes]
+        self.pictures = [picture.Picture(window, *size, context=context) for size in sizes]
         self.steps = steps(window)
         before, held = story.window.before, story.key or "the object"
         held_before = f"Other operations are left out; without them {held} held {before} before this." if before else ""
@@ -105,7 +105,7 @@ class FindingView:
         self.left_out = f"{beyond} more operations of this witness are in results.json." if beyond else ""
         drawn = not folded and number <= DIAGRAMS_MOST and (bool(window) or not log_rows)  # a copy shows no single step
         self.diagram = message_diagram.draw(data, window, faults, roles, trace_rows) if drawn else None
-        more = ((other, story_of(other.witness).reasons) for other in also)
+        more = ((other, Story(other.witness).reasons) for other in also)
         self.also = [(other, [words for words in reasons if words not in story.reasons]) for other, reasons in more]
 
     @property

@@ -16,7 +16,7 @@ from checkers.by_hand.judge_file import Ask, judge_as
 from harness.report.check_page import FINDINGS_MOST, render_check
 from harness.report.judged_file import JudgedFile
 from harness.report.witness.divergence import KEY_SHOWN_MOST, Cycle, cycle_of
-from harness.story.story import story_of
+from harness.story.story import Story
 from tests.support.results_of_runs import witness_in
 
 NASTY = "</script><img src=x onerror=alert(1)>\"'`\u2028\u202e ünïcode " + "x" * 400
@@ -126,7 +126,7 @@ def test_of_very_many_violations_the_first_of_each_file_is_drawn(tmp_path: Path)
 
 
 def cycle_in(facts: dict[str, Any]) -> Cycle | None:
-    return cycle_of(story_of(witness_in({"facts": facts})))
+    return cycle_of(Story(witness_in({"facts": facts})))
 
 
 def test_an_edge_says_its_key_and_a_cycle_that_is_too_long_is_no_ring() -> None:

@@ -17,7 +17,7 @@ from harness.report.witness import message_diagram
 from harness.report.witness.message_diagram import GUTTER, WIDTH, Diagram
 from harness.story.findings import findings
 from harness.story.operations import DrawnWindow
-from harness.story.story import Story, story_of
+from harness.story.story import Story
 from tests.support.results_of_runs import witness_in
 
 
@@ -27,7 +27,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> ReportData:
 
 
 def drawn(data: ReportData) -> tuple[Story, Diagram]:
-    told = story_of(witness_in(findings(data.results)[0].lead.witness))
+    told = Story(witness_in(findings(data.results)[0].lead.witness))
     found = message_diagram.draw(data, told.bars, faults.views(data), roles.segments(data))
     assert found is not None
     return told, found

@@ -25,7 +25,7 @@ from checkers.base.history import NEMESIS, Event, Type
 from checkers.base.results import NO_RESULTS
 from checkers.record.outcome import RunOutcome
 from harness.report import run_data
-from harness.report.run_data import NEVER, OperationColumns, ReportData, none, pair
+from harness.report.run_data import NEVER, OperationColumns, ReportData, none
 from harness.report.timeline_view import pack
 from harness.report.witness.divergence import reach
 from harness.story.operations import FOREVER, SEARCHED_MOST, WindowOp, longest_order
@@ -36,7 +36,7 @@ def event(index: int, process: int, kind: Type, f: str = "write", value: int | N
 
 
 def paired(*events: Event) -> OperationColumns:
-    return pair(events_to_table(events))
+    return OperationColumns(events_to_table(events))
 
 
 def test_a_write_has_the_invoked_value_and_a_read_the_answered_one() -> None:

@@ -17,7 +17,7 @@ from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_file import Ask, judge_as
 from checkers.formats.recognise import read_any
-from harness.story.story import story_of
+from harness.story.story import Story
 from harness.terminal.witness import draw_witness, show_witness
 from tests.support.results_of_runs import witness_in
 
@@ -28,7 +28,7 @@ needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the recorded hist
 def drawn(witness: dict[str, Any], width: int = 80, **options: bool) -> list[str]:
     out = io.StringIO()
     console = Console(file=out, width=width, color_system=None, highlight=False)
-    console.print(draw_witness(story_of(witness_in(witness)), width, **options))
+    console.print(draw_witness(Story(witness_in(witness)), width, **options))
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
