@@ -29,21 +29,21 @@ Answered = Callable[[Any], None]
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """why: refused, broken or late.  sent: whether the callee may have got the request."""
+    """A call ended without an answer.  why: refused, broken or late.  sent: True if the callee may have the request."""
 
     why: str
     sent: bool
 
 
 class Callee(Protocol):
-    """Part by which a process answers calls with.  The number of a connection is never used again."""
+    """The part of a process that answers calls.  The number of a connection is never used again."""
 
     def asked(self, connection: int, what: Any, reply: Answered) -> None:
-        """Call `reply` once, now or later; or never."""
+        """Handle a request: call `reply` now, later or never, but at most once."""
         ...
 
     def gone(self, connection: int) -> None:
-        """The caller has closed this connection, or is dead."""
+        """Note that the caller has closed this connection, or is dead."""
         ...
 
 
@@ -57,10 +57,10 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class LaneTimes:
-    """call_s: limit of a call, connecting included.  connect_s: limit of connecting alone.
+    """Time limits of a lane, in seconds.  call_s: of a call, connecting included.  connect_s: of connecting alone.
 
-    backoff_s: how much later a failure is reported.  patience_s: how long a newer call waits for the one before it.
-    That one is then given up.  Of several that wait only the newest is sent.
+    backoff_s: delay before a failure is reported.  patience_s: time for which a newer call waits for the one before it,
+    which is then abandoned.  If several calls wait, only the newest is sent.
     """
 
     call_s: float
@@ -70,7 +70,7 @@ class LaneTimes:
 
 
 class Lane:
-    """owner: the process that calls; None = the one that makes it."""
+    """A caller's connection to an address.  owner: the process that calls; None: the process that creates the lane."""
 
     def __init__(
         self, network: SimulatedNetwork, host: str, port: int, times: LaneTimes, owner: Process | None = None
@@ -88,7 +88,7 @@ class Lane:
         self._patience: Post | None = None
 
     def call(self, what: Any, answered: Answered) -> None:
-        """`answered` is called once, later, in this process: with the answer, or with a NoAnswer."""
+        """Send a request.  Later, `answered` is called once in this process, with the answer or a NoAnswer."""
         call = _Call(what, answered)
         if self._current is None:
             self._begin(call)
@@ -100,7 +100,7 @@ class Lane:
         self._waiting = call
 
     def close(self) -> None:
-        """Give up what is on its way, and close the connection."""
+        """Abandon the current call, and close the connection."""
         if self._current is not None:
             self._fail(self._current, "given up")
         elif self._near is not None:
@@ -148,7 +148,7 @@ class Lane:
             self._send(call)
 
     def take(self, answer: Any) -> None:
-        """The answer to what is on its way."""
+        """Accept the answer to the current call."""
         call = self._current
         if call is None:
             return
@@ -159,7 +159,7 @@ class Lane:
         self._next()
 
     def broken(self) -> None:
-        """The callee closed the connection, is dead, or a link reset it."""
+        """Note that the callee closed the connection or is dead, or that a link reset the connection."""
         if self._current is not None:
             self._fail(self._current, "broken")
 

@@ -52,11 +52,12 @@ class _Folder:
 
 
 class VolatileDisk:
-    """A disk in memory.  before_change is called before every change and every fsync takes effect, on_operation before
-    every operation on a file ("open", "read", "write", "truncate", "fsync") with the verb and the path of the file.
+    """A disk in memory.
 
-    capacity_bytes: with more in all its files a write ends short with ENOSPC.  failing: the verbs of a file ("read",
-    "write", "truncate", "fsync") or "open" that fail, each with its errno.  Both may be changed at any time.
+    before_change: called before a change or an fsync takes effect.  on_operation: called with verb and path before
+    each operation on a file ("open", "read", "write", "truncate", "fsync").  capacity_bytes: maximum size of all files
+    together; a write beyond it ends short with ENOSPC.  failing: verb that fails -> its errno.  The last two may be
+    changed at any time.
     """
 
     def __init__(self, before_change: Callable[[], None] = lambda: None) -> None:
@@ -65,15 +66,15 @@ class VolatileDisk:
         self.capacity_bytes: int | None = None
         self.failing: dict[str, int] = {}
         self.lost_changes = 0
-        """Changes that the crash that left this disk behind took back, wholly or in part."""
+        """Number of changes that the crash before this disk undid, wholly or in part."""
         self.on_beside: Callable[[Callable[[], None]], None] = _in_a_turn_of_its_own
-        """Takes what an fsync beside the loop is to do, and does it later."""
+        """Called with the work of an fsync beside the loop, to do it later."""
         self._folders: dict[str, _Folder] = {"": _Folder()}
         # of a concurrent fsync: inode -> number of its changes when the fsync began
         self._began: dict[int, int] | None = None
 
     def crash(self, kind: Kind, random: Random) -> VolatileDisk:
-        """Return the disk as it is found afterwards; this one stays as it is, so it can crash in many ways."""
+        """Return the disk after a crash.  This disk does not change, so it can crash in several ways."""
         after = VolatileDisk()
         surviving: dict[int, _Inode] = {}
         for folder, old in self._folders.items():
@@ -100,7 +101,7 @@ class VolatileDisk:
         return VolatileFile(self, folder.current[name], path)
 
     def files(self) -> dict[str, bytes]:
-        """Path -> content, of all files as a program sees them now."""
+        """Return path -> content of all files, as a program sees them now."""
         return {
             f"{folder}/{name}" if folder else name: bytes(inode.current)
             for folder, found in self._folders.items()
@@ -108,12 +109,12 @@ class VolatileDisk:
         }
 
     def durable_in(self, folder: str) -> dict[str, bytearray]:
-        """Name -> what certainly survives a crash, of the files of one folder.  They are not to be changed."""
+        """Return name -> content that certainly survives a crash, of one folder's files.  Do not change the values."""
         found = self._folders.get(folder, _Folder())
         return {name: inode.durable for name, inode in found.durable.items()}
 
     def durable_files(self) -> dict[str, bytes]:
-        """Path -> content, of what certainly survives a crash."""
+        """Return path -> content that certainly survives a crash."""
         return {
             f"{folder}/{name}" if folder else name: bytes(inode.durable)
             for folder, found in self._folders.items()
@@ -121,15 +122,15 @@ class VolatileDisk:
         }
 
     def bytes_lost(self, after: VolatileDisk) -> dict[str, int]:
-        """Path -> bytes that a crash took from the end of a file, the most first."""
+        """Return path -> number of bytes that a crash removed from the end of the file, largest first."""
         left = after.files()
         lost = {path: len(data) - len(left.get(path, b"")) for path, data in self.files().items()}
         return {path: size for path, size in sorted(lost.items(), key=lambda each: -each[1]) if size > 0}
 
     def keeps_fsynced(self, after: VolatileDisk) -> bool:
-        """Return whether a disk that a crash left behind holds all that was fsynced here.
+        """Return whether the disk after a crash holds all data that was fsynced on this disk.
 
-        A pending change may have reached the disk.  So a name with one may be gone, and bytes under one may differ.
+        A pending change may have reached the disk.  So a name that it changes may be gone, and its bytes may differ.
         """
         for folder, found in self._folders.items():
             changing = {part for name, _ in found.pending for part in name.split(">")}
@@ -140,7 +141,7 @@ class VolatileDisk:
         return True
 
     def fail_if(self, verb: str, path: str) -> None:
-        """Raises the OSError that is set for this verb."""
+        """Raise the OSError that `failing` sets for this verb, if any."""
         self.on_operation(verb, path)
         if verb in self.failing:
             number = self.failing[verb]
@@ -148,7 +149,7 @@ class VolatileDisk:
 
     @contextmanager
     def for_observer(self) -> Iterator[None]:
-        """Within, an observer reads or changes files: no error meets it, and neither callback hears of it."""
+        """Let an observer read or change files inside the context, without set errors and without callbacks."""
         before = self.on_operation, self.before_change, self.failing
         self.on_operation, self.before_change, self.failing = _unobserved, lambda: None, {}
         try:
@@ -157,7 +158,7 @@ class VolatileDisk:
             self.on_operation, self.before_change, self.failing = before
 
     def free_bytes(self) -> int | None:
-        """Return what may still be written; None: as much as one likes."""
+        """Return the number of bytes that can still be written; None: no limit."""
         if self.capacity_bytes is None:
             return None
         inodes = {id(inode): inode for folder in self._folders.values() for inode in folder.current.values()}
@@ -260,7 +261,7 @@ class VolatileFile:
         inode.fsynced += count
 
     def close(self) -> None:
-        """Closing makes nothing durable."""
+        """Do nothing: closing a file makes nothing durable."""
 
     def _change(self, change: Change) -> None:
         self._disk.before_change()

@@ -51,10 +51,10 @@ class Deadlock(RuntimeError):
 
 
 class Process:
-    """Unit that can be paused and killed.  host: where it runs.  on_exception: takes what no task of it has awaited.
-
-    output: takes what it prints to stderr.  costs: kind of message -> CPU seconds that its handler computes; what is
-    not named costs nothing (`simulation.calls`, `simulation.network` and `simulation.machine` name the kinds)."""
+    """A unit that can be paused and killed.  host: where it runs.  on_exception: called with exceptions that none of
+    its tasks awaits.  output: called with text that it prints to stderr.  costs: kind of message -> CPU seconds of its
+    handler; other kinds cost nothing.  `simulation.calls`, `simulation.network` and `simulation.machine` name the
+    kinds."""
 
     __slots__ = ("busy_until", "context", "costs", "gate", "held", "host", "on_exception", "output", "paused")
 
@@ -76,13 +76,13 @@ class Process:
 
 
 OWNER: contextvars.ContextVar[Process | None] = contextvars.ContextVar("owner", default=None)
-"""The process that runs now; None outside of any."""
+"""The process that runs now; None outside of all processes."""
 
 
 class Post:
-    """A callback of a process at a moment, as the network makes them: cheaper than a handle of asyncio.
+    """A callback that runs in a process at a given time: cheaper than a handle of asyncio.
 
-    The loop runs one callback at a time and no callback runs another, so that a process needs one context only."""
+    The loop runs one callback at a time and no callback runs another, so that a process needs only one context."""
 
     __slots__ = ("_cancelled", "argument", "callback", "owner")
 
@@ -101,8 +101,8 @@ class Post:
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """network: opens connections and listens for the loop (`SimulatedNetwork`); None where nothing dials.
-    handled: callbacks so far."""
+    """An event loop on virtual time.  network: opens connections and listens for the loop (`SimulatedNetwork`); None if
+    no program uses a network.  handled: number of callbacks so far."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.set_exception_handler(_to_owner)
 
     def time(self) -> float:
-        """Seconds since the loop was made."""
+        """Return virtual seconds since the loop was created."""
         return self._now_s
 
     # The gate
@@ -132,7 +132,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._open(process)
 
     def occupy(self, process: Process, seconds: float) -> None:
-        """The process does nothing else for so long, as if its loop were blocked.  What it sends leaves afterwards."""
+        """Keep the process busy for a time, as if its loop were blocked.  Messages that it sends leave afterwards."""
         if process.gate is not Gate.DEAD and seconds > 0:
             busy_s, now_s = process.busy_until, self._now_s
             process.busy_until = (busy_s if busy_s > now_s else now_s) + seconds
@@ -148,8 +148,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self.call_at(process.busy_until, self._open, process, context=_NOBODY)
 
     def kill(self, process: Process) -> None:
-        """Stop all that it runs.  Its tasks are kept until the loop is closed: collected as garbage, their
-        `finally` would run at a moment that no seed decides."""
+        """Stop all callbacks of a process.  Its tasks are kept until the loop is closed: if they were collected as
+        garbage, their `finally` would run at a time that no seed decides."""
         process.gate = Gate.DEAD
         self._graveyard += [process.held, [task for task in asyncio.all_tasks(self) if _owner_of(task) is process]]
         process.held = []
@@ -165,9 +165,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._ready.extend(held)  # type: ignore[attr-defined]
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of `work`; SIGINT cancels it.  Closes the loop, and leaves the tasks of processes as they are.
-
-        A caller that has switched garbage collection off gets none."""
+        """Run `work` and return its result; SIGINT cancels it.  Closes the loop, and leaves the tasks of processes as
+        they are.  If the caller has switched garbage collection off, it stays off."""
         task = self.create_task(work)
         self.add_signal_handler(signal.SIGINT, task.cancel)
         with self._collecting_in_turn():
@@ -217,7 +216,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return handle
 
     def post(self, when: float, owner: Process, callback: Callable[[Any], None], argument: Any) -> Post:
-        """Call `callback(argument)` in the process at this moment."""
+        """Schedule `callback(argument)` in the process at the time `when`."""
         post = Post(owner, callback, argument)
         self._count += 1
         heapq.heappush(self._timers, (when, self._count, post))
@@ -274,7 +273,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self.call_exception_handler({"message": "in a callback", "exception": problem, "handle": post})
 
     def _process_events(self, event_list: Any) -> None:
-        """There are no files to wait for."""
+        """Do nothing: there are no files to wait for."""
 
     def _write_to_self(self) -> None:
         """Do nothing: there is no other thread to wake."""
@@ -282,7 +281,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
-        """Call it at once, on this thread: what runs beside would make the order of events depend on the machine."""
+        """Call `func` at once, in this thread: another one would make the order of events depend on the machine."""
         done: asyncio.Future[T] = self.create_future()
         try:
             done.set_result(func(*args))
@@ -309,7 +308,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._bury_the_dead()
 
     def _bury_the_dead(self) -> None:
-        """End the tasks of dead processes unseen.  Python runs their `finally`, which may complain of a closed loop."""
+        """End the tasks of dead processes without output.  Python runs their `finally`, which may fail: the loop is
+        closed."""
         with contextlib.redirect_stderr(io.StringIO()):
             for task in (task for kept in self._graveyard for task in kept if isinstance(task, asyncio.Task)):
                 with contextlib.suppress(BaseException):
@@ -339,9 +339,9 @@ def _owner_of(task: object) -> Process | None:
 
 
 def _to_owner(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Pass what was raised where no task waits for it to the process that it belongs to.
+    """Pass an exception that no task awaits to the process that owns it.
 
-    The dead are silent.
+    Exceptions of dead processes are dropped.
     """
     if isinstance(context.get("exception"), Killed) or "was destroyed but it is pending" in context["message"]:
         return

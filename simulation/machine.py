@@ -23,7 +23,7 @@ State = Literal["running", "stopped", "dead"]
 EPOCH_NS = 1_700_000_000 * 10**9
 """Time on a correct wall clock when the loop begins."""
 FSYNC_S = (0.0002, 0.003)
-"""Least and most seconds of an fsync beside the loop."""
+"""Minimum and maximum seconds of an fsync beside the loop."""
 FSYNCED = "fsync"
 """The kind of the end of an fsync beside the loop, for `Process.costs`."""
 KILLED = -9
@@ -31,7 +31,7 @@ KILLED = -9
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnd:
-    """A server process ended.  time_s: by the loop.  status: the exit status, or minus the number of the signal."""
+    """The end of a server process.  time_s: on the loop's clock.  status: exit status, or minus the signal's number."""
 
     pid: int
     time_s: float
@@ -40,10 +40,9 @@ class ProcessEnd:
 
 
 class Machine:
-    """name: of the host, as the network knows it.  disk: replaced by a crash.  files: path -> content, beside the disk.
-
-    on_term: set by the server, and started in its process by SIGTERM.  fsync_s: how much longer an fsync takes than
-    on a disk that is well."""
+    """A simulated host.  name: as the network knows it.  disk: replaced by a crash.  files: path -> content, beside the
+    disk.  on_term: set by the server; SIGTERM starts it in the server's process.  fsync_s: additional seconds of each
+    fsync on a slow disk."""
 
     def __init__(self, name: str, loop: SimulatedLoop, network: SimulatedNetwork, seed: int) -> None:
         self.name = name
@@ -72,8 +71,8 @@ class Machine:
         return "stopped" if self.process.paused else "running"
 
     def start(self, main: Callable[[Machine], Coroutine[Any, Any, int]], output: str) -> int:
-        """Start a server: `main` returns its exit status.  output: the file that its stderr appends to.
-        Returns its process id.  Raises OSError if one runs already."""
+        """Start a server and return its process id.  `main` returns its exit status.  output: the file to which its
+        stderr is appended.  Raises OSError if a server runs already."""
         if self.process is not None:
             raise OSError(16, f"{self.name}: a server is running already")
         self.pid += 1
@@ -93,7 +92,7 @@ class Machine:
     _terminating = False
 
     def terminate(self) -> None:
-        """SIGTERM; a server that handles none ends at once."""
+        """Send SIGTERM.  A server without a handler ends at once."""
         if self.process is None:
             return
         self._terminating = True
@@ -111,21 +110,21 @@ class Machine:
             self._loop.resume(self.process)
 
     def kill(self) -> None:
-        """SIGKILL: the process is gone, and its disk keeps everything that it wrote."""
+        """Send SIGKILL.  The process ends, and its disk keeps everything that it wrote."""
         if self.process is not None:
             self._bury(self.process, KILLED, ordered=True)
 
     def kill_at_change(self, number: int) -> None:
-        """Kill the server just before the number-th change of its disk from now takes effect; 0: not any more."""
+        """Kill the server just before the number-th change of its disk from now takes effect; 0 cancels this."""
         self._dies_in = number
 
     def lose_power(self, kind: Kind, random: Random) -> None:
-        """The process is gone, and the disk keeps of what was not fsynced what `kind` says."""
+        """End the process.  `kind` decides which data that was not fsynced stays on the disk."""
         self.kill()
         self.disk = self.disk.crash(kind, random)
 
     def freeze(self) -> None:
-        """From inside a disk operation: the process gets no further, and this operation never takes effect."""
+        """Stop the process for ever inside a disk operation, which never takes effect."""
         if self.process is not None:
             self.process.gate, self.process.busy_until = Gate.BUSY, math.inf
             raise Killed
@@ -153,7 +152,7 @@ class Machine:
                 self._loop.occupy(process, self.fsync_s)
 
     def _beside(self, sync: Callable[[], None]) -> None:
-        """An fsync that its process does not wait for takes effect after a while; a crash before takes it back."""
+        """Complete an fsync for which its process does not wait, after a while; an earlier crash prevents it."""
         self._loop.call_later(self._fsync_random.uniform(*FSYNC_S) + self.fsync_s, self._sync, sync)
 
     def _sync(self, sync: Callable[[], None]) -> None:
@@ -167,7 +166,7 @@ class Machine:
 
     @property
     def costs(self) -> Mapping[str, float]:
-        """Kind of message -> CPU seconds that the handler of the server that runs computes (`Process.costs`)."""
+        """Return kind of message -> CPU seconds of its handler, for the running server (`Process.costs`)."""
         return {} if self.process is None else self.process.costs
 
     @costs.setter
@@ -189,7 +188,7 @@ class Machine:
         return Random(f"{self._seed}/machine/{self.name}/{stream}")
 
     def wipe(self) -> None:
-        """An empty disk in place of the old one."""
+        """Replace the disk with an empty one."""
         self.disk = VolatileDisk()
 
     # Files outside the simulated disk
@@ -209,7 +208,7 @@ class Machine:
         return EPOCH_NS + round((now_s + self._ahead_s(now_s)) * 1e9)
 
     def set_wall_clock(self, ahead_s: float, rate: float) -> None:
-        """From now on it is so far ahead, and runs `rate` times as fast."""
+        """Set the wall clock `ahead_s` seconds ahead; from now on it runs at `rate`."""
         self._wall_ahead_s, self._wall_rate, self._wall_since_s = ahead_s, rate, self._loop.time()
 
     def wall_ahead_s(self) -> float:
@@ -220,7 +219,7 @@ class Machine:
 
 
 class _StderrOfOwner:
-    """Stream to which stderr goes while a simulation runs: what a process prints goes to its own output."""
+    """The stderr of a running simulation: text that a process prints goes to that process's output."""
 
     def __init__(self, otherwise: Any) -> None:
         self._otherwise = otherwise
@@ -242,7 +241,7 @@ class _StderrOfOwner:
 
 @contextlib.contextmanager
 def stderr_of_each_process() -> Iterator[None]:
-    """Inside, what a simulated process prints to stderr goes to the `output` of that process."""
+    """Send text that a simulated process prints to stderr to that process's `output`, inside the context."""
     before = sys.stderr
     sys.stderr = _StderrOfOwner(before)
     try:

@@ -33,12 +33,12 @@ PIECE = "piece"
 """The kind of what arrives in a stream, for `Process.costs`."""
 LOST_AGAIN_S, LOST_AGAIN_S_MAX = 0.2, 5.0
 STALLED_AGAIN_S = 0.4
-"""After a heal, the next repetition of what stalled comes within this time."""
+"""Maximum seconds after a heal until stalled data is sent again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Impairment:
-    """Damage that a link does to packets.  loss: share of lost or damaged ones.  rate_bytes_per_s: 0 for no limit."""
+    """Damage to packets on a link.  loss: fraction of them lost or damaged.  rate_bytes_per_s: 0 for no limit."""
 
     loss: float = 0.0
     delay_s: float = 0.0
@@ -47,8 +47,8 @@ class Impairment:
 
 
 class SimulatedNetwork:
-    """base_delay_s, spread_s: every piece takes base + a random share of spread.  It counts nothing and knows no port
-    ranges: the pair of host and port is a name.
+    """A network of named hosts.  base_delay_s, spread_s: every piece takes base + a random fraction of spread.  A pair
+    of host and port is only a name.
     """
 
     def __init__(self, loop: SimulatedLoop, random: Random, base_delay_s: float = 2e-4, spread_s: float = 8e-4) -> None:
@@ -68,22 +68,22 @@ class SimulatedNetwork:
     # Faults
 
     def cut(self, links: Collection[Link], reject: Collection[Link] = ()) -> None:
-        """From now on exactly these links are cut.  reject: those of them that answer with a reset."""
+        """Cut exactly these links from now on.  reject: those of them that answer with a reset."""
         self.links_cut, self.links_rejected = frozenset(links), frozenset(reject)
         stalled, self._stalled = self._stalled, []
         for pipe in stalled:
             pipe.try_again()
 
     def lay(self, links: Mapping[Link, Impairment | None]) -> int:
-        """Cut these links (None) or impair them, beside all that was laid before.  Returns a number for `lift`.
+        """Cut these links (None) or impair them, in addition to earlier calls.  Returns a number for `lift`.
 
-        A link that is cut and impaired is cut; of two impairments the later one holds."""
+        A link that is both cut and impaired is cut; of two impairments the later one holds."""
         self._layers[number := self.number()] = links
         self._order_layers()
         return number
 
     def lift(self, *numbers: int) -> None:
-        """Take back what was laid under these numbers; without a number, all."""
+        """Undo the calls of `lay` with these numbers; without a number, undo all."""
         for number in numbers or tuple(self._layers):
             self._layers.pop(number, None)
         self._order_layers()
@@ -94,13 +94,13 @@ class SimulatedNetwork:
         self.cut({link for link, how in laid if how is None})
 
     def died(self, process: Process) -> None:
-        """The kernel closes what a dead process had open, and stops listening for it."""
+        """Close the connections and listeners of a dead process, as a kernel does."""
         self._listeners = {key: found for key, found in self._listeners.items() if found.owner is not process}
         for end in tuple(self._open.pop(process, ())):
             end.owner_died()
 
     def delay_s(self, link: Link, size_bytes: int = 0) -> float:
-        """Return how long a piece of this size takes on a link that is not cut."""
+        """Return the seconds that a piece of this size takes on a link that is not cut."""
         seconds = self.base_delay_s + self.spread_s * self.random.random()
         if (how := self.impaired.get(link)) is not None:
             seconds += how.delay_s + how.jitter_s * self.random.random()
@@ -114,9 +114,8 @@ class SimulatedNetwork:
     # Connections
 
     def listen(self, accept: Any, host: str, port: int) -> _Listener:
-        """accept: makes an asyncio.Protocol for each connection, or answers calls (`simulation.calls.Callee`).
-
-        Raises OSError if the address is taken."""
+        """Listen on an address.  accept: creates an asyncio.Protocol for each connection, or answers calls
+        (`simulation.calls.Callee`).  Raises OSError if the address is in use."""
         owner = OWNER.get()
         if owner is None:
             raise RuntimeError("only a process can listen")
@@ -156,7 +155,7 @@ class SimulatedNetwork:
         return self._listeners.get((host, port))
 
     def number(self) -> int:
-        """Return the number of a new connection, or of faults that are laid."""
+        """Return an unused number, for a connection or for a call of `lay`."""
         self._connections += 1
         return self._connections
 
@@ -174,7 +173,7 @@ class SimulatedNetwork:
 
 
 class _Listener(asyncio.AbstractServer):
-    """Server that `loop.create_server` returns.  It listens from the beginning, and has no sockets of the kernel."""
+    """The server that `loop.create_server` returns.  It listens at once, and has no sockets of the kernel."""
 
     sockets = ()
 
@@ -213,7 +212,7 @@ class _Listener(asyncio.AbstractServer):
 
 
 class End:
-    """One end of a connection, which its process holds open.  other: set once both are there."""
+    """One end of a connection, which its process holds open.  other: the other end, set once both exist."""
 
     other: End
 
@@ -230,13 +229,13 @@ class End:
             self.out.send(self.other.peer_left, None, 0)
 
     def peer_left(self, _: None) -> None:
-        """The other end was closed, and everything that it had sent has arrived."""
+        """Close this end: the other end was closed, and everything that it had sent has arrived."""
         if not self.over:
             self._leave()
             self.lost(None)
 
     def broken(self) -> None:
-        """The link has rejected what was sent."""
+        """Close this end with a reset: the link has rejected data."""
         if not self.over and self.owner.gate is not Gate.DEAD:
             self._leave()
             self.lost(ConnectionResetError(104, "the connection was reset"))
@@ -255,7 +254,7 @@ class End:
 
 
 class ConnectionEnd(End, asyncio.Transport):
-    """One end of a stream: what a protocol writes to."""
+    """One end of a stream: the transport to which a protocol writes."""
 
     other: ConnectionEnd
 
@@ -287,7 +286,7 @@ class ConnectionEnd(End, asyncio.Transport):
             self.out.send(self.other.arrived, b"", 0)
 
     def arrived(self, data: bytes) -> None:
-        """Take data, or b"" if the other end will write nothing more."""
+        """Pass data to the protocol; b"" if the other end will write nothing more."""
         if self.over:
             return
         if self.protocol is None or not self._reading:
@@ -349,7 +348,7 @@ class ConnectionEnd(End, asyncio.Transport):
 
 
 class Pipe:
-    """One direction of a connection.  reset: called at its source when the link rejects what was sent."""
+    """One direction of a connection.  reset: called at its source when the link rejects data."""
 
     __slots__ = ("_last_s", "_network", "_queue", "_source", "_stalled", "link", "reset", "target")
 
@@ -366,7 +365,7 @@ class Pipe:
     def send(self, deliver: Callable[[Any], None], what: Any, size_bytes: int) -> None:
         """Call `deliver(what)` at the target, after everything that was sent before.
 
-        What a process sends leaves once it has computed; what the kernel sends for a dead one leaves at once."""
+        Data of a busy process leaves when it is no longer busy; the kernel's close of a dead process leaves at once."""
         network = self._network
         self._queue.append((deliver, what))
         if not self._stalled:

@@ -31,11 +31,12 @@ OUTPUT = "output"
 
 
 class ServerFailed(RuntimeError):
-    """A server ended by an exception of its own."""
+    """An exception of its own ended a server."""
 
 
 class World:
-    """seed: decides all.  random: the scenario's own chance.  machines: by name, made when they are named."""
+    """A simulated world.  seed: decides every random choice.  random: random numbers for the scenario.  machines: by
+    name, created at first use."""
 
     def __init__(self, loop: SimulatedLoop, seed: int) -> None:
         self.seed = seed
@@ -50,7 +51,7 @@ class World:
         self._impaired: Impairment | None = None
 
     def time(self) -> float:
-        """Simulated seconds since the beginning."""
+        """Return simulated seconds since the beginning."""
         return self._loop.time()
 
     # Servers
@@ -62,13 +63,13 @@ class World:
         return self.machines[name]
 
     def _known(self, name: str) -> Machine:
-        """Raises KeyError for a name that no server has: its fault would never be there."""
+        """Return the machine of a server.  Raises KeyError if no server has this name: its fault would do nothing."""
         if name not in self.machines:
             raise KeyError(f"no server {name!r} was started; there are: {', '.join(self.machines) or 'none'}")
         return self.machines[name]
 
     def start(self, name: str, main: Main | None = None) -> Machine:
-        """Start a server, or start it again with the main function of before.
+        """Start a server, or start it again with its previous main function.
 
         Raises OSError if it runs already, and KeyError if it never had a main function."""
         machine = self.machine(name) if main is not None else self._known(name)
@@ -95,11 +96,11 @@ class World:
             self.problems.append(failure)
 
     def kill(self, name: str) -> None:
-        """Its disk keeps all that it wrote."""
+        """Kill a server.  Its disk keeps everything that it wrote."""
         self._known(name).kill()
 
     def lose_power(self, name: str, kind: Kind = "lose") -> None:
-        """Its disk keeps what was fsynced, and of the rest what `kind` says (`simulation.disk`)."""
+        """Cut a server's power.  Its disk keeps fsynced data; `kind` decides about the rest (`simulation.disk`)."""
         if kind not in get_args(Kind):
             raise ValueError(f"a power loss is one of {', '.join(get_args(Kind))}, not {kind!r}")
         self._known(name).lose_power(kind, self.random)
@@ -113,7 +114,7 @@ class World:
     # Links
 
     def cut(self, side: Collection[str], *, both: bool = True) -> None:
-        """From now on these hosts hear nobody else, and nobody else hears them unless `both` is false.
+        """Cut these hosts off from all others; unless `both` is true, the others still hear them.
 
         Raises KeyError for a host that no server and no client has had."""
         for name in {*side} - {*self._clients}:
@@ -122,18 +123,18 @@ class World:
         self._lay_cut()
 
     def heal(self) -> None:
-        """Every link is whole."""
+        """Make every link whole."""
         self._cut, self._impaired = (frozenset(), True), None
         self.network.cut(())
         self.network.impaired = {}
 
     def impair(self, how: Impairment) -> None:
-        """All links lose packets or are slow."""
+        """Make all links lose packets, or slow."""
         self._impaired = how
         self._lay_impairment()
 
     def _lay_on_new_links(self) -> None:
-        """Lay what holds on the links of a host that is new."""
+        """Apply the current cut and impairment to the links of a new host."""
         if self._cut[0]:
             self._lay_cut()
         if self._impaired is not None:
@@ -151,7 +152,7 @@ class World:
     # Clients
 
     async def run(self, host: str, work: Coroutine[Any, Any, T]) -> T:
-        """The result of `work`, as a process of its own on a host."""
+        """Run `work` as a process of its own on a host, and return its result."""
         process = self._clients.get(host)
         if process is None:
             process = self._clients[host] = Process(host)
@@ -160,7 +161,8 @@ class World:
 
 
 def simulate(scenario: Callable[[World], Coroutine[Any, Any, T]], seed: int) -> T:
-    """Play a scenario on virtual time; its result.  Raises what it raises, and ServerFailed if a server failed."""
+    """Play a scenario on virtual time and return its result.  Raises the scenario's exceptions, and ServerFailed if a
+    server failed."""
     loop = SimulatedLoop()
     world = World(loop, seed)
 
