@@ -76,21 +76,12 @@ class Picture:
         steps = {i: k + 1 for k, i in enumerate(order.steps)} if order else {}
         dots = _dots(ops, order, x_of, right)
         extents = [(x_of[op.invoke], right if op.complete >= FOREVER else x_of[op.complete]) for op in ops]
-        self.bars = [
-            Bar(
-                x=x1,
-                y=lane_of[op.process],
-                width=max(6.0, x2 - x1),
-                letter=labels[i][0],
-                label=labels[i][1],
-                look="bad" if i == bad else look(op),
-                open=op.complete >= FOREVER,
-                step=steps.get(i),
-                dot_x=dots.get(i, (x1 + x2) / 2),
-                title=f"process {op.process}{f' at {op.node}' if op.node else ''}: {say(op)}",
-            )
-            for i, (op, (x1, x2)) in enumerate(zip(ops, extents, strict=True))
-        ]
+        self.bars: list[Bar] = []
+        for i, (op, (x1, x2)) in enumerate(zip(ops, extents, strict=True)):
+            y, width, dot_x = lane_of[op.process], max(6.0, x2 - x1), dots.get(i, (x1 + x2) / 2)
+            (letter, label), shown, is_open = labels[i], "bad" if i == bad else look(op), op.complete >= FOREVER
+            title = f"process {op.process}{f' at {op.node}' if op.node else ''}: {say(op)}"
+            self.bars.append(Bar(x1, y, width, letter, label, shown, is_open, steps.get(i), dot_x, title))
         left = self.gutter + 6
         self.css, self.held_y = css, self.lanes[-1].y + 38
         self.held = _held(order, dots, left, room, right, before)
