@@ -42,18 +42,8 @@ from harness.story.headline import first_step, headline, how_many, in_all, notes
 from harness.story.kinds import LOOK_AT, LOOK_AT_LOSSES, LOOK_AT_READS, LOOK_AT_TRANSACTIONS, Stage, kind_of
 from harness.story.next_steps import YES_OR_NO, figure, next_steps, shortfalls
 
-SCRIPTS = (
-    "scripts/page.js",
-    "scripts/core.js",
-    "scripts/lanes.js",
-    "scripts/nodes.js",
-    "scripts/operations.js",
-    "scripts/controls.js",
-    "scripts/details.js",
-    "scripts/logs.js",
-    "scripts/proof.js",
-    "scripts/start.js",
-)
+_PARTS = ("page", "core", "lanes", "nodes", "operations", "controls", "details", "logs", "proof", "start")
+SCRIPTS = tuple(f"scripts/{part}.js" for part in _PARTS)
 RAW_FILES = ("test.json", "results.json", JOURNAL, "history.parquet", "history.arrows", "trace", "nodes", "junit.xml")
 
 

@@ -14,7 +14,7 @@ a list.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from math import log2
 from typing import Any
@@ -95,54 +95,45 @@ class Knew:
     answered: bool
 
 
-@dataclass(slots=True)
 class Diagram:
-    """Shapes in pixels, WIDTH wide. at_ns: the time of `knew`. words: description of the drawing."""
-
-    height: float
-    at_ns: int
-    boxes: list[Box] = field(default_factory=list)
-    lines: list[DrawnLine] = field(default_factory=list)
-    labels: list[Label] = field(default_factory=list)
-    dots: list[Label] = field(default_factory=list)
-    knew: list[Knew] = field(default_factory=list)
-    messages: list[Exchange] = field(default_factory=list)
-    words: str = ""
-    of_clients: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class _Canvas:
-    """Area on which shapes are laid out. rows: name of a line -> its y. x_of: of a time.  The times drawn are those
-    from first_ns to last_ns.
+    """Shapes in pixels, WIDTH wide. rows: name of a line -> its y. x_of: of a time.  The times drawn are those from
+    first_ns to last_ns. at_ns: the time of `knew`. words: description of the drawing.
     """
 
-    diagram: Diagram
-    rows: Mapping[str, float]
-    x_of: Callable[[int], float]
-    first_ns: int
-    last_ns: int
+    def __init__(
+        self, rows: Mapping[str, float], x_of: Callable[[int], float], first_ns: int, last_ns: int, at_ns: int
+    ) -> None:
+        self.rows, self.x_of = rows, x_of
+        self.first_ns, self.last_ns, self.at_ns = first_ns, last_ns, at_ns
+        self.height = _TOP + ROW * len(rows) + 10
+        self.boxes: list[Box] = []
+        self.lines: list[DrawnLine] = []
+        self.labels: list[Label] = []
+        self.dots: list[Label] = []
+        self.knew: list[Knew] = []
+        self.messages: list[Exchange] = []
+        self.words, self.of_clients = "", True
 
     def box(self, x: float, y: float, width: float, height: float, css: str, title: str = "") -> None:
-        self.diagram.boxes.append(Box(x, y, width, height, css, title))
+        self.boxes.append(Box(x, y, width, height, css, title))
 
     def line(self, start: tuple[float, float], end: tuple[float, float], css: str, head: bool = False) -> None:
-        self.diagram.lines.append(DrawnLine(*start, *end, css, head))
+        self.lines.append(DrawnLine(*start, *end, css, head))
 
     def label(self, x: float, y: float, words: str, css: str = "", anchor: str = "start") -> None:
-        self.diagram.labels.append(Label(x, y, words, css, anchor))
+        self.labels.append(Label(x, y, words, css, anchor))
 
     def free_y(self, x: float, width: float, *ys: float) -> float:
         """Return the first of these heights at which text of this width covers no label, else the first."""
-        taken = [(e.x - (e.anchor == "end") * (w := len(e.words) * _CHAR), w, e.y) for e in self.diagram.labels]
+        taken = [(e.x - (e.anchor == "end") * (w := len(e.words) * _CHAR), w, e.y) for e in self.labels]
         free = (y for y in ys if all(abs(at - y) > 11 or x > x1 + w or x1 > x + width for x1, w, at in taken))
         return next(free, ys[0])
 
     def dot(self, x: float, y: float, words: str, css: str) -> None:
-        self.diagram.dots.append(Label(x, y, words, css))
+        self.dots.append(Label(x, y, words, css))
 
     def say(self, at_ns: int, way: str, words: str, bad: bool = False) -> None:
-        self.diagram.messages.append(Exchange(at_ns, way, words, bad))
+        self.messages.append(Exchange(at_ns, way, words, bad))
 
     def span(self, start_ns: int, end_ns: int) -> tuple[float, float] | None:
         """Return the xs of a span of time, clipped to the drawn times; None if none of it is drawn."""
@@ -194,8 +185,8 @@ def draw(
     times |= {t for f in faults if f.happened for t in (f.start_ns, f.end_ns) if first <= t <= last}
     x_of = _axis(sorted(t for t in times if first <= t <= last))
     rows = _rows(data, chosen)
-    diagram = Diagram(_TOP + ROW * len(rows) + 10, at_ns, of_clients=bool(chosen))
-    canvas = _Canvas(diagram, rows, x_of, first, last)
+    canvas = Diagram(rows, x_of, first, last, at_ns)
+    canvas.of_clients = bool(chosen)
     _frame(canvas, data, sorted(times))
     _cuts(canvas, faults)
     _roles_of(canvas, roles, data.servers)
@@ -213,11 +204,11 @@ def draw(
     if culprit is not None and culprit is window.culprit:
         _asked_nobody(canvas, data, culprit, faults)
     where = culprit.node if culprit is not None else did[-1].way
-    diagram.knew = [_knew(data, node, at_ns, node == where, faults, roles) for node in data.servers]
-    diagram.messages.sort(key=lambda message: message.time_ns)
+    canvas.knew = [_knew(data, node, at_ns, node == where, faults, roles) for node in data.servers]
+    canvas.messages.sort(key=lambda message: message.time_ns)
     asked = plural(len(chosen), "request") + " of clients" if chosen else f"{plural(len(did), 'step')} of nodes"
-    diagram.words = f"{asked}, {plural(len(votes), 'vote')} and {plural(len(entries), 'write')} in the logs"
-    return diagram
+    canvas.words = f"{asked}, {plural(len(votes), 'vote')} and {plural(len(entries), 'write')} in the logs"
+    return canvas
 
 
 def _steps_of_nodes(data: ReportData, trace_rows: Sequence[Mapping[str, Any]]) -> list[Exchange]:
@@ -227,16 +218,16 @@ def _steps_of_nodes(data: ReportData, trace_rows: Sequence[Mapping[str, Any]]) -
     return [Exchange(row["time_ns"], str(row["node"]), trace_words(row), row is rows[-1]) for row in rows]
 
 
-def _step_of(canvas: _Canvas, step: Exchange) -> None:
+def _step_of(canvas: Diagram, step: Exchange) -> None:
     x, y = canvas.x_of(step.time_ns), canvas.rows[step.way]
     css, width = "bad" if step.bad else "did", len(step.words) * _CHAR
     canvas.dot(x, y, f"{step.way}: {step.words}", css)
     left = max(GUTTER, min(x - 4, WIDTH - width - 8))
     canvas.label(left, canvas.free_y(left, width, *((y + 17, y - 9) if step.bad else (y - 9, y + 17))), step.words, css)
-    canvas.diagram.messages.append(step)
+    canvas.messages.append(step)
 
 
-def _asked_nobody(canvas: _Canvas, data: ReportData, wrong: WindowOp, faults: Sequence[FaultView]) -> None:
+def _asked_nobody(canvas: Diagram, data: ReportData, wrong: WindowOp, faults: Sequence[FaultView]) -> None:
     """State that the node of the wrong answer could reach no majority, if faults isolated it for the whole
     operation.
     """
@@ -283,7 +274,7 @@ def _axis(times: Sequence[int]) -> Callable[[int], float]:
     return lambda at: float(np.interp(at, times, xs))
 
 
-def _frame(canvas: _Canvas, data: ReportData, times: Sequence[int]) -> None:
+def _frame(canvas: Diagram, data: ReportData, times: Sequence[int]) -> None:
     for name, y in canvas.rows.items():
         client = _client_node(data, int(name.split()[1])) if name.startswith("process ") else ""
         canvas.label(12 if client else 24, y + 4, name, "name")
@@ -304,7 +295,7 @@ def _frame(canvas: _Canvas, data: ReportData, times: Sequence[int]) -> None:
             free = x + len(words) * _CHAR + 14
 
 
-def _cuts(canvas: _Canvas, faults: Sequence[FaultView]) -> None:
+def _cuts(canvas: Diagram, faults: Sequence[FaultView]) -> None:
     """Draw the faults in force: their span above, and the lines of the servers that could not reach a majority."""
     for f in faults:
         if not f.happened or (span := canvas.span(f.start_ns, f.end_ns)) is None:
@@ -326,7 +317,7 @@ def _cuts(canvas: _Canvas, faults: Sequence[FaultView]) -> None:
                 canvas.label(a + 6, canvas.rows[node] - 9, words, "dim")
 
 
-def _roles_of(canvas: _Canvas, roles: Sequence[RoleSegment], servers: Sequence[str]) -> None:
+def _roles_of(canvas: Diagram, roles: Sequence[RoleSegment], servers: Sequence[str]) -> None:
     for s in roles:
         if s.node not in canvas.rows or s.role not in ("leader", DEAD, UNKNOWN):
             continue
@@ -388,7 +379,7 @@ def _reached(table: pa.Table, event: str, offset: int, epoch: int, since_ns: int
     return None if first is None else int(first)
 
 
-def _entry_of(canvas: _Canvas, entry: DrawnWrite) -> None:
+def _entry_of(canvas: Diagram, entry: DrawnWrite) -> None:
     """Draw the write into the leader's log first, and from there into the others; a ring where the leader called it
     committed.
     """
@@ -409,7 +400,7 @@ def _entry_of(canvas: _Canvas, entry: DrawnWrite) -> None:
         canvas.say(at, entry.leader, f"{entry.words} is committed")
 
 
-def _operation(canvas: _Canvas, op: WindowOp, letter: str, bad: bool) -> None:
+def _operation(canvas: Diagram, op: WindowOp, letter: str, bad: bool) -> None:
     """Draw the request towards the server and the answer back; the answering server is not known."""
     client, server = canvas.rows[f"process {op.process}"], canvas.rows.get(op.node)
     a, b = canvas.x_of(op.start_ns), canvas.x_of(op.end_ns if op.complete < FOREVER else canvas.last_ns)
