@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -61,14 +60,13 @@ class Watcher(Protocol):
 class LiveFile:
     """Keeps the status of one run in a file. results: the folder that keeps the runs. name: of the file."""
 
-    def __init__(self, results: Path, name: str, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, results: Path, name: str) -> None:
         self._path = results / FOLDER / f"{name}.json"
-        self._monotonic_s = monotonic_s
         self._written_s = -LEAST_S
         self._phase = ""
 
     def show(self, status: RunStatus) -> None:
-        now = self._monotonic_s()
+        now = time.monotonic()
         if status.phase == self._phase and now - self._written_s < LEAST_S:
             return
         self._phase, self._written_s = status.phase, now

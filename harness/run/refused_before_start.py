@@ -258,13 +258,6 @@ def dealt(spec: Spec, declares: Declares, time_limit_s: float | None = None) -> 
     return dealer.cards if dealer is not None else []
 
 
-def schedule_of(spec: Spec) -> Schedule:
-    """Return the fixed schedule of a file for this run.  Raises BadSchedule for one that cannot be used."""
-    if spec.schedule is None:
-        return Schedule((), {})
-    return read_schedule(Path(spec.schedule), (*spec.servers, *CLIENT_NODES))
-
-
 def capabilities_of(spec: Spec) -> frozenset[str]:
     """Return the capabilities that the kinds of fault of this run need.  Raises BadSchedule.
 
@@ -312,7 +305,8 @@ class Dealing:
 
     def __init__(self, spec: Spec, declares: Declares, dealt: Callable[[Sequence[Card]], None]) -> None:
         self.coverage = FaultCoverage()
-        self.schedule: Schedule = schedule_of(spec)
+        nodes, file = (*spec.servers, *CLIENT_NODES), spec.schedule
+        self.schedule = Schedule((), {}) if file is None else read_schedule(Path(file), nodes)
         self._dealer = dealer_of(spec, declares)
         self._dealt = dealt
         self._servers = spec.servers
