@@ -23,7 +23,7 @@ from system_under_test.kraft.controller.partition_rules import AlterPartition, E
 from system_under_test.kraft.records import metadata
 from system_under_test.kraft.wire import versions
 from system_under_test.kraft.wire.quorum_service import Decision, DecisionContext
-from system_under_test.kraft.wire.versions import filled, taken
+from system_under_test.kraft.wire.versions import filled
 
 Decided = tuple[list[metadata.Record], Found]
 
@@ -48,8 +48,8 @@ def _register(body: Any, cluster: DecisionContext, image: Image) -> Decided:
     request = Registration(
         body.broker_id,
         body.incarnation_id or metadata.NO_UUID,
-        tuple(taken(metadata.Endpoint, each) for each in body.listeners),
-        tuple(taken(metadata.FeatureRange, each) for each in body.features),
+        _endpoints(body),
+        _features(body),
         body.rack,
         _directories(getattr(body, "log_dirs", ())),
         getattr(body, "previous_broker_epoch", life.UNKNOWN_EPOCH),
@@ -57,6 +57,17 @@ def _register(body: Any, cluster: DecisionContext, image: Image) -> Decided:
     )
     records = life.register(image, quorum.sessions, request, quorum.next_offset, quorum.now_s())
     return records, {"broker_epoch": life.epoch_in(records)}
+
+
+def _endpoints(body: Any) -> tuple[metadata.Endpoint, ...]:
+    return tuple(metadata.Endpoint(each.name, each.host, each.port, each.security_protocol) for each in body.listeners)
+
+
+def _features(body: Any) -> tuple[metadata.FeatureRange, ...]:
+    return tuple(
+        metadata.FeatureRange(each.name, each.min_supported_version, each.max_supported_version)
+        for each in body.features
+    )
 
 
 def _directories(given: Iterable[UUID | None]) -> tuple[UUID, ...]:
@@ -90,10 +101,9 @@ def _unregister(body: Any, cluster: DecisionContext, image: Image) -> Decided:
 def _register_controller(body: Any, cluster: DecisionContext, image: Image) -> Decided:
     if (image.metadata_version or 0) < CONTROLLERS_REGISTER_SINCE:
         raise Refused(ErrorCode.unsupported_version, "The level of metadata.version has no such registrations.")
-    endpoints = tuple(taken(metadata.Endpoint, each) for each in body.listeners)
-    features = tuple(taken(metadata.FeatureRange, each) for each in body.features)
     incarnation = body.incarnation_id or metadata.NO_UUID
-    return [metadata.RegisterControllerRecord(body.controller_id, incarnation, False, endpoints, features)], {}
+    number, endpoints, features = body.controller_id, _endpoints(body), _features(body)
+    return [metadata.RegisterControllerRecord(number, incarnation, False, endpoints, features)], {}
 
 
 def _allocate(body: Any, cluster: DecisionContext, image: Image) -> Decided:

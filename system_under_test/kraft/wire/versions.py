@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import timedelta
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 from kio.schema.errors import ErrorCode
 
@@ -69,7 +69,6 @@ FEATURES_SINCE = 3
 LEVEL_0_SINCE = 4
 """Clients of version 3 do not accept a supported range that begins at 0, so it is left out for them (KAFKA-17011)."""
 
-T = TypeVar("T")
 NO_TIME = timedelta(0)
 MESSAGE_MAX_CHARACTERS = 500
 
@@ -188,17 +187,6 @@ def _shapes(kind: Any) -> dict[str, tuple[Any, bool]]:
     """Return, for each field, the type of the entity in it or in each of its elements, and whether it is an array."""
     shapes = {each.name: shape_of(each.type) for each in fields(kind)}
     return {name: (of if is_dataclass(of) else None, is_array) for name, (of, is_array, _) in shapes.items()}
-
-
-def taken(kind: type[T], entity: Entity) -> T:
-    """Make a value of ours from the attributes of an entity that have the names of its fields, or Kafka's."""
-    theirs = {ours: name for name, ours in _OURS.items()}
-    values = {}
-    for each in fields(kind):  # type: ignore[arg-type]  # each is a dataclass
-        held = each.name if hasattr(entity, each.name) else theirs.get(each.name, "")
-        if hasattr(entity, held):
-            values[each.name] = getattr(entity, held)
-    return kind(**values)
 
 
 def short(message: str | None) -> str | None:
