@@ -21,7 +21,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Any
@@ -34,7 +33,7 @@ from harness.campaign.swarm.node_voter import NodeVoter
 from harness.campaign.swarm.operators import Administrators, Operators
 from harness.campaign.swarm.scenario import CLIENTS, PROBES, Scenario, StormCard
 from harness.campaign.swarm.voter import Change, Operation
-from harness.campaign.swarm.watch import BrokenRule, Watch
+from harness.campaign.swarm.watch import Watch
 from harness.campaign.swarm.watch_brokers import BrokerWatch
 from harness.campaign.swarm.watch_voters import VoterSets
 from simulation.loop import OWNER, Gate, Killed, Process, SimulatedLoop
@@ -44,7 +43,6 @@ from simulation.network import SimulatedNetwork
 SET_UP_S = 30.0
 
 
-@dataclass(slots=True)
 class Played:
     """Result of a scenario. digest: of every row and operation. faults: (fault, role, phase) -> number of times it was
     injected.
@@ -53,20 +51,15 @@ class Played:
     it did not recover.
     """
 
-    scenario: Scenario
-    found: list[BrokenRule]
-    digest: str
-    simulated_s: float
-    cpu_s: float
-    operations: int
-    ok: int
-    rows: int
-    epochs: int
-    calm_s: float
-    moments: dict[str, int]
-    transitions: dict[tuple[str, str], int]
-    faults: dict[tuple[str, str, str], int]
-    struck: tuple[str, ...]
+    def __init__(self, world: StormWorld, cpu_s: float) -> None:
+        watch, asked = world.watch, world.history.asked
+        self.scenario, self.found, self.digest = world.scenario, watch.found, world.digest.hexdigest()
+        self.simulated_s, self.cpu_s, self.calm_s = world.loop.time(), cpu_s, world.calm_s
+        self.operations, self.ok = len(asked), sum(each.type is Type.OK for each in asked)
+        self.rows, self.epochs = watch.rows, max((voter.epoch for voter in world.voters), default=0)
+        self.moments, self.transitions, self.faults = dict(world.moments), dict(watch.transitions), dict(world.struck)
+        first_s = self.found[0].time_s if self.found else float("inf")
+        self.struck = tuple(dict.fromkeys(kind for at_s, kind in world.kinds if at_s <= first_s))
 
     @property
     def symptom(self) -> str:
@@ -88,23 +81,7 @@ def play(scenario: Scenario) -> Played:
         judge(scenario, world.history, world.voters, world.watch, world.archive)
     for answered in (*world.history.asked, *world.history.numbers):
         world.note(repr(answered))
-    first_s = world.watch.found[0].time_s if world.watch.found else float("inf")
-    return Played(
-        scenario=scenario,
-        found=world.watch.found,
-        digest=world.digest.hexdigest(),
-        simulated_s=world.loop.time(),
-        cpu_s=time.process_time() - began_s,
-        operations=len(world.history.asked),
-        ok=sum(asked.type is Type.OK for asked in world.history.asked),
-        rows=world.watch.rows,
-        epochs=max((voter.epoch for voter in world.voters), default=0),
-        calm_s=world.calm_s,
-        moments=dict(world.moments),
-        transitions=dict(world.watch.transitions),
-        faults=dict(world.struck),
-        struck=tuple(dict.fromkeys(kind for at_s, kind in world.kinds if at_s <= first_s)),
-    )
+    return Played(world, time.process_time() - began_s)
 
 
 @contextmanager

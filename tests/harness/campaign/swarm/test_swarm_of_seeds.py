@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -33,7 +34,7 @@ from harness.campaign.swarm.work import (
     run_task,
     tasks_of,
 )
-from harness.campaign.swarm.world import Played, play
+from harness.campaign.swarm.world import play
 from harness.cli.main import cli
 from harness.spec import WrongSpec
 
@@ -73,9 +74,8 @@ def test_a_seed_that_cannot_be_played_is_a_row_with_the_reason() -> None:
 # Shrinking
 
 
-def played(scenario: Scenario, fails: bool) -> Played:
-    found = [BrokenRule(2.0, "lost write", "x", "leader")] if fails else []
-    return Played(scenario, found, "d", 3.0, 0.0, 1, 1, 1, 1, 0.0, {}, {}, {}, ())
+def played(scenario: Scenario, fails: bool) -> Any:
+    return SimpleNamespace(scenario=scenario, found=[BrokenRule(2.0, "lost write", "x", "leader")] * fails)
 
 
 def test_what_does_not_matter_is_left_out() -> None:
@@ -84,7 +84,7 @@ def test_what_does_not_matter_is_left_out() -> None:
     needed = {cards[3].who, cards[11].who}
     scenario = Scenario(1, nodes=5, seconds=60.0, cards=cards, rates=(1.1,) * 5)
 
-    def run(tried: Scenario) -> Played:
+    def run(tried: Scenario) -> Any:
         return played(tried, needed <= {card.who for card in tried.cards})
 
     left = shrink(run(scenario), 500, run, say=lambda line: None).scenario
@@ -97,7 +97,7 @@ def test_shrinking_ends_when_its_plays_are_used_up() -> None:
     cards = tuple(StormCard("kill", f"any:{n}", float(n)) for n in range(20))
     scenario, tries = Scenario(1, cards=cards), list[Scenario]()
 
-    def run(tried: Scenario) -> Played:
+    def run(tried: Scenario) -> Any:
         tries.append(tried)
         return played(tried, False)
 
