@@ -6,10 +6,10 @@ A server writes its data to the disk; a power loss removes all data that was not
 
 from __future__ import annotations
 
-import contextlib
 import math
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager, redirect_stderr
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
@@ -239,12 +239,6 @@ class _StderrOfOwner:
         return getattr(self._otherwise, name)
 
 
-@contextlib.contextmanager
-def stderr_of_each_process() -> Iterator[None]:
+def stderr_of_each_process() -> AbstractContextManager[Any]:
     """Send text that a simulated process prints to stderr to that process's `output`, inside the context."""
-    before = sys.stderr
-    sys.stderr = _StderrOfOwner(before)
-    try:
-        yield
-    finally:
-        sys.stderr = before
+    return redirect_stderr(_StderrOfOwner(sys.stderr))
