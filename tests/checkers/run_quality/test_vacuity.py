@@ -40,6 +40,18 @@ def judged(evidence: Evidence, folder: Path) -> Verdict:
     return evidence.judge(folder, "vacuity")["vacuity"]
 
 
+def main_of(evidence: Evidence) -> dict[str, Any]:
+    """The main phase."""
+    return next(phase for phase in evidence.outcome["phases"] if phase["name"] == "main")
+
+
+def in_order(evidence: Evidence) -> Evidence:
+    """Number the rows of the history anew, in the order of their times."""
+    rows = sorted(evidence.history, key=lambda row: row["time_ns"])
+    evidence.history = [row | {"index": index} for index, row in enumerate(rows)]
+    return evidence
+
+
 def figure(verdict: Verdict, name: str) -> dict[str, Any]:
     return next(c for c in verdict.details["criteria"] if c["name"] == name)
 
@@ -134,6 +146,10 @@ def a_node_without_trace(e: Evidence) -> None:
     del e.traces["n4"]
 
 
+def an_empty_trace(e: Evidence) -> None:
+    e.traces["n4"].clear()
+
+
 def a_node_without_final_log(e: Evidence) -> None:
     e.copies[-1]["error"] = "byte 9: a batch of magic 7"
 
@@ -162,6 +178,7 @@ def test_the_reason_names_the_first_fault_that_was_not_in_force_and_why(tmp_path
         (no_concurrency, "keys with concurrency"),
         (a_key_without_final_read, "keys read at the end"),
         (a_node_without_trace, "nodes with a trace"),
+        (an_empty_trace, "nodes with a trace"),
         (a_node_without_final_log, "nodes with a final log"),
         (interrupted, "ran to its end"),
     ],
@@ -191,34 +208,29 @@ def test_a_slow_harness_is_said_and_does_not_decide(tmp_path: Path) -> None:
     assert unmet == {"harness kept up", "nodes had their CPU"}
 
 
-def test_a_node_whose_trace_is_empty_has_said_nothing(tmp_path: Path) -> None:
-    evidence = run()
-    evidence.traces["n4"].clear()
-    verdict = judged(evidence, tmp_path)
-    assert not figure(verdict, "nodes with a trace")["met"]
-
-
 STOPPED = {"time_ns": 7_000_000_000, "checker": "election-safety", "summary": "two leaders"}
 
 
-def test_of_a_run_that_ended_early_nothing_is_demanded(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("ends_early", "stopped", "expected"),
+    [
+        (True, {"stopped": STOPPED}, Validity.NOT_APPLICABLE),
+        (True, {}, Validity.UNKNOWN),
+        (False, {"stopped": STOPPED}, Validity.UNKNOWN),
+    ],
+)
+def test_of_a_run_that_was_to_end_early_and_did_nothing_is_demanded(
+    tmp_path: Path, ends_early: bool, stopped: dict[str, Any], expected: Validity
+) -> None:
     evidence = run()
     evidence.faults.clear()
-    evidence.demands = replace(evidence.demands, ends_early=True, rate_hz=200.0, time_limit_s=40.0)
-    evidence.outcome["stopped"] = STOPPED
-    verdict = judged(evidence, tmp_path / "stopped")
-    assert verdict.validity is Validity.NOT_APPLICABLE
-    assert verdict.reason == "the run ended 7.0 s after it began, when election-safety was violated"
-    assert not any(criterion["demanded"] for criterion in verdict.details["criteria"])
-    del evidence.outcome["stopped"]
-    assert judged(evidence, tmp_path / "whole").validity is Validity.UNKNOWN
-
-
-def test_a_run_that_was_not_to_end_early_is_held_to_its_whole_length(tmp_path: Path) -> None:
-    evidence = run()
-    evidence.faults.clear()
-    evidence.outcome["stopped"] = STOPPED
-    assert judged(evidence, tmp_path).validity is Validity.UNKNOWN
+    evidence.demands = replace(evidence.demands, ends_early=ends_early, rate_hz=200.0, time_limit_s=40.0)
+    evidence.outcome |= stopped
+    verdict = judged(evidence, tmp_path)
+    assert verdict.validity is expected
+    if expected is Validity.NOT_APPLICABLE:
+        assert verdict.reason == "the run ended 7.0 s after it began, when election-safety was violated"
+        assert not any(criterion["demanded"] for criterion in verdict.details["criteria"])
 
 
 def test_what_is_waived_by_name_is_shown_and_not_demanded(tmp_path: Path) -> None:
@@ -240,7 +252,7 @@ def test_a_schedule_of_short_faults_demands_no_share_of_answers_in_them(tmp_path
     """A leader that is cut off for 0.4 s of a minute."""
     evidence = run()
     nothing_in_faults(evidence)
-    main = next(p for p in evidence.outcome["phases"] if p["name"] == "main")
+    main = main_of(evidence)
     begin = main["end_ns"] + 30_000_000_000
     main["end_ns"] += 60_000_000_000
     evidence.faults[0] |= {
@@ -267,12 +279,11 @@ def test_every_demand_that_can_be_waived_is_a_criterion(tmp_path: Path) -> None:
     evidence = run()
     keys = {"servers": ("n1", "n2", "n3"), "each_server_serves": True, "each_server_read_at_end": True, "rate_hz": 1.0}
     evidence.demands = replace(evidence.demands, keys=("k0",), **keys)
-    main = next(p for p in evidence.outcome["phases"] if p["name"] == "main")
+    main = main_of(evidence)
     main["end_ns"] += 60_000_000_000
     for second in range(60):
         evidence.answer("n1", main["end_ns"] - second * 1_000_000_000)
-    evidence.history.sort(key=lambda row: row["time_ns"])
-    evidence.history = [row | {"index": index} for index, row in enumerate(evidence.history)]
+    in_order(evidence)
     seen = {c["name"] for c in judged(evidence, tmp_path).details["criteria"]}
     named = {criterion for covers in WAIVABLE.values() for criterion in covers}
     assert named - seen <= {"stretches with an ok answer", "faults with an ok write"}, named - seen

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_vacuity import figure, judged, run
+from test_vacuity import figure, in_order, judged, main_of, run
 from toy_quorum import Evidence
 
 from checkers.base.history import Type
@@ -20,7 +20,7 @@ SECOND = 1_000_000_000
 def test_a_run_that_did_nearly_nothing_of_its_demands_is_unknown(tmp_path: Path) -> None:
     """209 ok operations of 8,000 scheduled were once a green run."""
     evidence = run()
-    main = next(p for p in evidence.outcome["phases"] if p["name"] == "main")
+    main = main_of(evidence)
     fault = evidence.faults[0]
     main["end_ns"] = fault["healed_ns"] + 20_000_000_000
     evidence.demands = replace(evidence.demands, keys=("k0", "k1"), rate_hz=200.0, time_limit_s=40.0)
@@ -33,12 +33,17 @@ def test_a_run_that_did_nearly_nothing_of_its_demands_is_unknown(tmp_path: Path)
     assert "give a lower --rate" in verdict.reason
 
 
+def invoked_hz(evidence: Evidence, after_s: int) -> float:
+    """Let the main phase end some seconds after the heal; return the rate at which clients invoked in it."""
+    main = main_of(evidence)
+    main["end_ns"] = evidence.faults[0]["healed_ns"] + after_s * SECOND
+    invoked = sum(row["type"] == 0 and main["start_ns"] <= row["time_ns"] < main["end_ns"] for row in evidence.history)
+    return invoked / (main["end_ns"] - main["start_ns"]) * 1e9
+
+
 def test_a_few_slow_seconds_between_dense_faults_do_not_say_that_the_rate_was_missed(tmp_path: Path) -> None:
     evidence = run()
-    main = next(p for p in evidence.outcome["phases"] if p["name"] == "main")
-    main["end_ns"] = evidence.faults[0]["healed_ns"] + 7_000_000_000
-    invoked = sum(row["type"] == 0 and main["start_ns"] <= row["time_ns"] < main["end_ns"] for row in evidence.history)
-    rate_hz = invoked / (main["end_ns"] - main["start_ns"]) * 1e9
+    rate_hz = invoked_hz(evidence, 7)
     evidence.demands = replace(evidence.demands, rate_hz=rate_hz, time_limit_s=1.0)
     share = figure(judged(evidence, tmp_path / "busy"), "share of the scheduled rate")
     assert share["value"] == pytest.approx(1.0, abs=0.01) and share["met"]
@@ -54,7 +59,7 @@ def test_the_seconds_before_the_first_fault_do_not_decide_the_rate_alone(
 ) -> None:
     """A system whose faults are stretched has a longer quiet begin, too, in which its servers are cold."""
     evidence = run()
-    main, fault = next(p for p in evidence.outcome["phases"] if p["name"] == "main"), evidence.faults[0]
+    main, fault = main_of(evidence), evidence.faults[0]
     before_ns = fault["injected_ns"] - main["start_ns"]
     calm_ns = int((minimums.CALM_S_LEAST + 1) * SECOND)
     main["end_ns"] = fault["healed_ns"] + int(minimums.AFTERMATH_NS * holds) + calm_ns - before_ns
@@ -70,11 +75,9 @@ def test_of_clients_that_wait_only_the_rate_that_they_can_reach_is_demanded(
 ) -> None:
     """Clients that wait for half of the time invoke half of the scheduled rate, and four fifths of that are enough."""
     evidence = run()
-    main = next(p for p in evidence.outcome["phases"] if p["name"] == "main")
-    main["end_ns"] = evidence.faults[0]["healed_ns"] + 7 * SECOND
-    invoked = sum(row["type"] == 0 and main["start_ns"] <= row["time_ns"] < main["end_ns"] for row in evidence.history)
-    invoked_hz = invoked / (main["end_ns"] - main["start_ns"]) * 1e9
-    evidence.demands = replace(evidence.demands, rate_hz=invoked_hz / share, invoked_share=0.5, time_limit_s=1.0)
+    evidence.demands = replace(
+        evidence.demands, rate_hz=invoked_hz(evidence, 7) / share, invoked_share=0.5, time_limit_s=1.0
+    )
     found = figure(judged(evidence, tmp_path), "share of the scheduled rate")
     assert found["value"] == pytest.approx(0.5 * share, abs=0.01)
     assert (found["least"], found["met"]) == (0.4, met)
@@ -85,7 +88,7 @@ def hung(rate_hz: float, ok_at_s: tuple[float, ...] = ()) -> Evidence:
     """After the fault the main phase lasts a minute more.  Clients invoke ten operations a second, and answers come at
     some seconds of that minute only."""
     evidence = run()
-    main = next(p for p in evidence.outcome["phases"] if p["name"] == "main")
+    main = main_of(evidence)
     fault = evidence.faults[0]
     main["end_ns"] = fault["healed_ns"] + 60 * SECOND
     like = next(row for row in evidence.history if (row["f"], row["type"]) == ("read", Type.OK))
@@ -94,32 +97,32 @@ def hung(rate_hz: float, ok_at_s: tuple[float, ...] = ()) -> Evidence:
         answer = Type.OK if tenth / 10 in ok_at_s else Type.INFO
         for place, type_ in enumerate((Type.INVOKE, answer)):
             evidence.history.append(like | {"type": type_, "process": 950 + tenth, "time_ns": at_ns + place})
-    evidence.history.sort(key=lambda row: row["time_ns"])
-    evidence.history = [row | {"index": index} for index, row in enumerate(evidence.history)]
     evidence.demands = replace(evidence.demands, rate_hz=rate_hz, time_limit_s=1.0, op_timeout_s=2.0)
-    return evidence
+    return in_order(evidence)
 
 
-@pytest.mark.parametrize("rate_hz", [0.0, 10.0])
-def test_a_system_that_hangs_after_its_first_answers_was_not_tested(rate_hz: float, tmp_path: Path) -> None:
-    verdict = judged(hung(rate_hz, ok_at_s=(1.0, 2.0, 3.0)), tmp_path)
-    assert verdict.validity is Validity.UNKNOWN
+@pytest.mark.parametrize(
+    ("rate_hz", "every_s", "until_s", "ok_share", "value", "demanded"),
+    [
+        (0.0, 1, 4, 1.0, 0, True),  # it hangs after its first answers
+        (10.0, 1, 4, 1.0, 0, True),
+        (0.0, 3, 60, 1.0, 10, True),
+        (0.0, 1, 2, 0.5, 0, False),  # a lock may be held all the while
+    ],
+)
+def test_answers_come_throughout_the_main_phase(
+    rate_hz: float, every_s: int, until_s: int, ok_share: float, value: int, demanded: bool, tmp_path: Path
+) -> None:
+    evidence = hung(rate_hz, ok_at_s=tuple(map(float, range(0 if value else 1, until_s, every_s))))
+    evidence.demands = replace(evidence.demands, ok_share=ok_share)
+    verdict = judged(evidence, tmp_path)
     shown = figure(verdict, "stretches with an ok answer")
-    assert (shown["value"], shown["least"], shown["met"]) == (0, 10, False)
-    assert "the first without one began" in shown["words"] and "stretches with an ok answer: got 0" in verdict.reason
-
-
-def test_answers_throughout_the_main_phase_are_a_test(tmp_path: Path) -> None:
-    answering = judged(hung(0.0, ok_at_s=tuple(float(second) for second in range(0, 60, 3))), tmp_path)
-    assert answering.validity is Validity.VALID, answering.reason
-    assert figure(answering, "stretches with an ok answer")["value"] == 10
-
-
-def test_a_lock_may_be_held_all_the_while(tmp_path: Path) -> None:
-    locked = hung(0.0, ok_at_s=(1.0,))
-    locked.demands = replace(locked.demands, ok_share=0.5)
-    shown = figure(judged(locked, tmp_path), "stretches with an ok answer")
-    assert (shown["met"], shown["demanded"]) == (False, False)
+    assert (shown["value"], shown["least"], shown["met"], shown["demanded"]) == (value, 10, value == 10, demanded)
+    if value:
+        assert verdict.validity is Validity.VALID, verdict.reason
+    else:
+        assert "the first without one began" in shown["words"]
+        assert ("stretches with an ok answer: got 0" in verdict.reason) is demanded
 
 
 def each_serves() -> Evidence:
@@ -153,23 +156,22 @@ def test_every_server_that_has_clients_of_its_own_must_answer_them(tmp_path: Pat
     assert not figure(verdict, "servers read at the end")["met"]
 
 
-def test_a_server_that_answers_before_recovery_alone_was_not_read_at_the_end(tmp_path: Path) -> None:
-    evidence = each_serves()
-    evidence.outcome["phases"][-1]["start_ns"] = FINAL_NS + 2
-    verdict = judged(evidence, tmp_path)
+def test_every_server_is_read_at_the_end_unless_a_fault_damaged_its_disk(tmp_path: Path) -> None:
+    early = each_serves()
+    early.outcome["phases"][-1]["start_ns"] = FINAL_NS + 2
+    verdict = judged(early, tmp_path / "early")
     assert figure(verdict, "servers that answered clients")["met"]
     assert "not so: n1, n2, n3, n4, n5" in figure(verdict, "servers read at the end")["words"]
-
-
-def test_a_server_of_which_one_key_was_not_read_at_the_end_may_have_lost_that_key(tmp_path: Path) -> None:
-    evidence = each_serves()
-    for row in evidence.history:
+    lacking = each_serves()
+    for row in lacking.history:
         if (row["node"], row["key"], row["process"]) == ("n5", "k0", 905):
             row["type"] = Type.INFO
-    read = figure(judged(evidence, tmp_path), "servers read at the end")
+    read = figure(judged(lacking, tmp_path / "one key"), "servers read at the end")
     assert (read["value"], read["met"]) == (4, False)
-    assert "a read of each of 2 keys at the end" in read["words"]
-    assert "not so: n5" in read["words"]
+    assert "a read of each of 2 keys at the end" in read["words"] and "not so: n5" in read["words"]
+    damage = {"cut": [], "nodes": ["n5"], "settings": {"damages_data": True}, "leader": None}
+    lacking.faults.append(lacking.faults[0] | damage | {"card": {"number": 7, "kind": "damage"}})
+    assert figure(judged(lacking, tmp_path / "damaged"), "servers read at the end")["met"]
 
 
 def with_many(evidence: Evidence, f: str, type_: Type, payload: str | None = None) -> Evidence:
@@ -219,17 +221,8 @@ def test_a_transaction_counts_as_a_write_if_a_step_of_it_writes(tmp_path: Path, 
     with_many(evidence, "txn", Type.OK, steps)
     for row in evidence.history[begin:]:
         row["time_ns"] = fault["injected_ns"] + 1
-    evidence.history.sort(key=lambda row: row["time_ns"])
-    evidence.history = [row | {"index": index} for index, row in enumerate(evidence.history)]
+    in_order(evidence)
     assert figure(judged(evidence, tmp_path), "ok writes in faults")["value"] == writes
-
-
-def test_nothing_is_demanded_of_a_server_whose_disk_a_fault_damaged(tmp_path: Path) -> None:
-    evidence = each_serves()
-    evidence.history = [row for row in evidence.history if row["process"] != 905]
-    damage = {"cut": [], "nodes": ["n5"], "settings": {"damages_data": True}, "leader": None}
-    evidence.faults.append(evidence.faults[0] | damage | {"card": {"number": 7, "kind": "damage"}})
-    assert figure(judged(evidence, tmp_path), "servers read at the end")["met"]
 
 
 @pytest.mark.parametrize(("answered", "met"), [(1, False), (10, True)])
@@ -238,7 +231,7 @@ def test_reads_that_nearly_all_timed_out_show_nothing_although_the_final_ones_we
 ) -> None:
     """Writes alone once made such a run a real test."""
     evidence = run()
-    main = next(p for p in evidence.outcome["phases"] if p["name"] == "main")
+    main = main_of(evidence)
     like = next(row for row in evidence.history if (row["f"], row["type"]) == ("read", Type.OK))
     evidence.history = [
         row for row in evidence.history if row["f"] != "read" or not main["start_ns"] <= row["time_ns"] < main["end_ns"]
@@ -247,8 +240,7 @@ def test_reads_that_nearly_all_timed_out_show_nothing_although_the_final_ones_we
         for place, type_ in enumerate((Type.INVOKE, Type.OK if number < answered else Type.FAIL)):
             at_ns = main["start_ns"] + number * 100 + place
             evidence.history.append(like | {"type": int(type_), "process": 4000 + number, "time_ns": at_ns})
-    evidence.history.sort(key=lambda row: row["time_ns"])
-    evidence.history = [row | {"index": index} for index, row in enumerate(evidence.history)]
+    in_order(evidence)
     found = figure(judged(evidence, tmp_path), "ok reads in the main phase")
     assert (found["value"], found["least"], found["met"]) == (answered, 2, met)
 
@@ -259,7 +251,7 @@ def advice(evidence: Evidence, folder: Path) -> str:
 
 def test_a_lower_rate_is_advised_only_where_a_measurement_says_so(tmp_path: Path) -> None:
     evidence = run()
-    main = next(p for p in evidence.outcome["phases"] if p["name"] == "main")
+    main = main_of(evidence)
     healed_ns = evidence.faults[0]["healed_ns"]
     main["end_ns"] = healed_ns + 9 * SECOND
     evidence.demands = replace(evidence.demands, rate_hz=200.0, time_limit_s=9.0)
