@@ -67,20 +67,31 @@ class TraceFindings(NamedTuple):
         return conclude(witnesses, looked_at, [*unknown, *lacking])
 
 
-def _checker(name: str, title: str, question: str, combine: Callable[[TraceFindings], Verdict], *more: Need) -> Checker:
-    """more: its needs besides traces."""
+OF_TRACES: list[Checker] = []
 
-    def of_findings(run: StoredRun, findings: Sequence[Finding]) -> Verdict:
-        nodes = [each for each in findings if isinstance(each, NodeReport)]
-        ranges = [each for each in findings if isinstance(each, StatesFinding)]
-        return combine(TraceFindings(run, nodes, ranges, [f for f in findings if isinstance(f, TimedFinding)]))
 
-    return Checker(name, title, question, split_traces, judge_traces, of_findings, frozenset({"traces", *more}))
+def _of_traces(
+    name: str, title: str, question: str, *more: Need
+) -> Callable[[Callable[[TraceFindings], Verdict]], Callable[[TraceFindings], Verdict]]:
+    """Make a checker of the function below.  more: its needs besides traces."""
+
+    def checker(combine: Callable[[TraceFindings], Verdict]) -> Callable[[TraceFindings], Verdict]:
+        def of_findings(run: StoredRun, findings: Sequence[Finding]) -> Verdict:
+            nodes = [each for each in findings if isinstance(each, NodeReport)]
+            ranges = [each for each in findings if isinstance(each, StatesFinding)]
+            return combine(TraceFindings(run, nodes, ranges, [f for f in findings if isinstance(f, TimedFinding)]))
+
+        needs = frozenset({"traces", *more})
+        OF_TRACES.append(Checker(name, title, question, split_traces, judge_traces, of_findings, needs))
+        return combine
+
+    return checker
 
 
 # Elections and votes
 
 
+@_of_traces("election-safety", "Election safety", "Was there at most one leader in every epoch?")
 def _leaders(found: TraceFindings) -> Verdict:
     leaders = Leaders()
     claims = [row for report in found.nodes for row in report.claims]
@@ -99,6 +110,7 @@ def _leaders(found: TraceFindings) -> Verdict:
     return found.conclude(witnesses, figures, "epochs with a leader")
 
 
+@_of_traces("vote-once", "One vote per epoch", "Did every voter vote at most once in an epoch, restarts included?")
 def _votes(found: TraceFindings) -> Verdict:
     """Verify that the vote in a copied quorum-state file agrees with the votes that the node had reported before.
 
@@ -143,6 +155,11 @@ def _quorum_state_disagrees(given: str, rows: tuple[Row, Row], why: str) -> Witn
     )
 
 
+@_of_traces(
+    "vote-up-to-date",
+    "Votes for logs that are up to date",
+    "Did every vote go to a log at least as up to date as the voter's own?",
+)
 def _up_to_date(found: TraceFindings) -> Verdict:
     """Verify votes; a vote is wrong only if it contradicts every candidacy of that epoch, for every possible epoch of
     its last entry.
@@ -192,6 +209,11 @@ def _shown(log: LogAt) -> str:
 # Epochs, disks and states of one node
 
 
+@_of_traces(
+    "monotonicity",
+    "Epochs and marks only rise",
+    "Did epochs never go back, and high watermarks never within one life of a process?",
+)
 def _monotonicity(found: TraceFindings) -> Verdict:
     """Verify that quorum-state holds at least the epoch that the node had reported, because an epoch is on disk before
     it is used.
@@ -235,6 +257,11 @@ def _quorum_state_behind(copy: Row, higher: Row, why: str) -> Witness:
     )
 
 
+@_of_traces(
+    "kept-disk",
+    "Nodes keep their disks",
+    "Did the directory id of a node's disk (its `disk` rows) change only where a fault took the disk?",
+)
 def _disks(found: TraceFindings) -> Verdict:
     """Verify that a node has another disk than before only if a fault wiped the previous one.
 
@@ -268,6 +295,11 @@ def unnamed_disks(report: NodeReport, spans: Sequence[Span], taken_ns: Mapping[i
     return witnesses
 
 
+@_of_traces(
+    "state-machine-safety",
+    "State machine safety",
+    "Did all nodes that applied the same entries reach the same state, and apply only what was committed?",
+)
 def _states(found: TraceFindings) -> Verdict:
     witnesses = found.broken("state-machine-safety") + [w for each in found.ranges for w in each.states]
     counts = {
@@ -281,6 +313,11 @@ def _states(found: TraceFindings) -> Verdict:
 # Snapshots
 
 
+@_of_traces(
+    "snapshot-equals-prefix",
+    "Snapshot equals prefix",
+    "Does every snapshot hold what its prefix of the log leads to, and does every log join its snapshot?",
+)
 def _snapshots(found: TraceFindings) -> Verdict:
     """Verify snapshots: a snapshot (end, exclusive; epoch) replaces the log below its end (KIP-630).
 
@@ -352,11 +389,22 @@ def _begins_late(path: str, copy: Row, start: int, newest: int, snapshot: Sequen
 # Commits
 
 
+@_of_traces(
+    "commit-own-epoch",
+    "A leader commits an entry of its own epoch first",
+    "Did every leader commit older entries only together with one of its own epoch?",
+)
 def _own_epoch(found: TraceFindings) -> Verdict:
     counts = found.sums("leaders' high watermarks")
     return found.conclude(found.broken("commit-own-epoch"), counts, *counts)
 
 
+@_of_traces(
+    "quorum-intersection",
+    "Voters change one at a time",
+    "Do majorities before and after every change of the voters share a voter?",
+    "kraft-steps",
+)
 def _voters(found: TraceFindings) -> Verdict:
     """Verify sets of voters; a set is committed if any node reported a mark beyond its record."""
     named = [row for report in found.nodes for row in report.sets]
@@ -372,6 +420,12 @@ def _voters(found: TraceFindings) -> Verdict:
     return found.conclude(witnesses, figures, "committed sets of voters")
 
 
+@_of_traces(
+    "high-watermark-majority",
+    "High watermark held by a majority",
+    "Did a majority of voters durably hold everything that was ever called committed?",
+    "logs",
+)
 def _majority(found: TraceFindings) -> Verdict:
     """Verify marks; a mark of epoch e is wrong if fewer than a majority ever durably held it while they were in an
     epoch up to e.
@@ -443,6 +497,12 @@ def _without_majority(
     )
 
 
+@_of_traces(
+    "majority-before-mark",
+    "A majority holds it before it is called committed",
+    "Did a majority of voters durably hold everything at the time when its leader called it committed?",
+    "logs",
+)
 def _before_mark(found: TraceFindings) -> Verdict:
     """Apply the order of one clock: a majority that held a mark only later in the same epoch excuses nothing."""
     if not one_clock(found.run.header):
@@ -455,6 +515,12 @@ def _before_mark(found: TraceFindings) -> Verdict:
     return conclude([w for each in found.timed for w in each.witnesses.get(name, ())], looked_at, unknown)
 
 
+@_of_traces(
+    "voters-caught-up",
+    "Voters join once they have caught up",
+    "Had every voter that joined fetched the leader's log before it counted?",
+    "kraft-steps",
+)
 def _joined(found: TraceFindings) -> Verdict:
     """Verify voters that joined; one that joins with an empty log endangers no entry, but nothing may commit until it
     has fetched the rest.
@@ -466,78 +532,3 @@ def _joined(found: TraceFindings) -> Verdict:
         return Verdict(Validity.NOT_APPLICABLE, reason="no voter joined")
     witnesses = [w for each in found.timed for w in each.witnesses.get("voters-caught-up", ())]
     return conclude(witnesses, {"voters that joined": joined}, unknown)
-
-
-OF_TRACES = (
-    _checker(
-        "high-watermark-majority",
-        "High watermark held by a majority",
-        "Did a majority of voters durably hold everything that was ever called committed?",
-        _majority,
-        "logs",
-    ),
-    _checker(
-        "majority-before-mark",
-        "A majority holds it before it is called committed",
-        "Did a majority of voters durably hold everything at the time when its leader called it committed?",
-        _before_mark,
-        "logs",
-    ),
-    _checker(
-        "commit-own-epoch",
-        "A leader commits an entry of its own epoch first",
-        "Did every leader commit older entries only together with one of its own epoch?",
-        _own_epoch,
-    ),
-    _checker(
-        "quorum-intersection",
-        "Voters change one at a time",
-        "Do majorities before and after every change of the voters share a voter?",
-        _voters,
-        "kraft-steps",
-    ),
-    _checker(
-        "voters-caught-up",
-        "Voters join once they have caught up",
-        "Had every voter that joined fetched the leader's log before it counted?",
-        _joined,
-        "kraft-steps",
-    ),
-    _checker("election-safety", "Election safety", "Was there at most one leader in every epoch?", _leaders),
-    _checker(
-        "vote-once",
-        "One vote per epoch",
-        "Did every voter vote at most once in an epoch, restarts included?",
-        _votes,
-    ),
-    _checker(
-        "vote-up-to-date",
-        "Votes for logs that are up to date",
-        "Did every vote go to a log at least as up to date as the voter's own?",
-        _up_to_date,
-    ),
-    _checker(
-        "monotonicity",
-        "Epochs and marks only rise",
-        "Did epochs never go back, and high watermarks never within one life of a process?",
-        _monotonicity,
-    ),
-    _checker(
-        "kept-disk",
-        "Nodes keep their disks",
-        "Did the directory id of a node's disk (its `disk` rows) change only where a fault took the disk?",
-        _disks,
-    ),
-    _checker(
-        "state-machine-safety",
-        "State machine safety",
-        "Did all nodes that applied the same entries reach the same state, and apply only what was committed?",
-        _states,
-    ),
-    _checker(
-        "snapshot-equals-prefix",
-        "Snapshot equals prefix",
-        "Does every snapshot hold what its prefix of the log leads to, and does every log join its snapshot?",
-        _snapshots,
-    ),
-)

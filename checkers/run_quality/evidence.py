@@ -126,9 +126,7 @@ def combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
     try:
         looked_at = {"rows": kept.rows, "journal entries": len(run.record.journal)}
         if run.record.journal and run.record.outcome is None:
-            words = (
-                "the harness was ended before the run was over: its last records are missing, and nothing confirms them"
-            )
+            words = "the harness was ended before the run was over: nothing confirms the records that there are"
             return conclude((), looked_at, [words])
     except BrokenFile as problem:
         return conclude((), {"rows": kept.rows}, list(dict.fromkeys([str(problem), *_few(broken_bonds(run.root))])))
@@ -174,8 +172,7 @@ def _phases_ran(run: StoredRun, _: HistoryFinding) -> list[str]:
     ran = [phase.name for phase in run.outcome.phases if phase.end_ns >= 0 and not phase.broken_off]
     if ran == list(PHASES):
         return []
-    lacking = next((name for name, there in zip(PHASES, [*ran, *PHASES], strict=False) if name != there), "")
-    return [f"the journal does not show that phase {lacking!r} began and ended" if lacking else "a phase ran twice"]
+    return [f"the journal shows that the phases {', '.join(ran)} ran, and a run has {', '.join(PHASES)}"]
 
 
 def _cut_short(outcome: RunOutcome) -> bool:
@@ -337,12 +334,12 @@ def answers_while_held(run: StoredRun) -> list[str]:
     rows = [
         {
             "number": number,
-            "server": watch.server,
-            "client": demands.client_nodes.index(watch.client) if watch.client else -1,
-            "from_ns": watch.held.from_ns,
-            "to_ns": watch.held.to_ns,
+            "server": server,
+            "client": demands.client_nodes.index(client) if client else -1,
+            "from_ns": held.from_ns,
+            "to_ns": held.to_ns,
         }
-        for number, watch in enumerate(watches)
+        for number, (_, held, server, client) in enumerate(watches)
     ]
     threads = {"concurrency": demands.concurrency, "clients": max(1, len(demands.client_nodes))}
     with history_tables(run.history) as sql:
@@ -362,18 +359,21 @@ def _watches(run: StoredRun, record: FaultRecord) -> Iterator[_Watch]:
                 yield _Watch(number, held, server, client)
 
 
+def _measured(number: int, held: HeldWindow) -> str:
+    what = (
+        f"{held.subject} as {held.what}"
+        if isinstance(held.subject, str)
+        else f"the link {'>'.join(held.subject)} as cut"
+    )
+    return f"fault {number} measured {what} from {held.from_ns / 1e9:.3f} to {held.to_ns / 1e9:.3f} s"
+
+
 def _words(watch: _Watch, count: int, process: int, invoked_ns: int) -> str:
-    held, server = watch.held, watch.server
-    between = f"from {held.from_ns / 1e9:.3f} to {held.to_ns / 1e9:.3f} s"
-    if watch.client:
-        measured = f"the link {'>'.join(held.subject)} as cut {between}"
-    else:
-        measured = f"{server} as {held.what} {between}"
     answers = f"{count} operation{'s' if count > 1 else ''}"
     return (
-        f"fault {watch.fault} measured {measured}, but {server} answered {answers} of "
-        f"{watch.client or 'clients'} meanwhile (the first of process {process}, invoked at {invoked_ns / 1e9:.3f} s): "
-        f"the client asks another server than it states, its library repeats requests by itself, or it swallows errors"
+        f"{_measured(watch.fault, watch.held)}, but {watch.server} answered {answers} of {watch.client or 'clients'} "
+        f"meanwhile (the first of process {process}, invoked at {invoked_ns / 1e9:.3f} s): the client asks another "
+        "server than it states, its library repeats requests by itself, or it swallows errors"
     )
 
 
@@ -383,15 +383,15 @@ def rows_while_held(run: StoredRun) -> list[str]:
         return []
     traces, clauses = node_files(run.trace), []
     for record in run.faults:
-        for state, node, first_ns, last_ns in silent_processes(record):
-            if node not in traces:
+        for held in silent_processes(record):
+            if held.subject not in traces:
                 continue
-            within = (pc.field("time_ns") > first_ns) & (pc.field("time_ns") < last_ns)
-            times = pq.read_table(traces[node], columns=["time_ns"], filters=within, partitioning=None)["time_ns"]
+            within = (pc.field("time_ns") > held.from_ns) & (pc.field("time_ns") < held.to_ns)
+            path = traces[held.subject]
+            times = pq.read_table(path, columns=["time_ns"], filters=within, partitioning=None)["time_ns"]
             if len(times):
-                held = f"{node} as {state} from {first_ns / 1e9:.3f} to {last_ns / 1e9:.3f} s"
-                words = f"fault {record.card.number} measured {held}"
-                clauses.append(f"{words}, but its trace has a row at {times[0].as_py() / 1e9:.3f} s")
+                at_s = times[0].as_py() / 1e9
+                clauses.append(f"{_measured(record.card.number, held)}, but its trace has a row at {at_s:.3f} s")
     return clauses
 
 
@@ -419,10 +419,8 @@ def not_listed(run: StoredRun) -> list[str]:
     for fault in run.record.faults:
         for node in sorted(_measured_dead(fault)):
             if not any(at_ns <= fault.end_ns(at_ns) for at_ns in listed.get(node, ())):
-                clauses.append(
-                    f"fault {fault.card.number} measured {node} as dead, and the journal lists no death of it before "
-                    "the heal"
-                )
+                words = f"fault {fault.card.number} measured {node} as dead"
+                clauses.append(f"{words}, and the journal lists no death of it before the heal")
     for node, path in node_files(run.trace).items():
         lives = len(read_trace(path, ("start",), ("seq",)))
         ends = len(listed.get(node, ()))
@@ -442,13 +440,11 @@ def without_order(run: StoredRun) -> list[str]:
     if collected_ns < 0:
         return []
     clauses = []
-    for death in (death for death in _ends(run) if death.ordered):
-        node, at_ns = death.node, death.time_ns
+    for node, at_ns in ((death.node, death.time_ns) for death in _ends(run) if death.ordered):
         slack_ns = _LATE_NS + error_ns(run.header, node)
         if at_ns < collected_ns - slack_ns and not any(_ordered(f, node, at_ns, slack_ns) for f in run.record.faults):
-            clauses.append(
-                f"the journal lists an ordered death of {node} at {at_ns / 1e9:.1f} s, and no fault ended {node} then"
-            )
+            words = f"the journal lists an ordered death of {node} at {at_ns / 1e9:.1f} s"
+            clauses.append(f"{words}, and no fault ended {node} then")
     return clauses
 
 
@@ -502,20 +498,24 @@ def behind_trace(run: StoredRun) -> list[str]:
     taken_ns = {(copy.copy, copy.node): copy.taken_ns for copy in run.copies_index}
     clauses = []
     for copy in run.copies:
-        number, node, log_end = copy["copy"], copy["node"], copy["log_end"]
+        node, log_end = copy["node"], copy["log_end"]
         if copy["error"] or node not in traces:
             continue
         rows = traces[node]
         place = int(np.searchsorted(rows.seq, copy["trace_seq"], side="right"))
         if not place or rows.disks.of_copy(copy) != rows.disks.number[place - 1]:
             continue
-        if rows.disks.ids == ("",) and _wiped(run, node, taken_ns.get((number, node), -1)):
+        if rows.disks.ids == ("",) and _wiped(run, node, taken_ns.get((copy["copy"], node), -1)):
             continue
         due = _certain_end(rows, place, dead=copy["state"] == "dead")
         if log_end < due:
             words = f"its log ends at {log_end}, and its trace had reported that everything below {due} was flushed"
-            clauses.append(f"copy {number} of {node} cannot be right: {words}")
+            clauses.append(_wrong_copy(copy, words))
     return clauses
+
+
+def _wrong_copy(copy: Mapping[str, Any], words: str) -> str:
+    return f"copy {copy['copy']} of {copy['node']} cannot be right: {words}"
 
 
 def _flushed_of(node: str, trace: str) -> _Flushed:
@@ -585,17 +585,16 @@ def at_another_length(run: StoredRun) -> list[str]:
         return [words] if one_kernel(run.header) else []
     clauses = []
     for copy in (*run.copies, *run.damaged_copies):
-        number, node = copy["copy"], copy["node"]
-        taken_ns = taken.get((number, node), -1)
-        if copy["error"] or node not in times or taken_ns < 0:
+        taken_ns = taken.get((copy["copy"], copy["node"]), -1)
+        if copy["error"] or copy["node"] not in times or taken_ns < 0:
             continue
-        seq, time_ns = times[node]
+        seq, time_ns = times[copy["node"]]
         behind = int(np.searchsorted(seq, copy["trace_seq"], side="right"))
         late = behind > 0 and int(time_ns[behind - 1]) > taken_ns
         early = behind + _IN_FLIGHT < len(seq) and int(time_ns[behind + _IN_FLIGHT]) < taken_ns
         if late or early:
             words = "had rows of a later time" if late else "lacked rows of an earlier time"
-            clauses.append(f"copy {number} of {node} cannot be right: its trace {words} than its size shows")
+            clauses.append(_wrong_copy(copy, f"its trace {words} than its size shows"))
     return clauses
 
 

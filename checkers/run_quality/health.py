@@ -146,20 +146,18 @@ LATE_S = 5.0
 def _combine_deaths(run: StoredRun, _: Sequence[Any]) -> Verdict:
     if not run.demands.nodes:
         return Verdict(Validity.NOT_APPLICABLE, reason="the system under test has no nodes")
-    excuse = _excuse(run)
+    excuse, (unordered, ordered) = _excuse(run), _deaths(run)
     traces = [read_trace(path, ("fatal",)).to_pylist() for path in node_files(run.trace).values()]
     refusals: list[Row] = [{"table": "trace", **row} for rows in traces for row in rows]
     fatal = [row for row in refusals if not excuse.may_cover(row["node"], row["time_ns"])]
-    unordered = _unordered(run)
-    found = excuse.sort(unordered, _ordered(run))
+    found = excuse.sort(unordered, ordered)
     deaths = [death for death in found.unexcused if not may_be_out_of_memory(death)]
-    starved = {death.node for death in found.unexcused if may_be_out_of_memory(death)}
-    names = dict.fromkeys([death.node or "a node" for death in deaths] + [r["node"] for r in fatal])
+    names = {death.node or "a node" for death in deaths} | {row["node"] for row in fatal}
     witnesses = [
         _died(
             node,
             [death for death in deaths if (death.node or "a node") == node],
-            [r for r in fatal if r["node"] == node],
+            [row for row in fatal if row["node"] == node],
         )
         for node in sorted(names, key=by_number)
     ]
@@ -168,9 +166,9 @@ def _combine_deaths(run: StoredRun, _: Sequence[Any]) -> Verdict:
         unknown += [f"{witness.summary}, before the system was ever ready" for witness in witnesses]
         witnesses = []
     unknown += [_not_known(death) for death in found.not_known]
-    unknown += [_out_of_memory_in_words(node) for node in sorted(starved, key=by_number)]
-    doubtful = {r["node"] for r in refusals if not excuse.covers(r["node"], r["time_ns"])}
-    doubtful -= {r["node"] for r in fatal} | {death.node for death in found.not_known}
+    unknown += _out_of_memory(found.unexcused)
+    doubtful = {row["node"] for row in refusals if not excuse.covers(row["node"], row["time_ns"])}
+    doubtful -= {row["node"] for row in fatal} | {death.node for death in found.not_known}
     unknown += [f"{node} refused to go on under a fault that is not proven" for node in sorted(doubtful, key=by_number)]
     if run.demands.traces:
         unknown += gaps(run, "traces")
@@ -194,12 +192,10 @@ def _excuse(run: StoredRun) -> Excuse:
     return Excuse(run.faults, lambda node: error_ns(run.header, node))
 
 
-def _unordered(run: StoredRun) -> list[Death]:
-    return [death for death in run.outcome.deaths if not death.ordered]
-
-
-def _ordered(run: StoredRun) -> list[Death]:
-    return [death for death in run.outcome.deaths if death.ordered]
+def _deaths(run: StoredRun) -> tuple[list[Death], list[Death]]:
+    """Return the deaths that the harness did not order, and those that it ordered."""
+    deaths = run.outcome.deaths
+    return [death for death in deaths if not death.ordered], [death for death in deaths if death.ordered]
 
 
 def _died(node: str, deaths: Sequence[Death], fatal: Sequence[Row]) -> Witness:
@@ -344,15 +340,9 @@ def _combine_recovery(run: StoredRun, _: Sequence[Any]) -> Verdict:
         wrong = "there is no proof" if proof is None else "; ".join(proof.wrong) or proof.verdict
         reason = f"not recovered, but the heal was not proven: {wrong}"
         return Verdict(Validity.UNKNOWN, looked_at, reason)
-    if not ended and (starved := _out_of_memory(run) or _starved(recovery)):
+    if not ended and (starved := "; ".join(_out_of_memory(_deaths(run)[0])) or _starved(recovery)):
         return Verdict(Validity.UNKNOWN, looked_at, starved)
     return conclude([_not_recovered(run, recovery, ended)], looked_at)
-
-
-def _out_of_memory(run: StoredRun) -> str:
-    """Return why servers that the kernel killed say nothing about recovery; "" if it killed none."""
-    killed = {death.node for death in _unordered(run) if may_be_out_of_memory(death)}
-    return "; ".join(_out_of_memory_in_words(node) for node in sorted(killed, key=by_number))
 
 
 def _starved(recovery: Recovery) -> str:
@@ -375,7 +365,7 @@ def _ended_by_themselves(run: StoredRun, proof: Proof) -> list[str]:
     proven.
 
     No fault excuses their ends.  So the heal was carried out, and it is the system that did not come back."""
-    unexcused = _excuse(run).sort(_unordered(run), _ordered(run)).unexcused
+    unexcused = _excuse(run).sort(*_deaths(run)).unexcused
     died = {death.node for death in unexcused if not may_be_out_of_memory(death)}
     dead = [node for node, state in proof.states.items() if state == "dead" and node in died]
     explained = {f"{node} ordered running: it is dead" for node in dead}
@@ -444,12 +434,11 @@ def may_be_out_of_memory(death: Death) -> bool:
     return death.status in _BY_SIGKILL and death.oom_kills > 0
 
 
-def _out_of_memory_in_words(node: str) -> str:
-    """Return why the end of this node's server says nothing about the system."""
-    return (
-        f"the kernel's out-of-memory killer ended the server of {node}, as far as is known: give the machine more "
-        "memory or the run fewer nodes"
-    )
+def _out_of_memory(deaths: Sequence[Death]) -> list[str]:
+    """Return why some of these ends say nothing about the system, a clause for each node."""
+    killed = sorted({death.node for death in deaths if may_be_out_of_memory(death)}, key=by_number)
+    words = "as far as is known: give the machine more memory or the run fewer nodes"
+    return [f"the kernel's out-of-memory killer ended the server of {node}, {words}" for node in killed]
 
 
 # Servers that answered clients after the last heal, by the history. An answer proves that a server has recovered, even

@@ -27,7 +27,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -162,22 +161,37 @@ class SparkJudge:
         task fails, and the others are still judged.  Ctrl-C cancels the job and raises KeyboardInterrupt.
         Raises SparkUnavailable if Spark did not start, or if its cluster or its virtual machine went away.
         """
-        from py4j.protocol import Py4JError
 
-        self.wait_until_started()
-        if not tasks:
-            return []
+        def say(done: int) -> None:
+            if progress is not None:
+                progress(done, len(tasks))
+
+        with self._started():
+            if self._local:
+                return self._answers(judge_task, tasks, say, lambda task: task)
+            return self._judged_on_nodes(tasks, say)
+
+    def _judged_on_nodes(self, tasks: Sequence[Task], progress: shipping.Progress) -> list[Judged]:
+        """Judge on a cluster.  In the end the nodes forget what was sent to them."""
+        shared: list[Any] = []
+
+        def share(content: bytes) -> FileContent:
+            shared.append(self._context.broadcast(content))
+            broadcast: FileContent = shared[-1]
+            return broadcast
+
+        def run(
+            remote: Sequence[RemoteTask], contents: Mapping[str, FileContent], progress: shipping.Progress
+        ) -> list[Judged | Unreadable]:
+            judge = partial(shipping.judge_remote, contents=contents)
+            return self._answers(judge, remote, progress, lambda each: each.task)
+
         try:
-            return self._judged(tasks, progress or (lambda done, total: None))
-        except (Py4JError, OSError) as problem:  # not a failed job: the virtual machine has ended
-            raise SparkUnavailable("; ".join(_ended(self._gateway)) or self._last_words(problem)) from problem
-
-    def _judged(self, tasks: Sequence[Task], say: Progress) -> list[Judged]:
-        if self._local:
-            return self._answers(judge_task, tasks, lambda done: say(done, len(tasks)), lambda task: task)
-        with _Cluster(self._context, self._answers) as nodes:
-            progress = lambda done: say(done, len(tasks))  # noqa: E731
-            judged, self._moved = shipping.judge_on_nodes(tasks, nodes, progress, self._shelf)
+            judged, self._moved = shipping.judge_on_nodes(tasks, run, share, progress, self._shelf)
+        finally:
+            if not stopped(self._context):
+                for broadcast in shared:
+                    broadcast.destroy()
         return judged
 
     def _answers(
@@ -201,14 +215,21 @@ class SparkJudge:
         """function(item) of every item, each as a task; the nodes of a cluster must have the function's module.
 
         Ctrl-C cancels the job and raises KeyboardInterrupt.  Raises SparkUnavailable, with the reason."""
+        with self._started():
+            try:
+                return run_job(self._context, function, items, lambda _: None, alone_s_max=self._alone_s_max)
+            except JobFailed as problem:
+                raise SparkUnavailable(str(problem)) from problem
+
+    @contextlib.contextmanager
+    def _started(self) -> Iterator[None]:
+        """Wait until Spark is up.  Raises SparkUnavailable if it did not start, or if its virtual machine ends."""
         from py4j.protocol import Py4JError
 
         self.wait_until_started()
         try:
-            return run_job(self._context, function, items, lambda _: None, alone_s_max=self._alone_s_max)
-        except JobFailed as problem:
-            raise SparkUnavailable(str(problem)) from problem
-        except (Py4JError, OSError) as problem:
+            yield
+        except (Py4JError, OSError) as problem:  # not a failed job
             raise SparkUnavailable("; ".join(_ended(self._gateway)) or self._last_words(problem)) from problem
 
     def stop(self) -> None:
@@ -249,15 +270,9 @@ class SparkJudge:
         """Fork the workers, and return how nodes describe themselves.  Raises SparkUnavailable if one cannot judge."""
         if not self._local:
             self._await_executor()
-        tasks = 2 if self._local else 2 * self._context.defaultParallelism
-        found = run_job(
-            self._context,
-            node.ask,
-            range(tasks),
-            lambda _: None,
-            alone_s_max=self._alone_s_max,
-            seconds_max=READY_S_MAX,
-        )
+        tasks = range(2 if self._local else 2 * self._context.defaultParallelism)
+        limits = {"alone_s_max": self._alone_s_max, "seconds_max": READY_S_MAX}
+        found = run_job(self._context, node.ask, tasks, lambda _: None, **limits)
         nodes = {(one.host, one.pid): one for one in found}
         for one in nodes.values():
             if one.problem:
@@ -327,34 +342,6 @@ class SparkJudge:
         lines = [line.strip(" :") for text in texts for line in text.splitlines() if line.strip()]
         errors = [line for line in lines[1:] if "rror" in line or "xception" in line]
         return (errors or _ended(self._gateway) or lines)[-1][:300]
-
-
-@dataclass
-class _Cluster:
-    """`shipping.Nodes` on a session.  The end of the `with` block releases the shared data."""
-
-    context: Any
-    answers: Callable[..., list[Judged | Unreadable]]
-    shared: list[Any] = field(default_factory=list)
-
-    def __enter__(self) -> _Cluster:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if not stopped(self.context):
-            for broadcast in self.shared:
-                broadcast.destroy()
-
-    def share(self, content: bytes) -> FileContent:
-        self.shared.append(self.context.broadcast(content))
-        broadcast: FileContent = self.shared[-1]
-        return broadcast
-
-    def run(
-        self, tasks: Sequence[RemoteTask], contents: Mapping[str, FileContent], progress: shipping.Progress
-    ) -> list[Judged | Unreadable]:
-        judge = partial(shipping.judge_remote, contents=contents)
-        return self.answers(judge, tasks, progress, lambda remote: remote.task)
 
 
 def _seconds(named: str, default: float) -> float:

@@ -132,22 +132,14 @@ class StoredFile:
 Progress = Callable[[int], None]
 
 
-class Nodes(Protocol):
-    """The remote judges."""
-
-    def share(self, content: bytes) -> FileContent:
-        """Make the bytes of a file available to all nodes."""
-        ...
-
-    def run(
-        self, tasks: Sequence[RemoteTask], contents: Mapping[str, FileContent], progress: Progress
-    ) -> Sequence[Judged | Unreadable]:
-        """Run judge_remote(task, contents) for each task.  Calls progress(number of tasks done)."""
-        ...
+Share = Callable[[bytes], FileContent]
+"""Makes the bytes of a file available to all nodes."""
+Run = Callable[[Sequence[RemoteTask], Mapping[str, FileContent], Progress], Sequence[Judged | Unreadable]]
+"""Runs judge_remote(task, contents) for each task, and calls progress(number of tasks done)."""
 
 
 def judge_on_nodes(
-    tasks: Sequence[Task], nodes: Nodes, progress: Progress, shelf: Shelf | None = None
+    tasks: Sequence[Task], run: Run, share: Share, progress: Progress, shelf: Shelf | None = None
 ) -> tuple[list[Judged], Moved]:
     """Judge tasks by path; where a node cannot read a file, from the shelf; where that fails, from bytes that are sent.
 
@@ -156,7 +148,7 @@ def judge_on_nodes(
     """
     marks: dict[str, FileDigest | None] = {}
     marked = [_marked(task, marks) for task in tasks]
-    answers: list[Judged | Unreadable] = list(nodes.run(marked, {}, progress))
+    answers: list[Judged | Unreadable] = list(run(marked, {}, progress))
     moved = Moved()
 
     def away() -> list[int]:
@@ -164,7 +156,7 @@ def judge_on_nodes(
 
     def judge(numbers: Sequence[int], contents: Mapping[str, FileContent]) -> None:
         done = len(answers) - len(away())
-        again = nodes.run([marked[n] for n in numbers], contents, lambda more: progress(done + more))
+        again = run([marked[n] for n in numbers], contents, lambda more: progress(done + more))
         for n, answer in zip(numbers, again, strict=True):
             answers[n] = answer
 
@@ -182,13 +174,13 @@ def judge_on_nodes(
         nonlocal moved
         sent, fitting = _that_fit(away(), marked)
         if fitting:
-            judge(fitting, {path: nodes.share(Path(path).read_bytes()) for path in sent})
+            judge(fitting, {path: share(Path(path).read_bytes()) for path in sent})
             moved = replace(moved, sent_bytes=sum(mark.size_bytes for mark in sent.values()))
 
     stored: dict[str, FileContent] = {}
     if shelf is not None and (missed := away()):
         stored, failure = _on_shelf(missed, marked, shelf)
-        moved = replace(moved, store_failure=failure or _trial(marked[missed[0]], nodes, stored))
+        moved = replace(moved, store_failure=failure or _trial(marked[missed[0]], run, stored))
     for step in (from_bytes, from_shelf) if moved.store_failure else (from_shelf, from_bytes):
         step()
     judged = [
@@ -198,11 +190,11 @@ def judge_on_nodes(
     return judged, moved
 
 
-def _trial(remote: RemoteTask, nodes: Nodes, stored: Mapping[str, FileContent]) -> str:
+def _trial(remote: RemoteTask, run: Run, stored: Mapping[str, FileContent]) -> str:
     """Return why a node cannot read the smallest file of a task in the store; "" if it can."""
     path = min(remote.marks, key=lambda path: remote.marks[path].size_bytes)
     trial = RemoteTask(Task(_no_finding, Part((path,)), Budget()), {path: remote.marks[path]})
-    [answer] = nodes.run([trial], stored, lambda _: None)
+    [answer] = run([trial], stored, lambda _: None)
     return answer.why if isinstance(answer, Unreadable) else ""
 
 

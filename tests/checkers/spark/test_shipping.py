@@ -52,7 +52,7 @@ class BlindNodes:
 
     def judge(self, tasks: Sequence[Task], progress: Callable[[int, int], None] | None = None) -> list[Judged]:
         say = progress or (lambda done, total: None)
-        judged, self.moved = judge_on_nodes(tasks, self, lambda done: say(done, len(tasks)), self.shelf)
+        judged, self.moved = judge_on_nodes(tasks, self.run, self.share, lambda done: say(done, len(tasks)), self.shelf)
         assert self.moved.sent_bytes == self.sent_bytes
         return judged
 
