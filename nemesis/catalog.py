@@ -39,7 +39,7 @@ EVERY = "all"
 
 
 def kind_named(name: str) -> Kind:
-    """Raises ValueError in one sentence for an unknown name."""
+    """Return the kind with this name.  Raises ValueError in one sentence for an unknown name."""
     kind = KINDS.get(name) or kind_on_process(name)
     if kind is None:
         raise ValueError(f"there is no kind of fault {name!r}; there are {', '.join(KINDS)}{_one_process()}")
@@ -81,7 +81,7 @@ def on_processes(processes: Iterable[str]) -> dict[str, str]:
 
 
 def summaries() -> dict[str, str]:
-    """Nemesis -> summary of its faults, for lists and help texts."""
+    """Return nemesis -> summary of its faults, for lists and help texts."""
     of_kinds = {name: kind.summary for name, kind in KINDS.items()}
     return {NONE: "nothing is broken", EVERY: "every kind that the system and the backend allow", **of_kinds}
 

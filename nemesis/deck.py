@@ -333,7 +333,8 @@ class BadSchedule(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """cards: in order of their begin. faults: card number -> the resolved fault, for cards that have one."""
+    """A fixed schedule.  cards: in order of their begin. faults: card number -> the resolved fault, for cards that have
+    one."""
 
     cards: tuple[Card, ...]
     faults: Mapping[int, Fault]

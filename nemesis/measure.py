@@ -215,7 +215,8 @@ class Hooks:
 
 
 class FaultRecords:
-    """by_number: the record of each card so far. faults: the injected faults, by the card's number."""
+    """The records of all faults.  by_number: the record of each card so far. faults: the injected faults, by the card's
+    number."""
 
     def __init__(self, hooks: Hooks) -> None:
         self.by_number: dict[int, FaultRecord] = {}
@@ -276,7 +277,7 @@ class Layer:
 
 
 class Field:
-    """One per run.  `cluster`: receives orders about processes directly."""
+    """The cluster under all faults of a run.  `cluster`: receives orders about processes directly."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

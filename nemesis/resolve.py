@@ -97,7 +97,8 @@ class MainPhase:
 
 
 class _Seen(NamedTuple):
-    """states: of all servers that answer. running: the reachable ones. leader: one of these, if any leads."""
+    """The observed state of a cluster.  states: of all servers that answer. running: the reachable ones. leader: one of
+    these, if any leads."""
 
     states: Mapping[str, ProcessState]
     running: list[str]
@@ -117,7 +118,8 @@ Aimed = tuple[Fault, LeaderNow | None]
 
 
 class Resolver:
-    """active: the faults in force, by the card's number.  Raises Skip for a card that hits nothing."""
+    """Resolves the cards of a run.  active: the faults in force, by the card's number.  Raises Skip for a card that
+    hits nothing."""
 
     def __init__(
         self, main: MainPhase, records: FaultRecords, active: Mapping[int, tuple[Kind, Fault]], options: PlayOptions

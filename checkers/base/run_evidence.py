@@ -140,7 +140,7 @@ def log_groups(metadata: pq.FileMetaData, copy: int | None = None) -> list[LogGr
 
 
 def log_start(path: str, copy: int) -> int:
-    """Return the first offset of a copy of a log, which lies above 0 behind a snapshot; 0 if the copy is empty."""
+    """Return the first offset of a copy of a log, which is above 0 if it follows a snapshot; 0 if the copy is empty."""
     groups = log_groups(pq.read_metadata(path), copy)
     if all(group.copy == copy for group in groups):
         return min((group.first for group in groups), default=0)

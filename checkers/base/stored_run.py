@@ -80,7 +80,7 @@ class StoredRun:
 
     @property
     def copies_index(self) -> Sequence[Copy]:
-        """Every copy that the harness took of a data directory."""
+        """Return every copy that the harness took of a data directory."""
         return self.record.copies
 
     @cached_property
@@ -92,7 +92,7 @@ class StoredRun:
 
     @cached_property
     def copies(self) -> list[dict[str, Any]]:
-        """Rows of COPIES, in order of copy and node; empty if there are none.
+        """Return rows of COPIES, in order of copy and node; empty if there are none.
 
         A copy of a disk is left out if a fault had damaged that disk before, because it proves nothing about the
         system.  If that fault was not proven, the run is unknown for that reason.
@@ -109,7 +109,7 @@ class StoredRun:
 
     @cached_property
     def copied_seqs(self) -> dict[str, int]:
-        """Node -> the last seq of its trace before its last copy: all traces were collected after that."""
+        """Return node -> the last seq of its trace before its last copy.  All traces were collected after that copy."""
         return {row["node"]: row["trace_seq"] for row in sorted(self.copies, key=lambda row: int(row["trace_seq"]))}
 
     @cached_property
@@ -124,7 +124,7 @@ class StoredRun:
 
     @cached_property
     def damaged_from(self) -> dict[str, int]:
-        """Node -> number of the first copy that a fault on its disk may have damaged."""
+        """Return node -> number of the first copy that a fault on its disk may have damaged."""
         first: dict[str, int] = {}
         for fault in self.faults:
             for node in fault.nodes if fault.carried_out and fault.damages_data else ():
@@ -132,7 +132,7 @@ class StoredRun:
         return first
 
     def _copies_since(self, node: str, began_ns: int) -> list[int]:
-        """Numbers of the copies of a node that may have been complete only after this time.
+        """Return numbers of the copies of a node that may have been complete only after this time.
 
         A copy whose time is not known was taken before the heal that it names, and could end later."""
         later = {before_heal(f) for f in self.faults if f.heal_ordered_ns > began_ns}
@@ -153,7 +153,8 @@ class StoredRun:
 
     @cached_property
     def servers(self) -> tuple[str, ...]:
-        """Names of the demanded servers, and of all other nodes except clients that left a log, a trace or a copy."""
+        """Return names of the demanded servers, and of all other nodes but clients that left a log, a trace or a
+        copy."""
         left = {*node_files(self.log), *node_files(self.trace), *(copy["node"] for copy in self.copies)}
         strangers = {name for name in left if name and not _CLIENT_NODE.fullmatch(name)}
         return tuple(sorted({*self.demands.servers, *strangers}, key=by_number))
@@ -176,5 +177,5 @@ def by_number(name: str) -> tuple[str, int]:
 
 
 def node_files(folder: Path) -> dict[str, str]:
-    """Node -> path of its Parquet file in `tables/log` or `tables/trace`; empty if there are none."""
+    """Return node -> path of its Parquet file in `tables/log` or `tables/trace`; empty if there are none."""
     return {p.stem: str(p) for p in sorted(folder.glob("*.parquet"), key=lambda p: by_number(p.stem))}

@@ -143,7 +143,7 @@ def nothing_shown(observers: Iterable[str], objects: Sequence[str], acknowledged
 
 
 def one_of_each_first(items: Iterable[T], group: Callable[[T], Hashable]) -> list[T]:
-    """Put the first item of each group before any second one, and those before any third one."""
+    """Order items: first the first item of each group, then the second item of each group, and so on."""
     seen: Counter[Hashable] = Counter()
     ranked = []
     for item in items:

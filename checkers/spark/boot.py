@@ -41,7 +41,7 @@ def unpack(bundle: Path, into: Path) -> Path:
 
 
 def forget_unused(into: Path, unused_s_max: float = UNUSED_S_MAX, pattern: str = "krucible-*") -> None:
-    """Remove files and folders, such as bundles and what was unpacked from them, that were not used for so long."""
+    """Remove files and folders, such as bundles and their unpacked files, that were not used for this long."""
     for folder in into.glob(pattern):
         with contextlib.suppress(FileNotFoundError):  # another process removes it at the same time
             if time.time() - folder.stat().st_mtime < unused_s_max:

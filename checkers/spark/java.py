@@ -62,7 +62,7 @@ class Java:
         return cache_folder() / "spark" / f"classes-{which}.jsa"
 
     def options(self, archive: Path, record: bool) -> list[str]:
-        """Options of the virtual machine: to record the archive, or to use it.
+        """Return options of the virtual machine: to record the archive, or to use it.
 
         The light compiler alone and the simple collector halve the time of the start.  They would slow down heavy work
         in the virtual machine, but it does none: rows never pass through it.

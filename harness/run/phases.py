@@ -295,7 +295,8 @@ async def recover(run: RunContext) -> None:
 
 @dataclass
 class SystemRecovery:
-    """found: its record in the journal; complete only when `run` has returned. detail: receives what is awaited."""
+    """The recovery of a system.  found: its record in the journal; complete only when `run` has returned. detail:
+    receives what is awaited."""
 
     subject: Subject
     nodes: Sequence[Node]
@@ -427,7 +428,8 @@ async def final_reads(run: RunContext) -> None:
 
 
 class FinalReads:
-    """by_key: key -> "ok" if any read of it was, else the last error.  by_server: the same for each server alone."""
+    """The final reads of a run.  by_key: key -> "ok" if any read of it was, else the last error.  by_server: the same
+    for each server alone."""
 
     def __init__(
         self, workload: Workload, interpreter: Interpreter, placements: Sequence[Placement], clock: RunClock

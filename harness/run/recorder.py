@@ -71,13 +71,14 @@ class Recorder:
         return self._clock.monotonic_ns() - self.started_monotonic_ns
 
     def invoke(self, process: int, request: Request) -> None:
-        """Call before the operation leaves."""
+        """Record an invoke; call this before the operation leaves."""
         self._add(
             process, Type.INVOKE, request.f, request.key, request.value, request.value2, request.payload, None, ""
         )
 
     def complete(self, process: int, request: Request, outcome: Outcome) -> None:
-        """Call after the answer has arrived.  Unless it was OK, the row contains the request's own values."""
+        """Record a completion; call this after the answer has arrived.  Unless it was OK, the row contains the
+        request's own values."""
         answered = outcome if outcome.type is Type.OK else request
         self._add(
             process,
@@ -143,7 +144,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """beside: options of the caller that the rerun command must contain, too."""
+    """The folder of one run.  beside: options of the caller that the rerun command must contain, too."""
 
     root: Path
     beside: tuple[str, ...] = ()
@@ -165,7 +166,7 @@ class RunFolder:
 
     @property
     def run_id(self) -> str:
-        """Unique among runs of this machine; part of labels and table names."""
+        """Return a name that is unique among runs of this machine; it is part of labels and table names."""
         return f"{os.getpid():x}{datetime.now(UTC).strftime('%H%M%S%f')[:9]}"
 
     def node(self, name: str) -> Path:

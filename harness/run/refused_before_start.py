@@ -299,7 +299,7 @@ def read_schedule(path: Path, nodes: Collection[str] = ()) -> Schedule:
 
 
 class Dealing:
-    """schedule: the fixed part before the run; empty if cards are dealt.  Raises BadSchedule.
+    """The source of a run's cards.  schedule: the fixed cards; empty if cards are dealt.  Raises BadSchedule.
 
     dealt: called with all cards so far, each time that more are dealt."""
 

@@ -43,9 +43,9 @@ harness.
 
 @dataclass
 class RunWatch:
-    """statuses: the latest status that each node reported. leaders: every leader seen, in order.
-    processor: node -> its measurements of its processors. reports: each change of a node's report.
-    late_ms: delays of this event loop, measured ten times a second. seen: called with every answer of all nodes.
+    """Observations of a running test.  statuses: the latest status that each node reported. leaders: every leader seen,
+    in order.  processor: node -> its measurements of its processors. reports: each change of a node's report.  late_ms:
+    delays of this event loop, measured ten times a second. seen: called with every answer of all nodes.
     """
 
     subject: Subject
@@ -126,7 +126,7 @@ class RunWatch:
                 self.stalls.append(Stall(self.recorder.now_ns(), round(late_ms, 1)))
 
     def lateness(self) -> dict[str, float]:
-        """Quantiles of `late_ms`; {} while there are none."""
+        """Return quantiles of `late_ms`; {} while there are none."""
         if not self.late_ms:
             return {}
         in_order = sorted(self.late_ms)
@@ -168,9 +168,9 @@ class OnlineDisagreement(AssertionError):
 
 
 class Online:
-    """stream: history.arrows of this run. checkers: names of those that will judge the sealed run; rules of others are
-    skipped. record: actions and findings so far. found: called on the event loop with the findings of a look, and their
-    time (ns since the test began); by default they are only recorded.
+    """The online checks of a run.  stream: history.arrows of this run. checkers: names of those that will judge the
+    sealed run; rules of others are skipped. record: actions and findings so far. found: called on the event loop with
+    the findings of a look, and their time (ns since the test began); by default they are only recorded.
     """
 
     def __init__(

@@ -42,7 +42,8 @@ NAME = "partition"
 
 
 class Grudge(NamedTuple):
-    """cut: the directed links (source, destination) that lose every packet. words: a description for a reader."""
+    """A set of cut links.  cut: the directed links (source, destination) that lose every packet. words: a description
+    for a reader."""
 
     cut: frozenset[Link]
     words: str
@@ -88,12 +89,12 @@ class Parties:
 
     @property
     def near(self) -> tuple[str, ...]:
-        """Client nodes c1, c3, ..., which belong to the first side."""
+        """Return client nodes c1, c3, ..., which belong to the first side."""
         return self.clients[0::2]
 
     @property
     def far(self) -> tuple[str, ...]:
-        """Client nodes c2, c4, ..., which belong to the second side."""
+        """Return client nodes c2, c4, ..., which belong to the second side."""
         return self.clients[1::2]
 
     @property

@@ -253,7 +253,8 @@ STOP = Kind(
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """done: effect on the process, in words. shows: expected measurement while the fault holds."""
+    """An order to a process.  done: effect on the process, in words. shows: expected measurement while the fault
+    holds."""
 
     signal: Literal["STOP", "KILL", "TERM"]
     done: str
