@@ -54,34 +54,21 @@ def plain_console() -> Console:
     return Console(soft_wrap=True, highlight=False, markup=False)
 
 
-def subjects(_: click.Context) -> Iterable[str]:
-    from harness.registry import SUBJECTS
+def _names_in(table: str, *more: str) -> Callable[[click.Context], Iterable[str]]:
+    """Return what reads the names of a table, module:attribute, when a shell asks for them; or a function's."""
 
-    return SUBJECTS
+    def names(_: click.Context) -> Iterable[str]:
+        from harness.registry import load
 
+        found = load(table)
+        return (*more, *(found() if callable(found) else found))
 
-def workloads(_: click.Context) -> Iterable[str]:
-    from harness.registry import WORKLOADS
-
-    return WORKLOADS
-
-
-def backends(_: click.Context) -> Iterable[str]:
-    from harness.registry import BACKENDS
-
-    return ("auto", *BACKENDS)
+    return names
 
 
-def nemeses(_: click.Context) -> Iterable[str]:
-    from nemesis.catalog import summaries
-
-    return summaries()
-
-
-def findings(_: click.Context) -> Iterable[str]:
-    from harness.real_systems import names_of_runs
-
-    return names_of_runs()
+subjects, workloads = _names_in("harness.registry:SUBJECTS"), _names_in("harness.registry:WORKLOADS")
+backends, nemeses = _names_in("harness.registry:BACKENDS", "auto"), _names_in("nemesis.catalog:summaries")
+findings = _names_in("harness.real_systems:names_of_runs")
 
 
 def bugs(context: click.Context) -> Iterable[str]:
@@ -192,22 +179,31 @@ trust = click.option(
 )
 
 
-def _store_that_answers(_: click.Context, __: click.Parameter, address: str) -> str:
-    if address:
-        from harness.store import Store, StoreUnavailable
+def refusing(check: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, str], str]:
+    """Return the callback of an option whose text, if there is one, the check refuses by its error."""
 
+    def checked(_: click.Context, __: click.Parameter, text: str) -> str:
         try:
-            Store.at(address).check()
-        except StoreUnavailable as problem:
+            if text:
+                check(text)
+        except (OSError, ValueError) as problem:
             raise click.BadParameter(str(problem)) from None
-    return address
+        return text
+
+    return checked
+
+
+def _demand_answer(address: str) -> None:
+    from harness.store import Store
+
+    Store.at(address).check()
 
 
 store = click.option(
     "--store",
     metavar="URI",
     default="",
-    callback=_store_that_answers,
+    callback=refusing(_demand_answer),
     help="An object store with runs, such as s3://bucket/prefix; see docs/store.md.",
 )
 

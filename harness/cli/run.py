@@ -21,6 +21,7 @@ from harness.cli.parameters import (
     fetched_from,
     findings,
     note_folder,
+    refusing,
     results_in,
     spark_master,
     spec_option,
@@ -38,15 +39,10 @@ if TYPE_CHECKING:
     from harness.run.session import JudgedRun
 
 
-def _address(_: click.Context, __: click.Parameter, text: str) -> str:
-    if text:
-        from harness.metrics import BadAddress, address_of
+def _demand_address(text: str) -> None:
+    from harness.metrics import address_of
 
-        try:
-            address_of(text)
-        except BadAddress as problem:
-            raise click.BadParameter(str(problem)) from None
-    return text
+    address_of(text)
 
 
 @click.command()
@@ -57,7 +53,7 @@ def _address(_: click.Context, __: click.Parameter, text: str) -> str:
     "--metrics",
     metavar="ADDRESS:PORT",
     default="",
-    callback=_address,
+    callback=refusing(_demand_address),
     help="Serve metrics for Prometheus while the run goes on, such as :9100 (loopback); see docs/metrics.md.",
 )
 @store
