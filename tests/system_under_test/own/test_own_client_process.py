@@ -163,13 +163,28 @@ async def test_what_open_returns_is_the_connection_and_is_closed(make: Make, wor
     assert (await ask(client, READ)).value == 8, "after an exception it is closed, and another one opened"
 
 
-async def test_a_connection_that_open_keeps_itself_stays(make: Make) -> None:
-    client = make("""
-        def open(self, server): self.connection = 9
-        def read(self, key): return self.connection
+KEPT = "self.connection = 9"  # instead of being returned
+
+
+@pytest.mark.parametrize(
+    ("opens", "read", "value"),
+    [
+        (KEPT, "return self.connection", 9),
+        ("...", f"{KEPT}; return 9", 9),
+        ("...", "return self.held.connection", 9),
+        ("...", "return len(os.read(0, 1000))", 0),  # stdin is not the next request
+        ("...", "return os.getpgrp()", os.getpgrp()),  # the group that a pause of the clients stops
+    ],
+)
+async def test_what_a_client_without_a_connection_reads(make: Make, opens: str, read: str, value: int) -> None:
+    client = make(f"""
+        class held: connection = 9
+        def open(self, server): {opens}
+        def close(self): self.connection
+        def read(self, key): {read}
         def write(self, key, value): ...
     """)
-    assert (await ask(client, READ)).value == 9
+    assert (await ask(client, READ)).value == value
 
 
 async def test_a_connection_that_open_does_not_return_is_a_mistake(make: Make) -> None:
@@ -181,20 +196,6 @@ async def test_a_connection_that_open_does_not_return_is_a_mistake(make: Make) -
     """)
     words = "mine.py line 12: TypeError: open() returned None, and methods use self.connection: return the connection"
     assert (await ask(client, READ)).error == MISTAKE_IN_CODE + words
-
-
-@pytest.mark.parametrize("read", ["self.connection = 9", "self.held.connection", "self.held"])
-async def test_a_client_may_have_no_connection(make: Make, read: str) -> None:
-    client = make(f"""
-        class held: connection = 9
-        def open(self, server): ...
-        def close(self): assert not self.connection
-        def read(self, key):
-            {read}
-            return 9
-        def write(self, key, value): ...
-    """)
-    assert (await ask(client, READ)).value == 9
 
 
 async def test_a_call_that_blocks_is_interrupted_and_the_next_one_connects_anew(
@@ -234,14 +235,6 @@ async def test_a_process_that_cannot_be_interrupted_is_killed(
     outcome = await asking
     assert (outcome.type, outcome.error) == (Type.INFO, "timeout")
     assert (await ask(client, READ)).value != before
-
-
-async def test_a_client_is_in_the_group_that_a_pause_of_the_clients_stops(make: Make) -> None:
-    client = make("""
-        def read(self, key): return os.getpgrp()
-        def write(self, key, value): ...
-    """)
-    assert (await ask(client, READ)).value == os.getpgrp()
 
 
 async def test_a_process_that_dies_in_a_write_leaves_it_unknown(make: Make) -> None:
@@ -380,14 +373,6 @@ async def test_a_client_that_can_never_be_made_says_so(make: Make, line: str, wo
         def write(self, key, value): ...
     """)
     assert (await ask(client, WRITE)).error.startswith(f"not sent: {CANNOT_BE_MADE}{words}")  # type: ignore[union-attr]
-
-
-async def test_what_a_client_reads_from_stdin_is_not_the_next_request(make: Make) -> None:
-    client = make("""
-        def read(self, key): return len(os.read(0, 1000))
-        def write(self, key, value): ...
-    """)
-    assert (await ask(client, READ)).value == 0
 
 
 async def test_an_exception_that_cannot_be_printed_ends_no_client(make: Make) -> None:

@@ -206,19 +206,12 @@ def test_a_disk_that_was_just_formatted_holds_an_empty_log(tmp_path: Path) -> No
     assert (log.error, log.log_end, log.torn_bytes) == (None, 0, 0)
 
 
-async def test_where_voters_can_change_a_new_disk_starts_as_another_replica(tmp_path: Path) -> None:
-    before = format_directory(formatted(tmp_path))
-    format_directory(formatted(tmp_path), force=True)
-    names = {"directories": {"n1": small_files.kafka_uuid(before)}, "listen": "192.0.2.1:1", "dynamic": True}
-    with pytest.raises(CannotStart, match="cannot listen on"):
-        await run(formatted(tmp_path, **names))
-
-
-async def test_a_node_whose_disk_was_formatted_anew_does_not_start(tmp_path: Path) -> None:
+async def test_a_node_whose_disk_was_formatted_anew_starts_only_where_voters_can_change(tmp_path: Path) -> None:
     before = format_directory(formatted(tmp_path))
     now = format_directory(formatted(tmp_path), force=True)
-    for known, expected in ((before, "was formatted anew"), (now, "cannot listen on")):
-        names = {"directories": {"n1": small_files.kafka_uuid(known)}, "listen": "192.0.2.1:1"}
+    anew, starts = "was formatted anew", "cannot listen on"
+    for known, dynamic, expected in ((before, False, anew), (now, False, starts), (before, True, starts)):
+        names = {"directories": {"n1": small_files.kafka_uuid(known)}, "listen": "192.0.2.1:1", "dynamic": dynamic}
         with pytest.raises(CannotStart, match=expected):
             await run(formatted(tmp_path, **names))
 
