@@ -231,11 +231,6 @@ def test_a_voter_whose_removal_may_not_be_committed_campaigns_without_a_vote_of_
     assert bench.core.role == "candidate"
 
 
-def test_a_voter_of_another_directory_is_an_observer():
-    entries = [VoterEntry(ReplicaKey(voter, directory)) for voter, directory in ((1, None), (2, None))]
-    assert voter_set(entries).holds(ReplicaKey(1)) and not voter_set(entries).holds(ReplicaKey(3))
-
-
 def test_the_history_of_sets_follows_the_log():
     history = VoterHistory(voters(1))
     assert not history.may_change
