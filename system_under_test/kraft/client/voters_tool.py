@@ -27,6 +27,7 @@ from system_under_test.kraft.client.client import WHO_LEADS
 from system_under_test.kraft.controller.features import KRAFT_VERSION
 from system_under_test.kraft.log.small_files import kafka_uuid, parse_uuid
 from system_under_test.kraft.ports import Network
+from system_under_test.kraft.raft.voters import LISTENER
 from system_under_test.kraft.wire import versions
 from system_under_test.kraft.wire.channel import Connection
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame
@@ -34,7 +35,6 @@ from system_under_test.kraft.wire.versions import requested
 
 CLIENT_ID = "voters-tool"
 """Client id that does not mark the project's own clients: servers forward its requests."""
-LISTENER = "CONTROLLER"
 PATIENCE_S = 1.0
 CHANGE_S = 5.0
 AGAIN_S = 0.1

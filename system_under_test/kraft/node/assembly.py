@@ -51,7 +51,7 @@ from system_under_test.kraft.raft.changes import KRAFT_VERSIONS, AddVoter, Remov
 from system_under_test.kraft.raft.decisions import must_check_batches
 from system_under_test.kraft.raft.messages import FetchRequest, Identity, RaftRequest, RaftResponse, ReplicaKey, Timing
 from system_under_test.kraft.raft.states import Role
-from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry, VoterSet
+from system_under_test.kraft.raft.voters import LISTENER, VoterEndpoint, VoterEntry, VoterSet
 from system_under_test.kraft.records.metadata import CorruptRecord, Endpoint, RegisterControllerRecord
 from system_under_test.kraft.wire import translate, versions
 from system_under_test.kraft.wire.api import Api
@@ -63,7 +63,6 @@ from system_under_test.kraft.wire.versions import Finalized, filled, requested
 
 log = logging.getLogger(__name__)
 
-LISTENER = "CONTROLLER"
 UNKNOWN_PEER_S = 0.1
 
 

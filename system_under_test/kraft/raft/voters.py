@@ -23,6 +23,9 @@ from typing import NamedTuple, Protocol
 
 from system_under_test.kraft.raft.messages import Batch, Identity, ReplicaKey
 
+LISTENER = "CONTROLLER"
+"""Name of the one listener of every node."""
+
 
 class VoterEndpoint(NamedTuple):
     """Address at which a listener of a voter is reached."""

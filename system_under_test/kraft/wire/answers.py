@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.configs import ConfigSource, Described
 from system_under_test.kraft.controller.image import Image, Topic
+from system_under_test.kraft.raft.voters import LISTENER
 from system_under_test.kraft.records.metadata import NO_LEADER, PartitionRecord
 from system_under_test.kraft.wire.quorum_service import QuorumInfo, QuorumService
 from system_under_test.kraft.wire.translate import TOPIC as METADATA_TOPIC
@@ -30,9 +31,6 @@ _LATEST, _EARLIEST = -1, -2
 
 _TOPIC_IDS_SINCE = 12
 """Metadata has a field for topic ids since version 10, but may ask by it, with a null name, only since this one."""
-
-LISTENER = "CONTROLLER"
-"""The name of the one listener every node has."""
 
 
 Given = Mapping[str, Any]
