@@ -64,17 +64,15 @@ def cases() -> Iterator[GoldenCase]:
         ("sqlite.py", "list-append"),
         ("redis_sentinel.py", "set"),
     ):
-        system = ("--subject", str(ROOT / "examples" / example), "--workload", workload, "--backend", "namespaces")
-        yield GoldenCase(f"own-{Path(example).stem}", system)
+        own = ("--subject", str(ROOT / "examples" / example), "--workload", workload, "--backend", "namespaces")
+        yield GoldenCase(f"own-{Path(example).stem}", own)
     yield GoldenCase("clean-canary", ("--subject", "canary", "--nemesis", "none", "--time-limit", "5"))
-    for subject in SUBJECTS:
-        for bug in load_subject(subject).bugs:
-            where = (
-                ("--nemesis", "none", "--time-limit", "5")
-                if subject == "canary"
-                else ("--backend", "simulator", *SHORT)
-            )
-            yield GoldenCase(f"{subject}-{bug}", ("--subject", subject, "--bug", bug, *where), bug)
+    on_simulator, on_none = ("--backend", "simulator", *SHORT), ("--nemesis", "none", "--time-limit", "5")
+    for tested, system in ((name, load_subject(name)) for name in SUBJECTS):
+        for bug in (bug for bug in system.bugs.values() if bug.in_containers):
+            if system.simulated or not system.declares.nodes:
+                where = on_simulator if system.declares.nodes else on_none
+                yield GoldenCase(f"{tested}-{bug.name}", ("--subject", tested, "--bug", bug.name, *where), bug.name)
 
 
 @click.group()
