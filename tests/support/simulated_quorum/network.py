@@ -28,7 +28,6 @@ class Node:
     disk: Disk
     core: Core | None = None  # None: not running
     incarnation: int = 0
-    tick_at: float = float("inf")
     died_of: str | None = None
     log_start = snapshot_end = 0
     may_stop = may_forget = False

@@ -59,33 +59,16 @@ class World(Network):
         assert core is not None, f"voter {id} is down"
         return core
 
-    def running(self) -> list[Node]:
-        return [node for node in self.nodes.values() if node.core is not None]
-
-    def leaders(self) -> list[int]:
-        """Every voter that believes it leads, the newest epoch first."""
-        leading = [(node.core.epoch, node.id) for node in self.running() if node.core and node.core.role == "leader"]
-        return [id for _, id in sorted(leading, reverse=True)]
-
-    def leader(self) -> int | None:
-        """The leader of the newest epoch that any voter knows, if there is one."""
-        newest = max((node.core.epoch for node in self.running() if node.core), default=0)
-        return next((id for id in self.leaders() if self.core(id).epoch == newest), None)
-
-    def elect(self, limit_s: float = 10.0) -> int:
-        """Wait until the newest epoch has a leader that has committed its LeaderChange and is followed by all."""
+    def elect(self, limit_s: float) -> None:
+        """Wait until all that run follow one leader, which has committed its LeaderChange."""
 
         def settled() -> bool:
-            leader = self.leader()
-            return leader is not None and all(
-                node.core is not None and node.core.leader_id == leader and node.core.high_watermark is not None
-                for node in self.running()
-            )
+            running = {id: node.core for id, node in self.nodes.items() if node.core is not None}
+            followed = {core.leader_id for core in running.values()}
+            leads = len(followed) == 1 and followed <= {id for id, core in running.items() if core.role == "leader"}
+            return leads and all(core.high_watermark is not None for core in running.values())
 
         assert self.wait_for(settled, limit_s), f"no leader within {limit_s} s"
-        leader = self.leader()
-        assert leader is not None
-        return leader
 
     # Clients
 
@@ -126,7 +109,6 @@ class World(Network):
         identity = Identity(CLUSTER_ID, ReplicaKey(id), tuple(self.nodes), self.timing, self.bugs)
         random = Random(self.random.getrandbits(32))
         node.core = Core(identity, node.disk, node.disk.quorum_state, random, self.now)
-        node.tick_at = float("inf")
         self._row(node, "start", offset=node.disk.end_offset, hash=node.disk.prefix(node.disk.end_offset))
         self._vote_row(node, "quorum-state", node.disk.quorum_state)
         self._enter(node, lambda core: core.start(self.now))
@@ -153,22 +135,13 @@ class World(Network):
 
     def _plan_tick(self, node: Node) -> None:
         assert node.core is not None
-        deadline = node.core.deadline()
-        if deadline < node.tick_at:
-            node.tick_at = deadline
-            incarnation = node.incarnation
-            self.at(deadline, lambda: self._tick(node, incarnation))
+        incarnation = node.incarnation
 
-    def _tick(self, node: Node, incarnation: int) -> None:
-        if node.core is None or incarnation != node.incarnation:
-            return
-        if node.tick_at > self.now:
-            return  # an earlier plan, replaced meanwhile
-        node.tick_at = float("inf")
-        if node.core.deadline() > self.now:
-            self._plan_tick(node)
-        else:
-            self._enter(node, lambda core: core.tick(self.now), incarnation)
+        def tick() -> None:
+            if node.core is not None and incarnation == node.incarnation and node.core.deadline() <= self.now:
+                self._enter(node, lambda core: core.tick(self.now))
+
+        self.at(node.core.deadline(), tick)
 
     def _row(self, node: Node, event: str, epoch: int | None = None, **columns: Any) -> None:
         """Report what is so now, as a row of the voter's trace does."""
