@@ -300,21 +300,10 @@ def _broken(files: dict[str, str], findings: Sequence[RangeMatches]) -> list[Wit
 
 def wrong_alone(kind: str, log: LogName, offset: int, epoch: int, rows: tuple[Row, ...] = ()) -> Witness:
     """Make the witness for a log that has a HOLE just before an offset, or whose epochs FALL at that offset."""
-    why, expected = {
-        HOLE: ("the entry before it is missing", "offsets without a gap"),
-        FALL: ("its epoch is below that of the entry before it", "rising epochs"),
-    }[kind]
-    return Witness.of(
-        kind,
-        f"In the log of {_name(log)}, offset {offset}: {why}.",
-        rows,
-        nodes=[log[0]],
-        copies=[log[1]],
-        epoch=epoch,
-        offset=offset,
-        why=[f"At offset {offset} {why}."],
-        expected=expected,
-    )
+    why = "the entry before it is missing" if kind == HOLE else "its epoch is below that of the entry before it"
+    summary = f"In the log of {_name(log)}, offset {offset}: {why}."
+    of_log: dict[str, Any] = {"nodes": [log[0]], "copies": [log[1]], "epoch": epoch, "offset": offset}
+    return Witness.of(kind, summary, rows, expected="offsets without a gap, and rising epochs", **of_log)
 
 
 LOG_MATCHING = Checker(

@@ -145,9 +145,6 @@ class NodeReport:
     log_epoch: tuple[int, int] = (0, -1)
 
 
-_CHANGE_A_LOG = frozenset({"high-watermark", "append", "flush", "truncate", "start", "disk", "fatal"})
-
-
 class NodeMonitor:
     """Follows the rows of one node.
 
@@ -214,22 +211,12 @@ class NodeMonitor:
         state = self.state
         named = None if state.disk is None else state.disk.detail
         vote = state.votes.get(copy["quorum_epoch"])
-        changes = following is not None and following.event in _CHANGE_A_LOG
-        ends = changes and following is not None and following.event in ("start", "disk", "fatal")
-        at_copy = AtCopy(
-            copy,
-            state.disk,
-            named is None or named == copy.get("disk"),
-            vote,
-            state.highest_epoch,
-            state.owed,
-            state.flushed,
-            self._starts,
-            self._snapshot,
-            -1 if state.last is None else state.last.time_ns,
-            copy["state"] == "dead" or ends,
-        )
-        self.report.copies.append(at_copy)
+        ends = following is not None and following.event in ("start", "disk", "fatal")
+        same_disk = named is None or named == copy.get("disk")
+        kept = (state.disk, same_disk, vote, state.highest_epoch, state.owed, state.flushed)
+        last_ns = -1 if state.last is None else state.last.time_ns
+        so_far = (self._starts, self._snapshot, last_ns, copy["state"] == "dead" or ends)
+        self.report.copies.append(AtCopy(copy, *kept, *so_far))
 
     def _disk(self, row: TraceRow) -> list[RuleBreach]:
         state, found = self.state, list[RuleBreach]()
@@ -349,29 +336,24 @@ class Leaders:
 
 def elected(epoch: int, claims: Iterable[TraceRow], votes: Iterable[TraceRow]) -> Witness:
     """Return the violation of an epoch that is suspicious.  claims, votes: the first rows of all nodes about it."""
-    own = [row for row in claims if row.role == "leader"]
+    in_order = sorted(claims, key=lambda row: row.role != "leader")
     first_of: dict[str, TraceRow] = {}
-    for row in (*own, *(row for row in claims if row.role != "leader")):
+    for row in in_order:
         first_of.setdefault(row.node if row.role == "leader" else str(row.peer), row)
     names = sorted(first_of, key=_by_number)
     given = sorted(votes, key=lambda row: _by_number(row.node))
     if len(names) > 1:
-        all_of = "both" if len(names) == 2 else "all"
         kind, shown = TWO_LEADERS, [first_of[name] for name in names]
-        summary = f"{', '.join(names[:-1])} and {names[-1]} {all_of} led epoch {epoch}."
-        why = [_claimed(row) for row in shown]
+        summary = f"{', '.join(names[:-1])} and {names[-1]} led epoch {epoch}."
         expected = "at most one leader in an epoch: two majorities share a voter, and a voter votes once"
     else:
-        kind, shown = LEADER_AGAIN, own
+        kind, shown = LEADER_AGAIN, [row for row in in_order if row.role == "leader"]
         summary = f"{names[0]} led epoch {epoch}, was restarted, and led the same epoch again."
-        why = [f"{names[0]} became leader of epoch {epoch} in more than one life of its process."]
-        expected = (
-            "a restarted leader needs a new epoch: what it had not written to disk is gone, and it would put other "
-            "entries at the same offsets of the same epoch"
-        )
+        expected = "a restarted leader needs a new epoch: what it had not written to disk is gone"
     voters: dict[str, list[str]] = {}
     for row in given:
         voters.setdefault(str(row.peer), []).append(row.node)
+    why = [_claimed(row) for row in shown]
     why += [f"Voted for {who} in epoch {epoch}: {', '.join(gave)}." for who, gave in voters.items()]
     rows = [row.as_row() for row in (*shown, *given)]
     return Witness.of(kind, summary, rows, nodes=names, epoch=epoch, votes=voters, why=why, expected=expected)
@@ -478,15 +460,11 @@ def named_by(row: TraceRow) -> frozenset[str]:
 
 
 def _two_sets(kind: str, before: TraceRow, after: TraceRow) -> Witness:
-    words = [", ".join(sorted(named_by(row))) for row in (before, after)]
+    words = [f"{', '.join(sorted(named_by(row)))} (offset {row.offset})" for row in (before, after)]
     return Witness.of(
         kind,
-        f"The voters {words[0]} (offset {before.offset}) were followed by {words[1]} (offset {after.offset}).",
+        f"The voters {words[0]} were followed by {words[1]}.",
         nodes=sorted(named_by(before) ^ named_by(after)),
         offset=after.offset,
-        why=[
-            f"The record at offset {before.offset} names {words[0]} as voters.",
-            f"The record at offset {after.offset} names {words[1]}.",
-        ],
         expected="two committed sets in a row differ by at most one voter, and every log names the same ones",
     )

@@ -195,9 +195,9 @@ ROWS_MAX = 20_000_000
 class ReplayFinding:
     """looked_at: counts of what the replay took."""
 
-    witnesses: tuple[Witness, ...] = ()
-    looked_at: tuple[tuple[str, int], ...] = ()
-    unknown: tuple[str, ...] = ()
+    witnesses: Sequence[Witness]
+    looked_at: Mapping[str, int]
+    unknown: Sequence[str]
 
 
 def _split(run: StoredRun) -> list[Part]:
@@ -222,7 +222,7 @@ def _judge(part: Part, budget: Budget) -> ReplayFinding:
         "leaders": len(model.quorum.branches) - 1,
         "high watermarks": model.quorum.marks,
     }
-    return ReplayFinding(tuple(witnesses), tuple(counts.items()), replayed.unknown)
+    return ReplayFinding(witnesses, counts, replayed.unknown)
 
 
 def _witness(stop: Stop, path: str, voter: ModelVoter) -> Witness:
@@ -287,7 +287,7 @@ def _lost(epoch: int, mark: int, later: int, leader: str) -> Witness:
 
 
 def _combine(run: StoredRun, findings: Sequence[ReplayFinding]) -> Verdict:
-    looked_at = {"nodes": len(node_files(run.trace)), **{k: v for f in findings for k, v in f.looked_at}}
+    looked_at = {"nodes": len(node_files(run.trace)), **{k: v for f in findings for k, v in f.looked_at.items()}}
     unknown = [words for f in findings for words in f.unknown] + gaps(run, "traces")
     witnesses = [w for f in findings for w in f.witnesses]
     if not witnesses:  # rows after the first unexplained row of an epoch are not checked

@@ -141,16 +141,18 @@ def stretches(wholes: Sequence[Whole], main_begin_ns: int) -> list[WholeStretch]
 
     wholes: in order of their begins.
     """
-    joined: list[WholeStretch] = []
+    joined: list[list[Whole]] = []
+    end_ns = -1
     for whole in wholes:
-        if joined and whole.begin_ns <= joined[-1].end_ns:
-            last = joined[-1]
-            joined[-1] = WholeStretch(
-                (*last.wholes, whole), last.begin_ns, max(last.end_ns, whole.end_ns), last.from_start
-            )
-        else:
-            joined.append(WholeStretch((whole,), whole.begin_ns, whole.end_ns, whole.begin_ns == main_begin_ns))
-    return joined
+        if not joined or whole.begin_ns > end_ns:
+            joined.append([])
+        joined[-1].append(whole)
+        end_ns = max(end_ns, whole.end_ns)
+    return [
+        WholeStretch(tuple(some), begin_ns, max(whole.end_ns for whole in some), begin_ns == main_begin_ns)
+        for some in joined
+        for begin_ns in [some[0].begin_ns]
+    ]
 
 
 class ServerAnswers:
@@ -487,24 +489,23 @@ def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
     beyond = silences(found, long, changes_of(run.faults, struck), demands)
     witnesses, doubts, left_out = [], [], []
     for silence in beyond:
-        machine = processor_time.starved(outcome, silence.begin_ns, silence.end_ns)
-        if machine:
-            doubts.append(f"{silence.words()}, but {machine}")
+        words = silence.words()
+        if machine := processor_time.starved(outcome, silence.begin_ns, silence.end_ns):
+            doubts.append(f"{words}, but {machine}")
         elif WAIVED in demands.waived:
-            left_out.append(silence.words())
+            left_out.append(words)
         elif demands.unavailable_s:
             witnesses.append(_witness(silence))
         else:
-            doubts.append(
-                f"{silence.words()} ({silence.why()}: state `unavailable_s` in your System to have it judged)"
-            )
+            doubts.append(f"{words} ({silence.why()}: state `unavailable_s` in your System to have it judged)")
     looked_at = {
         "seconds with a whole majority": round(_seconds(long), 1),
         "seconds of the main phase": round((main[1] - main[0]) / 1e9, 1),
         "longest silence in seconds": round(_longest_s(found.gaps.get("", ()), long), 1),
         "limit in seconds": limit,
     }
-    details = {"silences": [_to_json(silence) for silence in beyond], "waived": left_out}
+    shown = ("begin_ns", "end_ns", "function", "servers", "changes", "limit_s")
+    details = {"silences": [{name: getattr(each, name) for name in shown} for each in beyond], "waived": left_out}
     return conclude(witnesses, looked_at, doubts, details)
 
 
@@ -517,17 +518,6 @@ def _witness(silence: Silence) -> Witness:
         why=[f"{silence.words()}.", f"{silence.why()[0].upper()}{silence.why()[1:]}."],
         expected=f"a success within {silence.limit_s:g} s",
     )
-
-
-def _to_json(silence: Silence) -> dict[str, Any]:
-    return {
-        "begin_ns": silence.begin_ns,
-        "end_ns": silence.end_ns,
-        "function": silence.function,
-        "servers": silence.servers,
-        "changes": silence.changes,
-        "limit_s": silence.limit_s,
-    }
 
 
 def _seconds(whole: Sequence[WholeStretch]) -> float:

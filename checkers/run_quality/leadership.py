@@ -197,17 +197,21 @@ def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
     witnesses, doubts = [], []
     for one, other in two_leaders(reports):
         if _stood(one) and _stood(other):
-            witnesses.append(_two(one, other))
+            summary = f"{one.node} and {other.node} both reported that they lead epoch {one.epoch}"
+            expected = "one leader of an epoch; if its number does not count elections, state `elections = False`"
+            witnesses.append(_against(TWO_LEADERS, one, other, summary, expected))
         else:
-            doubts.append(f"{_words(one)}; and {_words(other)}: one of these reports stood for a single look")
+            doubts.append(_single(one, other))
     for before, after in went_back(reports, run.faults):
         if _started_between(run, before, after):
             words = "after its server was started again: let `status` return None until the node knows its epoch"
             doubts.append(f"the epoch of {after.node} went back from {before.epoch} to {after.epoch} {words}")
         elif _stood(before) and _stood(after):
-            witnesses.append(_back(before, after))
+            summary = f"{after.node} reported epoch {before.epoch}, and then epoch {after.epoch}"
+            expected = f"epoch {before.epoch} or a later one"
+            witnesses.append(_against(EPOCH_WENT_BACK, before, after, summary, expected))
         else:
-            doubts.append(f"{_words(before)}; then {_words(after)}: one of these reports stood for a single look")
+            doubts.append(_single(before, after))
     doubts += _never_changed(run, reports)
     looked_at = {
         "reports": len(reports),
@@ -217,28 +221,13 @@ def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
     return conclude(witnesses, looked_at, doubts)
 
 
-def _two(one: Report, other: Report) -> Witness:
-    return Witness.of(
-        TWO_LEADERS,
-        f"{one.node} and {other.node} both reported that they lead epoch {one.epoch}",
-        nodes=[one.node, other.node],
-        epoch=one.epoch,
-        reports=[asdict(one), asdict(other)],
-        why=[_words(one), _words(other)],
-        expected="one leader of an epoch; if its number does not count elections, state `elections = False`",
-    )
+def _single(one: Report, other: Report) -> str:
+    return f"{_words(one)}; and {_words(other)}: one of these reports stood for a single look"
 
 
-def _back(before: Report, after: Report) -> Witness:
-    return Witness.of(
-        EPOCH_WENT_BACK,
-        f"{after.node} reported epoch {before.epoch}, and then epoch {after.epoch}",
-        nodes=[after.node],
-        epoch=after.epoch,
-        reports=[asdict(before), asdict(after)],
-        why=[_words(before), _words(after)],
-        expected=f"epoch {before.epoch} or a later one",
-    )
+def _against(kind: str, one: Report, other: Report, summary: str, expected: str) -> Witness:
+    both: dict[str, Any] = {"reports": [asdict(one), asdict(other)], "why": [_words(one), _words(other)]}
+    return Witness.of(kind, summary, nodes=[one.node, other.node], epoch=other.epoch, expected=expected, **both)
 
 
 def _started_between(run: StoredRun, before: Report, after: Report) -> bool:
