@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from toy_quorum import Evidence, Quorum, Row, extend
+from toy_quorum import Evidence, Quorum, Row
 
 from checkers.base.verdict import Validity, Verdict, Witness
+from system_under_test.kraft.log.batch import extend
 
 
 def correct_run() -> Evidence:

@@ -1,7 +1,7 @@
 """A tiny replicated log that is correct by construction, and what a run of it leaves behind."""
 
 from toy_quorum.evidence import OF_LOGS_AND_TRACES, Evidence, Row, measured
-from toy_quorum.quorum import Entry, Quorum, extend
+from toy_quorum.quorum import Entry, Quorum
 from toy_quorum.runs import minority_commit, random_run, unfair_leader
 
 __all__ = [
@@ -10,7 +10,6 @@ __all__ = [
     "Evidence",
     "Quorum",
     "Row",
-    "extend",
     "measured",
     "minority_commit",
     "random_run",

@@ -7,21 +7,14 @@ a run folder's content as plain rows, which a test may tamper with before writin
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from random import Random
 from typing import Any
 
 from checkers.base.columns import HISTORY, TRACE
 from checkers.base.demands import Demands
+from system_under_test.kraft.log.batch import extend
 from toy_quorum.evidence import Evidence, Row
-
-
-def extend(prefix: int, offset: int, epoch: int, crc: int) -> int:
-    """The prefix hash after one more batch."""
-    digest = blake2b(struct.pack(">qqiI", prefix, offset, epoch, crc), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
 
 
 @dataclass(frozen=True)
