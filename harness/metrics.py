@@ -26,7 +26,7 @@ def address_of(text: str) -> tuple[str, int]:
     """ ":9100" is loopback, "0.0.0.0:9100" every address.  Raises BadAddress with a sentence."""
     host, _, port = text.rpartition(":")
     if not port.isdigit() or int(port) > 65_535:
-        raise BadAddress(f"{text!r} is no address, such as :9100 or 0.0.0.0:9100")
+        raise BadAddress(f"{text!r} is not an address; give one such as :9100 or 0.0.0.0:9100")
     return host.strip("[]") or LOOPBACK, int(port)
 
 

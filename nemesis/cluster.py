@@ -268,9 +268,9 @@ class Cluster(Protocol):
     async def read_clock(self, server: str, /) -> Mapping[str, Any]:
         """Read the clock that a server sees.
 
-        ahead_s: seconds by which it is ahead. age_s: seconds since its last order. heeded: whether every process of the
-        running server reads this clock. unheeded: the reason if not, which follows "the server"; "" if all do or none
-        runs.
+        ahead_s: seconds by which it is ahead. age_s: seconds since it was last set. heeded: whether every process of
+        the running server reads this clock. unheeded: the reason if not, which follows "the server"; "" if all do or
+        none runs.
         """
         ...
 

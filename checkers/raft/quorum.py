@@ -12,8 +12,9 @@ A row is written after its effect, so a kill can hide the last effect of a proce
 append, a truncation, a fetched snapshot.  A start row shows the log and the epoch that the restart found.  The model
 accepts everything that one hidden effect can explain, and a hidden vote counts for every candidate of its epoch.
 
-A start on a disk that replaced another one finds nothing: the node is another replica (`raft/rules.py`). Votes and log
-of the previous replica remain facts, because the row of a leader that is replayed later may need them.
+A process that starts on a replacement disk finds neither log nor epoch there: its node counts as another replica
+(`raft/rules.py`). Votes and log of the previous replica remain facts, because the row of a leader that is replayed
+later may need them.
 """
 
 from __future__ import annotations

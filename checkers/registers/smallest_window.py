@@ -76,9 +76,9 @@ class Window:
     right: values that would have been right answers of the culprit, the latest first.
     rejudged: the independent search finds no order either.
     unfinished: the budget for questions ran out, so a smaller window may exist.
-    rival: the one read of the window that contradicts the culprit.  Without it all answers up to the culprit's have an
-    order, so one of the two is wrong.  None if there is no such read, or more than one.  If values repeat, it
-    is the latest such read, and may lie before the window.
+    rival: the one read of the window that contradicts the culprit. Without this read all answers up to the culprit's
+    have an order, so either this read or the culprit has a wrong answer. None if there is no such read, or more than
+    one. If values repeat, it is the latest such read, and may lie before the window.
     """
 
     limit: int

@@ -1,9 +1,9 @@
 """Computes from its measurements whether a fault was in force.  The outcome that the fault's record states does not
 decide this.
 
-Theory.  A fault is a promise about a stretch of time: from the end of its order to the beginning of its heal.  Every
-*requirement* of that promise must be proven again and again while the promise holds.  The opposite of each requirement
-must be proven after the heal.  There are three sorts of requirement:
+Theory. A fault is a promise about a stretch of time: from the end of its order to the beginning of its heal. Throughout
+that time every *requirement* of the promise must be proven again and again. The opposite of each requirement must be
+proven after the heal. There are three sorts of requirement:
 
     link    no beacon of the directed link arrives (cut), or at least one does (open)
     state   the process of a node is in this state

@@ -292,7 +292,7 @@ def own_key() -> Ed25519PrivateKey:
         why = problem.strerror if isinstance(problem, OSError) else str(problem)
         raise WrongKey(f"the signing key {path} cannot be used ({why}): {_remedy()}") from problem
     if not isinstance(key, Ed25519PrivateKey):
-        raise WrongKey(f"the signing key {path} is none of Ed25519: {_remedy()}")
+        raise WrongKey(f"the signing key {path} is not an Ed25519 key: {_remedy()}")
     return key
 
 

@@ -127,7 +127,7 @@ class Walk:
     def events(self, chunk: pa.Table, gaps: bool = False) -> npt.NDArray[Any]:
         """Verify the next rows, and return the events (dtype EVENT) among them that go to a bucket.
 
-        These are the events of clients that have a key, except those of set-up.  Raises as `verify`.
+        These are the clients' events that have a key, except those of set-up. Raises as `verify`.
         """
         first = self._rows
         dense, f, key = self.verify(chunk, gaps)

@@ -40,7 +40,7 @@ RATE_MAX = 100.0
 
 @dataclass(frozen=True, slots=True)
 class ClockRead:
-    """ahead_s: seconds by which the wall clock is ahead of the real one. age_s: seconds since its last order.
+    """ahead_s: seconds by which the wall clock is ahead of the real one. age_s: seconds since it was last set.
     unheeded: reason why the last checked server does not read this clock; "" if it does.
     """
 

@@ -8,9 +8,9 @@ imports, and those that these import.  All of them travel to client nodes and ar
 
 *Libraries.*  Client nodes have the wheels that a system needs.  The machine of the harness only starts servers, and
 need not have them.  There a stand-in replaces every library that is imported and not installed, while the file is read.
-Its names can be listed in `refused`, and derived from.  A call of one raises ModuleNotFoundError: nothing that the
-harness does can rest on a library that is not there.  Only names that the author's own files import are replaced, so no
-other library mistakes a stand-in for the real one.
+Its names can be listed in `refused`, and derived from. Calling such a name raises ModuleNotFoundError, because nothing
+that the harness does may rest on a library that is not installed. Only names that the author's own files import are
+replaced, so no other library mistakes a stand-in for the real one.
 
 *Source only.*  Python runs the code in `__pycache__` if size and time of the source fit, and it does not compare the
 code with the source.  The files of a run are bound by their hashes, but such compiled code is not: it could judge a run

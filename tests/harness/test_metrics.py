@@ -94,7 +94,7 @@ def test_an_address_without_a_host_is_loopback(text: str, address: tuple[str, in
 
 @pytest.mark.parametrize("text", ["", "9100x", "host", ":", ":70000"])
 def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(BadAddress, match="is no address, such as :9100"):
+    with pytest.raises(BadAddress, match="is not an address; give one such as :9100"):
         address_of(text)
 
 

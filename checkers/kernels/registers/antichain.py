@@ -31,8 +31,8 @@ Few configurations usually suffice to find an order.  So the first search keeps 
 configurations.  It uses operations that never returned only if necessary.  Later searches keep more, and the last one
 keeps all.  Any order that a search finds is a proof.  "No order" counts only if the search dropped nothing.
 
-If there is no order, a search that keeps everything often does not end, but a short proof usually exists.  So at a dead
-end of a search that dropped something, two shorter proofs are tried:
+If there is no order, a search that keeps everything often does not end, but a short proof usually exists. So when a
+search that dropped configurations reaches a dead end, two shorter proofs are tried:
 
   * `certainly_overwritten` looks for an answer whose value had certainly been overwritten.
   * A *window* of the events up to the dead end is judged with every configuration kept.  The initial value of the

@@ -33,9 +33,9 @@ two meetings:
 So v comes before w if the required model forbids that class: the opposite order would itself be a violation.  The same
 holds for transactions of one process if the order of processes counts.
 
-There are quadratically many such pairs, so pairs that follow from others are left out.  A *frontier* holds meetings
-that completed.  A transaction follows each meeting that is in the frontier when it is invoked.  When it completes, it
-replaces the meetings that it follows.
+There are quadratically many such pairs, so pairs that follow from others are left out. A *frontier* is a set of
+meetings whose transactions have completed. A transaction follows each meeting that is in the frontier when it is
+invoked. When it completes, it replaces the meetings that it follows.
 """
 
 from __future__ import annotations

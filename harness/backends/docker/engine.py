@@ -137,7 +137,8 @@ def remove_once(client: Any, run_id: str) -> dict[str, str]:
 def remove_run(client: Any, run_id: str, limit_s: float = REMOVE_S_MAX, stuck_s: float = STUCK_S) -> str:
     """Remove everything of a run.  Returns "" once it is gone, else one sentence: what is left, why, and what to do.
 
-    limit_s: give up then.  stuck_s: give up then where only networks are left.  Never raises for the engine.
+    limit_s: give up after this many seconds. stuck_s: give up once only networks have been left for so many seconds.
+    Never raises for the engine.
     """
     began = stuck_since = time.monotonic()
     while True:

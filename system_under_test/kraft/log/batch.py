@@ -245,7 +245,8 @@ def values(raw: bytes) -> list[bytes]:
 
 
 def controls(raw: bytes) -> list[tuple[int, bytes]]:
-    """Return (type, value) of each record in a control batch: Kafka's first leader writes several into one.
+    """Return (type, value) of each record in a control batch. There may be several: Kafka's first leader writes all of
+    its control records into one batch.
 
     Raises CorruptBatch."""
     found, at = [], HEADER_SIZE_BYTES

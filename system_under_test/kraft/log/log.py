@@ -14,8 +14,8 @@ Recovery.  At start everything is read once: headers, CRCs, contiguous base offs
 that violate a rule are a torn tail only if all of this holds: they are in the *last* segment, no readable batch follows
 them, and they are not below the recovery point.  A torn tail is an append that a power loss interrupted, and it is
 truncated.  Anything else is damage to what was durable: the node must not start (`CorruptLog`), or it would forget what
-it has acknowledged.  So is a first segment that begins above 0, unless a snapshot covers the missing part.  Afterwards
-the log is fsynced, because data that a killed process left in the page cache is not durable yet.
+it has acknowledged. A first segment that begins above 0 is such damage, too, unless a snapshot covers the missing part.
+Afterwards the log is fsynced, because data that a killed process left in the page cache is not durable yet.
 
 Where it begins.  As in Kafka no file records this.  A log whose first segment begins at 0 begins there.  Any other
 begins at the end of the first snapshot that does not end before its first segment; earlier batches are ignored. `clean`

@@ -32,9 +32,9 @@ the request, perhaps long ago.  But a follower sends its next Fetch only once it
 same connection.  So if an answer was written after the read arrived, the Fetch that follows it was also sent after the
 read arrived.  So the first Fetch of a connection proves nothing.
 
-Time is a counter that grows with each noted read.  A connection remembers the counter at its last answer; the next
-Fetch on it lifts its voter to that value; a read is proved once a majority has been lifted to its stamp.  All waiting
-reads thus share the rounds.
+Time is a counter that grows with each noted read. A connection remembers what the counter was when its last answer was
+written. The next Fetch on this connection raises its voter to that value. A read is proved once a majority of voters is
+at or above the value at which the read was noted. All waiting reads thus share the rounds.
 
 A read that arrives before the leader has committed its own LeaderChange is not even noted: the leader does not know
 yet what its predecessors acknowledged.

@@ -45,7 +45,7 @@ class Voter:
         votes = identity.me.id in identity.voters
         if votes == identity.observer or len(set(identity.voters)) != len(identity.voters):
             what = "an observer must be none" if identity.observer else f"voter {identity.me.id} must be one"
-            raise ValueError(f"{what} of the voters {identity.voters}, each named once")
+            raise ValueError(f"{what} of the voters {identity.voters}, and no voter may be named twice")
         if unknown := identity.bugs - BUGS.keys():
             raise ValueError(f"no such planted bug: {', '.join(sorted(unknown))}; there are {', '.join(BUGS)}")
         self.identity = identity
