@@ -109,7 +109,9 @@ class Kafka(System):
             if name in self.parameters and (word := self._setting(name)) not in words:
                 raise ValueError(f"--set {name} of {self.name} takes {' or '.join(words)}, not {word!r:.60}")
         if self.versions and (self._setting("version") or self._setting("home")):
-            raise ValueError(f"--set versions of {self.name} already names every release: set neither version nor home with it")
+            raise ValueError(
+                f"--set versions of {self.name} already names every release: set neither version nor home with it"
+            )
         if wrong := [name for name in self.versions if not re.fullmatch(r"\d+\.\d+\.\d+", name)]:
             raise ValueError(
                 f"--set versions of {self.name} takes releases such as '4.3.1 4.4.0', not {wrong[0]!r:.60}"
