@@ -1,16 +1,19 @@
-"""Records of brokers and partitions: those of a real controller are valid, and each rule finds its violation."""
+"""Records of brokers and partitions: those of real controllers are valid, and each rule finds its violation."""
 
 from __future__ import annotations
 
 import json
+import tarfile
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
 from cluster_logs import TOPIC, Records, live_run
 
 from checkers.cluster import replay as rules
-from checkers.cluster.replay import replay
+from checkers.cluster.replay import DEAD_LEADER, DEAD_STAYS, ReplayedMetadata, replay
+from system_under_test.kraft.collected.files import read_cluster
 from system_under_test.kraft.controller import decisions, partition_rules
 from system_under_test.kraft.records.metadata import PartitionRecord
 
@@ -322,3 +325,32 @@ def plainly_wrong(rows: list[tuple[int, int, str, str, str]]) -> bool:
             if (leads and state["leader"] not in state["isr"]) or not set(state["isr"]) <= set(state["replicas"]):
                 return True
     return False
+
+
+# Logs of Apache Kafka's own controllers
+
+
+LOGS = Path(__file__).parent / "kafka-controllers.tar.xz"
+
+
+def replayed(name: str, folder: Path) -> ReplayedMetadata:
+    """Replay the log of this name."""
+    with tarfile.open(LOGS) as archive:
+        archive.extractall(folder, filter="data")
+    rows = read_cluster(folder / name)
+    return replay(((offset, base, kind, about, fields) for offset, _, base, kind, about, fields in rows), whole=True)
+
+
+@pytest.mark.parametrize("name", ["4.1.1-elr", "4.4.0-partition-kill-a", "4.4.0-partition-kill-b", "4.4.0-power"])
+def test_a_sound_controller_is_not_accused(name: str, tmp_path: Path) -> None:
+    """Kafka writes the partitions of a broker before the record that fences or registers it, in one batch."""
+    found = replayed(name, tmp_path)
+    assert (found.found, found.unreadable) == ([], "")
+    assert found.counts["change partition"] > 10 and found.counts["register broker"] >= 3
+
+
+def test_a_fenced_last_known_leader_that_is_elected_is_found(tmp_path: Path) -> None:
+    """KAFKA-19522 in 4.0.0: broker 1 leads four partitions from the batch in which it is registered, fenced."""
+    found = replayed("4.0.0-elr-kafka-19522", tmp_path).found
+    assert [each.offset for each in found if each.kind == DEAD_LEADER] == [150, 151, 152, 153]
+    assert {each.kind for each in found} == {DEAD_LEADER, DEAD_STAYS}

@@ -1,8 +1,9 @@
-"""One reader: whole files give typed values, and every damage gives one error that names file and field."""
+"""The small files of a run: what is read, and damage that is named."""
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 import tarfile
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from checkers.record.files import BrokenFile, as_json, write_json_whole
 from checkers.record.header import Header
 from checkers.record.journal import EVENTS, FORMAT, JOURNAL
 from checkers.record.outcome import Death, Phase, RunOutcome
-from checkers.record.reading import TEST, RunRecord, decoded, read_json
+from checkers.record.reading import TEST, RunRecord, decoded, number, read_json, real
 
 DATA = Path(__file__).parents[2] / "data"
 FAULT = FaultRecord(
@@ -187,3 +188,18 @@ def test_the_header_names_file_and_field(tmp_path: Path) -> None:
     (tmp_path / TEST).write_text(json.dumps({"format": FORMAT, "run_id": 5}))
     with pytest.raises(BrokenFile, match=r"test\.json: it lacks spec"):
         _ = record.header
+
+
+# A number that a file states is used only if it fits into 64 bits
+
+
+@pytest.mark.parametrize(
+    "value", [math.inf, -math.inf, math.nan, 10**400, 2**63, -(2**63) - 1, 1e300, True, "1", None, []]
+)
+def test_what_is_no_number_of_64_bits_counts_as_missing(value: Any) -> None:
+    assert (number(value, -7), real(value, -7.5)) == (-7, -7.5)
+
+
+@pytest.mark.parametrize("value", [0, -(2**63), 2**63 - 1, 2.75])
+def test_a_number_is_read(value: float) -> None:
+    assert (number(value, -7), real(value, -7.5)) == (int(value), float(value))
