@@ -417,7 +417,8 @@ class ClusterReplay:
         kept, alone = set(after.isr) - set(after.removing), (after.leader,) == after.isr != before.isr
         due = set(after.replicas) if len(after.removing) > len(after.adding) else set(after.adding)
         moves = after.adding or after.removing
-        if moves and kept and due - set(after.removing) <= kept and not alone:  # elected alone: it ends with the next
+        # elected alone: it ends with the next change that names a leader; without one, nobody counts as in sync
+        if moves and kept and due - set(after.removing) <= kept and not alone and after.leader != NO_LEADER:
             words = f"adds {list(after.adding)} and removes {list(after.removing)}, and {list(after.isr)} are in sync"
             self._of_partition(LEFT_OPEN, about, f"{words}, but its reassignment goes on")
         leader = after.leader

@@ -134,6 +134,18 @@ MADE = Records.partition([1, 2, 3], [1, 2, 3], 1)
             id="a reassignment that waits for a replica that it keeps",
         ),
         pytest.param(
+            [
+                Records.partition([1, 2], [1], 1),
+                Records.change(replicas=[2, 3, 1], adding=[3], removing=[1]),
+                Records.fence(1, 1),
+                Records.change(leader=3, isr=[3], recovery=1),
+                Records.fence(3, 3),
+                Records.change(leader=-1),
+            ],
+            [rules.UNCLEAN],
+            id="a reassignment whose only replica in sync dies, so that nobody leads",
+        ),
+        pytest.param(
             [Records.partition([1, 2, 3], [1, 3], 1), Records.change(replicas=[2, 3, 1], removing=[1])],
             [],
             id="a reassignment that makes the partition smaller and waits for what it keeps",
