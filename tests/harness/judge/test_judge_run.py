@@ -82,9 +82,7 @@ def test_a_killed_harness_is_told_in_one_sentence(tmp_path: Path) -> None:
     results = as_object(judge(root, None, silent, report=False))
     assert (results["verdict"], results["exit_code"]) == ("unknown", 2)
     evidence, vacuity = results["checkers"]["evidence"], results["checkers"]["vacuity"]
-    assert evidence["reason"] == (
-        "the harness was ended before the run was over: its last records are missing, and nothing confirms them"
-    )
+    assert evidence["reason"].startswith("the harness was ended before the run was over: nothing confirms")
     assert vacuity["reason"] == "the harness did not come to its end"
     assert "None" not in verdict_in_words(results_in(results), None)
 
