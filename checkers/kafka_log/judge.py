@@ -15,8 +15,8 @@ Allowed anomalies are reported and not counted:
     always                          int-send-skip, G0, G0-process, G0-realtime: transactions interleave their sends
     of a process that subscribed    poll-skip, nonmonotonic-poll on partitions of subscriptions: a rebalance moves
                                     consumers between polls.  If operations of the process record rebalances, only
-                                    these excuse it.  A process without an assignment counts as subscribed
-    with ww_dependencies            G1c, G1c-process, G1c-realtime: without isolation of writes such cycles are common
+                                    these excuse it.  A process without an assignment counts as subscribed.
+                                    If the caller names what is allowed (`allow`), nothing excuses them
 
 In a run, one part holds the whole history, as with transactions (`transactions/checker.py`).  Consumers and
 transactions span partitions, so cycles may span all of them.
@@ -24,16 +24,16 @@ transactions span partitions, so cycles may span all of them.
 *Explanations.*  Explains anomalies of Kafka's logs in words, with the events of the operations concerned.
 
 *Cycles.*  Transactions of Kafka show G0 and G1c with their process and realtime variants.  A poll makes the sender
-precede the poller (wr), because consumers poll only committed messages.  The caller decides whether the order of two
-messages in a log also orders their senders (ww).  Transactions interleave their sends all the time, so cycles with ww
-are common, and allowed.
+precede the poller (wr), because consumers poll only committed messages.  The order of two messages in a log also orders
+their senders (ww), but transactions interleave their sends all the time.  So a cycle with both proves nothing, and G1c
+is searched without ww.  Cycles of ww alone (G0) are searched only if they count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import numpy as np
 
@@ -54,65 +54,39 @@ from checkers.transactions.anomalies import VARIANTS
 from checkers.transactions.checker import COLUMNS, SHARES
 from checkers.transactions.cycles import CycleSearch, NamedCycle, Step, find_cycles
 
-__all__ = ["ANOMALIES", "allowed_anomalies", "judge_history", "judge_kafka_log"]
+__all__ = ["ALWAYS_ALLOWED", "ANOMALIES", "judge_history", "judge_kafka_log"]
 
 CYCLES_OF_WRITES = frozenset("G0" + v for v in VARIANTS)
 ALWAYS_ALLOWED = CYCLES_OF_WRITES | {"int-send-skip"}
-ALLOWED_WITH_SUBSCRIBE = frozenset({"poll-skip", "nonmonotonic-poll"})
 _EXCUSED = {kinds.EXCUSED_POLL_SKIP: kinds.POLL_SKIP, kinds.EXCUSED_NONMONOTONIC_POLL: kinds.NONMONOTONIC_POLL}
 """Anomalies of consumers that subscribed -> their severity if nothing excuses them."""
-ALLOWED_WITH_WW = frozenset("G1c" + v for v in VARIANTS)
 
 _STEPS_PER_ROW = 5
 _BYTES_PER_ROW = 120
 """Memory per operation, send or polled message (measured, rounded up)."""
 
 
-def allowed_anomalies(*, subscribed: bool, ww_dependencies: bool) -> frozenset[str]:
-    allowed = ALWAYS_ALLOWED
-    if subscribed:
-        allowed |= ALLOWED_WITH_SUBSCRIBE
-    if ww_dependencies:
-        allowed |= ALLOWED_WITH_WW
-    return allowed
-
-
-class Options(TypedDict, total=False):
-    """What counts.
-
-    subscribed: True if all consumers shared partitions by subscription; None: the history decides, process by process.
-    ww_dependencies: let the order of messages order their senders, for every cycle.  Then a G1c proves nothing.  Cycles
-    of writes alone (G0) are searched if they count.
-    allow: names of anomalies that do not count; None: those of `allowed_anomalies`.
-    read_to_end: whether consumers read every partition to its end after the last send.
-    """
-
-    subscribed: bool | None
-    ww_dependencies: bool
-    allow: Collection[str] | None
-    read_to_end: bool
-
-
 def judge_kafka_log(
     events: Sequence[Event],
     budget: Budget = Budget(),  # noqa: B008 (frozen)
-    **options: Unpack[Options],
+    *,
+    allow: Collection[str] | None = None,
+    read_to_end: bool = False,
 ) -> Verdict:
     """Judge a history of sends, polls and transactions of both.
 
+    allow: names of anomalies that do not count; None: ALWAYS_ALLOWED, and what subscriptions excuse.
+    read_to_end: whether consumers read every partition to its end after the last send.
     `details`: {"anomalies": {name: how often}, "allowed": [names found that do not count], "allowed_set": [...]}.
-    Raises MalformedHistory if a payload has not the form that `read.py` describes.
+    Raises MalformedHistory if a payload has not the form that `columns.py` describes.
     """
-    return judge_history(from_events(events), budget, **options)
+    return judge_history(from_events(events), budget, allow=allow, read_to_end=read_to_end)
 
 
 def judge_history(
-    history: KafkaHistory,
-    budget: Budget = Budget(),  # noqa: B008 (frozen)
-    **options: Unpack[Options],
+    history: KafkaHistory, budget: Budget, *, allow: Collection[str] | None = None, read_to_end: bool = False
 ) -> Verdict:
     """Act like `judge_kafka_log`, for a history that was already read."""
-    subscribed, ww_dependencies, allow = options.get("subscribed"), options.get("ww_dependencies"), options.get("allow")
     columns = history.columns
     looked_at = {
         "operations": int((columns.f < kinds.ASSIGN).sum()),
@@ -122,27 +96,25 @@ def judge_history(
     if not len(columns.polled) and not (np.diff(columns.send_first)[columns.status == kinds.OK]).any():
         reason = "no message was acknowledged and none was polled, so there was nothing to judge"
         return Verdict(Validity.UNKNOWN, looked_at, reason)
-    needed_steps = _STEPS_PER_ROW * sum(looked_at.values())
-    if needed_steps > budget.steps:
-        reason = f"it would take {needed_steps} steps and the budget is {budget.steps}"
-        return Verdict(Validity.UNKNOWN, looked_at, reason)
-    needed_bytes = _BYTES_PER_ROW * sum(looked_at.values())
-    if needed_bytes > budget.size_bytes:
-        reason = f"it would take {needed_bytes} bytes and the budget is {budget.size_bytes}"
-        return Verdict(Validity.UNKNOWN, looked_at, reason)
+    rows = sum(looked_at.values())
+    needed_steps = _STEPS_PER_ROW * rows
+    needs = ((needed_steps, budget.steps, "steps"), (_BYTES_PER_ROW * rows, budget.size_bytes, "bytes"))
+    for needed, limit, unit in needs:
+        if needed > limit:
+            reason = f"it would take {needed} {unit} and the budget is {limit}"
+            return Verdict(Validity.UNKNOWN, looked_at, reason)
     if twice := _sent_twice(history):
         return Verdict(Validity.UNKNOWN, looked_at, f"{twice}, so the sender of a message is not certain")
-    allowed = allowed_anomalies(subscribed=bool(subscribed), ww_dependencies=bool(ww_dependencies))
-    allowed = allowed if allow is None else frozenset(allow)
+    allowed = ALWAYS_ALLOWED if allow is None else frozenset(allow)
     seen, found = _look(history)
-    excused = _excused(found, by_process=subscribed is None and allow is None)
-    cycles = search(seen, bool(ww_dependencies), budget.steps - needed_steps)
-    if not ww_dependencies and not allowed >= CYCLES_OF_WRITES:
+    excused = _excused(found, counts=allow is None)
+    cycles = search(seen, False, budget.steps - needed_steps)
+    if not allowed >= CYCLES_OF_WRITES:
         cycles = _with_cycles_of_writes(cycles, search(seen, True, budget.steps - needed_steps))
     counts = {name: int(found.times[kind]) for kind, name in KIND_NAMES.items() if found.times[kind]}
     counts |= {cycle.name: cycle.times for cycle in cycles.cycles}
     names = sorted({*counts, *excused}, key=ANOMALIES.index)
-    open_ends = not options.get("read_to_end") and "unseen" not in allowed
+    open_ends = not read_to_end and "unseen" not in allowed
     counted = [name for name in counts if name not in allowed and not (name == "unseen" and open_ends)]
     counted.sort(key=ANOMALIES.index)
     details = {
@@ -163,11 +135,11 @@ def judge_history(
     return Verdict(Validity.UNKNOWN if reason else Validity.VALID, looked_at, reason, details=details)
 
 
-def _excused(found: Found, *, by_process: bool) -> dict[str, int]:
+def _excused(found: Found, *, counts: bool) -> dict[str, int]:
     """Return the number of excused anomalies by name; if the excuse does not count, move them to the others."""
     excused: dict[str, int] = {}
     for kind, plain in _EXCUSED.items():
-        if by_process and found.times[kind]:
+        if counts and found.times[kind]:
             excused[KIND_NAMES[plain]] = int(found.times[kind])
         elif found.times[kind]:
             found.sample[plain] = found.sample[plain] if found.times[plain] else found.sample[kind]
@@ -224,15 +196,14 @@ def _sent_twice(history: KafkaHistory) -> str:
 
 
 def judge(part: Part, budget: Budget) -> Verdict:
-    """Judge one history.  params: Options."""
+    """Judge one history.  params: options of `judge_history`."""
     whole = replace(budget, steps=budget.steps * SHARES, size_bytes=budget.size_bytes * SHARES)
-    if (reason := over_budget(part, whole, COLUMNS)) is not None:
-        return Verdict(Validity.UNKNOWN, {"files": len(part.paths)}, reason)
     try:
-        history = from_file(part.paths[0], whole.size_bytes)
+        if (reason := over_budget(part, whole, COLUMNS)) is None:
+            return judge_history(from_file(part.paths[0], whole.size_bytes), whole, **part.params)
     except BeyondBudget as problem:
-        return Verdict(Validity.UNKNOWN, {"files": len(part.paths)}, str(problem))
-    return judge_history(history, whole, **part.params)
+        reason = str(problem)
+    return Verdict(Validity.UNKNOWN, {"files": len(part.paths)}, reason)
 
 
 def combine(run: StoredRun, findings: Sequence[Verdict]) -> Verdict:

@@ -15,10 +15,8 @@ from toy_kafka import Tape, simulate
 from checkers.base.checker import Budget
 from checkers.base.history import Event, MalformedHistory, Type
 from checkers.base.verdict import Validity
-from checkers.kafka_log.judge import ALWAYS_ALLOWED, RIGHT, allowed_anomalies, ends_were_read, judge_kafka_log
-from checkers.kafka_log.judge import ANOMALIES as EVERY_ANOMALY
+from checkers.kafka_log.judge import ALWAYS_ALLOWED, ends_were_read, judge_kafka_log
 from checkers.record.outcome import Recovery, RunOutcome
-from checkers.transactions.anomalies import VARIANTS
 
 # name: (script, other anomalies that occur together with it)
 ANOMALIES: dict[str, tuple[tuple[str, ...], set[str]]] = {
@@ -38,11 +36,6 @@ ANOMALIES: dict[str, tuple[tuple[str, ...], set[str]]] = {
     "G1c": (("+0 txn send:1=a poll:2=b", "+1 txn send:2=b poll:1=a", "-0", "-1"), set()),
     "G1c-process": (("0 poll 1=a", "0 send 1=a"), set()),
     "G1c-realtime": (("0 poll 1=a", "1 send 1=a"), set()),
-}
-ALLOWED = {
-    "int-send-skip": ("+0 send 1=a 3=c", "+1 send 2=b", "-0", "-1", "2 poll 1=a 2=b 3=c"),
-    "G0": ("+0 send 1=a 3=c", "+1 send 2=b", "-0", "-1", "2 poll 1=a 2=b 3=c"),
-    "G0-realtime": ("+2 send y/1=c x/2=d", "0 send y/2=a", "1 send x/1=b", "-2", "3 poll x/1=b x/2=d y/1=c y/2=a"),
 }
 
 
@@ -92,12 +85,10 @@ def test_each_anomaly_is_found_in_a_long_history_without_any(name: str) -> None:
     assert witness.summary.startswith(f"{name}: ")
 
 
-@pytest.mark.parametrize("name", ALLOWED)
-def test_what_kafka_allows_is_reported_and_does_not_count(name: str) -> None:
-    verdict = judge_kafka_log(Tape().script(*ALLOWED[name]).events, ww_dependencies=True)
+def test_what_kafka_allows_is_reported_and_does_not_count() -> None:
+    verdict = judge_kafka_log(Tape().script("+0 send 1=a 3=c", "+1 send 2=b", "-0", "-1", "2 poll 1=a 2=b 3=c").events)
     assert verdict.validity is Validity.VALID
-    assert name in verdict.details["allowed"]
-    assert name in ALWAYS_ALLOWED
+    assert verdict.details["allowed"] == ["int-send-skip"]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -109,7 +100,6 @@ def test_a_correct_broker_is_valid(seed: int) -> None:
     verdict = judge_kafka_log(events)
     assert verdict.validity is Validity.VALID, [w.summary for w in verdict.witnesses]
     assert set(verdict.details["anomalies"]) <= {"int-send-skip"}
-    assert judge_kafka_log(events, ww_dependencies=True).validity is Validity.VALID
 
 
 @pytest.mark.parametrize("name", ["G1c", "G1c-process", "G1c-realtime"])
@@ -129,7 +119,7 @@ def test_rebalances_under_subscription_are_allowed_and_seen() -> None:
         verdict = judge_kafka_log(simulate(Random(seed), operations=300, assign="subscribe"))
         assert verdict.validity is Validity.VALID, [w.summary for w in verdict.witnesses]
         seen |= set(verdict.details["allowed"])
-        strict = judge_kafka_log(simulate(Random(seed), operations=300, assign="subscribe"), subscribed=False)
+        strict = judge_kafka_log(simulate(Random(seed), operations=300, assign="subscribe"), allow=ALWAYS_ALLOWED)
         assert strict.validity is Validity.INVALID
     assert "nonmonotonic-poll" in seen
 
@@ -195,11 +185,6 @@ def test_an_assignment_that_drops_a_key_begins_it_anew() -> None:
     assert judge_kafka_log(numbered(events)).validity is Validity.VALID
 
 
-def test_a_failed_poll_may_have_moved_the_consumer() -> None:
-    script = ("0 send 1=a 2=b 3=c", "1 poll 1=a", "!1 poll", "1 poll 3=c", "2 poll 1=a 2=b 3=c")
-    assert judge_kafka_log(Tape().script(*script).events).validity is Validity.VALID
-
-
 def test_a_rebalance_inside_a_transaction_excuses_its_polls() -> None:
     tape = Tape().script("0 send 1=a 2=b 3=c", "2 poll 1=a 2=b 3=c")
     steps = [["poll", {"k": [[1, "a"]]}], ["rebalance", ["k"]], ["poll", {"k": [[3, "c"]]}]]
@@ -208,12 +193,18 @@ def test_a_rebalance_inside_a_transaction_excuses_its_polls() -> None:
     assert judge_kafka_log(tape.events).validity is Validity.VALID
 
 
-def test_an_unknown_send_counts_once_any_message_of_its_transaction_was_polled() -> None:
-    lost = judge_kafka_log(Tape().script("?0 send 1=a 2=b 3=c", "1 poll 1=a", "2 poll 3=c").events)
-    assert list(lost.details["anomalies"]) == ["lost-write"]
-    assert judge_kafka_log(Tape().script("?0 send 1=a", "1 poll", "2 send 2=b", "3 poll 2=b").events).validity is (
-        Validity.VALID
-    )
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(
+            ("0 send 1=a 2=b 3=c", "1 poll 1=a", "!1 poll", "1 poll 3=c", "2 poll 1=a 2=b 3=c"),
+            id="a failed poll may have moved the consumer",
+        ),
+        pytest.param(("?0 send 1=a", "1 poll", "2 send 2=b", "3 poll 2=b"), id="an open send that no poll shows"),
+    ],
+)
+def test_what_shows_nothing_is_no_anomaly(script: tuple[str, ...]) -> None:
+    assert judge_kafka_log(Tape().script(*script).events).validity is Validity.VALID
 
 
 def test_a_value_sent_twice_and_a_budget_too_small_are_unknown() -> None:
@@ -230,23 +221,8 @@ def test_a_payload_that_is_no_operation_is_refused_with_its_event(payload: str |
         judge_kafka_log(events)
 
 
-def test_the_allowed_set_is_explicit() -> None:
-    assert allowed_anomalies(subscribed=False, ww_dependencies=False) == {
-        "int-send-skip",
-        "G0",
-        "G0-process",
-        "G0-realtime",
-    }
-    more = allowed_anomalies(subscribed=True, ww_dependencies=True)
-    assert more - ALWAYS_ALLOWED == {"poll-skip", "nonmonotonic-poll", "G1c", "G1c-process", "G1c-realtime"}
-
-
 def numbered(events: list[Event]) -> list[Event]:
     return [replace(e, index=i, time_ns=i) for i, e in enumerate(events)]
-
-
-def test_every_anomaly_has_a_right_answer() -> None:
-    assert {*RIGHT, *(c + v for c in ("G0", "G1c") for v in VARIANTS)} == set(EVERY_ANOMALY)
 
 
 @pytest.mark.parametrize(
@@ -361,16 +337,6 @@ def test_kernels_find_what_the_rules_say() -> None:
 def test_many_more_of_several_sizes(part: int, night: Random) -> None:
     compare(night, cases=1000, operations=80)
     compare(night, cases=10, operations=2000)
-
-
-@pytest.mark.parametrize("odd", ['"text \\u00e9"', "-1", "1.5", '["a", 1]', "true"])
-def test_values_that_kernels_do_not_read(odd: str) -> None:
-    script = ("0 send 1=a", "1 send 2=b", "2 poll 1=a 2=b", "1 assign", "1 poll 2=b", "3 poll 1=a")
-    plain = Tape().script(*script).events
-    strange = [replace(e, payload=(e.payload or "").replace('"b"', odd)) for e in plain]
-    one, other = judge_kafka_log(plain), judge_kafka_log(strange)
-    assert one.details == other.details
-    assert one.looked_at == other.looked_at
 
 
 def test_offsets_with_large_gaps() -> None:
