@@ -70,7 +70,6 @@ class KafkaOperation:
     status: Type
     invoked: int
     completed: int | None
-    events: tuple[Event, ...]
     sends: list[tuple[str, Message]] = field(default_factory=list)
     polls: list[dict[str, list[Message]]] = field(default_factory=list)
     keys: frozenset[str] = frozenset()
@@ -84,7 +83,7 @@ def read_operation(events: tuple[Event, ...], invoked: int, completed: int | Non
     Raises WrongEvent if the payload has not the form above, or the answer is that of another invoke.
     """
     status = events[-1].type if len(events) == 2 else Type.INFO
-    operation = KafkaOperation(events[0].process, events[0].f, status, invoked, completed, events)
+    operation = KafkaOperation(events[0].process, events[0].f, status, invoked, completed)
     with_payload = [e for e in events if e.payload is not None]
     if not with_payload:
         raise WrongEvent(events[0].index, f"a {operation.f} needs a list as its value")

@@ -171,8 +171,8 @@ def _witnesses(seen: SeenLog, found: Found, cycles: CycleSearch, counted: Sequen
         if name in cycle_of:
             yield explain_cycle(seen, cycle_of[name])
         else:
-            a, b, c, d = found.sample[kind_of[name]].tolist()
-            yield explain(seen, kind_of[name], (a, b, c, d))
+            words, operations = _WORDS[kind_of[name]](seen, *found.sample[kind_of[name]].tolist())
+            yield witness(seen.history, name, words, operations)
 
 
 def _never_polled(seen: SeenLog) -> str:
@@ -275,11 +275,6 @@ class SeenLog:
         slot = np.concatenate([self.slots.of_polled, self.slots.of_sent[sure]])
         message = np.concatenate([columns.polled, columns.sent[sure]]).astype(np.int64)
         return slot[slot >= 0], message[slot >= 0]
-
-
-def explain(seen: SeenLog, kind: int, sample: tuple[int, int, int, int]) -> Witness:
-    words, operations = _WORDS[kind](seen, *sample)
-    return witness(seen.history, KIND_NAMES[kind], words, operations)
 
 
 def witness(
