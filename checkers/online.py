@@ -57,7 +57,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -68,12 +68,11 @@ import pyarrow.parquet as pq
 from checkers.base.arrays import Int32, Int64
 from checkers.base.checker import Budget
 from checkers.base.columns import read_stream
-from checkers.base.history import CREATE, Type
+from checkers.base.history import Type
 from checkers.base.run_evidence import of_events
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Verdict, Witness
-from checkers.kernels.history.agreement import Values
-from checkers.kernels.operations import CAS, KINDS, OTHER, READ, Events, pair_events
+from checkers.kernels.operations import CAS, OTHER, READ, Events, pair_events
 from checkers.kernels.raft import ABSENT, NOWHERE, Slice, compare_slices, irregular
 from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_values import FORGET, UNSEEN, judge_and_forget
@@ -91,7 +90,7 @@ from checkers.record.outcome import OnlineViolation
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.sealing.codes import Processes, dictionary_codes
 from checkers.sealing.seal import write_buckets
-from checkers.sealing.walk import ClientRows, numpy_of, values_of
+from checkers.sealing.walk import ClientRows, RegisterRows, numpy_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,22 +401,13 @@ class OnlineKeys:
         """
         codes, names = dictionary_codes(events.column("key"))
         functions, function_names = dictionary_codes(events.column("f"))
-        kind = np.array([KINDS.get(name, OTHER) for name in function_names], np.int8)[functions]
-        set_up = np.array([name == CREATE for name in function_names], np.bool_)
-        process = numpy_of(events, "process")
-        (value, wrong), (value2, wrong2) = (values_of(events, name) for name in ("value", "value2"))
-        dense = self._processes.dense(process)
-        unfit = self._clients.unfit_for_registers(
-            events, process, dense, kind, Values(value, value2), self._processes.count
-        )
-        kind[unfit] = OTHER
-        mine = np.flatnonzero((codes >= 0) & (process >= 0) & ~set_up[functions])
+        dense = self._processes.dense(numpy_of(events, "process"))
+        found = RegisterRows.of(events, self._clients, dense, self._processes.count, functions, function_names)
+        mine = np.flatnonzero(found.mine & (codes >= 0))
         order = mine[np.argsort(codes[mine], kind="stable")]
         rows = np.empty(len(order), _ROW)
-        columns: dict[str, npt.NDArray[Any]] = {name: numpy_of(events, name) for name in ("index", "process", "type")}
-        columns |= {"kind": kind, "value": value, "value2": value2, "out_of_range": wrong | wrong2}
-        for name, column in columns.items():
-            rows[name] = column[order]
+        rows["index"] = numpy_of(events, "index")[order]
+        found.fill(rows, order)
         bounds = np.flatnonzero(np.diff(codes[order], prepend=-1, append=-1))
         return {names[codes[order[low]]]: rows[low:high] for low, high in pairwise(bounds)}
 

@@ -20,9 +20,9 @@ The other rules concern one register.  A key that breaks one of them is not judg
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -119,7 +119,7 @@ class Walk:
         rule, row, earlier = grammar.first_fault(first, rows, self._open)
         if rule != grammar.SOUND:
             event = chunk.slice(row - first, 1).to_pylist()[0]
-            raise MalformedHistory(f"{self._named}, row {row}: {_what_is_wrong(event, rule, earlier)}")
+            raise MalformedHistory(f"{self._named}, row {row}: {_WRONG[rule].format(**event, earlier=earlier)}")
         if (fault := self._clients.first_fault(chunk, first, process, f, self._functions.words, key)) is not None:
             raise MalformedHistory(f"{self._named}, row {fault[0]}: {fault[1]}")
         return dense, f, key
@@ -131,28 +131,12 @@ class Walk:
         """
         first = self._rows
         dense, f, key = self.verify(chunk, gaps)
-        set_up = np.array([name == CREATE for name in self._functions.words], bool)
-        kind = np.array([KINDS.get(name, OTHER) for name in self._functions.words], np.int8)[f]
-        _mark_mismatches(chunk, kind)
-        process = numpy_of(chunk, "process")
-        mine = np.flatnonzero((process >= 0) & (key >= 0) & ~set_up[f])
-        value, wrong = values_of(chunk, "value")
-        value2, wrong2 = values_of(chunk, "value2")
-        processes = len(self._open.row)
-        kind[self._clients.unfit_for_registers(chunk, process, dense, kind, Values(value, value2), processes)] = OTHER
+        rows = RegisterRows.of(chunk, self._clients, dense, len(self._open.row), f, self._functions.words)
+        _mark_mismatches(chunk, rows.kind)
+        mine = np.flatnonzero(rows.mine & (key >= 0))
         events = np.empty(len(mine), EVENT)
-        events["row"] = first + mine
-        events["type"] = numpy_of(chunk, "type")[mine]
-        events["out_of_range"] = (wrong | wrong2)[mine]
-        columns: dict[str, npt.NDArray[Any]] = {
-            "key": key,
-            "process": dense,
-            "value": value,
-            "value2": value2,
-            "kind": kind,
-        }
-        for name, column in columns.items():
-            events[name] = column[mine]
+        events["row"], events["key"] = first + mine, key[mine]
+        rows.fill(events, mine)
         found = np.bincount(events["key"], minlength=len(self.keys))
         found[: len(self.sizes)] += self.sizes
         self.sizes = found
@@ -225,25 +209,46 @@ def values_of(chunk: pa.Table, name: str) -> tuple[Int64, Bools]:
     return values, ~np.asarray(column.is_null().combine_chunks()) & (values == NIL)
 
 
-def _what_is_wrong(event: dict[str, Any], rule: int, earlier: int) -> str:
-    process = f"process {event['process']}"
-    match rule:
-        case grammar.INDEX_GAP:
-            return f"its index is {event['index']}; indices count from 0 without gaps"
-        case grammar.UNKNOWN_TYPE:
-            return f"type {event['type']} is none of 0 invoke, 1 ok, 2 fail, 3 info"
-        case grammar.BAD_PROCESS:
-            return f"{process} is neither a client (0 or more) nor the nemesis (-1)"
-        case grammar.INVOKE_WHILE_OPEN:
-            return f"{process} invokes although its operation of row {earlier} is still open"
-        case grammar.COMPLETION_WITHOUT_INVOKE:
-            return f"{process} completes an operation that it never invoked"
-        case grammar.PROCESS_REUSED:
-            return f"{process} goes on although it was retired by the info of row {earlier}"
-        case grammar.OTHER_FUNCTION:
-            return f"{process} completes {event['f']!r}, but it had invoked something else in row {earlier}"
-        case _:
-            return f"{process} completes on key {event['key']!r}, but it had invoked on another in row {earlier}"
+_WRONG = {
+    grammar.INDEX_GAP: "its index is {index}; indices count from 0 without gaps",
+    grammar.UNKNOWN_TYPE: "type {type} is none of 0 invoke, 1 ok, 2 fail, 3 info",
+    grammar.BAD_PROCESS: "process {process} is neither a client (0 or more) nor the nemesis (-1)",
+    grammar.INVOKE_WHILE_OPEN: "process {process} invokes although its operation of row {earlier} is still open",
+    grammar.COMPLETION_WITHOUT_INVOKE: "process {process} completes an operation that it never invoked",
+    grammar.PROCESS_REUSED: "process {process} goes on although it was retired by the info of row {earlier}",
+    grammar.OTHER_FUNCTION: "process {process} completes {f!r}, but it had invoked something else in row {earlier}",
+    grammar.OTHER_KEY: "process {process} completes on key {key!r}, but it had invoked on another in row {earlier}",
+}
+"""Rule of the grammar -> the sentence about the row that breaks it."""
+
+
+class RegisterRows(NamedTuple):
+    """Columns of a chunk.  mine: rows of clients, those of set-up left out.  process: dense.  Others: as in EVENT."""
+
+    mine: Bools
+    process: Int32
+    type: Int8
+    kind: Int8
+    value: Int64
+    value2: Int64
+    out_of_range: Bools
+
+    @classmethod
+    def of(
+        cls, chunk: pa.Table, clients: ClientRows, dense: Int32, processes: int, f: Int32, functions: list[str]
+    ) -> RegisterRows:
+        """Read the next chunk.  dense: processes, as numbers below `processes`.  f: numbers of `functions`."""
+        process = numpy_of(chunk, "process")
+        kind = np.array([KINDS.get(name, OTHER) for name in functions], np.int8)[f]
+        (value, wrong), (value2, wrong2) = (values_of(chunk, name) for name in ("value", "value2"))
+        kind[clients.unfit_for_registers(chunk, process, dense, kind, Values(value, value2), processes)] = OTHER
+        mine = (process >= 0) & ~_among((CREATE,), functions)[f]
+        return cls(mine, dense, numpy_of(chunk, "type"), kind, value, value2, wrong | wrong2)
+
+    def fill(self, target: npt.NDArray[Any], rows: Int64) -> None:
+        """Copy these rows into an array with fields of the same names."""
+        for name, column in zip(self._fields[1:], self[1:], strict=True):
+            target[name] = column[rows]
 
 
 Row = Mapping[str, Any]
@@ -256,7 +261,8 @@ class ClientRows:
 
     def __init__(self, main_row: int | None = None) -> None:
         self._main_row = main_row
-        self._keyed = self._keyless = self._register_keyed = self._register_keyless = -1
+        self._keyed = self._keyless = -1
+        self._has_registers = False
         self._invoked = agreement.nothing_invoked(64)
 
     def first_fault(
@@ -268,41 +274,24 @@ class ClientRows:
         first: number of the chunk's first row.  f: number of each row's function in `functions`.
         key: number of each row's key, -1 if it has none.
         """
-        type_ = np.asarray(chunk.column("type").combine_chunks())
-        faults = [self._keys_of_nemesis(process, key), self._without_key(first, process, type_, f, functions, key)]
-        faults.append(self._created_late(first, process, f, functions))
-        found = [(first + row if row >= 0 else -1 - row, words) for row, words in filter(None, faults)]
-        return min(found) if found else None
-
-    def _keys_of_nemesis(self, process: Int32, key: Int32) -> tuple[int, str] | None:
-        rows = np.flatnonzero((process == NEMESIS) & (key >= 0))
-        return (int(rows[0]), "the nemesis has no keys, but this row of process -1 has one") if len(rows) else None
-
-    def _without_key(
-        self, first: int, process: Int32, type_: Int8, f: Int32, functions: list[str], key: Int32
-    ) -> tuple[int, str] | None:
-        """Return the first row that breaks the rule, and what is wrong with it.
-
-        A row of this chunk is counted from the start of the chunk.  A row of an earlier chunk is returned as -1 - row.
-        """
-        client = np.array([name != CREATE for name in functions], bool)[f] & (type_ == Type.INVOKE) & (process >= 0)
-        register = np.array([name in KINDS for name in functions], bool)[f] & client
-        self._keyed = _first(self._keyed, first, client & (key >= 0))
-        self._keyless = _first(self._keyless, first, client & (key < 0))
-        self._register_keyed = _first(self._register_keyed, first, register & (key >= 0))
-        self._register_keyless = _first(self._register_keyless, first, register & (key < 0))
-        if min(self._keyed, self._keyless) < 0 or max(self._register_keyed, self._register_keyless) < 0:
-            return None
-        row = self._keyless - first if self._keyless >= first else -1 - self._keyless
-        return row, f"this operation has no key, but the operation of row {self._keyed} has one"
-
-    def _created_late(self, first: int, process: Int32, f: Int32, functions: list[str]) -> tuple[int, str] | None:
-        if CREATE not in functions or self._main_row is None:
-            return None
-        since = max(0, self._main_row - first)
-        late = np.flatnonzero((process[since:] >= 0) & (f[since:] == functions.index(CREATE)))
-        words = f"this {CREATE} is not in set-up but in or after the main phase, and no checker judges it"
-        return (since + int(late[0]), words) if len(late) else None
+        clients, created, known = process >= 0, _among((CREATE,), functions)[f], _among(KINDS, functions)[f]
+        invokes = clients & ~created & (np.asarray(chunk.column("type").combine_chunks()) == Type.INVOKE)
+        self._has_registers = self._has_registers or bool((known & invokes).any())
+        self._keyed = _first(self._keyed, first, invokes & (key >= 0))
+        self._keyless = _first(self._keyless, first, invokes & (key < 0))
+        late = clients & created
+        late[: len(late) if self._main_row is None else max(0, self._main_row - first)] = False
+        faults = {
+            _first(-1, first, (process == NEMESIS) & (key >= 0)): (
+                "the nemesis has no keys, but this row of process -1 has one"
+            ),
+            _first(-1, first, late): (
+                f"this {CREATE} is not in set-up but in or after the main phase, and no checker judges it"
+            ),
+        }
+        if self._has_registers and self._keyed >= 0:
+            faults[self._keyless] = f"this operation has no key, but the operation of row {self._keyed} has one"
+        return min(((row, words) for row, words in faults.items() if row >= 0), default=None)
 
     def unfit_for_registers(
         self, chunk: pa.Table, process: Int32, dense: Int32, kind: Int8, values: Values, processes: int
@@ -323,6 +312,10 @@ class ClientRows:
         mine = clients & ((kind == WRITE) | (kind == CAS)) & (has_value | (type_ != Type.OK))
         agreement.mark_contradictions(mine, dense, type_, values, self._invoked, wrong)
         return np.asarray(wrong, bool)
+
+
+def _among(names: Container[str], functions: list[str]) -> Bools:
+    return np.array([name in names for name in functions], bool)
 
 
 def _first(known: int, first: int, chosen: Bools) -> int:
