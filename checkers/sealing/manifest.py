@@ -238,17 +238,11 @@ class Signer:
     @property
     def words(self) -> str:
         """One clause for a reader, such as "signed by this machine (SHA256:…)"."""
-        match self.by:
-            case SignedBy.NOBODY:
-                return "unsigned: nothing shows who made this run, or whether all of it was changed since"
-            case SignedBy.CHANGED:
-                return "signed, but its signature does not match: the manifest was changed after it was signed"
-            case SignedBy.KNOWN_KEY if self.name:
-                return f"signed by the known key of {self.name} ({self.key})"
-            case SignedBy.UNKNOWN_KEY:
-                return f"signed by an unknown key ({self.key})"
-            case _:
-                return f"signed by {self.by} ({self.key})"
+        if self.by is SignedBy.NOBODY:
+            return "unsigned: nothing shows who made this run, or whether all of it was changed since"
+        if self.by is SignedBy.CHANGED:
+            return "signed, but its signature does not match: the manifest was changed after it was signed"
+        return f"signed by {self.by}{f' of {self.name}' if self.name else ''} ({self.key})"
 
     def to_json(self) -> dict[str, str]:
         return {"by": str(self.by), "key": self.key, "words": self.words}

@@ -195,13 +195,14 @@ def seal(run_folder: Path) -> None:
     stream = files.root / STREAM
     if not stream.exists() or is_bound(files.root, SEALED):
         stream.unlink(missing_ok=True)
-        _make_buckets_again(files)
+        _in_place(_buckets_of(chunks_of(history_batches(files.root)), files, None), files)
         return
-    torn = _seal_stream(files, stream)
+    reader = StreamReader(stream)
+    with HistoryWriter(files.history) as history:
+        partial = _buckets_of(chunks_of(reader), files, history)
+    _in_place(partial, files)
     changed = (files.root / MANIFEST).exists() and not is_bound(files.root, STREAM)
-    if changed:
-        return
-    if sealed(files.root) and not torn:
+    if not changed and sealed(files.root) and not reader.torn:
         stream.unlink(missing_ok=True)
 
 
@@ -215,19 +216,6 @@ def write_buckets(history: pa.Table, folder: Path, count: int | None = None) -> 
     for chunk in chunks_of(history.to_batches()):
         buckets.take(walk.events(chunk, gaps=True))
     buckets.write(walk, count)
-
-
-def _seal_stream(files: StoredRun, stream: Path) -> str:
-    """Write the history and the buckets.  Returns why the stream is not complete, "" if it is."""
-    reader = StreamReader(stream)
-    with HistoryWriter(files.history) as history:
-        partial = _buckets_of(chunks_of(reader), files, history)
-    _in_place(partial, files)
-    return reader.torn
-
-
-def _make_buckets_again(files: StoredRun) -> None:
-    _in_place(_buckets_of(chunks_of(history_batches(files.root)), files, None), files)
 
 
 def _buckets_of(chunks: Iterable[pa.Table], files: StoredRun, history: HistoryWriter | None) -> Path:

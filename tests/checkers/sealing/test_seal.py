@@ -108,18 +108,6 @@ def test_buckets_that_are_not_those_of_the_history_are_made_again(tmp_path: Path
     assert {path.name: path.read_bytes() for path in (run / "buckets").iterdir()} == whole
 
 
-def test_a_history_that_was_changed_gets_buckets_of_its_own(tmp_path: Path) -> None:
-    """An impossible answer put into a sealed history is judged, though an earlier judging left buckets behind."""
-    events = Script().invoke(0, "write", 1).ok(0).invoke(1, "read").ok(1, 1).events
-    seal(write_stream(tmp_path, events))
-    pq.write_table(
-        events_to_table([replace(e, value=999) if e.index == 3 else e for e in events]), tmp_path / "history.parquet"
-    )
-    seal(tmp_path)
-    [bucket] = (tmp_path / "buckets").glob("*.parquet")
-    assert 999 in read_key(open_bucket(bucket, tmp_path / "history.parquet"), 0).a.tolist()
-
-
 def test_an_empty_history_is_a_history(tmp_path: Path) -> None:
     seal(write_stream(tmp_path, []))
     assert len(read_history(tmp_path)) == 0

@@ -6,7 +6,6 @@ import stat
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -73,31 +72,22 @@ def test_the_signer_is_this_machine_or_a_known_or_an_unknown_key(
     trusted.write_text(f"# colleagues\n\nssh-rsa AAAA broken\n{signed['public_key']} the CI of Anna\n")
     known = signer_of(CONTENT, signed)
     assert (known.by, known.trusted, known.name) == (SignedBy.KNOWN_KEY, True, "the CI of Anna")
-    assert known.words == f"signed by the known key of the CI of Anna ({ours.key})"
+    assert known.words == f"signed by a known key of the CI of Anna ({ours.key})"
     trusted.write_bytes(b"\xff\xfe")
     assert signer_of(CONTENT, signed).by is SignedBy.UNKNOWN_KEY
 
 
-def swapped(signed: dict[str, str], name: str, value: object) -> dict[str, object]:
-    return {**signed, name: value}
-
-
 @pytest.mark.parametrize(
-    "signed",
+    "changes",
     [
-        pytest.param(lambda s: [], id="no object"),
-        pytest.param(lambda s: {}, id="empty"),
-        pytest.param(lambda s: swapped(s, "signature", "AAAA"), id="a short signature"),
-        pytest.param(lambda s: swapped(s, "signature", "é"), id="no base64"),
-        pytest.param(lambda s: swapped(s, "signature", None), id="null"),
-        pytest.param(lambda s: swapped(s, "public_key", "ssh-ed25519 AAAA"), id="half a key"),
-        pytest.param(lambda s: swapped(s, "public_key", ""), id="no key"),
-        pytest.param(lambda s: swapped(s, "public_key", 7), id="a number"),
+        *({"signature": signature} for signature in ("AAAA", "é", None)),
+        *({"public_key": key} for key in ("ssh-ed25519 AAAA", "", 7)),
     ],
 )
-def test_a_signature_that_does_not_match_is_no_missing_one(signed: Any) -> None:
-    found = signer_of(CONTENT, signed(sign(CONTENT)))
-    assert (found.by, found.trusted) == (SignedBy.CHANGED, False)
+def test_a_signature_that_does_not_match_is_no_missing_one(changes: dict[str, object]) -> None:
+    for signed in ({**sign(CONTENT), **changes}, changes, []):
+        found = signer_of(CONTENT, signed)
+        assert (found.by, found.trusted) == (SignedBy.CHANGED, False)
 
 
 def test_a_signature_of_other_content_or_of_another_key_does_not_match(
