@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from checkers.models.answers import ForeignEvent, WrongEvent, demand_values
 from checkers.models.read_own_model import BadModel, model_of
 
 if TYPE_CHECKING:
-    from checkers.transactions.read import Transcript
+    from checkers.transactions.read import Model, Transcript
 
 
 _BY_FUNCTIONS: tuple[tuple[frozenset[str], tuple[str, ...]], ...] = (
@@ -74,7 +74,7 @@ MULTI_REGISTER = "multi-register"
 """Several registers, read and written at once: transactions over registers in real time."""
 
 KAFKA, KAFKA_READ_TO_END = "kafka", "kafka-read-to-end"
-TRANSACTIONS: tuple[Literal["list-append"], Literal["rw-register"]] = ("list-append", "rw-register")
+TRANSACTIONS = ("list-append", "rw-register")
 
 DID_NOT_HAPPEN = "did-not-happen"
 """Default meaning of a failed cas (`checkers.registers.judge_keys`)."""
@@ -153,12 +153,8 @@ def judge(part: Part, budget: Budget) -> FileVerdict:
         if path.is_dir() and cobra_logs(path):
             return _judge_content(path, None, ask, budget)
         content = read_pieces(path if not path.is_dir() else history_in(path) or path)
-    except MalformedHistory as damage:
-        return _refused(str(damage))
-    except OSError as problem:
-        return _refused(problem.strerror or str(problem))
-    except MemoryError:
-        return _refused("out of memory")
+    except (MalformedHistory, OSError, MemoryError) as problem:
+        return _refused(_words_of(problem))
     size_bytes, contents = len(content.first), [content]
     del content  # frees the memory of a large file before judging
 
@@ -185,14 +181,8 @@ def _judge_content(path: Path, content: Pieces | None, ask: Ask, budget: Budget)
         words = f"{history.place_of(wrong.index)}: {wrong.words}"
         foreign = isinstance(wrong, ForeignEvent)
         return FileVerdict(Verdict(Validity.UNKNOWN, reason=words)) if foreign else _refused(words)
-    except (MalformedHistory, BadModel) as damage:
-        return _refused(str(damage))
-    except OSError as problem:
-        return _refused(problem.strerror or str(problem))
-    except MemoryError:
-        return _refused("out of memory")
-    except RecursionError:
-        return _refused("nested too deeply")
+    except (MalformedHistory, BadModel, OSError, MemoryError, RecursionError) as problem:
+        return _refused(_words_of(problem))
     if verdict.validity is Validity.NOT_APPLICABLE:  # a file of which nothing was judged does not pass
         verdict = Verdict(Validity.UNKNOWN, verdict.looked_at, verdict.reason)
     return FileVerdict(verdict)
@@ -275,36 +265,41 @@ def _demand_no_tuples(history: ReadHistory) -> None:
         raise WrongEvent(event.index, words)
 
 
-def _judge_history(history: ReadHistory, ask: Ask, budget: Budget) -> Verdict:
-    """Judge a history like `judge_as`, transactions and registers from columns, without an event for each row."""
-    for name in TRANSACTIONS:
-        if ask.model == name:
-            from checkers.transactions.table import read_history as transcript_of_history
+def judge_as(events: Sequence[Event], ask: Ask, budget: Budget) -> Verdict:
+    """Judge the events of a history from any source.  Raises as `_judge_history`."""
+    from checkers.formats.rows import columns_of
 
-            return _judge_transcript(transcript_of_history(history.columns, name), ask, budget)
+    return _judge_history(ReadHistory(columns_of(events), "row"), ask, budget)
+
+
+def _judge_history(history: ReadHistory, ask: Ask, budget: Budget) -> Verdict:
+    """Judge a history: transactions and registers from columns, without an event for each row.
+
+    Raises BadModel if a user's model fails, MalformedHistory if values do not suit the model.
+    """
+    if ask.model in TRANSACTIONS:
+        from checkers.transactions.table import read_history as transcript_of_history
+
+        return _judge_transcript(transcript_of_history(history.columns, cast("Model", ask.model)), ask, budget)
     if ask.model in ("register", "cas-register"):
         from checkers.by_hand.judge_registers import judge_registers
 
         return judge_registers(history.columns, ask.model, budget, ask.failed_cas)
-    return judge_as(history.events, ask, budget)
-
-
-def judge_as(events: Sequence[Event], ask: Ask, budget: Budget) -> Verdict:
-    """Raises BadModel if a user's model fails, MalformedHistory if values do not suit the model."""
-    for name in TRANSACTIONS:
-        if ask.model == name:
-            return _judge_transactions(events, name, ask, budget)
     if ask.model == MULTI_REGISTER:
-        steps = [replace(e, payload=_as_steps(e)) if e.process != NEMESIS else e for e in events]
-        return _judge_transactions(steps, "rw-register", replace(ask, consistency=STRICT_SERIALIZABLE), budget)
+        from checkers.transactions.read import read_transactions
+
+        steps = [replace(e, payload=_as_steps(e)) if e.process != NEMESIS else e for e in history.events]
+        ask = replace(ask, consistency=STRICT_SERIALIZABLE)
+        return _judge_transcript(read_transactions(steps, "rw-register"), ask, budget)
     if ask.model in (KAFKA, KAFKA_READ_TO_END):
         from checkers.kafka_log.judge import judge_kafka_log
 
-        return judge_kafka_log(events, budget, allow=ask.allow, read_to_end=ask.model == KAFKA_READ_TO_END)
+        read_to_end = ask.model == KAFKA_READ_TO_END
+        return judge_kafka_log(history.events, budget, allow=ask.allow, read_to_end=read_to_end)
     from checkers.by_hand.judge_events import judge_events
 
     model = model_of(ask.source, ask.model) if ask.source else ask.model
-    return judge_events(events, model, budget, ask.failed_cas, dict(ask.settings))
+    return judge_events(history.events, model, budget, ask.failed_cas, dict(ask.settings))
 
 
 def _as_steps(event: Event) -> str | None:
@@ -316,14 +311,6 @@ def _as_steps(event: Event) -> str | None:
     return encode(
         [[short.get(s[0], s[0]), *s[1:]] if isinstance(s, list) and s and isinstance(s[0], str) else s for s in value]
     )
-
-
-def _judge_transactions(
-    events: Sequence[Event], model: Literal["list-append", "rw-register"], ask: Ask, budget: Budget
-) -> Verdict:
-    from checkers.transactions.read import read_transactions
-
-    return _judge_transcript(read_transactions(events, model), ask, budget)
 
 
 def _judge_transcript(transcript: Transcript, ask: Ask, budget: Budget) -> Verdict:
@@ -367,6 +354,15 @@ def verdict_of(judged: Judged) -> FileVerdict:
         return FileVerdict(Verdict(Validity.UNKNOWN, reason=f"it could not be judged: {judged.failure}"))
     found: FileVerdict = judged.finding
     return found
+
+
+def _words_of(problem: Exception) -> str:
+    """Return why a file could not be read, in one clause."""
+    if isinstance(problem, OSError) and problem.strerror:
+        return problem.strerror
+    if isinstance(problem, MemoryError | RecursionError):
+        return "out of memory" if isinstance(problem, MemoryError) else "nested too deeply"
+    return str(problem)
 
 
 def _refused(words: str) -> FileVerdict:

@@ -1,7 +1,7 @@
 """Judges a history of registers by hand, by the checker of runs.
 
 It judges the columns directly.  Only if something is wrong or uncertain, they become a bucket in memory, like one of a
-live run, for the witness.  Events of another form become files in a temporary folder, which are sealed.
+live run, for the witness.
 
 The columns of a live run hold whole numbers of 64 bits.  If a value of the file is anything else, a text or a keyword,
 a search decides by the model of a register (`checkers/models/objects/registers.py`).
@@ -12,10 +12,8 @@ Only a witness needs tables (pyarrow), so a check of a valid history does not im
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -26,7 +24,7 @@ from checkers.base.verdict import Verdict
 from checkers.formats.rows import HistoryColumns, OperationRows
 from checkers.kernels.history.numbering import numbered_operations
 from checkers.kernels.history.text_columns import VALUE2_SET, VALUE_SET
-from checkers.kernels.operations import CAS, KINDS, MISMATCH, NIL, OTHER, READ, Events, Operations, lay_out, mates
+from checkers.kernels.operations import CAS, KINDS, MISMATCH, NIL, OTHER, WRITE, Events, Operations, lay_out, mates
 from checkers.models.answers import ForeignEvent, Repeats, WrongEvent, demand_agreement, the_same
 from checkers.registers.judge_keys import OBSERVED, combine, judge_operations
 from checkers.sealing.codes import dense_processes
@@ -46,7 +44,9 @@ def judge_registers(history: HistoryColumns, model: str, budget: Budget, failed_
     """
     rows = history.rows
     mine = np.flatnonzero((rows.process != NEMESIS) & (rows.f != history.code(CREATE)))
-    operations = in_whole_numbers(history, mine) if len(mine) else None
+    if not len(mine):
+        return combine([])
+    operations = in_whole_numbers(history, mine)
     if operations is not None and (model != "register" or history.code("cas") < 0):
         names = history.keys or [ONLY_OBJECT]
         if (verdict := judge_operations(names, numbered_operations(operations), budget, failed_cas)) is not None:
@@ -55,16 +55,14 @@ def judge_registers(history: HistoryColumns, model: str, budget: Budget, failed_
     of_clients = history.events(mine.tolist())
     _demand_operations(of_clients, model)
     demand_agreement(of_clients, _FIXED)
-    if (other := _first_other_value(of_clients)) is not None:
-        return _judge_any_values(of_clients, other, budget, failed_cas)
-    return _judge_bucket(of_clients, budget, failed_cas)
+    return _judge_any_values(of_clients, budget, failed_cas)
 
 
 def in_whole_numbers(history: HistoryColumns, mine: Int64) -> Operations | None:
     """Return the operations as a bucket, without rows of events.
 
     mine: the rows of clients.  Returns None if another form, a value that is no 64-bit integer, or an answer that
-    differs from its invoke needs a closer check.
+    differs from its invoke needs a closer check.  A key with another function, or with the number NIL, is unfit.
     """
     rows = history.rows
     if len(mine) < len(rows.type):
@@ -74,22 +72,21 @@ def in_whole_numbers(history: HistoryColumns, mine: Int64) -> Operations | None:
     invokes, shown = type_ == Type.INVOKE, type_ <= Type.OK
     has, has2 = (rows.flags & VALUE_SET) != 0, (rows.flags & VALUE2_SET) != 0
     value, value2 = np.where(has, rows.value, NIL), np.where(has2, rows.value2, NIL)
-    if (kind == OTHER).any() or ((key < 0).any() and (key >= 0).any()):
-        return None
-    if (history.has_payload[mine] & shown).any() or ((value == NIL) & has | (value2 == NIL) & has2).any():
+    if ((key < 0).any() and (key >= 0).any()) or (history.has_payload[mine] & shown).any():
         return None
     if (invokes & (kind == CAS) & ~has & ~has2).any():
         return None
     process, process_count = dense_processes(rows.process)
     mate = mates(process, type_, process_count)
-    repeats = (type_ == Type.OK) & (kind != READ) & (has | has2)
+    repeats = (type_ == Type.OK) & ((kind == WRITE) | (kind == CAS)) & (has | has2)
     if (repeats & ((value != value[mate]) | (value2 != value2[mate]))).any():
         return None
     is_mismatch = np.array([text in MISMATCH_ERRORS for text in history.errors] + [True])  # at -1: no error
     mismatched = (type_ == Type.FAIL) & (kind == CAS) & is_mismatch[rows.error]
     kind[mismatched] = kind[mate[mismatched]] = MISMATCH
     of_key = np.zeros(len(mine), np.int32) if key[0] < 0 else key
-    events = Events(of_key, process, type_, kind, value, value2, np.zeros(len(mine), np.int8))
+    out_of_range = ((value == NIL) & has | (value2 == NIL) & has2).astype(np.int8)
+    events = Events(of_key, process, type_, kind, value, value2, out_of_range)
     return lay_out(events, mate, max(1, len(history.keys)))
 
 
@@ -111,25 +108,6 @@ def _judge_with_witness(
     return replace(verdict, reason=verdict.reason.removeprefix(f"key {ONLY_OBJECT}: "))
 
 
-def _judge_bucket(of_clients: Sequence[Event], budget: Budget, failed_cas: str) -> Verdict:
-    """Judge registers of whole numbers in the form of a run, from whose files witnesses are made."""
-    import pyarrow.parquet as pq
-
-    from checkers.base.columns import events_to_table
-    from checkers.base.stored_run import StoredRun
-    from checkers.registers.checker import LINEARIZABILITY
-    from checkers.sealing.seal import write_buckets
-
-    table = events_to_table([replace(e, key=e.key if e.key is not None else ONLY_OBJECT) for e in of_clients])
-    with tempfile.TemporaryDirectory(prefix="krucible-check-") as folder:
-        files = StoredRun(Path(folder))
-        pq.write_table(table, files.history)
-        write_buckets(table, files.buckets, count=1)
-        parts = [replace(part, params={"failed_cas": failed_cas}) for part in LINEARIZABILITY.split(files)]
-        verdict = LINEARIZABILITY.combine(files, [LINEARIZABILITY.judge(part, budget) for part in parts])
-    return replace(verdict, reason=verdict.reason.removeprefix(f"key {ONLY_OBJECT}: "))
-
-
 def _demand_operations(events: Sequence[Event], model: str) -> None:
     """Raises WrongEvent if this register has no such operation."""
     for event in events:
@@ -148,13 +126,8 @@ def _is_cas(event: Event) -> bool:
     return isinstance(value, list) and len(value) == 2
 
 
-def _first_other_value(events: Sequence[Event]) -> Event | None:
-    """Return the first invoke or answer whose value is not a whole number of 64 bits; None if there is none."""
-    return next((e for e in events if e.type in (Type.INVOKE, Type.OK) and e.payload is not None), None)
-
-
-def _judge_any_values(events: Sequence[Event], other: Event, budget: Budget, failed_cas: str) -> Verdict:
-    """Return the verdict on registers that hold other values, too. other: the first such event.
+def _judge_any_values(events: Sequence[Event], budget: Budget, failed_cas: str) -> Verdict:
+    """Return the verdict on registers that hold other values, too.
 
     Raises WrongEvent for another operation, and if a cas that did not match has to show something: the model leaves out
     what failed.
@@ -166,6 +139,7 @@ def _judge_any_values(events: Sequence[Event], other: Event, budget: Budget, fai
         if event.f not in ("read", "write", "cas"):
             raise ForeignEvent(event.index, f"{event.f:.40} is not an operation of a register")
     if failed_cas == "observed" and any(e.f == "cas" and e.type is Type.FAIL for e in events):
+        other = next(e for e in events if e.type in (Type.INVOKE, Type.OK) and e.payload is not None)
         words = f"{other.payload:.40} is no whole number of 64 bits, and --failed-cas observed judges no other values"
         raise ForeignEvent(other.index, words)
     named = (replace(e, key=e.key if e.key is not None else ONLY_OBJECT) for e in events)
