@@ -49,9 +49,16 @@ def regular(path: Path, size_bytes_max: int = JSON_SIZE_BYTES_MAX, named: str = 
 
     named: the name in messages, by default that of the file.  Raises BrokenFile, and FileNotFoundError without a file.
     """
-    found = path.stat()
-    if why := _irregular(found) or _unsized(found, size_bytes_max):
-        raise BrokenFile(f"{named or path.name} {why}")
+    found, words = path.stat(), ""
+    if not stat.S_ISREG(found.st_mode):
+        kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
+        words = f"is {kinds.get(stat.S_IFMT(found.st_mode), 'a device')}, and a run holds only files"
+    elif found.st_size > size_bytes_max:
+        words = f"has {found.st_size} bytes, and at most {size_bytes_max} are read"
+    elif found.st_size >= _HOLES_FROM_BYTES and found.st_blocks * 512 * _HOLES_SHARE < found.st_size:
+        words = f"claims {found.st_size} bytes, and {found.st_blocks * 512} are on disk: it is made of holes"
+    if words:
+        raise BrokenFile(f"{named or path.name} {words}")
     return path
 
 
@@ -74,23 +81,6 @@ def _demand_plain(root: Path, folder: Path, deep: bool) -> None:
             continue
         most = next(most for pattern, most in _SIZES_BYTES_MAX if fnmatchcase(name, pattern))
         regular(Path(entry.path), most, name)
-
-
-def _irregular(found: os.stat_result) -> str:
-    """Return why this is no regular file; "" if it is one."""
-    kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
-    if stat.S_ISREG(found.st_mode):
-        return ""
-    return f"is {kinds.get(stat.S_IFMT(found.st_mode), 'a device')}, and a run holds only files"
-
-
-def _unsized(found: os.stat_result, size_bytes_max: int) -> str:
-    """Return why a regular file is not opened because of its size; "" if it may be."""
-    if found.st_size > size_bytes_max:
-        return f"has {found.st_size} bytes, and at most {size_bytes_max} are read"
-    if found.st_size >= _HOLES_FROM_BYTES and found.st_blocks * 512 * _HOLES_SHARE < found.st_size:
-        return f"claims {found.st_size} bytes, and {found.st_blocks * 512} are on disk: it is made of holes"
-    return ""
 
 
 def as_json(value: object) -> Any:

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from types import UnionType
-from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -218,14 +217,15 @@ def decoded(name: str, raw: Any, type_: type[_T], *, whole: bool) -> _T:
     """Return a value of one of the record's types. name: of the file. raw: its JSON.  Raises BrokenFile.
 
     whole: every field must be there, except those that only some records have (AT_TIMES)."""
-    lacking = next(_lacking(raw, type_, ""), None) if whole else None
-    if lacking is not None:
-        raise BrokenFile(f"{name}: {lacking}, which every run records")
     try:
-        return msgspec.convert(raw, type_)
+        value = msgspec.convert(raw, type_)
     except (msgspec.ValidationError, RecursionError, OverflowError) as problem:
         what, _, at = str(problem).partition(" - at ")
         raise BrokenFile(f"{name}: {_plain(at)}{what[:1].lower()}{what[1:]}".replace("`", "")) from problem
+    lacking = next(_lacking(raw, value, ""), None) if whole else None
+    if lacking is not None:
+        raise BrokenFile(f"{name}: {lacking}, which every run records")
+    return value
 
 
 def _plain(at: str) -> str:
@@ -234,46 +234,27 @@ def _plain(at: str) -> str:
     return f"{place}: " if place else ""
 
 
-# Checks made before a value is decoded.
-
-
-class _Field(NamedTuple):
-    name: str
-    type: Any
-    demanded: bool
-
-
 @cache
-def _fields(type_: type) -> tuple[_Field, ...]:
-    hints = get_type_hints(type_)
-    return tuple(_Field(f.name, hints[f.name], not f.metadata.get("at times")) for f in fields(type_))
+def _fields(type_: type) -> tuple[tuple[str, bool], ...]:
+    """Return the name of each field, and whether every record must have it."""
+    return tuple((f.name, not f.metadata.get("at times")) for f in fields(type_))
 
 
-def _lacking(raw: Any, type_: Any, at: str) -> Iterator[str]:
-    """Yields the fields that a record of this type must have and does not, each in words with its place."""
-    if is_dataclass(type_):
-        if not isinstance(raw, dict):
-            return  # the decoder reports it
-        for name, of, demanded in _fields(type_):  # type: ignore[arg-type]
+def _lacking(raw: Any, value: Any, at: str) -> Iterator[str]:
+    """Yields the fields that the records in a value must have and its JSON has not, each in words with its place."""
+    if is_dataclass(value):
+        for name, demanded in _fields(type(value)):
             if name in raw:
-                yield from _lacking(raw[name], of, f"{at}.{name}" if at else name)
+                yield from _lacking(raw[name], getattr(value, name), f"{at}.{name}" if at else name)
             elif demanded:
                 yield f"{at or 'it'} lacks {name}"
-    elif get_origin(type_) in (Union, UnionType):
-        for each in get_args(type_):
-            if is_dataclass(each) or get_origin(each) is tuple:
-                yield from _lacking(raw, each, at)
-    elif get_origin(type_) is tuple and isinstance(raw, list) and _holds_records(type_):
-        for place, each in enumerate(raw):
-            yield from _lacking(each, get_args(type_)[0], f"{at}[{place}]")
-    elif get_origin(type_) is Mapping and isinstance(raw, dict) and _holds_records(type_):
-        for key, each in raw.items():
-            yield from _lacking(each, get_args(type_)[1], f"{at}.{key}")
-
-
-@cache
-def _holds_records(type_: Any) -> bool:
-    return any(is_dataclass(each) for each in get_args(type_))
+    elif isinstance(value, tuple) and value and is_dataclass(value[0]):
+        for place, each in enumerate(value):
+            yield from _lacking(raw[place], each, f"{at}[{place}]")
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            if isinstance(each, tuple) or is_dataclass(each):
+                yield from _lacking(raw[key], each, f"{at}.{key}")
 
 
 def _beyond_64_bits(raw: Any, at: str) -> Iterator[str]:
