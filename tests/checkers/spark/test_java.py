@@ -121,13 +121,8 @@ def test_masters_there_cannot_be(master: str) -> None:
 
 
 def test_only_what_runs_in_this_process_is_local() -> None:
-    assert [is_local(m) for m in ("local", "local[*,4]", "local-cluster[1,1,1024]", "yarn", "spark://localhost:1")] == [
-        True,
-        True,
-        False,
-        False,
-        False,
-    ]
+    assert all(map(is_local, ("local", "local[*,4]")))
+    assert not any(map(is_local, ("local-cluster[1,1,1024]", "yarn", "spark://localhost:1")))
 
 
 def test_of_several_masters_one_has_to_answer() -> None:
@@ -139,17 +134,15 @@ def test_of_several_masters_one_has_to_answer() -> None:
             await_master(f"spark://{gone}")
 
 
-def test_executors_call_back_where_the_master_sees_us() -> None:
+def test_executors_call_back_where_the_master_sees_us_and_get_the_limit_of_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KRUCIBLE_WORKER_MEMORY_BYTES", "1234")
     settings = cluster_settings("spark://127.0.0.1:7077", [], Path("/b/boot.py"), Path("/b/bundle.zip"))
     assert settings.defaults["spark.driver.host"] == "127.0.0.1"
+    assert settings.fixed["spark.executorEnv.KRUCIBLE_WORKER_MEMORY_BYTES"] == "1234"
     assert settings.fixed["spark.files"] == "/b/boot.py,/b/bundle.zip"
     assert "spark.driver.host" not in cluster_settings("yarn", [], Path("b"), Path("z")).defaults
-
-
-def test_a_limit_on_the_memory_of_workers_reaches_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KRUCIBLE_WORKER_MEMORY_BYTES", "1234")
-    settings = cluster_settings("yarn", [], Path("b"), Path("z"))
-    assert settings.fixed["spark.executorEnv.KRUCIBLE_WORKER_MEMORY_BYTES"] == "1234"
 
 
 def test_inside_this_process_spark_listens_on_loopback_only() -> None:

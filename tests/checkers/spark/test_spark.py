@@ -84,6 +84,7 @@ def test_verdicts_and_witnesses_are_those_judged_in_process(spark: SparkJudge, t
 
 
 def squared(part: Part, budget: Budget) -> int:
+    time.sleep(0.3)
     return int(part.params["n"]) ** 2
 
 
@@ -118,8 +119,11 @@ def tasks(judge: object, path: str = "some.parquet") -> list[Task]:
     return [Task(judge, Part((path,), {"n": n}), Budget()) for n in range(4)]  # type: ignore[arg-type]
 
 
-def test_answers_stand_in_the_order_of_the_tasks(spark: SparkJudge) -> None:
-    assert [j.finding for j in spark.judge(tasks(squared))] == [0, 1, 4, 9]
+def test_answers_stand_in_the_order_of_the_tasks_and_progress_is_reported(spark: SparkJudge) -> None:
+    reported: list[tuple[int, int]] = []
+    judged = spark.judge(tasks(squared), lambda done, total: reported.append((done, total)))
+    assert [j.finding for j in judged] == [0, 1, 4, 9]
+    assert reported[-1] == (4, 4) and reported == sorted(reported)
     assert spark.judge([]) == []
 
 
@@ -143,18 +147,6 @@ def test_a_kernel_that_wants_all_memory_is_refused_and_survives(spark: SparkJudg
     assert judged[1].failure.startswith("some.parquet: ")
     assert "emory" in judged[1].failure
     assert [j.failure for j in judged if j is not judged[1]] == ["", "", ""]
-
-
-def test_progress_is_reported_while_it_judges(spark: SparkJudge) -> None:
-    reported: list[tuple[int, int]] = []
-    spark.judge(tasks(slowly), lambda done, total: reported.append((done, total)))
-    assert reported[-1] == (4, 4)
-    assert reported == sorted(reported)
-
-
-def slowly(part: Part, budget: Budget) -> int:
-    time.sleep(0.3)
-    return 0
 
 
 def test_a_worker_killed_in_the_middle_changes_nothing(spark: SparkJudge, tmp_path: Path) -> None:
