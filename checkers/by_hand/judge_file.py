@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from checkers.models.answers import ForeignEvent, WrongEvent, demand_values
 from checkers.models.read_own_model import BadModel, model_of
 
 if TYPE_CHECKING:
-    from checkers.transactions.read import Model, Transcript
+    from checkers.transactions.read import Transcript
 
 
 _BY_FUNCTIONS: tuple[tuple[frozenset[str], tuple[str, ...]], ...] = (
@@ -74,7 +74,7 @@ MULTI_REGISTER = "multi-register"
 """Several registers, read and written at once: transactions over registers in real time."""
 
 KAFKA, KAFKA_READ_TO_END = "kafka", "kafka-read-to-end"
-TRANSACTIONS = ("list-append", "rw-register")
+TRANSACTIONS: tuple[Literal["list-append"], Literal["rw-register"]] = ("list-append", "rw-register")
 
 DID_NOT_HAPPEN = "did-not-happen"
 """Default meaning of a failed cas (`checkers.registers.judge_keys`)."""
@@ -280,7 +280,7 @@ def _judge_history(history: ReadHistory, ask: Ask, budget: Budget) -> Verdict:
     if ask.model in TRANSACTIONS:
         from checkers.transactions.table import read_history as transcript_of_history
 
-        return _judge_transcript(transcript_of_history(history.columns, cast("Model", ask.model)), ask, budget)
+        return _judge_transcript(transcript_of_history(history.columns, ask.model), ask, budget)
     if ask.model in ("register", "cas-register"):
         from checkers.by_hand.judge_registers import judge_registers
 

@@ -242,7 +242,7 @@ def _fields(type_: type) -> tuple[tuple[str, bool], ...]:
 
 def _lacking(raw: Any, value: Any, at: str) -> Iterator[str]:
     """Yields the fields that the records in a value must have and its JSON has not, each in words with its place."""
-    if is_dataclass(value):
+    if is_dataclass(value) and not isinstance(value, type):
         for name, demanded in _fields(type(value)):
             if name in raw:
                 yield from _lacking(raw[name], getattr(value, name), f"{at}.{name}" if at else name)

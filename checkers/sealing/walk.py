@@ -247,8 +247,8 @@ class RegisterRows(NamedTuple):
 
     def fill(self, target: npt.NDArray[Any], rows: Int64) -> None:
         """Copy these rows into an array with fields of the same names."""
-        for name, column in zip(self._fields[1:], self[1:], strict=True):
-            target[name] = column[rows]
+        for name in self._fields[1:]:
+            target[name] = getattr(self, name)[rows]
 
 
 Row = Mapping[str, Any]

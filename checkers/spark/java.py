@@ -83,7 +83,7 @@ def find_java() -> Java:
     """
     seen = []
     on_path = shutil.which("java")
-    homes = (os.environ.get("JAVA_HOME"), on_path and Path(on_path).resolve().parents[1])
+    homes = (os.environ.get("JAVA_HOME", ""), str(Path(on_path).resolve().parents[1]) if on_path else "")
     for home in map(Path, filter(None, homes)):
         if (version := _version(home)) is None:
             continue

@@ -7,14 +7,13 @@ and judges a task again up to three times if its worker dies.  The driver sends 
 same everywhere, bit for bit.
 
 While the virtual machine starts, pyspark keeps a folder under a name that does not show whose it is.  If the harness
-were killed then, the folder would stay for ever.  So it is made in the cache folder, and this process holds its lock.
-The next start removes the folders whose processes have ended.
+were killed then, the folder would stay for ever.  So it is made in the cache folder, and a later start removes folders
+that are older than any start takes.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import shutil
@@ -181,7 +180,7 @@ class SparkJudge:
             return broadcast
 
         def run(
-            remote: Sequence[RemoteTask], contents: Mapping[str, FileContent], progress: shipping.Progress
+            remote: Sequence[RemoteTask], contents: shipping.Contents, progress: shipping.Progress
         ) -> list[Judged | Unreadable]:
             judge = partial(shipping.judge_remote, contents=contents)
             return self._answers(judge, remote, progress, lambda each: each.task)
@@ -403,6 +402,8 @@ def _end_gateway(opened: Any, seconds_max: float) -> None:
 
 
 _ONE_AT_A_TIME = threading.Lock()
+START_LEFT_S_MAX = 3600.0
+"""Seconds after which the folder of a start is one that a killed process has left."""
 
 
 def launch_gateway(conf: Any, popen_options: Mapping[str, Any]) -> Any:
@@ -412,7 +413,10 @@ def launch_gateway(conf: Any, popen_options: Mapping[str, Any]) -> Any:
     """
     from pyspark import java_gateway
 
-    with _ONE_AT_A_TIME, _folder_of_this_start() as folder:
+    starts = cache_folder() / "spark-launches"
+    starts.mkdir(exist_ok=True)
+    boot.forget_unused(starts, START_LEFT_S_MAX, "*")
+    with _ONE_AT_A_TIME, tempfile.TemporaryDirectory(dir=starts) as folder:
         temporary_files = java_gateway.tempfile
         java_gateway.tempfile = SimpleNamespace(
             mkdtemp=lambda: tempfile.mkdtemp(dir=folder), mkstemp=temporary_files.mkstemp
@@ -421,38 +425,3 @@ def launch_gateway(conf: Any, popen_options: Mapping[str, Any]) -> Any:
             return java_gateway.launch_gateway(conf, dict(popen_options))
         finally:
             java_gateway.tempfile = temporary_files
-
-
-@contextlib.contextmanager
-def _folder_of_this_start() -> Iterator[Path]:
-    starts = cache_folder() / "spark-starts"
-    starts.mkdir(exist_ok=True)
-    with contextlib.ExitStack() as held:
-        with _locked(starts):
-            _remove_those_of_ended_processes(starts)
-            folder = Path(tempfile.mkdtemp(dir=starts))
-            held.enter_context(_locked(folder))
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder)
-
-
-def _remove_those_of_ended_processes(starts: Path) -> None:
-    for folder in starts.iterdir():
-        with contextlib.suppress(BlockingIOError), _locked(folder, fcntl.LOCK_NB):
-            shutil.rmtree(folder)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path, options: int = 0) -> Iterator[None]:
-    """Hold the lock of a folder; the kernel frees it when this process ends.
-
-    Raises BlockingIOError if another process holds it and `options` is LOCK_NB.
-    """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | options)
-        yield
-    finally:
-        os.close(descriptor)

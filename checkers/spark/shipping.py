@@ -92,14 +92,14 @@ class Shelf(Protocol):
 
     name: str
 
-    def put(self, path: str, mark: FileDigest) -> FileContent:
+    def put(self, path: str, mark: FileDigest) -> StoredFile:
         """Put a file of the driver there, unless it is there.  Raises OSError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A `FileContent` in a store, which a worker reads itself.
+    """A file in a store, which a worker reads itself.
 
     uri: of the store, as `pyarrow.fs.FileSystem.from_uri` takes it.  path: in that file system.
     """
@@ -107,12 +107,6 @@ class StoredFile:
     uri: str
     path: str
     mark: FileDigest
-
-    @property
-    def value(self) -> bytes:
-        with tempfile.TemporaryDirectory(prefix="krucible-stored-", dir=_spark_folder()) as folder:
-            self.copy_to(target := Path(folder, "file"))
-            return target.read_bytes()
 
     def copy_to(self, target: Path) -> None:
         """Raises OSError if the store does not answer, or holds another file."""
@@ -130,11 +124,11 @@ class StoredFile:
 
 
 Progress = Callable[[int], None]
-
-
+Contents = Mapping[str, FileContent | StoredFile]
+"""Path of a file on the driver -> where a worker gets its bytes from."""
 Share = Callable[[bytes], FileContent]
 """Makes the bytes of a file available to all nodes."""
-Run = Callable[[Sequence[RemoteTask], Mapping[str, FileContent], Progress], Sequence[Judged | Unreadable]]
+Run = Callable[[Sequence[RemoteTask], Contents, Progress], Sequence[Judged | Unreadable]]
 """Runs judge_remote(task, contents) for each task, and calls progress(number of tasks done)."""
 
 
@@ -144,7 +138,7 @@ def judge_on_nodes(
     """Judge tasks by path; where a node cannot read a file, from the shelf; where that fails, from bytes that are sent.
 
     A node first tries one file of the shelf: a store that does not answer costs seconds for each task.  If it cannot
-    read it, the shelf is left for tasks whose files are too large to be sent.  What is then left is a failure.
+    read it, the shelf is not used.  What is then left is a failure.
     """
     marks: dict[str, FileDigest | None] = {}
     marked = [_marked(task, marks) for task in tasks]
@@ -154,35 +148,23 @@ def judge_on_nodes(
     def away() -> list[int]:
         return [n for n, answer in enumerate(answers) if isinstance(answer, Unreadable)]
 
-    def judge(numbers: Sequence[int], contents: Mapping[str, FileContent]) -> None:
+    def judge(numbers: Sequence[int], contents: Contents) -> None:
         done = len(answers) - len(away())
         again = run([marked[n] for n in numbers], contents, lambda more: progress(done + more))
         for n, answer in zip(numbers, again, strict=True):
             answers[n] = answer
 
-    def from_shelf() -> None:
-        nonlocal moved
-        if not stored or not (missed := away()):
-            return
-        judge(missed, stored)
-        read = {path: mark for n in missed if isinstance(answers[n], Judged) for path, mark in marked[n].marks.items()}
-        first = next((answer.why for answer in answers if isinstance(answer, Unreadable)), "")
-        stored_bytes = sum(mark.size_bytes for mark in read.values())
-        moved = replace(moved, stored_bytes=stored_bytes, store_failure=moved.store_failure or first)
-
-    def from_bytes() -> None:
-        nonlocal moved
-        sent, fitting = _that_fit(away(), marked)
-        if fitting:
-            judge(fitting, {path: share(Path(path).read_bytes()) for path in sent})
-            moved = replace(moved, sent_bytes=sum(mark.size_bytes for mark in sent.values()))
-
-    stored: dict[str, FileContent] = {}
     if shelf is not None and (missed := away()):
-        stored, failure = _on_shelf(missed, marked, shelf)
-        moved = replace(moved, store_failure=failure or _trial(marked[missed[0]], run, stored))
-    for step in (from_bytes, from_shelf) if moved.store_failure else (from_shelf, from_bytes):
-        step()
+        stored, failure = _on_shelf([marked[n] for n in missed], shelf, run)
+        if not failure:
+            judge(missed, stored)
+            failure = next((answer.why for answer in answers if isinstance(answer, Unreadable)), "")
+        read = {path: mark for n in missed if isinstance(answers[n], Judged) for path, mark in marked[n].marks.items()}
+        moved = Moved(stored_bytes=sum(mark.size_bytes for mark in read.values()), store_failure=failure)
+    sent, fitting = _that_fit(away(), marked)
+    if fitting:
+        judge(fitting, {path: share(Path(path).read_bytes()) for path in sent})
+        moved = replace(moved, sent_bytes=sum(mark.size_bytes for mark in sent.values()))
     judged = [
         a if isinstance(a, Judged) else _too_large(task, moved.store_failure)
         for a, task in zip(answers, marked, strict=True)
@@ -190,19 +172,25 @@ def judge_on_nodes(
     return judged, moved
 
 
-def _trial(remote: RemoteTask, run: Run, stored: Mapping[str, FileContent]) -> str:
-    """Return why a node cannot read the smallest file of a task in the store; "" if it can."""
-    path = min(remote.marks, key=lambda path: remote.marks[path].size_bytes)
-    trial = RemoteTask(Task(_no_finding, Part((path,)), Budget()), {path: remote.marks[path]})
-    [answer] = run([trial], stored, lambda _: None)
-    return answer.why if isinstance(answer, Unreadable) else ""
+def _on_shelf(tasks: Sequence[RemoteTask], shelf: Shelf, run: Run) -> tuple[Contents, str]:
+    """Put all files of these tasks on the shelf.  Returns them, and why they cannot be put or read there, or "".
+
+    A node tries the smallest file of the first task.
+    """
+    try:
+        stored = {path: shelf.put(path, mark) for task in tasks for path, mark in task.marks.items()}
+    except OSError as problem:
+        return {}, str(problem)
+    path, mark = min(tasks[0].marks.items(), key=lambda item: item[1].size_bytes)
+    [answer] = run([RemoteTask(Task(_no_finding, Part((path,)), Budget()), {path: mark})], stored, lambda _: None)
+    return stored, answer.why if isinstance(answer, Unreadable) else ""
 
 
 def _no_finding(part: Part, budget: Budget) -> list[Any]:
     return []
 
 
-def judge_remote(remote: RemoteTask, contents: Mapping[str, FileContent]) -> Judged | Unreadable:
+def judge_remote(remote: RemoteTask, contents: Contents) -> Judged | Unreadable:
     """Judge a task in this process, a worker of a cluster.  contents: the files that were sent.  Never raises."""
     if contents:
         return _judge_contents(remote, contents)
@@ -223,15 +211,6 @@ def _marked(task: Task, marks: dict[str, FileDigest | None]) -> RemoteTask:
         if path not in marks:
             marks[path] = digest_of(path)
     return RemoteTask(task, {path: mark for path in paths if (mark := marks[path]) is not None})
-
-
-def _on_shelf(numbers: Sequence[int], tasks: Sequence[RemoteTask], shelf: Shelf) -> tuple[dict[str, FileContent], str]:
-    """Return all files of these tasks, put on the shelf; ({}, the reason) if that fails."""
-    marks = {path: mark for n in numbers for path, mark in tasks[n].marks.items()}
-    try:
-        return {path: shelf.put(path, mark) for path, mark in marks.items()}, ""
-    except OSError as problem:
-        return {}, str(problem)
 
 
 def _that_fit(numbers: Sequence[int], tasks: Sequence[RemoteTask]) -> tuple[dict[str, FileDigest], list[int]]:
@@ -274,7 +253,7 @@ def digest_of(path: str) -> FileDigest | None:
         return None
 
 
-def _judge_contents(remote: RemoteTask, contents: Mapping[str, FileContent]) -> Judged | Unreadable:
+def _judge_contents(remote: RemoteTask, contents: Contents) -> Judged | Unreadable:
     try:
         with tempfile.TemporaryDirectory(prefix="krucible-sent-", dir=_spark_folder()) as folder:
             there = {path: _under(folder, path) for path in files_of(remote.task.part)}
@@ -289,7 +268,7 @@ def _judge_contents(remote: RemoteTask, contents: Mapping[str, FileContent]) -> 
         return Judged(None, f"the files sent to a worker could not be laid out there: {problem}", 0.0)
 
 
-def _lay_out(content: FileContent, target: Path) -> str:
+def _lay_out(content: FileContent | StoredFile, target: Path) -> str:
     """Write the bytes of a file.  Returns why it cannot be read from its store, or "".  Raises OSError."""
     if not isinstance(content, StoredFile):
         target.write_bytes(content.value)

@@ -17,7 +17,6 @@ from checkers.catalog import CATALOG
 from checkers.judging.pipeline import Verdicts, judge_run
 from checkers.spark import shipping
 from checkers.spark.shipping import (
-    FileContent,
     FileDigest,
     Moved,
     RemoteTask,
@@ -107,7 +106,7 @@ class FolderShelf:
     def __init__(self, folder: Path, fails_after: int = 1000, closed_to_workers: Collection[str] = ()) -> None:
         self._folder, self._left, self._closed = folder, fails_after, closed_to_workers
 
-    def put(self, path: str, mark: FileDigest) -> FileContent:
+    def put(self, path: str, mark: FileDigest) -> StoredFile:
         self._left -= 1
         if self._left < 0:
             raise OSError("the store is full")
@@ -161,22 +160,6 @@ def test_only_tasks_whose_files_a_worker_cannot_read_in_the_store_get_the_bytes(
     assert [j.finding for j in judged] == [[1], [20], [300, 20], [300]]
     assert nodes.jobs == [4, 1, 4, 2], "all by path, a trial of the store, all from there, and two from bytes"
     assert (nodes.moved.stored_bytes, nodes.moved.sent_bytes) == (1 + 300, 20 + 300)
-
-
-def test_a_store_that_failed_once_is_left_for_what_is_too_large_to_send(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shipping, "FILE_BYTES_MAX", 100)
-    sizes = [1, 20, 300]
-    paths = [tmp_path / f"{n}.parquet" for n in range(len(sizes))]
-    for path, size in zip(paths, sizes, strict=True):
-        path.write_bytes(b"x" * size)
-    (tmp_path / "store").mkdir()
-    nodes = BlindNodes(FolderShelf(tmp_path / "store", closed_to_workers={"0.parquet"}))
-    judged = nodes.judge([Task(sizes_of, Part((str(path),)), Budget()) for path in paths])
-    assert [j.finding for j in judged] == [[1], [20], [300]]
-    assert nodes.jobs == [3, 1, 2, 1], "all by path, a trial of the store, two from bytes, and one from the store"
-    assert (nodes.moved.sent_bytes, nodes.moved.stored_bytes) == (21, 300)
 
 
 def test_what_no_worker_can_read_in_the_store_and_is_too_large_to_send_is_unknown_with_the_reason(
