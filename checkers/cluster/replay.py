@@ -411,7 +411,9 @@ class ClusterReplay:
 
     def _look_at_change(self, about: str, before: Partition, after: Partition) -> None:
         ended = bool(before.adding or before.removing) and not after.adding and not after.removing
-        if ended and (missing := set(before.adding) & set(after.replicas) - set(after.isr)):
+        uncleanly = (after.leader,) == after.isr and after.leader not in before.isr  # elected after the end
+        in_sync = (*before.isr, *after.isr) if uncleanly else after.isr
+        if ended and (missing := set(before.adding) & set(after.replicas) - set(in_sync)):
             words = f"ends its reassignment, but {sorted(missing)} of the replicas that it added are not in sync"
             self._of_partition(EARLY_END, about, words)
         kept, alone = set(after.isr) - set(after.removing), (after.leader,) == after.isr != before.isr

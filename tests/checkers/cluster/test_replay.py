@@ -128,6 +128,19 @@ MADE = Records.partition([1, 2, 3], [1, 2, 3], 1)
             [
                 Records.partition([1, 2], [1], 1),
                 Records.change(replicas=[2, 3, 1], adding=[3], removing=[1]),
+                Records.fence(1, 1),
+                Records.change(leader=3, isr=[3], recovery=1),
+                Records.fence(3, 3),
+                Records.change(leader=-1),
+                Records.change(replicas=[2, 3], adding=[], removing=[], leader=2, isr=[2]),
+            ],
+            [rules.UNCLEAN],
+            id="a reassignment that ends with an unclean election",
+        ),
+        pytest.param(
+            [
+                Records.partition([1, 2], [1], 1),
+                Records.change(replicas=[2, 3, 1], adding=[3], removing=[1]),
                 Records.change(isr=[1, 3]),
             ],
             [rules.LEFT_OPEN],
