@@ -42,13 +42,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import compress
 
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log import small_files
 from system_under_test.kraft.log.batch import BatchHeader, CorruptBatch
-from system_under_test.kraft.log.segment import SEGMENT_MAX_BYTES, BatchTable, NewestBytes, Segment
+from system_under_test.kraft.log.segment import SEGMENT_MAX_BYTES, BatchTable, Segment
 from system_under_test.kraft.log.small_files import RecoveryPoint, load_epochs, store_epochs
 from system_under_test.kraft.log.snapshot_file import Content, CorruptSnapshot, Snapshots, file_name
 from system_under_test.kraft.ports import Disk
@@ -98,10 +99,7 @@ class Log:
         self._folder = folder
         self._segment_max_bytes = segment_max_bytes
         self._segments: list[Segment] = []
-        self._batches = BatchTable()
-        self._cache = NewestBytes(cache_max_bytes)
-        self._epochs: list[tuple[int, int]] = []  # (epoch, its start offset), both rising
-        self._control_offsets: list[int] = []  # offsets at which control batches begin, ascending
+        self._batches = BatchTable(cache_max_bytes)
         self._flushed = 0
         self._flushing: int | None = None  # end offset that the flush in progress makes durable
         self._checks_batches = checks_batches
@@ -127,7 +125,7 @@ class Log:
 
     @property
     def last_epoch(self) -> int:
-        return self._epochs[-1][0] if self._epochs else self.start.epoch
+        return self._batches.epochs[-1] if self._batches.epochs else self.start.epoch
 
     @property
     def prefix_hash(self) -> int:
@@ -157,11 +155,10 @@ class Log:
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         """See `LogView`."""
-        found = bisect_right(self._epochs, epoch, key=lambda entry: entry[0]) - 1
+        found = bisect_right(self._batches.epochs, epoch) - 1
         if found < 0:
             return EpochEnd(self.start.epoch, self.start_offset)
-        end = self._epochs[found + 1][1] if found + 1 < len(self._epochs) else self.end_offset
-        return EpochEnd(self._epochs[found][0], end)
+        return EpochEnd(self._batches.epochs[found], self._batches.ends[found])
 
     def read(self, offset: int, max_size_bytes: int) -> Sequence[Batch]:
         """See `LogView`.  Bodies are raw bytes.  Raises ValueError below the start or beyond the end."""
@@ -185,9 +182,8 @@ class Log:
             number += 1
 
     def control_batches(self) -> Iterator[Batch]:
-        """Yield the control batches, in order."""
-        for offset in self._control_offsets:
-            yield next(self.batches(offset))
+        """Return the control batches, in order."""
+        return map(self._batch, compress(range(len(self._batches)), self._batches.controls))
 
     def read_snapshot(self, snapshot: SnapshotId, position: int, max_size_bytes: int) -> tuple[bytes, int] | None:
         """See `LogView`."""
@@ -211,13 +207,12 @@ class Log:
         segment = self._segment_for(sum(map(len, raws)), timestamp_ms)
         position = segment.size_bytes
         segment.append(raws, headers)
-        known_epochs = len(self._epochs)
+        newest_epoch = self._batches.epochs[-1:]
         for raw, header in zip(raws, headers, strict=True):
-            self._cache.add(len(self._batches), raw)
-            self._take(len(self._segments) - 1, position, header)
+            self._take(len(self._segments) - 1, position, header, raw)
             position += len(raw)
-        if len(self._epochs) != known_epochs:
-            store_epochs(self._disk, self._folder, self._epochs)
+        if self._batches.epochs[-1:] != newest_epoch:
+            self._store_epochs()
 
     def flush(self) -> None:
         """Make everything appended so far durable."""
@@ -267,15 +262,12 @@ class Log:
         self._recovery_point.lower_to(self._batches.bases[keep])
         segment_number = self._batches.segments[keep]
         position = self._batches.positions[keep]
-        self._cache.forget_from(keep)
         self._batches.keep(keep)
         while len(self._segments) - 1 > segment_number:  # last segment first: a crash leaves no gap
             self._segments.pop().remove()
         self._segments[-1].cut(position)
         self._note_cut()
-        self._epochs = [entry for entry in self._epochs if entry[1] < self.end_offset]
-        self._control_offsets = [offset for offset in self._control_offsets if offset < self.end_offset]
-        store_epochs(self._disk, self._folder, self._epochs)
+        self._store_epochs()
 
     def clean(
         self, retention_bytes: int, oldest_ms: int, next_start: Callable[[Sequence[SnapshotId]], NewStart | None]
@@ -313,12 +305,7 @@ class Log:
         self.start, self._cut_to = SnapshotId(offset, snapshot.epoch), offset
         gone = bisect_right([segment.base_offset for segment in self._segments], offset) - 1
         self._batches.drop_first(keep, gone)
-        self._cache.drop_first(keep)
-        at_start = [epoch for epoch, begins in self._epochs if begins <= offset]
-        later = [entry for entry in self._epochs if entry[1] > offset]
-        self._epochs = [(at_start[-1], offset), *later] if at_start and len(self._batches) else later
-        self._control_offsets = [each for each in self._control_offsets if each >= offset]
-        store_epochs(self._disk, self._folder, self._epochs)
+        self._store_epochs()
         for segment in self._segments[:gone]:
             segment.remove()
         del self._segments[:gone]
@@ -329,14 +316,11 @@ class Log:
         """Delete the whole log, and begin an empty one after a snapshot."""
         self._recovery_point.lower_to(0)  # this log is being replaced, so a crash may lose any part of it
         self._batches.keep(0)
-        self._cache.forget_from(0)
         while self._segments:  # last segment first: a crash leaves no gap
             self._segments.pop().remove()
         self._segments.append(Segment.create(self._disk, self._folder, snapshot.end_offset))
         self.start, self._start_hash = snapshot, self.snapshots.header(snapshot).prefix_hash
-        self._epochs = []
-        self._control_offsets = []
-        store_epochs(self._disk, self._folder, self._epochs)
+        self._store_epochs()
         self._note_cut()
         self._note_flushed(snapshot.end_offset)
         for older in [each for each in self.snapshots.ids if each != snapshot]:
@@ -349,7 +333,7 @@ class Log:
 
     def _batch(self, number: int) -> Batch:
         """Raises DamagedLog."""
-        table, cached = self._batches, self._cache.get(number)
+        table, cached = self._batches, self._batches.newest.get(number)
         base, epoch, count = table.bases[number], table.epochs[number], table.ends[number] - table.bases[number]
         if cached is not None:
             return Batch(base, epoch, count, cached)
@@ -370,13 +354,12 @@ class Log:
         self._segments.append(Segment.create(self._disk, self._folder, self.end_offset))
         return self._segments[-1]
 
-    def _take(self, segment_number: int, position: int, header: BatchHeader) -> None:
+    def _take(self, segment_number: int, position: int, header: BatchHeader, raw: bytes | None = None) -> None:
         prefix = codec.extend(self.prefix_hash, header.base_offset, header.epoch, header.crc)
-        if not self._epochs or header.epoch > self._epochs[-1][0]:
-            self._epochs.append((header.epoch, header.base_offset))
-        if header.control:
-            self._control_offsets.append(header.base_offset)
-        self._batches.add(header, segment_number, position, prefix)
+        self._batches.add(header, segment_number, position, prefix, raw)
+
+    def _store_epochs(self) -> None:
+        store_epochs(self._disk, self._folder, self._batches.epoch_starts())
 
     def _batch_ending_at(self, offset: int) -> int | None:
         found = bisect_left(self._batches.ends, offset)
@@ -404,9 +387,9 @@ class Log:
         self._disk.fsync_dir(self._folder)
         self._flushed = self.end_offset
         self._recovery_point.raise_to(self._flushed)
-        self.recovery = LogRecovery(len(self._batches), self.recovery.torn_bytes, self.recovery.torn_because)
-        if load_epochs(self._disk, self._folder) != self._epochs:
-            store_epochs(self._disk, self._folder, self._epochs)
+        self.recovery = replace(self.recovery, batches=len(self._batches))
+        if load_epochs(self._disk, self._folder) != self._batches.epoch_starts():
+            self._store_epochs()
 
     def _check_recovery_point(self, end_offset: int) -> None:
         """Raises CorruptLog."""

@@ -7,6 +7,7 @@ Kafka keeps two sparse indexes beside it, and rebuilds missing ones.  This node 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -161,16 +162,26 @@ class Segment:
 
 
 class BatchTable:
-    """One row per batch, in columns: 40 bytes a batch."""
+    """One row per batch, in columns: 41 bytes a batch.  newest: number of a batch -> its bytes, oldest first."""
 
-    def __init__(self) -> None:
+    def __init__(self, newest_max_bytes: int) -> None:
         self.bases, self.ends, self.hashes = array("q"), array("q"), array("q")
         self.epochs, self.segments, self.positions, self.sizes = array("i"), array("i"), array("i"), array("i")
+        self.controls = array("b")
+        self.newest: dict[int, bytes] = {}
+        self._newest_bytes = 0
+        self._newest_max_bytes = newest_max_bytes
 
     def __len__(self) -> int:
         return len(self.ends)
 
-    def add(self, header: BatchHeader, segment: int, position: int, prefix: int) -> None:
+    def add(self, header: BatchHeader, segment: int, position: int, prefix: int, raw: bytes | None) -> None:
+        """raw: bytes of the batch, if a read may need them soon."""
+        if raw is not None:
+            self.newest[len(self)] = raw
+            self._newest_bytes += len(raw)
+            while self._newest_bytes > self._newest_max_bytes and len(self.newest) > 1:
+                self._newest_bytes -= len(self.newest.pop(next(iter(self.newest))))
         self.bases.append(header.base_offset)
         self.ends.append(header.end_offset)
         self.hashes.append(prefix)
@@ -178,44 +189,31 @@ class BatchTable:
         self.segments.append(segment)
         self.positions.append(position)
         self.sizes.append(header.size_bytes)
+        self.controls.append(header.control)
 
     def keep(self, count: int) -> None:
         for column in self._columns():
             del column[count:]
+        self._keep_newest({number: raw for number, raw in self.newest.items() if number < count})
 
     def drop_first(self, count: int, segments: int) -> None:
         """Remove this number of first batches, and of segments."""
         for column in self._columns():
             del column[:count]
         self.segments = array("i", [number - segments for number in self.segments])
+        self._keep_newest({number - count: raw for number, raw in self.newest.items() if number >= count})
+
+    def epoch_starts(self) -> list[tuple[int, int]]:
+        """Return (epoch, its start offset) of every epoch, both rising."""
+        found, number = [], 0
+        while number < len(self):
+            found.append((self.epochs[number], self.bases[number]))
+            number = bisect_right(self.epochs, self.epochs[number], number)
+        return found
+
+    def _keep_newest(self, kept: dict[int, bytes]) -> None:
+        self.newest, self._newest_bytes = kept, sum(map(len, kept.values()))
 
     def _columns(self) -> tuple[array[int], ...]:
-        return self.bases, self.ends, self.hashes, self.epochs, self.segments, self.positions, self.sizes
-
-
-class NewestBytes:
-    """The bytes of the newest batches, oldest first."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._size_bytes = 0
-        self._raws: dict[int, bytes] = {}
-
-    def get(self, number: int) -> bytes | None:
-        return self._raws.get(number)
-
-    def add(self, number: int, raw: bytes) -> None:
-        self._raws[number] = raw
-        self._size_bytes += len(raw)
-        while self._size_bytes > self._max_bytes and len(self._raws) > 1:
-            self._size_bytes -= len(self._raws.pop(next(iter(self._raws))))
-
-    def drop_first(self, count: int) -> None:
-        """Remove this number of first batches, and renumber the others."""
-        kept = {number - count: raw for number, raw in self._raws.items() if number >= count}
-        self._size_bytes = sum(map(len, kept.values()))
-        self._raws = kept
-
-    def forget_from(self, number: int) -> None:
-        for stale in [n for n in self._raws if n >= number]:
-            self._size_bytes -= len(self._raws.pop(stale))
+        numbers = self.epochs, self.segments, self.positions, self.sizes, self.controls
+        return self.bases, self.ends, self.hashes, *numbers
