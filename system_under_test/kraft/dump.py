@@ -97,7 +97,7 @@ def _control(raw: bytes, type_number: int, value: bytes) -> str:
     if type_number == _LEADER_CHANGE:
         return str(codec.leader_change(raw))
     if type_number == snapshot_file.HEADER:
-        header = snapshot_file.read_snapshot_header(raw)
+        header = snapshot_file.read_beginning(raw)[0]
         return (
             f"snapshot header: last record of {_time(header.last_timestamp_ms)}, prefix hash of the log there "
             f"{header.prefix_hash & (1 << 64) - 1:016x}"

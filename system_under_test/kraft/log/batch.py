@@ -47,7 +47,17 @@ from crc32c import crc32c
 
 from system_under_test.kraft.raft.messages import Batch, LeaderChange, ReplicaKey
 from system_under_test.kraft.raft.voters import KRaftVersion, VoterEndpoint, VoterEntry, VoterSet, voter_set
-from system_under_test.kraft.records.struct import Int16, Int32, Malformed, Since, Struct, StructCodec, UInt16, uvarint
+from system_under_test.kraft.records.struct import (
+    Int16,
+    Int32,
+    Malformed,
+    Since,
+    Struct,
+    StructCodec,
+    UInt16,
+    read_uvarint,
+    uvarint,
+)
 
 HEADER_SIZE_BYTES = 61
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -60,6 +70,7 @@ _CONTROL = 1 << 5
 _COMPRESSION = 0b111
 _LENGTH_FROM = 12  # `length` counts from here
 _CONTROL_KEY = struct.Struct(">hh")
+_SHIFT_MAX = 63  # of a varint of 64 bits
 
 MAX_SIZE_BYTES = 64 << 20
 """Maximum size of a batch; a longer length is garbage, not a reason to allocate."""
@@ -215,33 +226,8 @@ def is_control(raw: bytes) -> bool:
 def values(raw: bytes) -> list[bytes]:
     """Return the record values of a whole data batch, in offset order.  Raises CorruptBatch if their sizes are
     inconsistent.
-
-    At start every record of the log is read here, so a one-byte number is read without a function call.
     """
-    (count,) = struct.unpack_from(">i", raw, 57)
-    at = HEADER_SIZE_BYTES
-    found = []
-    try:
-        for _ in range(count):
-            length, at = (raw[at], at + 1) if raw[at] < 0x80 else _read_uvarint(raw, at)
-            end = at + (length >> 1)
-            at += 1  # behind the attributes
-            at = at + 1 if raw[at] < 0x80 else _read_uvarint(raw, at)[1]  # timestamp delta
-            at = at + 1 if raw[at] < 0x80 else _read_uvarint(raw, at)[1]  # offset delta
-            size, at = (raw[at], at + 1) if raw[at] < 0x80 else _read_uvarint(raw, at)
-            # skip the key; an odd size stands for a negative length, which means no key
-            at += 0 if size & 1 else size >> 1
-            size, at = (raw[at], at + 1) if raw[at] < 0x80 else _read_uvarint(raw, at)
-            behind = at + (size >> 1)
-            if (length | size) & 1 or behind > end:
-                raise CorruptBatch("a record without a value, or one that overruns its record")
-            found.append(raw[at:behind])
-            at = end
-    except IndexError:
-        raise CorruptBatch(f"{count} records do not fit into {len(raw)} bytes") from None
-    if at != len(raw):
-        raise CorruptBatch(f"{count} records fill {at} of {len(raw)} bytes")
-    return found
+    return _keys_and_values(raw)[1]
 
 
 def controls(raw: bytes) -> list[tuple[int, bytes]]:
@@ -249,18 +235,42 @@ def controls(raw: bytes) -> list[tuple[int, bytes]]:
     its control records into one batch.
 
     Raises CorruptBatch."""
-    found, at = [], HEADER_SIZE_BYTES
-    for value in values(raw):
-        length, at = _read_uvarint(raw, at)
-        end = at + (length >> 1)
-        _, at = _read_uvarint(raw, at + 1)
-        _, at = _read_uvarint(raw, at)
-        size, at = _read_uvarint(raw, at)
-        if size != _CONTROL_KEY.size << 1:
-            raise CorruptBatch("the key of a control record is its version and its type")
-        found.append((_CONTROL_KEY.unpack_from(raw, at)[1], value))
-        at = end
-    return found
+    keys, found = _keys_and_values(raw)
+    if list(map(len, keys)) != [_CONTROL_KEY.size] * len(found):
+        raise CorruptBatch("the key of a control record is its version and its type")
+    return [(_CONTROL_KEY.unpack(key)[1], value) for key, value in zip(keys, found, strict=True)]
+
+
+def _keys_and_values(raw: bytes) -> tuple[list[bytes], list[bytes]]:
+    """Return the keys of the records that have one, and all values.
+
+    At start every record of the log is read here, so a one-byte number is read without a function call.
+    """
+    (count,) = struct.unpack_from(">i", raw, 57)
+    at = HEADER_SIZE_BYTES
+    keys, found = [], []
+    try:
+        for _ in range(count):
+            length, at = (raw[at], at + 1) if raw[at] < 0x80 else read_uvarint(raw, at, _SHIFT_MAX)
+            end = at + (length >> 1)
+            at += 1  # behind the attributes
+            at = at + 1 if raw[at] < 0x80 else read_uvarint(raw, at, _SHIFT_MAX)[1]  # timestamp delta
+            at = at + 1 if raw[at] < 0x80 else read_uvarint(raw, at, _SHIFT_MAX)[1]  # offset delta
+            size, at = (raw[at], at + 1) if raw[at] < 0x80 else read_uvarint(raw, at, _SHIFT_MAX)
+            if not size & 1:  # an odd size stands for a negative length, which means no key
+                keys.append(raw[at : at + (size >> 1)])
+                at += size >> 1
+            size, at = (raw[at], at + 1) if raw[at] < 0x80 else read_uvarint(raw, at, _SHIFT_MAX)
+            behind = at + (size >> 1)
+            if (length | size) & 1 or behind > end:
+                raise CorruptBatch("a record without a value, or one that overruns its record")
+            found.append(raw[at:behind])
+            at = end
+    except (IndexError, Malformed):
+        raise CorruptBatch(f"{count} records do not fit into {len(raw)} bytes") from None
+    if at != len(raw):
+        raise CorruptBatch(f"{count} records fill {at} of {len(raw)} bytes")
+    return keys, found
 
 
 def leader_change(raw: bytes) -> LeaderChange:
@@ -304,20 +314,6 @@ def _record(delta: int, key: bytes, value: bytes) -> bytes:
 
 def _zigzag(number: int) -> bytes:
     return uvarint(number << 1 if number >= 0 else (-number << 1) - 1)
-
-
-def _read_uvarint(data: bytes, position: int) -> tuple[int, int]:
-    """Return (number, position after it).  Raises IndexError at the end of the data, CorruptBatch beyond 64 bits."""
-    number = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, position
-        shift += 7
-        if shift > 63:
-            raise CorruptBatch("a varint of more than ten bytes")
 
 
 EMPTY = 0

@@ -26,13 +26,14 @@ before its fsync, it may be empty after a power loss, when the log before it may
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import reduce
 from hashlib import blake2b
+from itertools import takewhile
 from operator import xor
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, NamedTuple
 
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log.batch import KRAFT_VERSION, VOTERS, BatchHeader, CorruptBatch
@@ -42,7 +43,6 @@ from system_under_test.kraft.raft.voters import KRaftVersion, VoterSet
 from system_under_test.kraft.records.metadata import canonical
 from system_under_test.kraft.records.struct import Int16, Int64, Malformed, Struct, StructCodec, Tag
 
-T = TypeVar("T")
 HEADER, FOOTER = 3, 4
 """Types of control records."""
 
@@ -165,14 +165,13 @@ def _batches(data: bytes) -> Iterator[_Found]:
 def read(data: bytes, snapshot: SnapshotId) -> Content:
     """Return the content of a complete snapshot.  Raises CorruptSnapshot."""
     values: list[bytes] = []
-    voters, ended, offset = None, False, 0
-    for position, header, raw, controls in _batches(data):
+    ended, offset = False, 0
+    for position, batch, raw, controls in _batches(data):
         try:
-            if (header.base_offset, header.epoch) != (offset, snapshot.epoch) or ended:
-                raise CorruptBatch(f"a batch at offset {header.base_offset} of epoch {header.epoch} stands at {offset}")
-            if not header.control:
+            if (batch.base_offset, batch.epoch) != (offset, snapshot.epoch) or ended:
+                raise CorruptBatch(f"a batch at offset {batch.base_offset} of epoch {batch.epoch} stands at {offset}")
+            if not batch.control:
                 values += codec.values(raw)
-            voters = codec.voters(raw) or voters
             for place, (kind, value) in enumerate(controls, offset):
                 if place and kind == FOOTER and not ended:
                     _FOOTER_CODEC.read(value, 0, 0)
@@ -181,41 +180,35 @@ def read(data: bytes, snapshot: SnapshotId) -> Content:
                     raise CorruptBatch(f"a control record of type {kind} stands at offset {place}")
         except (CorruptBatch, Malformed) as problem:
             raise CorruptSnapshot(f"byte {position}: {problem}") from None
-        offset += header.count
+        offset += batch.count
     if not ended:
         raise CorruptSnapshot(f"it ends after {len(data)} bytes without its footer")
-    return Content(read_snapshot_header(data), tuple(values), voters)
-
-
-def read_snapshot_header(data: bytes) -> SnapshotHeader:
-    """Return only the header, from the first bytes of a snapshot.  Raises CorruptSnapshot."""
-    try:
-        header: SnapshotHeader = _HEADER_CODEC.read(next(_batches(data)).controls[0][1], 0, 0)[0]
-        return header
-    except Malformed as problem:
-        raise CorruptSnapshot(f"it has no header: {problem}") from None
+    header, voters = read_beginning(data)
+    return Content(header, tuple(values), voters)
 
 
 BEGINNING_MAX_BYTES = 1 << 16
-"""Bytes that suffice for `read_snapshot_header` and `read_voters`, with up to 500 voters."""
+"""Bytes that suffice for `read_beginning`, with up to 500 voters."""
 
 
-def read_voters(data: bytes) -> VoterSet | None:
-    """Return only the voters, from the first bytes of a snapshot; None if it names none.  Raises CorruptSnapshot."""
-    batches = _batches(data)
-    found: _Found | None = next(batches)
-    while found is not None and found.header.control:
-        try:
-            voters = codec.voters(found.raw)
-        except CorruptBatch as problem:
-            raise CorruptSnapshot(f"byte {found.position}: {problem}") from None
-        if voters is not None:
-            return voters
-        try:
-            found = next(batches, None)
-        except CorruptSnapshot:
-            return None  # the bytes may end within a batch
-    return None
+def read_beginning(data: bytes) -> tuple[SnapshotHeader, VoterSet | None]:
+    """Return the header and the voters, None if it names none, from the first bytes of a snapshot.
+
+    The bytes may end within a batch.  Raises CorruptSnapshot.
+    """
+    records: list[tuple[int, bytes]] = []
+    try:
+        for found in takewhile(lambda each: each.header.control, _batches(data)):
+            records += found.controls
+    except CorruptSnapshot:
+        if not records:
+            raise
+    try:
+        header: SnapshotHeader = _HEADER_CODEC.read(records[0][1], 0, 0)[0]
+        voters = dict(records).get(VOTERS)
+        return header, None if voters is None else codec.decode_voters(voters)
+    except Malformed as problem:
+        raise CorruptSnapshot(f"a control record at its beginning: {problem}") from None
 
 
 PART = ".part"
@@ -242,7 +235,7 @@ class Snapshots:
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk
         self._folder = folder
-        self._headers: dict[SnapshotId, SnapshotHeader] = {}
+        self._beginnings: dict[SnapshotId, tuple[SnapshotHeader, VoterSet | None]] = {}
         for name in disk.names(folder):
             if name.endswith(f".checkpoint{PART}"):
                 disk.remove(f"{folder}/{name}")
@@ -269,20 +262,20 @@ class Snapshots:
 
     def header(self, snapshot: SnapshotId) -> SnapshotHeader:
         """Raises CorruptSnapshot."""
-        if snapshot not in self._headers:
-            self._headers[snapshot] = self._beginning(snapshot, read_snapshot_header)
-        return self._headers[snapshot]
+        return self._beginning(snapshot)[0]
 
     def voters(self, snapshot: SnapshotId) -> VoterSet | None:
         """Return the voters in force at the end of a snapshot; None if it names none.  Raises CorruptSnapshot."""
-        return self._beginning(snapshot, read_voters)
+        return self._beginning(snapshot)[1]
 
-    def _beginning(self, snapshot: SnapshotId, read: Callable[[bytes], T]) -> T:
-        found = self.read_at(snapshot, 0, BEGINNING_MAX_BYTES)
-        try:
-            return read(found[0] if found else b"")
-        except CorruptSnapshot as problem:
-            raise CorruptSnapshot(f"{file_name(snapshot)}: {problem}") from None
+    def _beginning(self, snapshot: SnapshotId) -> tuple[SnapshotHeader, VoterSet | None]:
+        if snapshot not in self._beginnings:
+            found = self.read_at(snapshot, 0, BEGINNING_MAX_BYTES)
+            try:
+                self._beginnings[snapshot] = read_beginning(found[0] if found else b"")
+            except CorruptSnapshot as problem:
+                raise CorruptSnapshot(f"{file_name(snapshot)}: {problem}") from None
+        return self._beginnings[snapshot]
 
     # Making one
 
@@ -322,7 +315,7 @@ class Snapshots:
     def remove(self, snapshot: SnapshotId) -> None:
         """Delete a snapshot, durable on return."""
         self.ids.remove(snapshot)
-        self._headers.pop(snapshot, None)
+        self._beginnings.pop(snapshot, None)
         self._disk.remove(self._path(snapshot))
         self._disk.fsync_dir(self._folder)
 

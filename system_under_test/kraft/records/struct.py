@@ -76,8 +76,11 @@ _SHORT_MAX = 0x7F
 """The largest uvarint of one byte."""
 
 
-def read_uvarint(data: bytes, at: int) -> tuple[int, int]:
-    """An unsigned number in groups of seven bits, the lowest first.  Raises IndexError at the end of the bytes."""
+def read_uvarint(data: bytes, at: int, shift_max: int = 28) -> tuple[int, int]:
+    """Read an unsigned number in groups of seven bits, the lowest first.  shift_max: of the last group, in bits.
+
+    Raises IndexError at the end of the bytes.
+    """
     byte = data[at]
     if byte <= _SHORT_MAX:
         return byte, at + 1
@@ -89,8 +92,8 @@ def read_uvarint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, at + 1
         shift += 7
-        if shift > 28:
-            raise Malformed("a uvarint of more than five bytes")
+        if shift > shift_max:
+            raise Malformed(f"a uvarint of more than {shift_max // 7 + 1} bytes")
 
 
 def uvarint(number: int) -> bytes:

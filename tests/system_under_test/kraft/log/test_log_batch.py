@@ -189,4 +189,4 @@ def test_a_snapshot_holds_the_voters(voters):
     data = b"".join(writer)
     assert snapshot_file.read(data, snapshot).voters == voters
     assert snapshot_file.read(data, snapshot).values == (b"a", b"b")
-    assert snapshot_file.read_voters(data) == voters
+    assert snapshot_file.read_beginning(data) == (header, voters)

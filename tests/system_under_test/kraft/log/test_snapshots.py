@@ -72,16 +72,17 @@ def test_a_snapshot_holds_what_was_written(values: list[bytes], prefix_hash: int
     found = snapshot_file.read(data, snapshot)
     assert (found.values, found.header.prefix_hash, found.header.last_timestamp_ms) == (tuple(values), prefix_hash, 5)
     assert found.state_hash == writer.content_hash
-    assert snapshot_file.read_snapshot_header(data[: snapshot_file.BEGINNING_MAX_BYTES]) == found.header
+    assert snapshot_file.read_beginning(data[: snapshot_file.BEGINNING_MAX_BYTES]) == (found.header, None)
 
 
 def test_the_beginning_of_a_snapshot_may_end_within_a_batch() -> None:
     header = SnapshotHeader(version=0, last_timestamp_ms=0)
     data = b"".join(SnapshotWriter(SnapshotId(10, 1), header, [bytes(100)] * 20))
     first = read_header(data).size_bytes
-    assert [snapshot_file.read_voters(data[:end]) for end in (first, first + 5, len(data) - 5)] == [None] * 3
+    for end in (first, first + 5, len(data) - 5):
+        assert snapshot_file.read_beginning(data[:end]) == (header, None)
     with pytest.raises(CorruptSnapshot, match="it has no header"):
-        snapshot_file.read_voters(data[: first - 1])
+        snapshot_file.read_beginning(data[: first - 1])
 
 
 def test_a_large_snapshot_is_written_in_batches() -> None:
