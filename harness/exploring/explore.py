@@ -129,12 +129,12 @@ class ElectionsLeft:
 
     def _has_committed(self, number: int) -> bool:
         node = self._steps.parts.node(number)
-        state = node.core.memory.state if node.core is not None else None
+        state = node.core.state if node.core is not None else None
         return isinstance(state, Leader) and node.mark > state.epoch_start_offset
 
 
 def _leads(node: ExploredVoter) -> bool:
-    return node.core is not None and isinstance(node.core.memory.state, Leader)
+    return node.core is not None and isinstance(node.core.state, Leader)
 
 
 def _names_others(node: ExploredVoter) -> bool:

@@ -175,7 +175,7 @@ def _node(node: ExploredVoter, name: Naming) -> tuple[Any, ...]:
     log = (_batches(node.log.batches, name), node.log.durable)
     if node.core is None:
         return ("down", stored, log, node.connections)
-    voter = node.core.memory
+    voter = node.core
     held = voter.persisted
     believed = (held.epoch, name[held.leader_id], name[held.voted.id if held.voted is not None else None])
     named = tuple(sorted((name[leader], epoch) for leader, epoch in voter.named_leaders.items()))

@@ -199,10 +199,10 @@ class ClusterSteps:
 
     def _own_kinds(self, core: Core, budget: dict[str, int]) -> Iterator[str]:
         """Return the kinds of steps that a voter takes alone, with a client, or by its timer."""
-        state = core.memory.state
+        state = core.state
         if isinstance(state, Leader):
             yield from (kind for kind in ("write", "read", "resign") if budget[f"{kind}s"])
-        elif core.memory.observes and isinstance(state, (Unattached, Follower)):
+        elif core.observes and isinstance(state, (Unattached, Follower)):
             if budget["looks"]:
                 yield "look"
         elif budget["timeouts"] and not (
@@ -220,7 +220,7 @@ class ClusterSteps:
         budget, found = self._left(world.rest), list[Step]()
         for id in self.ids:
             place = (leader, id, "voter")
-            for kind in ("remove", "update") if core.voter_history.latest.entry(id) else ("add",):
+            for kind in ("remove", "update") if core.history.latest.entry(id) else ("add",):
                 if not budget[CHANGES[kind]]:
                     continue
                 if self._change_voters(world, kind, place).voter != world.voters[leader - 1]:

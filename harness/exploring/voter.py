@@ -138,7 +138,7 @@ class ExploredVoter:
         log = ShortLog(self.log.batches, self.log.durable)
         core = None
         if self.core is not None:
-            records = self.core.memory.records
+            records = self.core.records
             core = self.core.copy(
                 log, VotersInBatches(log, records.first) if isinstance(records, VotersInBatches) else None
             )
@@ -285,9 +285,9 @@ def down(node: ExploredVoter) -> ExploredVoter:
 
 
 def _waiting_reads(node: ExploredVoter) -> tuple[int, ...]:
-    if node.core is None or not isinstance(node.core.memory.state, Leader):
+    if node.core is None or not isinstance(node.core.state, Leader):
         return ()
-    return tuple(node.core.memory.state.reads.unanswered())
+    return tuple(node.core.state.reads.unanswered())
 
 
 def _effects(node: ExploredVoter, event: VoterEvent, identity: Identity) -> list[fx.Effect]:
@@ -324,7 +324,7 @@ def _change(kind: str, token: int, key: ReplicaKey) -> VoterChange:
 
 def _wait_no_longer(core: Core) -> list[fx.Effect]:
     """Its timer rings."""
-    state = core.memory.state
+    state = core.state
     if isinstance(state, Leader):
         state.quorum_deadline, state.heard = 0.0, set()
     elif isinstance(state, Follower):
@@ -430,7 +430,7 @@ class _Carried:
     def _names_voters(self, batch: Batch) -> None:
         """A leader changes the voters one at a time, by one, and not before its epoch has committed."""
         node, named = self._node, batch.body
-        office = None if node.core is None else node.core.memory.state
+        office = None if node.core is None else node.core.state
         before = latest_voters(node.log)
         if not isinstance(named, VoterSet) or not isinstance(office, Leader) or before is None:
             return
@@ -449,7 +449,7 @@ class _Carried:
         assert node.core is not None
         if of_boot or then == now or node.core.halted:
             return
-        in_force = now[1] if now is not None else configured(node.core.memory.identity)
+        in_force = now[1] if now is not None else configured(node.core.identity)
         if self._reported != in_force:
             self.acts.append(Wrong(f"voters outlive their record: voter {node.id}"))
 
@@ -476,7 +476,7 @@ def latest_voters(log: ShortLog) -> tuple[int, VoterSet] | None:
 
 def stop_time(core: Core) -> None:
     """Stop the clock: future timers stay, and nothing waits."""
-    voter = core.memory
+    voter = core
     voter.retry_at.clear()
     voter.epochs_by_request = EpochAllowance(0.0)
     state = voter.state

@@ -268,7 +268,7 @@ def _replace_log(world: Narrator, voter: int, words: list[str]) -> None:
 
 def _campaign(world: Narrator, voter: int) -> None:
     node = world.nodes[voter]
-    state = world.core(voter)._voter.state
+    state = world.core(voter).state
     for name in ("election_deadline", "fetch_deadline"):
         if hasattr(state, name):
             setattr(state, name, world.now)

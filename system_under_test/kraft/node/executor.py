@@ -164,7 +164,7 @@ class Executor:
         return self._machine.committed
 
     def _voters_before(self, end_offset: int) -> VoterSet | None:
-        offset, voters = self._core.voter_history.before(end_offset)
+        offset, voters = self._core.history.before(end_offset)
         return None if offset == CONFIGURED else voters
 
     # Carrying out
@@ -176,12 +176,12 @@ class Executor:
         try:
             now = self._clock.now()
             self._carry_out(event(now))
-            deadline = self._core.deadline()
+            deadline = self._core.deadline
             for _ in range(_TICKS_MAX):
                 if deadline > now or self.ended.done():
                     break
                 self._carry_out(self._core.tick(now))
-                deadline = self._core.deadline()
+                deadline = self._core.deadline
             if not self.ended.done():
                 self._timer.set(deadline)
         except Exception as problem:  # noqa: BLE001 - the boundary: any error is this node's end
@@ -216,7 +216,7 @@ class Executor:
 
     def _persist(self, effect: fx.Persist) -> None:
         stored = decisions.durable_state(effect.state, self._parts.identity.bugs)
-        self._parts.state_file.store(stored, voters_in_log=self._core.voter_history.may_change)
+        self._parts.state_file.store(stored, voters_in_log=self._core.history.may_change)
         self._epoch = effect.state.epoch
         event, state = ("vote", effect.state) if effect.voted_now else ("quorum-state", stored)
         vote_row(self._trace, event, state, self._parts.names)
@@ -374,7 +374,7 @@ class Executor:
             self._report_sessions()
             self._report_applied(machine.applied_offset, machine.speculative_hash)
         if replay.goes_on != went_on:
-            self._core.seek_office(not replay.goes_on)
+            self._core.seeks_office = not replay.goes_on
         if replay.goes_on:
             self._clock.call_at(self._clock.now(), lambda: self._guarded(self._apply_in_time))
         self._snapshotting.applied()

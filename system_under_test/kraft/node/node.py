@@ -122,7 +122,7 @@ class QuorumNode(Executor):
     @property
     def voters(self) -> VoterSet:
         """Return the voters that this node's log names last."""
-        return self._core.voter_history.latest
+        return self._core.history.latest
 
     def address_of(self, voter: int) -> tuple[str, int] | None:
         """See `wire.quorum_service.QuorumService`."""
@@ -134,7 +134,7 @@ class QuorumNode(Executor):
     @property
     def kraft_version(self) -> int:
         """See `wire.quorum_service.QuorumService`."""
-        return int(self._core.voter_history.may_change)
+        return int(self._core.history.may_change)
 
     @property
     def registers_brokers(self) -> bool:
@@ -165,7 +165,7 @@ class QuorumNode(Executor):
             return await done
 
     def describe(self) -> QuorumInfo:
-        in_force = self._core.voter_history.latest
+        in_force = self._core.history.latest
         keys = [entry.key for entry in in_force]
         voters = [self._progress.of(key)._replace(directory=key.directory) for key in keys if key.id != self.node_id]
         mine = in_force.entry(self.node_id)

@@ -15,9 +15,9 @@ Obligations of the caller besides the effects:
 
 A `Fatal` effect is the last one ever: every later call returns nothing.
 
-The modules, from the inside: `quorum` (arithmetic), `decisions` (on which safety depends), `states` (transitions),
-`voters` (sets of voters), `validity` (valid messages), `reads`, `voter_memory` (and its methods), `commitment`,
-`election`, `leadership`, `changes` (of the voters), `snapshots`, `replication`, and this dispatcher.
+The modules, from the inside: `voters` (sets of voters, majorities), `decisions` (on which safety depends), `states`
+(transitions, reads), `valid_messages`, `voter_memory` (and its methods), `election`, `leadership`, `changes` (of the
+voters), `replication`, and this dispatcher.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
-from random import Random
 
 from system_under_test.kraft.raft import changes, election, leadership, replication, valid_messages
 from system_under_test.kraft.raft.changes import VoterChange
 from system_under_test.kraft.raft.decisions import may_acknowledge
-from system_under_test.kraft.raft.effects import Effect
+from system_under_test.kraft.raft.effects import Effect, Fatal
 from system_under_test.kraft.raft.messages import (
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
@@ -40,8 +39,6 @@ from system_under_test.kraft.raft.messages import (
     FetchResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
-    Identity,
-    LogView,
     QuorumState,
     RaftRequest,
     RaftResponse,
@@ -59,107 +56,41 @@ from system_under_test.kraft.raft.states import (
     Unattached,
     Votes,
 )
-from system_under_test.kraft.raft.voter_memory import Halt, Voter, fatal
-from system_under_test.kraft.raft.voters import VoterHistory, VoterRecords
+from system_under_test.kraft.raft.voter_memory import Halt, Voter
 
 
-class Core:
-    """One replica of a KRaft quorum: a voter or an observer.
+class Core(Voter):
+    """One replica of a KRaft quorum: a voter or an observer.  Its callers look at its memory, and change nothing there
+    except `seeks_office`.
 
-    records: positions of the voters in the log; None if they never change.
-
-    Raises ValueError if the identity is not one of its voters or names an unknown bug, and RuntimeError if a call finds
-    the log otherwise than the effects of the earlier calls would have left it.
+    Raises RuntimeError if a call finds the log otherwise than the effects of the earlier calls would have left it.
     """
-
-    def __init__(
-        self,
-        identity: Identity,
-        log: LogView,
-        state: QuorumState,
-        random: Random,
-        now: float,
-        records: VoterRecords | None = None,
-    ) -> None:
-        self._voter = Voter(identity, log, state, random, now, records)
-        self._halted = False
-        self._deadline = math.inf
-
-    @property
-    def role(self) -> Role:
-        return self._voter.role
-
-    @property
-    def epoch(self) -> int:
-        return self._voter.epoch
-
-    @property
-    def leader_id(self) -> int | None:
-        return self._voter.leader_id
-
-    @property
-    def high_watermark(self) -> int | None:
-        """Return the largest mark that this incarnation has seen; None until it has seen one."""
-        return self._voter.high_watermark
-
-    @property
-    def voters(self) -> tuple[int, ...]:
-        """Return the ids of the voters in force."""
-        return self._voter.voters
-
-    @property
-    def voter_history(self) -> VoterHistory:
-        """To look at."""
-        return self._voter.history
-
-    @property
-    def halted(self) -> bool:
-        """Return whether a Fatal was returned."""
-        return self._halted
-
-    @property
-    def memory(self) -> Voter:
-        """Return all state that determines this replica's behaviour, for inspection."""
-        return self._voter
-
-    def copy(self, log: LogView, records: VoterRecords | None = None) -> Core:
-        """Return an independent core in the same state, over a copy of the log."""
-        twin = object.__new__(Core)
-        twin._voter = self._voter.copy(log, records)
-        twin._halted, twin._deadline = self._halted, self._deadline
-        return twin
-
-    # What happens to a voter
 
     def start(self, now: float) -> list[Effect]:
         """Called once, first."""
-        return self._step(now, partial(_start, self._voter, now))
+        return self._step(now, partial(_start, self, now))
 
     def tick(self, now: float) -> list[Effect]:
-        return self._step(now, partial(_tick, self._voter, now))
-
-    def deadline(self) -> float:
-        """Return the time of the next `tick`; may lie in the past, or be infinite."""
-        return self._deadline
+        return self._step(now, partial(_tick, self, now))
 
     def on_request(self, now: float, token: int, connection: int, request: RaftRequest) -> list[Effect]:
         """Handle a request, answered by Reply(token, ...), in this list or, for a Fetch that waits for records, in a
         later one.
         """
-        return self._step(now, partial(_on_request, self._voter, now, token, connection, request))
+        return self._step(now, partial(_on_request, self, now, token, connection, request))
 
     def on_disconnect(self, now: float, connection: int) -> list[Effect]:
-        return self._step(now, partial(_on_disconnect, self._voter, connection))
+        return self._step(now, partial(_on_disconnect, self, connection))
 
     def on_response(self, now: float, peer: int, request: RaftRequest, response: RaftResponse | None) -> list[Effect]:
         """Handle a response; None: no answer will come."""
-        return self._step(now, partial(_on_response, self._voter, now, peer, request, response))
+        return self._step(now, partial(_on_response, self, now, peer, request, response))
 
     def on_flushed(self, now: float, log_end_offset: int) -> list[Effect]:
         """Handle the end of a BeginFlush. log_end_offset: end of the log when it began, regardless of later truncations
         and appends.
         """
-        return self._step(now, partial(_on_flushed, self._voter, now, log_end_offset))
+        return self._step(now, partial(_on_flushed, self, now, log_end_offset))
 
     def propose(
         self, now: float, token: int, bodies: Sequence[tuple[Hashable, int]], expected_epoch: int | None = None
@@ -167,51 +98,44 @@ class Core:
         """Append one batch per (body, record count), all or none; Accepted before the Append, or Refused."""
         if not bodies or any(count < 1 for _, count in bodies):
             raise ValueError("a proposal needs at least one batch, and every batch at least one record")
-        return self._step(now, partial(leadership.propose, self._voter, now, token, bodies, expected_epoch))
+        return self._step(now, partial(leadership.propose, self, now, token, bodies, expected_epoch))
 
     def read(self, now: float, token: int) -> list[Effect]:
         """Return ReadReady or Refused, now or later; it may never come while no majority answers and the leader
         leads.
         """
-        return self._step(now, partial(leadership.read, self._voter, token))
+        return self._step(now, partial(leadership.read, self, token))
 
     def change_voters(self, now: float, token: int, change: VoterChange) -> list[Effect]:
         """Return VotersChangeDone, now if it is refused, else once it is committed or this voter ceases to lead."""
-        return self._step(now, partial(changes.change_voters, self._voter, now, token, change))
-
-    def seek_office(self, seeks: bool) -> None:
-        """Allow campaigns, or forbid them while the caller still replays committed records: it could lead but not
-        answer, so another voter should lead.  A campaign in progress continues, and this voter still grants votes.
-        """
-        self._voter.seeks_office = seeks
+        return self._step(now, partial(changes.change_voters, self, now, token, change))
 
     def shutdown(self, now: float) -> list[Effect]:
         """Stop campaigning; a leader resigns and announces that to the others."""
-        return self._step(now, partial(_shutdown, self._voter, now))
+        return self._step(now, partial(_shutdown, self, now))
 
     def _step(self, now: float, action: Callable[[], None]) -> list[Effect]:
-        if self._halted:
+        if self.halted:
             return []
-        voter = self._voter
-        voter.effects = []
-        if voter.stale_history:
-            voter.load_voters()
-            if voter.history.may_change:
-                voter.report_voters()
-        if (voter.log.end_offset, voter.log.last_epoch) != (voter.end_offset, voter.end_epoch):
+        self.effects = []
+        if self.stale_history:
+            self.load_voters()
+            if self.history.may_change:
+                self.report_voters()
+        if (self.log.end_offset, self.log.last_epoch) != (self.end_offset, self.end_epoch):
             raise RuntimeError(
-                f"voter {voter.me}: the log ends at offset {voter.log.end_offset} of epoch {voter.log.last_epoch}, but "
-                f"the effects so far should have left it at {voter.end_offset} of epoch {voter.end_epoch}; "
+                f"voter {self.me}: the log ends at offset {self.log.end_offset} of epoch {self.log.last_epoch}, but "
+                f"the effects so far should have left it at {self.end_offset} of epoch {self.end_epoch}; "
                 "carry out every effect before the next call"
             )
         try:
             action()
-            changes.settle(voter, now)
-            self._deadline = min(_send_wanted(voter, now), _timer(voter))
+            changes.settle(self, now)
+            self.deadline = min(_send_wanted(self, now), _timer(self))
         except Halt as halt:
-            self._halted, self._deadline = True, math.inf
-            voter.emit(fatal(halt))
-        return voter.effects
+            self.halted, self.deadline = True, math.inf
+            self.emit(Fatal(str(halt)))
+        return self.effects
 
 
 # Start and end

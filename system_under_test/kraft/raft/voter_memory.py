@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from random import Random
-from typing import NoReturn
+from typing import NoReturn, Self
 
 from system_under_test.kraft.raft import effects as fx
 from system_under_test.kraft.raft import messages, states
@@ -28,9 +28,19 @@ class Halt(Exception):
 
 
 class Voter:
-    """The state shared by election, leadership and replication; `core.Core` is its public face.
+    """The state of a replica, which determines its behaviour; `core.Core` adds the events.
 
     An observer has one too: it is unattached or a follower, and nothing else.
+
+    records: positions of the voters in the log; None if they never change.
+    high_watermark: the largest mark that this incarnation has seen; None until it has seen one.
+    voters: ids of the voters in force.
+    seeks_office: False while the caller still replays committed records: it could lead but not answer, so another voter
+    should lead.  A campaign in progress continues, and this voter still grants votes.
+    deadline: time of the next `tick`; may lie in the past, or be infinite.
+    halted: a Fatal was returned.
+
+    Raises ValueError if the identity is not one of its voters or names an unknown bug.
     """
 
     def __init__(
@@ -78,10 +88,12 @@ class Voter:
         self.in_flight: set[tuple[int, type[messages.RaftRequest]]] = set()
         self.retry_at: dict[int, float] = {}
         self.effects: list[Effect] = []
+        self.deadline = math.inf
+        self.halted = False
 
-    def copy(self, log: messages.LogView, records: VoterRecords | None) -> Voter:
-        """Return a voter with the same memory and no effects.  records: as in `Core`."""
-        twin = object.__new__(Voter)
+    def copy(self, log: messages.LogView, records: VoterRecords | None = None) -> Self:
+        """Return an independent voter with the same memory and no effects, over a copy of the log."""
+        twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
         twin.log, twin.effects, twin.state = log, [], states.copy_of(self.state)
         twin.named_leaders, twin.in_flight = dict(self.named_leaders), set(self.in_flight)
@@ -312,7 +324,3 @@ class Voter:
             self.emit(fx.NotAccepted(token, NOT_LEADER))
         for pending in old.changes:
             self.emit(fx.VotersChangeDone(pending.token, messages.Error.NOT_LEADER_OR_FOLLOWER, LOST_OFFICE))
-
-
-def fatal(halt: Halt) -> fx.Fatal:
-    return fx.Fatal(str(halt))

@@ -288,7 +288,7 @@ def test_two_voters_with_one_key_differ_in_nothing(
     def number(parts: Parts, part: Part) -> int:
         found = number_of(parts, part)
         if isinstance(part, ExploredVoter):
-            memory = None if part.core is None else (whole(part.core.memory), part.core.halted)
+            memory = None if part.core is None else (whole(part.core), part.core.halted)
             content = (part.id, part.log.batches, part.log.durable, part.file, part.mark, part.connections, memory)
             assert known.setdefault(found, content) == content
         return found
@@ -313,7 +313,7 @@ def test_a_leader_that_leads_its_epoch_again_after_a_restart_is_found(monkeypatc
     start = Core.start
 
     def leads_again(core: Core, now: float) -> list[Effect]:
-        voter = core.memory
+        voter = core
         if voter.persisted.leader_id != voter.me:
             return start(core, now)
         voter.state = Candidate(voter.persisted.epoch, 0.0, Votes({voter.me}))

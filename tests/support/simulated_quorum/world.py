@@ -138,10 +138,10 @@ class World(Network):
         incarnation = node.incarnation
 
         def tick() -> None:
-            if node.core is not None and incarnation == node.incarnation and node.core.deadline() <= self.now:
+            if node.core is not None and incarnation == node.incarnation and node.core.deadline <= self.now:
                 self._enter(node, lambda core: core.tick(self.now))
 
-        self.at(node.core.deadline(), tick)
+        self.at(node.core.deadline, tick)
 
     def _row(self, node: Node, event: str, epoch: int | None = None, **columns: Any) -> None:
         """Report what is so now, as a row of the voter's trace does."""

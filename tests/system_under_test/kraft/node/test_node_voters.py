@@ -116,7 +116,7 @@ async def test_every_voter_in_turn_comes_back_with_an_empty_disk_while_a_client_
         await eventually(lambda before=before: writer.acknowledged > before + 3)
     await writer.stop()
     leader = await cluster.leader()
-    voters = {entry.key for entry in leader._core.voter_history.latest}
+    voters = {entry.key for entry in leader._core.history.latest}
     assert voters == {cluster.key(voter) for voter in (1, 2, 3)}, "every id stands with its new disk"
     assert all(key.directory is not None and key.directory.int > 3 for key in voters)
     await eventually(lambda: len({node.applied_offset for node in cluster.network.nodes.values()}) == 1)

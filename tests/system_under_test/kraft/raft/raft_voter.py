@@ -105,7 +105,7 @@ class Bench:
 
     def expire(self) -> list[Effect]:
         """Advance time until the voter wants to act."""
-        self.now = max(self.now, self.core.deadline())
+        self.now = max(self.now, self.core.deadline)
         return self._carry_out(self.core.tick(self.now))
 
     def ask(self, request: RaftRequest, connection: int = 1) -> RaftResponse | None:
@@ -174,7 +174,7 @@ class Bench:
 
 def fetch_of(bench):
     """The Fetch that this follower has on its way."""
-    return bench.core._voter.log and FetchRequest(
+    return bench.core.log and FetchRequest(
         CLUSTER, ReplicaKey(ME), bench.core.epoch, bench.disk.end_offset, bench.disk.last_epoch, None, 500
     )
 

@@ -21,7 +21,7 @@ def test_the_others_in_line_wait_growing_delays(line, delay_s):
     bench = Bench.in_role("follower", voters=(ME, PEER, THIRD, 4, 5))
     bench.ask(end(EPOCH, PEER, *line))
     assert bench.core.role == "follower"
-    assert bench.core._voter.state.fetch_deadline == pytest.approx(bench.now + delay_s)
+    assert bench.core.state.fetch_deadline == pytest.approx(bench.now + delay_s)
 
 
 def test_followers_of_a_resigned_leader_grant_pre_votes():
@@ -56,17 +56,17 @@ def test_a_voter_that_still_replays_lets_others_campaign(role):
     bench = Bench.in_role(role)
     if role == "follower":
         leader_speaks(bench)
-    bench.core.seek_office(False)
+    bench.core.seeks_office = False
     epoch = bench.core.epoch
     for _ in range(3):
         bench.expire()
         assert (bench.core.role, bench.core.epoch) == (role, epoch)
-        assert bench.core.deadline() > bench.now
+        assert bench.core.deadline > bench.now
     assert bench.ask(vote(candidate=THIRD, pre_vote=True)).granted, "its leader is silent"
     if role == "follower":
         bench.ask(end(EPOCH, PEER, ME, THIRD))
         assert bench.core.role == "follower", "though it is the first in line"
-    bench.core.seek_office(True)
+    bench.core.seeks_office = True
     bench.expire()
     assert bench.core.role == "prospective"
 

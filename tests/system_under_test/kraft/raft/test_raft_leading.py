@@ -76,7 +76,7 @@ def test_the_mark_is_published_only_beyond_the_start_of_the_epoch():
 def test_a_fetch_waits_for_news_and_no_longer_than_it_wants():
     bench = Bench.in_role("leader")
     assert bench.ask(bench.fetch(offset=5, last_epoch=5, high_watermark=5)) is None
-    assert bench.core.deadline() <= bench.now + 0.5
+    assert bench.core.deadline <= bench.now + 0.5
     bench.now += 0.5
     bench.do(bench.core.tick(bench.now))
     assert [type(effect).__name__ for effect in bench.effects if not isinstance(effect, Send)] == ["Reply"]
@@ -108,7 +108,7 @@ def test_a_higher_mark_alone_waits_a_moment_for_records_to_share_its_answer():
     bench.expire()
     assert bench.now == 100.0 + bench.timing.mark_wait_s
     assert [(reply.token, reply.response.high_watermark) for reply in bench.all(Reply)] == [(late, 5)]
-    assert bench.core.deadline() > bench.now + bench.timing.mark_wait_s, "who knows the mark waits on"
+    assert bench.core.deadline > bench.now + bench.timing.mark_wait_s, "who knows the mark waits on"
 
 
 def test_records_take_the_mark_along():

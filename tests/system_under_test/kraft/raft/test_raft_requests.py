@@ -195,7 +195,7 @@ def test_a_vote_postpones_the_own_campaign():
     bench = Bench.in_role("unattached")
     bench.now += 0.9
     bench.ask(vote())
-    assert bench.core.deadline() >= bench.now + bench.timing.election_timeout_s
+    assert bench.core.deadline >= bench.now + bench.timing.election_timeout_s
 
 
 def test_two_leaders_in_one_epoch_stop_the_voter():
@@ -204,7 +204,7 @@ def test_two_leaders_in_one_epoch_stop_the_voter():
     assert bench.all(Fatal) == [Fatal(f"epoch {EPOCH} has two leaders: n{PEER} and n{THIRD}")]
     assert bench.core.halted
     assert bench.core.tick(bench.now + 99) == []
-    assert bench.core.deadline() == float("inf")
+    assert bench.core.deadline == float("inf")
 
 
 def test_a_leader_that_hears_of_another_one_in_its_epoch_stops():

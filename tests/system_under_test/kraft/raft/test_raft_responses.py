@@ -90,7 +90,7 @@ def test_a_response_of_a_lower_epoch_or_75_is_ignored(response_epoch):
     error = Error.NONE if response_epoch < EPOCH else Error.UNKNOWN_LEADER_EPOCH
     bench.respond(PEER, fetch_of(bench), FetchResponse(error, THIRD, response_epoch, batches=(Batch(4, 4, 1, b"x"),)))
     assert bench.effects == []
-    assert bench.core.deadline() == pytest.approx(bench.now + bench.timing.retry_backoff_s)
+    assert bench.core.deadline == pytest.approx(bench.now + bench.timing.retry_backoff_s)
 
 
 @pytest.mark.parametrize("error", [Error.NONE, Error.FENCED_LEADER_EPOCH, Error.NOT_LEADER_OR_FOLLOWER])
@@ -136,7 +136,7 @@ def test_a_lost_pre_vote_without_a_leader_waits():
     for request in bench.sent(VoteRequest):
         bench.respond(request.voter.id, request, VoteResponse(Error.NONE, None, EPOCH, False, True))
     assert bench.core.role == "unattached"
-    assert bench.core.deadline() >= bench.now + bench.timing.election_timeout_s
+    assert bench.core.deadline >= bench.now + bench.timing.election_timeout_s
 
 
 def test_a_lost_election_waits_out_its_time_and_begins_with_a_pre_vote_again():

@@ -90,7 +90,7 @@ def test_a_sole_voter_elects_itself_at_once(file, epoch):
 
 def test_bad_identities_are_refused_in_one_sentence():
     def voter(identity):
-        return Core(identity, Bench().disk, QuorumState(), Bench().core._voter.random, 0.0)
+        return Core(identity, Bench().disk, QuorumState(), Bench().core.random, 0.0)
 
     with pytest.raises(ValueError, match="voter 9 must be one of the voters"):
         voter(Identity("c", ReplicaKey(9), (1, 2, 3)))

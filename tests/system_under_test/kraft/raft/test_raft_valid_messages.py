@@ -77,7 +77,7 @@ def test_a_fetch_that_no_replica_sends_is_invalid(fields):
 def test_no_fetch_waits_for_ever_or_gets_more_than_a_frame_holds():
     bench = Bench.in_role("leader")
     assert bench.ask(bench.fetch(offset=5, last_epoch=5, high_watermark=5, max_wait_ms=2**31 - 1)) is None
-    (parked,) = bench.core._voter.state.parked
+    (parked,) = bench.core.state.parked
     assert parked.deadline <= bench.now + 5.0
     sizes = []
     read = bench.disk.read
@@ -129,7 +129,7 @@ def test_who_is_said_to_lead_what_it_never_led_goes_beyond_that_epoch(role, epoc
 
 def with_directories(role):
     bench = Bench.in_role(role)
-    voter = bench.core._voter
+    voter = bench.core
     identity = replace(voter.identity, directories={PEER: UUID(int=1), THIRD: UUID(int=2)})
     voter.identity, voter.records = identity, StaticVoters(identity)
     voter.load_voters()
@@ -190,6 +190,6 @@ def test_no_request_stops_a_voter_or_leaves_nonsense_on_its_disk(role, requests)
         bench.expire()
         epoch = bench.disk.quorum_state.epoch
     identity = Identity(CLUSTER, ReplicaKey(ME), (ME, PEER, THIRD))
-    again = Core(identity, bench.disk, bench.disk.quorum_state, bench.core._voter.random, bench.now)
+    again = Core(identity, bench.disk, bench.disk.quorum_state, bench.core.random, bench.now)
     assert not any(isinstance(effect, Fatal) for effect in again.start(bench.now))
     assert not again.halted
