@@ -27,8 +27,14 @@ Token = int
 """Names a request that waits for an answer; chosen by the caller."""
 
 
+class Effect:
+    """An order of the core to its caller."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class Persist:
+class Persist(Effect):
     """Write quorum-state, durable on return. voted_now: this write grants a (standard) vote."""
 
     state: QuorumState
@@ -36,31 +42,31 @@ class Persist:
 
 
 @dataclass(frozen=True, slots=True)
-class Append:
+class Append(Effect):
     batches: tuple[Batch, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class BeginFlush:
+class BeginFlush(Effect):
     """Make everything appended so far durable, concurrently with later effects.  One at a time: `Core.on_flushed` is
     called when it is done, with the current end of the log.
     """
 
 
 @dataclass(frozen=True, slots=True)
-class Flush:
+class Flush(Effect):
     """Everything appended so far is durable on return."""
 
 
 @dataclass(frozen=True, slots=True)
-class Truncate:
+class Truncate(Effect):
     """Remove everything from end_offset on."""
 
     end_offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class WriteSnapshot:
+class WriteSnapshot(Effect):
     """Write bytes of a snapshot that is being fetched; position 0 starts it over.  Not durable."""
 
     snapshot: SnapshotId
@@ -69,7 +75,7 @@ class WriteSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class InstallSnapshot:
+class InstallSnapshot(Effect):
     """Install a snapshot whose bytes are all written: make it durable, let the log begin after it, and load its state.
 
     The log is empty then, and ends where the snapshot ends."""
@@ -78,19 +84,19 @@ class InstallSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class Send(Effect):
     peer: int
     request: RaftRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Effect):
     token: Token
     response: RaftResponse
 
 
 @dataclass(frozen=True, slots=True)
-class RoleChanged:
+class RoleChanged(Effect):
     """role: unattached|prospective|candidate|leader|follower|resigned."""
 
     role: str
@@ -100,14 +106,14 @@ class RoleChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class HighWatermark:
+class HighWatermark(Effect):
     """Everything below `offset` is committed."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(Effect):
     """A proposal will be committed or lost with its offsets: first .. end - 1, of `epoch`."""
 
     token: Token
@@ -117,7 +123,7 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class NotAccepted:
+class NotAccepted(Effect):
     """A proposal was never queued, or a read cannot be answered here; the reason in words."""
 
     token: Token
@@ -125,7 +131,7 @@ class NotAccepted:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadReady:
+class ReadReady(Effect):
     """Answer the read from committed state replayed at least to `high_watermark`."""
 
     token: Token
@@ -133,7 +139,7 @@ class ReadReady:
 
 
 @dataclass(frozen=True, slots=True)
-class VotersChanged:
+class VotersChanged(Effect):
     """The log now names other voters: those of its record at `offset`.  They are in force at once.
 
     offset: `voters.CONFIGURED` if it names none yet, or none any more."""
@@ -143,7 +149,7 @@ class VotersChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class VotersChangeDone:
+class VotersChangeDone(Effect):
     """A wanted change of the voters is committed, or was refused; Kafka's code and the reason in words.
 
     After NOT_LEADER_OR_FOLLOWER it may be in force all the same: this voter led when it appended the record."""
@@ -154,28 +160,7 @@ class VotersChangeDone:
 
 
 @dataclass(frozen=True, slots=True)
-class Fatal:
+class Fatal(Effect):
     """The node must not continue (a truncation below its high watermark, two leaders in one epoch)."""
 
     reason: str
-
-
-Effect = (
-    Persist
-    | Append
-    | BeginFlush
-    | Flush
-    | Truncate
-    | WriteSnapshot
-    | InstallSnapshot
-    | Send
-    | Reply
-    | RoleChanged
-    | HighWatermark
-    | Accepted
-    | NotAccepted
-    | ReadReady
-    | VotersChanged
-    | VotersChangeDone
-    | Fatal
-)
