@@ -51,7 +51,7 @@ from system_under_test.kraft.log import small_files
 from system_under_test.kraft.log.batch import BatchHeader, CorruptBatch
 from system_under_test.kraft.log.segment import SEGMENT_MAX_BYTES, BatchTable, Segment
 from system_under_test.kraft.log.small_files import RecoveryPoint, load_epochs, store_epochs
-from system_under_test.kraft.log.snapshot_file import Content, CorruptSnapshot, Snapshots, file_name
+from system_under_test.kraft.log.snapshot_file import PART, Content, CorruptSnapshot, Snapshots, file_name
 from system_under_test.kraft.ports import Disk
 from system_under_test.kraft.raft.messages import BEGINNING, Batch, EpochEnd, NewStart, SnapshotId
 
@@ -288,7 +288,7 @@ class Log:
         """Give a completely fetched snapshot its final name, and begin an empty log after it, unless the log already
         contains its end.  Durable on return.  Raises CorruptSnapshot; nothing is changed then.
         """
-        content = self.snapshots.load_part(snapshot)
+        content = self.snapshots.load(snapshot, PART)
         if self.prefix_at(snapshot.end_offset) == snapshot:
             self.flush()
             self.snapshots.freeze(snapshot)

@@ -198,19 +198,15 @@ def _read_state(data: bytes) -> tuple[QuorumState, bool]:
         fields: dict[str, Any] = json.loads(data)
         version = int(fields["data_version"])
         epoch, leader, voted = (int(fields[name]) for name in ("leaderEpoch", "leaderId", "votedId"))
+        directory = parse_uuid(fields["votedDirectoryId"]) if version == 1 else UUID(int=0)
     except (ValueError, KeyError, TypeError) as problem:
         raise UnreadableQuorumState(f"{QUORUM_STATE} holds {data[:120]!r}: {problem!r}") from None
-    if version not in (0, 1):
-        raise UnreadableQuorumState(f"{QUORUM_STATE} is of data_version {version}; this node knows versions 0 and 1")
-    if epoch < 0 or leader < -1 or voted < -1:
-        raise UnreadableQuorumState(f"{QUORUM_STATE} holds epoch {epoch}, leader {leader}, vote {voted}")
-    directory = None
-    try:
-        if version == 1 and (found := parse_uuid(fields["votedDirectoryId"])) != UUID(int=0):
-            directory = found
-    except (ValueError, KeyError, TypeError) as problem:
-        raise UnreadableQuorumState(f"{QUORUM_STATE} holds {data[:120]!r}: {problem!r}") from None
-    vote = None if voted < 0 else ReplicaKey(voted, directory)
+    if version not in (0, 1) or epoch < 0 or min(leader, voted) < -1:
+        raise UnreadableQuorumState(
+            f"{QUORUM_STATE} holds data_version {version}, epoch {epoch}, leader {leader}, vote {voted}; "
+            "this node knows data_version 0 and 1"
+        )
+    vote = None if voted < 0 else ReplicaKey(voted, directory if directory.int else None)
     return QuorumState(epoch, None if leader < 0 else leader, vote), version == 0
 
 

@@ -256,9 +256,16 @@ class Snapshots:
         with self._open(snapshot) as file:
             return file.read_at(position, size_bytes), file.size()
 
-    def load(self, snapshot: SnapshotId) -> Content:
-        """Raises CorruptSnapshot."""
-        return self._read(snapshot, "")
+    def load(self, snapshot: SnapshotId, suffix: str = "") -> Content:
+        """Return the content of a snapshot, or with PART of an unfinished one whose last bytes are written.
+
+        Raises CorruptSnapshot.
+        """
+        try:
+            with self._open(snapshot, suffix) as file:
+                return read(file.read_at(0, file.size()), snapshot)
+        except CorruptSnapshot as problem:
+            raise CorruptSnapshot(f"{file_name(snapshot)}{suffix}: {problem}") from None
 
     def header(self, snapshot: SnapshotId) -> SnapshotHeader:
         """Raises CorruptSnapshot."""
@@ -291,10 +298,6 @@ class Snapshots:
         with self._open(snapshot, PART) as file:
             file.fsync()
 
-    def load_part(self, snapshot: SnapshotId) -> Content:
-        """Return the content of an unfinished snapshot whose last bytes are written.  Raises CorruptSnapshot."""
-        return self._read(snapshot, PART)
-
     def check_part(self, snapshot: SnapshotId, position: int, data: bytes) -> None:
         """Raise CorruptSnapshot unless the bytes written below `position`, followed by `data`, are a whole snapshot."""
         with self._open(snapshot, PART) as file:
@@ -324,10 +327,3 @@ class Snapshots:
 
     def _open(self, snapshot: SnapshotId, suffix: str = "") -> closing[File]:
         return closing(self._disk.open(self._path(snapshot) + suffix))
-
-    def _read(self, snapshot: SnapshotId, suffix: str) -> Content:
-        try:
-            with self._open(snapshot, suffix) as file:
-                return read(file.read_at(0, file.size()), snapshot)
-        except CorruptSnapshot as problem:
-            raise CorruptSnapshot(f"{file_name(snapshot)}{suffix}: {problem}") from None

@@ -90,10 +90,11 @@ class KraftNode:
         self._broker = _broker_role(config, ports, quorum, api)
         me = config.peers[config.node_id]
         at = VoterEndpoint(LISTENER, me.host, me.port)
-        drawn = ports.random(f"controller/{quorum.incarnation}").getrandbits(128)
-        self._own_voter = OwnVoter(quorum, at, api.ask_controller, ports.say, joins=config.auto_join)
-        if quorum.registers_brokers and config.is_controller:
-            self._own_voter.register_as(UUID(int=drawn, version=4))
+        drawn = UUID(int=ports.random(f"controller/{quorum.incarnation}").getrandbits(128), version=4)
+        incarnation = drawn if quorum.registers_brokers and config.is_controller else None
+        self._own_voter = OwnVoter(
+            quorum, at, api.ask_controller, ports.say, joins=config.auto_join, incarnation=incarnation
+        )
 
     @property
     def ended(self) -> asyncio.Future[int]:
@@ -118,7 +119,6 @@ class KraftNode:
 
     async def close(self) -> None:
         """Drop every connection.  Call it after the end."""
-        self._own_voter.close()
         if self._broker is not None:
             self._broker.close()
         await self._server.close()
@@ -358,8 +358,8 @@ def must_report(me: VoterEntry, role: str, voters: VoterSet, kraft_version: int,
 
 
 class OwnVoter:
-    """at: address at which the other voters reach this node. joins: it makes itself a voter if it is none. every_s:
-    interval of its checks; None: EVERY_S.
+    """at: address at which the other voters reach this node. joins: it makes itself a voter if it is none.
+    incarnation: as which it registers as a controller, new at each start; None: it does not register.
     """
 
     def __init__(
@@ -370,39 +370,28 @@ class OwnVoter:
         say: Callable[[str], None],
         *,
         joins: bool,
-        every_s: float | None = None,
+        incarnation: UUID | None,
     ) -> None:
-        self._registration: RegisterControllerRecord | None = None
         self._quorum = quorum
-        self._me = VoterEntry(
-            ReplicaKey(quorum.node_id, quorum.directory), (at,), (KRAFT_VERSIONS[0], KRAFT_VERSIONS[-1])
-        )
+        key = ReplicaKey(quorum.node_id, quorum.directory)
+        self._me = VoterEntry(key, (at,), (KRAFT_VERSIONS[0], KRAFT_VERSIONS[-1]))
+        self._registration = None
+        if incarnation is not None:
+            self._registration = RegisterControllerRecord(
+                quorum.node_id, incarnation, endpoints=(Endpoint(*at),), features=supported_ranges()
+            )
         self._send = send
         self._say = say
         self._joins = joins
-        self._every_s = EVERY_S if every_s is None else every_s
         self._reported_epoch = -1
-        self._task: asyncio.Task[None] | None = None
-
-    def register_as(self, incarnation: UUID) -> None:
-        """Register as a controller, as a new incarnation at each start."""
-        endpoints = tuple(Endpoint(each.listener, each.host, each.port) for each in self._me.endpoints)
-        self._registration = RegisterControllerRecord(
-            self._quorum.node_id, incarnation, endpoints=endpoints, features=supported_ranges()
-        )
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._look(), name="own voter")
-        self._task.add_done_callback(self._ended)
-
-    def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        self._quorum.spawn(self._look(), "own voter")
 
     async def _look(self) -> None:
         quorum = self._quorum
         while not quorum.ended.done():
-            await asyncio.sleep(self._every_s)
+            await asyncio.sleep(EVERY_S)
             epoch, role, voters = quorum.epoch, quorum.role, quorum.voters
             if self._registration is not None and must_register(self._registration, quorum.committed_image()):
                 await self._succeeds(self._registration)
@@ -422,10 +411,6 @@ class OwnVoter:
         except (NotQueued, MalformedFrame, OSError):  # also TimeoutError, which is an OSError
             return False  # the log shows later whether it was applied
         return bool(answer.error_code == 0)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (problem := task.exception()) is not None:
-            self._quorum.collapse(problem)
 
 
 def must_register(registration: RegisterControllerRecord, image: Image) -> bool:

@@ -15,7 +15,6 @@ import json
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from typing import Any
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -33,8 +32,6 @@ from system_under_test.kraft.wire.channel import Connection
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame, encode_request
 from system_under_test.kraft.wire.quorum_service import NotQueued
 from system_under_test.kraft.wire.versions import requested
-
-_LIFE = "life of the broker"
 
 STEADY_INTERVALS = 2
 """A heartbeat each interval, and as much time again for its answer: far less than a session lasts."""
@@ -81,7 +78,7 @@ class BrokerRole:
         self._answered = broker_life.Answered(STEADY_INTERVALS * settings.heartbeat_interval_s)
         self._unheard_timer = DeadlineTimer(ports.clock, self._look_whether_heard)
         self._probes: dict[int, Connection] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._living: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
 
     @property
@@ -89,10 +86,9 @@ class BrokerRole:
         return self._life.state
 
     def start(self) -> None:
-        for name, work in ((_LIFE, self._live()), ("in-sync sets", self._keep_in_sync()), ("moves", self._move())):
-            task = asyncio.get_running_loop().create_task(work, name=name)
-            task.add_done_callback(self._ended)
-            self._tasks.add(task)
+        self._living = self._quorum.spawn(self._live(), "life of the broker")
+        self._quorum.spawn(self._keep_in_sync(), "in-sync sets")
+        self._quorum.spawn(self._move(), "moves")
 
     async def leave(self) -> None:
         """A controlled shutdown.  Returns when the controller has told this broker to stop, or did not in time."""
@@ -100,25 +96,16 @@ class BrokerRole:
             self._report(f"leaving {self._answered.for_ms(self._clock.now())}")
         self._life.leave(self._clock.now())
         self._hurry.set()
-        living = {task for task in self._tasks if task.get_name() == _LIFE}
-        if living:
-            ends: set[asyncio.Future[Any]] = {*living, self._quorum.ended}
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if self._living is not None:
+            await asyncio.wait({self._living})  # it also ends with the node
         if self._life.left_cleanly:
             small_files.replace(self._disk, CLEAN_SHUTDOWN, _clean(self._life.epoch))
             self._report("left")
 
     def close(self) -> None:
         self._unheard_timer.cancel()
-        for task in self._tasks:
-            task.cancel()
         for connection in self._probes.values():
             connection.close()
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (problem := task.exception()) is not None:
-            self._quorum.collapse(problem)
 
     # Registration and heartbeats
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -100,7 +100,13 @@ class Executor:
         self._timer = DeadlineTimer(parts.clock, lambda: self._drive(lambda now: []))
         self._lease = Lease(parts.identity) if decisions.keeps_lease(parts.identity.bugs) else None
         self._duties = ControllerDuties(
-            self._machine, parts.clock, parts.duties or NO_DUTIES, parts.controller_bugs, self.write, self._say
+            self._machine,
+            parts.clock,
+            parts.duties or NO_DUTIES,
+            parts.controller_bugs,
+            self.write,
+            self.spawn,
+            self._say,
         )
 
     def submit(
@@ -135,9 +141,7 @@ class Executor:
         if problem is not None or self.ended.done():
             done(problem)
             return
-        task = asyncio.get_running_loop().create_task(self._confirm(done))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.spawn(self._confirm(done), "proof of office")
 
     async def _confirm(self, done: Callable[[Exception | None], None]) -> None:
         try:
@@ -272,18 +276,11 @@ class Executor:
             effect.peer, effect.request, partial(self._answered, effect)
         ):
             return
-        task = asyncio.get_running_loop().create_task(self._ask(effect), name=type(effect.request).__name__)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.spawn(self._ask(effect), type(effect.request).__name__)
 
     async def _ask(self, effect: fx.Send) -> None:
         assert self._parts.transport is not None
-        try:
-            response = await self._parts.transport.request(effect.peer, effect.request)
-        except Exception as problem:  # noqa: BLE001 - a transport must not raise; the core would wait for ever
-            self.collapse(problem)
-            return
-        self._answered(effect, response)
+        self._answered(effect, await self._parts.transport.request(effect.peer, effect.request))
 
     def _answered(self, effect: fx.Send, response: messages.RaftResponse | None) -> None:
         checked = decisions.must_check_batches(self._parts.identity.bugs) and not self.ended.done()
@@ -412,7 +409,19 @@ class Executor:
     def _propose(self, token: int, bodies: Sequence[tuple[Any, int]]) -> None:
         self._drive(lambda now: self._core.propose(now, token, bodies, expected_epoch=self._epoch))
 
-    # Names and ends
+    # Tasks, names and ends
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Begin a task that ends with this node, and ends this node if it raises."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_ended)
+        return task
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            self.collapse(problem)
 
     def _name(self, voter: int) -> str:
         return self._parts.names.get(voter, str(voter))

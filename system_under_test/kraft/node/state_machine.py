@@ -20,9 +20,8 @@ writes gather for LINGER_S: the fsync and the fetches that go on would delay a s
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -312,7 +311,7 @@ WriteDecision = Callable[[Callable[[Image], tuple[list[Record], None]]], Awaitab
 
 
 class ControllerDuties:
-    """write: `QuorumService.write`.  say: takes a line for the node's operator."""
+    """write: `QuorumService.write`.  spawn: `Executor.spawn`.  say: takes a line for the node's operator."""
 
     def __init__(
         self,
@@ -321,6 +320,7 @@ class ControllerDuties:
         settings: DutySettings,
         bugs: Collection[str],
         write: WriteDecision,
+        spawn: Callable[[Coroutine[Any, Any, None], str], object],
         say: Callable[[str], None],
     ) -> None:
         self._machine = machine
@@ -328,10 +328,10 @@ class ControllerDuties:
         self._settings = settings
         self._bugs = bugs
         self._write = write
+        self._spawn = spawn
         self._say = say
         self._duties: Duties | None = None
         self._timer = DeadlineTimer(clock, self._ring)
-        self._writing: set[asyncio.Task[None]] = set()
 
     @property
     def sessions(self) -> Sessions:
@@ -367,9 +367,7 @@ class ControllerDuties:
         if duties.next_due_s(self._machine.speculative) > self._clock.now():
             self._set_timer()
             return
-        task = asyncio.get_running_loop().create_task(self._perform(duties))
-        self._writing.add(task)
-        task.add_done_callback(self._writing.discard)
+        self._spawn(self._perform(duties), "duties")
 
     async def _perform(self, duties: Duties) -> None:
         try:
