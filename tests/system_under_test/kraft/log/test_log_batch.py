@@ -17,9 +17,8 @@ from kio.schema.leader_change_message.v0.data import LeaderChangeMessage
 from kio.schema.voters_record.v0.data import VotersRecord
 from kio.serial import entity_reader
 
-from system_under_test.kraft.log import batch, snapshot_file
 from system_under_test.kraft.log import batch as codec
-from system_under_test.kraft.raft.messages import Batch, LeaderChange, ReplicaKey, SnapshotId
+from system_under_test.kraft.raft.messages import Batch, LeaderChange, ReplicaKey
 from system_under_test.kraft.raft.voters import KRaftVersion, VoterEndpoint, VoterEntry, voter_set
 from system_under_test.kraft.records.struct import Malformed
 
@@ -30,20 +29,14 @@ NOW_MS = 1_750_000_000_000
 
 
 @given(offsets, epochs, some_values)
-def test_what_is_encoded_is_decoded(base: int, epoch: int, values: list[bytes]) -> None:
+def test_what_is_encoded_is_decoded_here_and_by_kio(base: int, epoch: int, values: list[bytes]) -> None:
     raw = codec.encode_values(base, epoch, values, NOW_MS)
     header = codec.read_header(raw)
     codec.check_crc(raw)
     assert (header.base_offset, header.epoch, header.count) == (base, epoch, len(values))
-    assert header.size_bytes == len(raw)
-    assert header.end_offset == base + len(values)
+    assert (header.size_bytes, header.end_offset) == (len(raw), base + len(values))
     assert not codec.is_control(raw)
     assert codec.values(raw) == values
-
-
-@given(offsets, epochs, some_values)
-def test_kio_reads_the_same(base: int, epoch: int, values: list[bytes]) -> None:
-    raw = codec.encode_values(base, epoch, values, NOW_MS)
     theirs, size = read_batch(raw, 0)
     assert size == len(raw)
     assert (theirs.base_offset, theirs.partition_leader_epoch) == (base, epoch)
@@ -158,12 +151,12 @@ VOTERS = voter_set(
 
 
 def test_kio_reads_our_records():
-    record, size = entity_reader(VotersRecord)(batch.encode_voters(VOTERS), 0)
-    assert size == len(batch.encode_voters(VOTERS))
+    record, size = entity_reader(VotersRecord)(codec.encode_voters(VOTERS), 0)
+    assert size == len(codec.encode_voters(VOTERS))
     assert [(v.voter_id, v.voter_directory_id, v.endpoints[0].host) for v in record.voters] == [
         (n, UUID(int=n * 7), f"10.0.0.{n}") for n in (1, 2, 3)
     ]
-    level, _ = entity_reader(KRaftVersionRecord)(batch.encode_kraft_version(KRaftVersion(1)), 0)
+    level, _ = entity_reader(KRaftVersionRecord)(codec.encode_kraft_version(KRaftVersion(1)), 0)
     assert level.k_raft_version == 1
 
 
@@ -175,18 +168,7 @@ def test_voters_stand_in_a_control_batch():
     assert codec.voters(codec.encode(Batch(9, 4, 1, (b"x",)), 1)) is None
 
 
-@pytest.mark.parametrize("cut", range(len(batch.encode_voters(VOTERS))))
+@pytest.mark.parametrize("cut", range(len(codec.encode_voters(VOTERS))))
 def test_bytes_that_are_cut_are_refused(cut):
     with pytest.raises(Malformed):
-        batch.decode_voters(batch.encode_voters(VOTERS)[:cut])
-
-
-@pytest.mark.parametrize("voters", [None, VOTERS])
-def test_a_snapshot_holds_the_voters(voters):
-    snapshot = SnapshotId(12, 3)
-    header = snapshot_file.SnapshotHeader(version=0, last_timestamp_ms=5)
-    writer = snapshot_file.SnapshotWriter(snapshot, header, [b"a", b"b"], voters)
-    data = b"".join(writer)
-    assert snapshot_file.read(data, snapshot).voters == voters
-    assert snapshot_file.read(data, snapshot).values == (b"a", b"b")
-    assert snapshot_file.read_beginning(data) == (header, voters)
+        codec.decode_voters(codec.encode_voters(VOTERS)[:cut])

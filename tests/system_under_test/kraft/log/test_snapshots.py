@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import product
 from random import Random
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -21,10 +22,10 @@ from system_under_test.kraft.log.snapshot_file import (
     SnapshotHeader,
     SnapshotWriter,
     file_name,
-    snapshots_in,
 )
 from system_under_test.kraft.raft.decisions import next_log_start
-from system_under_test.kraft.raft.messages import Batch, EpochEnd, SnapshotId
+from system_under_test.kraft.raft.messages import Batch, EpochEnd, ReplicaKey, SnapshotId
+from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry, VoterSet, voter_set
 
 NOW_MS = 1_750_000_000_000
 SMALL_SEGMENT_BYTES = 400
@@ -64,15 +65,24 @@ def bases(disk: VolatileDisk) -> list[int]:
 # Files
 
 
-@given(st.lists(st.binary(max_size=300), max_size=20), st.integers(-(2**63), 2**63 - 1))
-def test_a_snapshot_holds_what_was_written(values: list[bytes], prefix_hash: int) -> None:
+some_values = st.lists(st.binary(max_size=300), max_size=20)
+VOTERS = voter_set(
+    VoterEntry(ReplicaKey(n, UUID(int=n * 7)), (VoterEndpoint("CONTROLLER", f"10.0.0.{n}", 9092),)) for n in (3, 1, 2)
+)
+
+
+@given(
+    st.lists(st.binary(max_size=300), max_size=20), st.integers(-(2**63), 2**63 - 1), st.sampled_from([None, VOTERS])
+)
+def test_a_snapshot_holds_what_was_written(values: list[bytes], prefix_hash: int, voters: VoterSet | None) -> None:
     snapshot = SnapshotId(7, 3)
-    writer = SnapshotWriter(snapshot, SnapshotHeader(version=0, last_timestamp_ms=5, prefix_hash=prefix_hash), values)
+    header = SnapshotHeader(version=0, last_timestamp_ms=5, prefix_hash=prefix_hash)
+    writer = SnapshotWriter(snapshot, header, values, voters)
     data = b"".join(writer)
     found = snapshot_file.read(data, snapshot)
-    assert (found.values, found.header.prefix_hash, found.header.last_timestamp_ms) == (tuple(values), prefix_hash, 5)
+    assert (found.values, found.header, found.voters) == (tuple(values), header, voters)
     assert found.state_hash == writer.content_hash
-    assert snapshot_file.read_beginning(data[: snapshot_file.BEGINNING_MAX_BYTES]) == (found.header, None)
+    assert snapshot_file.read_beginning(data[: snapshot_file.BEGINNING_MAX_BYTES]) == (header, voters)
 
 
 def test_the_beginning_of_a_snapshot_may_end_within_a_batch() -> None:
@@ -205,18 +215,6 @@ def test_a_log_that_holds_the_end_of_a_snapshot_keeps_what_follows() -> None:
     assert (log.start_offset, log.end_offset, log.snapshots.ids) == (0, 9, [snapshot])
 
 
-def test_a_snapshot_is_installed_over_a_log_that_got_no_batch_since_the_one_before() -> None:
-    """A server that fetches two snapshots in a row: an empty segment has no index files that could be deleted."""
-    disk = VolatileDisk()
-    log = filled(disk)
-    for snapshot in (SnapshotId(20, 5), SnapshotId(30, 6)):
-        log.snapshots.write_part(snapshot, 0, content(snapshot, (b"a",)))
-        log.install(snapshot)
-    assert (log.start, log.end_offset) == (SnapshotId(30, 6), 30)
-    again = open_log(disk)
-    assert (again.start, again.end_offset, again.snapshots.ids) == (SnapshotId(30, 6), 30, [SnapshotId(30, 6)])
-
-
 def test_a_damaged_part_is_not_installed() -> None:
     disk = VolatileDisk()
     log = filled(disk)
@@ -286,17 +284,3 @@ def test_a_power_loss_during_an_installation_leaves_the_old_log_or_the_snapshot(
             assert not returned
             assert list(log.batches(0)) == whole
     assert seen == {False, True}
-
-
-def test_a_snapshot_that_is_renamed_before_its_fsync_can_be_found_empty() -> None:
-    """What the order is for: with the fsync left out a power loss leaves a name without content."""
-    disk = VolatileDisk()
-    log = filled(disk)
-    snapshot = SnapshotId(5, 2)
-    log.snapshots.write_part(snapshot, 0, content(snapshot, (b"a",)))
-    log.snapshots.sync_part = lambda snapshot: None  # type: ignore[method-assign]
-    log.snapshots.freeze(snapshot)
-    survivor = disk.crash("lose", Random(0))
-    assert snapshots_in(survivor, FOLDER) == [snapshot]
-    with pytest.raises(CorruptSnapshot):
-        open_log(survivor).snapshots.load(snapshot)

@@ -7,14 +7,14 @@ from random import Random
 from typing import Any
 
 import pytest
-from node_cluster import VOTERS, Boot, Cluster, answer_of, applied_states, create, set_retention
+from node_cluster import VOTERS, Boot, Cluster, applied_states, create, set_retention
 from waiting import eventually
 
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.node.state_machine import LOST_BEFORE_APPEND
-from system_under_test.kraft.raft.messages import RaftRequest, RaftResponse, ReplicaKey, VoteRequest
+from system_under_test.kraft.raft.messages import RaftRequest, RaftResponse, VoteRequest
 from system_under_test.kraft.records.metadata import ConfigRecord, FeatureLevelRecord, Record, decode, encode
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued
 
@@ -98,21 +98,6 @@ async def test_what_is_still_pending_when_leadership_goes_was_not_queued(cluster
     assert await leader.ended == 0
 
 
-async def test_acknowledged_writes_survive_a_power_loss_of_all(cluster: Cluster) -> None:
-    leader = await cluster.leader()
-    await leader.write(create("t"))
-    acknowledged = [await leader.write(set_retention("t", value)) for value in range(20)]
-    for node in cluster.network.nodes.values():
-        node._end(0)  # a crash: no resignation, and no further writes
-    cluster.disks = {voter: disk.crash("lose", Random(voter)) for voter, disk in cluster.disks.items()}
-    cluster.boot_all()
-    image = await (await cluster.leader()).read()
-    assert image.configs("t") == {"retention.ms": str(acknowledged[-1])}
-    for rows in cluster.traces.values():
-        assert [row["seq"] for row in rows] == list(range(len(rows)))
-        assert {row["inc"] for row in rows} == {0, 1}
-
-
 async def test_a_row_comes_after_its_effect_and_before_what_depends_on_it() -> None:
     """Watched at the leader and at a voter: disk, trace and network in one sequence."""
     cluster = Cluster()
@@ -151,27 +136,6 @@ async def test_a_row_comes_after_its_effect_and_before_what_depends_on_it() -> N
         vote = story.index(f"vote {who}")
         assert story[vote - 1] == f"disk {who}"
         assert vote < story.index(f"grants {who}")
-
-
-async def test_a_failing_disk_ends_the_node(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
-    leader = await cluster.leader()
-
-    def broken() -> None:
-        raise OSError(5, "Input/output error")
-
-    cluster.disks[leader.node_id].before_change = broken
-    write = asyncio.ensure_future(leader.write(create("t")))
-    assert await asyncio.wait_for(asyncio.shield(leader.ended), 2) == 1
-    with pytest.raises((LostLeadership, NotQueued)):
-        await write
-    last = cluster.traces[leader.node_id][-1]
-    assert (last["event"], last["detail"]) == ("fatal", "the disk failed: [Errno 5] Input/output error")
-    assert "FATAL: the disk failed" in capsys.readouterr().err
-    rows = len(cluster.traces[leader.node_id])
-    late = VoteRequest("cluster", 99, ReplicaKey(2), ReplicaKey(1), 9, 9, False)
-    assert await answer_of(leader, 7, late) is None
-    await asyncio.sleep(0.3)
-    assert len(cluster.traces[leader.node_id]) == rows, "after the end nothing happens any more"
 
 
 async def test_an_unforeseen_error_ends_the_node_with_its_traceback(

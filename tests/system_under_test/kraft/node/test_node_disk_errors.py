@@ -6,11 +6,12 @@ import asyncio
 import errno
 
 import pytest
-from node_cluster import VOTERS, Boot, Cluster, create, set_retention, unexplained
+from node_cluster import VOTERS, Boot, Cluster, answer_of, create, set_retention, unexplained
 from waiting import eventually
 
 from system_under_test.kraft.log.log import FOLDER
 from system_under_test.kraft.node.node import QuorumNode
+from system_under_test.kraft.raft.messages import ReplicaKey, VoteRequest
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued
 
 pytestmark = pytest.mark.virtual_time
@@ -36,7 +37,7 @@ def fill_up(cluster: Cluster, voter: int, free_bytes: int = 0) -> None:
     [("write", errno.EIO), ("fsync", errno.EIO), ("fsync", errno.ENOSPC), ("open", errno.EIO), ("full", errno.ENOSPC)],
 )
 async def test_a_leader_whose_disk_fails_stops_with_a_reason_and_acknowledges_nothing(
-    cluster: Cluster, verb: str, number: int
+    cluster: Cluster, verb: str, number: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leader = await with_topic(cluster)
     await leader.write(set_retention("t", 1))
@@ -55,8 +56,12 @@ async def test_a_leader_whose_disk_fails_stops_with_a_reason_and_acknowledges_no
     last = cluster.traces[leader.node_id][-1]
     assert last["event"] == "fatal"
     assert last["detail"].startswith(f"the disk failed: [Errno {number}]")
+    assert "FATAL: the disk failed" in capsys.readouterr().err
+    late = VoteRequest("cluster", 99, ReplicaKey(2), ReplicaKey(leader.node_id), 9, 9, False)
+    assert await answer_of(leader, 7, late) is None
     successor = await cluster.leader(but=leader.node_id)
     await successor.write(set_retention("t", 3))
+    assert cluster.traces[leader.node_id][-1] is last, "after the end nothing happens any more"
 
 
 async def test_a_torn_append_of_a_full_disk_is_cut_at_the_next_start(cluster: Cluster) -> None:

@@ -3,13 +3,11 @@
 from itertools import product
 
 import pytest
-from raft_voter import CLUSTER, EPOCH, ME, PEER, ROLES, THIRD, Bench, begin, end, fetch_of, vote
+from raft_voter import EPOCH, ME, PEER, ROLES, THIRD, Bench, begin, end, fetch_of, vote
 
 from system_under_test.kraft.raft.effects import Fatal, Persist, Send
 from system_under_test.kraft.raft.messages import (
     Batch,
-    BeginQuorumEpochRequest,
-    EpochResponse,
     Error,
     FetchRequest,
     FetchResponse,
@@ -198,22 +196,6 @@ def test_a_vote_postpones_the_own_campaign():
     assert bench.core.deadline >= bench.now + bench.timing.election_timeout_s
 
 
-def test_two_leaders_in_one_epoch_stop_the_voter():
-    bench = Bench.in_role("follower")
-    bench.respond(PEER, fetch_of(bench), FetchResponse(Error.NOT_LEADER_OR_FOLLOWER, THIRD, EPOCH))
-    assert bench.all(Fatal) == [Fatal(f"epoch {EPOCH} has two leaders: n{PEER} and n{THIRD}")]
-    assert bench.core.halted
-    assert bench.core.tick(bench.now + 99) == []
-    assert bench.core.deadline == float("inf")
-
-
-def test_a_leader_that_hears_of_another_one_in_its_epoch_stops():
-    bench = Bench.in_role("leader")
-    announced = BeginQuorumEpochRequest(CLUSTER, ME, EPOCH, ReplicaKey(PEER))
-    bench.respond(PEER, announced, EpochResponse(Error.NONE, THIRD, EPOCH))
-    assert bench.all(Fatal)
-
-
 @pytest.mark.parametrize("role", ["leader", "follower", "prospective", "resigned"])
 def test_a_request_that_contradicts_the_known_leader_is_only_refused(role):
     """A request may come from any program; a response comes from the address of a voter."""
@@ -227,3 +209,13 @@ def test_a_prospective_goes_back_to_the_leader_that_speaks_up():
     bench = Bench.in_role("prospective")
     assert bench.ask(begin()).error == Error.NONE
     assert (bench.core.role, bench.core.leader_id) == ("follower", PEER)
+
+
+@pytest.mark.parametrize(("role", "leader"), [("leader", ME), ("follower", PEER)])
+def test_two_leaders_in_one_epoch_stop_the_voter(role, leader):
+    bench = Bench.in_role(role)
+    bench.respond(PEER, fetch_of(bench), FetchResponse(Error.NOT_LEADER_OR_FOLLOWER, THIRD, EPOCH))
+    assert bench.all(Fatal) == [Fatal(f"epoch {EPOCH} has two leaders: n{leader} and n{THIRD}")]
+    assert bench.core.halted
+    assert bench.core.tick(bench.now + 99) == []
+    assert bench.core.deadline == float("inf")

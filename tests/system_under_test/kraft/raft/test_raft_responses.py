@@ -57,20 +57,16 @@ def test_a_divergent_tail_is_cut_and_the_rest_fetched(diverging, end_offset):
     assert bench.sent(FetchRequest)[0].fetch_offset == end_offset
 
 
-def test_a_cut_below_the_own_high_watermark_is_fatal():
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [({"diverging": EpochEnd(2, 2)}, "below the high watermark 4"), ({"high_watermark": 3}, "below our own 4")],
+)
+def test_what_falls_below_the_own_high_watermark_is_fatal(fields, words):
     bench = Bench.in_role("follower")
     leader_speaks(bench, high_watermark=4)
-    request = fetch_of(bench)._replace(high_watermark=4)
-    bench.respond(PEER, request, FetchResponse(Error.NONE, PEER, EPOCH, None, EpochEnd(2, 2)))
-    assert "below the high watermark 4" in bench.all(Fatal)[0].reason
+    leader_speaks(bench, **fields)
+    assert words in bench.all(Fatal)[0].reason
     assert bench.disk.end_offset == 4
-
-
-def test_a_falling_high_watermark_is_fatal():
-    bench = Bench.in_role("follower")
-    leader_speaks(bench, high_watermark=4)
-    bench.respond(PEER, fetch_of(bench), FetchResponse(Error.NONE, PEER, EPOCH, 3))
-    assert "below our own 4" in bench.all(Fatal)[0].reason
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,8 @@ def test_bad_identities_are_refused_in_one_sentence():
 
     with pytest.raises(ValueError, match="voter 9 must be one of the voters"):
         voter(Identity("c", ReplicaKey(9), (1, 2, 3)))
+    with pytest.raises(ValueError, match="an observer must be none of the voters"):
+        voter(Identity("c", ReplicaKey(1), (1, 2, 3), observer=True))
     with pytest.raises(ValueError, match="and no voter may be named twice"):
         voter(Identity("c", ReplicaKey(1), (1, 1, 2)))
     with pytest.raises(ValueError, match="no such planted bug: gremlin; there are stale-read, "):

@@ -66,7 +66,15 @@ def test_a_successor_named_twice_is_invalid():
 
 
 @pytest.mark.parametrize(
-    "fields", [{"replica": ReplicaKey(-1)}, {"replica": ReplicaKey(ME)}, {"max_wait_ms": -1}, {"fetch_offset": -1}]
+    "fields",
+    [
+        {"replica": ReplicaKey(-1)},
+        {"replica": ReplicaKey(ME)},
+        {"max_wait_ms": -1},
+        {"fetch_offset": -1},
+        {"last_fetched_epoch": -1},
+        {"last_fetched_epoch": EPOCH + 1},
+    ],
 )
 def test_a_fetch_that_no_replica_sends_is_invalid(fields):
     bench = Bench.in_role("leader")
