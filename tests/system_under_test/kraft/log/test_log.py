@@ -8,7 +8,8 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable
-from itertools import count
+from copy import deepcopy
+from itertools import accumulate, count
 from pathlib import Path
 from random import Random
 
@@ -142,16 +143,8 @@ def assert_same(log: Log, model: Model) -> None:
         expected = [b for b in model.batches if b.end_offset > offset]
         assert list(log.read(offset, 1 << 20)) == expected
         assert list(log.read(offset, 0)) == expected[:1]
-        assert list(log.read(offset, 150)) == expected[: max(1, fitting(expected, 150))]
-
-
-def fitting(batches: list[Batch], size_bytes: int) -> int:
-    total = 0
-    for number, batch in enumerate(batches):
-        total += len(batch.body)
-        if total > size_bytes:
-            return number
-    return len(batches)
+        fitting = sum(total <= 150 for total in accumulate(len(batch.body) for batch in expected))
+        assert list(log.read(offset, 150)) == expected[: max(1, fitting)]
 
 
 @given(steps)
@@ -212,18 +205,12 @@ def run_until(what: list[tuple], moment: int | None) -> tuple[SlowDisk, Model, M
         for one in what:
             before.batches, before.flushed = list(after.batches), after.flushed
             foresee(after, one)
-            log = take(log, copy_of(before), one, disk)
+            log = take(log, deepcopy(before), one, disk)
             after.batches = list(log.batches(0))
             after.flushed = min(after.flushed, len(after.batches))
     except PowerLoss:
         pass
     return disk, before, after, next(counter)
-
-
-def copy_of(model: Model) -> Model:
-    copied = Model()
-    copied.batches, copied.flushed = list(model.batches), model.flushed
-    return copied
 
 
 def foresee(model: Model, one: tuple) -> None:

@@ -34,7 +34,16 @@ LOG = ((2, 2), (4, 2))  # (epoch, records): ends at offset 4 of epoch 4
 
 E = TypeVar("E")
 
-ROLES = ["unattached", "prospective", "candidate", "leader", "follower", "resigned"]
+VOTED = QuorumState(EPOCH, None, ReplicaKey(ME))
+FILES = {  # role -> quorum-state of a voter that starts, and soon is in this role
+    "unattached": QuorumState(EPOCH),
+    "prospective": QuorumState(EPOCH, PEER),
+    "candidate": VOTED,
+    "leader": VOTED,
+    "follower": QuorumState(EPOCH, PEER),
+    "resigned": QuorumState(EPOCH, ME, ReplicaKey(ME)),
+}
+ROLES = list(FILES)
 
 
 def vote(epoch=EPOCH, *, candidate=PEER, last=(4, 4), pre_vote=False, cluster=CLUSTER, voter=ME):
@@ -84,28 +93,22 @@ class Bench:
     @classmethod
     def in_role(cls, role: str, **kwargs) -> Bench:
         """Of epoch 5.  A follower and a prospective know leader 2; the follower has fetched from it."""
-        match role:
-            case "unattached":
-                return cls(QuorumState(EPOCH), **kwargs)
-            case "follower":
-                bench = cls(QuorumState(EPOCH, PEER), **kwargs)
-            case "prospective":
-                bench = cls(QuorumState(EPOCH, PEER), **kwargs)
-                bench.expire()
-            case "candidate":
-                return cls(QuorumState(EPOCH, None, ReplicaKey(ME)), **kwargs)
-            case "leader":
-                bench = cls(QuorumState(EPOCH, None, ReplicaKey(ME)), **kwargs)
-                for peer in bench.core.voters[1:]:
-                    bench.grant(peer)
-            case "resigned":
-                return cls(QuorumState(EPOCH, ME, ReplicaKey(ME)), **kwargs)
-        assert bench.core.role == role
+        bench = cls(FILES[role], **kwargs)
+        if role == "prospective":
+            bench.expire()
+        for peer in bench.core.voters[1:] if role == "leader" else ():
+            bench.grant(peer)
+        assert role in (bench.core.role, "candidate"), "a candidate without others leads at once"
         return bench
 
     def expire(self) -> list[Effect]:
         """Advance time until the voter wants to act."""
         self.now = max(self.now, self.core.deadline)
+        return self._carry_out(self.core.tick(self.now))
+
+    def wait(self, seconds: float) -> list[Effect]:
+        """Advance time, whether or not the voter wants to act."""
+        self.now += seconds
         return self._carry_out(self.core.tick(self.now))
 
     def ask(self, request: RaftRequest, connection: int = 1) -> RaftResponse | None:
@@ -174,9 +177,7 @@ class Bench:
 
 def fetch_of(bench):
     """The Fetch that this follower has on its way."""
-    return bench.core.log and FetchRequest(
-        CLUSTER, ReplicaKey(ME), bench.core.epoch, bench.disk.end_offset, bench.disk.last_epoch, None, 500
-    )
+    return bench.fetch(ME, offset=bench.disk.end_offset, last_epoch=bench.disk.last_epoch)
 
 
 def leader_speaks(bench, **fields):

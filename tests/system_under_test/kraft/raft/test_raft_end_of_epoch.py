@@ -46,8 +46,7 @@ def test_a_shut_down_leader_names_successors_by_descending_log_end():
 def test_a_voter_that_shuts_down_seeks_no_office():
     bench = Bench.in_role("follower")
     bench.do(bench.core.shutdown(bench.now))
-    bench.now += 100
-    bench.do(bench.core.tick(bench.now))
+    bench.wait(100)
     assert bench.core.role == "follower"
 
 
@@ -73,8 +72,7 @@ def test_a_voter_that_still_replays_lets_others_campaign(role):
 
 def test_a_resigned_leader_leaves_its_epoch_after_an_election_timeout():
     bench = Bench.in_role("resigned")
-    bench.now += 2.0
-    bench.do(bench.core.tick(bench.now))
+    bench.wait(2.0)
     assert (bench.core.role, bench.core.epoch) == ("unattached", EPOCH + 1)
     assert bench.disk.quorum_state == QuorumState(EPOCH + 1)
 

@@ -22,11 +22,9 @@ def test_begin_is_repeated_every_half_fetch_timeout_to_who_does_not_fetch():
         bench.respond(peer, begin(EPOCH, ME, voter=peer), EpochResponse(Error.NONE, ME, EPOCH))
     bench.now += 0.7
     bench.ask(bench.fetch(PEER, offset=4, last_epoch=4, max_wait_ms=0))
-    bench.now += 0.3
-    bench.do(bench.core.tick(bench.now))
+    bench.wait(0.3)
     assert [send.peer for send in bench.all(Send)] == [THIRD]
-    bench.now += 0.7
-    bench.do(bench.core.tick(bench.now))
+    bench.wait(0.7)
     assert [send.peer for send in bench.all(Send)] == [PEER]
 
 
@@ -38,8 +36,7 @@ def test_a_leader_without_a_majority_resigns_after_one_and_a_half_fetch_timeouts
     bench.ask(bench.fetch(2, offset=4, last_epoch=4))
     bench.do(bench.core.tick(bench.now))
     assert bench.core.role == "leader"
-    bench.now += 0.06
-    bench.do(bench.core.tick(bench.now))
+    bench.wait(0.06)
     assert bench.core.role == "resigned", "one voter, however often it fetches, is no majority of five"
 
 
@@ -77,8 +74,7 @@ def test_a_fetch_waits_for_news_and_no_longer_than_it_wants():
     bench = Bench.in_role("leader")
     assert bench.ask(bench.fetch(offset=5, last_epoch=5, high_watermark=5)) is None
     assert bench.core.deadline <= bench.now + 0.5
-    bench.now += 0.5
-    bench.do(bench.core.tick(bench.now))
+    bench.wait(0.5)
     assert [type(effect).__name__ for effect in bench.effects if not isinstance(effect, Send)] == ["Reply"]
 
 

@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from raft_voter import EPOCH, LOG, ME, PEER, THIRD, Bench, begin, end, vote
+from raft_voter import EPOCH, LOG, ME, PEER, THIRD, Bench, begin, end, leader_speaks, vote
 
 from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, UpdateVoter
 from system_under_test.kraft.raft.effects import (
@@ -185,29 +185,22 @@ def test_an_update_keeps_the_set_and_changes_where_a_voter_is_reached():
 def follower() -> Bench:
     """Of leader 2, whose log ends with the voters 1, 2, 3."""
     bench = Bench.in_role("follower", dynamic=True)
-    receive(bench, [Batch(4, EPOCH, 1, voters(1, 2, 3))])
+    leader_speaks(bench, batches=(Batch(4, EPOCH, 1, voters(1, 2, 3)),))
     return bench
-
-
-def receive(bench: Bench, batches: list[Batch], **fields) -> None:
-    request = bench.fetch(ME, offset=bench.disk.end_offset, last_epoch=bench.disk.last_epoch)
-    request = request._replace(current_leader_epoch=EPOCH)
-    assert isinstance(request, FetchRequest)
-    bench.respond(PEER, request, FetchResponse(Error.NONE, PEER, EPOCH, batches=tuple(batches), **fields))
 
 
 def test_a_follower_takes_a_set_at_its_append_and_takes_it_back_with_a_truncation():
     bench = follower()
-    receive(bench, [Batch(5, EPOCH, 1, voters(2, 3))])
+    leader_speaks(bench, batches=(Batch(5, EPOCH, 1, voters(2, 3)),))
     assert bench.core.voters == (2, 3)
-    receive(bench, [], diverging=EpochEnd(EPOCH, 5))
+    leader_speaks(bench, diverging=EpochEnd(EPOCH, 5))
     assert bench.core.voters == (1, 2, 3)
     assert bench.all(VotersChanged)[-1] == VotersChanged(4, voters(1, 2, 3))
 
 
 def test_a_removed_voter_seeks_no_office_and_may_still_vote():
     bench = follower()
-    receive(bench, [Batch(5, EPOCH, 1, voters(2, 3))], high_watermark=6)
+    leader_speaks(bench, batches=(Batch(5, EPOCH, 1, voters(2, 3)),), high_watermark=6)
     for _ in range(5):
         bench.expire()
         assert bench.core.role in ("follower", "unattached")
@@ -218,7 +211,7 @@ def test_a_removed_voter_seeks_no_office_and_may_still_vote():
 def test_a_voter_whose_removal_may_not_be_committed_campaigns_without_a_vote_of_its_own():
     """It first asks both voters who leads.  Then it needs both of their votes (Ongaro 2014, figure 4.6)."""
     bench = follower()
-    receive(bench, [Batch(5, EPOCH, 1, voters(2, 3))])
+    leader_speaks(bench, batches=(Batch(5, EPOCH, 1, voters(2, 3)),))
     for _ in range(2):
         bench.expire()
         assert bench.core.role == "follower"
