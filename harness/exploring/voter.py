@@ -290,7 +290,7 @@ def _waiting_reads(node: ExploredVoter) -> tuple[int, ...]:
     return tuple(node.core.state.reads.unanswered())
 
 
-def _effects(node: ExploredVoter, event: VoterEvent, identity: Identity) -> list[fx.Effect]:
+def _effects(node: ExploredVoter, event: VoterEvent, identity: Identity) -> list[fx.CoreEffect]:
     if event.kind == "boot":
         records = VotersInBatches(node.log, configured(identity)) if identity.dynamic else None
         node.core = Core(identity, node.log, node.file, CHANCE, 0.0, records)
@@ -322,7 +322,7 @@ def _change(kind: str, token: int, key: ReplicaKey) -> VoterChange:
     return UpdateVoter(VoterEntry(key, (VoterEndpoint("CONTROLLER", f"n{key.id}", token),)))
 
 
-def _wait_no_longer(core: Core) -> list[fx.Effect]:
+def _wait_no_longer(core: Core) -> list[fx.CoreEffect]:
     """Its timer rings."""
     state = core.state
     if isinstance(state, Leader):
@@ -350,7 +350,7 @@ class _Carried:
         self._reported: VoterSet | None = None
         self._leads = leads
 
-    def out(self, effect: fx.Effect, *, last: bool) -> None:
+    def out(self, effect: fx.CoreEffect, *, last: bool) -> None:
         if not self._may_die:
             self._carry(effect)
             return
@@ -370,7 +370,7 @@ class _Carried:
             self._dies([*self.acts[:first], *others, sent], last and len(others) == len(run))
         run.append(sent)
 
-    def end_flush(self) -> list[fx.Effect]:
+    def end_flush(self) -> list[fx.CoreEffect]:
         """End the flush in progress; return the core's reaction."""
         node = self._node
         assert node.core is not None
@@ -387,7 +387,7 @@ class _Carried:
             lost = (Read(token, None) for token in self._reads if token not in answered)
             self.deaths.append(DeathInEvent((*acts, *lost), down(self._node)))
 
-    def _carry(self, effect: fx.Effect) -> None:
+    def _carry(self, effect: fx.CoreEffect) -> None:
         node, log = self._node, self._node.log
         match effect:
             case fx.Persist(state=state):

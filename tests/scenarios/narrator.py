@@ -30,7 +30,7 @@ from system_under_test.kraft.raft.core import Core
 from system_under_test.kraft.raft.effects import (
     Accepted,
     Append,
-    Effect,
+    CoreEffect,
     Fatal,
     Flush,
     HighWatermark,
@@ -74,13 +74,13 @@ class Narrator(World):
         self._refused: dict[tuple[int, int], str] = {}
         super().__init__(*args, **fields)  # type: ignore[arg-type]
 
-    def _carry_out(self, node: Node, effect: Effect) -> None:
+    def _carry_out(self, node: Node, effect: CoreEffect) -> None:
         words = self._words(node, effect)
         if words and not (isinstance(effect, Reply) and self._is_repeated(node, effect, words)):
             self.lines.append(f"{self.now:8.3f}  {node.id}  {words}")
         super()._carry_out(node, effect)
 
-    def _flushed(self, node: Node, core: Core, log_end: int) -> list[Effect]:
+    def _flushed(self, node: Node, core: Core, log_end: int) -> list[CoreEffect]:
         self.lines.append(f"{self.now:8.3f}  {node.id}  ends a flush of everything below {log_end}")
         return super()._flushed(node, core, log_end)
 
@@ -94,7 +94,7 @@ class Narrator(World):
         self._refused[pair] = words
         return repeated
 
-    def _words(self, node: Node, effect: Effect) -> str | None:
+    def _words(self, node: Node, effect: CoreEffect) -> str | None:
         match effect:
             case Persist(state=state, voted_now=voted_now):
                 return f"writes {_state(state)}" + (", which is its vote" if voted_now else "")

@@ -30,7 +30,6 @@ from itertools import count
 from typing import Any, TypeVar
 
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.partition_requests import NO_DUTIES
 from system_under_test.kraft.log.batch import CorruptBatch
 from system_under_test.kraft.log.log import DamagedLog, LogRefused
 from system_under_test.kraft.log.snapshot_file import CorruptSnapshot
@@ -99,15 +98,7 @@ class Executor:
         self._received = ReceivedBatches(self._report_damage)
         self._timer = DeadlineTimer(parts.clock, lambda: self._drive(lambda now: []))
         self._lease = Lease(parts.identity) if decisions.keeps_lease(parts.identity.bugs) else None
-        self._duties = ControllerDuties(
-            self._machine,
-            parts.clock,
-            parts.duties or NO_DUTIES,
-            parts.controller_bugs,
-            self.write,
-            self.spawn,
-            self._say,
-        )
+        self._duties = ControllerDuties(parts, self._machine, self.write, self.spawn, self._say)
 
     def submit(
         self,
@@ -173,7 +164,7 @@ class Executor:
 
     # Carrying out
 
-    def _drive(self, event: Callable[[float], list[fx.Effect]]) -> None:
+    def _drive(self, event: Callable[[float], list[fx.CoreEffect]]) -> None:
         """Pass the event to the core, carry out all effects, and set the timer."""
         if self.ended.done():
             return
@@ -212,7 +203,7 @@ class Executor:
             case _:
                 self.collapse(problem)
 
-    def _carry_out(self, effects: list[fx.Effect]) -> None:
+    def _carry_out(self, effects: list[fx.CoreEffect]) -> None:
         for effect in effects:
             _CARRY_OUT[type(effect)](self, effect)
             if self.ended.done():
@@ -233,7 +224,7 @@ class Executor:
         self._log.begin_flush(self._flushed)
 
     def _flushed(self, log_end_offset: int, problem: Exception | None) -> None:
-        def flushed(now: float) -> list[fx.Effect]:
+        def flushed(now: float) -> list[fx.CoreEffect]:
             if problem is not None:
                 raise problem
             self._trace.row("flush", self._epoch, offset=self._log.flushed_offset)

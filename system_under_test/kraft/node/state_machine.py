@@ -29,10 +29,10 @@ from typing import Any, TypeVar
 from system_under_test.kraft.controller.brokers import Sessions
 from system_under_test.kraft.controller.features import why_not_served
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.partition_requests import Duties, DutySettings
+from system_under_test.kraft.controller.partition_requests import NO_DUTIES, Duties
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.node.parts import DeadlineTimer, NodeParts
-from system_under_test.kraft.ports import Clock, Timer
+from system_under_test.kraft.ports import Timer
 from system_under_test.kraft.raft.decisions import drops_what_it_decided, is_answered
 from system_under_test.kraft.raft.messages import Batch
 from system_under_test.kraft.records.metadata import (
@@ -315,23 +315,21 @@ class ControllerDuties:
 
     def __init__(
         self,
+        parts: NodeParts,
         machine: StateMachine,
-        clock: Clock,
-        settings: DutySettings,
-        bugs: Collection[str],
         write: WriteDecision,
         spawn: Callable[[Coroutine[Any, Any, None], str], object],
         say: Callable[[str], None],
     ) -> None:
         self._machine = machine
-        self._clock = clock
-        self._settings = settings
-        self._bugs = bugs
+        self._clock = parts.clock
+        self._settings = parts.duties or NO_DUTIES
+        self._bugs = parts.controller_bugs
         self._write = write
         self._spawn = spawn
         self._say = say
         self._duties: Duties | None = None
-        self._timer = DeadlineTimer(clock, self._ring)
+        self._timer = DeadlineTimer(parts.clock, self._ring)
 
     @property
     def sessions(self) -> Sessions:

@@ -29,7 +29,7 @@ from functools import partial
 from system_under_test.kraft.raft import changes, election, leadership, replication, valid_messages
 from system_under_test.kraft.raft.changes import VoterChange
 from system_under_test.kraft.raft.decisions import may_acknowledge
-from system_under_test.kraft.raft.effects import Effect, Fatal
+from system_under_test.kraft.raft.effects import CoreEffect, Fatal
 from system_under_test.kraft.raft.messages import (
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
@@ -66,27 +66,29 @@ class Core(Voter):
     Raises RuntimeError if a call finds the log otherwise than the effects of the earlier calls would have left it.
     """
 
-    def start(self, now: float) -> list[Effect]:
+    def start(self, now: float) -> list[CoreEffect]:
         """Called once, first."""
         return self._step(now, partial(_start, self, now))
 
-    def tick(self, now: float) -> list[Effect]:
+    def tick(self, now: float) -> list[CoreEffect]:
         return self._step(now, partial(_tick, self, now))
 
-    def on_request(self, now: float, token: int, connection: int, request: RaftRequest) -> list[Effect]:
+    def on_request(self, now: float, token: int, connection: int, request: RaftRequest) -> list[CoreEffect]:
         """Handle a request, answered by Reply(token, ...), in this list or, for a Fetch that waits for records, in a
         later one.
         """
         return self._step(now, partial(_on_request, self, now, token, connection, request))
 
-    def on_disconnect(self, now: float, connection: int) -> list[Effect]:
+    def on_disconnect(self, now: float, connection: int) -> list[CoreEffect]:
         return self._step(now, partial(_on_disconnect, self, connection))
 
-    def on_response(self, now: float, peer: int, request: RaftRequest, response: RaftResponse | None) -> list[Effect]:
+    def on_response(
+        self, now: float, peer: int, request: RaftRequest, response: RaftResponse | None
+    ) -> list[CoreEffect]:
         """Handle a response; None: no answer will come."""
         return self._step(now, partial(_on_response, self, now, peer, request, response))
 
-    def on_flushed(self, now: float, log_end_offset: int) -> list[Effect]:
+    def on_flushed(self, now: float, log_end_offset: int) -> list[CoreEffect]:
         """Handle the end of a BeginFlush. log_end_offset: end of the log when it began, regardless of later truncations
         and appends.
         """
@@ -94,27 +96,27 @@ class Core(Voter):
 
     def propose(
         self, now: float, token: int, bodies: Sequence[tuple[Hashable, int]], expected_epoch: int | None = None
-    ) -> list[Effect]:
+    ) -> list[CoreEffect]:
         """Append one batch per (body, record count), all or none; Accepted before the Append, or Refused."""
         if not bodies or any(count < 1 for _, count in bodies):
             raise ValueError("a proposal needs at least one batch, and every batch at least one record")
         return self._step(now, partial(leadership.propose, self, now, token, bodies, expected_epoch))
 
-    def read(self, now: float, token: int) -> list[Effect]:
+    def read(self, now: float, token: int) -> list[CoreEffect]:
         """Return ReadReady or Refused, now or later; it may never come while no majority answers and the leader
         leads.
         """
         return self._step(now, partial(leadership.read, self, token))
 
-    def change_voters(self, now: float, token: int, change: VoterChange) -> list[Effect]:
+    def change_voters(self, now: float, token: int, change: VoterChange) -> list[CoreEffect]:
         """Return VotersChangeDone, now if it is refused, else once it is committed or this voter ceases to lead."""
         return self._step(now, partial(changes.change_voters, self, now, token, change))
 
-    def shutdown(self, now: float) -> list[Effect]:
+    def shutdown(self, now: float) -> list[CoreEffect]:
         """Stop campaigning; a leader resigns and announces that to the others."""
         return self._step(now, partial(_shutdown, self, now))
 
-    def _step(self, now: float, action: Callable[[], None]) -> list[Effect]:
+    def _step(self, now: float, action: Callable[[], None]) -> list[CoreEffect]:
         if self.halted:
             return []
         self.effects = []

@@ -27,14 +27,14 @@ Token = int
 """Names a request that waits for an answer; chosen by the caller."""
 
 
-class Effect:
+class CoreEffect:
     """An order of the core to its caller."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Persist(Effect):
+class Persist(CoreEffect):
     """Write quorum-state, durable on return. voted_now: this write grants a (standard) vote."""
 
     state: QuorumState
@@ -42,31 +42,31 @@ class Persist(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class Append(Effect):
+class Append(CoreEffect):
     batches: tuple[Batch, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class BeginFlush(Effect):
+class BeginFlush(CoreEffect):
     """Make everything appended so far durable, concurrently with later effects.  One at a time: `Core.on_flushed` is
     called when it is done, with the current end of the log.
     """
 
 
 @dataclass(frozen=True, slots=True)
-class Flush(Effect):
+class Flush(CoreEffect):
     """Everything appended so far is durable on return."""
 
 
 @dataclass(frozen=True, slots=True)
-class Truncate(Effect):
+class Truncate(CoreEffect):
     """Remove everything from end_offset on."""
 
     end_offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class WriteSnapshot(Effect):
+class WriteSnapshot(CoreEffect):
     """Write bytes of a snapshot that is being fetched; position 0 starts it over.  Not durable."""
 
     snapshot: SnapshotId
@@ -75,7 +75,7 @@ class WriteSnapshot(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class InstallSnapshot(Effect):
+class InstallSnapshot(CoreEffect):
     """Install a snapshot whose bytes are all written: make it durable, let the log begin after it, and load its state.
 
     The log is empty then, and ends where the snapshot ends."""
@@ -84,19 +84,19 @@ class InstallSnapshot(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class Send(Effect):
+class Send(CoreEffect):
     peer: int
     request: RaftRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Reply(Effect):
+class Reply(CoreEffect):
     token: Token
     response: RaftResponse
 
 
 @dataclass(frozen=True, slots=True)
-class RoleChanged(Effect):
+class RoleChanged(CoreEffect):
     """role: unattached|prospective|candidate|leader|follower|resigned."""
 
     role: str
@@ -106,14 +106,14 @@ class RoleChanged(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class HighWatermark(Effect):
+class HighWatermark(CoreEffect):
     """Everything below `offset` is committed."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted(Effect):
+class Accepted(CoreEffect):
     """A proposal will be committed or lost with its offsets: first .. end - 1, of `epoch`."""
 
     token: Token
@@ -123,7 +123,7 @@ class Accepted(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class NotAccepted(Effect):
+class NotAccepted(CoreEffect):
     """A proposal was never queued, or a read cannot be answered here; the reason in words."""
 
     token: Token
@@ -131,7 +131,7 @@ class NotAccepted(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadReady(Effect):
+class ReadReady(CoreEffect):
     """Answer the read from committed state replayed at least to `high_watermark`."""
 
     token: Token
@@ -139,7 +139,7 @@ class ReadReady(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class VotersChanged(Effect):
+class VotersChanged(CoreEffect):
     """The log now names other voters: those of its record at `offset`.  They are in force at once.
 
     offset: `voters.CONFIGURED` if it names none yet, or none any more."""
@@ -149,7 +149,7 @@ class VotersChanged(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class VotersChangeDone(Effect):
+class VotersChangeDone(CoreEffect):
     """A wanted change of the voters is committed, or was refused; Kafka's code and the reason in words.
 
     After NOT_LEADER_OR_FOLLOWER it may be in force all the same: this voter led when it appended the record."""
@@ -160,7 +160,7 @@ class VotersChangeDone(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class Fatal(Effect):
+class Fatal(CoreEffect):
     """The node must not continue (a truncation below its high watermark, two leaders in one epoch)."""
 
     reason: str

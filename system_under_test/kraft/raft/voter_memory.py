@@ -15,7 +15,7 @@ from typing import NoReturn, Self
 from system_under_test.kraft.raft import effects as fx
 from system_under_test.kraft.raft import messages, states
 from system_under_test.kraft.raft.decisions import BUGS, end_made_durable, takes_voters_back, voters_in_force
-from system_under_test.kraft.raft.effects import Effect
+from system_under_test.kraft.raft.effects import CoreEffect
 from system_under_test.kraft.raft.valid_messages import EPOCH_MAX, EpochAllowance, Trusted
 from system_under_test.kraft.raft.voters import StaticVoters, VoterRecords, VoterSet
 
@@ -87,7 +87,7 @@ class Voter:
         self.epochs_by_request = EpochAllowance(now)
         self.in_flight: set[tuple[int, type[messages.RaftRequest]]] = set()
         self.retry_at: dict[int, float] = {}
-        self.effects: list[Effect] = []
+        self.effects: list[CoreEffect] = []
         self.deadline = math.inf
         self.halted = False
 
@@ -302,7 +302,7 @@ class Voter:
     def reply(self, token: int, response: messages.RaftResponse) -> None:
         self.emit(fx.Reply(token, response))
 
-    def emit(self, effect: Effect) -> None:
+    def emit(self, effect: CoreEffect) -> None:
         self.effects.append(effect)
 
     def halt(self, reason: str) -> NoReturn:

@@ -24,7 +24,7 @@ from harness.spec import WrongSpec
 from system_under_test.kraft.raft import changes, replication
 from system_under_test.kraft.raft.changes import UpdateVoter, VoterChange
 from system_under_test.kraft.raft.core import Core
-from system_under_test.kraft.raft.effects import Effect
+from system_under_test.kraft.raft.effects import CoreEffect
 from system_under_test.kraft.raft.election import become_leader
 from system_under_test.kraft.raft.messages import Error, Identity, QuorumState, ReplicaKey, Timing
 from system_under_test.kraft.raft.states import Candidate, Leader, Votes
@@ -312,7 +312,7 @@ def test_an_error_of_the_core_is_a_violation_and_ends_no_search(
 def test_a_leader_that_leads_its_epoch_again_after_a_restart_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     start = Core.start
 
-    def leads_again(core: Core, now: float) -> list[Effect]:
+    def leads_again(core: Core, now: float) -> list[CoreEffect]:
         voter = core
         if voter.persisted.leader_id != voter.me:
             return start(core, now)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from harness.campaign.swarm.watch import Watch
 from simulated_quorum.disk import Disk
 from system_under_test.kraft.raft.core import Core
-from system_under_test.kraft.raft.effects import Effect
+from system_under_test.kraft.raft.effects import CoreEffect
 from system_under_test.kraft.raft.messages import FetchRequest, RaftRequest, RaftResponse, Timing
 
 
@@ -126,7 +126,7 @@ class Network(Timeline):
         self._calls: dict[int, Call] = {}  # every request by its token
         self._open: set[int] = set()  # those whose clients wait
 
-    def _enter(self, node: Node, call: Callable[[Core], list[Effect]], incarnation: int | None = None) -> None:
+    def _enter(self, node: Node, call: Callable[[Core], list[CoreEffect]], incarnation: int | None = None) -> None:
         """Handle an event in the voter's core, if the voter runs and has not been restarted since."""
         raise NotImplementedError
 

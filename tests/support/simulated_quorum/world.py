@@ -19,7 +19,7 @@ from system_under_test.kraft.raft.decisions import durable_state, must_fsync
 from system_under_test.kraft.raft.effects import (
     Append,
     BeginFlush,
-    Effect,
+    CoreEffect,
     Fatal,
     Flush,
     HighWatermark,
@@ -118,7 +118,7 @@ class World(Network):
 
     # Voters: inputs to the core, and its effects
 
-    def _enter(self, node: Node, call: Callable[[Core], list[Effect]], incarnation: int | None = None) -> None:
+    def _enter(self, node: Node, call: Callable[[Core], list[CoreEffect]], incarnation: int | None = None) -> None:
         if node.core is None or incarnation not in (None, node.incarnation):
             return
         try:
@@ -151,7 +151,7 @@ class World(Network):
     def _vote_row(self, node: Node, event: str, state: QuorumState) -> None:
         self._row(node, event, state.epoch, peer=None if state.voted is None else f"n{state.voted.id}")
 
-    def _carry_out(self, node: Node, effect: Effect) -> None:
+    def _carry_out(self, node: Node, effect: CoreEffect) -> None:
         disk = node.disk
         match effect:
             case Persist(state=state, voted_now=voted_now):
@@ -194,7 +194,7 @@ class World(Network):
 
         self.at(self.now + FSYNC_S, done)
 
-    def _flushed(self, node: Node, core: Core, log_end: int) -> list[Effect]:
+    def _flushed(self, node: Node, core: Core, log_end: int) -> list[CoreEffect]:
         self._row(node, "flush", offset=log_end)
         return core.on_flushed(self.now, log_end)
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from simulated_quorum.disk import Disk
 
 from system_under_test.kraft.raft.core import Core
-from system_under_test.kraft.raft.effects import Append, BeginFlush, Effect, Flush, Persist, Reply, Send, Truncate
+from system_under_test.kraft.raft.effects import Append, BeginFlush, CoreEffect, Flush, Persist, Reply, Send, Truncate
 from system_under_test.kraft.raft.messages import (
     Batch,
     BeginQuorumEpochRequest,
@@ -101,12 +101,12 @@ class Bench:
         assert role in (bench.core.role, "candidate"), "a candidate without others leads at once"
         return bench
 
-    def expire(self) -> list[Effect]:
+    def expire(self) -> list[CoreEffect]:
         """Advance time until the voter wants to act."""
         self.now = max(self.now, self.core.deadline)
         return self._carry_out(self.core.tick(self.now))
 
-    def wait(self, seconds: float) -> list[Effect]:
+    def wait(self, seconds: float) -> list[CoreEffect]:
         """Advance time, whether or not the voter wants to act."""
         self.now += seconds
         return self._carry_out(self.core.tick(self.now))
@@ -117,7 +117,7 @@ class Bench:
         self._carry_out(self.core.on_request(self.now, self.tokens, connection, request))
         return next((reply.response for reply in self.all(Reply) if reply.token == self.tokens), None)
 
-    def respond(self, peer: int, request: RaftRequest, response: RaftResponse | None) -> list[Effect]:
+    def respond(self, peer: int, request: RaftRequest, response: RaftResponse | None) -> list[CoreEffect]:
         return self._carry_out(self.core.on_response(self.now, peer, request, response))
 
     def grant(self, peer: int) -> None:
@@ -128,7 +128,7 @@ class Bench:
             )
             self.respond(peer, request, VoteResponse(Error.NONE, None, request.epoch, True, request.pre_vote))
 
-    def do(self, effects: list[Effect]) -> list[Effect]:
+    def do(self, effects: list[CoreEffect]) -> list[CoreEffect]:
         return self._carry_out(effects)
 
     def all(self, kind: type[E]) -> list[E]:
@@ -146,7 +146,7 @@ class Bench:
         current = self.core.epoch if epoch is None else epoch
         return FetchRequest(CLUSTER, ReplicaKey(peer), current, offset, last_epoch, **values)
 
-    def _carry_out(self, effects: list[Effect]) -> list[Effect]:
+    def _carry_out(self, effects: list[CoreEffect]) -> list[CoreEffect]:
         self.effects = effects
         for effect in effects:
             match effect:
@@ -165,7 +165,7 @@ class Bench:
                 self.effects = effects = [*effects, *self.end_flush()]
         return effects
 
-    def end_flush(self) -> list[Effect]:
+    def end_flush(self) -> list[CoreEffect]:
         """The flush that goes on is done."""
         [(end, durable)], self.flushes = self.flushes, []
         durable()
