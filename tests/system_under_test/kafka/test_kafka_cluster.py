@@ -55,7 +55,10 @@ def test_releases_to_upgrade_through_come_into_a_folder_each() -> None:
     assert made is not None and [*made.files] == ["4.3.1.xml", "4.4.0.xml"]
     assert [command[-1] for command in made.commands] == [f"-DoutputDirectory=jars/{v}" for v in ("4.3.1", "4.4.0")]
     assert '-cp "$KRUCIBLE_JARS/4.4.0/*" kafka.Kafka' in java("kafka.Kafka", "4.4.0")
-    for wrong, words in (("versions=4.3.1 4.4.0,version=4.4.0", "no version"), ("versions=4.3 4.4.0", "not '4.3'")):
+    for wrong, words in (
+        ("versions=4.3.1 4.4.0,version=4.4.0", "set neither version nor home"),
+        ("versions=4.3 4.4.0", "not '4.3'"),
+    ):
         with pytest.raises(WrongSpec, match=words):
             load_subject(Spec(subject="kafka", set=wrong))
 
