@@ -178,7 +178,8 @@ def _on_shelf(tasks: Sequence[RemoteTask], shelf: Shelf, run: Run) -> tuple[Cont
     A node tries the smallest file of the first task.
     """
     try:
-        stored = {path: shelf.put(path, mark) for task in tasks for path, mark in task.marks.items()}
+        files = {path: mark for task in tasks for path, mark in task.marks.items()}  # tasks share files
+        stored = {path: shelf.put(path, mark) for path, mark in files.items()}
     except OSError as problem:
         return {}, str(problem)
     path, mark = min(tasks[0].marks.items(), key=lambda item: item[1].size_bytes)

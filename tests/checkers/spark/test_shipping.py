@@ -105,8 +105,11 @@ class FolderShelf:
 
     def __init__(self, folder: Path, fails_after: int = 1000, closed_to_workers: Collection[str] = ()) -> None:
         self._folder, self._left, self._closed = folder, fails_after, closed_to_workers
+        self._paths: set[str] = set()
 
     def put(self, path: str, mark: FileDigest) -> StoredFile:
+        assert path not in self._paths, "tasks share files: each is uploaded once"
+        self._paths.add(path)
         self._left -= 1
         if self._left < 0:
             raise OSError("the store is full")
