@@ -201,11 +201,13 @@ def _reference(run: StoredRun, sql: DuckDBPyConnection) -> tuple[str, int, int] 
 
 
 def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
-    if (verdict := other_clock(run, ())) is not None:
-        return verdict
+    traces = node_files(run.trace)
+    if (verdict := other_clock(run, ())) is not None or not run.history.exists() or not traces:
+        return verdict or conclude(
+            (), {"answers": 0}, [*gaps(run, "logs", "traces"), "there were no answers to look at"]
+        )
     answers, witnesses, pace, unknown = 0, list[Witness](), "", list[str]()
     looked_at = {"answers": 0}
-    traces = node_files(run.trace)
     with history_tables(run.history) as sql:
         give_files(sql, "traces", traces.values())
         sql.execute(_MARKS)

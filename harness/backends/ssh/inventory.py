@@ -25,6 +25,8 @@ import msgspec
 from msgspec import Meta
 
 ROLES = ("server", "client")
+_BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_IPV4 = rf"^({_BYTE}(\.{_BYTE}){{3}})?\Z"
 Text = Annotated[str, Meta(min_length=1)]
 
 
@@ -49,7 +51,7 @@ class Host:
     key: str = ""
     port: Annotated[int, Meta(gt=0, lt=65536)] = 22
     known_hosts: str = ""
-    data_address: str = ""
+    data_address: Annotated[str, Meta(pattern=_IPV4)] = ""
     folder: Annotated[str, Meta(pattern=r"^(/(?!\.\.(/|$))[\w.-]+){2,}\Z")] = "/var/lib/krucible"
 
     def __str__(self) -> str:
@@ -133,6 +135,7 @@ _OWN = ("name", "address", "data_address")
 """Fields whose values differ between hosts, so that they cannot be defaults."""
 _WORDS = {
     "address": "an IPv4 address or the name of a host",
+    "data_address": "an IPv4 address",
     "folder": "an absolute path of letters, digits, '.', '_' and '-', at least two folders deep",
 }
 """Field with a pattern -> a description of it."""

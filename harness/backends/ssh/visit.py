@@ -440,8 +440,9 @@ def look(connection: SshConnection, needs: Needs) -> HostFacts:
 
 def missing(facts: Mapping[str, str], user: str, needs: Needs) -> str:
     """Return the first thing that the host lacks, in words; "" if it has everything."""
-    packages = [name for name in needs.debian if facts[f"package.{name}"] != "install ok installed"]
-    least, no_user = ".".join(map(str, PYTHON_LEAST)), needs.user and not facts[f"user.{needs.user}"].isdigit()
+    packages = [name for name in needs.debian if facts.get(f"package.{name}") != "install ok installed"]
+    least, no_user = ".".join(map(str, PYTHON_LEAST)), needs.user and not facts.get(f"user.{needs.user}", "").isdigit()
+    version = re.fullmatch(r"(\d+)\.(\d+)", facts["version"])  # else it is what a broken python3 printed
     lacks = (
         (facts["kernel"] != "Linux", f"its kernel is {facts['kernel']}, and nodes need Linux"),
         (
@@ -451,7 +452,7 @@ def missing(facts: Mapping[str, str], user: str, needs: Needs) -> str:
         ),
         (not facts["python"], "there is no python3: `apt-get install python3` there"),
         (
-            tuple(map(int, re.findall(r"\d+", facts["version"]))) < PYTHON_LEAST,
+            version is None or tuple(map(int, version.groups())) < PYTHON_LEAST,
             f"its python3 is {facts['version']}, and nodes need {least} or later",
         ),
         (not facts["nft"], "there is no nft, which cuts links: `apt-get install nftables` there"),

@@ -118,6 +118,12 @@ def test_the_power_takes_back_the_removal_of_an_open_file(disk: Disk) -> None:
     assert (disk.path / "kept").read_bytes() == b"fsynced"
 
 
+def test_a_file_that_is_no_program_may_be_read_and_not_run(disk: Disk) -> None:
+    file = disk.path / "page"
+    file.write_bytes(b"1")
+    assert os.access(file, os.R_OK | os.W_OK) and not os.access(file, os.X_OK)
+
+
 def test_a_file_can_be_mapped(disk: Disk) -> None:
     append(disk.path / "file", b"abc", sync=True)
     with (disk.path / "file").open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as view:

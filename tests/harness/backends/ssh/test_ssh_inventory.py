@@ -61,6 +61,8 @@ def test_a_right_one(tmp_path: Path) -> None:
         ('user = "admin"', 'user = ""', 2, "user: Expected str of length >= 1"),
         ('user = "admin"', 'name = "all"', 2, "name differs from host to host"),
         ('user = "admin"', 'folder = "/"', 2, "folder: must be an absolute path"),
+        ('"198.18.0.12"', '"198.18.0.256"', 13, "data_address: must be an IPv4 address"),
+        ('"198.18.0.12"', '"198.18.0.1; drop"', 13, "data_address: must be an IPv4 address"),
         ('user = "admin"', 'folder = "/var/../etc"', 2, "folder: must be an absolute path"),
         ('"198.18.0.13"', '"198.18.0.11"', 19, "address is that of the host in line 7, too"),
         ('name = "beta"', 'name = "alpha"', 11, "name is that of the host in line 6, too"),

@@ -81,6 +81,7 @@ FACTS |= {"version": "3.11", "package.curl": "install ok installed", "user.app":
         ({"kernel": "Darwin"}, "its kernel is Darwin, and nodes need Linux"),
         ({"python": ""}, "there is no python3: `apt-get install python3` there"),
         ({"version": "3.9"}, "its python3 is 3.9, and nodes need 3.11 or later"),
+        ({"version": "sh: line 9: no such file"}, "its python3 is sh: line 9: no such file, and nodes need 3.11"),
         ({"version": "oops"}, "its python3 is oops, and nodes need 3.11 or later"),
         ({"uid": "1000", "sudo": "sh: 1: sudo: not found"}, "root is not root there, and sudo refuses (sh: 1: sudo:"),
         ({"nft": ""}, "there is no nft, which cuts links: `apt-get install nftables` there"),
