@@ -39,16 +39,7 @@ from typing import cast
 
 from jinja2 import Environment, StrictUndefined
 
-from bench.instruments.kafka_suites import (
-    CRATE,
-    DESCRIBED,
-    KAFKA_PYTHON,
-    KAFKA_VERSION,
-    OTHERS,
-    SUITES,
-    TEST_LIMIT_S,
-    Result,
-)
+from bench.instruments import kafka_suites
 from bench.instruments.quorum_clusters import KRaft
 from checkers.base.cache_folder import cache_folder
 from harness.backends.builds import fetch_jars
@@ -75,31 +66,35 @@ WITH_ACLS = {
 
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", 1)[0])
-    parser.add_argument("--only", default=",".join(SUITES), help="comma-separated: " + ", ".join(SUITES))
+    parser.add_argument(
+        "--only", default=",".join(kafka_suites.SUITES), help="comma-separated: " + ", ".join(kafka_suites.SUITES)
+    )
     parser.add_argument("--brokers", action="store_true", help=f"run {KAFKA} and {BROKERS} instead of {KRAFT}")
     arguments = parser.parse_args(argv)
     chosen = arguments.only.split(",")
-    if unknown := [name for name in chosen if name not in SUITES]:
-        print(f"there is no suite {unknown[0]!r}; there are: {', '.join(SUITES)}", file=sys.stderr)
+    if unknown := [name for name in chosen if name not in kafka_suites.SUITES]:
+        print(f"there is no suite {unknown[0]!r}; there are: {', '.join(kafka_suites.SUITES)}", file=sys.stderr)
         return 3
     found = {on: results_on(on, chosen) for on in ((KAFKA, BROKERS) if arguments.brokers else (KRAFT,))}
     if arguments.brokers:
-        kept = {on: [each for name in SUITES for each in newest_results(on, name)] for on in found}
-        BESIDE.write_text(page_of_brokers(kept, [name for name in SUITES if newest_results(BROKERS, name)]))
+        kept = {on: [each for name in kafka_suites.SUITES for each in newest_results(on, name)] for on in found}
+        BESIDE.write_text(
+            page_of_brokers(kept, [name for name in kafka_suites.SUITES if newest_results(BROKERS, name)])
+        )
         return 1 if differing(found) else 0
-    if set(chosen) == set(SUITES):
+    if set(chosen) == set(kafka_suites.SUITES):
         PAGE.write_text(page(found[KRAFT]))
-    return 1 if any(each.outcome == "failed" and each.test not in OTHERS for each in found[KRAFT]) else 0
+    return 1 if any(each.outcome == "failed" and each.test not in kafka_suites.OTHERS for each in found[KRAFT]) else 0
 
 
-def results_on(on: str, suites: Sequence[str]) -> Sequence[Result]:
+def results_on(on: str, suites: Sequence[str]) -> Sequence[kafka_suites.Result]:
     """Run these suites, each against a fresh cluster of a kind."""
     folder = _folder()
-    results: list[Result] = []
+    results: list[kafka_suites.Result] = []
     for name in suites:
         print(f"{name} on {on} …", flush=True)
-        with cluster((0,) if name == KAFKA_PYTHON else (1, 2, 3), on) as bootstrap:
-            found = list(SUITES[name](folder, bootstrap, on != KRAFT))
+        with cluster((0,) if name == kafka_suites.KAFKA_PYTHON else (1, 2, 3), on) as bootstrap:
+            found = list(kafka_suites.SUITES[name](folder, bootstrap, on != KRAFT))
         results += found
         _kept(on, name).write_text(json.dumps([asdict(each) for each in found]))
         print(f"{name}: {sum(each.outcome == 'passed' for each in found)} of {len(found)} passed", flush=True)
@@ -109,10 +104,10 @@ def results_on(on: str, suites: Sequence[str]) -> Sequence[Result]:
     return results
 
 
-def newest_results(on: str, suite: str) -> Sequence[Result]:
+def newest_results(on: str, suite: str) -> Sequence[kafka_suites.Result]:
     """Return the results of a suite's last run on this machine, nothing if there was none."""
     kept = _kept(on, suite)
-    return [Result(**each) for each in json.loads(kept.read_text())] if kept.exists() else []
+    return [kafka_suites.Result(**each) for each in json.loads(kept.read_text())] if kept.exists() else []
 
 
 def _kept(on: str, suite: str) -> Path:
@@ -216,17 +211,28 @@ async def _brokers_known(address: str) -> int:
 # -- The page
 
 
-def page(results: Sequence[Result]) -> str:
-    return _rendered("kafka-compatibility.md.j2", presented=KAFKA_VERSION, suites=DESCRIBED, results=results)
+def page(results: Sequence[kafka_suites.Result]) -> str:
+    return _rendered(
+        "kafka-compatibility.md.j2",
+        presented=kafka_suites.KAFKA_VERSION,
+        suites=kafka_suites.DESCRIBED,
+        results=results,
+    )
 
 
-def page_of_brokers(found: Mapping[str, Sequence[Result]], suites: Sequence[str]) -> str:
+def page_of_brokers(found: Mapping[str, Sequence[kafka_suites.Result]], suites: Sequence[str]) -> str:
     outcomes = [_outcomes(results) for results in found.values()]
     chosen = {
-        title: [[one.get(key, Result(*key, "not run")) for one in outcomes] for key in keys]
+        title: [[one.get(key, kafka_suites.Result(*key, "not run")) for one in outcomes] for key in keys]
         for title, keys in (("Other outcome", differing(found)), ("Passed by neither", _passed_by_neither(found)))
     }
-    names = {"kafka": KAFKA, "brokers": BROKERS, "version": VERSION, "crate": CRATE, "limit_s": TEST_LIMIT_S}
+    names = {
+        "kafka": KAFKA,
+        "brokers": BROKERS,
+        "version": VERSION,
+        "crate": kafka_suites.CRATE,
+        "limit_s": kafka_suites.TEST_LIMIT_S,
+    }
     template = "kafka-brokers-compatibility.md.j2"
     return _rendered(template, found=found.values(), suites=suites, chosen=chosen, **names)
 
@@ -237,18 +243,18 @@ def _rendered(template: str, **values: object) -> str:
     return made.from_string((INSTRUMENTS / template).read_text()).render(outcomes=OUTCOMES, **values)
 
 
-def _outcomes(results: Sequence[Result]) -> Mapping[tuple[str, str], Result]:
+def _outcomes(results: Sequence[kafka_suites.Result]) -> Mapping[tuple[str, str], kafka_suites.Result]:
     return {(each.suite, each.test): each for each in results}
 
 
-def differing(found: Mapping[str, Sequence[Result]]) -> Sequence[tuple[str, str]]:
+def differing(found: Mapping[str, Sequence[kafka_suites.Result]]) -> Sequence[tuple[str, str]]:
     """Return suite and name of each test whose outcomes differ between the clusters."""
     one, other = (_outcomes(results) for results in found.values())
     every = {**one, **other}
     return [key for key in every if key not in one or key not in other or one[key].outcome != other[key].outcome]
 
 
-def _passed_by_neither(found: Mapping[str, Sequence[Result]]) -> Sequence[tuple[str, str]]:
+def _passed_by_neither(found: Mapping[str, Sequence[kafka_suites.Result]]) -> Sequence[tuple[str, str]]:
     apart = {*differing(found)}
     return [key for key, one in _outcomes(found[KAFKA]).items() if one.outcome != "passed" and key not in apart]
 

@@ -38,14 +38,7 @@ from system_under_test.kraft.client.questions import REGISTER
 from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.node.disk import RealDisk
 from system_under_test.kraft.raft.messages import Batch
-from system_under_test.kraft.records.metadata import (
-    TOPIC_RESOURCE,
-    ConfigRecord,
-    PartitionRecord,
-    Record,
-    TopicRecord,
-    encode,
-)
+from system_under_test.kraft.records import metadata
 
 SETTLE_S = 0.5
 WRITES = ("writes", "failover", "start", "memory")
@@ -210,8 +203,9 @@ async def measure_start(folder: Path, records: int, sheet: Sheet) -> None:
     (folder / "start").mkdir()
     node = KRaft(folder / "start", 1, {"segment_bytes": SEGMENT_BYTES})
     topics = [topic_records(number) for number in range(TOPICS)]
-    values: Iterator[Record] = (
-        ConfigRecord(TOPIC_RESOURCE, f"t{n % TOPICS}", REGISTER, str(VALUE_FIRST + n)) for n in itertools.count()
+    values: Iterator[metadata.Record] = (
+        metadata.ConfigRecord(metadata.TOPIC_RESOURCE, f"t{n % TOPICS}", REGISTER, str(VALUE_FIRST + n))
+        for n in itertools.count()
     )
     more = (records - 2 * TOPICS) // BATCH_RECORDS
     batches = (list(itertools.islice(values, BATCH_RECORDS)) for _ in range(more))
@@ -264,18 +258,18 @@ async def until_snapshot(folder: Path, offset: int) -> None:
     raise TimeoutError(f"no snapshot within {SNAPSHOT_WAIT_S:g} s in {folder}")
 
 
-def topic_records(number: int) -> list[Record]:
+def topic_records(number: int) -> list[metadata.Record]:
     """Return a topic of one partition, as the controller creates it."""
     topic = UUID(int=1000 + number)
-    partition = PartitionRecord(0, topic, (1,), (1,), leader=1, leader_epoch=0, partition_epoch=0)
-    return [TopicRecord(f"t{number}", topic), partition]
+    partition = metadata.PartitionRecord(0, topic, (1,), (1,), leader=1, leader_epoch=0, partition_epoch=0)
+    return [metadata.TopicRecord(f"t{number}", topic), partition]
 
 
-def write_log(data_dir: Path, batches: Iterable[list[Record]]) -> None:
+def write_log(data_dir: Path, batches: Iterable[list[metadata.Record]]) -> None:
     """Append to a node's log, while the node does not run."""
     log = open_log(RealDisk(data_dir), segment_max_bytes=SEGMENT_BYTES)
     for records in batches:
-        body = tuple(encode(record) for record in records)
+        body = tuple(metadata.encode(record) for record in records)
         log.append([Batch(log.end_offset, max(1, log.last_epoch), len(body), body)], time.time_ns() // 10**6)
     log.flush()
     log.close()

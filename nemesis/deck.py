@@ -59,22 +59,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from checkers.record.faults import Card, Fault, FaultRecord
+from nemesis import coverage
 from nemesis.catalog import kind_named, kinds_of
 from nemesis.cluster import LINKS, PACKETS
-from nemesis.coverage import (
-    ELECTION,
-    FOLLOWER,
-    HEAL_MOMENTS,
-    LEADER,
-    LEADERLESS,
-    LED,
-    LINE_PRINTED_BY,
-    MOMENTS,
-    NEW_LEADER,
-    PHASES,
-    ROLES,
-    Cell,
-)
 from nemesis.kind import FigureStep, Kind, Target
 
 LEAD_IN_S = 2.0
@@ -106,7 +93,7 @@ class _Play:
         return len(self.steps) > 1 and all(_target(self.kind, step).against_leader for step in self.steps)
 
     @property
-    def aims(self) -> frozenset[Cell]:
+    def aims(self) -> frozenset[coverage.Cell]:
         return frozenset(cell for step in self.steps for cell in _aims(self.kind, step))
 
     @property
@@ -173,16 +160,16 @@ class Dealer:
         self._earliest_s = self._began_s = LEAD_IN_S
         self._alone = True
         self._before: _Play | None = None
-        self._aimed: set[Cell] = set()
+        self._aimed: set[coverage.Cell] = set()
         self._plays = _plays(
             kinds_of(nemesis),
             _Table(len(servers), "leaders" not in lacking, "fsyncs" not in lacking),
             rng,
             self._choose,
         )
-        self._met: Callable[[Cell], bool] = self._aimed.__contains__
+        self._met: Callable[[coverage.Cell], bool] = self._aimed.__contains__
 
-    def next(self, met: Collection[Cell] | None = None) -> list[Card]:
+    def next(self, met: Collection[coverage.Cell] | None = None) -> list[Card]:
         """Return the numbered cards of the next play; [] when no time is left.
 
         met: the cells that the run has met so far.  None: the cells that the cards so far aim at.  The previous play
@@ -233,7 +220,7 @@ class Dealer:
 
         def worth(play: _Play) -> int:
             if storm and play.is_storm and play.length_s <= room_s:
-                return len(PHASES) * len(ROLES) + 1
+                return len(coverage.PHASES) * len(coverage.ROLES) + 1
             return sum(not self._met(cell) for cell in play.aims)
 
         return max(range(len(plays)), key=lambda place: worth(plays[place]))
@@ -243,17 +230,24 @@ def _target(kind: Kind, step: FigureStep) -> Target:
     return (kind_named(step.kind) if step.kind else kind).targets[step.target]
 
 
-def _aims(kind: Kind, step: FigureStep) -> Iterable[Cell]:
+def _aims(kind: Kind, step: FigureStep) -> Iterable[coverage.Cell]:
     """Return the cells that a card is likely to meet.  A hit on the leader causes an election, one on a follower does
     not.
     """
     target, kind = _target(kind, step), kind_named(step.kind) if step.kind else kind
     if step.moment:
-        roles = (LEADER,) if target.against_leader else (FOLLOWER, LEADERLESS)
-        return [Cell(kind.name, role, phase) for role in roles for phase in (ELECTION, NEW_LEADER)]
+        roles = (coverage.LEADER,) if target.against_leader else (coverage.FOLLOWER, coverage.LEADERLESS)
+        return [
+            coverage.Cell(kind.name, role, phase)
+            for role in roles
+            for phase in (coverage.ELECTION, coverage.NEW_LEADER)
+        ]
     if target.against_leader:
-        return [Cell(kind.name, LEADER, phase) for phase in (LED, ELECTION, NEW_LEADER)]
-    return [Cell(kind.name, FOLLOWER, LED)]
+        return [
+            coverage.Cell(kind.name, coverage.LEADER, phase)
+            for phase in (coverage.LED, coverage.ELECTION, coverage.NEW_LEADER)
+        ]
+    return [coverage.Cell(kind.name, coverage.FOLLOWER, coverage.LED)]
 
 
 def _may_overlap(before: Kind | None, kind: Kind) -> bool:
@@ -414,7 +408,10 @@ def _card(row: object) -> Card:
     if not card.at_s < card.heal_s:
         raise ValueError(f"its field 'heal_s' must be greater than 'at_s', not {card.heal_s:g}")
     kind_named(card.kind).check(card.name)
-    for number, moment, moments in (("after", "moment", MOMENTS), ("until_of", "until", HEAL_MOMENTS)):
+    for number, moment, moments in (
+        ("after", "moment", coverage.MOMENTS),
+        ("until_of", "until", coverage.HEAL_MOMENTS),
+    ):
         awaited = getattr(card, moment)
         if (awaited not in moments) if getattr(card, number) else bool(awaited):
             known = " or ".join(map(repr, moments))
@@ -429,8 +426,10 @@ def _wrong_line(card: Card) -> str:
         return "its fields 'line_nth' and 'line_of' need a 'line'" if card.line_nth or card.line_of else ""
     if card.like or card.after:
         return "a card with a 'line' has neither 'like' nor 'after'"
-    if card.line_of and card.line_of not in LINE_PRINTED_BY:
-        return f"its field 'line_of' must be {' or '.join(map(repr, LINE_PRINTED_BY))}, not {card.line_of!r:.40}"
+    if card.line_of and card.line_of not in coverage.LINE_PRINTED_BY:
+        return (
+            f"its field 'line_of' must be {' or '.join(map(repr, coverage.LINE_PRINTED_BY))}, not {card.line_of!r:.40}"
+        )
     try:
         re.compile(card.line)
     except re.error as problem:

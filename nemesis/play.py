@@ -30,22 +30,10 @@ from random import Random
 from typing import Any, TypeVar
 
 from checkers.record.faults import Achieved, Card, Condition, Fault, FaultRecord, Measurement, Ordered, Proof
+from nemesis import measure
 from nemesis.catalog import kind_named
 from nemesis.cluster import LINKS, CannotInject, CannotReach, Cluster
 from nemesis.kind import Kind
-from nemesis.measure import (
-    AS_ORDERED,
-    HOLD_EVERY_S,
-    INDETERMINATE,
-    WINDOW_S,
-    FaultRecords,
-    Field,
-    Hooks,
-    Meter,
-    proof_of,
-    read_states,
-    words_of,
-)
 from nemesis.resolve import (
     MainPhase,
     PlayOptions,
@@ -75,7 +63,7 @@ async def play(
     schedule: Sequence[Card],
     main: MainPhase,
     rng: Random,
-    hooks: Hooks,
+    hooks: measure.Hooks,
     options: PlayOptions | None = None,
     deal_next: Callable[[], Sequence[Card]] | None = None,
 ) -> list[FaultRecord]:
@@ -110,12 +98,12 @@ async def play(
 class _Player:
     """One schedule in progress. records: by card number. active: the faults in force."""
 
-    def __init__(self, main: MainPhase, hooks: Hooks, options: PlayOptions) -> None:
-        self.field = Field(main.cluster)
+    def __init__(self, main: MainPhase, hooks: measure.Hooks, options: PlayOptions) -> None:
+        self.field = measure.Field(main.cluster)
         self.clock, self.now_s, self.sleep_until = main.clock, main.now_s, main.sleep_until
         self.hooks = hooks
         self.ended = main.ended
-        self.records = FaultRecords(hooks)
+        self.records = measure.FaultRecords(hooks)
         self.active: dict[int, tuple[Kind, Fault]] = {}
         self.resolver = Resolver(main, self.records, self.active, options)
         self.copy_s = COPY_FIRST_S
@@ -159,9 +147,11 @@ class _Player:
         proof = await heal_all(self.field.cluster, restart, measured=measured)
         for number, (kind, fault) in list(self.active.items()):
             if measured:
-                self.records.measured(number, await self._meter(kind, fault).take("heal", WINDOW_S))
+                self.records.measured(number, await self._meter(kind, fault).take("heal", measure.WINDOW_S))
             times = {"heal_ordered_ns": ordered_ns, "healed_ns": self.clock()}
-            self.records.change(number, **times, heal_proof=proof_of(self.records.by_number[number], "heal") or proof)
+            self.records.change(
+                number, **times, heal_proof=measure.proof_of(self.records.by_number[number], "heal") or proof
+            )
             if not self.records.by_number[number].reason:
                 self.records.change(number, reason="healed early: the run was broken off")
             del self.active[number]
@@ -182,7 +172,7 @@ class _Player:
             self.records.change(card.number, impossible=isinstance(refusal, CannotReach))
             return Achieved.SKIPPED, str(refusal)
         except OSError as problem:
-            return Achieved.NOT_ACHIEVED, f"the order failed: {words_of(problem)}"
+            return Achieved.NOT_ACHIEVED, f"the order failed: {measure.words_of(problem)}"
         injected_ns = self.clock()
         self.records.change(card.number, injected_ns=injected_ns, apply_ms=(injected_ns - ordered_ns) / 1e6)
         return None
@@ -230,13 +220,15 @@ class _Player:
         meter = self._meter(kind, fault)
         for attempt in range(1 + MEASURE_AGAIN):
             began_s = self.now_s()
-            self.records.measured(card.number, await meter.take("inject", WINDOW_S, stop))
-            proof = proof_of(self.records.by_number[card.number], "inject")
+            self.records.measured(card.number, await meter.take("inject", measure.WINDOW_S, stop))
+            proof = measure.proof_of(self.records.by_number[card.number], "inject")
             self.records.change(card.number, inject_proof=proof)
-            if proof is None or proof.verdict != INDETERMINATE or stop.is_set() or attempt == MEASURE_AGAIN:
+            if proof is None or proof.verdict != measure.INDETERMINATE or stop.is_set() or attempt == MEASURE_AGAIN:
                 break
-        every_s = HOLD_EVERY_S / 2 if card.until else HOLD_EVERY_S  # the last measurement may be cut short
-        window_s, waited_s = every_s, WINDOW_S
+        every_s = (
+            measure.HOLD_EVERY_S / 2 if card.until else measure.HOLD_EVERY_S
+        )  # the last measurement may be cut short
+        window_s, waited_s = every_s, measure.WINDOW_S
         while not stop.is_set():
             # the window here is a pause before the measurement: a slow measurement needs a shorter pause
             if not fault.cut:
@@ -268,7 +260,7 @@ class _Player:
         problem = await tried(kind.heal(self.field, fault))
         self.records.change(number, healed_ns=self.clock())
         proof = await _until_as_ordered(self._meter(kind, fault), partial(self.records.measured, number))
-        if problem and proof.verdict != AS_ORDERED:
+        if problem and proof.verdict != measure.AS_ORDERED:
             proof = replace(proof, wrong=(*proof.wrong, problem))
         if refusal is None:
             self.records.change(number, heal_proof=proof)
@@ -280,8 +272,8 @@ class _Player:
 
     # Records of the run.
 
-    def _meter(self, kind: Kind, fault: Fault) -> Meter:
-        return Meter(self.field, fault, kind.orders(fault), self.clock, kind.measure)
+    def _meter(self, kind: Kind, fault: Fault) -> measure.Meter:
+        return measure.Meter(self.field, fault, kind.orders(fault), self.clock, kind.measure)
 
 
 T = TypeVar("T")
@@ -315,9 +307,9 @@ async def heal_all(cluster: Cluster, restart: Collection[str] = (), *, measured:
     """
     try:
         async with asyncio.timeout(HEAL_ALL_LIMIT_S):
-            return await _heal_all(Field(cluster), frozenset(restart), measured)
+            return await _heal_all(measure.Field(cluster), frozenset(restart), measured)
     except TimeoutError:
-        return Proof(INDETERMINATE, wrong=(f"healing took longer than {HEAL_ALL_LIMIT_S:.0f} s",))
+        return Proof(measure.INDETERMINATE, wrong=(f"healing took longer than {HEAL_ALL_LIMIT_S:.0f} s",))
 
 
 async def tried(order: Awaitable[None]) -> str:
@@ -327,43 +319,47 @@ async def tried(order: Awaitable[None]) -> str:
     try:
         await order
     except OSError as problem:
-        return words_of(problem)
+        return measure.words_of(problem)
     except CannotInject:
         return ""
     return ""
 
 
-async def _heal_all(field: Field, restart: frozenset[str], measured: bool) -> Proof:
+async def _heal_all(field: measure.Field, restart: frozenset[str], measured: bool) -> Proof:
     cluster = field.cluster
     problems = [await tried(field.clear())]
-    states = await read_states(cluster, cluster.servers)
+    states = await measure.read_states(cluster, cluster.servers)
     stopped = [s for s, state in states.items() if state == "stopped"]
     dead = [s for s, state in states.items() if state == "dead" and s in restart]
     orders = {s: cluster.resume(s) for s in stopped} | {s: cluster.restart(s) for s in dead}
     answers = await asyncio.gather(*(tried(order) for order in orders.values()))
     problems += [f"{server}: {words}" for server, words in zip(orders, answers, strict=True) if words]
     if not measured:
-        return Proof(INDETERMINATE, wrong=("the run was broken off, so the heal was not measured",))
+        return Proof(measure.INDETERMINATE, wrong=("the run was broken off, so the heal was not measured",))
     running = {s: "running" for s in cluster.servers if states.get(s) != "dead" or s in restart}
     nodes = (*cluster.servers, *cluster.clients)
     links = frozenset() if cluster.lacks(LINKS) else frozenset(permutations(nodes, 2))
     ordered = Ordered(healed=Condition(states=running))
     nothing = FaultRecord(Card(0, "", "", 0.0, 0.0), Achieved.INDETERMINATE, "", cut=tuple(links), ordered=ordered)
     loop = asyncio.get_running_loop()
-    meter = Meter(field, Fault("", "everything", cut=links), ordered, lambda: int(loop.time() * 1e9))
+    meter = measure.Meter(field, Fault("", "everything", cut=links), ordered, lambda: int(loop.time() * 1e9))
     proof = await _until_as_ordered(meter, lambda taken: replace(nothing, measured=(taken,)))
-    return proof if proof.verdict == AS_ORDERED else replace(proof, wrong=(*proof.wrong, *filter(None, problems)))
+    return (
+        proof if proof.verdict == measure.AS_ORDERED else replace(proof, wrong=(*proof.wrong, *filter(None, problems)))
+    )
 
 
-async def _until_as_ordered(meter: Meter, record: Callable[[Measurement], FaultRecord]) -> Proof:
+async def _until_as_ordered(meter: measure.Meter, record: Callable[[Measurement], FaultRecord]) -> Proof:
     """Measure after a heal until all is as ordered, for a limited time; return the last proof.
 
     record: adds a measurement to the record of the fault."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     while True:
-        proof = proof_of(record(await meter.take("heal", WINDOW_S)), "heal") or Proof(INDETERMINATE)
-        limit_s = HEAL_HIDDEN_LIMIT_S if proof.verdict == INDETERMINATE else HEAL_PROOF_LIMIT_S
-        if proof.verdict == AS_ORDERED or loop.time() - began >= limit_s:
+        proof = measure.proof_of(record(await meter.take("heal", measure.WINDOW_S)), "heal") or Proof(
+            measure.INDETERMINATE
+        )
+        limit_s = HEAL_HIDDEN_LIMIT_S if proof.verdict == measure.INDETERMINATE else HEAL_PROOF_LIMIT_S
+        if proof.verdict == measure.AS_ORDERED or loop.time() - began >= limit_s:
             return proof
         await asyncio.sleep(POLL_S)

@@ -11,22 +11,9 @@ from random import Random
 from typing import Any, NamedTuple
 
 from checkers.record.faults import Achieved, Card, Fault, FaultRecord
+from nemesis import coverage
 from nemesis.catalog import kind_named
 from nemesis.cluster import CannotInject, Cluster
-from nemesis.coverage import (
-    ACKNOWLEDGED_MOMENT,
-    ANY_LINE,
-    FOLLOWER,
-    HEALED_MOMENT,
-    LEADER,
-    LINE_WAIT_S,
-    LOOK_EVERY_S,
-    MOMENT_WAIT_S,
-    NEW_LEADER_MOMENT,
-    has_come,
-    leader_now,
-    newest_epoch,
-)
 from nemesis.kind import Kind, LeaderNow, Scene, by_role, isolated, needs_leader, out_of_reach
 from nemesis.measure import FaultRecords, pause, read_states
 from system_under_test.subject import NodeStatus, ProcessState
@@ -288,7 +275,7 @@ class Resolver:
     async def _await_moment(self, card: Card) -> None:
         """Wait for the event of a card that follows another one."""
         since_epoch: int | None = None
-        wait_s = MOMENT_WAIT_S * self._options.holds
+        wait_s = coverage.MOMENT_WAIT_S * self._options.holds
         until_s = self._main_s() + wait_s
         while not self._ended.is_set() and self._main_s() < until_s:
             first = self._records.by_number.get(card.after)
@@ -297,12 +284,12 @@ class Resolver:
             statuses = await self._statuses()
             if first is not None and first.injected_ns >= 0:
                 if since_epoch is None:
-                    since_epoch = first.epoch if first.epoch >= 0 else newest_epoch(statuses)
+                    since_epoch = first.epoch if first.epoch >= 0 else coverage.newest_epoch(statuses)
                 states = await read_states(self._cluster, self._cluster.servers)
                 running = [server for server, state in states.items() if state == "running"]
-                if has_come(card.moment, since_epoch, statuses, running):
+                if coverage.has_come(card.moment, since_epoch, statuses, running):
                     return
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(coverage.LOOK_EVERY_S)
         raise Skip(f"there was no {card.moment} within {wait_s:.0f} s")
 
     async def _at_line(self, kind: Kind, card: Card, known: Fault | None, rng: Random) -> Aimed:
@@ -312,16 +299,16 @@ class Resolver:
         known: the recorded fault, which is injected by the recorded roles.
         """
         moments = self._main.moments
-        name = rng.choice(sorted(moments)) if card.line == ANY_LINE and moments else card.line
-        pattern = "" if name == ANY_LINE else moments.get(name, name)
-        wait_s = LINE_WAIT_S * self._options.holds
+        name = rng.choice(sorted(moments)) if card.line == coverage.ANY_LINE and moments else card.line
+        pattern = "" if name == coverage.ANY_LINE else moments.get(name, name)
+        wait_s = coverage.LINE_WAIT_S * self._options.holds
         why, now = f"no server printed {name!r} within {wait_s:.0f} s", _Seen({}, [], None)
 
         async def keep_looking() -> None:
             nonlocal now
             while True:
                 now = await self._look(kind, card)
-                await asyncio.sleep(LOOK_EVERY_S)
+                await asyncio.sleep(coverage.LOOK_EVERY_S)
 
         looking, hit = asyncio.ensure_future(keep_looking()), ""
         try:
@@ -331,7 +318,9 @@ class Resolver:
             )
             async with aclosing(self._printed(order, until_s)) as printed:
                 async for server, line in printed:
-                    role = LEADER if now.leader is not None and server == now.leader.node else FOLLOWER
+                    role = (
+                        coverage.LEADER if now.leader is not None and server == now.leader.node else coverage.FOLLOWER
+                    )
                     if not server or card.line_of not in ("", role):
                         why = why if server else line
                         continue
@@ -405,20 +394,20 @@ class Resolver:
         led_since: int | None = None
         while not self._ended.is_set() and self._main_s() < due_s:
             first = self._records.by_number.get(card.until_of)
-            if first is None or card.until == HEALED_MOMENT:
+            if first is None or card.until == coverage.HEALED_MOMENT:
                 come = first is not None and (first.healed_ns >= 0 or first.achieved is Achieved.SKIPPED)
             else:
-                moment = NEW_LEADER_MOMENT if card.until == ACKNOWLEDGED_MOMENT else card.until
+                moment = coverage.NEW_LEADER_MOMENT if card.until == coverage.ACKNOWLEDGED_MOMENT else card.until
                 statuses = await self._statuses()
                 running = {s.node for s in statuses} - set(first.nodes)
-                come = first.injected_ns >= 0 and has_come(moment, first.epoch, statuses, running)
-                if card.until == ACKNOWLEDGED_MOMENT and come:
+                come = first.injected_ns >= 0 and coverage.has_come(moment, first.epoch, statuses, running)
+                if card.until == coverage.ACKNOWLEDGED_MOMENT and come:
                     led_since = self._main.acknowledged() if led_since is None else led_since
                     come = self._main.acknowledged() > led_since
             if come:
                 due_s = min(due_s, self._main_s() + card.until_s)
                 break
-            await asyncio.sleep(LOOK_EVERY_S if card.until != HEALED_MOMENT else PART_LOOK_EVERY_S)
+            await asyncio.sleep(coverage.LOOK_EVERY_S if card.until != coverage.HEALED_MOMENT else PART_LOOK_EVERY_S)
         await self._main.sleep_until(due_s)
 
     async def _statuses(self) -> Sequence[NodeStatus]:
@@ -461,7 +450,7 @@ class Resolver:
 
     async def _leader(self, running: Sequence[str], card: Card) -> LeaderNow | None:
         """Return the node at which a card against the leader aims.  The leader of a key has no epoch (-1)."""
-        leader = leader_now(await self._statuses(), running)
+        leader = coverage.leader_now(await self._statuses(), running)
         keys, leader_of = self._main.keys, self._main.leader_of
         if leader_of is None or not keys or (leader is not None and card.number % 2):
             return leader

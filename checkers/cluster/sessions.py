@@ -39,15 +39,7 @@ from checkers.base.clocks import one_clock
 from checkers.base.run_evidence import conclude, gaps, log_rows, log_start, trace_row
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
-from checkers.cluster.broker_traces import (
-    BROKER,
-    AppendTimes,
-    CameBack,
-    CommittedRecord,
-    NodeTrace,
-    Registrations,
-    refused_themselves,
-)
+from checkers.cluster import broker_traces
 from checkers.cluster.replay import NO_LEADER, REFUSED_ITSELF, STAYS_ELIGIBLE
 from checkers.record.faults import cut_links, silent_processes
 
@@ -95,15 +87,17 @@ _EXPECTED = {
     STAYS_ELIGIBLE: "a broker that did not leave in order is no eligible leader when it comes back (KIP-966)",
 }
 
-_Shown = tuple[NodeTrace, int]
+_Shown = tuple[broker_traces.NodeTrace, int]
 """A trace, and the seq of a row of it."""
 
 
 class _Judge:
-    def __init__(self, log: str, copy: int, traces: Mapping[str, NodeTrace], silences: Sequence[_Silence]) -> None:
+    def __init__(
+        self, log: str, copy: int, traces: Mapping[str, broker_traces.NodeTrace], silences: Sequence[_Silence]
+    ) -> None:
         self._log, self._copy = log, copy
         self._traces, self._silences = traces, silences
-        self._appended = AppendTimes(traces)
+        self._appended = broker_traces.AppendTimes(traces)
         self._of_broker = {epoch: trace for trace in traces.values() for epoch in trace.brokers()}
         self._heard = [each for trace in traces.values() for each in trace.heard()]
         self._sessions = {
@@ -112,11 +106,11 @@ class _Judge:
         self.witnesses: list[Witness] = []
         self.counts: Counter[str] = Counter()
 
-    def judge(self, records: Sequence[CommittedRecord]) -> None:
+    def judge(self, records: Sequence[broker_traces.CommittedRecord]) -> None:
         epoch_of: dict[int, int] = {}  # broker -> its epoch
         isr: dict[str, tuple[int, int, frozenset[int]]] = {}  # partition -> (last change, leader, in sync)
-        changes: dict[int, list[CommittedRecord]] = {}  # broker -> its records
-        registrations = Registrations(self._traces)
+        changes: dict[int, list[broker_traces.CommittedRecord]] = {}  # broker -> its records
+        registrations = broker_traces.Registrations(self._traces)
         for record in records:
             if (stays := registrations.record(record)) is not None:
                 self._stays_eligible(record, stays)
@@ -134,7 +128,7 @@ class _Judge:
         for silence in self._silences:
             self._look_at_silence(silence, changes)
         self.counts["refusals"] = sum(1 for trace in self._traces.values() for _ in trace.refusals())
-        for record, trace, refusal in refused_themselves(records, self._traces, self._appended):
+        for record, trace, refusal in broker_traces.refused_themselves(records, self._traces, self._appended):
             self._broken(
                 REFUSED_ITSELF,
                 record,
@@ -143,7 +137,7 @@ class _Judge:
                 (trace, refusal.seq),
             )
 
-    def _stays_eligible(self, record: CommittedRecord, found: CameBack) -> None:
+    def _stays_eligible(self, record: broker_traces.CommittedRecord, found: broker_traces.CameBack) -> None:
         former = found.answer.previous_epoch
         showed = "no epoch" if former < 0 else f"epoch {former}, which was not the last one,"
         self._broken(
@@ -155,7 +149,9 @@ class _Judge:
             (found.trace, found.answer.seq),
         )
 
-    def _placed(self, record: CommittedRecord, broker_epoch: int) -> tuple[NodeTrace, int, _Shown] | None:
+    def _placed(
+        self, record: broker_traces.CommittedRecord, broker_epoch: int
+    ) -> tuple[broker_traces.NodeTrace, int, _Shown] | None:
         """Return (trace of that broker, time of the append of the record, the row that shows it), if all are known."""
         appended, trace = self._appended.of(record), self._of_broker.get(broker_epoch)
         if appended is None or trace is None:
@@ -163,7 +159,7 @@ class _Judge:
         leader, at_ns, seq = appended
         return trace, at_ns, (leader, seq)
 
-    def _look_at_fence(self, record: CommittedRecord) -> None:
+    def _look_at_fence(self, record: broker_traces.CommittedRecord) -> None:
         if (placed := self._placed(record, record.fields["epoch"])) is None:
             return
         trace, at_ns, append = placed
@@ -183,7 +179,7 @@ class _Judge:
                     append,
                 )
 
-    def _look_at_unfence(self, record: CommittedRecord) -> None:
+    def _look_at_unfence(self, record: broker_traces.CommittedRecord) -> None:
         if (placed := self._placed(record, record.fields["epoch"])) is None:
             return
         trace, at_ns, append = placed
@@ -198,7 +194,10 @@ class _Judge:
             )
 
     def _look_at_partition(
-        self, record: CommittedRecord, isr: dict[str, tuple[int, int, frozenset[int]]], epoch_of: Mapping[int, int]
+        self,
+        record: broker_traces.CommittedRecord,
+        isr: dict[str, tuple[int, int, frozenset[int]]],
+        epoch_of: Mapping[int, int],
     ) -> None:
         changed, leader, before = isr.get(record.about, (-1, NO_LEADER, frozenset[int]()))
         fields = record.fields
@@ -223,7 +222,9 @@ class _Judge:
                 append,
             )
 
-    def _look_at_silence(self, silence: _Silence, changes: Mapping[int, Sequence[CommittedRecord]]) -> None:
+    def _look_at_silence(
+        self, silence: _Silence, changes: Mapping[int, Sequence[broker_traces.CommittedRecord]]
+    ) -> None:
         for about in changes.values():
             for office in self._sessions.values():
                 if office.node == silence.node or silence.deaf_to not in (None, office.node):
@@ -252,7 +253,7 @@ class _Judge:
                     (controller, office.seq),
                 )
 
-    def _broken(self, kind: str, record: CommittedRecord, summary: str, *shown: _Shown) -> None:
+    def _broken(self, kind: str, record: broker_traces.CommittedRecord, summary: str, *shown: _Shown) -> None:
         self.counts["violations"] += 1
         if len(self.witnesses) >= WITNESSES_MAX:
             return
@@ -284,12 +285,12 @@ def _split(run: StoredRun) -> list[Part]:
 
 
 def _judge(part: Part, budget: Budget) -> SessionsFinding:
-    traces: dict[str, NodeTrace] = {}
+    traces: dict[str, broker_traces.NodeTrace] = {}
     rows = reports = 0
     for node, path in zip(part.params["nodes"], part.paths, strict=True):
-        traces[node] = NodeTrace(node, path)
+        traces[node] = broker_traces.NodeTrace(node, path)
         rows += len(traces[node].seq)
-        reports += int((traces[node].event == BROKER).sum())
+        reports += int((traces[node].event == broker_traces.BROKER).sum())
         budget.demand(rows * ROW_SIZE_BYTES, f"{rows} rows of traces")
     if not reports:
         return SessionsFinding()
@@ -308,14 +309,16 @@ def _judge(part: Part, budget: Budget) -> SessionsFinding:
     return SessionsFinding(tuple(judge.witnesses), judge.counts, reports)
 
 
-def _records(cluster: str, copy: int, committed: int) -> Iterator[CommittedRecord]:
+def _records(cluster: str, copy: int, committed: int) -> Iterator[broker_traces.CommittedRecord]:
     """The records below an offset, as far as they can be decoded."""
     table = pq.read_table(cluster, partitioning=None)
     table = table.filter(pc.and_(pc.equal(table["copy"], copy), pc.less(table["offset"], committed)))
     for row in table.select(["offset", "epoch", "kind", "about", "fields"]).to_pylist():
         if row["kind"] == "undecodable":
             return
-        yield CommittedRecord(row["offset"], row["epoch"], row["kind"], row["about"], json.loads(row["fields"]))
+        yield broker_traces.CommittedRecord(
+            row["offset"], row["epoch"], row["kind"], row["about"], json.loads(row["fields"])
+        )
 
 
 def _combine(run: StoredRun, findings: Sequence[SessionsFinding]) -> Verdict:

@@ -17,18 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from checkers.base.history import Event, MalformedHistory
-from checkers.formats.jepsen import (
-    LineReader,
-    error_of,
-    error_of_json,
-    lines_of_json_list,
-    looks_like_columns,
-    looks_like_log,
-    operation_of_json,
-    operation_of_log,
-    read_edn,
-    read_lines,
-)
+from checkers.formats import jepsen
 from checkers.formats.read_once import Pieces, read_pieces
 from checkers.formats.rows import LINE, ROW, HistoryColumns, Joined, Line, check_grammar
 from checkers.kernels.history.text_columns import AT, DONE, FULL, HAS_VALUE, USED, WIDTH
@@ -105,7 +94,7 @@ def read_history(content: Pieces, *, keyed: bool = False) -> ReadHistory:
     else:
         reader = _TextReader(content, keyed, joined)
         damage = reader.read()
-    columns, twice = joined.columns(error_of_json if reader is not None and reader.is_json else error_of)
+    columns, twice = joined.columns(jepsen.error_of_json if reader is not None and reader.is_json else jepsen.error_of)
     unit = ROW if is_table else LINE
     columns = check_grammar(columns, twice, unit, whole=damage is None)
     if damage is not None:
@@ -149,17 +138,17 @@ class _TextReader:
         text = _text(content.first.removeprefix(codecs.BOM_UTF8), 1)
         head = text[:_HEAD_BYTES].decode("utf-8", "ignore")
         if _JSON_LIST.match(head):
-            text = lines_of_json_list(_text(content.whole().removeprefix(codecs.BOM_UTF8), 1))
+            text = jepsen.lines_of_json_list(_text(content.whole().removeprefix(codecs.BOM_UTF8), 1))
             head = text[:_HEAD_BYTES].decode("utf-8", "ignore")
-        is_columns = looks_like_columns(head)
+        is_columns = jepsen.looks_like_columns(head)
         self.is_json = _JSON.match(head) is not None
         if not (self.is_json or is_columns or _EDN.match(head)):  # a log line may begin with anything
             text = _text(content.whole().removeprefix(codecs.BOM_UTF8), 1)
-        is_log = not self.is_json and b"jepsen.util" in text and looks_like_log(text.decode())
-        self._operation_of: LineReader | None = operation_of_json if self.is_json else None
+        is_log = not self.is_json and b"jepsen.util" in text and jepsen.looks_like_log(text.decode())
+        self._operation_of: jepsen.LineReader | None = jepsen.operation_of_json if self.is_json else None
         self._is_lines = is_log or is_columns
         if self._is_lines:
-            self._operation_of = partial(operation_of_log, bare=not is_log)
+            self._operation_of = partial(jepsen.operation_of_log, bare=not is_log)
         self._text, self._state = text, np.array([0, 1, 0, 0, 0, 1, not is_log], np.int64)
 
     def read(self) -> MalformedHistory | None:
@@ -208,9 +197,9 @@ class _TextReader:
     def _read_odd(self, limit: int, *, more: bool) -> MalformedHistory | None:
         text, state, keyed, first = self._text, self._state, self._keyed, self._joined.count
         if self._operation_of is not None:
-            lines, damage = read_lines(text, state, keyed, first, limit, self._operation_of)
+            lines, damage = jepsen.read_lines(text, state, keyed, first, limit, self._operation_of)
         else:
-            lines, damage = read_edn(text, state, keyed, first, limit, more=more)
+            lines, damage = jepsen.read_edn(text, state, keyed, first, limit, more=more)
         self._joined.add_lines(lines)
         return damage
 

@@ -28,19 +28,8 @@ from checkers.base.independent_search import Disagreement
 from checkers.base.shrinking import drop_in_pieces, first_that_holds
 from checkers.base.values import letter
 from checkers.base.verdict import Witness
+from checkers.models import past
 from checkers.models.model import Model, Operation, Rows, State, WrongOperation, named, text_of
-from checkers.models.past import (
-    SEARCHED_MAX,
-    OutOfPatience,
-    Patience,
-    RestOfHistory,
-    impossible,
-    in_words,
-    longest_order,
-    reachable,
-    shortest_rest,
-    words_of,
-)
 from checkers.models.read_own_model import BadModel
 from checkers.models.search import (
     STEPS_PER_PYTHON_STEP,
@@ -129,7 +118,11 @@ class Decided:
 
 
 def explain(
-    violation: NoOrder | Decided, operations: Sequence[Operation], budget: Budget, as_rows: Rows, patience: Patience
+    violation: NoOrder | Decided,
+    operations: Sequence[Operation],
+    budget: Budget,
+    as_rows: Rows,
+    patience: past.Patience,
 ) -> Witness:
     """Return the witness of one object's violation.  operations: all of the object.
 
@@ -162,37 +155,37 @@ def _called(operation: Operation) -> str:
     return operation.f + ("" if operation.input is None else f" of {text_of(operation.input)}")
 
 
-def _of_rule(found: Decided, as_rows: Rows, patience: Patience) -> Witness:
+def _of_rule(found: Decided, as_rows: Rows, patience: past.Patience) -> Witness:
     model = patience.counted(found.smaller)
     begins = tuple(found.states) if found.states is not None else (model.init(),)
     window = tuple(sorted(found.operations, key=lambda o: o.call))
-    rest, again = RestOfHistory(begins, window), None
-    with suppress(OutOfPatience):
-        again = impossible(model, window, begins)
+    rest, again = past.RestOfHistory(begins, window), None
+    with suppress(past.OutOfPatience):
+        again = past.impossible(model, window, begins)
         if again is None and found.states is None:
-            rest = shortest_rest(
-                model, window, found.culprit.call, lambda left: impossible(model, left.operations, left.states)
+            rest = past.shortest_rest(
+                model, window, found.culprit.call, lambda left: past.impossible(model, left.operations, left.states)
             )
-            again = impossible(model, rest.operations, rest.states)
+            again = past.impossible(model, rest.operations, rest.states)
     if again is False:
         raise Disagreement(f"{found.summary}; yet the independent search finds an order, so nothing is claimed")
     why = [*_because(found, rest.operations), *_tried(rest.operations, again)]
     facts = _facts(found.smaller, found.culprit, rest.operations, rest, why)
     facts |= {"expected": found.expected, "rejudged": bool(again)}
-    with suppress(OutOfPatience):
+    with suppress(past.OutOfPatience):
         facts |= _drawn(model, rest.operations, rest)
     return Witness(found.kind, found.summary, as_rows(rest.operations), facts=facts)
 
 
 def _of_search(
-    model: Model, operations: Sequence[Operation], index: int, budget: Budget, as_rows: Rows, patience: Patience
+    model: Model, operations: Sequence[Operation], index: int, budget: Budget, as_rows: Rows, patience: past.Patience
 ) -> Witness:
     counted = patience.counted(model)
     answered = frozenset(o.call for o in operations if o.returned)
     try:
         found = _smallest(counted, operations, index, budget, patience)
-        again = impossible(counted, found.window, found.rest.states)
-    except OutOfPatience:
+        again = past.impossible(counted, found.window, found.rest.states)
+    except past.OutOfPatience:
         return _unminimised(model, operations, index, answered, as_rows)
     if again is False:
         raise Disagreement("the model's search and the independent search disagree about a window")
@@ -204,7 +197,7 @@ def _of_search(
         if failures:
             facts["note"] = failures
         facts |= _drawn(counted, found.window, found.rest)
-    except OutOfPatience:
+    except past.OutOfPatience:
         facts.setdefault("expected", _REFUSAL)
     summary = f"No order of the operations{_on(found.culprit)} explains {model.describe(found.culprit)}"
     return Witness(NO_ORDER, f"{summary} (index {found.culprit.ret})", as_rows(found.window), facts=facts)
@@ -215,13 +208,13 @@ def _on(culprit: Operation) -> str:
 
 
 def _facts(
-    model: Model, culprit: Operation, window: Sequence[Operation], rest: RestOfHistory, why: Sequence[str]
+    model: Model, culprit: Operation, window: Sequence[Operation], rest: past.RestOfHistory, why: Sequence[str]
 ) -> dict[str, Any]:
     """Return the facts that every witness has.  rest: the first states of the window, and what was under way then."""
     letters = {str(o.call): letter(place) for place, o in enumerate(window)}
     return {
         "key": culprit.key,
-        "states_before": [in_words(model, state) for state in rest.states],
+        "states_before": [past.in_words(model, state) for state in rest.states],
         "why": why,
         "letters": letters,
         "culprit": letters[str(culprit.call)],
@@ -236,8 +229,8 @@ def _tried(window: Sequence[Operation], again: bool | None) -> list[str]:
     return [f"An independent search tried {tried} and found none that fits"] if again else []
 
 
-def _drawn(model: Model, window: Sequence[Operation], rest: RestOfHistory) -> dict[str, Any]:
-    order = longest_order(model, window, rest.states)
+def _drawn(model: Model, window: Sequence[Operation], rest: past.RestOfHistory) -> dict[str, Any]:
+    order = past.longest_order(model, window, rest.states)
     return {} if order is None else {"order": order}
 
 
@@ -251,20 +244,22 @@ class _Reduced:
 
     culprit: Operation
     cut: Sequence[Operation]
-    rest: RestOfHistory
+    rest: past.RestOfHistory
     window: Sequence[Operation]
 
 
 def _smallest(
-    model: Model, operations: Sequence[Operation], index: int, budget: Budget, patience: Patience
+    model: Model, operations: Sequence[Operation], index: int, budget: Budget, patience: past.Patience
 ) -> _Reduced:
     """Return the smallest window that was found.  index: of an event at which it was certain.  Raises OutOfPatience."""
     index = _first_impossible(model, operations, index, budget, patience)
     cut = [o for o in cut_at(operations, index) if o.returned or o.f not in model.observers]
     [culprit] = [o for o in cut if o.ret == index]
-    rest = shortest_rest(model, cut, culprit.call, lambda left: impossible(model, left.operations, left.states))
+    rest = past.shortest_rest(
+        model, cut, culprit.call, lambda left: past.impossible(model, left.operations, left.states)
+    )
     window = list(rest.operations)
-    if len(window) <= SEARCHED_MAX:
+    if len(window) <= past.SEARCHED_MAX:
         window = _drop_observers(model, window, rest.states, culprit)
     return _Reduced(culprit, cut, rest, window)
 
@@ -272,7 +267,7 @@ def _smallest(
 def _story(model: Model, found: _Reduced, answered: frozenset[int]) -> list[str]:
     """Return what the object held, and each operation of the window."""
     states, under_way = found.rest.states, found.rest.under_way
-    before = [in_words(model, state) for state in states[:STATES_TOLD]]
+    before = [past.in_words(model, state) for state in states[:STATES_TOLD]]
     more = f" or one of {len(states) - STATES_TOLD} other states" if len(states) > STATES_TOLD else ""
     told = [f"Before this window it held {' or '.join(before)}{more}"] if len(found.window) < len(found.cut) else []
     for place, o in enumerate(found.window):
@@ -289,7 +284,7 @@ def _unminimised(
     shown = cut[-UNMINIMISED_MAX:]
     if culprit not in shown:
         shown = [culprit, *shown]
-    rest = RestOfHistory((model.init(),), tuple(cut))
+    rest = past.RestOfHistory((model.init(),), tuple(cut))
     why = _story(model, _Reduced(culprit, cut, rest, shown), answered)
     if len(shown) < len(cut):
         rest = replace(rest, states=())
@@ -302,15 +297,15 @@ def _unminimised(
 
 def _in_words(model: Model, operation: Operation, answered: bool, under_way: bool) -> str:
     if answered and under_way:
-        given = words_of(operation.input)
+        given = past.words_of(operation.input)
         return f"{operation.f} of {given}, which was under way before this window and may have happened"
     if answered and not operation.returned:
-        return f"{operation.f} of {words_of(operation.input)}, which was answered after this window"
+        return f"{operation.f} of {past.words_of(operation.input)}, which was answered after this window"
     return model.describe(operation)
 
 
 def _judged(
-    model: Model, operations: Sequence[Operation], budget: Budget, patience: Patience, steps_max: int
+    model: Model, operations: Sequence[Operation], budget: Budget, patience: past.Patience, steps_max: int
 ) -> bool | None:
     answer = judge_object(model, operations, replace(budget, steps=min(budget.steps, steps_max)))
     if answer.compiled:
@@ -319,7 +314,7 @@ def _judged(
 
 
 def _first_impossible(
-    model: Model, operations: Sequence[Operation], certain: int, budget: Budget, patience: Patience
+    model: Model, operations: Sequence[Operation], certain: int, budget: Budget, patience: past.Patience
 ) -> int:
     """Index of the first answer that no order explains.  certain: a lower bound of it.
 
@@ -354,11 +349,11 @@ def _drop_observers(
         return [o for o in rest if not any(o is dropped for dropped in piece)]
 
     return drop_in_pieces(
-        observers, list(window), without, lambda rest: bool(impossible(model, rest, states)), piece_most=1
+        observers, list(window), without, lambda rest: bool(past.impossible(model, rest, states)), piece_most=1
     )
 
 
-def _expected(model: Model, found: _Reduced, budget: Budget, patience: Patience) -> tuple[str, str]:
+def _expected(model: Model, found: _Reduced, budget: Budget, patience: past.Patience) -> tuple[str, str]:
     """Try other answers of the culprit.  An answer is right if it has an order.
 
     Returns (the right answers in words, what the model said of answers on which it failed, or "").  A model need not
@@ -372,7 +367,7 @@ def _expected(model: Model, found: _Reduced, budget: Budget, patience: Patience)
         try:
             if _explained(model, found, other, budget, patience):
                 right.append(candidate)
-        except OutOfPatience:
+        except past.OutOfPatience:
             if not right:
                 raise
             break
@@ -383,7 +378,7 @@ def _expected(model: Model, found: _Reduced, budget: Budget, patience: Patience)
     if not right:
         return _UNKNOWN if failures else _REFUSAL, said
     more = f" or one of {len(right) - ANSWERS_NAMED} others" if len(right) > ANSWERS_NAMED else ""
-    return f"an answer of {' or '.join(words_of(answer) for answer in right[:ANSWERS_NAMED])}{more}", said
+    return f"an answer of {' or '.join(past.words_of(answer) for answer in right[:ANSWERS_NAMED])}{more}", said
 
 
 def _candidates(model: Model, found: _Reduced) -> list[Hashable]:
@@ -392,7 +387,7 @@ def _candidates(model: Model, found: _Reduced) -> list[Hashable]:
     without = [o for o in rest.operations if o is not culprit]
     if culprit.f not in model.observers:
         without.append(replace(culprit, output=None, ret=None))
-    states = [s for s in reachable(model, without, rest.states) if isinstance(s, _ANSWERS)]
+    states = [s for s in past.reachable(model, without, rest.states) if isinstance(s, _ANSWERS)]
     candidates: list[Hashable] = [*states, *(o.input for o in rest.operations), None]
     earlier = [o for o in reversed(cut) if o.call < culprit.call]
     candidates += [o.output for o in earlier if o.f == culprit.f and o.returned] + [o.input for o in earlier]
@@ -400,7 +395,7 @@ def _candidates(model: Model, found: _Reduced) -> list[Hashable]:
     return candidates[: CANDIDATES_MAX if rest.exact else max(1, OPERATIONS_TRIED // len(cut))]
 
 
-def _explained(model: Model, found: _Reduced, other: Operation, budget: Budget, patience: Patience) -> bool:
+def _explained(model: Model, found: _Reduced, other: Operation, budget: Budget, patience: past.Patience) -> bool:
     """Return whether an order is known if the culprit has another answer.
 
     If nothing was under way when the rest begins, the rest decides.  Otherwise the rest demands less than the history.
@@ -408,6 +403,6 @@ def _explained(model: Model, found: _Reduced, other: Operation, budget: Budget, 
     """
     if found.rest.exact:
         operations = [other if o.call == other.call else o for o in found.rest.operations]
-        return impossible(model, operations, found.rest.states, CONFIGURATIONS_PER_CANDIDATE) is False
+        return past.impossible(model, operations, found.rest.states, CONFIGURATIONS_PER_CANDIDATE) is False
     operations = [other if o.call == other.call else o for o in found.cut]
     return _judged(model, operations, budget, patience, steps_first(len(operations))) is True

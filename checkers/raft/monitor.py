@@ -20,21 +20,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from checkers.base.verdict import Witness
-from checkers.raft.rules import (
-    BY_EVENT,
-    DISK_REPLACED,
-    FAR_SETS,
-    LEADER_AGAIN,
-    PREFIXES_DIFFER,
-    STATES_DIFFER,
-    TWO_LEADERS,
-    TWO_SETS,
-    LogAt,
-    NodeState,
-    RuleBreach,
-    RuleEvidence,
-    rule_of,
-)
+from checkers.raft import rules
 from checkers.raft.trace_row import WITNESSES_PER_PART, Row, TraceRow
 
 Explains = Callable[[int, int], bool]
@@ -48,7 +34,7 @@ class Ballot(NamedTuple):
 
     row: TraceRow
     peer: str
-    log: LogAt
+    log: rules.LogAt
 
 
 @dataclass(slots=True)
@@ -65,7 +51,7 @@ class Reach:
     epoch: int = 0
     durable: int = 0
 
-    def take(self, row: TraceRow, log: LogAt) -> None:
+    def take(self, row: TraceRow, log: rules.LogAt) -> None:
         """Process an append. log: after this row."""
         self.epoch = max(self.epoch, row.epoch)
         if not self.held:
@@ -127,7 +113,7 @@ class NodeReport:
     """
 
     node: str
-    broken: list[RuleBreach] = field(default_factory=list)
+    broken: list[rules.RuleBreach] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     claims: list[TraceRow] = field(default_factory=list)
     votes: list[TraceRow] = field(default_factory=list)
@@ -161,7 +147,7 @@ class NodeMonitor:
         *,
         collects: bool = True,
     ) -> None:
-        self.state = NodeState(name)
+        self.state = rules.NodeState(name)
         self.report = NodeReport(name)
         self._copies = deque(sorted(copies, key=lambda copy: int(copy["trace_seq"])))
         self._until = max((copy["trace_seq"] for copy in copies), default=-1)
@@ -173,7 +159,7 @@ class NodeMonitor:
         self._named: frozenset[str] | None = None  # the last voter set named in any incarnation
         self._starts = self._snapshot = 0
 
-    def take(self, row: TraceRow) -> list[RuleBreach]:
+    def take(self, row: TraceRow) -> list[rules.RuleBreach]:
         """Process the next row; return the rules that it violates."""
         while self._copies and self._copies[0]["trace_seq"] < row.seq:
             self._copied(self._copies.popleft(), row)
@@ -182,12 +168,12 @@ class NodeMonitor:
             state.begin_life(row.incarnation)
         if row.event == "disk":
             found += self._disk(row)
-        for rule in BY_EVENT.get(row.event, ()):
+        for rule in rules.BY_EVENT.get(row.event, ()):
             if rule.broken is not None and (evidence := rule.broken(state, row)) is not None:
                 once = {"epoch": row.epoch, "life": row.incarnation, "disk": ""}.get(rule.once, row.seq)
                 if (rule, once) not in state.told:
                     state.told.add((rule, once))
-                    found.append(RuleBreach(rule, evidence))
+                    found.append(rules.RuleBreach(rule, evidence))
         if row.event == "voters" and row.offset is not None:
             self._voters(row, row.offset)
         appended = self._at_mark is not None and row.event == "append"
@@ -218,8 +204,8 @@ class NodeMonitor:
         so_far = (self._starts, self._snapshot, last_ns, copy["state"] == "dead" or ends)
         self.report.copies.append(AtCopy(copy, *kept, *so_far))
 
-    def _disk(self, row: TraceRow) -> list[RuleBreach]:
-        state, found = self.state, list[RuleBreach]()
+    def _disk(self, row: TraceRow) -> list[rules.RuleBreach]:
+        state, found = self.state, list[rules.RuleBreach]()
         self._count("disks named")
         self._count("disks replaced", 0)
         self.report.disks.append(str(row.detail))
@@ -229,7 +215,9 @@ class NodeMonitor:
         gone_ns = -1 if state.last is None else state.last.time_ns
         if self._explains is not None and not self._explains(gone_ns, row.time_ns):
             words = {"disk": row.detail, "found": f"at a start ({row.where})"}
-            found.append(RuleBreach(rule_of(DISK_REPLACED), RuleEvidence((state.disk, row), words)))
+            found.append(
+                rules.RuleBreach(rules.rule_of(rules.DISK_REPLACED), rules.RuleEvidence((state.disk, row), words))
+            )
         state.begin_disk()
         self._snapshot = 0
         return found
@@ -272,7 +260,7 @@ class NodeMonitor:
         if event in _OF_REACH:
             report.reach.take(row, log)
 
-    def _role(self, row: TraceRow, log: LogAt) -> None:
+    def _role(self, row: TraceRow, log: rules.LogAt) -> None:
         leads, report = row.role == "leader", self.report
         if leads or row.peer is not None:
             claim = (row.epoch, row.node if leads else str(row.peer), row.incarnation if leads else None)
@@ -310,8 +298,8 @@ class Leaders:
         if life is not None:
             lives.add(life)
         if len(led) > 1:
-            return TWO_LEADERS
-        return LEADER_AGAIN if len(lives) > 1 else None
+            return rules.TWO_LEADERS
+        return rules.LEADER_AGAIN if len(lives) > 1 else None
 
     def take(self, row: TraceRow) -> str | None:
         """Process the claim of a role row, if it makes one."""
@@ -343,11 +331,11 @@ def elected(epoch: int, claims: Iterable[TraceRow], votes: Iterable[TraceRow]) -
     names = sorted(first_of, key=_by_number)
     given = sorted(votes, key=lambda row: _by_number(row.node))
     if len(names) > 1:
-        kind, shown = TWO_LEADERS, [first_of[name] for name in names]
+        kind, shown = rules.TWO_LEADERS, [first_of[name] for name in names]
         summary = f"{', '.join(names[:-1])} and {names[-1]} led epoch {epoch}."
         expected = "at most one leader in an epoch: two majorities share a voter, and a voter votes once"
     else:
-        kind, shown = LEADER_AGAIN, [row for row in in_order if row.role == "leader"]
+        kind, shown = rules.LEADER_AGAIN, [row for row in in_order if row.role == "leader"]
         summary = f"{names[0]} led epoch {epoch}, was restarted, and led the same epoch again."
         expected = "a restarted leader needs a new epoch: what it had not written to disk is gone"
     voters: dict[str, list[str]] = {}
@@ -370,10 +358,12 @@ def _by_number(name: str) -> tuple[int, str]:
     return int(digits or 0), name
 
 
-def two_rows(kind: str, one: TraceRow, other: TraceRow) -> RuleBreach:
+def two_rows(kind: str, one: TraceRow, other: TraceRow) -> rules.RuleBreach:
     """Return the violation of two rows at one offset, whose prefixes or states differ."""
     both = " and ".join(dict.fromkeys((one.node, other.node)))
-    return RuleBreach(rule_of(kind), RuleEvidence((one, other), {"both": both, "last": _at(other) - 1}))
+    return rules.RuleBreach(
+        rules.rule_of(kind), rules.RuleEvidence((one, other), {"both": both, "last": _at(other) - 1})
+    )
 
 
 class FirstHashes:
@@ -424,7 +414,7 @@ class Monitor:
         found = [(broken.rule.checker, broken.witness()) for broken in node.take(row)]
         if (hashes := self._hashes.get(row.event)) is not None:
             if (first := hashes.take(row)) is not None:
-                kind = PREFIXES_DIFFER if row.event == "high-watermark" else STATES_DIFFER
+                kind = rules.PREFIXES_DIFFER if row.event == "high-watermark" else rules.STATES_DIFFER
                 broken = two_rows(kind, first, row)
                 found.append((broken.rule.checker, broken.witness()))
         elif row.event == "role":
@@ -447,10 +437,10 @@ def sets_apart(committed: Sequence[TraceRow]) -> list[Witness]:
     for row in committed:
         known = first.setdefault(_at(row), row)
         if named_by(known) != named_by(row):
-            witnesses.append(_two_sets(TWO_SETS, known, row))
+            witnesses.append(_two_sets(rules.TWO_SETS, known, row))
     for before, after in pairwise(first[offset] for offset in sorted(first)):
         if len(named_by(before) ^ named_by(after)) > 1:
-            witnesses.append(_two_sets(FAR_SETS, before, after))
+            witnesses.append(_two_sets(rules.FAR_SETS, before, after))
     return witnesses
 
 

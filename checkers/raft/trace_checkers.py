@@ -22,32 +22,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from checkers.base import run_evidence
 from checkers.base.arrays import Int64
 from checkers.base.checker import Budget, Part
 from checkers.base.clocks import one_clock
-from checkers.base.run_evidence import (
-    coded,
-    log_groups,
-    numbers,
-    present,
-    read_trace,
-    trace_row,
-)
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Witness
 from checkers.kernels.raft import disagreements
+from checkers.raft import rules
 from checkers.raft.monitor import NodeMonitor, NodeReport, named_by
 from checkers.raft.monitor import two_rows as differing
 from checkers.raft.reading import Condensed, rows_of_table
-from checkers.raft.rules import (
-    BEFORE_MAJORITY,
-    JOINED_EARLY,
-    SNAPSHOT_DIFFERS,
-    STATES_DIFFER,
-    RuleBreach,
-    RuleEvidence,
-    rule_of,
-)
 from checkers.raft.trace_row import WITNESSES_PER_PART, Row, TraceRow, hash_words, in_trace, of_row
 from checkers.record.faults import FaultRecord
 
@@ -152,7 +137,7 @@ class TimedMonitor:
         self._voters = {name: _Voter() for name in known}
         self._until = until
 
-    def take(self, row: TraceRow) -> list[RuleBreach]:
+    def take(self, row: TraceRow) -> list[rules.RuleBreach]:
         voter, offset = self._voters.get(row.node), row.offset or 0
         if voter is None:
             voter = self._voters[row.node] = _Voter()
@@ -179,7 +164,7 @@ class TimedMonitor:
             voter.wrote(row.time_ns, offset)
         return []
 
-    def _mark(self, leader: _Voter, row: TraceRow, mark: int) -> list[RuleBreach]:
+    def _mark(self, leader: _Voter, row: TraceRow, mark: int) -> list[rules.RuleBreach]:
         if leader.office is None or row.epoch != leader.office[0] or mark <= leader.office[1]:
             return []
         if self._until is not None and row.seq > self._until.get(row.node, -1):
@@ -197,16 +182,16 @@ class TimedMonitor:
         )
         words = {"held": held, "lacked": lacked, "without": " ".join(without)}
         facts = {"offset": mark - 1, "committed_below": mark, "may_have_held": holders}
-        return [RuleBreach(rule_of(BEFORE_MAJORITY), RuleEvidence((row,), words, facts))]
+        return [rules.RuleBreach(rules.rule_of(rules.BEFORE_MAJORITY), rules.RuleEvidence((row,), words, facts))]
 
-    def _voters_named(self, leader: _Voter, row: TraceRow) -> list[RuleBreach]:
+    def _voters_named(self, leader: _Voter, row: TraceRow) -> list[rules.RuleBreach]:
         names, latest = named_by(row), leader.latest
         leader.members = names
         leader.latest = None if row.offset is None else (row.offset, names)
         if leader.office is None or latest is None or row.offset is None or row.offset <= latest[0]:
             return []
         start = leader.office[1]
-        needed, found = max(start + 1, leader.end_before(row.time_ns)), list[RuleBreach]()
+        needed, found = max(start + 1, leader.end_before(row.time_ns)), list[rules.RuleBreach]()
         for name in sorted(names - latest[1]):
             replica = self._voters.get(name)
             if replica is None:
@@ -215,7 +200,7 @@ class TimedMonitor:
             if replica.durable < needed:
                 words = {"voter": name, "reached": replica.durable, "needed": needed, "start": start}
                 words["within"] = CAUGHT_UP_WITHIN_S
-                found.append(RuleBreach(rule_of(JOINED_EARLY), RuleEvidence((row,), words)))
+                found.append(rules.RuleBreach(rules.rule_of(rules.JOINED_EARLY), rules.RuleEvidence((row,), words)))
         return found
 
 
@@ -289,11 +274,11 @@ def _highest_epoch(path: str, copy: int) -> tuple[int, int]:
     """Return (offset, epoch) of the first entry of the highest epoch in a copy of a log; (0, -1) if it is empty."""
     at, epoch = 0, -1
     file = pq.ParquetFile(path)
-    for group in log_groups(file.metadata, copy):
+    for group in run_evidence.log_groups(file.metadata, copy):
         table = file.read_row_group(group.number, ["copy", "offset", "epoch"], use_threads=False)
-        epochs = np.where(numbers(table, "copy") == copy, numbers(table, "epoch"), -1)
+        epochs = np.where(run_evidence.numbers(table, "copy") == copy, run_evidence.numbers(table, "epoch"), -1)
         if len(epochs) and epochs.max() > epoch:
-            at, epoch = int(numbers(table, "offset")[np.argmax(epochs)]), int(epochs.max())
+            at, epoch = int(run_evidence.numbers(table, "offset")[np.argmax(epochs)]), int(epochs.max())
     return at, epoch
 
 
@@ -303,23 +288,23 @@ def _judge_states(part: Part, budget: Budget) -> StatesFinding:
     tables = []
     count = 0
     for number, path in enumerate(part.paths):
-        rows = read_trace(path, ("applied", "snapshot"), ("offset", "hash"), range(first, stop))
-        offset = numbers(rows, "offset")
-        rows = rows.filter(pa.array((offset >= first) & (offset < stop) & present(rows, "hash")))
+        rows = run_evidence.read_trace(path, ("applied", "snapshot"), ("offset", "hash"), range(first, stop))
+        offset = run_evidence.numbers(rows, "offset")
+        rows = rows.filter(pa.array((offset >= first) & (offset < stop) & run_evidence.present(rows, "hash")))
         tables.append(rows.append_column("source", pa.repeat(pa.scalar(number), len(rows))))
         count += len(rows)
         budget.demand(count * ROW_SIZE_BYTES, f"{path}: {count} rows")
     table = pa.concat_tables(tables).unify_dictionaries()
-    is_applied = coded(table, "event", {"applied": 1}) == 1
-    offset, hashes = numbers(table, "offset"), numbers(table, "hash")
-    seq, source = numbers(table, "seq"), numbers(table, "source")
+    is_applied = run_evidence.coded(table, "event", {"applied": 1}) == 1
+    offset, hashes = run_evidence.numbers(table, "offset"), run_evidence.numbers(table, "hash")
+    seq, source = run_evidence.numbers(table, "seq"), run_evidence.numbers(table, "source")
 
     def row(i: int) -> Row:
-        return trace_row(part.paths[int(source[i])], int(seq[i]))
+        return run_evidence.trace_row(part.paths[int(source[i])], int(seq[i]))
 
     applied = np.flatnonzero(is_applied)
     states = [
-        differing(STATES_DIFFER, of_row(row(int(applied[a]))), of_row(row(int(applied[b])))).witness()
+        differing(rules.STATES_DIFFER, of_row(row(int(applied[a]))), of_row(row(int(applied[b])))).witness()
         for a, b in first_pairs(disagreements(offset[applied], hashes[applied]))
     ]
     files = [file for file in part.params["files"] if not file["error"]]
@@ -359,7 +344,7 @@ def _judge_in_time(part: Part, budget: Budget) -> TimedFinding:
     rows = sum(pq.read_metadata(path).num_rows for path in part.paths)
     budget.demand(rows * ROW_SIZE_BYTES, f"all traces: {rows} rows")
     monitor = TimedMonitor(part.params["voters"], part.params["nodes"], part.params["until"])
-    tables = [read_trace(path, TimedMonitor.EVENTS, TraceRow._fields) for path in part.paths]
+    tables = [run_evidence.read_trace(path, TimedMonitor.EVENTS, TraceRow._fields) for path in part.paths]
     replicas_join = any("voters" in pc.unique(table["event"]).to_pylist() for table in tables)
     traces = [rows_of_table(_that_matter_in_time(table, replicas_join)) for table in tables]
     witnesses: dict[str, list[Witness]] = {}
@@ -377,14 +362,14 @@ def _that_matter_in_time(table: pa.Table, replicas_join: bool) -> pa.Table:
 
     Marks of a node that never leads are not judged.  Of the appends of one epoch the first counts, except where
     replicas join: those must have caught up with the ends of logs at every moment."""
-    event = coded(table, "event", {"append": 0, "high-watermark": 1, "role": 2}, 3)
+    event = run_evidence.coded(table, "event", {"append": 0, "high-watermark": 1, "role": 2}, 3)
     kept = np.ones(len(table), np.bool_)
-    if not np.any(coded(table, "role", {"leader": 1})[event == 2] == 1):
+    if not np.any(run_evidence.coded(table, "role", {"leader": 1})[event == 2] == 1):
         kept &= event != 1
     if not replicas_join:
         appends = np.flatnonzero(event == 0)
-        appends = appends[np.argsort(numbers(table, "time_ns")[appends], kind="stable")]
-        epochs = numbers(table, "epoch")[appends]
+        appends = appends[np.argsort(run_evidence.numbers(table, "time_ns")[appends], kind="stable")]
+        epochs = run_evidence.numbers(table, "epoch")[appends]
         kept[appends[1:][epochs[1:] == epochs[:-1]]] = False
     return table if kept.all() else table.filter(pa.array(kept))
 
@@ -438,7 +423,7 @@ def _snapshot_differs(one: Row, two: Row) -> Witness:
     end = snapshot.get("offset", snapshot.get("end_offset"))
     reached = "its own snapshot" if _is_snapshot(other) else "applying everything"
     return Witness.of(
-        SNAPSHOT_DIFFERS,
+        rules.SNAPSHOT_DIFFERS,
         f"The snapshot of {snapshot['node']} that ends at offset {end} holds another state than the one that "
         f"{other['node']} reached there by {reached}.",
         (snapshot, other),

@@ -11,33 +11,9 @@ from checkers.base.clocks import one_clock
 from checkers.base.run_evidence import conclude, gaps, log_rows, log_start
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, Witness, one_of_each_first
+from checkers.raft import rules, trace_checkers
 from checkers.raft.monitor import Leaders, NodeReport, Reach, elected, named_by, sets_apart
 from checkers.raft.reading import nothing_of
-from checkers.raft.rules import (
-    BEGINS_LATE,
-    BEHIND_VOTE,
-    DISK_REPLACED,
-    EPOCH_BACK,
-    NO_MAJORITY,
-    SNAPSHOT_BEYOND,
-    VOTE_NOT_KEPT,
-    VOTED_TWICE,
-    LogAt,
-    RuleBreach,
-    RuleEvidence,
-    rule_of,
-)
-from checkers.raft.trace_checkers import (
-    FOREVER_NS,
-    Finding,
-    Span,
-    StatesFinding,
-    TimedFinding,
-    explained,
-    judge_traces,
-    spans_of,
-    split_traces,
-)
 from checkers.raft.trace_row import Row, TraceRow, copy_row
 
 NOT_ONE_CLOCK = "the servers do not share a monotonic clock"
@@ -48,8 +24,8 @@ class TraceFindings(NamedTuple):
 
     run: StoredRun
     nodes: list[NodeReport]
-    ranges: list[StatesFinding]
-    timed: list[TimedFinding]
+    ranges: list[trace_checkers.StatesFinding]
+    timed: list[trace_checkers.TimedFinding]
 
     def broken(self, checker: str) -> list[Witness]:
         """Return the violations of a checker's rules that the rows of single nodes show."""
@@ -76,13 +52,17 @@ def _of_traces(
     """Make a checker of the function below.  more: its needs besides traces."""
 
     def checker(combine: Callable[[TraceFindings], Verdict]) -> Callable[[TraceFindings], Verdict]:
-        def of_findings(run: StoredRun, findings: Sequence[Finding]) -> Verdict:
+        def of_findings(run: StoredRun, findings: Sequence[trace_checkers.Finding]) -> Verdict:
             nodes = [each for each in findings if isinstance(each, NodeReport)]
-            ranges = [each for each in findings if isinstance(each, StatesFinding)]
-            return combine(TraceFindings(run, nodes, ranges, [f for f in findings if isinstance(f, TimedFinding)]))
+            ranges = [each for each in findings if isinstance(each, trace_checkers.StatesFinding)]
+            return combine(
+                TraceFindings(run, nodes, ranges, [f for f in findings if isinstance(f, trace_checkers.TimedFinding)])
+            )
 
         needs = frozenset({"traces", *more})
-        OF_TRACES.append(Checker(name, title, question, split_traces, judge_traces, of_findings, needs))
+        OF_TRACES.append(
+            Checker(name, title, question, trace_checkers.split_traces, trace_checkers.judge_traces, of_findings, needs)
+        )
         return combine
 
     return checker
@@ -145,7 +125,7 @@ def _quorum_state_disagrees(given: str, rows: tuple[Row, Row], why: str) -> Witn
     node, epoch, kept = copy["node"], copy["quorum_epoch"], copy["voted_for"]
     holds = f"a vote for {kept}" if kept is not None else "no vote"
     return Witness.of(
-        VOTED_TWICE if kept is not None else VOTE_NOT_KEPT,
+        rules.VOTED_TWICE if kept is not None else rules.VOTE_NOT_KEPT,
         f"{node} voted for {given} in epoch {epoch}, but later its quorum-state holds {holds} in that epoch.",
         rows,
         nodes=[node, given],
@@ -165,7 +145,7 @@ def _up_to_date(found: TraceFindings) -> Verdict:
     its last entry.
 
     A vote for a candidate that reports no candidacy is not judged."""
-    stood: dict[tuple[int, str], list[tuple[TraceRow, LogAt]]] = {}
+    stood: dict[tuple[int, str], list[tuple[TraceRow, rules.LogAt]]] = {}
     for report in found.nodes:
         for row, _, log in report.candidacies:
             stood.setdefault((row.epoch, report.node), []).append((row, log))
@@ -181,10 +161,10 @@ def _up_to_date(found: TraceFindings) -> Verdict:
     return found.conclude(wrong, figures, *(["votes compared"] if len(found.run.servers) > 1 else []))
 
 
-def _behind(vote: TraceRow, own: LogAt, candidacy: TraceRow, log: LogAt) -> Witness:
+def _behind(vote: TraceRow, own: rules.LogAt, candidacy: TraceRow, log: rules.LogAt) -> Witness:
     epoch, peer = vote.epoch, candidacy.node
     return Witness.of(
-        BEHIND_VOTE,
+        rules.BEHIND_VOTE,
         f"{vote.node} voted for {peer} in epoch {epoch}, whose log was behind its own.",
         (vote.as_row(), candidacy.as_row()),
         nodes=[vote.node, peer],
@@ -199,7 +179,7 @@ def _behind(vote: TraceRow, own: LogAt, candidacy: TraceRow, log: LogAt) -> Witn
     )
 
 
-def _shown(log: LogAt) -> str:
+def _shown(log: rules.LogAt) -> str:
     if log.end == 0:
         return "was empty"
     epoch = f"epoch {log.lowest}" if log.lowest == log.highest else f"an epoch from {log.lowest} to {log.highest}"
@@ -246,7 +226,7 @@ def _monotonicity(found: TraceFindings) -> Verdict:
 def _quorum_state_behind(copy: Row, higher: Row, why: str) -> Witness:
     node, epoch = copy["node"], copy["quorum_epoch"]
     return Witness.of(
-        EPOCH_BACK,
+        rules.EPOCH_BACK,
         f"{node} had reached epoch {higher['epoch']}, but its quorum-state holds epoch {epoch}.",
         (higher, copy_row(copy)),
         nodes=[node],
@@ -274,11 +254,13 @@ def _disks(found: TraceFindings) -> Verdict:
     witnesses = found.broken("kept-disk")
     for report in found.nodes:
         taken_ns = {copy.copy: copy.taken_ns for copy in run.copies_index if copy.node == report.node}
-        witnesses += unnamed_disks(report, spans_of(run, report.node), taken_ns)
+        witnesses += unnamed_disks(report, trace_checkers.spans_of(run, report.node), taken_ns)
     return found.conclude(witnesses, counts)
 
 
-def unnamed_disks(report: NodeReport, spans: Sequence[Span], taken_ns: Mapping[int, int]) -> list[Witness]:
+def unnamed_disks(
+    report: NodeReport, spans: Sequence[trace_checkers.Span], taken_ns: Mapping[int, int]
+) -> list[Witness]:
     """Return the copies of a disk that no row names, for no known reason.
 
     taken_ns: number of a copy -> when it was complete; -1 if that is not known."""
@@ -288,9 +270,9 @@ def unnamed_disks(report: NodeReport, spans: Sequence[Span], taken_ns: Mapping[i
         if copy.get("disk") is None or copy["disk"] in report.disks or at.disk is None:
             continue
         taken = taken_ns.get(copy["copy"], -1)
-        if not explained(spans, at.last_ns, taken if taken >= 0 else FOREVER_NS):
+        if not trace_checkers.explained(spans, at.last_ns, taken if taken >= 0 else trace_checkers.FOREVER_NS):
             words = {"disk": copy["disk"], "found": f"in copy {copy['copy']} ({copy['when']})"}
-            breach = RuleBreach(rule_of(DISK_REPLACED), RuleEvidence((at.disk,), words))
+            breach = rules.RuleBreach(rules.rule_of(rules.DISK_REPLACED), rules.RuleEvidence((at.disk,), words))
             witnesses.append(breach.witness([copy_row(copy)]))
     return witnesses
 
@@ -331,7 +313,9 @@ def _snapshots(found: TraceFindings) -> Verdict:
         return Verdict(Validity.NOT_APPLICABLE, reason="no node took a snapshot, and every log begins at offset 0")
     committed = max((report.largest_mark for report in reports), default=0)
     late = [
-        RuleBreach(rule_of(SNAPSHOT_BEYOND), RuleEvidence((row,), {"known": "not known yet"})).witness()
+        rules.RuleBreach(
+            rules.rule_of(rules.SNAPSHOT_BEYOND), rules.RuleEvidence((row,), {"known": "not known yet"})
+        ).witness()
         for report in reports
         for row in report.snapshots
         if row.peer is not None and (row.offset or 0) > committed
@@ -374,7 +358,7 @@ def _begins_late(path: str, copy: Row, start: int, newest: int, snapshot: Sequen
     node = copy["node"]
     has = f"the newest snapshot of {node} ends at {newest}" if snapshot else f"{node} had no snapshot"
     return Witness.of(
-        BEGINS_LATE,
+        rules.BEGINS_LATE,
         f"The log of {node} (copy {copy['copy']}) begins at offset {start}, but {has}.",
         (*(row.as_row() for row in snapshot), *log_rows(path, copy["copy"], [start]), copy_row(copy)),
         nodes=[node],
@@ -482,7 +466,7 @@ def _without_majority(
         else:
             why.append(f"{voter}: its log never durably reached beyond {reach.longest(epoch)} up to epoch {epoch}.")
     return Witness.of(
-        NO_MAJORITY,
+        rules.NO_MAJORITY,
         f"{node} called everything below offset {offset} committed in epoch {epoch}, but {held} had ever held it "
         "durably by then.",
         (mark.as_row(),),

@@ -33,17 +33,7 @@ from checkers.kernels.transactions.dependencies import Groups, build_graph, link
 from checkers.kernels.transactions.order_replay import keeps_real_time, keeps_sessions
 from checkers.kernels.transactions.order_search import NO_ORDER, ORDER, UNDECIDED
 from checkers.sealing.codes import dense_processes
-from checkers.transactions import anomalies, repeated_values
-from checkers.transactions.complete import (
-    WEAK,
-    Known,
-    OrderDecision,
-    WrongOrder,
-    decide,
-    decided_by,
-    known_of,
-    orders_under,
-)
+from checkers.transactions import anomalies, complete, repeated_values
 from checkers.transactions.cycles import CycleSearch, NamedCycle, find_cycles
 from checkers.transactions.explain import explain_cycle, explain_finding
 from checkers.transactions.read import Model, Transcript, read_transactions
@@ -134,7 +124,7 @@ def judge_transcript(
     if transcript.initial:
         return _with_choices(transcript, looked_at, consistency, steps_max, keep_order, "")
     found = new_findings()
-    known = known_of(transcript.txns, transcript.model, base, found)
+    known = complete.known_of(transcript.txns, transcript.model, base, found)
     question = _Question(transcript, known, found, consistency, steps_max)
     verdict = _conclude(question, looked_at, keep_order)
     if verdict.validity is Validity.UNKNOWN and found.times[kinds.WRITTEN_TWICE]:
@@ -156,13 +146,13 @@ def _with_choices(
         nonlocal left
         found = new_findings()
         base = element_bases(unique.txns, int(unique.txns.key.max()) + 1)
-        known = known_of(unique.txns, unique.model, base, found)
+        known = complete.known_of(unique.txns, unique.model, base, found)
         if known.versions is not None:
             list_versions.link(unique.txns, base, known.versions, found)  # it also finds anomalies of single reads
         shown = [k for k, name in anomalies.KIND_NAMES.items() if found.times[k] and _counted([name], consistency)]
         if shown:
             return repeated_values.Attempt(repeated_values.FAILS, _transactions_of(found, shown[0]))
-        decision = decide(unique.txns, known, consistency, max(1, left), unique.begin, timed=unique.timed)
+        decision = complete.decide(unique.txns, known, consistency, max(1, left), unique.begin, timed=unique.timed)
         left -= len(unique.txns.kind) + decision.figures["steps"]
         if decision.outcome == NO_ORDER:
             circles_show_all = model not in ("read-atomic", "causal")
@@ -177,7 +167,7 @@ def _with_choices(
         return Verdict(Validity.UNKNOWN, looked_at, (reason or _two_meanings(transcript)) + tried)
     base = element_bases(resolved.transcript.txns, int(transcript.txns.key.max()) + 1)
     found = new_findings()
-    known = known_of(resolved.transcript.txns, transcript.model, base, found)
+    known = complete.known_of(resolved.transcript.txns, transcript.model, base, found)
     question = _Question(resolved.transcript, known, found, consistency, steps_max)
     verdict = _conclude(question, looked_at, keep_order)
     if verdict.validity is not Validity.INVALID:  # one choice is no proof about stronger levels
@@ -248,12 +238,12 @@ class _Question:
     """A question whether a history fulfils a model, decided by an order of all transactions or by anomalies."""
 
     transcript: Transcript
-    known: Known
+    known: complete.Known
     found: Findings
     consistency: str
     steps_max: int
 
-    def answer(self) -> tuple[CycleSearch, OrderDecision | None]:
+    def answer(self) -> tuple[CycleSearch, complete.OrderDecision | None]:
         """Return (the cycles found, the decision); no decision if single reads or cycles of lists violate the model.
 
         Lists show nearly all dependencies, so they are searched for cycles first.  Without a cycle there is an order; a
@@ -265,9 +255,9 @@ class _Question:
         if _counted([*self._names(), *cycles], self.consistency):
             return self._and_by_longest(search) if search else self._cycles_of_registers(True), None
         if search is not None and search.order is not None and self._is_an_answer(search.order):
-            return search, decided_by(search.order, txns, self.known, self.consistency)
+            return search, complete.decided_by(search.order, txns, self.known, self.consistency)
         begin, timed = self.transcript.begin, self.transcript.timed
-        decision = decide(txns, self.known, self.consistency, self.steps_max, begin, timed=timed)
+        decision = complete.decide(txns, self.known, self.consistency, self.steps_max, begin, timed=timed)
         if search is None and decision.outcome == ORDER and self._shows_no_cycle(decision):
             return CycleSearch((), ()), decision
         return search or self._cycles_of_registers(decision.outcome != ORDER), decision
@@ -285,14 +275,14 @@ class _Question:
             self.transcript.timed or variant == anomalies.PLAIN or keeps_sessions(process, order, False, process_count)
         )
 
-    def _shows_no_cycle(self, decision: OrderDecision) -> bool:
+    def _shows_no_cycle(self, decision: complete.OrderDecision) -> bool:
         """Return True if registers with this order certainly show no cycle, not even of a level that nobody demanded.
 
         That is so if the order is strictly serializable.
         """
         if self.consistency == anomalies.STRICT_SERIALIZABLE:
             return True
-        is_serial = not decision.snapshots and anomalies.parts_of(self.consistency)[0] not in WEAK
+        is_serial = not decision.snapshots and anomalies.parts_of(self.consistency)[0] not in complete.WEAK
         return is_serial and not self.found.times.any() and keeps_real_time(self.transcript.txns, decision.order, False)
 
     def _names(self) -> list[str]:
@@ -334,7 +324,7 @@ class _Question:
         shown = _of_reads(_cycles(self.transcript, direct, orders, count, happened, self.steps_max))
         if not by_time or _counted([*self._names(), *(cycle.name for cycle in shown.cycles)], self.consistency):
             return shown
-        in_time = orders_under(self.consistency, txns, base, written, orders)
+        in_time = complete.orders_under(self.consistency, txns, base, written, orders)
         if in_time is None:
             return shown
         assuming = _cycles(self.transcript, direct, in_time, count, happened, self.steps_max)
@@ -399,7 +389,7 @@ def _conclude(question: _Question, looked_at: dict[str, int], keep_order: bool) 
     shown = _counted(list(counts), consistency)
     without_order = decision is not None and decision.outcome == NO_ORDER
     if decision is not None and decision.outcome == ORDER and shown:
-        raise WrongOrder(f"an order was replayed, and yet there is {shown[0]}")
+        raise complete.WrongOrder(f"an order was replayed, and yet there is {shown[0]}")
     if without_order and not shown:
         counts[anomalies.NO_ORDER_NAME] = 1
     names = sorted(counts, key=anomalies.WORST_FIRST.index)
@@ -434,7 +424,7 @@ def _conclude(question: _Question, looked_at: dict[str, int], keep_order: bool) 
     return Verdict(Validity.VALID, looked_at, details=details)
 
 
-def _order_in_rows(transcript: Transcript, decision: OrderDecision) -> list[dict[str, Any]]:
+def _order_in_rows(transcript: Transcript, decision: complete.OrderDecision) -> list[dict[str, Any]]:
     """Return the order in rows: per event, the index of the transaction's invoke, its process, and what takes place."""
     rows = []
     for event, t in zip(decision.order.tolist(), decision.transactions.tolist(), strict=True):
@@ -445,7 +435,11 @@ def _order_in_rows(transcript: Transcript, decision: OrderDecision) -> list[dict
 
 
 def _open_questions(
-    transcript: Transcript, found: Findings, unfinished: Sequence[str], decision: OrderDecision | None, violated: bool
+    transcript: Transcript,
+    found: Findings,
+    unfinished: Sequence[str],
+    decision: complete.OrderDecision | None,
+    violated: bool,
 ) -> list[str]:
     questions = []
     if twice := int(found.times[kinds.WRITTEN_TWICE]):

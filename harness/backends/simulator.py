@@ -31,21 +31,7 @@ from harness.agent.frame_switch import FrameImpairment
 from harness.agent.network import measured
 from harness.backends.backend import BackendUnavailable, ClusterSpec, Exit, NodesOfRun
 from harness.backends.in_process import SimulatedClientHost, SimulatedNode
-from nemesis.cluster import (
-    CALM_INTERVAL_MS,
-    CLOCK,
-    DAMAGES,
-    DISK,
-    LINKS,
-    MEMBERS,
-    PACKETS,
-    PROCESSES,
-    REJECT,
-    Beacons,
-    CannotInject,
-    Link,
-    Marks,
-)
+from nemesis import cluster
 from simulation.disk import Kind, VolatileDisk
 from simulation.loop import SimulatedLoop
 from simulation.machine import Machine, stderr_of_each_process
@@ -78,8 +64,8 @@ class SimulatorBackend(NodesOfRun):
     def __init__(self, spec: ClusterSpec) -> None:
         super().__init__(spec)
         self._seed = spec.seed
-        self._cut: tuple[frozenset[Link], frozenset[Link]] = (frozenset(), frozenset())
-        self._impairments: Mapping[Link, Mapping[str, float]] = {}
+        self._cut: tuple[frozenset[cluster.Link], frozenset[cluster.Link]] = (frozenset(), frozenset())
+        self._impairments: Mapping[cluster.Link, Mapping[str, float]] = {}
         self._hosts = {name: SimulatedClientHost(name) for name in spec.clients}
         self.versions = None
         self._damaged: dict[str, Damage] = {}
@@ -109,7 +95,7 @@ class SimulatorBackend(NodesOfRun):
                 name, partial(self._machines.__getitem__, name), _program(self.spec.simulated)
             )
         everyone = (*self.servers, *self.clients)
-        interval_s = CALM_INTERVAL_MS / 1e3
+        interval_s = cluster.CALM_INTERVAL_MS / 1e3
         self._beacons = CountedBeacons(everyone, chance(self._seed, "beacons"), interval_s, loop.time())
         self._ends.enter_context(stderr_of_each_process())
 
@@ -133,19 +119,26 @@ class SimulatorBackend(NodesOfRun):
         return sorted(found, key=lambda end: end.monotonic_ns)
 
     def lacks(self, capability: str) -> str:
-        if capability in (LINKS, REJECT, PROCESSES, DISK, CLOCK, PACKETS):
+        if capability in (
+            cluster.LINKS,
+            cluster.REJECT,
+            cluster.PROCESSES,
+            cluster.DISK,
+            cluster.CLOCK,
+            cluster.PACKETS,
+        ):
             return ""
-        if capability == MEMBERS or capability in DAMAGES:
+        if capability == cluster.MEMBERS or capability in cluster.DAMAGES:
             return self._system_lacks(capability)
         return f"the simulator does not simulate this capability: {capability}"
 
     # Links
 
-    async def cut(self, links: Collection[Link], reject: Collection[Link] = ()) -> None:
+    async def cut(self, links: Collection[cluster.Link], reject: Collection[cluster.Link] = ()) -> None:
         self._cut = (frozenset(links), frozenset(reject))
         self._cut_and_hold()
 
-    async def impair(self, links: Mapping[Link, Mapping[str, float]], seed: int) -> None:
+    async def impair(self, links: Mapping[cluster.Link, Mapping[str, float]], seed: int) -> None:
         for how in links.values():
             FrameImpairment(**how)  # which refuses what makes no sense
         self._impairments = {link: dict(how) for link, how in links.items()}
@@ -159,7 +152,9 @@ class SimulatorBackend(NodesOfRun):
         self._network.cut(links | held, reject)
         self._beacons.changed(self._network.links_cut, self._network.impaired, self._loop.time())
 
-    async def try_link(self, link: Link, datagrams: int, interval_s: float, wait_s: float) -> Mapping[str, float]:
+    async def try_link(
+        self, link: cluster.Link, datagrams: int, interval_s: float, wait_s: float
+    ) -> Mapping[str, float]:
         """See Cluster.try_link.  The datagrams take part in no queue: the rate of a link slows only connections."""
         how, random = self._impairments.get(link, {}), chance(self._seed, f"trial/{link}/{self._loop.time()}")
         arrivals: list[tuple[float, int, float]] = []
@@ -185,10 +180,10 @@ class SimulatorBackend(NodesOfRun):
     async def beat(self, interval_ms: float) -> None:
         self._beacons.beat(interval_ms / 1e3, self._loop.time())
 
-    async def mark(self) -> Marks:
+    async def mark(self) -> cluster.Marks:
         return self._beacons.marks(self._loop.time())
 
-    async def arrived(self, first: Marks, last: Marks) -> Mapping[Link, Beacons]:
+    async def arrived(self, first: cluster.Marks, last: cluster.Marks) -> Mapping[cluster.Link, cluster.Beacons]:
         return self._beacons.arrived(first, last)
 
     # Processes
@@ -209,7 +204,7 @@ class SimulatorBackend(NodesOfRun):
 
     async def await_line(self, *_: Any, **__: Any) -> Any:
         """See Cluster.await_line."""
-        raise CannotInject("what servers print is not followed on virtual time")
+        raise cluster.CannotInject("what servers print is not followed on virtual time")
 
     async def thaw(self, server: str) -> None:
         """See Cluster.thaw: nothing is frozen here."""
@@ -223,7 +218,7 @@ class SimulatorBackend(NodesOfRun):
             await asyncio.sleep(LOOK_S)
 
     async def signal_process(self, *_: Any, **__: Any) -> Any:
-        raise CannotInject("a simulated server is one process")
+        raise cluster.CannotInject("a simulated server is one process")
 
     process_now = signal_process
 
@@ -235,7 +230,7 @@ class SimulatorBackend(NodesOfRun):
 
     def node(self, name: str) -> SimulatedNode:
         if name not in self._nodes:
-            raise CannotInject(f"the simulator stops no clients; {name} is a client node")
+            raise cluster.CannotInject(f"the simulator stops no clients; {name} is a client node")
         return self._nodes[name]
 
     # Disks
@@ -266,7 +261,7 @@ class SimulatorBackend(NodesOfRun):
     async def arm_disk(self, server: str, operation: str, nth: int) -> None:
         """See Cluster.arm_disk.  What was held does not go on: the server counts as dead once it is released."""
         if operation != "fsync":
-            raise CannotInject(f"the simulator holds no {operation}")
+            raise cluster.CannotInject(f"the simulator holds no {operation}")
         self._armed[server] = nth
         if nth == 0 and server in self._reached:
             self._reached.discard(server)
@@ -312,7 +307,9 @@ class SimulatorBackend(NodesOfRun):
         async with self.node(server).alone:
             machine = self._machines[server]
             if machine.state != "dead":
-                raise CannotInject(f"the disk of a server that is {machine.state} cannot be damaged behind its back")
+                raise cluster.CannotInject(
+                    f"the disk of a server that is {machine.state} cannot be damaged behind its back"
+                )
             self._damaged[server] = damage_machine(machine, self.spec.notices_damage[how], how, seed)
 
     async def disk_damage(self, server: str) -> Mapping[str, Any]:
@@ -352,29 +349,29 @@ class CountedBeacons:
         self._interval_s = interval_s
         self._sent = self._sent_before = 0
         self._since_s = now_s
-        self._received = Counter[Link]()
-        self._received_at: dict[int, Counter[Link]] = {0: Counter()}
-        self._cut: Collection[Link] = ()
-        self._impaired: Mapping[Link, Impairment] = {}
+        self._received = Counter[cluster.Link]()
+        self._received_at: dict[int, Counter[cluster.Link]] = {0: Counter()}
+        self._cut: Collection[cluster.Link] = ()
+        self._impaired: Mapping[cluster.Link, Impairment] = {}
 
     def beat(self, interval_s: float, now_s: float) -> None:
         self._count(now_s)
         self._interval_s, self._since_s, self._sent_before = interval_s, now_s, self._sent
 
-    def changed(self, cut: Collection[Link], impaired: Mapping[Link, Impairment], now_s: float) -> None:
+    def changed(self, cut: Collection[cluster.Link], impaired: Mapping[cluster.Link, Impairment], now_s: float) -> None:
         """From now on these links are cut and impaired."""
         self._count(now_s)
         self._cut, self._impaired = frozenset(cut), impaired
 
-    def marks(self, now_s: float) -> Marks:
+    def marks(self, now_s: float) -> cluster.Marks:
         self._count(now_s)
         self._received_at[self._sent] = self._received.copy()
         return dict.fromkeys(self._links, self._sent)
 
-    def arrived(self, first: Marks, last: Marks) -> Mapping[Link, Beacons]:
+    def arrived(self, first: cluster.Marks, last: cluster.Marks) -> Mapping[cluster.Link, cluster.Beacons]:
         received = self._received_at
         return {
-            link: Beacons(last[link] - first[link], received[last[link]][link] - received[first[link]][link])
+            link: cluster.Beacons(last[link] - first[link], received[last[link]][link] - received[first[link]][link])
             for link in first.keys() & last.keys()
         }
 

@@ -22,15 +22,7 @@ from itertools import permutations
 from types import NoneType
 from typing import Any, NamedTuple
 
-from checkers.raft.rules import (
-    ENTRY_LOST,
-    LEADER_AGAIN,
-    NO_MAJORITY,
-    PREFIXES_DIFFER,
-    TWO_LEADERS,
-    VOTE_NOT_KEPT,
-    VOTED_TWICE,
-)
+from checkers.raft import rules
 from harness.exploring.voter import CONNECTIONS, Act, Cut, ExploredVoter, Leads, Marked, Read, Voted, Wrong
 from system_under_test.kraft.raft.messages import (
     Batch,
@@ -279,18 +271,18 @@ def promised_after(act: Act, id: int, promises: Promises, logs: Sequence[tuple[B
         case Leads(epoch, log):
             other = dict(promises.leaders).get(epoch, id)
             if other != id:
-                raise Broken(f"{TWO_LEADERS}: voters {other} and {id} lead epoch {epoch}")
+                raise Broken(f"{rules.TWO_LEADERS}: voters {other} and {id} lead epoch {epoch}")
             if (epoch, id) in promises.leaders:
-                raise Broken(f"{LEADER_AGAIN}: voter {id} in epoch {epoch}")
+                raise Broken(f"{rules.LEADER_AGAIN}: voter {id} in epoch {epoch}")
             if log[: len(promises.committed)] != promises.committed:
-                raise Broken(f"{ENTRY_LOST}: voter {id} leads epoch {epoch} without it")
+                raise Broken(f"{rules.ENTRY_LOST}: voter {id} leads epoch {epoch} without it")
             return promises._replace(leaders=tuple(sorted({*promises.leaders, (epoch, id)})))
         case Marked():
             return _mark(act, id, promises, logs)
         case Cut(kept, log):
             committed = promises.committed
             if committed[len(kept) :] and log[: len(committed)] == committed:
-                raise Broken(f"{ENTRY_LOST}: voter {id} cuts its log to {end(kept)}")
+                raise Broken(f"{rules.ENTRY_LOST}: voter {id} cuts its log to {end(kept)}")
         case Read(token, mark):
             owed = dict(promises.reads).get(token)
             if mark is not None and owed is not None and mark < owed:
@@ -306,9 +298,9 @@ def _vote(promises: Promises, id: int, epoch: int, voted: int | None) -> Promise
     if known == voted:
         return promises
     if voted is None:
-        raise Broken(f"{VOTE_NOT_KEPT}: voter {id} forgets its vote of epoch {epoch}")
+        raise Broken(f"{rules.VOTE_NOT_KEPT}: voter {id} forgets its vote of epoch {epoch}")
     if known is not None:
-        raise Broken(f"{VOTED_TWICE}: voter {id} in epoch {epoch}")
+        raise Broken(f"{rules.VOTED_TWICE}: voter {id} in epoch {epoch}")
     return promises._replace(votes=tuple(sorted((*promises.votes, (id, epoch, voted)))))
 
 
@@ -316,11 +308,11 @@ def _mark(mark: Marked, id: int, promises: Promises, logs: Sequence[tuple[Batch,
     prefix, committed = mark.prefix, promises.committed
     shorter, longer = sorted((prefix, committed), key=len)
     if longer[: len(shorter)] != shorter:
-        raise Broken(f"{PREFIXES_DIFFER}: voter {id} commits up to {end(prefix)}")
+        raise Broken(f"{rules.PREFIXES_DIFFER}: voter {id} commits up to {end(prefix)}")
     if mark.leads:
         in_force = mark.voters or range(1, len(logs) + 1)
         if sum(at == id or logs[at - 1][: len(prefix)] == prefix for at in in_force) < majority(len(in_force)):
-            raise Broken(f"{NO_MAJORITY}: voter {id} commits up to {end(prefix)}")
+            raise Broken(f"{rules.NO_MAJORITY}: voter {id} commits up to {end(prefix)}")
     return promises._replace(committed=prefix) if len(prefix) > len(committed) else promises
 
 

@@ -15,20 +15,10 @@ from typing import Any, NamedTuple
 
 from checkers.raft.rules import EARLY_CHANGE, FAR_SETS, MARK_BACK, TWO_CHANGES
 from system_under_test.kraft.raft import effects as fx
+from system_under_test.kraft.raft import messages
 from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, UpdateVoter, VoterChange
 from system_under_test.kraft.raft.core import Core
 from system_under_test.kraft.raft.decisions import durable_state, must_fsync
-from system_under_test.kraft.raft.messages import (
-    BEGINNING,
-    Batch,
-    EpochEnd,
-    Identity,
-    QuorumState,
-    RaftRequest,
-    RaftResponse,
-    ReplicaKey,
-    SnapshotId,
-)
 from system_under_test.kraft.raft.states import Follower, Leader
 from system_under_test.kraft.raft.valid_messages import EpochAllowance
 from system_under_test.kraft.raft.voters import (
@@ -50,10 +40,10 @@ class BatchLog:
     """A log of batches in memory; a `LogView`.  It is never deleted at its beginning, and has no snapshots."""
 
     __slots__ = ("batches",)
-    start = BEGINNING
-    snapshot: SnapshotId | None = None
+    start = messages.BEGINNING
+    snapshot: messages.SnapshotId | None = None
 
-    def __init__(self, batches: Sequence[Batch]) -> None:
+    def __init__(self, batches: Sequence[messages.Batch]) -> None:
         self.batches = batches
 
     @property
@@ -64,16 +54,18 @@ class BatchLog:
     def last_epoch(self) -> int:
         return self.batches[-1].epoch if self.batches else 0
 
-    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
+    def end_offset_for_epoch(self, epoch: int) -> messages.EpochEnd:
         at = bisect_right(self.batches, epoch, key=_EPOCH) - 1
         last = self.batches[at] if at >= 0 else self.start
-        return EpochEnd(last.epoch, last.end_offset)
+        return messages.EpochEnd(last.epoch, last.end_offset)
 
-    def read(self, offset: int, max_size_bytes: int) -> Sequence[Batch]:
+    def read(self, offset: int, max_size_bytes: int) -> Sequence[messages.Batch]:
         first = self.count_below(offset)
         return self.batches[first : first + (BATCHES_OF_A_READ if max_size_bytes > 1 else 1)]
 
-    def read_snapshot(self, snapshot: SnapshotId, position: int, max_size_bytes: int) -> tuple[bytes, int] | None:
+    def read_snapshot(
+        self, snapshot: messages.SnapshotId, position: int, max_size_bytes: int
+    ) -> tuple[bytes, int] | None:
         return None
 
     def count_below(self, end_offset: int) -> int:
@@ -85,13 +77,13 @@ class ShortLog(BatchLog):
     """durable: number of batches that a power loss leaves.  Copied before a change."""
 
     __slots__ = ("durable",)
-    batches: tuple[Batch, ...]
+    batches: tuple[messages.Batch, ...]
 
-    def __init__(self, batches: tuple[Batch, ...] = (), durable: int = 0) -> None:
+    def __init__(self, batches: tuple[messages.Batch, ...] = (), durable: int = 0) -> None:
         super().__init__(batches)
         self.durable = durable
 
-    def upto(self, end_offset: int) -> tuple[Batch, ...] | None:
+    def upto(self, end_offset: int) -> tuple[messages.Batch, ...] | None:
         """Return the batches before an offset; None if no batch ends there."""
         kept = self.batches[: self.count_below(end_offset)]
         return kept if end_offset == (kept[-1].end_offset if kept else 0) else None
@@ -111,7 +103,7 @@ class VotersInBatches:
                 history.append(batch.base_offset, named)
         return history
 
-    def read(self, batch: Batch) -> VoterSet | None:
+    def read(self, batch: messages.Batch) -> VoterSet | None:
         return batch.body if isinstance(batch.body, VoterSet) else None
 
 
@@ -124,7 +116,7 @@ class ExploredVoter:
     __slots__ = ("connections", "core", "file", "id", "log", "mark")
 
     def __init__(
-        self, id: int, log: ShortLog, file: QuorumState, core: Core | None, mark: int = 0, connections: int = 0
+        self, id: int, log: ShortLog, file: messages.QuorumState, core: Core | None, mark: int = 0, connections: int = 0
     ) -> None:
         self.id = id
         self.log = log
@@ -153,12 +145,12 @@ class ExploredVoter:
 
 class Sent(NamedTuple):
     peer: int
-    request: RaftRequest
+    request: messages.RaftRequest
     connection: int
 
 
 class Replied(NamedTuple):
-    response: RaftResponse
+    response: messages.RaftResponse
 
 
 class Voted(NamedTuple):
@@ -168,7 +160,7 @@ class Voted(NamedTuple):
 
 class Leads(NamedTuple):
     epoch: int
-    log: tuple[Batch, ...]
+    log: tuple[messages.Batch, ...]
 
 
 class Marked(NamedTuple):
@@ -176,7 +168,7 @@ class Marked(NamedTuple):
     names last; empty: those of the configuration.
     """
 
-    prefix: tuple[Batch, ...]
+    prefix: tuple[messages.Batch, ...]
     leads: bool
     voters: tuple[int, ...] = ()
 
@@ -184,8 +176,8 @@ class Marked(NamedTuple):
 class Cut(NamedTuple):
     """A log was truncated."""
 
-    kept: tuple[Batch, ...]
-    before: tuple[Batch, ...]
+    kept: tuple[messages.Batch, ...]
+    before: tuple[messages.Batch, ...]
 
 
 class Read(NamedTuple):
@@ -245,11 +237,13 @@ class VoterEvent(NamedTuple):
     token: int = 0
     connection: int = 0
     peer: int = 0
-    request: RaftRequest | None = None
-    response: RaftResponse | None = None
+    request: messages.RaftRequest | None = None
+    response: messages.RaftResponse | None = None
 
 
-def happen(before: ExploredVoter, event: VoterEvent, identity: Identity, *, insides: bool = True) -> EventOutcome:
+def happen(
+    before: ExploredVoter, event: VoterEvent, identity: messages.Identity, *, insides: bool = True
+) -> EventOutcome:
     """Return the effect of an event on a voter, which itself stays unchanged.
 
     insides: also return the effects of a power loss during the event.  An exception of the core is a violation.
@@ -290,7 +284,7 @@ def _waiting_reads(node: ExploredVoter) -> tuple[int, ...]:
     return tuple(node.core.state.reads.unanswered())
 
 
-def _effects(node: ExploredVoter, event: VoterEvent, identity: Identity) -> list[fx.CoreEffect]:
+def _effects(node: ExploredVoter, event: VoterEvent, identity: messages.Identity) -> list[fx.CoreEffect]:
     if event.kind == "boot":
         records = VotersInBatches(node.log, configured(identity)) if identity.dynamic else None
         node.core = Core(identity, node.log, node.file, CHANCE, 0.0, records)
@@ -304,7 +298,7 @@ def _effects(node: ExploredVoter, event: VoterEvent, identity: Identity) -> list
         case VoterEvent("read", token=token):
             return core.read(0.0, token)
         case VoterEvent("add" | "remove" | "update", token=token, peer=peer):
-            return core.change_voters(0.0, token, _change(event.kind, token, ReplicaKey(peer)))
+            return core.change_voters(0.0, token, _change(event.kind, token, messages.ReplicaKey(peer)))
         case VoterEvent("ask", connection=connection, request=request) if request is not None:
             return core.on_request(0.0, 1, connection, request)
         case VoterEvent("answer" | "lost", peer=peer, request=request, response=response) if request is not None:
@@ -313,7 +307,7 @@ def _effects(node: ExploredVoter, event: VoterEvent, identity: Identity) -> list
     return _wait_no_longer(core)
 
 
-def _change(kind: str, token: int, key: ReplicaKey) -> VoterChange:
+def _change(kind: str, token: int, key: messages.ReplicaKey) -> VoterChange:
     match kind:
         case "add":
             return AddVoter(VoterEntry(key))
@@ -427,7 +421,7 @@ class _Carried:
             case _:
                 raise NotImplementedError(f"no exploration knows the effect {effect}")
 
-    def _names_voters(self, batch: Batch) -> None:
+    def _names_voters(self, batch: messages.Batch) -> None:
         """A leader changes the voters one at a time, by one, and not before its epoch has committed."""
         node, named = self._node, batch.body
         office = None if node.core is None else node.core.state

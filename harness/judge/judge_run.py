@@ -39,15 +39,7 @@ from checkers.base.results import PlantedBugResult, Results, RunVerdict, SignerW
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import HARNESS_FAILED, Validity, Verdict
 from checkers.catalog import named_but_lacking, select, wrong_names
-from checkers.judging.pipeline import (
-    Mutant,
-    Verdicts,
-    judge_run,
-    mutants,
-    results_of,
-    set_aside_doubted,
-    set_aside_unrecovered,
-)
+from checkers.judging import pipeline
 from checkers.record.files import BrokenFile, demand_plain
 from checkers.record.journal import JOURNAL
 from checkers.record.outcome import OnlineViolation, RunOutcome
@@ -93,7 +85,7 @@ def _offered(spec: Spec, demands: Demands) -> set[Need]:
     return {"history", *(need for need, there in has.items() if there)}
 
 
-def _note_left_out(verdicts: Verdicts, spec: Spec, demands: Demands) -> None:
+def _note_left_out(verdicts: pipeline.Verdicts, spec: Spec, demands: Demands) -> None:
     """Add a verdict for each checker that the workload names and that cannot judge this run."""
     left_out = named_but_lacking(_offered(spec, demands), load_workload(spec).checkers)
     for checker, why in left_out.items():
@@ -217,13 +209,13 @@ def judge(
         progress("reading logs and traces")
         shutil.rmtree(root / "tables", ignore_errors=True)  # results of an earlier judging prove nothing now
         tabulate(run.record, lambda copies: subject.tables(root, copies, clocks.started_on(header)))
-    verdicts = judge_run(StoredRun(root, demands, run.record), checkers_for(spec, demands), spark, progress)
+    verdicts = pipeline.judge_run(StoredRun(root, demands, run.record), checkers_for(spec, demands), spark, progress)
     _note_left_out(verdicts, spec, demands)
-    set_aside_doubted(verdicts)
+    pipeline.set_aside_doubted(verdicts)
     if demands.final_needs_recovery:
-        set_aside_unrecovered(verdicts, outcome_of(run.record))
+        pipeline.set_aside_unrecovered(verdicts, outcome_of(run.record))
     bug = subject.bugs.get(spec.bug) if spec.bug else None
-    results = _corrected(replace(results_of(verdicts), signer=_signer(root)), outcome_of(run.record), bug)
+    results = _corrected(replace(pipeline.results_of(verdicts), signer=_signer(root)), outcome_of(run.record), bug)
     results = replace(results, finding=story_of(spec, results))
     judged = time.monotonic()
     if report:
@@ -295,7 +287,7 @@ def contradictions(found: Sequence[OnlineViolation], results: Results) -> list[s
     ]
 
 
-def falsify(root: Path) -> Iterator[Mutant]:
+def falsify(root: Path) -> Iterator[pipeline.Mutant]:
     """Run the mutation check of a judged run (`checkers.judging.pipeline`): one mutant per row on which its verdict
     must depend.
 
@@ -304,7 +296,9 @@ def falsify(root: Path) -> Iterator[Mutant]:
     spec = spec_of(root)
     demands = demands_of(spec)
     with tempfile.TemporaryDirectory(prefix="krucible-mutants-") as scratch:
-        yield from mutants(StoredRun(root, demands), checkers_for(spec, demands), spec.rng("mutants"), Path(scratch))
+        yield from pipeline.mutants(
+            StoredRun(root, demands), checkers_for(spec, demands), spec.rng("mutants"), Path(scratch)
+        )
 
 
 def decide(bug: Bug, results: Results) -> PlantedBugResult:

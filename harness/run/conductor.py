@@ -33,21 +33,8 @@ import pyarrow as pa
 
 from checkers.base.history import NEMESIS, Type
 from checkers.online import OnlineFinding
+from checkers.record import journal
 from checkers.record.faults import FaultRecord
-from checkers.record.journal import (
-    BEGAN,
-    BROKEN_OFF,
-    COLLECTION,
-    ENDED,
-    FINAL_READS,
-    FORMAT,
-    MAIN,
-    RECOVERY,
-    SET_UP,
-    Begun,
-    Concluded,
-    PhaseChange,
-)
 from checkers.record.outcome import Death, Phase, RunOutcome, Stopped
 from checkers.record.reading import TEST
 from checkers.sealing.manifest import write_manifest
@@ -58,17 +45,8 @@ from harness.backends.builds import build_all
 from harness.judge.results_before import record_failure
 from harness.live import RunStatus, Watcher
 from harness.plain_words import as_typed
+from harness.run import phases
 from harness.run.context import RunContext
-from harness.run.phases import (
-    SetUpFailed,
-    clients_of,
-    collect,
-    copy_logs,
-    final_reads,
-    operations_and_faults,
-    recover,
-    set_up,
-)
 from harness.started import program
 from harness.terminal.progress import Progress
 from system_under_test.own.files_handed_over import files_under, sha256_of
@@ -96,10 +74,10 @@ async def build_programs(run: RunContext) -> None:
 Work = Callable[[RunContext], Awaitable[None]]
 
 WORK: Mapping[str, Work] = {
-    SET_UP: set_up,
-    MAIN: operations_and_faults,
-    RECOVERY: recover,
-    FINAL_READS: final_reads,
+    journal.SET_UP: phases.set_up,
+    journal.MAIN: phases.operations_and_faults,
+    journal.RECOVERY: phases.recover,
+    journal.FINAL_READS: phases.final_reads,
 }
 """Phase -> its work, in this order, unless one fails.  The collection follows even if the set-up failed."""
 
@@ -140,7 +118,7 @@ class Conductor:
             raise
         finally:
             run.outcome = _concluded(run)
-            run.recorder.enter(Concluded(replace(run.outcome, phases=())))
+            run.recorder.enter(journal.Concluded(replace(run.outcome, phases=())))
             run.recorder.end()
             run.recorder.close()
             write_manifest(run.folder.root)
@@ -158,29 +136,29 @@ class Conductor:
         run.nodes.extend(run.backend.node(name) for name in run.backend.servers)
         run.header = replace(run.header, started_monotonic_ns=run.recorder.begin())
         run.note_clocks()
-        run.recorder.enter(Begun(FORMAT, run.header.run_id))
+        run.recorder.enter(journal.Begun(journal.FORMAT, run.header.run_id))
 
     async def _phases(self) -> None:
         try:
             for name, work in WORK.items():
                 await self._pass_through(name, work)
-        except SetUpFailed as failure:
+        except phases.SetUpFailed as failure:
             self._run.outcome = replace(self._run.outcome, set_up_failure=str(failure))
-        await self._pass_through(COLLECTION, collect)
+        await self._pass_through(journal.COLLECTION, phases.collect)
 
     async def _pass_through(self, name: str, work: Work) -> None:
         run = self._run
         before = run.outcome.phases
-        this = Phase(name, run.recorder.enter(PhaseChange(name, BEGAN)))
+        this = Phase(name, run.recorder.enter(journal.PhaseChange(name, journal.BEGAN)))
         run.outcome = replace(run.outcome, phases=(*before, this))
         run.progress.phase(name)
         self._tell_watchers(0.0)
-        state = BROKEN_OFF
+        state = journal.BROKEN_OFF
         try:
             await work(run)
-            state = ENDED
+            state = journal.ENDED
         finally:
-            this = replace(this, end_ns=run.recorder.enter(PhaseChange(name, state)))
+            this = replace(this, end_ns=run.recorder.enter(journal.PhaseChange(name, state)))
             run.outcome = replace(run.outcome, phases=(*before, this))
 
     async def _violated(self, findings: Sequence[OnlineFinding], time_ns: int) -> None:
@@ -188,12 +166,12 @@ class Conductor:
         run = self._run
         for finding in findings:
             run.progress.violation(finding.checker, finding.witness.kind, time_ns)
-        early = run.phase in (SET_UP, MAIN) and not run.ended.is_set()
+        early = run.phase in (journal.SET_UP, journal.MAIN) and not run.ended.is_set()
         if run.spec.stop_on_violation and early:
             self._stop(findings[0], time_ns)
-        if run.phase != COLLECTION and any(finding.in_logs for finding in findings):
+        if run.phase != journal.COLLECTION and any(finding.in_logs for finding in findings):
             with contextlib.suppress(OSError):  # a node that does not answer now is copied later anyway
-                await copy_logs(run, "found online")
+                await phases.copy_logs(run, "found online")
 
     def _stop(self, finding: OnlineFinding, time_ns: int) -> None:
         run = self._run
@@ -215,7 +193,7 @@ class Conductor:
                 rate_hz=rate_hz,
                 unknown=tally.by_type[Type.INFO],
                 leader=f"{leader.node} leads epoch {leader.epoch}" if leader else "",
-                limit_s=run.spec.time_limit_s if run.phase == MAIN else None,
+                limit_s=run.spec.time_limit_s if run.phase == journal.MAIN else None,
             )
             before, then_s = done, now_s
 
@@ -263,7 +241,7 @@ class Conductor:
 
     async def entrances(self) -> Sequence[Entrance]:
         """Return how a user enters each node that is up, the servers first."""
-        module, peers, config = clients_of(self._run)
+        module, peers, config = phases.clients_of(self._run)
         keys = list(self._run.workload.keys())
         return await self._run.backend.entrances({"module": module, "peers": peers, "config": config, "keys": keys})
 
@@ -312,7 +290,7 @@ def _concluded(run: RunContext) -> RunOutcome:
 
 
 def _achieved_rate_hz(run: RunContext) -> float | None:
-    main = run.outcome.phase(MAIN)
+    main = run.outcome.phase(journal.MAIN)
     if main is None or main.end_ns < 0:
         return None
     run.recorder.flush()

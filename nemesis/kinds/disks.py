@@ -25,35 +25,14 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from checkers.record.faults import DAMAGES_DATA, KEPT, LOST_OF, MAY_DIE, MAY_STAY_DOWN, OLDEST_LOST, Fault
+from nemesis import kind
 from nemesis.cluster import DAMAGES, DISK, LINKS, PROCESSES, CannotInject, Cluster
-from nemesis.kind import (
-    FALSE,
-    TRUE,
-    Deck,
-    Figure,
-    FigureStep,
-    Kind,
-    Range,
-    Scene,
-    Target,
-    demands,
-    each_node,
-    readings_of,
-)
-from nemesis.kinds.processes import (
-    LEADER_HOLD_S,
-    NEXT_LEADER_SERVERS_MIN,
-    SERVER_TARGETS,
-    process_fault,
-    restart_if_dead,
-    restart_the_dead,
-    servers_hit,
-)
+from nemesis.kinds import processes
 
 if TYPE_CHECKING:
     from nemesis.measure import Field
 
-_LEADER, _ONE = SERVER_TARGETS["leader"], SERVER_TARGETS["one"]
+_LEADER, _ONE = processes.SERVER_TARGETS["leader"], processes.SERVER_TARGETS["one"]
 _WORKS = "disk works"
 USES_DISK = "its server has written to this disk"
 """A reading that must be 1, because a fault on a disk that the server does not use has no effect."""
@@ -94,11 +73,11 @@ million.
 _FAILING = ("write-errors", "fsync-errors", "full", *FLAKY_TRIALS)
 
 
-_DISK_TARGETS: Mapping[str, Target] = {
+_DISK_TARGETS: Mapping[str, kind.Target] = {
     **{f"leader-{how}": replace(_LEADER, summary=f"the leader {words}") for how, (words, _) in BEHAVIOURS.items()},
-    **{f"one-{how}": Target(f"one server {words}") for how, (words, _) in BEHAVIOURS.items()},
-    "minority-full": Target("the largest minority has full disks (ENOSPC)", servers_min=3),
-    "all-slow": Target("every server waits 0.15 s for each fsync"),
+    **{f"one-{how}": kind.Target(f"one server {words}") for how, (words, _) in BEHAVIOURS.items()},
+    "minority-full": kind.Target("the largest minority has full disks (ENOSPC)", servers_min=3),
+    "all-slow": kind.Target("every server waits 0.15 s for each fsync"),
 }
 
 
@@ -108,10 +87,10 @@ class DiskSettings(TypedDict):
     seed: int
 
 
-def _resolve_disk(target: str, scene: Scene) -> Fault | None:
+def _resolve_disk(target: str, scene: kind.Scene) -> Fault | None:
     whom, _, how = target.partition("-")
     words, rules = BEHAVIOURS[how]
-    fault = process_fault("disk", whom, servers_hit(whom, scene), words)
+    fault = processes.process_fault("disk", whom, processes.servers_hit(whom, scene), words)
     settings = {"behaviour": how, "rules": rules, "seed": scene.rng.getrandbits(32), MAY_DIE: how in _FAILING}
     return None if fault is None else replace(fault, settings=settings)
 
@@ -122,10 +101,10 @@ async def _let_fail(cluster: Cluster, node: str, fault: Fault) -> None:
 
 async def _mend_disk(cluster: Cluster, node: str, fault: Fault) -> None:
     await cluster.behave_disk(node, [], 0)
-    await restart_if_dead(cluster, node, fault)
+    await processes.restart_if_dead(cluster, node, fault)
 
 
-def _limits(fault: Fault) -> dict[str, Range]:
+def _limits(fault: Fault) -> dict[str, kind.Range]:
     match fault.settings["behaviour"]:
         case "slow":
             proof = {"fsync s": (0.15, 60.0)}
@@ -134,8 +113,8 @@ def _limits(fault: Fault) -> dict[str, Range]:
         case how if how in FLAKY_TRIALS:
             proof = {"share of trials that work": (0.0, 0.95)}
         case _:
-            proof = {_WORKS: FALSE}
-    return {USES_DISK: TRUE, **proof}
+            proof = {_WORKS: kind.FALSE}
+    return {USES_DISK: kind.TRUE, **proof}
 
 
 async def _look_at_disk(cluster: Cluster, node: str, fault: Fault) -> Mapping[str, float]:
@@ -150,11 +129,11 @@ async def _look_at_disk(cluster: Cluster, node: str, fault: Fault) -> Mapping[st
     }
 
 
-DISK_ERRORS = Kind(
+DISK_ERRORS = kind.Kind(
     name="disk",
     summary="disks return errors, are full, or take long to fsync",
     targets=_DISK_TARGETS,
-    deck=Deck(
+    deck=kind.Deck(
         opening=(
             ("leader-full", 8.0),
             ("one-write-errors", 3.0),
@@ -166,10 +145,10 @@ DISK_ERRORS = Kind(
     needs=frozenset({DISK, PROCESSES}),
     resolve=_resolve_disk,
     settings=DiskSettings,
-    inject=each_node(_let_fail),
-    orders=demands(healed="running", values=_limits, healed_values=lambda fault: {_WORKS: TRUE}),
-    heal=each_node(_mend_disk),
-    measure=readings_of(_look_at_disk),
+    inject=kind.each_node(_let_fail),
+    orders=kind.demands(healed="running", values=_limits, healed_values=lambda fault: {_WORKS: kind.TRUE}),
+    heal=kind.each_node(_mend_disk),
+    measure=kind.readings_of(_look_at_disk),
 )
 
 
@@ -188,8 +167,8 @@ AT_FSYNC_S_MAX = 4.0
 """Seconds that a power loss waits for an fsync; then it is skipped."""
 _LOOK_S = 0.01
 
-_LOSSES: Mapping[str, tuple[str, Target]] = {
-    **{name: (LOSE, target) for name, target in SERVER_TARGETS.items()},
+_LOSSES: Mapping[str, tuple[str, kind.Target]] = {
+    **{name: (LOSE, target) for name, target in processes.SERVER_TARGETS.items()},
     **{
         f"{whom}-{AT_FSYNC}{how}": (kept, replace(target, summary=f"{subject}, while it fsyncs{words}"))
         for whom, subject, target in (("leader", "the leader", _LEADER), ("one", "one server", _ONE))
@@ -200,10 +179,10 @@ _LOSSES: Mapping[str, tuple[str, Target]] = {
         )
     },
     "leader-torn": (TEAR, replace(_LEADER, summary="the leader; its last write is torn")),
-    "all-torn": (TEAR, Target("every server at once; the last writes are torn")),
-    "all-reordered": (REORDER, Target("every server at once; the disks kept some writes and not others")),
+    "all-torn": (TEAR, kind.Target("every server at once; the last writes are torn")),
+    "all-reordered": (REORDER, kind.Target("every server at once; the disks kept some writes and not others")),
     "one-recent": (RECENT, replace(_ONE, summary="one server; its disk kept what was older than 5 s")),
-    "all-recent": (RECENT, Target("every server at once; the disks kept what was older than 5 s")),
+    "all-recent": (RECENT, kind.Target("every server at once; the disks kept what was older than 5 s")),
 }
 """Target -> the data that disks keep, and the target."""
 
@@ -216,10 +195,10 @@ class PowerSettings(TypedDict):
     at_fsync: int
 
 
-def _resolve_power(target: str, scene: Scene) -> Fault | None:
+def _resolve_power(target: str, scene: kind.Scene) -> Fault | None:
     whom, _, _ = target.partition("-")
     kept, _ = _LOSSES[target]
-    fault = process_fault("power", whom, servers_hit(whom, scene), _POWER_WORDS[kept])
+    fault = processes.process_fault("power", whom, processes.servers_hit(whom, scene), _POWER_WORDS[kept])
     if fault is None:
         return None
     settings = {KEPT: kept, "seed": scene.rng.getrandbits(32), "at_fsync": scene.rng.randint(1, 4)}
@@ -263,7 +242,7 @@ async def _restore_power(field: Field, fault: Fault) -> None:
         if int(fault.settings["at_fsync"]):  # the power loss may have been armed without having happened at the fsync
             await field.each(fault.nodes, lambda node: _disarm(field.cluster, node))
     finally:
-        await restart_the_dead(field, fault)
+        await processes.restart_the_dead(field, fault)
 
 
 async def _look_at_loss(cluster: Cluster, node: str, fault: Fault) -> Mapping[str, float]:
@@ -280,32 +259,36 @@ async def _look_at_loss(cluster: Cluster, node: str, fault: Fault) -> Mapping[st
     }
 
 
-def _voter_at_fsync(rng: Random, servers: int) -> Sequence[FigureStep]:
+def _voter_at_fsync(rng: Random, servers: int) -> Sequence[kind.FigureStep]:
     """Hit the leader and then a voter: without a leader, the next fsyncs of a server are those of its vote."""
-    return [FigureStep("leader", 0.0, 8.0), FigureStep("one-at-fsync", 0.7, 6.0)]
+    return [kind.FigureStep("leader", 0.0, 8.0), kind.FigureStep("one-at-fsync", 0.7, 6.0)]
 
 
-_LOST: Mapping[str, Range] = {"fsynced bytes kept": TRUE, "other bytes kept": FALSE, USES_DISK: TRUE}
+_LOST: Mapping[str, kind.Range] = {
+    "fsynced bytes kept": kind.TRUE,
+    "other bytes kept": kind.FALSE,
+    USES_DISK: kind.TRUE,
+}
 
-POWER = Kind(
+POWER = kind.Kind(
     name="power",
     summary="servers lose their power: they die, and their disks keep only what was fsynced",
     targets={name: replace(target, at_fsync=AT_FSYNC in name) for name, (_, target) in _LOSSES.items()},
-    deck=Deck(
+    deck=kind.Deck(
         opening=(
-            ("leader", LEADER_HOLD_S[1]),
+            ("leader", processes.LEADER_HOLD_S[1]),
             ("all", 3.0),
             ("voter-at-fsync", 8.0),
-            ("leader-at-fsync-reordered", LEADER_HOLD_S[0]),
+            ("leader-at-fsync-reordered", processes.LEADER_HOLD_S[0]),
             ("one-at-fsync-torn", 3.0),
         ),
         opening_without_leaders=(("one-at-fsync-torn", 3.0), ("one-at-fsync-reordered", 3.0), ("all", 3.0)),
         rest=tuple(_LOSSES),
         figures={
-            "voter-at-fsync": Figure(
+            "voter-at-fsync": kind.Figure(
                 "the leader loses its power, and another server at one of its next fsyncs, while the rest elects",
                 _voter_at_fsync,
-                NEXT_LEADER_SERVERS_MIN,
+                processes.NEXT_LEADER_SERVERS_MIN,
             )
         },
     ),
@@ -313,9 +296,9 @@ POWER = Kind(
     resolve=_resolve_power,
     settings=PowerSettings,
     inject=_cut_power,
-    orders=demands("dead", "running", values=lambda fault: _LOST),
+    orders=kind.demands("dead", "running", values=lambda fault: _LOST),
     heal=_restore_power,
-    measure=readings_of(_look_at_loss),
+    measure=kind.readings_of(_look_at_loss),
 )
 
 
@@ -328,11 +311,13 @@ _DAMAGE_WORDS = {
 }
 _NEEDED = {how: frozenset({capability}) for capability, how in DAMAGES.items()}
 
-_DAMAGE_TARGETS: Mapping[str, Target] = {
+_DAMAGE_TARGETS: Mapping[str, kind.Target] = {
     "leader-flip": replace(_LEADER, summary=f"the leader {_DAMAGE_WORDS['flip']}", needs=_NEEDED["flip"]),
-    **{f"one-{how}": Target(f"one server {words}", needs=_NEEDED[how]) for how, words in _DAMAGE_WORDS.items()},
+    **{f"one-{how}": kind.Target(f"one server {words}", needs=_NEEDED[how]) for how, words in _DAMAGE_WORDS.items()},
     "minority-flip": replace(
-        SERVER_TARGETS["minority"], summary=f"the largest minority {_DAMAGE_WORDS['flip']}", needs=_NEEDED["flip"]
+        processes.SERVER_TARGETS["minority"],
+        summary=f"the largest minority {_DAMAGE_WORDS['flip']}",
+        needs=_NEEDED["flip"],
     ),
 }
 
@@ -343,9 +328,11 @@ class DamageSettings(TypedDict):
     ended_by: Literal["kill", "stop"]
 
 
-def _resolve_damage(target: str, scene: Scene) -> Fault | None:
+def _resolve_damage(target: str, scene: kind.Scene) -> Fault | None:
     whom, _, how = target.partition("-")
-    fault = process_fault("damage", whom, servers_hit(whom, _within_budget(scene)), _DAMAGE_WORDS[how])
+    fault = processes.process_fault(
+        "damage", whom, processes.servers_hit(whom, _within_budget(scene)), _DAMAGE_WORDS[how]
+    )
     settings = {
         "how": how,
         "seed": scene.rng.getrandbits(32),
@@ -357,7 +344,7 @@ def _resolve_damage(target: str, scene: Scene) -> Fault | None:
     return None if fault is None else replace(fault, settings=settings)
 
 
-def _within_budget(scene: Scene) -> Scene:
+def _within_budget(scene: kind.Scene) -> kind.Scene:
     """Return the scene with only those servers that may be hit; with all of them if none may, and the budget forbids
     the card.
 
@@ -388,11 +375,11 @@ async def _look_at_damage(cluster: Cluster, node: str, fault: Fault) -> Mapping[
     }
 
 
-DAMAGE = Kind(
+DAMAGE = kind.Kind(
     name="damage",
     summary="servers go down, a file of theirs is damaged, and they are started again",
     targets=_DAMAGE_TARGETS,
-    deck=Deck(
+    deck=kind.Deck(
         opening=(("one-flip", 5.0), ("leader-flip", 6.0)),
         rest=("one-flip", "one-flip", "leader-flip", "minority-flip", "one-truncate", "one-wipe"),
     ),
@@ -400,12 +387,12 @@ DAMAGE = Kind(
     resolve=_resolve_damage,
     settings=DamageSettings,
     inject=_damage,
-    orders=demands(
+    orders=kind.demands(
         "dead",
-        values=lambda fault: {"damage on its disk": TRUE},
-        healed_values=lambda fault: {_WORKS: TRUE},
+        values=lambda fault: {"damage on its disk": kind.TRUE},
+        healed_values=lambda fault: {_WORKS: kind.TRUE},
     ),
-    heal=restart_the_dead,
-    measure=readings_of(_look_at_damage),
+    heal=processes.restart_the_dead,
+    measure=kind.readings_of(_look_at_damage),
     costs=lambda fault: frozenset(fault.nodes),
 )

@@ -17,27 +17,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from checkers.record.faults import MAY_DIE, Fault
+from nemesis import kind
 from nemesis.cluster import PROCESSES, VERSIONS, CannotInject, Cluster
-from nemesis.kind import (
-    FALSE,
-    TRUE,
-    Deck,
-    Figure,
-    Kind,
-    Scene,
-    Target,
-    demands,
-    each_node,
-    readings_of,
-)
-from nemesis.kinds.processes import (
-    EACH_SERVER,
-    SERVER_TARGETS,
-    nth_server,
-    one_after_another,
-    process_fault,
-    servers_hit,
-)
+from nemesis.kinds import processes
 from system_under_test.subject import ServerVersions
 
 _OTHER, _NEXT, _RAISED = "other version", "ordered version", "levels raised where due"
@@ -48,8 +30,8 @@ _READY_S_MAX, _LOOK_S = 20.0, 0.2
 levels.
 """
 
-TARGETS: Mapping[str, Target] = {
-    name: replace(SERVER_TARGETS[name], summary=summary, servers_min=3, hold_s=(4.0, 8.0))
+TARGETS: Mapping[str, kind.Target] = {
+    name: replace(processes.SERVER_TARGETS[name], summary=summary, servers_min=3, hold_s=(4.0, 8.0))
     for name, summary in {
         "one": "one server goes on in another version",
         "leader": "the leader goes on in another version",
@@ -80,10 +62,12 @@ async def _end(cluster: Cluster, node: str) -> None:
 # ---- a change of version that is reverted --------------------------------------------------------------------------
 
 
-def _resolve(target: str, scene: Scene) -> Fault | None:
+def _resolve(target: str, scene: kind.Scene) -> Fault | None:
     """Return None while another change of versions is in progress, because a majority must keep its version."""
-    nodes = () if scene.avoid else servers_hit(target, scene)
-    fault = process_fault("version", target, nodes, "stopped and started in another version, and back at the heal")
+    nodes = () if scene.avoid else processes.servers_hit(target, scene)
+    fault = processes.process_fault(
+        "version", target, nodes, "stopped and started in another version, and back at the heal"
+    )
     return None if fault is None else replace(fault, settings={MAY_DIE: True})
 
 
@@ -113,28 +97,28 @@ async def _look(cluster: Cluster, node: str, fault: Fault) -> Mapping[str, float
     return {_OTHER: float(versions.of(node) != versions.left.get(node, versions.ordered.get(node)))}
 
 
-KIND = Kind(
+KIND = kind.Kind(
     name="version",
     summary="servers go on in another version of the system, and return to theirs",
     targets=TARGETS,
-    deck=Deck(opening=(("one", 7.0), ("leader", 6.0)), rest=tuple(TARGETS)),
+    deck=kind.Deck(opening=(("one", 7.0), ("leader", 6.0)), rest=tuple(TARGETS)),
     needs=frozenset({VERSIONS, PROCESSES}),
     resolve=_resolve,
-    inject=each_node(_go),
-    heal=each_node(_return),
-    orders=demands(
-        "running", "running", values=lambda fault: {_OTHER: TRUE}, healed_values=lambda fault: {_OTHER: FALSE}
+    inject=kind.each_node(_go),
+    heal=kind.each_node(_return),
+    orders=kind.demands(
+        "running", "running", values=lambda fault: {_OTHER: kind.TRUE}, healed_values=lambda fault: {_OTHER: kind.FALSE}
     ),
-    measure=readings_of(_look),
+    measure=kind.readings_of(_look),
 )
 
 
 # ---- a change of version that stays --------------------------------------------------------------------------------
 
 
-def _resolve_upgrade(target: str, scene: Scene) -> Fault | None:
-    nodes = () if scene.avoid else nth_server(target, scene)
-    return process_fault("upgrade", "one", nodes, "stopped, and started in the next version at the heal")
+def _resolve_upgrade(target: str, scene: kind.Scene) -> Fault | None:
+    nodes = () if scene.avoid else processes.nth_server(target, scene)
+    return processes.process_fault("upgrade", "one", nodes, "stopped, and started in the next version at the heal")
 
 
 async def _missing(cluster: Cluster) -> str:
@@ -188,25 +172,25 @@ async def _look_at_upgrade(cluster: Cluster, node: str, fault: Fault) -> Mapping
 
 
 _ROLLING = "rolling-upgrade"
-UPGRADE = Kind(
+UPGRADE = kind.Kind(
     name="upgrade",
     summary="one server after another is stopped, and goes on in the next version of the system",
-    targets=EACH_SERVER,
-    deck=Deck(
+    targets=processes.EACH_SERVER,
+    deck=kind.Deck(
         opening=((_ROLLING, _APART_S),),
         rest=(_ROLLING,),
         figures={
-            _ROLLING: Figure(
+            _ROLLING: kind.Figure(
                 f"one server after another, every {_APART_S:g} s",
-                lambda rng, servers: one_after_another(rng, servers, _APART_S, _DOWN_S),
+                lambda rng, servers: processes.one_after_another(rng, servers, _APART_S, _DOWN_S),
             )
         },
     ),
     needs=frozenset({VERSIONS, PROCESSES}),
     resolve=_resolve_upgrade,
-    inject=each_node(_take_down),
-    heal=each_node(_bring_up),
-    orders=demands("dead", "running", healed_values=lambda fault: {_NEXT: TRUE, _RAISED: TRUE}),
-    measure=readings_of(_look_at_upgrade),
+    inject=kind.each_node(_take_down),
+    heal=kind.each_node(_bring_up),
+    orders=kind.demands("dead", "running", healed_values=lambda fault: {_NEXT: kind.TRUE, _RAISED: kind.TRUE}),
+    measure=kind.readings_of(_look_at_upgrade),
     ready=_missing,
 )

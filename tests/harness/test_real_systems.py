@@ -14,33 +14,28 @@ from checkers.base.results import FindingStory
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
 from checkers.catalog import BY_MODEL, CATALOG
-from harness.real_systems import (
-    CLEAN_RUNS,
-    FINDINGS,
-    found,
-    in_words,
-    spec_of,
-    story_of,
-    witness_in_words,
-)
+from harness import real_systems
 from harness.run.refused_before_start import check_spec
 from harness.spec import Spec, WrongSpec
 from harness.started import program
 from tests.support.results_of_runs import results_in
 
 
-@pytest.mark.parametrize("name", FINDINGS)
+@pytest.mark.parametrize("name", real_systems.FINDINGS)
 def test_a_finding_can_be_run(name: str) -> None:
-    finding = FINDINGS[name]
+    finding = real_systems.FINDINGS[name]
     assert finding.checker in BY_MODEL | CATALOG
-    check_spec(spec_of(name, 1, "docker", clean=False))
+    check_spec(real_systems.spec_of(name, 1, "docker", clean=False))
     assert finding.published
-    assert "{" not in in_words(finding, results_in({"checkers": {finding.checker: {"looked_at": {}}}}))
+    assert "{" not in real_systems.in_words(finding, results_in({"checkers": {finding.checker: {"looked_at": {}}}}))
 
 
-@pytest.mark.parametrize("name", [name for name, finding in FINDINGS.items() if finding.clean is not None])
+@pytest.mark.parametrize("name", [name for name, finding in real_systems.FINDINGS.items() if finding.clean is not None])
 def test_a_counterpart_can_be_run_under_the_same_faults(name: str) -> None:
-    found_in, clean = spec_of(name, 1, "docker", clean=False), spec_of(name, 1, "docker", clean=True)
+    found_in, clean = (
+        real_systems.spec_of(name, 1, "docker", clean=False),
+        real_systems.spec_of(name, 1, "docker", clean=True),
+    )
     check_spec(clean)
     assert clean != found_in
     assert (clean.nemesis, clean.seed) == (found_in.nemesis, found_in.seed)
@@ -67,12 +62,14 @@ def one_lost(put: str, take: str) -> list[Event]:
 TINY = {"set": one_lost("add", "read"), "queue": one_lost("enqueue", "drain")}
 
 
-@pytest.mark.parametrize("name", [name for name, finding in FINDINGS.items() if finding.checker in TINY])
+@pytest.mark.parametrize("name", [name for name, finding in real_systems.FINDINGS.items() if finding.checker in TINY])
 def test_the_words_of_a_finding_use_figures_that_its_checker_gives(name: str) -> None:
-    finding = FINDINGS[name]
+    finding = real_systems.FINDINGS[name]
     verdict = judge_events(TINY[finding.checker], finding.checker)
     assert verdict.validity is Validity.INVALID
-    words = in_words(finding, results_in({"checkers": {finding.checker: {"looked_at": verdict.looked_at}}}))
+    words = real_systems.in_words(
+        finding, results_in({"checkers": {finding.checker: {"looked_at": verdict.looked_at}}})
+    )
     assert "{" not in words
     if "{" in finding.words:
         assert "1" in words
@@ -98,14 +95,14 @@ def test_the_words_of_a_finding_use_figures_that_its_checker_gives(name: str) ->
 def test_what_a_server_printed_shows_a_finding_and_other_words_do_not(
     name: str, kind: str, summary: str, other: str
 ) -> None:
-    finding = FINDINGS[name]
+    finding = real_systems.FINDINGS[name]
     for said, expected in ((summary, True), (other, False)):
         stayed_up = {"verdict": "invalid", "witness": [{"kind": kind, "summary": said}]}
         run = results_in({"checkers": {"linearizability": {"verdict": "valid"}, "nodes-stay-up": stayed_up}})
-        assert found(finding, run) is expected
+        assert real_systems.found(finding, run) is expected
         if name == "kafka-20634":
-            assert not found(replace(finding, complaint=("", "")), run)
-            assert ("no client has met" in in_words(finding, run)) is expected
+            assert not real_systems.found(replace(finding, complaint=("", "")), run)
+            assert ("no client has met" in real_systems.in_words(finding, run)) is expected
 
 
 def results(verdict: str, *kinds: str) -> dict:
@@ -116,35 +113,35 @@ def results(verdict: str, *kinds: str) -> dict:
 
 
 def test_a_finding_counts_for_the_right_reason_only() -> None:
-    fork = replace(FINDINGS["redis"], checker="long-fork", kinds=("long fork",))
-    assert found(fork, results_in(results("invalid", "value from nowhere", "long fork")))
-    assert not found(fork, results_in(results("invalid", "value from nowhere")))
-    assert not found(fork, results_in(results("valid")))
-    assert not found(fork, results_in({"checkers": {}}))
+    fork = replace(real_systems.FINDINGS["redis"], checker="long-fork", kinds=("long fork",))
+    assert real_systems.found(fork, results_in(results("invalid", "value from nowhere", "long fork")))
+    assert not real_systems.found(fork, results_in(results("invalid", "value from nowhere")))
+    assert not real_systems.found(fork, results_in(results("valid")))
+    assert not real_systems.found(fork, results_in({"checkers": {}}))
 
 
 def test_copies_that_differ_count_as_a_loss_only_if_something_is_missing() -> None:
     """After the power loss of one server of NATS, the last reads of two servers may contradict each other."""
-    nats = FINDINGS["nats"]
+    nats = real_systems.FINDINGS["nats"]
     differ = results("invalid", "order cycle")
-    assert found(nats, results_in(differ))
+    assert real_systems.found(nats, results_in(differ))
     differ["checkers"]["set"]["looked_at"]["missing_from_last_read"] = 0
-    assert not found(nats, results_in(differ))
+    assert not real_systems.found(nats, results_in(differ))
 
 
 def test_a_witness_is_named_as_users_know_it() -> None:
-    fork = replace(FINDINGS["postgres-fork"], checker="long-fork")
+    fork = replace(real_systems.FINDINGS["postgres-fork"], checker="long-fork")
     assert (
-        witness_in_words(fork, results_in(results("invalid", "G-nonadjacent")))
+        real_systems.witness_in_words(fork, results_in(results("invalid", "G-nonadjacent")))
         == "long fork (G-nonadjacent): T1 before T2"
     )
 
 
-@pytest.mark.parametrize("name", CLEAN_RUNS)
+@pytest.mark.parametrize("name", real_systems.CLEAN_RUNS)
 def test_a_clean_run_can_be_run(name: str) -> None:
-    spec = spec_of(name, 7, "docker", clean=True)
+    spec = real_systems.spec_of(name, 7, "docker", clean=True)
     check_spec(spec)
-    assert (spec.seed, spec.backend, spec.workload) == (7, "docker", CLEAN_RUNS[name].workload)
+    assert (spec.seed, spec.backend, spec.workload) == (7, "docker", real_systems.CLEAN_RUNS[name].workload)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +154,7 @@ def test_a_clean_run_can_be_run(name: str) -> None:
 )
 def test_a_run_that_does_not_exist_is_refused(name: str, clean: bool, words: str) -> None:
     with pytest.raises(WrongSpec, match=words):
-        spec_of(name, 1, "docker", clean)
+        real_systems.spec_of(name, 1, "docker", clean)
 
 
 LOST = results("invalid", "acknowledged element lost") | {"verdict": "invalid"}
@@ -166,7 +163,7 @@ UNKNOWN = {"verdict": "unknown", "checkers": {}}
 
 
 def story(name: str | None, results: dict, clean: bool = False) -> FindingStory | None:
-    return story_of(Spec(finding=name, clean=clean), results_in(results))
+    return real_systems.story_of(Spec(finding=name, clean=clean), results_in(results))
 
 
 def test_a_finding_that_was_seen_has_figures_a_witness_and_its_publication() -> None:

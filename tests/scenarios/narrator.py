@@ -26,37 +26,8 @@ from __future__ import annotations
 from simulated_quorum.network import Call, Node
 from simulated_quorum.world import World
 
+from system_under_test.kraft.raft import effects, messages
 from system_under_test.kraft.raft.core import Core
-from system_under_test.kraft.raft.effects import (
-    Accepted,
-    Append,
-    CoreEffect,
-    Fatal,
-    Flush,
-    HighWatermark,
-    NotAccepted,
-    Persist,
-    ReadReady,
-    Reply,
-    RoleChanged,
-    Send,
-    Truncate,
-)
-from system_under_test.kraft.raft.messages import (
-    Batch,
-    BeginQuorumEpochRequest,
-    EndQuorumEpochRequest,
-    Error,
-    FetchRequest,
-    FetchResponse,
-    LeaderChange,
-    QuorumState,
-    RaftRequest,
-    RaftResponse,
-    ReplicaKey,
-    VoteRequest,
-    VoteResponse,
-)
 
 LIMIT_S = 30.0
 
@@ -74,41 +45,41 @@ class Narrator(World):
         self._refused: dict[tuple[int, int], str] = {}
         super().__init__(*args, **fields)  # type: ignore[arg-type]
 
-    def _carry_out(self, node: Node, effect: CoreEffect) -> None:
+    def _carry_out(self, node: Node, effect: effects.CoreEffect) -> None:
         words = self._words(node, effect)
-        if words and not (isinstance(effect, Reply) and self._is_repeated(node, effect, words)):
+        if words and not (isinstance(effect, effects.Reply) and self._is_repeated(node, effect, words)):
             self.lines.append(f"{self.now:8.3f}  {node.id}  {words}")
         super()._carry_out(node, effect)
 
-    def _flushed(self, node: Node, core: Core, log_end: int) -> list[CoreEffect]:
+    def _flushed(self, node: Node, core: Core, log_end: int) -> list[effects.CoreEffect]:
         self.lines.append(f"{self.now:8.3f}  {node.id}  ends a flush of everything below {log_end}")
         return super()._flushed(node, core, log_end)
 
-    def _is_repeated(self, node: Node, effect: Reply, words: str) -> bool:
+    def _is_repeated(self, node: Node, effect: effects.Reply, words: str) -> bool:
         """The same refusal of a Fetch as before: a follower whose leader has resigned asks forty times a second."""
         call = self._calls[effect.token]
-        if not isinstance(call.request, FetchRequest):
+        if not isinstance(call.request, messages.FetchRequest):
             return False
         pair = (node.id, call.client)
-        repeated = effect.response.error != Error.NONE and self._refused.get(pair) == words
+        repeated = effect.response.error != messages.Error.NONE and self._refused.get(pair) == words
         self._refused[pair] = words
         return repeated
 
-    def _words(self, node: Node, effect: CoreEffect) -> str | None:
+    def _words(self, node: Node, effect: effects.CoreEffect) -> str | None:
         match effect:
-            case Persist(state=state, voted_now=voted_now):
+            case effects.Persist(state=state, voted_now=voted_now):
                 return f"writes {_state(state)}" + (", which is its vote" if voted_now else "")
-            case Append(batches=batches):
+            case effects.Append(batches=batches):
                 return f"appends {', '.join(map(_batch, batches))}"
-            case Flush():
+            case effects.Flush():
                 return "flushes"
-            case Truncate(end_offset=end):
+            case effects.Truncate(end_offset=end):
                 return f"cuts its log to {end}"
-            case Send(peer=peer, request=request):
+            case effects.Send(peer=peer, request=request):
                 return self._request(node, peer, request)
-            case Reply(token=token, response=response):
+            case effects.Reply(token=token, response=response):
                 return _answer(self._calls[token], response)
-            case RoleChanged(role=role, epoch=epoch, leader_id=leader, epoch_start_offset=start):
+            case effects.RoleChanged(role=role, epoch=epoch, leader_id=leader, epoch_start_offset=start):
                 of = (
                     ""
                     if leader in (None, node.id)
@@ -119,28 +90,28 @@ class Narrator(World):
                 return f"is {role}{of} in epoch {epoch}" + (
                     "" if start is None else f", which begins at offset {start}"
                 )
-            case HighWatermark(offset=offset):
+            case effects.HighWatermark(offset=offset):
                 return f"knows that everything below {offset} is committed"
-            case Accepted(first_offset=first, end_offset=end):
+            case effects.Accepted(first_offset=first, end_offset=end):
                 return f"accepts a proposal as offsets {first} to {end - 1}"
-            case NotAccepted(reason=reason):
+            case effects.NotAccepted(reason=reason):
                 return f"refuses: {reason}"
-            case ReadReady(high_watermark=mark):
+            case effects.ReadReady(high_watermark=mark):
                 return f"answers a read from the state at {mark}"
-            case Fatal(reason=reason):
+            case effects.Fatal(reason=reason):
                 return f"STOPS: {reason}"
 
-    def _request(self, node: Node, peer: int, request: RaftRequest) -> str | None:
+    def _request(self, node: Node, peer: int, request: messages.RaftRequest) -> str | None:
         match request:
-            case VoteRequest(epoch=epoch, last_epoch=last_epoch, last_offset=end, pre_vote=pre_vote):
+            case messages.VoteRequest(epoch=epoch, last_epoch=last_epoch, last_offset=end, pre_vote=pre_vote):
                 kind = f"whether it would vote in epoch {epoch + 1}" if pre_vote else f"for its vote in epoch {epoch}"
                 return f"-> {peer}: asks {kind}; its own log ends at {end}, in epoch {last_epoch}"
-            case BeginQuorumEpochRequest(epoch=epoch):
+            case messages.BeginQuorumEpochRequest(epoch=epoch):
                 return f"-> {peer}: leads epoch {epoch}"
-            case EndQuorumEpochRequest(epoch=epoch, preferred_candidates=preferred):
+            case messages.EndQuorumEpochRequest(epoch=epoch, preferred_candidates=preferred):
                 line = ", ".join(str(key.id) for key in preferred) or "none"
                 return f"-> {peer}: leads epoch {epoch} no more; next in line: {line}"
-            case FetchRequest(fetch_offset=offset, last_fetched_epoch=epoch):
+            case messages.FetchRequest(fetch_offset=offset, last_fetched_epoch=epoch):
                 place = (peer, offset, epoch)
                 if self._fetched.get(node.id) == place:
                     return None
@@ -148,30 +119,30 @@ class Narrator(World):
                 return f"-> {peer}: fetches from {offset}, behind epoch {epoch}"
 
 
-def _state(state: QuorumState) -> str:
+def _state(state: messages.QuorumState) -> str:
     words = [f"epoch {state.epoch}"]
     words += [] if state.leader_id is None else [f"leader {state.leader_id}"]
     words += [] if state.voted is None else [f"vote for {state.voted.id}"]
     return ", ".join(words)
 
 
-def _batch(batch: Batch) -> str:
-    body = "LeaderChange" if isinstance(batch.body, LeaderChange) else str(batch.body)
+def _batch(batch: messages.Batch) -> str:
+    body = "LeaderChange" if isinstance(batch.body, messages.LeaderChange) else str(batch.body)
     return f"{batch.base_offset}: {body} (epoch {batch.epoch})"
 
 
-def _answer(call: Call, response: RaftResponse) -> str | None:
+def _answer(call: Call, response: messages.RaftResponse) -> str | None:
     to = f"-> {call.client}:"
-    if response.error != Error.NONE:
+    if response.error != messages.Error.NONE:
         knows = "no leader" if response.leader_id is None else f"leader {response.leader_id}"
-        return f"{to} error {Error(response.error).name}; knows epoch {response.leader_epoch}, {knows}"
+        return f"{to} error {messages.Error(response.error).name}; knows epoch {response.leader_epoch}, {knows}"
     match response:
-        case VoteResponse(granted=granted, pre_vote=pre_vote):
+        case messages.VoteResponse(granted=granted, pre_vote=pre_vote):
             return f"{to} {'would vote' if pre_vote and granted else 'votes' if granted else 'no'}"
-        case FetchResponse(diverging=diverging) if diverging is not None:
+        case messages.FetchResponse(diverging=diverging) if diverging is not None:
             return f"{to} the logs part: here epoch {diverging.epoch} ends at {diverging.end_offset}"
-        case FetchResponse(batches=batches, high_watermark=mark):
-            assert isinstance(call.request, FetchRequest)
+        case messages.FetchResponse(batches=batches, high_watermark=mark):
+            assert isinstance(call.request, messages.FetchRequest)
             news = mark is not None and mark != call.request.high_watermark
             if not batches and not news:
                 return None
@@ -243,7 +214,9 @@ def _do(world: Narrator, command: str) -> None:
             world.blocked |= {(int(one), int(other)), (int(other), int(one))}
         case ["voted", voter, "in", "epoch", epoch]:
             world.crash(int(voter))
-            world.nodes[int(voter)].disk.quorum_state = QuorumState(int(epoch), None, ReplicaKey(int(voter)))
+            world.nodes[int(voter)].disk.quorum_state = messages.QuorumState(
+                int(epoch), None, messages.ReplicaKey(int(voter))
+            )
         case ["heal"]:
             world.heal()
         case ["logs"]:
@@ -261,9 +234,9 @@ def _replace_log(world: Narrator, voter: int, words: list[str]) -> None:
     disk = world.nodes[voter].disk
     disk.truncate(0)
     for number, of in enumerate(epochs):
-        disk.append([Batch(number, of, 1, f"{of}.{number}")])
+        disk.append([messages.Batch(number, of, 1, f"{of}.{number}")])
     disk.flush()
-    disk.quorum_state = QuorumState(max([epoch, *epochs]))
+    disk.quorum_state = messages.QuorumState(max([epoch, *epochs]))
 
 
 def _campaign(world: Narrator, voter: int) -> None:
@@ -293,7 +266,7 @@ def _until(world: Narrator, voter: int, what: str, value: str) -> None:
 
 def _log(node: Node) -> str:
     held = [
-        f"{batch.epoch}" + ("" if isinstance(batch.body, LeaderChange) else f":{batch.body}")
+        f"{batch.epoch}" + ("" if isinstance(batch.body, messages.LeaderChange) else f":{batch.body}")
         for batch in node.disk.batches
     ]
     return " ".join(held) or "(empty)"

@@ -10,26 +10,10 @@ from typing import Any
 
 from fault_records import fault_of
 
+from checkers.record import journal
 from checkers.record.faults import Copy, FaultRecord
 from checkers.record.files import as_json
 from checkers.record.header import Header
-from checkers.record.journal import (
-    BEGAN,
-    BROKEN_OFF,
-    ENDED,
-    FORMAT,
-    JOURNAL,
-    Begun,
-    Concluded,
-    Copied,
-    Copying,
-    FaultChange,
-    Happened,
-    JournalEnd,
-    JournalEntry,
-    PhaseChange,
-    line_of,
-)
 from checkers.record.outcome import RunOutcome
 from checkers.record.reading import TEST, RunRecord, decoded
 
@@ -59,30 +43,37 @@ def write_journal(
             number = 1 + max(other.card.number for other in records)
             records[place] = replace(record, card=replace(record.card, number=number))
     taken = [copy if isinstance(copy, Copy) else decoded("copies", copy, Copy, whole=False) for copy in copies]
-    events = [JournalEntry(0, 0, Begun(FORMAT, run_id))]
+    events = [journal.JournalEntry(0, 0, journal.Begun(journal.FORMAT, run_id))]
     for phase in known.phases if known is not None else ():
-        events.append(JournalEntry(phase.start_ns, max(phase.first_row, 0), PhaseChange(phase.name, BEGAN)))
+        events.append(
+            journal.JournalEntry(
+                phase.start_ns, max(phase.first_row, 0), journal.PhaseChange(phase.name, journal.BEGAN)
+            )
+        )
         if phase.end_ns >= 0:
-            state = PhaseChange(phase.name, BROKEN_OFF if phase.broken_off else ENDED)
-            events.append(JournalEntry(phase.end_ns, max(phase.end_row, 0), state))
+            state = journal.PhaseChange(phase.name, journal.BROKEN_OFF if phase.broken_off else journal.ENDED)
+            events.append(journal.JournalEntry(phase.end_ns, max(phase.end_row, 0), state))
     for record in records:
         at_ns = max(record.injected_ns, record.heal_ordered_ns, record.healed_ns, 0)
-        events.append(JournalEntry(at_ns, 0, FaultChange(record)))
+        events.append(journal.JournalEntry(at_ns, 0, journal.FaultChange(record)))
     for number in dict.fromkeys(copy.copy for copy in taken):
         mine = tuple(copy for copy in taken if copy.copy == number)
         at_ns = max(0, *(copy.taken_ns for copy in mine))
-        events += [JournalEntry(at_ns, 0, Copying(mine[0].when)), JournalEntry(at_ns, 0, Copied(mine[0].when, mine))]
+        events += [
+            journal.JournalEntry(at_ns, 0, journal.Copying(mine[0].when)),
+            journal.JournalEntry(at_ns, 0, journal.Copied(mine[0].when, mine)),
+        ]
     last_ns = max(entry.time_ns for entry in events)
     events.sort(key=lambda entry: entry.time_ns)
     if known is not None:
-        events.append(JournalEntry(last_ns, rows, Concluded(replace(known, phases=()))))
-        events.append(JournalEntry(last_ns, rows, JournalEnd(rows)))
-    (folder / JOURNAL).write_text("".join(line_of(entry) + "\n" for entry in events))
+        events.append(journal.JournalEntry(last_ns, rows, journal.Concluded(replace(known, phases=()))))
+        events.append(journal.JournalEntry(last_ns, rows, journal.JournalEnd(rows)))
+    (folder / journal.JOURNAL).write_text("".join(journal.line_of(entry) + "\n" for entry in events))
 
 
 def write_header(folder: Path, **test: Any) -> None:
     """Write a test.json of today's format that holds this."""
-    header = decoded(TEST, {"spec": {}, "format": FORMAT, **test}, Header, whole=False)
+    header = decoded(TEST, {"spec": {}, "format": journal.FORMAT, **test}, Header, whole=False)
     (folder / TEST).write_text(json.dumps(as_json(header)))
 
 
@@ -95,16 +86,16 @@ def edit_journal(folder: Path, part: str, value: Any) -> None:
     """Write the journal anew with other "outcome", "faults" or "copies"; everything else is as it was.
 
     What is new stands where the last event of its kind stood.  Raises BrokenFile for what no journal can hold."""
-    kind = {"faults": FaultChange, "copies": Copied, "outcome": Concluded}[part]
+    kind = {"faults": journal.FaultChange, "copies": journal.Copied, "outcome": journal.Concluded}[part]
     entries = list(RunRecord(folder).journal)
     last = max(place for place, entry in enumerate(entries) if isinstance(entry.happened, kind))
-    happened: list[Happened]
+    happened: list[journal.Happened]
     if part == "faults":
-        happened = [FaultChange(decoded(part, raw, FaultRecord, whole=True)) for raw in value]
+        happened = [journal.FaultChange(decoded(part, raw, FaultRecord, whole=True)) for raw in value]
     elif part == "copies":
-        happened = [Copied(raw["when"], (decoded(part, raw, Copy, whole=True),)) for raw in value]
+        happened = [journal.Copied(raw["when"], (decoded(part, raw, Copy, whole=True),)) for raw in value]
     else:
-        happened = [Concluded(replace(decoded(part, value, RunOutcome, whole=False), phases=()))]
+        happened = [journal.Concluded(replace(decoded(part, value, RunOutcome, whole=False), phases=()))]
     fresh = [replace(entries[last], happened=each) for each in happened]
     before, after = entries[:last], entries[last + 1 :]
     _write(folder, [*(entry for entry in before if not isinstance(entry.happened, kind)), *fresh, *after])
@@ -113,8 +104,8 @@ def edit_journal(folder: Path, part: str, value: Any) -> None:
 def count_rows(folder: Path, rows: int) -> None:
     """Set the row count of the journal to these rows of the history."""
     entries = list(RunRecord(folder).journal)
-    _write(folder, [*entries[:-1], replace(entries[-1], happened=JournalEnd(rows))])
+    _write(folder, [*entries[:-1], replace(entries[-1], happened=journal.JournalEnd(rows))])
 
 
-def _write(folder: Path, entries: Sequence[JournalEntry]) -> None:
-    (folder / JOURNAL).write_text("".join(line_of(entry) + "\n" for entry in entries))
+def _write(folder: Path, entries: Sequence[journal.JournalEntry]) -> None:
+    (folder / journal.JOURNAL).write_text("".join(journal.line_of(entry) + "\n" for entry in entries))

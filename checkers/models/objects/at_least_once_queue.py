@@ -20,17 +20,8 @@ from dataclasses import replace
 from checkers.base.checker import Budget
 from checkers.models.known_object import EXCUSED, UNANSWERED, ObjectFinding
 from checkers.models.model import REFUSED, Model, Operation, State, text_of
+from checkers.models.objects import queue
 from checkers.models.objects.conservation import by_value, not_conserved
-from checkers.models.objects.queue import (
-    DRAIN,
-    NAMES,
-    PUT,
-    QUEUE_OBJECT,
-    TAKE,
-    last_drain,
-    lost_for_certain,
-    open_dequeues,
-)
 from checkers.models.witnesses import Decided
 
 NOWHERE = "value from nowhere"
@@ -46,14 +37,14 @@ def deliveries_of(values: Sequence[Hashable]) -> Model:
     def step(state: State, operation: Operation) -> object:
         assert isinstance(state, tuple)
         put, waiting = state
-        if operation.f == PUT:
+        if operation.f == queue.PUT:
             own = (operation.input,) if operation.input in at_stake else ()
             return put.union(own), waiting + own
         if not operation.returned:  # if it took another value, it counts as an operation that never happened
             return put, waiting[1:]
-        taken = at_stake.intersection(NAMES.taken_by(operation))
+        taken = at_stake.intersection(queue.NAMES.taken_by(operation))
         left = tuple(value for value in waiting if value not in taken)
-        return REFUSED if taken - put or (operation.f == DRAIN and left) else (put, left)
+        return REFUSED if taken - put or (operation.f == queue.DRAIN and left) else (put, left)
 
     def show(state: State) -> str:
         assert isinstance(state, tuple)
@@ -66,16 +57,16 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
     """Find values from nowhere and lost values."""
     found = [
         replace(each, expected="a value whose enqueue had been invoked, or nil")
-        for each in not_conserved(operations, NAMES, lambda value: deliveries_of([value]))
+        for each in not_conserved(operations, queue.NAMES, lambda value: deliveries_of([value]))
         if each.kind == NOWHERE
     ]
-    puts, takes = by_value(operations, NAMES)
-    missing, unanswered, lost = [], [o for o in operations if o.f == TAKE and not o.returned], None
-    if (drain := last_drain(operations)) is not None:
+    puts, takes = by_value(operations, queue.NAMES)
+    missing, unanswered, lost = [], [o for o in operations if o.f == queue.TAKE and not o.returned], None
+    if (drain := queue.last_drain(operations)) is not None:
         for value, of_value in puts.items():
             certain = [o for o in of_value if o.ret is not None and o.ret < drain.call]
             missing += [(value, certain)] if certain and value not in takes else []
-        lost = lost_for_certain(missing, takes, drain, open_dequeues(operations, drain), deliveries_of)
+        lost = queue.lost_for_certain(missing, takes, drain, queue.open_dequeues(operations, drain), deliveries_of)
     if lost is not None:
         lost = replace(lost, expected=lost.expected.replace("as often as put there", "at least once"))
     acknowledged = {value for value, of_value in puts.items() if any(o.returned for o in of_value)}
@@ -91,7 +82,7 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
 
 
 AT_LEAST_ONCE_QUEUE = replace(
-    QUEUE_OBJECT,
+    queue.QUEUE_OBJECT,
     name="at-least-once-queue",
     title="Queue, at least once",
     question="Does every acknowledged value come out at least once, and no other?",

@@ -39,15 +39,7 @@ from typing import Any, NamedTuple
 from checkers.base.checker import Budget
 from checkers.base.history import CREATE
 from checkers.base.values import text_of_key
-from checkers.models.known_object import (
-    CHANGES,
-    ONLY_BOUNDS,
-    SHOWS,
-    KnownObject,
-    ObjectFinding,
-    ObjectFunction,
-    by_search,
-)
+from checkers.models import known_object
 from checkers.models.model import REFUSED, Model, Operation, State, text_of
 from checkers.models.search import steps_first
 from checkers.models.witnesses import Decided, NoOrder
@@ -297,7 +289,7 @@ class Opening(NamedTuple):
 
 def judge(
     operations: Sequence[Operation], budget: Budget, *, overdraft: bool, total: int | None = None
-) -> ObjectFinding:
+) -> known_object.ObjectFinding:
     """Find the first wrong read of each kind.
 
     overdraft: balances may be negative.  total: of all accounts, if it is stated.
@@ -307,7 +299,7 @@ def judge(
     counts = {"reads": len(reads), "transfers": sum(o.f == TRANSFER for o in operations)}
     if not reads:
         reason = "no read of the balances was answered, so nothing shows whether money was conserved"
-        return ObjectFinding(reason=reason, steps=len(operations), counts=counts)
+        return known_object.ObjectFinding(reason=reason, steps=len(operations), counts=counts)
     opening = opening_of(operations)
     transfers = _transfers(operations, None if opening is None else frozenset(opening.balances))
     strange = transfers if isinstance(transfers, Operation) else None
@@ -330,9 +322,11 @@ def judge(
     closed = opening is None or not opening.uncertain
     if not isinstance(transfers, Operation) and not violations and closed:
         model = in_real_time(opened, transfers)
-        searched = by_search(model, operations, replace(budget, steps=min(budget.steps, steps_first(len(operations)))))
+        searched = known_object.by_search(
+            model, operations, replace(budget, steps=min(budget.steps, steps_first(len(operations))))
+        )
         violations = searched.violations
-        counts[ONLY_BOUNDS] = int(bool(searched.reason))
+        counts[known_object.ONLY_BOUNDS] = int(bool(searched.reason))
     reason = ""
     if not violations and strange is not None and opening is not None and not opening.uncertain:
         reason = (
@@ -341,7 +335,7 @@ def judge(
         reason += ", so it is not known what the accounts should hold"
     elif not violations and opening is None:
         reason = _nothing_shown(operations, reads)
-    return ObjectFinding(violations, reason, len(operations), counts=counts)
+    return known_object.ObjectFinding(violations, reason, len(operations), counts=counts)
 
 
 def opening_of(operations: Sequence[Operation]) -> Opening | None:
@@ -550,12 +544,12 @@ def _total(shown: Balances) -> int:
     return sum(balance for _, balance in shown)
 
 
-BANK = KnownObject(
+BANK = known_object.KnownObject(
     "bank",
     "Bank",
     "Does every read show the same total of money and no negative balance, and the last all acknowledged transfers?",
     partial(judge, overdraft=False),
-    {TRANSFER: CHANGES, READ: SHOWS, CREATE: ObjectFunction()},
+    {TRANSFER: known_object.CHANGES, READ: known_object.SHOWS, CREATE: known_object.ObjectFunction()},
     "a bank",
     whole=True,
     set_up=True,

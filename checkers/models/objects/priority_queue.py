@@ -27,23 +27,14 @@ from typing import Any
 from checkers.base.checker import Budget
 from checkers.models.known_object import CHANGES, SHOWS, KnownObject, ObjectFinding, by_search
 from checkers.models.model import Model, Operation, text_of, were
-from checkers.models.objects.conservation import (
-    Names,
-    Occurrence,
-    are_interchangeable,
-    fewest_that_fill,
-    not_conserved,
-    repeats,
-    step_of,
-    told_apart,
-)
+from checkers.models.objects import conservation
 from checkers.models.witnesses import Decided, NoOrder
 
 INSERT, EXTRACT = "insert", "extract-min"
-NAMES = Names("priority queue", INSERT, EXTRACT)
+NAMES = conservation.Names("priority queue", INSERT, EXTRACT)
 
 
-_STEP = step_of(NAMES, lambda state, value: tuple(sorted((*state, value))))
+_STEP = conservation.step_of(NAMES, lambda state, value: tuple(sorted((*state, value))))
 PRIORITY_QUEUE = Model("priority-queue", init=tuple, step=_STEP)
 
 
@@ -64,17 +55,17 @@ class _Stay:
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
     """Judge conservation first, then the order."""
-    if wrong := not_conserved(operations, NAMES):
+    if wrong := conservation.not_conserved(operations, NAMES):
         return ObjectFinding(wrong, steps=len(operations))
     if any(o.f == EXTRACT and not o.returned for o in operations):
         return by_search(PRIORITY_QUEUE, operations, budget)
-    if not repeats(operations, INSERT):
+    if not conservation.repeats(operations, INSERT):
         found = out_of_order(operations)
         return ObjectFinding(() if found is None else (_smaller_was_there(found),), steps=len(operations))
-    for unique in told_apart(operations, INSERT, NAMES.taken_by, last_first=False):
+    for unique in conservation.told_apart(operations, INSERT, NAMES.taken_by, last_first=False):
         if (found := out_of_order(unique)) is None:
             return ObjectFinding(steps=len(operations))
-        if are_interchangeable(operations, INSERT, NAMES.taken_by):
+        if conservation.are_interchangeable(operations, INSERT, NAMES.taken_by):
             return ObjectFinding((NoOrder(PRIORITY_QUEUE, found.extract.ret or 0),), steps=len(operations))
     return by_search(PRIORITY_QUEUE, operations, budget)
 
@@ -110,7 +101,7 @@ class _Refuted:
 
 
 def _priority(insert: Operation) -> Any:
-    return insert.input.value if isinstance(insert.input, Occurrence) else insert.input
+    return insert.input.value if isinstance(insert.input, conservation.Occurrence) else insert.input
 
 
 def out_of_order(operations: Sequence[Operation]) -> _Refuted | None:
@@ -188,7 +179,7 @@ def _smaller_was_there(found: _Refuted) -> Decided:
 
 def _filling(low: int, high: int, stays: Sequence[_Stay]) -> list[_Stay]:
     """Few of these stays that together fill all gaps from low to high."""
-    return [stays[at] for at in fewest_that_fill([(stay.first, stay.last) for stay in stays], low, high)]
+    return [stays[at] for at in conservation.fewest_that_fill([(stay.first, stay.last) for stay in stays], low, high)]
 
 
 def _with_what_kept_them(filling: Sequence[_Stay], stays: Sequence[_Stay]) -> list[_Stay]:

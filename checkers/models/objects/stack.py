@@ -59,17 +59,7 @@ from checkers.base.checker import Budget
 from checkers.kernels.search.nested_stays import deadlines, nest
 from checkers.models.known_object import CHANGES, SHOWS, KnownObject, ObjectFinding, by_search
 from checkers.models.model import NEVER, Model, Operation, named, plain, were
-from checkers.models.objects.conservation import (
-    Names,
-    Stuck,
-    fewest_that_fill,
-    is_told_apart_anew,
-    no_more_than_were_put,
-    not_conserved,
-    repeats,
-    step_of,
-    told_apart,
-)
+from checkers.models.objects import conservation
 from checkers.models.search import demand_explanation, first_wrong
 from checkers.models.witnesses import Decided
 
@@ -273,7 +263,7 @@ class _History:
         empty: Operation | None = None,
     ) -> _Stuck:
         spans = [(first, end - 1) for first, end in stays[:, 1:3].tolist()]
-        chosen = [int(values[at]) for at in fewest_that_fill(spans, *gaps)]
+        chosen = [int(values[at]) for at in conservation.fewest_that_fill(spans, *gaps)]
         indices = self._indices[gaps[0]], self._indices[min(gaps[1] + 1, self._end - 1)]
         pushes = [self._pushes[value] for value in chosen]
         shown = [self._pops[push.input] for push in pushes if push.input in self._pops]
@@ -283,13 +273,13 @@ class _History:
         return _Stuck(pushes, shown, empty, indices, left)
 
 
-def _stuck_at(operations: Sequence[Operation]) -> Stuck | None:
+def _stuck_at(operations: Sequence[Operation]) -> conservation.Stuck | None:
     """Return what keeps equal values that were told apart from an order; None if there is one.
 
     Raises Disagreement as `decide` does."""
     found = _History(operations).least_stuck()
     if isinstance(found, _Stuck):
-        return Stuck(found.left, [push.input for push in found.pushes])
+        return conservation.Stuck(found.left, [push.input for push in found.pushes])
     demand_explanation(operations, found, STACK)
     return None
 
@@ -311,25 +301,25 @@ def _has_none(operations: Sequence[Operation]) -> bool:
     return isinstance(history.never_nested() if history.unanswered else history.nested({}), _Stuck)
 
 
-NAMES = Names("stack", PUSH, POP)
+NAMES = conservation.Names("stack", PUSH, POP)
 
 
 STACK = Model(
     "stack",
     init=tuple,
-    step=step_of(NAMES, lambda state, value: (value, *state)),
+    step=conservation.step_of(NAMES, lambda state, value: (value, *state)),
     show=lambda state: plain(state[::-1]) if isinstance(state, tuple) else plain(state),
-    canonical=no_more_than_were_put(PUSH),
+    canonical=conservation.no_more_than_were_put(PUSH),
 )
 
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
     """Judge conservation first, and then the order."""
-    if wrong := not_conserved(operations, NAMES):
+    if wrong := conservation.not_conserved(operations, NAMES):
         return ObjectFinding(wrong, steps=len(operations))
-    if repeats(operations, PUSH):
-        for unique in told_apart(operations, PUSH, NAMES.taken_by, last_first=True):
-            if is_told_apart_anew(unique, NAMES, _stuck_at, budget):
+    if conservation.repeats(operations, PUSH):
+        for unique in conservation.told_apart(operations, PUSH, NAMES.taken_by, last_first=True):
+            if conservation.is_told_apart_anew(unique, NAMES, _stuck_at, budget):
                 return ObjectFinding(steps=len(operations))
         return by_search(STACK, operations, budget)
     found = decide(operations)

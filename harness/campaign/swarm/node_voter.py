@@ -49,18 +49,9 @@ from system_under_test.kraft.log import small_files
 from system_under_test.kraft.log.log import FOLDER
 from system_under_test.kraft.log.segment import file_name
 from system_under_test.kraft.log.small_files import MetaProperties, derived_uuid, kafka_uuid
+from system_under_test.kraft.node import config
 from system_under_test.kraft.node.assembly import CannotStart, assemble, assemble_quorum
 from system_under_test.kraft.node.broker_role import CLEAN_SHUTDOWN, clean_epoch
-from system_under_test.kraft.node.config import (
-    BROKER,
-    BUGS,
-    CONTROLLER,
-    KAFKA_LIMITS,
-    Brokers,
-    Config,
-    Peer,
-    SnapshotLimits,
-)
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.parts import VotersInLog
 from system_under_test.kraft.node.trace import FILE_NAME
@@ -444,11 +435,11 @@ class NodeVoter:
 _MADE = (ErrorCode.none, ErrorCode.topic_already_exists)
 
 
-def _config(scenario: Scenario, number: int) -> Config:
+def _config(scenario: Scenario, number: int) -> config.Config:
     observer = number > scenario.nodes
     ids = (*range(1, scenario.nodes + 1), *([number] if observer else []))
-    peers = {n: Peer(f"n{n}", n, f"n{n}", PORT) for n in ids}
-    return Config(
+    peers = {n: config.Peer(f"n{n}", n, f"n{n}", PORT) for n in ids}
+    return config.Config(
         name=f"n{number}",
         node_id=number,
         cluster_id=kafka_uuid(derived_uuid("cluster", scenario.seed)),
@@ -458,7 +449,7 @@ def _config(scenario: Scenario, number: int) -> Config:
         data_dir=Path("/data"),
         trace_dir=Path("/trace"),
         seed=scenario.seed,
-        bug=scenario.bug if scenario.bug in BUGS else None,
+        bug=scenario.bug if scenario.bug in config.BUGS else None,
         directories={n: derived_uuid("directory", scenario.seed, peer.name) for n, peer in peers.items()},
         segment_bytes=scenario.segment_bytes,
         cached_bytes=scenario.cached_bytes,
@@ -469,26 +460,26 @@ def _config(scenario: Scenario, number: int) -> Config:
     )
 
 
-def _brokers(scenario: Scenario, number: int) -> Brokers | None:
+def _brokers(scenario: Scenario, number: int) -> config.Brokers | None:
     if not scenario.brokers:
         return None
-    roles = {CONTROLLER} if number <= scenario.may_vote else set()
-    roles |= {BROKER} if number in scenario.broker_ids else set()
-    return Brokers(frozenset(roles), **KraftBrokers.cluster_settings["brokers"])
+    roles = {config.CONTROLLER} if number <= scenario.may_vote else set()
+    roles |= {config.BROKER} if number in scenario.broker_ids else set()
+    return config.Brokers(frozenset(roles), **KraftBrokers.cluster_settings["brokers"])
 
 
-def _snapshots(scenario: Scenario) -> SnapshotLimits:
+def _snapshots(scenario: Scenario) -> config.SnapshotLimits:
     """Delete the log before a snapshot once it holds two segments, so that a server that was away for seconds needs a
     snapshot.
     """
     if not scenario.snapshot_bytes:
-        return KAFKA_LIMITS
-    return SnapshotLimits(
+        return config.KAFKA_LIMITS
+    return config.SnapshotLimits(
         max_record_bytes_between_snapshots=scenario.snapshot_bytes,
         max_snapshot_interval_ms=round(SNAPSHOT_INTERVAL_S * 1000),
         retention_bytes=2 * scenario.segment_bytes,
-        part_max_bytes=scenario.part_bytes or KAFKA_LIMITS.part_max_bytes,
-        batch_max_bytes=scenario.part_bytes or KAFKA_LIMITS.batch_max_bytes,
+        part_max_bytes=scenario.part_bytes or config.KAFKA_LIMITS.part_max_bytes,
+        batch_max_bytes=scenario.part_bytes or config.KAFKA_LIMITS.batch_max_bytes,
     )
 
 

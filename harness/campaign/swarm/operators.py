@@ -69,18 +69,8 @@ from system_under_test.kraft.controller.topics import (
     delete_topics,
     registered,
 )
+from system_under_test.kraft.raft import messages
 from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, UpdateVoter, VoterChange
-from system_under_test.kraft.raft.messages import (
-    BeginQuorumEpochRequest,
-    EndQuorumEpochRequest,
-    Error,
-    FetchRequest,
-    FetchSnapshotRequest,
-    RaftRequest,
-    ReplicaKey,
-    SnapshotId,
-    VoteRequest,
-)
 from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry
 from system_under_test.kraft.records.metadata import BROKER_RESOURCE, Record
 
@@ -160,7 +150,7 @@ class Operators:
         self._outside.later(card.size, remove)
         return True
 
-    def _too_late(self, gone: ReplicaKey) -> None:
+    def _too_late(self, gone: messages.ReplicaKey) -> None:
         """Send late requests of an operator who does not know that a disk was replaced: to remove the voter with the
         old disk, and to update its endpoints.  Neither may touch the voter with the new disk.
         """
@@ -180,7 +170,7 @@ class Operators:
         leader = self._outside.best()
         return leader is not None and server.key in self._sets.in_force(leader)
 
-    def _is_gone(self, replica: ReplicaKey) -> bool:
+    def _is_gone(self, replica: messages.ReplicaKey) -> bool:
         leader = self._outside.best()
         entry = leader.voter_history().latest.entry(replica.id) if leader is not None else None
         return leader is not None and (entry is None or entry.key != replica)
@@ -240,13 +230,13 @@ def ask_as_stranger(outside: Outside, card: StormCard, victim: NodeVoter, voters
     named = random.choice(others)
     if card.how != ANOTHER_CLUSTER:
         epoch = victim.epoch + random.choice((0, 1, 1, 3))
-        begin = BeginQuorumEpochRequest(victim.cluster_id, named.number, epoch, victim.replica)
+        begin = messages.BeginQuorumEpochRequest(victim.cluster_id, named.number, epoch, victim.replica)
         outside.call(victim.name, begin, STRANGER_ANSWER_S_MAX)
         return True
     request = random.choice(_as_a_voter(named, victim))
 
     def judge(answer: Any) -> None:
-        if type(answer) is not NoAnswer and answer.error != Error.INCONSISTENT_CLUSTER_ID:
+        if type(answer) is not NoAnswer and answer.error != messages.Error.INCONSISTENT_CLUSTER_ID:
             what = f"{victim.name} answers {type(request).__name__} of another cluster with {answer}"
             victim.watch.violated_by("another cluster is answered", victim, what)
 
@@ -254,17 +244,17 @@ def ask_as_stranger(outside: Outside, card: StormCard, victim: NodeVoter, voters
     return True
 
 
-def _as_a_voter(asking: NodeVoter, asked: NodeVoter) -> list[RaftRequest]:
+def _as_a_voter(asking: NodeVoter, asked: NodeVoter) -> list[messages.RaftRequest]:
     """Return every kind of request that one voter might send the other, except for the cluster id."""
     epoch, (last_epoch, end) = asked.epoch, asked.end
     me, other, cluster = asking.replica, asked.replica, OTHER_CLUSTER_ID
     return [
-        VoteRequest(cluster, epoch + 1, me, other, last_epoch, end + 1, pre_vote=False),
-        VoteRequest(cluster, epoch, me, other, last_epoch, end + 1, pre_vote=True),
-        BeginQuorumEpochRequest(cluster, me.id, epoch + 1, other),
-        EndQuorumEpochRequest(cluster, me.id, epoch, (other,)),
-        FetchRequest(cluster, me, epoch, end, last_epoch, None, max_wait_ms=0),
-        FetchSnapshotRequest(cluster, me, epoch, SnapshotId(1, 1), 0),
+        messages.VoteRequest(cluster, epoch + 1, me, other, last_epoch, end + 1, pre_vote=False),
+        messages.VoteRequest(cluster, epoch, me, other, last_epoch, end + 1, pre_vote=True),
+        messages.BeginQuorumEpochRequest(cluster, me.id, epoch + 1, other),
+        messages.EndQuorumEpochRequest(cluster, me.id, epoch, (other,)),
+        messages.FetchRequest(cluster, me, epoch, end, last_epoch, None, max_wait_ms=0),
+        messages.FetchSnapshotRequest(cluster, me, epoch, messages.SnapshotId(1, 1), 0),
     ]
 
 

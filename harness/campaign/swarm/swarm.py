@@ -34,17 +34,8 @@ import pyarrow.parquet as pq
 
 from checkers.base.shrinking import without_pieces
 from checkers.spark.session import SparkJudge
+from harness.campaign.swarm import work
 from harness.campaign.swarm.scenario import Scenario, load
-from harness.campaign.swarm.work import (
-    AIMS_OF_A_WAVE,
-    INVALID,
-    SCHEMA,
-    VALID,
-    SeedTask,
-    StormCoverage,
-    run_task,
-    tasks_of,
-)
 from harness.campaign.swarm.world import Played, play
 
 SYMPTOMS_MAX = 20
@@ -55,13 +46,13 @@ class Swarm:
     """say: prints a line. guided: each wave aims at situations that earlier waves seldom met."""
 
     folder: Path
-    plain: SeedTask
+    plain: work.SeedTask
     say: Callable[[str], None]
     each: int = 50
     waves_of: int = 4
     guided: bool = True
     rows: list[dict[str, Any]] = field(default_factory=list)
-    coverage: StormCoverage = field(default_factory=StormCoverage)
+    coverage: work.StormCoverage = field(default_factory=work.StormCoverage)
 
     def run(self, seeds: Sequence[int], spark: SparkJudge, minutes: float, until_found: bool = False) -> None:
         """Play the seeds that are not in the folder yet, until the time is up."""
@@ -72,18 +63,18 @@ class Swarm:
             self.say(f"goes on after {len(seeds) - len(left)} seeds in {self.folder}")
         began_s, done = time.monotonic(), 0
         while left and time.monotonic() - began_s < minutes * 60:
-            tasks = tasks_of(left[: self.each * self.waves_of], self.each, self._aimed(left[0]))
-            found = [row for rows in spark.run(run_task, tasks) for row in rows]
+            tasks = work.tasks_of(left[: self.each * self.waves_of], self.each, self._aimed(left[0]))
+            found = [row for rows in spark.run(work.run_task, tasks) for row in rows]
             left, done = left[sum(len(task.seeds) for task in tasks) :], done + len(found)
             self._keep(found)
             self.say(self._progress(found, done, len(left), time.monotonic() - began_s))
-            if until_found and any(row["verdict"] == INVALID for row in found):
+            if until_found and any(row["verdict"] == work.INVALID for row in found):
                 break
 
-    def _aimed(self, first_seed: int) -> SeedTask:
+    def _aimed(self, first_seed: int) -> work.SeedTask:
         if not self.guided or not self.rows:
             return self.plain
-        return replace(self.plain, aims=self.coverage.aims_at(Random(f"{first_seed}/wave"), AIMS_OF_A_WAVE))
+        return replace(self.plain, aims=self.coverage.aims_at(Random(f"{first_seed}/wave"), work.AIMS_OF_A_WAVE))
 
     def _take_up(self) -> None:
         for path in sorted((self.folder / "rows").glob("part-*.parquet")):
@@ -94,7 +85,7 @@ class Swarm:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"part-{len(list(folder.glob('part-*.parquet'))):05}.parquet"
         partial = path.with_suffix(".partial")
-        pq.write_table(pa.Table.from_pylist(rows, SCHEMA), partial)
+        pq.write_table(pa.Table.from_pylist(rows, work.SCHEMA), partial)
         partial.rename(path)
         self._note(rows)
 
@@ -118,7 +109,7 @@ class Swarm:
         """Return symptom -> its rows, the quickest first."""
         found: dict[str, list[dict[str, Any]]] = {}
         for row in self.rows:
-            if row["verdict"] != VALID:
+            if row["verdict"] != work.VALID:
                 found.setdefault(row["symptom"], []).append(row)
         for rows in found.values():
             rows.sort(key=lambda row: (row["found_s"], row["seed"]))
@@ -129,7 +120,7 @@ class Swarm:
         folder = self.folder / "findings"
         kept = []
         for symptom, rows in list(self.failures().items())[:SYMPTOMS_MAX]:
-            if rows[0]["verdict"] != INVALID:
+            if rows[0]["verdict"] != work.INVALID:
                 continue
             path = folder / f"{re.sub('[^a-z0-9]+', '-', symptom.lower()).strip('-')}.json"
             kept.append(path)
@@ -177,7 +168,7 @@ def summary(swarm: Swarm, spark: SparkJudge) -> dict[str, Any]:
         "verdicts": ask(f"SELECT verdict, {counts} FROM seeds GROUP BY verdict ORDER BY verdict"),
         "symptoms": ask(
             "SELECT symptom, verdict, count(*) seeds, min(seed) first_seed, min(found_s) soonest_s FROM seeds "
-            f"WHERE verdict <> '{VALID}' GROUP BY symptom, verdict ORDER BY seeds DESC"
+            f"WHERE verdict <> '{work.VALID}' GROUP BY symptom, verdict ORDER BY seeds DESC"
         ),
         "moments": dict(swarm.coverage.moments),
         "transitions": dict(swarm.coverage.transitions),

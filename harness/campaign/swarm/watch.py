@@ -31,24 +31,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from checkers.raft import rules
 from checkers.raft.monitor import Leaders, NodeMonitor
-from checkers.raft.rules import (
-    BEGINS_LATE,
-    CUT_BELOW_MARK,
-    EARLY_CHANGE,
-    ENTRY_LOST,
-    LOGS_DIFFER,
-    MARK_BACK,
-    NO_MAJORITY,
-    OLD_EPOCH_MARK,
-    PREFIXES_DIFFER,
-    SNAPSHOT_BEYOND,
-    SNAPSHOT_DIFFERS,
-    STATES_DIFFER,
-    TWO_CHANGES,
-    VOTE_NOT_KEPT,
-    VOTED_TWICE,
-)
 from checkers.raft.trace_row import TraceRow
 from harness.campaign.swarm.watch_brokers import BrokerWatch
 from harness.campaign.swarm.watch_calls import OF_A_CORE, CallWatch
@@ -60,7 +44,15 @@ if TYPE_CHECKING:
 FOUND_MAX = 20
 
 JUDGED_BY_ROWS = frozenset(
-    {VOTED_TWICE, VOTE_NOT_KEPT, MARK_BACK, OLD_EPOCH_MARK, CUT_BELOW_MARK, EARLY_CHANGE, TWO_CHANGES}
+    {
+        rules.VOTED_TWICE,
+        rules.VOTE_NOT_KEPT,
+        rules.MARK_BACK,
+        rules.OLD_EPOCH_MARK,
+        rules.CUT_BELOW_MARK,
+        rules.EARLY_CHANGE,
+        rules.TWO_CHANGES,
+    }
 )
 """Rules of one voter that the monitor of traces also checks here.  For other rules the watch knows more than the rows:
 it compares the logs and the disks themselves.
@@ -189,11 +181,11 @@ class Watch:
         self._opens.pop(voter.name, None)
         prefix = voter.prefix(offset)
         if self._written.setdefault((offset, epoch), prefix) != prefix:
-            self.violated_by(LOGS_DIFFER, voter, f"{voter.name}: end {offset} of epoch {epoch}")
+            self.violated_by(rules.LOGS_DIFFER, voter, f"{voter.name}: end {offset} of epoch {epoch}")
         if voter.log_start > voter.snapshot_end:
             begin, end = voter.log_start, voter.snapshot_end
             what = f"{voter.name}: its log begins at {begin}, its newest snapshot ends at {end}"
-            self.violated_by(BEGINS_LATE, voter, what)
+            self.violated_by(rules.BEGINS_LATE, voter, what)
         if self.sets is not None and self.leads(voter):
             self.sets.appended(voter, offset)
         if self.brokers is not None and self.leads(voter):
@@ -218,7 +210,7 @@ class Watch:
         offset = row.offset or 0
         if offset < self._holds.get(voter.key, 0) and not voter.may_forget:
             what = f"{voter.name} cuts its log to {offset}, and held what is committed up to {self._holds[voter.key]}"
-            self.violated_by(ENTRY_LOST, voter, what)
+            self.violated_by(rules.ENTRY_LOST, voter, what)
         if self.sets is not None:
             self.sets.cut(voter)
         self._met("truncated", voter)
@@ -229,7 +221,7 @@ class Watch:
         if hash_ is None:
             self.violated_by("a mark where no entry ends", voter, f"{name}: {offset}")
         elif self._at_mark.setdefault(offset, hash_) != hash_:
-            self.violated_by(PREFIXES_DIFFER, voter, f"{name}: another prefix up to {offset}")
+            self.violated_by(rules.PREFIXES_DIFFER, voter, f"{name}: another prefix up to {offset}")
         office = self._office(voter)
         if office is not None and office.epoch == epoch:
 
@@ -243,7 +235,7 @@ class Watch:
                 count, of = self.sets.electorate(voter, lambda v: v in holders, offset)
             if count < of // 2 + 1:
                 what = f"{name} commits up to {offset} of epoch {epoch}, held by {count} of {of}"
-                self.violated_by(NO_MAJORITY, voter, what)
+                self.violated_by(rules.NO_MAJORITY, voter, what)
             if self.sets is not None:
                 self.sets.committed(voter, offset)
             if epoch not in self._published:
@@ -259,7 +251,7 @@ class Watch:
     def _apply(self, voter: NodeVoter, row: WatchedRow) -> None:
         offset, hash_ = row.offset or 0, row.hash
         if self._applied.setdefault(offset, hash_) != hash_:
-            self.violated_by(STATES_DIFFER, voter, f"{voter.name} at {offset}")
+            self.violated_by(rules.STATES_DIFFER, voter, f"{voter.name} at {offset}")
         if self.brokers is not None:
             self.brokers.applied(voter, offset, hash_, self._now())
 
@@ -271,9 +263,9 @@ class Watch:
         offset, hash_ = row.offset or 0, row.hash
         if offset > self.committed:
             what = f"{voter.name} up to {offset}; only what lies below {self.committed} is committed"
-            self.violated_by(SNAPSHOT_BEYOND, voter, what)
+            self.violated_by(rules.SNAPSHOT_BEYOND, voter, what)
         elif self._applied.get(offset, hash_) != hash_:
-            self.violated_by(SNAPSHOT_DIFFERS, voter, f"{voter.name} up to {offset}")
+            self.violated_by(rules.SNAPSHOT_DIFFERS, voter, f"{voter.name} up to {offset}")
         if self.sets is not None:
             self.sets.snapshot(voter, offset)
         self._met("snapshot", voter)
@@ -313,7 +305,7 @@ class Watch:
             needed = max((mark for led, mark in self._published.items() if led < epoch), default=0)
             if voter.log_start <= needed and needed and voter.prefix(needed) != self._at_mark.get(needed):
                 what = f"{name} leads epoch {epoch} without what is committed up to {needed}"
-                self.violated_by(ENTRY_LOST, voter, what)
+                self.violated_by(rules.ENTRY_LOST, voter, what)
         elif self.sets is not None:
             self.sets.left_office(voter)
         if moment := _MOMENT_OF.get(role):
@@ -343,7 +335,7 @@ class Watch:
         offset = row.offset or 0
         if offset < self._holds.get(voter.key, 0) and not voter.may_forget:
             what = f"{voter.name} starts with a log up to {offset}, and held what is committed up to "
-            self.violated_by(ENTRY_LOST, voter, f"{what}{self._holds[voter.key]}")
+            self.violated_by(rules.ENTRY_LOST, voter, f"{what}{self._holds[voter.key]}")
         if self.sets is not None:
             self.sets.started(voter)
         self._opens.pop(voter.name, None)

@@ -27,15 +27,7 @@ from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.controller.one_by_one import Found, Result, one_by_one, result
-from system_under_test.kraft.records.metadata import (
-    AccessControlEntryRecord,
-    ClientQuotaRecord,
-    QuotaEntity,
-    Record,
-    RemoveAccessControlEntryRecord,
-    RemoveUserScramCredentialRecord,
-    UserScramCredentialRecord,
-)
+from system_under_test.kraft.records import metadata
 
 ANY, MATCH = 1, 2
 """Value in filters: every value; for patterns, every pattern that applies to the resource of the given name."""
@@ -58,12 +50,14 @@ _content = attrgetter(*_RESOURCE, "principal", "host", "operation", "permission_
 """Returns an entry without its id."""
 
 
-def create_acls(image: Image, wanted: Sequence[Any], new_id: Callable[[], UUID]) -> tuple[list[Record], list[Result]]:
+def create_acls(
+    image: Image, wanted: Sequence[Any], new_id: Callable[[], UUID]
+) -> tuple[list[metadata.Record], list[Result]]:
     """Create entries; an existing entry succeeds and writes no record."""
     there = set(map(_content, _entries(image)))
 
-    def decide(acl: Any) -> tuple[list[Record], Found]:
-        entry = AccessControlEntryRecord(new_id(), *astuple(acl))
+    def decide(acl: Any) -> tuple[list[metadata.Record], Found]:
+        entry = metadata.AccessControlEntryRecord(new_id(), *astuple(acl))
         _check_entry(entry)
         if _content(entry) in there:
             return [], {}
@@ -79,27 +73,27 @@ def describe_acls(image: Image, wanted: Any) -> list[Result]:
     return [{**dict(zip(_RESOURCE, resource, strict=True)), "acls": list(acls)} for resource, acls in by_resource]
 
 
-def delete_acls(image: Image, filters: Sequence[Any]) -> tuple[list[Record], list[Result]]:
+def delete_acls(image: Image, filters: Sequence[Any]) -> tuple[list[metadata.Record], list[Result]]:
     """Remove the entries that match any of the filters."""
     left = {entry.id for entry in _entries(image)}
 
-    def decide(wanted: Any) -> tuple[list[Record], Found]:
+    def decide(wanted: Any) -> tuple[list[metadata.Record], Found]:
         matching = _matching(image, wanted)
         found = sorted(left & {entry.id for entry in matching})
         left.difference_update(found)
-        return [RemoveAccessControlEntryRecord(number) for number in found], {"matching_acls": matching}
+        return [metadata.RemoveAccessControlEntryRecord(number) for number in found], {"matching_acls": matching}
 
     return one_by_one(filters, lambda _: {"matching_acls": ()}, decide)
 
 
-def _matching(image: Image, wanted: Any) -> list[AccessControlEntryRecord]:
+def _matching(image: Image, wanted: Any) -> list[metadata.AccessControlEntryRecord]:
     """Raises Refused for a filter with unknown numbers."""
     given = wanted.resource_type_filter, wanted.pattern_type_filter, wanted.operation, wanted.permission_type
     _check_numbers("a filter", OF_FILTERS, given)
     return sorted((entry for entry in _entries(image) if _matches(wanted, entry)), key=_content)
 
 
-def _matches(wanted: Any, entry: AccessControlEntryRecord) -> bool:
+def _matches(wanted: Any, entry: metadata.AccessControlEntryRecord) -> bool:
     """Return whether an entry matches a filter (KIP-290).  None, or ANY, matches every value of a field."""
     fields = (
         (wanted.resource_type_filter, entry.resource_type, ANY),
@@ -120,7 +114,7 @@ def _matches(wanted: Any, entry: AccessControlEntryRecord) -> bool:
     return entry.resource_name == WILDCARD if entry.pattern_type == LITERAL else name.startswith(entry.resource_name)
 
 
-def _check_entry(acl: AccessControlEntryRecord) -> None:
+def _check_entry(acl: metadata.AccessControlEntryRecord) -> None:
     """Raises Refused."""
     _check_numbers("an entry", OF_ENTRIES, (acl.resource_type, acl.pattern_type, acl.operation, acl.permission_type))
     if ":" not in acl.principal:
@@ -138,8 +132,8 @@ def _check_numbers(where: str, known: Mapping[str, Collection[int]], given: Sequ
             raise Refused(ErrorCode.invalid_request, f"{number} is no {what} of {where}.")
 
 
-def _entries(image: Image) -> Collection[AccessControlEntryRecord]:
-    return image.table(AccessControlEntryRecord).values()
+def _entries(image: Image) -> Collection[metadata.AccessControlEntryRecord]:
+    return image.table(metadata.AccessControlEntryRecord).values()
 
 
 # -- SCRAM credentials (RFC 5802)
@@ -151,14 +145,14 @@ ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
 
 def alter_credentials(
     image: Image, deletions: Sequence[Any], upsertions: Sequence[Any]
-) -> tuple[list[Record], list[Result]]:
+) -> tuple[list[metadata.Record], list[Result]]:
     """Apply all changes of a user, or none; one result per user, in the order of the request.
 
     An upsertion has the password as the client salted it; the controller never sees the password."""
     changes = [*deletions, *upsertions]
     refused: dict[str, Refused] = {}
     seen: set[tuple[str, int]] = set()
-    records: list[tuple[str, Record]] = []
+    records: list[tuple[str, metadata.Record]] = []
     for each in changes:
         try:
             if (each.name, each.mechanism) in seen:
@@ -176,10 +170,10 @@ def alter_credentials(
 def describe_credentials(image: Image, users: Sequence[str]) -> list[Result]:
     """Return the credentials of each user; no users: all users."""
     held: dict[str, list[tuple[int, int]]] = {}
-    for record in image.table(UserScramCredentialRecord).values():
+    for record in image.table(metadata.UserScramCredentialRecord).values():
         held.setdefault(record.name, []).append((record.mechanism, record.iterations))
 
-    def describe(user: str) -> tuple[list[Record], Found]:
+    def describe(user: str) -> tuple[list[metadata.Record], Found]:
         if users.count(user) > 1:
             raise Refused(ErrorCode.duplicate_resource, f"The user {user} is named more than once.")
         if user not in held:
@@ -189,16 +183,16 @@ def describe_credentials(image: Image, users: Sequence[str]) -> list[Result]:
     return one_by_one(users or sorted(held), lambda user: {"user": user, "credential_infos": ()}, describe)[1]
 
 
-def _change(image: Image, each: Any) -> UserScramCredentialRecord | RemoveUserScramCredentialRecord:
+def _change(image: Image, each: Any) -> metadata.UserScramCredentialRecord | metadata.RemoveUserScramCredentialRecord:
     """Return the record of a deletion or an upsertion.  Raises Refused."""
     if not each.name:
         raise Refused(ErrorCode.unacceptable_credential, "The name of the user is empty.")
     if each.mechanism not in MECHANISMS:
         raise Refused(ErrorCode.unsupported_sasl_mechanism, f"{each.mechanism} is no SCRAM mechanism.")
     if not hasattr(each, "salt"):
-        if (each.name, each.mechanism) not in image.table(UserScramCredentialRecord):
+        if (each.name, each.mechanism) not in image.table(metadata.UserScramCredentialRecord):
             raise Refused(ErrorCode.resource_not_found, "There is no such credential.")
-        return RemoveUserScramCredentialRecord(each.name, each.mechanism)
+        return metadata.RemoveUserScramCredentialRecord(each.name, each.mechanism)
     if not ITERATIONS_MIN <= each.iterations <= ITERATIONS_MAX:
         words = f"The iterations are {each.iterations}, and not from {ITERATIONS_MIN} to {ITERATIONS_MAX}."
         raise Refused(ErrorCode.unacceptable_credential, words)
@@ -206,7 +200,9 @@ def _change(image: Image, each: Any) -> UserScramCredentialRecord | RemoveUserSc
     client_key = digest(each.salted_password, b"Client Key", hashed)
     server_key = digest(each.salted_password, b"Server Key", hashed)
     stored_key = hashed(client_key).digest()
-    return UserScramCredentialRecord(each.name, each.mechanism, each.salt, stored_key, server_key, each.iterations)
+    return metadata.UserScramCredentialRecord(
+        each.name, each.mechanism, each.salt, stored_key, server_key, each.iterations
+    )
 
 
 # -- Client quotas
@@ -222,16 +218,20 @@ EXACT, DEFAULT, SPECIFIED = 0, 1, 2
 """Matches of a component of a filter: a name, the default entity, or either."""
 
 
-def alter_quotas(image: Image, wanted: Sequence[Any]) -> tuple[list[Record], list[Result]]:
+def alter_quotas(image: Image, wanted: Sequence[Any]) -> tuple[list[metadata.Record], list[Result]]:
     """Alter quotas; an entity with one bad value gets none of its values."""
     held = _held(image)
 
-    def decide(each: Any) -> tuple[list[Record], Found]:
-        entity = tuple(sorted((QuotaEntity(p.entity_type, p.entity_name) for p in each.entity), key=lambda p: p.type))
+    def decide(each: Any) -> tuple[list[metadata.Record], Found]:
+        entity = tuple(
+            sorted((metadata.QuotaEntity(p.entity_type, p.entity_name) for p in each.entity), key=lambda p: p.type)
+        )
         values = {op.key: None if op.remove else op.value for op in each.ops}
         _check_quotas(entity, values)
         changed = [(key, value) for key, value in values.items() if held.get(entity, {}).get(key) != value]
-        return [ClientQuotaRecord(entity, key, value or 0.0, remove=value is None) for key, value in changed], {}
+        return [
+            metadata.ClientQuotaRecord(entity, key, value or 0.0, remove=value is None) for key, value in changed
+        ], {}
 
     return one_by_one(wanted, lambda each: {"entity": each.entity}, decide)
 
@@ -253,7 +253,7 @@ def describe_quotas(image: Image, wanted: Sequence[Any], *, strict: bool) -> lis
     ]
 
 
-def _matches_part(component: Any, part: QuotaEntity) -> bool:
+def _matches_part(component: Any, part: metadata.QuotaEntity) -> bool:
     if component.entity_type != part.type:
         return False
     if component.match_type == SPECIFIED:
@@ -261,14 +261,14 @@ def _matches_part(component: Any, part: QuotaEntity) -> bool:
     return part.name == (component.match if component.match_type == EXACT else None)
 
 
-def _held(image: Image) -> dict[tuple[QuotaEntity, ...], dict[str, float]]:
-    held: dict[tuple[QuotaEntity, ...], dict[str, float]] = {}
-    for record in image.table(ClientQuotaRecord).values():
+def _held(image: Image) -> dict[tuple[metadata.QuotaEntity, ...], dict[str, float]]:
+    held: dict[tuple[metadata.QuotaEntity, ...], dict[str, float]] = {}
+    for record in image.table(metadata.ClientQuotaRecord).values():
         held.setdefault(record.entity, {})[record.key] = record.value
     return held
 
 
-def _check_quotas(entity: Sequence[QuotaEntity], values: Mapping[str, float | None]) -> None:
+def _check_quotas(entity: Sequence[metadata.QuotaEntity], values: Mapping[str, float | None]) -> None:
     """Raises Refused.  value None: the quota is removed."""
     types = {part.type for part in entity}
     if not types or len(types) != len(entity) or not types <= set(KEYS) or (IP in types and len(types) > 1):

@@ -20,14 +20,7 @@ from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.controller.one_by_one import Found, Result, one_by_one
-from system_under_test.kraft.records.metadata import (
-    BROKER_RESOURCE,
-    GROUP_RESOURCE,
-    TOPIC_RESOURCE,
-    ClearElrRecord,
-    ConfigRecord,
-    Record,
-)
+from system_under_test.kraft.records import metadata
 
 MIN_INSYNC = "min.insync.replicas"
 
@@ -140,9 +133,9 @@ OF_GROUPS: Mapping[str, Definition] = {
 }
 
 KINDS: Mapping[int, tuple[str, Mapping[str, Definition], ConfigSource]] = {
-    TOPIC_RESOURCE: ("topic", DEFINITIONS, ConfigSource.TOPIC),
-    BROKER_RESOURCE: ("broker", OF_BROKERS, ConfigSource.BROKER),
-    GROUP_RESOURCE: ("group", OF_GROUPS, ConfigSource.GROUP),
+    metadata.TOPIC_RESOURCE: ("topic", DEFINITIONS, ConfigSource.TOPIC),
+    metadata.BROKER_RESOURCE: ("broker", OF_BROKERS, ConfigSource.BROKER),
+    metadata.GROUP_RESOURCE: ("group", OF_GROUPS, ConfigSource.GROUP),
 }
 """Type of a resource -> its name, the configs it has, and the source of its overrides."""
 
@@ -207,10 +200,10 @@ def about_resource(resource: Any) -> Found:
     return {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
 
 
-def alter_configs(image: Image, wanted: Sequence[Resource]) -> tuple[list[Record], list[Result]]:
+def alter_configs(image: Image, wanted: Sequence[Resource]) -> tuple[list[metadata.Record], list[Result]]:
     """Alter the configs of each resource. wanted: entries of the request, or objects with the same fields."""
 
-    def decide(resource: Resource) -> tuple[list[Record], Found]:
+    def decide(resource: Resource) -> tuple[list[metadata.Record], Found]:
         check_resource(image, resource.resource_type, resource.resource_name)
         return _changes(image, resource), {}
 
@@ -219,14 +212,15 @@ def alter_configs(image: Image, wanted: Sequence[Resource]) -> tuple[list[Record
     )
     if image.keeps_elr:
         # Replicas eligible under the old number need not hold all records acknowledged under the new one.
-        changed = [each for each in records if isinstance(each, ConfigRecord) and each.name == MIN_INSYNC]
+        changed = [each for each in records if isinstance(each, metadata.ConfigRecord) and each.name == MIN_INSYNC]
         records += [
-            ClearElrRecord(each.resource_name if each.resource_type == TOPIC_RESOURCE else "") for each in changed
+            metadata.ClearElrRecord(each.resource_name if each.resource_type == metadata.TOPIC_RESOURCE else "")
+            for each in changed
         ]
     return records, results
 
 
-def replace_configs(image: Image, wanted: Sequence[Resource]) -> tuple[list[Record], list[Result]]:
+def replace_configs(image: Image, wanted: Sequence[Resource]) -> tuple[list[metadata.Record], list[Result]]:
     """Replace as the older AlterConfigs does: overrides that a resource does not name are removed."""
 
     def completed(resource: Resource) -> Resource:
@@ -243,7 +237,7 @@ def describe_configs(
     image: Image,
     resource: str,
     names: Sequence[str] | None,
-    resource_type: int = TOPIC_RESOURCE,
+    resource_type: int = metadata.TOPIC_RESOURCE,
     broker: OfBroker | None = None,
 ) -> list[Described]:
     """Return every config of an existing resource, or those of `names` that exist, by name.
@@ -253,7 +247,7 @@ def describe_configs(
     """
     _, known, own = KINDS[resource_type]
     sources = [(own, image.configs(resource, resource_type))]
-    if resource_type == BROKER_RESOURCE:
+    if resource_type == metadata.BROKER_RESOURCE:
         sources.append((ConfigSource.DEFAULT_BROKER, image.configs("", resource_type)))
         if not resource:
             del sources[0]
@@ -276,8 +270,8 @@ def effective_config(image: Image, topic: str | None, name: str) -> str:
     """
     sources = [] if topic is None else [image.configs(topic)]
     if image.controller is not None:
-        sources.append(image.configs(str(image.controller), BROKER_RESOURCE))
-    sources.append(image.configs("", BROKER_RESOURCE))
+        sources.append(image.configs(str(image.controller), metadata.BROKER_RESOURCE))
+    sources.append(image.configs("", metadata.BROKER_RESOURCE))
     return next((held[name] for held in sources if name in held), DEFINITIONS[name].default)
 
 
@@ -287,11 +281,11 @@ def list_resources(image: Image, wanted: Collection[int], brokers: Collection[st
     wanted: types; empty: all. brokers: their names.  None if there are no resources of a wanted type.
     """
     names: Mapping[int, Collection[str]] = {
-        TOPIC_RESOURCE: image.topics,
-        BROKER_RESOURCE: brokers,
+        metadata.TOPIC_RESOURCE: image.topics,
+        metadata.BROKER_RESOURCE: brokers,
         BROKER_LOGGER: brokers,
         CLIENT_METRICS: (),
-        GROUP_RESOURCE: image.configured(GROUP_RESOURCE),
+        metadata.GROUP_RESOURCE: image.configured(metadata.GROUP_RESOURCE),
     }
     if not set(wanted) <= set(names):
         return None
@@ -303,17 +297,17 @@ def check_resource(image: Image, resource_type: int, resource_name: str) -> None
     error, words = ErrorCode.invalid_request, ""
     if resource_type not in KINDS:
         words = f"Resources of type {resource_type} have no configs here."
-    elif resource_type == BROKER_RESOURCE and resource_name and not resource_name.isdecimal():
+    elif resource_type == metadata.BROKER_RESOURCE and resource_name and not resource_name.isdecimal():
         words = f"A broker is named by its number, not {resource_name!r}."
-    elif resource_type == GROUP_RESOURCE and not resource_name:
+    elif resource_type == metadata.GROUP_RESOURCE and not resource_name:
         words = "A group has a name."
-    elif resource_type == TOPIC_RESOURCE and resource_name not in image.topics:
+    elif resource_type == metadata.TOPIC_RESOURCE and resource_name not in image.topics:
         error, words = ErrorCode.unknown_topic_or_partition, f"The topic '{resource_name}' does not exist."
     if words:
         raise Refused(error, words)
 
 
-def why_invalid(name: str, value: str | None, resource_type: int = TOPIC_RESOURCE) -> str | None:
+def why_invalid(name: str, value: str | None, resource_type: int = metadata.TOPIC_RESOURCE) -> str | None:
     """Return the reason why a config cannot have this value; None if it can."""
     kind, known, _ = KINDS[resource_type]
     definition = known.get(name)
@@ -327,16 +321,16 @@ def why_invalid(name: str, value: str | None, resource_type: int = TOPIC_RESOURC
     return f"Invalid value {value} for configuration {name}: it must be {expected}" if expected else None
 
 
-def _changes(image: Image, resource: Resource) -> list[Record]:
+def _changes(image: Image, resource: Resource) -> list[metadata.Record]:
     """Return the records of all alterations of a resource.  Raises Refused if one of them is impossible."""
     resource_type = resource.resource_type
     overrides = image.configs(resource.resource_name, resource_type)
     known = KINDS[resource_type][1]
     names = [alteration.name for alteration in resource.configs]
-    changes: list[Record] = []
+    changes: list[metadata.Record] = []
     for alteration in resource.configs:
         name = alteration.name
-        if resource_type == BROKER_RESOURCE:
+        if resource_type == metadata.BROKER_RESOURCE:
             _check_of_broker(image, resource.resource_name, alteration)
         if len(names) > 1 and names.count(name) > 1:
             raise Refused(ErrorCode.invalid_request, f"The config {name} is named more than once.")
@@ -344,7 +338,7 @@ def _changes(image: Image, resource: Resource) -> list[Record]:
             raise Refused(ErrorCode.invalid_config, problem)
         value = _after(alteration, overrides, known)
         if overrides.get(name) != value:
-            changes.append(ConfigRecord(resource_type, resource.resource_name, name, value))
+            changes.append(metadata.ConfigRecord(resource_type, resource.resource_name, name, value))
     return changes
 
 

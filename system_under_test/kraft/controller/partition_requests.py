@@ -33,31 +33,12 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from system_under_test.kraft.controller import brokers
+from system_under_test.kraft.controller import brokers, partition_rules
 from system_under_test.kraft.controller.decisions import is_this_incarnation, may_be_in_sync
 from system_under_test.kraft.controller.features import ELR_VERSION, elr_safety
 from system_under_test.kraft.controller.image import Image, Refused, Topic, changed
 from system_under_test.kraft.controller.one_by_one import Found, Result, one_by_one
-from system_under_test.kraft.controller.partition_rules import (
-    ANY_BROKER_EPOCH,
-    AlterPartition,
-    Election,
-    IsrMember,
-    Wanted,
-    change,
-    reassign,
-    why_refused,
-)
-from system_under_test.kraft.records.metadata import (
-    NO_LEADER,
-    AbortTransactionRecord,
-    FeatureLevelRecord,
-    NoOpRecord,
-    PartitionChangeRecord,
-    PartitionRecord,
-    ProducerIdsRecord,
-    Record,
-)
+from system_under_test.kraft.records import metadata
 
 PRODUCER_IDS_OF_A_BLOCK = 1000
 PRODUCER_IDS_END = 2**63 - 1 - PRODUCER_IDS_OF_A_BLOCK
@@ -69,7 +50,9 @@ def about_partition(which: tuple[Any, ...]) -> Found:
     return {"topic": topic, "partition_index": number, "partition_id": number, "now": None}
 
 
-def _changed(partition: PartitionRecord, record: PartitionChangeRecord | None) -> tuple[list[Record], Found]:
+def _changed(
+    partition: metadata.PartitionRecord, record: metadata.PartitionChangeRecord | None
+) -> tuple[list[metadata.Record], Found]:
     """Return the records of a partition's change, and its state after it."""
     if record is None:
         return [], {"now": partition}
@@ -80,9 +63,9 @@ def alter_partitions(
     image: Image,
     broker: int,
     broker_epoch: int,
-    wanted: Sequence[tuple[UUID, int, AlterPartition]],
+    wanted: Sequence[tuple[UUID, int, partition_rules.AlterPartition]],
     bugs: Collection[str] = (),
-) -> tuple[list[Record], list[Result]]:
+) -> tuple[list[metadata.Record], list[Result]]:
     """Accept the in-sync sets that a leader proposes, partition by partition. wanted: (topic id, partition, proposal).
 
     Raises Refused if the broker is not registered with this epoch, or if a partition is named twice.
@@ -90,52 +73,57 @@ def alter_partitions(
     brokers.require_broker(image, broker, broker_epoch)
     _require_each_once((topic_id, number) for topic_id, number, _ in wanted)
 
-    def decide(each: tuple[UUID, int, AlterPartition]) -> tuple[list[Record], Found]:
+    def decide(each: tuple[UUID, int, partition_rules.AlterPartition]) -> tuple[list[metadata.Record], Found]:
         topic_id, number, proposal = each
         topic, partition = _by_id(image, topic_id, number)
-        error = why_refused(partition, proposal, lambda member: _is_eligible(image, member, bugs), bugs)
+        error = partition_rules.why_refused(partition, proposal, lambda member: _is_eligible(image, member, bugs), bugs)
         if error is not None:
             raise Refused(error, "")
         isr = tuple(member.broker for member in proposal.isr)
-        aim = Wanted(isr=isr, recovery_state=proposal.recovery_state)
-        return _changed(partition, change(partition, aim, brokers.rules_of(image, topic.name, bugs)))
+        aim = partition_rules.Wanted(isr=isr, recovery_state=proposal.recovery_state)
+        return _changed(partition, partition_rules.change(partition, aim, brokers.rules_of(image, topic.name, bugs)))
 
     return one_by_one(wanted, about_partition, decide)
 
 
-def _is_eligible(image: Image, member: IsrMember, bugs: Collection[str]) -> bool:
+def _is_eligible(image: Image, member: partition_rules.IsrMember, bugs: Collection[str]) -> bool:
     broker = image.brokers.get(member.broker)
     if broker is None or not may_be_in_sync(broker.fenced, broker.in_controlled_shutdown, bugs):
         return False
-    any_epoch = member.broker_epoch == ANY_BROKER_EPOCH
+    any_epoch = member.broker_epoch == partition_rules.ANY_BROKER_EPOCH
     return any_epoch or is_this_incarnation(member.broker_epoch, broker.broker_epoch, bugs)
 
 
 def elect_leaders(
-    image: Image, wanted: Sequence[tuple[str, int]] | None, election: Election, bugs: Collection[str] = ()
-) -> tuple[list[Record], list[Result]]:
+    image: Image,
+    wanted: Sequence[tuple[str, int]] | None,
+    election: partition_rules.Election,
+    bugs: Collection[str] = (),
+) -> tuple[list[metadata.Record], list[Result]]:
     """Elect a leader for each partition.  wanted: (topic, partition); None: every partition that needs one.
 
     A preferred election needs one if the first replica does not lead; an unclean one if there is no leader.  A request
     for all partitions has no answers for those that need none.  Raises Refused if a partition is named twice.
     """
     _require_each_once(wanted or ())
-    preferred = election is Election.PREFERRED
+    preferred = election is partition_rules.Election.PREFERRED
 
-    def needs_none(partition: PartitionRecord) -> bool:
-        return partition.leader == partition.replicas[0] if preferred else partition.leader != NO_LEADER
+    def needs_none(partition: metadata.PartitionRecord) -> bool:
+        return partition.leader == partition.replicas[0] if preferred else partition.leader != metadata.NO_LEADER
 
-    def decide(which: tuple[str, int]) -> tuple[list[Record], Found]:
+    def decide(which: tuple[str, int]) -> tuple[list[metadata.Record], Found]:
         partition = _existing(image, *which)
         if needs_none(partition):
             raise Refused(ErrorCode.election_not_needed, "It has this leader.")
-        record = change(partition, Wanted(election=election), brokers.rules_of(image, which[0], bugs))
+        record = partition_rules.change(
+            partition, partition_rules.Wanted(election=election), brokers.rules_of(image, which[0], bugs)
+        )
         records, found = _changed(partition, record)
         leader = found["now"].leader
         if preferred and leader != partition.replicas[0]:
             words = "The preferred replica is not in sync, or its broker is not available."
             raise Refused(ErrorCode.preferred_leader_not_available, words)
-        if leader == NO_LEADER:
+        if leader == metadata.NO_LEADER:
             raise Refused(ErrorCode.eligible_leaders_not_available, "No replica of the partition is available.")
         return records, found
 
@@ -150,25 +138,27 @@ def reassign_partitions(
     bugs: Collection[str] = (),
     *,
     factor_may_change: bool = True,
-) -> tuple[list[Record], list[Result]]:
+) -> tuple[list[metadata.Record], list[Result]]:
     """Begin, change or cancel reassignments.  wanted: (topic, partition, replicas); replicas None: cancel.
 
     Raises Refused if a partition is named twice.
     """
     _require_each_once((name, number) for name, number, _ in wanted)
 
-    def decide(each: tuple[str, int, Sequence[int] | None]) -> tuple[list[Record], Found]:
+    def decide(each: tuple[str, int, Sequence[int] | None]) -> tuple[list[metadata.Record], Found]:
         name, number, replicas = each
         partition = _existing(image, name, number)
         _check_target(image, partition, replicas, factor_may_change)
-        return _changed(partition, reassign(partition, replicas, brokers.rules_of(image, name, bugs)))
+        return _changed(partition, partition_rules.reassign(partition, replicas, brokers.rules_of(image, name, bugs)))
 
     return one_by_one(wanted, about_partition, decide)
 
 
-def reassignments(image: Image, wanted: Mapping[str, Sequence[int]] | None) -> dict[str, list[PartitionRecord]]:
+def reassignments(
+    image: Image, wanted: Mapping[str, Sequence[int]] | None
+) -> dict[str, list[metadata.PartitionRecord]]:
     """Return the partitions whose replicas are being changed, by topic. wanted: partitions of topics; None: of all."""
-    found: dict[str, list[PartitionRecord]] = {}
+    found: dict[str, list[metadata.PartitionRecord]] = {}
     for name, number in _all(image):
         partition = image.topics[name].partitions[number]
         asked = wanted is None or number in wanted.get(name, ())
@@ -179,7 +169,7 @@ def reassignments(image: Image, wanted: Mapping[str, Sequence[int]] | None) -> d
 
 def assign_directories(
     image: Image, broker: int, broker_epoch: int, wanted: Sequence[tuple[UUID, int, UUID]], bugs: Collection[str] = ()
-) -> tuple[list[Record], list[Result]]:
+) -> tuple[list[metadata.Record], list[Result]]:
     """Record a broker's report of its replicas' directories (KIP-858). wanted: (topic id, partition, directory).
 
     A replica in a directory that the broker has lost leaves the in-sync set.  Raises Refused as `alter_partitions`, and
@@ -189,37 +179,41 @@ def assign_directories(
         raise Refused(ErrorCode.unsupported_version, "The level of metadata.version has no directories.")
     brokers.require_broker(image, broker, broker_epoch)
 
-    def decide(each: tuple[UUID, int, UUID]) -> tuple[list[Record], Found]:
+    def decide(each: tuple[UUID, int, UUID]) -> tuple[list[metadata.Record], Found]:
         topic_id, number, directory = each
         topic, partition = _by_id(image, topic_id, number)
         if broker not in partition.replicas:
             raise Refused(ErrorCode.not_leader_or_follower, "")
         lost = not brokers.is_online(image, broker, directory)
         isr = tuple(replica for replica in partition.isr if not lost or replica != broker)
-        election = Election.UNCLEAN if lost and brokers.elects_unclean(image, topic.name, bugs) else Election.ONLINE
+        election = (
+            partition_rules.Election.UNCLEAN
+            if lost and brokers.elects_unclean(image, topic.name, bugs)
+            else partition_rules.Election.ONLINE
+        )
         rules = brokers.rules_of(image, topic.name, bugs, but=broker if lost else None)
-        aim = Wanted(isr=isr, election=election, assigned={broker: directory})
-        return _changed(partition, change(partition, aim, rules))
+        aim = partition_rules.Wanted(isr=isr, election=election, assigned={broker: directory})
+        return _changed(partition, partition_rules.change(partition, aim, rules))
 
     return one_by_one(wanted, about_partition, decide)
 
 
-def allocate_producer_ids(image: Image, broker: int, broker_epoch: int) -> tuple[list[Record], int]:
+def allocate_producer_ids(image: Image, broker: int, broker_epoch: int) -> tuple[list[metadata.Record], int]:
     """Allocate a block of PRODUCER_IDS_OF_A_BLOCK unused ids.  Returns its first id.
 
     The block is returned to the broker only after its record is committed: otherwise a successor would allocate it
     again.  Raises Refused if the broker is not registered with this epoch, or if no ids are left.
     """
     brokers.require_broker(image, broker, broker_epoch)
-    held = list(image.table(ProducerIdsRecord).values())
+    held = list(image.table(metadata.ProducerIdsRecord).values())
     first = held[0].next_producer_id if held else 0
     if first > PRODUCER_IDS_END:
         raise Refused(ErrorCode.unknown_server_error, "All producer ids have been handed out.")
-    return [ProducerIdsRecord(broker, broker_epoch, first + PRODUCER_IDS_OF_A_BLOCK)], first
+    return [metadata.ProducerIdsRecord(broker, broker_epoch, first + PRODUCER_IDS_OF_A_BLOCK)], first
 
 
 def _check_target(
-    image: Image, partition: PartitionRecord, replicas: Sequence[int] | None, factor_may_change: bool
+    image: Image, partition: metadata.PartitionRecord, replicas: Sequence[int] | None, factor_may_change: bool
 ) -> None:
     """Raise Refused if the partition cannot get these replicas."""
     if replicas is None:
@@ -245,7 +239,7 @@ def _require_each_once(partitions: Iterable[tuple[str | UUID, int]]) -> None:
             raise Refused(ErrorCode.invalid_request, words)
 
 
-def _existing(image: Image, name: str, number: int) -> PartitionRecord:
+def _existing(image: Image, name: str, number: int) -> metadata.PartitionRecord:
     topic = image.topics.get(name)
     partition = None if topic is None else topic.partitions.get(number)
     if partition is None:
@@ -254,7 +248,7 @@ def _existing(image: Image, name: str, number: int) -> PartitionRecord:
     return partition
 
 
-def _by_id(image: Image, topic_id: UUID, number: int) -> tuple[Topic, PartitionRecord]:
+def _by_id(image: Image, topic_id: UUID, number: int) -> tuple[Topic, metadata.PartitionRecord]:
     """Raises Refused."""
     topic = image.topic_of(topic_id)
     if topic is None:
@@ -312,13 +306,15 @@ class Duties:
         fencing_s = self.sessions.next_deadline_s(image)
         return min(math.inf if fencing_s is None else fencing_s, self._balance_at_s, self._no_op_at_s)
 
-    def perform(self, image: Image, now_s: float) -> list[Record]:
+    def perform(self, image: Image, now_s: float) -> list[metadata.Record]:
         if image.in_transaction:  # opened by an earlier controller; this one writes each decision as one atomic batch
-            return [AbortTransactionRecord("Controller failover")]
+            return [metadata.AbortTransactionRecord("Controller failover")]
         if self._settings.features and not image.features:
             levels = self._settings.features
             keeps_elr = levels.get(ELR_VERSION, 0) > 0
-            records: list[Record] = [FeatureLevelRecord(name, level) for name, level in levels.items()]
+            records: list[metadata.Record] = [
+                metadata.FeatureLevelRecord(name, level) for name, level in levels.items()
+            ]
             return [*records, *(elr_safety(image) if keeps_elr else ())]
         records = brokers.fence_stale(image, self.sessions, now_s)
         if not records and now_s >= self._balance_at_s:
@@ -326,10 +322,10 @@ class Duties:
             records = self._balance(image)
         if not records and now_s >= self._no_op_at_s:
             self.appended(now_s)
-            records = [NoOpRecord()]
+            records = [metadata.NoOpRecord()]
         return records
 
-    def _balance(self, image: Image) -> list[Record]:
+    def _balance(self, image: Image) -> list[metadata.Record]:
         preferred: Counter[int] = Counter()
         elsewhere: dict[int, list[tuple[str, int]]] = {}
         for topic in image.topics.values():
@@ -343,4 +339,4 @@ class Duties:
             if len(partitions) > preferred[broker] * self._settings.imbalance_max
             for which in sorted(partitions)
         ]
-        return elect_leaders(image, wanted[:ELECTIONS_MAX], Election.PREFERRED, self._bugs)[0]
+        return elect_leaders(image, wanted[:ELECTIONS_MAX], partition_rules.Election.PREFERRED, self._bugs)[0]

@@ -26,36 +26,10 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 
-from system_under_test.kraft.raft import changes, election, leadership, replication, valid_messages
+from system_under_test.kraft.raft import changes, election, leadership, messages, replication, states, valid_messages
 from system_under_test.kraft.raft.changes import VoterChange
 from system_under_test.kraft.raft.decisions import may_acknowledge
 from system_under_test.kraft.raft.effects import CoreEffect, Fatal
-from system_under_test.kraft.raft.messages import (
-    BeginQuorumEpochRequest,
-    EndQuorumEpochRequest,
-    EpochResponse,
-    Error,
-    FetchRequest,
-    FetchResponse,
-    FetchSnapshotRequest,
-    FetchSnapshotResponse,
-    QuorumState,
-    RaftRequest,
-    RaftResponse,
-    VoteRequest,
-    VoteResponse,
-    empty_answer,
-)
-from system_under_test.kraft.raft.states import (
-    Candidate,
-    Follower,
-    Leader,
-    Prospective,
-    Resigned,
-    Role,
-    Unattached,
-    Votes,
-)
 from system_under_test.kraft.raft.voter_memory import Halt, Voter
 
 
@@ -73,7 +47,7 @@ class Core(Voter):
     def tick(self, now: float) -> list[CoreEffect]:
         return self._step(now, partial(_tick, self, now))
 
-    def on_request(self, now: float, token: int, connection: int, request: RaftRequest) -> list[CoreEffect]:
+    def on_request(self, now: float, token: int, connection: int, request: messages.RaftRequest) -> list[CoreEffect]:
         """Handle a request, answered by Reply(token, ...), in this list or, for a Fetch that waits for records, in a
         later one.
         """
@@ -83,7 +57,7 @@ class Core(Voter):
         return self._step(now, partial(_on_disconnect, self, connection))
 
     def on_response(
-        self, now: float, peer: int, request: RaftRequest, response: RaftResponse | None
+        self, now: float, peer: int, request: messages.RaftRequest, response: messages.RaftResponse | None
     ) -> list[CoreEffect]:
         """Handle a response; None: no answer will come."""
         return self._step(now, partial(_on_response, self, now, peer, request, response))
@@ -147,18 +121,18 @@ def _start(voter: Voter, now: float) -> None:
     """Load the state of the files; log entries found by recovery count only once they are flushed."""
     file = voter.persisted
     if voter.end_epoch > file.epoch:  # quorum-state was lost: nothing is known of this epoch, including our vote
-        file = QuorumState(voter.end_epoch)
+        file = messages.QuorumState(voter.end_epoch)
         voter.persist(file)
     voter.flush()
     deadline = voter.election_timeout(now)
     if file.leader_id == voter.me:  # its offsets may already have been assigned: never lead this epoch again
-        voter.state = Resigned(file.epoch, deadline, (), set(voter.others))
+        voter.state = states.Resigned(file.epoch, deadline, (), set(voter.others))
     elif file.leader_id is not None:
-        voter.state = Follower(file.epoch, file.leader_id, voter.fetch_timeout(now))
+        voter.state = states.Follower(file.epoch, file.leader_id, voter.fetch_timeout(now))
     elif file.voted is not None and voter.names_me(file.voted) and not voter.observes:
-        voter.state = Candidate(file.epoch, deadline, Votes({voter.me}))
+        voter.state = states.Candidate(file.epoch, deadline, states.Votes({voter.me}))
     else:
-        voter.state = Unattached(file.epoch, deadline)
+        voter.state = states.Unattached(file.epoch, deadline)
     voter.announce()
     voter.report_voters()
     if voter.alone:
@@ -166,17 +140,17 @@ def _start(voter: Voter, now: float) -> None:
 
 
 def _elect_alone(voter: Voter, now: float) -> None:
-    if isinstance(voter.state, Candidate):
+    if isinstance(voter.state, states.Candidate):
         election.become_leader(voter, now)
     else:
-        if isinstance(voter.state, Resigned | Follower):
+        if isinstance(voter.state, states.Resigned | states.Follower):
             election.become_unattached(voter, now, voter.epoch + 1)
         election.become_prospective(voter, now)
 
 
 def _shutdown(voter: Voter, now: float) -> None:
     voter.shutting_down = True
-    if isinstance(voter.state, Leader):
+    if isinstance(voter.state, states.Leader):
         election.resign(voter, now)
 
 
@@ -186,7 +160,7 @@ def _shutdown(voter: Voter, now: float) -> None:
 def _timer(voter: Voter) -> float:
     """Return the time of the state's next action; times of messages are in `_send_wanted`."""
     match voter.state:
-        case Leader() as leader:
+        case states.Leader() as leader:
             first = min(leader.news_at, leader.mark_at, leader.quorum_deadline)
             for waiting in leader.parked:  # checked after every event: a comparison takes a third of the time of min()
                 if waiting.deadline < first:
@@ -194,29 +168,29 @@ def _timer(voter: Voter) -> float:
             return first
         case _ if voter.shutting_down:
             return math.inf
-        case Follower(fetch_deadline=deadline):
+        case states.Follower(fetch_deadline=deadline):
             return deadline
-        case Unattached() | Prospective() | Candidate() | Resigned():
+        case states.Unattached() | states.Prospective() | states.Candidate() | states.Resigned():
             return voter.state.election_deadline
 
 
 def _tick(voter: Voter, now: float) -> None:
     while now >= _timer(voter):
         match voter.state:
-            case Leader() as leader if now >= leader.quorum_deadline:
+            case states.Leader() as leader if now >= leader.quorum_deadline:
                 election.resign(voter, now)
-            case Leader() as leader:
+            case states.Leader() as leader:
                 leader.news_at = math.inf
                 leadership.answer_parked(voter, now, leader)
-            case Unattached() | Follower() if voter.observes and not replication.must_campaign(voter):
+            case states.Unattached() | states.Follower() if voter.observes and not replication.must_campaign(voter):
                 replication.look_for_leader(voter, now)
-            case Prospective():
+            case states.Prospective():
                 election.give_up(voter, now)
-            case Follower() | Unattached() if not voter.seeks_office:
+            case states.Follower() | states.Unattached() if not voter.seeks_office:
                 election.let_others_campaign(voter, now)
-            case Resigned():
+            case states.Resigned():
                 election.become_unattached(voter, now, voter.epoch + 1)
-            case Unattached() | Candidate() | Follower():
+            case states.Unattached() | states.Candidate() | states.Follower():
                 voter.asked += voter.observes
                 election.become_prospective(voter, now)
 
@@ -226,7 +200,7 @@ def _tick(voter: Voter, now: float) -> None:
 
 def _on_flushed(voter: Voter, now: float, log_end_offset: int) -> None:
     voter.flushed(log_end_offset)
-    if isinstance(voter.state, Leader):
+    if isinstance(voter.state, states.Leader):
         leadership.commit(voter, voter.state)
         leadership.answer_parked(voter, now, voter.state)
 
@@ -234,81 +208,89 @@ def _on_flushed(voter: Voter, now: float, log_end_offset: int) -> None:
 # Requests and responses
 
 
-def _on_request(voter: Voter, now: float, token: int, connection: int, request: RaftRequest) -> None:
+def _on_request(voter: Voter, now: float, token: int, connection: int, request: messages.RaftRequest) -> None:
     if request.cluster_id != voter.identity.cluster_id:
         # Another cluster must not learn this epoch, which must not enter its own.
-        voter.reply(token, empty_answer(request, Error.INCONSISTENT_CLUSTER_ID, None, 0))
+        voter.reply(token, messages.empty_answer(request, messages.Error.INCONSISTENT_CLUSTER_ID, None, 0))
         return
     error = valid_messages.request_error(voter.trusted, request)
-    if error == Error.NONE and isinstance(request, VoteRequest):
+    if error == messages.Error.NONE and isinstance(request, messages.VoteRequest):
         granted = voter.epochs_by_request.grants(now, request.epoch - voter.epoch)
-        error = Error.NONE if granted else Error.INVALID_REQUEST
-    if error != Error.NONE:
-        voter.reply(token, empty_answer(request, error, voter.leader_id, voter.epoch))
+        error = messages.Error.NONE if granted else messages.Error.INVALID_REQUEST
+    if error != messages.Error.NONE:
+        voter.reply(token, messages.empty_answer(request, error, voter.leader_id, voter.epoch))
         return
     match request:
-        case FetchRequest():
+        case messages.FetchRequest():
             replication.on_fetch_request(voter, now, token, connection, request)
-        case VoteRequest():
+        case messages.VoteRequest():
             voter.reply(token, election.on_vote_request(voter, now, request))
-        case BeginQuorumEpochRequest():
+        case messages.BeginQuorumEpochRequest():
             voter.reply(token, leadership.on_begin_request(voter, now, request))
-        case EndQuorumEpochRequest():
+        case messages.EndQuorumEpochRequest():
             voter.reply(token, leadership.on_end_request(voter, now, request))
-        case FetchSnapshotRequest():
+        case messages.FetchSnapshotRequest():
             replication.on_fetch_snapshot_request(voter, now, token, request)
 
 
 def _on_disconnect(voter: Voter, connection: int) -> None:
-    if isinstance(voter.state, Leader):
+    if isinstance(voter.state, states.Leader):
         voter.state.reads.forget(connection)
         voter.state.parked = [parked for parked in voter.state.parked if parked.connection != connection]
 
 
-def _on_response(voter: Voter, now: float, peer: int, request: RaftRequest, response: RaftResponse | None) -> None:
+def _on_response(
+    voter: Voter, now: float, peer: int, request: messages.RaftRequest, response: messages.RaftResponse | None
+) -> None:
     voter.in_flight.discard((peer, type(request)))
-    if isinstance(request, FetchRequest):
+    if isinstance(request, messages.FetchRequest):
         voter.named_leaders.pop(peer, None)
     if response is None or not valid_messages.is_sane(voter.trusted, response):
         voter.back_off(peer, now)
-    elif _lacks_pre_vote(request, response) and isinstance(voter.state, Prospective):
+    elif _lacks_pre_vote(request, response) and isinstance(voter.state, states.Prospective):
         election.become_candidate(voter, now)
     elif _is_usable(voter, now, peer, request, response):
         match request, response:
-            case FetchRequest(), FetchResponse():
+            case messages.FetchRequest(), messages.FetchResponse():
                 replication.on_fetch_response(voter, now, peer, request, response)
-            case VoteRequest(), VoteResponse():
+            case messages.VoteRequest(), messages.VoteResponse():
                 election.on_vote_response(voter, now, peer, request, response)
-            case EndQuorumEpochRequest(), EpochResponse():
+            case messages.EndQuorumEpochRequest(), messages.EpochResponse():
                 leadership.heard_of_resignation(voter, request.epoch, peer)
-            case FetchSnapshotRequest(), FetchSnapshotResponse():
+            case messages.FetchSnapshotRequest(), messages.FetchSnapshotResponse():
                 replication.on_response(voter, now, peer, request, response)
 
 
-def _lacks_pre_vote(request: RaftRequest, response: RaftResponse) -> bool:
+def _lacks_pre_vote(request: messages.RaftRequest, response: messages.RaftResponse) -> bool:
     """Handle a voter without pre-votes: skip them (KIP-996, compatibility)."""
-    return isinstance(request, VoteRequest) and request.pre_vote and response.error == Error.UNSUPPORTED_VERSION
+    return (
+        isinstance(request, messages.VoteRequest)
+        and request.pre_vote
+        and response.error == messages.Error.UNSUPPORTED_VERSION
+    )
 
 
-def _is_usable(voter: Voter, now: float, peer: int, request: RaftRequest, response: RaftResponse) -> bool:
+def _is_usable(
+    voter: Voter, now: float, peer: int, request: messages.RaftRequest, response: messages.RaftResponse
+) -> bool:
     """Verify the conditions on every response, in this order; afterwards it belongs to this epoch and has no error."""
-    if response.leader_epoch < voter.epoch or response.error == Error.UNKNOWN_LEADER_EPOCH:
+    if response.leader_epoch < voter.epoch or response.error == messages.Error.UNKNOWN_LEADER_EPOCH:
         voter.back_off(peer, now)  # the peer lags behind
         return False
     before = voter.epoch
     election.recognise(voter, now, response.leader_id, response.leader_epoch)
     asked_in = before
-    if isinstance(request, FetchRequest | FetchSnapshotRequest):
+    if isinstance(request, messages.FetchRequest | messages.FetchSnapshotRequest):
         asked_in = request.current_leader_epoch
     if voter.epoch != asked_in:
         return False  # the answer belongs to a request of an earlier epoch
-    if response.error != Error.NONE and response.error not in _OF_A_SNAPSHOT:
+    if response.error != messages.Error.NONE and response.error not in _OF_A_SNAPSHOT:
         voter.back_off(peer, now)
         return False
     return True
 
 
-_OF_A_SNAPSHOT = frozenset({Error.SNAPSHOT_NOT_FOUND, Error.POSITION_OUT_OF_RANGE})
+_OF_A_SNAPSHOT = frozenset({messages.Error.SNAPSHOT_NOT_FOUND, messages.Error.POSITION_OUT_OF_RANGE})
 """Errors that concern the request, and not the quorum."""
 
 
@@ -321,9 +303,9 @@ def _send_wanted(voter: Voter, now: float) -> float:
     """
     if voter.named_leaders and _may_fetch(voter):
         for peer, epoch in voter.named_leaders.items():
-            if (peer, FetchRequest) not in voter.in_flight:
+            if (peer, messages.FetchRequest) not in voter.in_flight:
                 voter.send(peer, replication.fetch_request(voter, epoch))
-    if isinstance(voter.state, Leader):
+    if isinstance(voter.state, states.Leader):
         return leadership.announce_epoch(voter, now, voter.state)
     next_due = math.inf
     kind = _kind(voter)
@@ -338,14 +320,14 @@ def _send_wanted(voter: Voter, now: float) -> float:
     return next_due
 
 
-def _peers_to_ask(voter: Voter, kind: type[RaftRequest] | None) -> Iterable[int]:
+def _peers_to_ask(voter: Voter, kind: type[messages.RaftRequest] | None) -> Iterable[int]:
     """Return the peers to which this state, other than a leader's, has to send."""
     match voter.state:
-        case Follower(leader_id=leader_id):
-            return (leader_id,) if kind is not FetchRequest or _may_fetch(voter) else ()
-        case Prospective() | Candidate():
+        case states.Follower(leader_id=leader_id):
+            return (leader_id,) if kind is not messages.FetchRequest or _may_fetch(voter) else ()
+        case states.Prospective() | states.Candidate():
             return [peer for peer in voter.others if not voter.state.votes.answered(peer)]
-        case Resigned(untold=untold):
+        case states.Resigned(untold=untold):
             return sorted(untold)
         case _:
             return ()
@@ -355,27 +337,27 @@ def _may_fetch(voter: Voter) -> bool:
     return may_acknowledge(voter.flushed_end, voter.end_offset, voter.bugs)
 
 
-def _kind(voter: Voter) -> type[RaftRequest] | None:
+def _kind(voter: Voter) -> type[messages.RaftRequest] | None:
     """Return the kind of message that this state, other than a leader's, sends to its peers."""
-    if isinstance(voter.state, Follower) and voter.state.download is not None:
-        return FetchSnapshotRequest
+    if isinstance(voter.state, states.Follower) and voter.state.download is not None:
+        return messages.FetchSnapshotRequest
     return _KIND[voter.role]
 
 
-_KIND: dict[Role, type[RaftRequest] | None] = {
-    Role.UNATTACHED: None,
-    Role.PROSPECTIVE: VoteRequest,
-    Role.CANDIDATE: VoteRequest,
-    Role.FOLLOWER: FetchRequest,
-    Role.RESIGNED: EndQuorumEpochRequest,
+_KIND: dict[states.Role, type[messages.RaftRequest] | None] = {
+    states.Role.UNATTACHED: None,
+    states.Role.PROSPECTIVE: messages.VoteRequest,
+    states.Role.CANDIDATE: messages.VoteRequest,
+    states.Role.FOLLOWER: messages.FetchRequest,
+    states.Role.RESIGNED: messages.EndQuorumEpochRequest,
 }
 
 
-def _request_for(voter: Voter, peer: int) -> RaftRequest:
+def _request_for(voter: Voter, peer: int) -> messages.RaftRequest:
     match voter.state:
-        case Follower(download=download):
+        case states.Follower(download=download):
             return replication.request(voter, download) if download else replication.fetch_request(voter, voter.epoch)
-        case Resigned() as resigned:
+        case states.Resigned() as resigned:
             return leadership.end_request(voter, resigned)
         case _:
             return election.vote_request(voter, peer)

@@ -12,15 +12,7 @@ from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
 
-from system_under_test.kraft.raft.messages import (
-    EpochEnd,
-    FetchRequest,
-    LogView,
-    NewStart,
-    QuorumState,
-    ReplicaKey,
-    SnapshotId,
-)
+from system_under_test.kraft.raft import messages
 from system_under_test.kraft.raft.states import Role
 from system_under_test.kraft.raft.voters import VoterHistory, VoterSet, held_by_majority, majority
 
@@ -101,8 +93,8 @@ def grants_vote(
     *,
     pre_vote: bool,
     up_to_date: bool,
-    candidate: ReplicaKey,
-    voted: ReplicaKey | None,
+    candidate: messages.ReplicaKey,
+    voted: messages.ReplicaKey | None,
     leader_known: bool,
     has_fetched: bool,
     bugs: Collection[str] = (),
@@ -226,7 +218,7 @@ def may_change_again(last_change_offset: int, mark: int | None, bugs: Collection
     return (mark is not None and last_change_offset < mark) or TWO_CHANGES_AT_ONCE in bugs
 
 
-def snapshot_instead(log: LogView, request: FetchRequest) -> SnapshotId | None:
+def snapshot_instead(log: messages.LogView, request: messages.FetchRequest) -> messages.SnapshotId | None:
     """Return the snapshot that a follower must fetch because our log cannot continue its log; None if it can.
 
     The log begins after a snapshot, and contains no offset and no epoch before it.  An empty follower gets the newest
@@ -244,7 +236,9 @@ def counts_for_commit(*, is_voter: bool, bugs: Collection[str] = ()) -> bool:
     return is_voter or OBSERVER_COUNTS in bugs
 
 
-def divergence(log: LogView, request: FetchRequest, bugs: Collection[str] = ()) -> EpochEnd | None:
+def divergence(
+    log: messages.LogView, request: messages.FetchRequest, bugs: Collection[str] = ()
+) -> messages.EpochEnd | None:
     """Return the point at which a fetching log diverges from ours, or None if it is a prefix of ours.
 
     A log is determined by the epoch and the offset of its end, for a leader writes each offset of its epoch once
@@ -253,7 +247,7 @@ def divergence(log: LogView, request: FetchRequest, bugs: Collection[str] = ()) 
     """
     if DIVERGENCE_BY_OFFSET in bugs:
         too_long = request.fetch_offset > log.end_offset
-        return EpochEnd(request.last_fetched_epoch, log.end_offset) if too_long else None
+        return messages.EpochEnd(request.last_fetched_epoch, log.end_offset) if too_long else None
     ours = log.end_offset_for_epoch(request.last_fetched_epoch)
     if ours.epoch == request.last_fetched_epoch and request.fetch_offset <= ours.end_offset:
         return None
@@ -289,7 +283,7 @@ def must_stop_on(disk_error: int | None, bugs: Collection[str] = ()) -> bool:
     return not (disk_error == errno.ENOSPC and FORGETS_ON_FULL_DISK in bugs)
 
 
-def durable_state(state: QuorumState, bugs: Collection[str] = ()) -> QuorumState:
+def durable_state(state: messages.QuorumState, bugs: Collection[str] = ()) -> messages.QuorumState:
     """Return the part of `state` that quorum-state must hold before a voter acts on it: all of it (Raft, figure 2:
     persistent state).
     """
@@ -368,13 +362,15 @@ def must_fsync_snapshot(bugs: Collection[str] = ()) -> bool:
     return RENAME_BEFORE_FSYNC not in bugs
 
 
-def next_log_start(snapshots: Sequence[SnapshotId], high_watermark: int, bugs: Collection[str] = ()) -> NewStart | None:
+def next_log_start(
+    snapshots: Sequence[messages.SnapshotId], high_watermark: int, bugs: Collection[str] = ()
+) -> messages.NewStart | None:
     """Return the possible start of a log that grows too large: the end of the second newest of its snapshots, and never
     later, because entries before the start exist nowhere else (KAFKA-14238).  None: its current start.
     """
     if CLEANS_PAST_SNAPSHOT in bugs:
-        return NewStart(snapshots[-1], high_watermark) if snapshots else None
-    return NewStart(snapshots[1], snapshots[1].end_offset) if len(snapshots) > 1 else None
+        return messages.NewStart(snapshots[-1], high_watermark) if snapshots else None
+    return messages.NewStart(snapshots[1], snapshots[1].end_offset) if len(snapshots) > 1 else None
 
 
 def keeps_state_under_snapshot(bugs: Collection[str] = ()) -> bool:
@@ -385,7 +381,7 @@ def keeps_state_under_snapshot(bugs: Collection[str] = ()) -> bool:
     return APPLIES_DELTA_AFTER_SNAPSHOT in bugs
 
 
-def same_key(wanted: ReplicaKey, actual: ReplicaKey) -> bool:
+def same_key(wanted: messages.ReplicaKey, actual: messages.ReplicaKey) -> bool:
     """Return whether `actual` is the replica that `wanted` names; one without a directory names every directory
     (KIP-853)."""
     return wanted.id == actual.id and wanted.directory in (None, actual.directory)

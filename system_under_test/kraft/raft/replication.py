@@ -19,18 +19,9 @@ under the next leader.  A snapshot stands for committed records only, so the hig
 
 from __future__ import annotations
 
-from system_under_test.kraft.raft import leadership
+from system_under_test.kraft.raft import leadership, messages
 from system_under_test.kraft.raft.decisions import counts_for_commit, divergence, snapshot_instead
 from system_under_test.kraft.raft.effects import WriteSnapshot
-from system_under_test.kraft.raft.messages import (
-    EpochEnd,
-    Error,
-    FetchRequest,
-    FetchResponse,
-    FetchSnapshotRequest,
-    FetchSnapshotResponse,
-    SnapshotId,
-)
 from system_under_test.kraft.raft.states import Download, Follower, FollowerProgress, Leader, Parked, Unattached
 from system_under_test.kraft.raft.voter_memory import Voter
 
@@ -40,14 +31,14 @@ WAIT_MAX_S = 5.0
 # The leader's side
 
 
-def on_fetch_request(voter: Voter, now: float, token: int, connection: int, request: FetchRequest) -> None:
+def on_fetch_request(voter: Voter, now: float, token: int, connection: int, request: messages.FetchRequest) -> None:
     leader = voter.state
     error = refusal(voter, request)
     possible = request.fetch_offset >= 0 and 0 <= request.last_fetched_epoch <= voter.epoch
-    if error == Error.NONE and not possible:
-        error = Error.INVALID_REQUEST
-    if error != Error.NONE or not isinstance(leader, Leader):
-        response = FetchResponse(error, voter.leader_id, voter.epoch)
+    if error == messages.Error.NONE and not possible:
+        error = messages.Error.INVALID_REQUEST
+    if error != messages.Error.NONE or not isinstance(leader, Leader):
+        response = messages.FetchResponse(error, voter.leader_id, voter.epoch)
         if isinstance(leader, Leader):
             leadership.answer_fetch(voter, leader, token, connection, response)
         else:
@@ -63,7 +54,9 @@ def on_fetch_request(voter: Voter, now: float, token: int, connection: int, requ
     diverging = None if snapshot else divergence(voter.log, request, voter.bugs)
     if snapshot is not None or diverging is not None:
         mark = leadership.announced_mark(voter, leader)
-        response = FetchResponse(Error.NONE, voter.me, voter.epoch, mark, diverging, snapshot=snapshot)
+        response = messages.FetchResponse(
+            messages.Error.NONE, voter.me, voter.epoch, mark, diverging, snapshot=snapshot
+        )
         leadership.answer_fetch(voter, leader, token, connection, response)
         return
     if counts_for_commit(is_voter=counts, bugs=voter.bugs):
@@ -78,31 +71,31 @@ def on_fetch_request(voter: Voter, now: float, token: int, connection: int, requ
     leadership.answer_parked(voter, now, leader)
 
 
-def on_fetch_snapshot_request(voter: Voter, now: float, token: int, request: FetchSnapshotRequest) -> None:
+def on_fetch_snapshot_request(voter: Voter, now: float, token: int, request: messages.FetchSnapshotRequest) -> None:
     """Handle a request for part of a snapshot, which counts for check-quorum like a Fetch, but does not report the
     follower's log end.
     """
     leader, peer = voter.state, request.replica.id
     error = refusal(voter, request)
-    if error == Error.NONE and isinstance(leader, Leader):
+    if error == messages.Error.NONE and isinstance(leader, Leader):
         if peer in leader.followers and voter.voter_set.holds(request.replica):
             leadership.heard(voter, now, leader, peer)
         voter.reply(token, part(voter, request))
     else:
-        voter.reply(token, FetchSnapshotResponse(error, voter.leader_id, voter.epoch))
+        voter.reply(token, messages.FetchSnapshotResponse(error, voter.leader_id, voter.epoch))
 
 
-def refusal(voter: Voter, request: FetchRequest | FetchSnapshotRequest) -> Error:
+def refusal(voter: Voter, request: messages.FetchRequest | messages.FetchSnapshotRequest) -> messages.Error:
     """Return the reason why this voter answers no fetch of that epoch; NONE if it leads the epoch."""
     if request.current_leader_epoch < voter.epoch:
-        return Error.FENCED_LEADER_EPOCH
+        return messages.Error.FENCED_LEADER_EPOCH
     if request.current_leader_epoch > voter.epoch:
-        return Error.UNKNOWN_LEADER_EPOCH
+        return messages.Error.UNKNOWN_LEADER_EPOCH
     if not isinstance(voter.state, Leader):
-        return Error.NOT_LEADER_OR_FOLLOWER
+        return messages.Error.NOT_LEADER_OR_FOLLOWER
     if voter.shutting_down:
-        return Error.BROKER_NOT_AVAILABLE
-    return Error.NONE
+        return messages.Error.BROKER_NOT_AVAILABLE
+    return messages.Error.NONE
 
 
 # The follower's side
@@ -128,10 +121,10 @@ def must_campaign(voter: Voter) -> bool:
     return voter.may_be_needed and voter.asked % (len(voter.others) + 1) == len(voter.others)
 
 
-def fetch_request(voter: Voter, epoch: int) -> FetchRequest:
+def fetch_request(voter: Voter, epoch: int) -> messages.FetchRequest:
     """epoch: the leader's, which is the voter's own or one that the leader still has to confirm."""
     identity = voter.identity
-    return FetchRequest(
+    return messages.FetchRequest(
         identity.cluster_id,
         identity.me,
         current_leader_epoch=epoch,
@@ -142,7 +135,9 @@ def fetch_request(voter: Voter, epoch: int) -> FetchRequest:
     )
 
 
-def on_fetch_response(voter: Voter, now: float, peer: int, request: FetchRequest, response: FetchResponse) -> None:
+def on_fetch_response(
+    voter: Voter, now: float, peer: int, request: messages.FetchRequest, response: messages.FetchResponse
+) -> None:
     follower = voter.state
     if (
         not isinstance(follower, Follower)
@@ -171,7 +166,7 @@ def on_fetch_response(voter: Voter, now: float, peer: int, request: FetchRequest
         voter.advance(mark)
 
 
-def _common_end(voter: Voter, diverging: EpochEnd) -> int:
+def _common_end(voter: Voter, diverging: messages.EpochEnd) -> int:
     """Return the end of the longest prefix that can still be equal: of the leader's epoch, the part that both have."""
     ours = voter.log.end_offset_for_epoch(diverging.epoch)
     end = min(ours.end_offset, diverging.end_offset) if ours.epoch == diverging.epoch else ours.end_offset
@@ -182,7 +177,7 @@ def _common_end(voter: Voter, diverging: EpochEnd) -> int:
     return end
 
 
-def _check_continuation(voter: Voter, response: FetchResponse) -> None:
+def _check_continuation(voter: Voter, response: messages.FetchResponse) -> None:
     end, epoch = voter.end_offset, voter.end_epoch
     for batch in response.batches:
         if batch.base_offset != end or not epoch <= batch.epoch <= voter.epoch:
@@ -197,20 +192,22 @@ PART_MAX_BYTES = 1 << 20
 """Maximum bytes of a response, even if the request asks for more."""
 
 
-def part(voter: Voter, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
+def part(voter: Voter, request: messages.FetchSnapshotRequest) -> messages.FetchSnapshotResponse:
     """Handle the leader's answer: bytes of one of its snapshots."""
     wanted, position = request.snapshot, request.position
     size_max = max(1, min(request.max_size_bytes, PART_MAX_BYTES))
     found = voter.log.read_snapshot(wanted, position, size_max)
     if found is None:
-        return FetchSnapshotResponse(Error.SNAPSHOT_NOT_FOUND, voter.me, voter.epoch, wanted)
+        return messages.FetchSnapshotResponse(messages.Error.SNAPSHOT_NOT_FOUND, voter.me, voter.epoch, wanted)
     data, size_bytes = found
     if position >= size_bytes:
-        return FetchSnapshotResponse(Error.POSITION_OUT_OF_RANGE, voter.me, voter.epoch, wanted)
-    return FetchSnapshotResponse(Error.NONE, voter.me, voter.epoch, wanted, size_bytes, position, data)
+        return messages.FetchSnapshotResponse(messages.Error.POSITION_OUT_OF_RANGE, voter.me, voter.epoch, wanted)
+    return messages.FetchSnapshotResponse(
+        messages.Error.NONE, voter.me, voter.epoch, wanted, size_bytes, position, data
+    )
 
 
-def begin(voter: Voter, follower: Follower, snapshot: SnapshotId) -> None:
+def begin(voter: Voter, follower: Follower, snapshot: messages.SnapshotId) -> None:
     """Start a download after the leader answered a Fetch with a snapshot."""
     if snapshot.end_offset < voter.committed_end:
         voter.halt(
@@ -220,9 +217,9 @@ def begin(voter: Voter, follower: Follower, snapshot: SnapshotId) -> None:
     follower.download = Download(snapshot)
 
 
-def request(voter: Voter, download: Download) -> FetchSnapshotRequest:
+def request(voter: Voter, download: Download) -> messages.FetchSnapshotRequest:
     identity = voter.identity
-    return FetchSnapshotRequest(
+    return messages.FetchSnapshotRequest(
         identity.cluster_id,
         identity.me,
         voter.epoch,
@@ -233,7 +230,11 @@ def request(voter: Voter, download: Download) -> FetchSnapshotRequest:
 
 
 def on_response(
-    voter: Voter, now: float, peer: int, request: FetchSnapshotRequest, response: FetchSnapshotResponse
+    voter: Voter,
+    now: float,
+    peer: int,
+    request: messages.FetchSnapshotRequest,
+    response: messages.FetchSnapshotResponse,
 ) -> None:
     follower = voter.state
     if not isinstance(follower, Follower) or follower.leader_id != peer:
@@ -243,7 +244,7 @@ def on_response(
         return
     answers = (response.snapshot, response.position) == (request.snapshot, request.position)
     end = request.position + len(response.data)
-    if response.error != Error.NONE or not answers or not response.data or end > response.size_bytes:
+    if response.error != messages.Error.NONE or not answers or not response.data or end > response.size_bytes:
         follower.download = None
         voter.back_off(peer, now)
         return

@@ -25,18 +25,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from system_under_test.kraft.raft.messages import (
-    BeginQuorumEpochRequest,
-    EndQuorumEpochRequest,
-    Error,
-    FetchRequest,
-    FetchResponse,
-    FetchSnapshotRequest,
-    RaftRequest,
-    RaftResponse,
-    ReplicaKey,
-    VoteRequest,
-)
+from system_under_test.kraft.raft import messages
 from system_under_test.kraft.raft.voters import VoterSet
 
 EPOCH_MAX = 2**31 - 2
@@ -76,11 +65,11 @@ class EpochAllowance:
 class Trusted(NamedTuple):
     """The possible voters. may_change: any replica may be one, because the own log may lag (KIP-853)."""
 
-    me: ReplicaKey
+    me: messages.ReplicaKey
     voters: VoterSet
     may_change: bool
 
-    def votes(self, key: ReplicaKey) -> bool:
+    def votes(self, key: messages.ReplicaKey) -> bool:
         return key.id >= 0 if self.may_change else self.voters.holds(key)
 
     def may_lead(self, leader_id: int) -> bool:
@@ -88,66 +77,66 @@ class Trusted(NamedTuple):
         return leader_id >= 0 if self.may_change else self.voters.entry(leader_id) is not None
 
 
-def request_error(trusted: Trusted, request: RaftRequest) -> Error:
+def request_error(trusted: Trusted, request: messages.RaftRequest) -> messages.Error:
     """Return the error if this request cannot come from a correct replica of this quorum; NONE if it can."""
     match request:
-        case VoteRequest():
+        case messages.VoteRequest():
             return _vote_error(trusted, request)
-        case BeginQuorumEpochRequest(leader_id=leader, epoch=named):
+        case messages.BeginQuorumEpochRequest(leader_id=leader, epoch=named):
             return _leader_error(trusted, leader, named)
-        case EndQuorumEpochRequest(leader_id=leader, epoch=named, preferred_candidates=preferred):
+        case messages.EndQuorumEpochRequest(leader_id=leader, epoch=named, preferred_candidates=preferred):
             if len({key.id for key in preferred}) != len(preferred):
-                return Error.INVALID_REQUEST
+                return messages.Error.INVALID_REQUEST
             if not all(trusted.votes(key) for key in preferred):
-                return Error.INCONSISTENT_VOTER_SET
+                return messages.Error.INCONSISTENT_VOTER_SET
             return _leader_error(trusted, leader, named)
-        case FetchRequest():
+        case messages.FetchRequest():
             return _replica_error(trusted, request.replica, request.max_wait_ms)
-        case FetchSnapshotRequest(snapshot=snapshot, position=position):
+        case messages.FetchSnapshotRequest(snapshot=snapshot, position=position):
             return _replica_error(trusted, request.replica, min(snapshot.end_offset - 1, snapshot.epoch, position))
 
 
-def is_sane(trusted: Trusted, response: RaftResponse) -> bool:
+def is_sane(trusted: Trusted, response: messages.RaftResponse) -> bool:
     """Return whether a correct voter can have given this answer."""
     leader = response.leader_id
     if leader is not None and not trusted.may_lead(leader):
         return False
     if not _is_epoch(response.leader_epoch):
         return False
-    if isinstance(response, FetchResponse) and response.snapshot is not None:
+    if isinstance(response, messages.FetchResponse) and response.snapshot is not None:
         return 0 <= response.snapshot.epoch <= response.leader_epoch and response.snapshot.end_offset > 0
-    if isinstance(response, FetchResponse) and response.diverging is not None:
+    if isinstance(response, messages.FetchResponse) and response.diverging is not None:
         diverging = response.diverging
         return 0 <= diverging.epoch <= response.leader_epoch and diverging.end_offset >= 0
     return True
 
 
-def _vote_error(trusted: Trusted, request: VoteRequest) -> Error:
+def _vote_error(trusted: Trusted, request: messages.VoteRequest) -> messages.Error:
     """Verify that a candidate for a binding vote has raised its epoch above all epochs in its log; no voter sends a
     request to itself.
     """
     newest_epoch = request.epoch if request.pre_vote else request.epoch - 1
     if not trusted.may_change and not trusted.voters.holds(trusted.me):
-        return Error.INCONSISTENT_VOTER_SET  # an observer
+        return messages.Error.INCONSISTENT_VOTER_SET  # an observer
     if request.candidate.id == trusted.me.id or not _is_epoch(request.epoch):
-        return Error.INVALID_REQUEST
+        return messages.Error.INVALID_REQUEST
     if not trusted.votes(request.candidate):
-        return Error.INCONSISTENT_VOTER_SET
+        return messages.Error.INCONSISTENT_VOTER_SET
     if not 0 <= request.last_epoch <= newest_epoch or request.last_offset < 0:
-        return Error.INVALID_REQUEST
-    return Error.NONE
+        return messages.Error.INVALID_REQUEST
+    return messages.Error.NONE
 
 
-def _leader_error(trusted: Trusted, leader_id: int, named_epoch: int) -> Error:
+def _leader_error(trusted: Trusted, leader_id: int, named_epoch: int) -> messages.Error:
     if leader_id == trusted.me.id or not _is_epoch(named_epoch):
-        return Error.INVALID_REQUEST
-    return Error.NONE if trusted.may_lead(leader_id) else Error.INCONSISTENT_VOTER_SET
+        return messages.Error.INVALID_REQUEST
+    return messages.Error.NONE if trusted.may_lead(leader_id) else messages.Error.INCONSISTENT_VOTER_SET
 
 
-def _replica_error(trusted: Trusted, replica: ReplicaKey, lowest: int) -> Error:
+def _replica_error(trusted: Trusted, replica: messages.ReplicaKey, lowest: int) -> messages.Error:
     """lowest: the minimum of the numbers that must not be negative."""
     is_replica = replica.id >= 0 and replica.id != trusted.me.id
-    return Error.NONE if is_replica and lowest >= 0 else Error.INVALID_REQUEST
+    return messages.Error.NONE if is_replica and lowest >= 0 else messages.Error.INVALID_REQUEST
 
 
 def _is_epoch(named: int) -> bool:

@@ -23,25 +23,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from system_under_test.kraft.raft.messages import (
-    Batch,
-    BeginQuorumEpochRequest,
-    EndQuorumEpochRequest,
-    EpochEnd,
-    EpochResponse,
-    Error,
-    FetchRequest,
-    FetchResponse,
-    FetchSnapshotRequest,
-    FetchSnapshotResponse,
-    RaftRequest,
-    RaftResponse,
-    ReplicaKey,
-    SnapshotId,
-    VoteRequest,
-    VoteResponse,
-    empty_answer,
-)
+from system_under_test.kraft.raft import messages
 from system_under_test.kraft.wire import frames, packed, versions
 from system_under_test.kraft.wire.frames import Entity, RequestHeader
 from system_under_test.kraft.wire.packed import TOPIC_ID
@@ -53,11 +35,11 @@ _METADATA = {"topic_id": TOPIC_ID, "name": TOPIC, "topic_name": TOPIC}
 """Its topic, by the field that names it in one schema or another."""
 
 _API_KEYS: dict[type, int] = {
-    FetchRequest: versions.FETCH,
-    FetchSnapshotRequest: versions.FETCH_SNAPSHOT,
-    VoteRequest: versions.VOTE,
-    BeginQuorumEpochRequest: versions.BEGIN_QUORUM_EPOCH,
-    EndQuorumEpochRequest: versions.END_QUORUM_EPOCH,
+    messages.FetchRequest: versions.FETCH,
+    messages.FetchSnapshotRequest: versions.FETCH_SNAPSHOT,
+    messages.VoteRequest: versions.VOTE,
+    messages.BeginQuorumEpochRequest: versions.BEGIN_QUORUM_EPOCH,
+    messages.EndQuorumEpochRequest: versions.END_QUORUM_EPOCH,
 }
 
 RAFT_APIS = frozenset(_API_KEYS.values())
@@ -69,7 +51,9 @@ Endpoint = tuple[str, str, int]
 AddressOf = Callable[[int], tuple[str, int] | None]
 """The (host, port) where a voter is reached, if that is known."""
 
-_TOP_LEVEL = frozenset({Error.UNSUPPORTED_VERSION, Error.INCONSISTENT_CLUSTER_ID, Error.INVALID_REQUEST})
+_TOP_LEVEL = frozenset(
+    {messages.Error.UNSUPPORTED_VERSION, messages.Error.INCONSISTENT_CLUSTER_ID, messages.Error.INVALID_REQUEST}
+)
 """Errors of the whole request: Kafka answers them without any partition.  A voter of Kafka ends if it finds
 INVALID_REQUEST beside a partition of its own epoch."""
 
@@ -93,14 +77,14 @@ class MalformedRpc(ValueError):
 
 
 def encode_request(
-    request: RaftRequest,
+    request: messages.RaftRequest,
     endpoint: Endpoint | None,
     correlation_id: int,
     client_id: str,
     fetch_version: int = versions.SUPPORTED[versions.FETCH][1],
 ) -> bytes:
     """Return the frame of a request, with its size. fetch_version: the highest of Fetch that both sides speak."""
-    if isinstance(request, FetchRequest):
+    if isinstance(request, messages.FetchRequest):
         if fetch_version < MARK_SINCE:
             older = request_to_wire(request, version=MARK_SINCE - 1)
             return frames.encode_request(correlation_id, client_id, older)
@@ -112,7 +96,7 @@ def encode_request(
     return frames.encode_request(correlation_id, client_id, request_to_wire(request, endpoint))
 
 
-def decode_request(header: RequestHeader, frame: bytes, at: int) -> RaftRequest:
+def decode_request(header: RequestHeader, frame: bytes, at: int) -> messages.RaftRequest:
     """Return the request of a frame whose header up to the client id ends at `at`.  Raises MalformedFrame and
     MalformedRpc.
     """
@@ -124,17 +108,20 @@ def decode_request(header: RequestHeader, frame: bytes, at: int) -> RaftRequest:
 
 
 def encode_response(
-    request: RaftRequest, correlation_id: int, response: RaftResponse, address_of: AddressOf | None = None
+    request: messages.RaftRequest,
+    correlation_id: int,
+    response: messages.RaftResponse,
+    address_of: AddressOf | None = None,
 ) -> bytes:
     """Return the frame of a response, with its size.
 
     address_of: where a leader is reached, which the response says to a replica that may not know it (KIP-853).  The
     usual answer to a Fetch does without."""
     if address_of is None and isinstance(
-        response, FetchResponse
+        response, messages.FetchResponse
     ):  # a pattern of all fields takes as long as the rest of this function
         error, leader_id, epoch, mark, diverging, batches, snapshot = response
-        if error == Error.NONE and leader_id is not None and diverging is None and snapshot is None:
+        if error == messages.Error.NONE and leader_id is not None and diverging is None and snapshot is None:
             records = b"".join([batch.body for batch in batches])  # type: ignore[misc]  # bytes when read from a log
             return frames.packed_response(correlation_id, packed.pack_fetch_response(leader_id, epoch, mark, records))
     leader = response.leader_id
@@ -142,26 +129,30 @@ def encode_response(
     return frames.encode_response(correlation_id, response_to_wire(request, response, address))
 
 
-def decode_response(request: RaftRequest, frame: bytes) -> tuple[int, RaftResponse]:
+def decode_response(request: messages.RaftRequest, frame: bytes) -> tuple[int, messages.RaftResponse]:
     """Return (correlation id, response).  Raises MalformedFrame and MalformedRpc."""
     usual = None
-    if isinstance(request, FetchRequest) and frame[4:5] == _NO_TAGS:
+    if isinstance(request, messages.FetchRequest) and frame[4:5] == _NO_TAGS:
         usual = packed.read_fetch_response(frame[5:])
     if usual is not None:
         leader_id, epoch, mark, records = usual
-        response = FetchResponse(Error.NONE, leader_id, epoch, mark, None, tuple(parse_batches(records)))
+        response = messages.FetchResponse(
+            messages.Error.NONE, leader_id, epoch, mark, None, tuple(parse_batches(records))
+        )
         return int.from_bytes(frame[:4], "big", signed=True), response
     correlation_id, body = frames.decode_response(_codec(_API_KEYS[type(request)]).request_type, frame)
     return correlation_id, response_from_wire(request, body)
 
 
-def request_to_wire(request: RaftRequest, endpoint: Endpoint | None = None, version: int | None = None) -> Entity:
+def request_to_wire(
+    request: messages.RaftRequest, endpoint: Endpoint | None = None, version: int | None = None
+) -> Entity:
     """endpoint: where the sender is reached; Begin- and EndQuorumEpoch carry it.  version: by default the newest."""
     api_key = _API_KEYS[type(request)]
     kind = frames.codec(api_key, version or versions.SUPPORTED[api_key][1]).request_type
     values: dict[str, Any]  # fields with another name on the wire
     match request:
-        case FetchRequest():
+        case messages.FetchRequest():
             values = {
                 "replica_state": {"replica_id": request.replica.id},
                 "replica_directory_id": request.replica.directory,
@@ -172,14 +163,14 @@ def request_to_wire(request: RaftRequest, endpoint: Endpoint | None = None, vers
                 "high_watermark": _or_unknown(request.high_watermark),
                 "forgotten_topics_data": (),
             }
-        case FetchSnapshotRequest():
+        case messages.FetchSnapshotRequest():
             values = {
                 "replica_id": request.replica.id,
                 "replica_directory_id": request.replica.directory,
                 "max_bytes": request.max_size_bytes,
                 "snapshot_id": request.snapshot,
             }
-        case VoteRequest():
+        case messages.VoteRequest():
             values = {
                 "voter_id": request.voter.id,
                 "voter_directory_id": request.voter.directory,
@@ -188,22 +179,22 @@ def request_to_wire(request: RaftRequest, endpoint: Endpoint | None = None, vers
                 "replica_directory_id": request.candidate.directory,
                 "last_offset_epoch": request.last_epoch,
             }
-        case BeginQuorumEpochRequest():
+        case messages.BeginQuorumEpochRequest():
             values = {"voter_id": request.voter.id, "voter_directory_id": request.voter.directory}
-        case EndQuorumEpochRequest():
+        case messages.EndQuorumEpochRequest():
             candidates = request.preferred_candidates
             values = {
                 "preferred_candidates": [
                     {"candidate_id": key.id, "candidate_directory_id": key.directory} for key in candidates
                 ]
             }
-    if isinstance(request, BeginQuorumEpochRequest | EndQuorumEpochRequest):
+    if isinstance(request, messages.BeginQuorumEpochRequest | messages.EndQuorumEpochRequest):
         endpoints = () if endpoint is None else (dict(zip(("name", "host", "port"), endpoint, strict=True)),)
         values |= {"leader_epoch": request.epoch, "leader_endpoints": endpoints}
     return _about_metadata(kind, request, **values)
 
 
-def request_from_wire(api_key: int, body: Any) -> RaftRequest:
+def request_from_wire(api_key: int, body: Any) -> messages.RaftRequest:
     """Raises MalformedRpc; KeyError for an API that is not the core's (see RAFT_APIS)."""
     if api_key not in RAFT_APIS:
         raise KeyError(api_key)
@@ -212,9 +203,9 @@ def request_from_wire(api_key: int, body: Any) -> RaftRequest:
     if api_key == versions.FETCH:
         # Kafka's own replicas limit the whole answer, and leave the limit of the partition at 0.
         limits = [each for each in (body.max_bytes, partition.partition_max_bytes) if each > 0]
-        return FetchRequest(
+        return messages.FetchRequest(
             cluster_id=cluster_id,
-            replica=ReplicaKey(body.replica_state.replica_id, partition.replica_directory_id),
+            replica=messages.ReplicaKey(body.replica_state.replica_id, partition.replica_directory_id),
             current_leader_epoch=partition.current_leader_epoch,
             fetch_offset=partition.fetch_offset,
             last_fetched_epoch=partition.last_fetched_epoch,
@@ -223,44 +214,50 @@ def request_from_wire(api_key: int, body: Any) -> RaftRequest:
             max_size_bytes=min(limits, default=0),
         )
     if api_key == versions.FETCH_SNAPSHOT:
-        return FetchSnapshotRequest(
+        return messages.FetchSnapshotRequest(
             cluster_id=cluster_id,
-            replica=ReplicaKey(body.replica_id, partition.replica_directory_id),
+            replica=messages.ReplicaKey(body.replica_id, partition.replica_directory_id),
             current_leader_epoch=partition.current_leader_epoch,
             snapshot=_snapshot_id(partition.snapshot_id),
             position=partition.position,
             max_size_bytes=body.max_bytes,
         )
     if api_key == versions.VOTE:
-        return VoteRequest(
+        return messages.VoteRequest(
             cluster_id=cluster_id,
             epoch=partition.replica_epoch,
-            candidate=ReplicaKey(partition.replica_id, partition.replica_directory_id),
-            voter=ReplicaKey(body.voter_id, partition.voter_directory_id),
+            candidate=messages.ReplicaKey(partition.replica_id, partition.replica_directory_id),
+            voter=messages.ReplicaKey(body.voter_id, partition.voter_directory_id),
             last_epoch=partition.last_offset_epoch,
             last_offset=partition.last_offset,
             pre_vote=partition.pre_vote,
         )
     leader = partition.leader_id, partition.leader_epoch
     if api_key == versions.BEGIN_QUORUM_EPOCH:
-        return BeginQuorumEpochRequest(cluster_id, *leader, ReplicaKey(body.voter_id, partition.voter_directory_id))
-    candidates = tuple(ReplicaKey(c.candidate_id, c.candidate_directory_id) for c in partition.preferred_candidates)
-    return EndQuorumEpochRequest(cluster_id, *leader, candidates)
+        return messages.BeginQuorumEpochRequest(
+            cluster_id, *leader, messages.ReplicaKey(body.voter_id, partition.voter_directory_id)
+        )
+    candidates = tuple(
+        messages.ReplicaKey(c.candidate_id, c.candidate_directory_id) for c in partition.preferred_candidates
+    )
+    return messages.EndQuorumEpochRequest(cluster_id, *leader, candidates)
 
 
-def response_to_wire(request: RaftRequest, response: RaftResponse, leader_at: tuple[str, int] | None = None) -> Entity:
+def response_to_wire(
+    request: messages.RaftRequest, response: messages.RaftResponse, leader_at: tuple[str, int] | None = None
+) -> Entity:
     """Return the entity that answers `request`; Begin- and EndQuorumEpoch share one response in the core, not on the
     wire.  leader_at: (host, port) where its leader is reached, if the response shall say it.
     """
-    if type(response) is not type(empty_answer(request, response.error, None, 0)):
+    if type(response) is not type(messages.empty_answer(request, response.error, None, 0)):
         raise TypeError(f"{type(response).__name__} does not answer {type(request).__name__}")
     api_key, code = _API_KEYS[type(request)], ErrorCode(response.error)
     if response.error in _TOP_LEVEL:
         return _refusal(api_key, code)
     values: dict[str, Any] = {"leader_id": _or_unknown(response.leader_id), "leader_epoch": response.leader_epoch}
     match response:
-        case FetchResponse():
-            unknown = EpochEnd(-1, -1)
+        case messages.FetchResponse():
+            unknown = messages.EpochEnd(-1, -1)
             values = {
                 "current_leader": values,
                 "high_watermark": _or_unknown(response.high_watermark),
@@ -270,14 +267,14 @@ def response_to_wire(request: RaftRequest, response: RaftResponse, leader_at: tu
                 "aborted_transactions": None,
                 "records": b"".join(batch.body for batch in response.batches),  # type: ignore[misc]  # read from a log
             }
-        case FetchSnapshotResponse():
+        case messages.FetchSnapshotResponse():
             values = {
                 "current_leader": values,
                 "snapshot_id": response.snapshot,
                 "size": response.size_bytes,
                 "unaligned_records": response.data,
             }
-        case VoteResponse():
+        case messages.VoteResponse():
             values["vote_granted"] = response.granted
     if leader_at is not None:
         host, port = leader_at
@@ -288,43 +285,45 @@ def response_to_wire(request: RaftRequest, response: RaftResponse, leader_at: tu
 
 def invalid_request(api_key: int) -> Entity:
     """Return the answer to a body that is about something else than exactly the metadata partition."""
-    return _refusal(api_key, ErrorCode(Error.INVALID_REQUEST))
+    return _refusal(api_key, ErrorCode(messages.Error.INVALID_REQUEST))
 
 
-def response_from_wire(request: RaftRequest, body: Any) -> RaftResponse:
+def response_from_wire(request: messages.RaftRequest, body: Any) -> messages.RaftResponse:
     """Return the answer to `request`.  A refusal of the whole request names no leader: (None, epoch 0).  Raises
     MalformedRpc.
     """
     if body.error_code:
-        return empty_answer(request, _error(body.error_code), None, 0)
-    partition = _only_partition(body.responses if isinstance(request, FetchRequest) else body.topics)
+        return messages.empty_answer(request, _error(body.error_code), None, 0)
+    partition = _only_partition(body.responses if isinstance(request, messages.FetchRequest) else body.topics)
     leader = getattr(partition, "current_leader", partition)
     common = _error(partition.error_code), _or_none(leader.leader_id), leader.leader_epoch
     match request:
-        case FetchRequest():
+        case messages.FetchRequest():
             diverging, snapshot = partition.diverging_epoch, partition.snapshot_id
-            return FetchResponse(
+            return messages.FetchResponse(
                 *common,
                 high_watermark=_or_none(partition.high_watermark),
-                diverging=EpochEnd(diverging.epoch, diverging.end_offset) if diverging.end_offset >= 0 else None,
+                diverging=messages.EpochEnd(diverging.epoch, diverging.end_offset)
+                if diverging.end_offset >= 0
+                else None,
                 batches=tuple(parse_batches(partition.records or b"")),
                 snapshot=_snapshot_id(snapshot) if snapshot.end_offset >= 0 else None,
             )
-        case FetchSnapshotRequest():
-            return FetchSnapshotResponse(
+        case messages.FetchSnapshotRequest():
+            return messages.FetchSnapshotResponse(
                 *common,
                 snapshot=_snapshot_id(partition.snapshot_id),
                 size_bytes=partition.size,
                 position=partition.position,
                 data=partition.unaligned_records or b"",
             )
-        case VoteRequest():
-            return VoteResponse(*common, partition.vote_granted, request.pre_vote)
+        case messages.VoteRequest():
+            return messages.VoteResponse(*common, partition.vote_granted, request.pre_vote)
         case _:
-            return EpochResponse(*common)
+            return messages.EpochResponse(*common)
 
 
-def parse_batches(records: bytes) -> Iterator[Batch]:
+def parse_batches(records: bytes) -> Iterator[messages.Batch]:
     """Whole batches, each with its own bytes as body.  Raises MalformedRpc where the bytes end within one."""
     at = 0
     while at < len(records):
@@ -335,7 +334,7 @@ def parse_batches(records: bytes) -> Iterator[Batch]:
         if end > len(records) or length < _BATCH_BYTES_MIN - _BATCH_PREFIX_BYTES:
             raise MalformedRpc(f"a record batch of {length} bytes, {len(records) - at} are there")
         (last_offset_delta,) = _LAST_OFFSET_DELTA.unpack_from(records, at + _LAST_OFFSET_DELTA_AT)
-        yield Batch(base_offset, epoch, last_offset_delta + 1, records[at:end])
+        yield messages.Batch(base_offset, epoch, last_offset_delta + 1, records[at:end])
         at = end
 
 
@@ -344,7 +343,10 @@ def _codec(api_key: int) -> frames.Codec:
 
 
 def _about_metadata(
-    kind: type[Any], source: RaftRequest | RaftResponse, error_of_all: ErrorCode | None = None, **values: Any
+    kind: type[Any],
+    source: messages.RaftRequest | messages.RaftResponse,
+    error_of_all: ErrorCode | None = None,
+    **values: Any,
 ) -> Entity:
     """Return a request or response about the metadata partition alone.
 
@@ -366,13 +368,13 @@ def _only_partition(topics: Any) -> Any:
     return topics[0].partitions[0]
 
 
-def _snapshot_id(entity: Any) -> SnapshotId:
-    return SnapshotId(entity.end_offset, entity.epoch)
+def _snapshot_id(entity: Any) -> messages.SnapshotId:
+    return messages.SnapshotId(entity.end_offset, entity.epoch)
 
 
-def _error(code: int) -> Error:
+def _error(code: int) -> messages.Error:
     try:
-        return Error(code)
+        return messages.Error(code)
     except ValueError:
         raise MalformedRpc(f"error {int(code)}, which no voter answers") from None
 

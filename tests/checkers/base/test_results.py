@@ -9,18 +9,7 @@ from typing import Any
 
 import pytest
 
-from checkers.base.results import (
-    CheckerResult,
-    FindingStory,
-    PlantedBugResult,
-    Results,
-    RunVerdict,
-    SignerWords,
-    as_object,
-    parse_results,
-    read_results,
-    write_results,
-)
+from checkers.base import results
 from checkers.base.verdict import Validity, Witness
 from checkers.record.files import BrokenFile
 
@@ -28,10 +17,10 @@ STALE = Witness("stale read", "n1 answered 1", ({"index": 3, "type": 0},), ({"ta
 CRITERIA = [
     {"name": "ok operations", "value": 7, "least": 9, "met": False, "demanded": True, "words": "", "advice": ""}
 ]
-WHOLE = Results(
-    RunVerdict.INVALID,
+WHOLE = results.Results(
+    results.RunVerdict.INVALID,
     {
-        "registers": CheckerResult(
+        "registers": results.CheckerResult(
             Validity.INVALID,
             {"keys": 2},
             "",
@@ -41,8 +30,8 @@ WHOLE = Results(
             "?",
             0.5,
         ),
-        "vacuity": CheckerResult(Validity.UNKNOWN, reason="too weak", details={"criteria": CRITERIA}),
-        "statistics": CheckerResult(
+        "vacuity": results.CheckerResult(Validity.UNKNOWN, reason="too weak", details={"criteria": CRITERIA}),
+        "statistics": results.CheckerResult(
             Validity.VALID, {"operations": 7}, details={"errors": [{"error": "no", "fail": 2}]}
         ),
     },
@@ -50,15 +39,15 @@ WHOLE = Results(
     "Invalid: n1 answered 1.",
     judged_by="in process",
     judging_s=0.0,
-    planted=PlantedBugResult("stale-read", True, "found"),
-    signer=SignerWords("nobody", words="unsigned"),
-    finding=FindingStory("redis", False, True, "Redis", "without fsync", "writes were lost"),
+    planted=results.PlantedBugResult("stale-read", True, "found"),
+    signer=results.SignerWords("nobody", words="unsigned"),
+    finding=results.FindingStory("redis", False, True, "Redis", "without fsync", "writes were lost"),
 )
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    write_results(tmp_path, WHOLE)
-    found = read_results(tmp_path)
+    results.write_results(tmp_path, WHOLE)
+    found = results.read_results(tmp_path)
     assert found == WHOLE
     assert found is not None and found.checkers["registers"].violations_by_kind == {"stale read": 4}
     assert [(each.name, each.met) for each in found.vacuity.criteria] == [("ok operations", False)]
@@ -66,18 +55,18 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_never_judged_has_no_results(tmp_path: Path) -> None:
-    assert read_results(tmp_path) is None
+    assert results.read_results(tmp_path) is None
 
 
 def test_empty_fields_are_left_out_and_zero_is_not_empty() -> None:
-    written = as_object(Results(RunVerdict.VALID, exit_code=0, judging_s=0.0))
+    written = results.as_object(results.Results(results.RunVerdict.VALID, exit_code=0, judging_s=0.0))
     assert written == {"verdict": "valid", "exit_code": 0, "judging_s": 0.0, "checkers": {}}
 
 
 def test_a_figure_that_is_not_finite_is_written_as_null(tmp_path: Path) -> None:
-    one = CheckerResult(Validity.VALID, {"n": 1}, details={"p50": [math.nan, 2.0]})
-    write_results(tmp_path, Results(RunVerdict.VALID, {"one": one}))
-    found = read_results(tmp_path)
+    one = results.CheckerResult(Validity.VALID, {"n": 1}, details={"p50": [math.nan, 2.0]})
+    results.write_results(tmp_path, results.Results(results.RunVerdict.VALID, {"one": one}))
+    found = results.read_results(tmp_path)
     assert found is not None and found.checkers["one"].details == {"p50": [None, 2.0]}
 
 
@@ -86,12 +75,12 @@ def test_results_of_an_older_version_lack_fields_and_are_read() -> None:
         "verdict": "invalid",
         "checkers": {"one": {"verdict": "invalid", "witness": [{"kind": "k", "summary": "s"}]}},
     }
-    found = parse_results(old)
+    found = results.parse_results(old)
     assert found.invalid["one"].witness == (Witness("k", "s"),) and found.planted is None and found.exit_code is None
 
 
 def test_fields_of_a_later_version_are_ignored() -> None:
-    assert parse_results({"verdict": "valid", "later": 1}) == Results(RunVerdict.VALID)
+    assert results.parse_results({"verdict": "valid", "later": 1}) == results.Results(results.RunVerdict.VALID)
 
 
 @pytest.mark.parametrize(
@@ -116,12 +105,14 @@ def test_fields_of_a_later_version_are_ignored() -> None:
 def test_damage_is_one_error_that_names_file_and_field(raw: Any, words: str, tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text(json.dumps(raw))
     with pytest.raises(BrokenFile) as refused:
-        read_results(tmp_path)
+        results.read_results(tmp_path)
     assert str(refused.value).startswith(words.replace("`", ""))
 
 
 def test_a_valid_verdict_says_how_it_was_decided_and_an_unknown_one_why() -> None:
     decided = {"decided": "an order was replayed"}
-    assert CheckerResult(Validity.VALID, details=decided).why == "an order was replayed"
-    assert CheckerResult(Validity.UNKNOWN, reason="a file is missing", details=decided).why == "a file is missing"
-    assert CheckerResult(Validity.VALID).why == ""
+    assert results.CheckerResult(Validity.VALID, details=decided).why == "an order was replayed"
+    assert (
+        results.CheckerResult(Validity.UNKNOWN, reason="a file is missing", details=decided).why == "a file is missing"
+    )
+    assert results.CheckerResult(Validity.VALID).why == ""

@@ -9,17 +9,10 @@ import pytest
 from toy_quorum import Quorum
 
 from checkers.base.history import Type
-from checkers.judging.pipeline import (
-    NEVER_WRITTEN,
-    Evidence,
-    Mutate,
-    acknowledged_write_that_failed,
-    answer_from_the_past,
-    logged_value_never_written,
-)
+from checkers.judging import pipeline
 
 
-def clean_run() -> Evidence:
+def clean_run() -> pipeline.Evidence:
     """Three writes of one key, each read."""
     quorum = Quorum()
     quorum.elect("n1")
@@ -28,15 +21,18 @@ def clean_run() -> Evidence:
     found = quorum.evidence()
     reads = [row | {"f": "read", "process": 50 + row["process"], "index": 100 + row["index"]} for row in found.history]
     found.history += reads
-    return Evidence(found.history, found.logs, found.traces, found.copies)
+    return pipeline.Evidence(found.history, found.logs, found.traces, found.copies)
 
 
-def writes(evidence: Evidence, kind: Type) -> list[dict[str, Any]]:
+def writes(evidence: pipeline.Evidence, kind: Type) -> list[dict[str, Any]]:
     return [row for row in evidence.history if row["f"] == "write" and row["type"] == kind]
 
 
-@pytest.mark.parametrize("mutate", [acknowledged_write_that_failed, answer_from_the_past, logged_value_never_written])
-def test_a_value_that_two_writes_wrote_is_left_as_it_is(mutate: Mutate) -> None:
+@pytest.mark.parametrize(
+    "mutate",
+    [pipeline.acknowledged_write_that_failed, pipeline.answer_from_the_past, pipeline.logged_value_never_written],
+)
+def test_a_value_that_two_writes_wrote_is_left_as_it_is(mutate: pipeline.Mutate) -> None:
     assert mutate(clean_run(), Random(1)) is not None
     evidence = clean_run()
     invoked = writes(evidence, Type.INVOKE)
@@ -47,5 +43,5 @@ def test_a_value_that_two_writes_wrote_is_left_as_it_is(mutate: Mutate) -> None:
 def test_the_value_of_another_key_does_not_count(seed: int = 1) -> None:
     evidence = clean_run()
     evidence.history += [row | {"key": "another", "process": 99} for row in writes(evidence, Type.INVOKE)]
-    changed = logged_value_never_written(evidence, Random(seed))
-    assert changed is not None and changed["value"] == NEVER_WRITTEN
+    changed = pipeline.logged_value_never_written(evidence, Random(seed))
+    assert changed is not None and changed["value"] == pipeline.NEVER_WRITTEN

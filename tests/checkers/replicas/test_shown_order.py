@@ -14,68 +14,56 @@ import pyarrow.parquet as pq
 import pytest
 from journals import write_journal
 
+from checkers import replicas
 from checkers.base.columns import HISTORY
 from checkers.base.demands import Demands
 from checkers.base.history import Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.judging.pipeline import judge_run
-from checkers.replicas import (
-    BACKWARDS,
-    DIGEST,
-    DIVERGED,
-    ONE_POSITION,
-    OVERLAP,
-    READ,
-    SHOWN_ORDER,
-    UNWRITTEN,
-    WRITE,
-    Shown,
-    violations,
-)
 
 SLOTS = 2
 """Places for writes of unknown position between two positions; as many as there are such writes."""
 
 
-def op(f: str, key: str, value: Any, position: int | None, invoked: int, answered: int | None = None) -> Shown:
+def op(f: str, key: str, value: Any, position: int | None, invoked: int, answered: int | None = None) -> replicas.Shown:
     answered = invoked + 1 if answered is None and position is not None else answered
     row = {"index": answered if answered is not None else invoked, "node": "n1"}
-    return Shown(f, key, value, position, invoked, answered, row)
+    return replicas.Shown(f, key, value, position, invoked, answered, row)
 
 
-def kinds(*shown: Shown) -> list[str]:
-    return [witness.kind for witness in violations(sorted(shown, key=lambda one: one.invoked))]
+def kinds(*shown: replicas.Shown) -> list[str]:
+    return [witness.kind for witness in replicas.violations(sorted(shown, key=lambda one: one.invoked))]
 
 
-W1, W2 = op(WRITE, "k", 1, 5, 0), op(WRITE, "k", 2, 7, 2)
-OPEN = op(WRITE, "k", 3, None, 4)
+W1, W2 = op(replicas.WRITE, "k", 1, 5, 0), op(replicas.WRITE, "k", 2, 7, 2)
+OPEN = op(replicas.WRITE, "k", 3, None, 4)
 
 
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
-        ([op(READ, "k", 2, 7, 10), op(READ, "k", 2, 9, 12)], []),
-        ([op(READ, "k", 3, 9, 10)], []),
-        ([op(READ, "j", None, 7, 10)], []),
-        ([op(READ, "k", 1, 7, 10)], [OVERLAP]),
-        ([op(READ, "k", 1, 6, 10)], [BACKWARDS]),
-        ([op(READ, "k", 1, 6, 1, 10)], []),
-        ([op(READ, "k", 2, 6, 1, 10)], [OVERLAP]),
-        ([op(READ, "k", None, 8, 10)], [OVERLAP, OVERLAP]),
-        ([op(READ, "k", 4, 8, 10)], [UNWRITTEN]),
-        ([op(READ, "k", 3, 7, 10)], [BACKWARDS, OVERLAP]),
-        ([op(WRITE, "j", 9, 7, 1, 11)], [ONE_POSITION]),
-        ([op(READ, "k", 3, 8, 10), op(READ, "k", 2, 9, 12)], [OVERLAP]),
+        ([op(replicas.READ, "k", 2, 7, 10), op(replicas.READ, "k", 2, 9, 12)], []),
+        ([op(replicas.READ, "k", 3, 9, 10)], []),
+        ([op(replicas.READ, "j", None, 7, 10)], []),
+        ([op(replicas.READ, "k", 1, 7, 10)], [replicas.OVERLAP]),
+        ([op(replicas.READ, "k", 1, 6, 10)], [replicas.BACKWARDS]),
+        ([op(replicas.READ, "k", 1, 6, 1, 10)], []),
+        ([op(replicas.READ, "k", 2, 6, 1, 10)], [replicas.OVERLAP]),
+        ([op(replicas.READ, "k", None, 8, 10)], [replicas.OVERLAP, replicas.OVERLAP]),
+        ([op(replicas.READ, "k", 4, 8, 10)], [replicas.UNWRITTEN]),
+        ([op(replicas.READ, "k", 3, 7, 10)], [replicas.BACKWARDS, replicas.OVERLAP]),
+        ([op(replicas.WRITE, "j", 9, 7, 1, 11)], [replicas.ONE_POSITION]),
+        ([op(replicas.READ, "k", 3, 8, 10), op(replicas.READ, "k", 2, 9, 12)], [replicas.OVERLAP]),
     ],
 )
-def test_an_answer_is_what_the_replay_holds_at_its_position(more: list[Shown], expected: list[str]) -> None:
+def test_an_answer_is_what_the_replay_holds_at_its_position(more: list[replicas.Shown], expected: list[str]) -> None:
     assert kinds(W1, W2, OPEN, *more) == expected
 
 
-def explained(shown: Sequence[Shown]) -> bool:
+def explained(shown: Sequence[replicas.Shown]) -> bool:
     """Try every place of each write without a position, and replay."""
-    open_ = [one for one in shown if one.f == WRITE and one.position is None]
+    open_ = [one for one in shown if one.f == replicas.WRITE and one.position is None]
     places = [None, *(p + (slot + 1) / (SLOTS + 1) for p in range(-1, 6) for slot in range(SLOTS))]
     for chosen in product(places, repeat=len(open_)):
         at = {id(one): place for one, place in zip(open_, chosen, strict=True)}
@@ -85,26 +73,26 @@ def explained(shown: Sequence[Shown]) -> bool:
     return False
 
 
-def _replays(placed: list[tuple[Shown, float]]) -> bool:
-    writes = [(place, one) for one, place in placed if one.f == WRITE]
+def _replays(placed: list[tuple[replicas.Shown, float]]) -> bool:
+    writes = [(place, one) for one, place in placed if one.f == replicas.WRITE]
     if len({place for place, _ in writes}) < len(writes):
         return False
     for one, place in placed:
         for other, before in placed:
             after = other.answered is not None and other.answered < one.invoked
-            if after and (place < before or (one.f == WRITE and place == before)):
+            if after and (place < before or (one.f == replicas.WRITE and place == before)):
                 return False
-        if one.f == READ:
+        if one.f == replicas.READ:
             held = max(((p, w.value) for p, w in writes if w.key == one.key and p <= place), default=(0, None))[1]
             if held != one.value:
                 return False
     return True
 
 
-def drawn(rng: Random) -> list[Shown]:
+def drawn(rng: Random) -> list[replicas.Shown]:
     """Draw a history of a correct register, or one with a few answers changed; some writes are never answered."""
     held: dict[str, Any] = {}
-    found: list[Shown] = []
+    found: list[replicas.Shown] = []
     position, clock = 0, 0
     for value in range(1, rng.randint(3, 7)):
         key, write = rng.choice("ab"), rng.random() < 0.5
@@ -113,19 +101,19 @@ def drawn(rng: Random) -> list[Shown]:
             lost = rng.random() < 0.35 and sum(one.position is None for one in found) < SLOTS
             if not lost or rng.random() < 0.6:
                 position, held[key] = position + 1, value
-            found.append(op(WRITE, key, value, None if lost else position, invoked, None if lost else clock))
+            found.append(op(replicas.WRITE, key, value, None if lost else position, invoked, None if lost else clock))
         else:
-            found.append(op(READ, key, held.get(key), position, invoked, clock))
+            found.append(op(replicas.READ, key, held.get(key), position, invoked, clock))
         clock += 1
     if rng.random() < 0.7:
         place = rng.randrange(len(found))
         one = found[place]
-        if one.f == READ:
+        if one.f == replicas.READ:
             value, shift = rng.choice([None, *range(1, 7)]), rng.choice((-1, 0, 0, 1))
             at = min(5, max(0, (one.position or 0) + shift))
-            found[place] = op(READ, one.key, value, at, one.invoked, one.answered)
+            found[place] = op(replicas.READ, one.key, value, at, one.invoked, one.answered)
         elif one.position is not None:
-            found[place] = op(WRITE, one.key, one.value, rng.randint(0, 5), one.invoked, one.answered)
+            found[place] = op(replicas.WRITE, one.key, one.value, rng.randint(0, 5), one.invoked, one.answered)
     return found
 
 
@@ -134,7 +122,7 @@ def test_brute_force_agrees(seed: int) -> None:
     rng, seen = Random(seed), set()
     for _ in range(30):
         shown = drawn(rng)
-        wrong = [witness.kind for witness in violations(shown)]
+        wrong = [witness.kind for witness in replicas.violations(shown)]
         assert explained(shown) == (not wrong), (wrong, shown)
         seen.add(not wrong)
     assert seen == {True, False}
@@ -144,26 +132,28 @@ def judged(folder: Path, answers: list[tuple[str, str, str, list[Any]]]) -> Verd
     """answers: (f, key, node, payload), one after another."""
     rows: list[dict[str, Any]] = []
     for f, key, node, payload in answers:
-        value = payload[0] if f == WRITE else None
+        value = payload[0] if f == replicas.WRITE else None
         row = {"process": 0, "time_ns": 1, "f": f, "key": key, "value": value, "node": ""}
         rows.append(dict.fromkeys(HISTORY.names) | row | {"index": len(rows), "type": int(Type.INVOKE)})
         row |= {"index": len(rows), "type": int(Type.OK), "payload": json.dumps(payload), "node": node, "value": None}
         rows.append(dict.fromkeys(HISTORY.names) | row)
-    run = StoredRun(folder, Demands(servers=("n1", "n2"), reads=frozenset({READ}), writes=frozenset({WRITE})))
+    run = StoredRun(
+        folder, Demands(servers=("n1", "n2"), reads=frozenset({replicas.READ}), writes=frozenset({replicas.WRITE}))
+    )
     pq.write_table(pa.Table.from_pylist(rows, HISTORY), run.history)
     write_journal(folder, outcome={})
-    return judge_run(run, [SHOWN_ORDER])["shown-order"]
+    return judge_run(run, [replicas.SHOWN_ORDER])["shown-order"]
 
 
-GOOD = [(WRITE, "k", "n1", [1, 5]), (READ, "k", "n2", [1, 5]), (DIGEST, "k", "n1", [4, "a"])]
+GOOD = [(replicas.WRITE, "k", "n1", [1, 5]), (replicas.READ, "k", "n2", [1, 5]), (replicas.DIGEST, "k", "n1", [4, "a"])]
 
 
 def test_equal_positions_have_equal_digests(tmp_path: Path) -> None:
-    equal = judged(tmp_path, [*GOOD, (DIGEST, "k", "n2", [4, "a"]), (DIGEST, "k", "n2", [5, "b"])])
+    equal = judged(tmp_path, [*GOOD, (replicas.DIGEST, "k", "n2", [4, "a"]), (replicas.DIGEST, "k", "n2", [5, "b"])])
     assert equal.validity is Validity.VALID
     assert equal.looked_at == {"writes": 1, "reads": 1, "digests compared": 1}
-    verdict = judged(tmp_path, [*GOOD, (DIGEST, "k", "n2", [4, "b"])])
-    assert [witness.kind for witness in verdict.witnesses] == [DIVERGED]
+    verdict = judged(tmp_path, [*GOOD, (replicas.DIGEST, "k", "n2", [4, "b"])])
+    assert [witness.kind for witness in verdict.witnesses] == [replicas.DIVERGED]
     assert verdict.witnesses[0].facts["nodes"] == ["n1", "n2"]
 
 

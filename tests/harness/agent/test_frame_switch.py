@@ -17,16 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from waiting import PATIENCE_S
 
-from harness.agent.frame_switch import (
-    QUEUE_S_MAX,
-    FrameImpairment,
-    ImpairedLink,
-    Port,
-    Switch,
-    corrupted,
-    reply_for,
-    reset_for,
-)
+from harness.agent import frame_switch
 from harness.backends.agent_cluster import addresses
 from harness.backends.namespaces.warden import SUBNET, PlannedNode, WardenPlan, mac_of, node_side, switch_side
 
@@ -45,10 +36,10 @@ class Wired:
             near.setblocking(False)
             far.settimeout(PATIENCE_S)
             self.far[name] = far
-            ports.append(Port(name, MACS[name], near))
+            ports.append(frame_switch.Port(name, MACS[name], near))
         self.control, theirs = socket.socketpair()
         self.control.settimeout(PATIENCE_S)
-        self.thread = threading.Thread(target=Switch(ports, theirs).serve, daemon=True)
+        self.thread = threading.Thread(target=frame_switch.Switch(ports, theirs).serve, daemon=True)
         self.thread.start()
 
     def cut(self, *links: tuple[str, str]) -> dict[str, int]:
@@ -192,7 +183,7 @@ def frame(wanted: bytes, operation: int = REQUEST, protocol: int = 0x0800, kind:
 
 
 def test_a_request_is_answered_as_the_node_would() -> None:
-    reply = reply_for(frame(IP_B), MACS_OF_ADDRESSES)
+    reply = frame_switch.reply_for(frame(IP_B), MACS_OF_ADDRESSES)
     assert reply is not None
     assert reply[10:24] == A + B + b"\x08\x06"
     assert reply[24:] == struct.pack("!HHBBH", 1, 0x0800, 6, 4, REPLY) + B + IP_B + A + IP_A
@@ -229,7 +220,7 @@ def internet_sum(data: bytes) -> int:
 def test_a_segment_is_answered_by_the_reset_its_sender_accepts(
     sent: bytes, sequence: int, acknowledged: int, flags: int
 ) -> None:
-    reset = reset_for(sent)
+    reset = frame_switch.reset_for(sent)
     assert reset is not None
     assert reset[10:22] == A + B, "back to the sender"
     ip, tcp = reset[24:44], reset[44:]
@@ -256,57 +247,57 @@ UNANSWERED = (
 
 @pytest.mark.parametrize("sent", UNANSWERED)
 def test_what_is_neither_a_request_for_another_node_nor_a_segment_is_not_answered(sent: bytes) -> None:
-    assert reply_for(sent, MACS_OF_ADDRESSES) is reset_for(sent) is None
+    assert frame_switch.reply_for(sent, MACS_OF_ADDRESSES) is frame_switch.reset_for(sent) is None
 
 
 FRAME = bytes(10) + bytes(range(60))
 
 
-def arrivals(impairment: FrameImpairment, frames: int, gap_s: float = 0.001) -> list[tuple[float, int]]:
+def arrivals(impairment: frame_switch.FrameImpairment, frames: int, gap_s: float = 0.001) -> list[tuple[float, int]]:
     """(due, number) of every departure of numbered frames, in the order in which they leave."""
-    lane = ImpairedLink(impairment, "seed")
+    lane = frame_switch.ImpairedLink(impairment, "seed")
     sent = [(lane.admit(FRAME + struct.pack("!I", n), n * gap_s), n) for n in range(frames)]
     return sorted((due_s, n) for departures, n in sent for due_s, _ in departures)
 
 
 def test_a_share_of_the_frames_is_lost_and_a_share_comes_twice() -> None:
-    assert len(arrivals(FrameImpairment(loss=0.3), 2000)) == pytest.approx(1400, rel=0.1)
-    assert len(arrivals(FrameImpairment(duplicate=0.25), 2000)) == pytest.approx(2500, rel=0.1)
-    assert arrivals(FrameImpairment(loss=1.0), 50) == []
+    assert len(arrivals(frame_switch.FrameImpairment(loss=0.3), 2000)) == pytest.approx(1400, rel=0.1)
+    assert len(arrivals(frame_switch.FrameImpairment(duplicate=0.25), 2000)) == pytest.approx(2500, rel=0.1)
+    assert arrivals(frame_switch.FrameImpairment(loss=1.0), 50) == []
 
 
 def test_delay_and_jitter_stay_within_their_limits() -> None:
-    delays = [due - n * 0.001 for due, n in arrivals(FrameImpairment(delay_s=0.05, jitter_s=0.02), 500)]
+    delays = [due - n * 0.001 for due, n in arrivals(frame_switch.FrameImpairment(delay_s=0.05, jitter_s=0.02), 500)]
     assert min(delays) >= 0.05
     assert max(delays) <= 0.07 + 1e-9
     assert max(delays) - min(delays) > 0.015
 
 
 def test_reordered_frames_overtake_delayed_ones() -> None:
-    order = [n for _, n in arrivals(FrameImpairment(delay_s=0.05, reorder=0.2), 500)]
+    order = [n for _, n in arrivals(frame_switch.FrameImpairment(delay_s=0.05, reorder=0.2), 500)]
     assert sorted(order) == list(range(500))
     assert sum(a > b for a, b in pairwise(order)) > 20
-    assert [n for _, n in arrivals(FrameImpairment(delay_s=0.05), 500)] == list(range(500))
+    assert [n for _, n in arrivals(frame_switch.FrameImpairment(delay_s=0.05), 500)] == list(range(500))
 
 
 def test_a_rate_spaces_frames_and_loses_what_would_wait_too_long() -> None:
     rate = 10_000.0
-    due = [when for when, _ in arrivals(FrameImpairment(rate_bytes_per_s=rate), 1000, gap_s=0.0)]
+    due = [when for when, _ in arrivals(frame_switch.FrameImpairment(rate_bytes_per_s=rate), 1000, gap_s=0.0)]
     gaps = {round(b - a, 6) for a, b in pairwise(due)}
     assert gaps == {round((len(FRAME) + 4) / rate, 6)}
-    assert due[-1] <= QUEUE_S_MAX
+    assert due[-1] <= frame_switch.QUEUE_S_MAX
     assert len(due) < 1000
 
 
 def test_equal_seeds_give_equal_fates() -> None:
-    impairment = FrameImpairment(loss=0.2, duplicate=0.2, corrupt=0.2, delay_s=0.01, jitter_s=0.01)
+    impairment = frame_switch.FrameImpairment(loss=0.2, duplicate=0.2, corrupt=0.2, delay_s=0.01, jitter_s=0.01)
     assert arrivals(impairment, 200) == arrivals(impairment, 200)
 
 
 @pytest.mark.parametrize("wrong", [{"loss": 1.5}, {"delay_s": -1}, {"reorder": 0.1}, {"lost": 0.1}, {"loss": "nan"}])
 def test_an_impairment_that_makes_no_sense_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises((ValueError, TypeError)):
-        FrameImpairment(**wrong)
+        frame_switch.FrameImpairment(**wrong)
 
 
 @given(payload=st.binary(min_size=1, max_size=200), seed=st.integers(0, 1000))
@@ -317,7 +308,7 @@ def test_a_receiver_notices_every_corruption_of_a_datagram(payload: bytes, seed:
     udp = udp[:6] + struct.pack("!H", internet_sum(pseudo)) + udp[8:]
     start = 14 + 20
     frame = struct.pack("<BBHHHH", 1, 0, 0, 0, start, 6) + bytes(14) + bytes(20) + udp
-    damaged = corrupted(frame, Random(seed))
+    damaged = frame_switch.corrupted(frame, Random(seed))
     assert damaged is not None
     assert damaged[:10] == bytes(10)
     received = damaged[10 + start :]
@@ -326,4 +317,4 @@ def test_a_receiver_notices_every_corruption_of_a_datagram(payload: bytes, seed:
 
 
 def test_a_large_segment_without_a_checksum_is_dropped() -> None:
-    assert corrupted(struct.pack("<BBHHHH", 1, 1, 54, 1448, 34, 16) + bytes(3000), Random(1)) is None
+    assert frame_switch.corrupted(struct.pack("<BBHHHH", 1, 1, 54, 1448, 34, 16) + bytes(3000), Random(1)) is None

@@ -15,17 +15,9 @@ import pytest
 from checkers.base.history import Type
 from checkers.record.faults import Proof
 from checkers.record.outcome import Recovery
+from harness.run import phases
 from harness.run import phases as phase
 from harness.run.clock import MACHINE, RunClock, clock_of
-from harness.run.phases import (
-    UNRECOVERED_LIMIT_S,
-    FinalReads,
-    SetUpFailed,
-    SystemRecovery,
-    _load,
-    background_of,
-    until_ready,
-)
 from harness.spec import Spec
 from nemesis.cluster import CALM_INTERVAL_MS
 from system_under_test.client import MISTAKE_IN_CODE, Outcome, Placement, Request
@@ -66,8 +58,8 @@ async def test_set_up_ends_as_soon_as_a_server_is_dead() -> None:
         return "the server of n1 is dead; its server.log ends: no licence"
 
     subject: Any = SimpleNamespace(ready=ready)
-    with pytest.raises(SetUpFailed, match=r"^the server of n1 is dead; its server\.log ends: no licence"):
-        await until_ready(subject, [node("running"), node("dead")], loop_clock(), lambda _: None)
+    with pytest.raises(phases.SetUpFailed, match=r"^the server of n1 is dead; its server\.log ends: no licence"):
+        await phases.until_ready(subject, [node("running"), node("dead")], loop_clock(), lambda _: None)
 
 
 @pytest.fixture
@@ -82,7 +74,7 @@ async def recovered(caught_up: Callable[..., Any], share: float = 1.0) -> Recove
     """The recovery of one server, whose system is asked by `caught_up`."""
     subject: Any = SimpleNamespace(caught_up=caught_up, looked_at=everything, declares=Declares())
     cluster: Any = Beating(share)
-    recovery = SystemRecovery(subject, [node("running")], 5, 30.0, loop_clock(), lambda _: None)
+    recovery = phases.SystemRecovery(subject, [node("running")], 5, 30.0, loop_clock(), lambda _: None)
     await recovery.run(cluster, ())
     return recovery.found
 
@@ -141,7 +133,7 @@ def a_run(invoke: Any) -> Any:
 
 
 def test_its_clients_are_numbered_behind_those_of_the_test() -> None:
-    clients = background_of(a_run(None))
+    clients = phases.background_of(a_run(None))
     assert [(p.thread, p.client_node, f) for p, f in clients.items()] == [
         (10, "c1", "fetch_all"),
         (11, "c2", "fetch_all"),
@@ -159,7 +151,7 @@ async def test_it_goes_on_after_a_failure_and_ends_with_its_phase() -> None:
         return Outcome(Type.FAIL if len(asked) == 2 else Type.OK, error="torn")
 
     run = a_run(invoke)
-    await _load(run, *next(iter(background_of(run).items())), over)
+    await phases._load(run, *next(iter(phases.background_of(run).items())), over)
     assert asked == [(10, "fetch_all")] * 5
 
 
@@ -169,7 +161,7 @@ async def test_a_mistake_in_its_code_ends_the_run() -> None:
 
     run = a_run(invoke)
     with pytest.raises(CodeMistake, match=r"^mine.py line 7: NameError"):
-        await _load(run, *next(iter(background_of(run).items())), asyncio.Event())
+        await phases._load(run, *next(iter(phases.background_of(run).items())), asyncio.Event())
 
 
 async def test_the_values_of_its_requests_follow_from_the_seed_and_the_client() -> None:
@@ -183,7 +175,7 @@ async def test_the_values_of_its_requests_follow_from_the_seed_and_the_client() 
             return Outcome(Type.OK)
 
         run = a_run(invoke)
-        await _load(run, *[*background_of(run).items()][at], over)
+        await phases._load(run, *[*phases.background_of(run).items()][at], over)
         return values
 
     first, again, other = [await values_of(at) for at in (0, 0, 1)]
@@ -218,11 +210,11 @@ class Asked:
 
 async def read(
     workload: GrowSet, recovered: bool = True, asked: Asked | None = None
-) -> tuple[FinalReads, Asked, list[str]]:
+) -> tuple[phases.FinalReads, Asked, list[str]]:
     """Read two servers.  asked: by default one who is always answered the same."""
     interpreter: Any = asked or Asked()
     said: list[str] = []
-    reads = FinalReads(workload, interpreter, Spec().placements(), MACHINE)
+    reads = phases.FinalReads(workload, interpreter, Spec().placements(), MACHINE)
     await reads.run(recovered, 60.0, ("n1", "n2"), said.append)
     return reads, interpreter, said
 
@@ -249,7 +241,7 @@ async def test_an_object_that_one_server_answered_was_read() -> None:
 async def test_a_system_that_has_not_recovered_is_read_for_a_short_time() -> None:
     """A loss or a difference must be seen, also where only a recovered system promises an answer."""
     reads, interpreter, _ = await read(AtEnd(2), recovered=False)
-    assert {limit_s for _, limit_s, _ in interpreter.asked} == {UNRECOVERED_LIMIT_S}
+    assert {limit_s for _, limit_s, _ in interpreter.asked} == {phases.UNRECOVERED_LIMIT_S}
     assert reads.by_server.keys() == {"n1", "n2"}
 
 

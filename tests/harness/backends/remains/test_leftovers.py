@@ -18,19 +18,8 @@ from hypothesis import strategies as st
 from reaped_things import BUSY
 from waiting import PATIENCE_S, is_alive, until
 
+from harness.backends import leftovers
 from harness.backends.backend import Entrance
-from harness.backends.leftovers import (
-    KeptCluster,
-    Swept,
-    current_owner,
-    forget,
-    is_dead,
-    kept_clusters,
-    kept_in,
-    note,
-    release,
-    sweep,
-)
 
 HARNESS = """
 import os, signal, sys, time
@@ -138,15 +127,18 @@ def changed(owner: str, part: int, value: str) -> str:
     ("part", "value", "dead"), [(0, None, False), (1, "1", True), (2, "00000000-0000-0000-0000-000000000000", True)]
 )
 def test_an_owner_is_this_process_since_its_start_and_boot(part: int, value: str | None, dead: bool) -> None:
-    assert is_dead(changed(current_owner(), part, value) if value else current_owner()) is dead
+    assert (
+        leftovers.is_dead(changed(leftovers.current_owner(), part, value) if value else leftovers.current_owner())
+        is dead
+    )
 
 
 def test_a_finished_process_is_dead_unless_it_cannot_be_seen_from_here(tmp_path: Path) -> None:
     owner = owner_of_a_dead_process()
-    assert is_dead(owner)
+    assert leftovers.is_dead(owner)
     assert "the process that kept it has ended" in kept(tmp_path, owner=owner).why_stale
-    assert not is_dead(changed(owner, 3, "1"))  # another pid namespace
-    assert not is_dead(changed(owner, 4, "another-machine"))
+    assert not leftovers.is_dead(changed(owner, 3, "1"))  # another pid namespace
+    assert not leftovers.is_dead(changed(owner, 4, "another-machine"))
 
 
 def test_a_corpse_is_dead() -> None:
@@ -163,7 +155,7 @@ def test_a_corpse_is_dead() -> None:
     owner = child.stdout.readline().strip()
     child.stdout.read()  # its output has ended: it is a zombie, or soon will be
     try:
-        while not is_dead(owner):
+        while not leftovers.is_dead(owner):
             time.sleep(0.01)
     finally:
         child.wait()
@@ -171,19 +163,19 @@ def test_a_corpse_is_dead() -> None:
 
 @given(st.text())
 def test_nonsense_is_never_called_dead(owner: str) -> None:
-    assert not is_dead(owner) or owner.count(":") >= 4
+    assert not leftovers.is_dead(owner) or owner.count(":") >= 4
 
 
 def test_the_sweep_removes_the_dead_and_nothing_else() -> None:
     tried: list[str] = []
     dead = owner_of_a_dead_process()
-    runs = {"mine": current_owner(), "dead": dead, "stuck": dead, "unknown": "", "odd": "x:y"}
+    runs = {"mine": leftovers.current_owner(), "dead": dead, "stuck": dead, "unknown": "", "odd": "x:y"}
 
     def remove(run_id: str) -> str:
         tried.append(run_id)
         return "it has active endpoints" if run_id == "stuck" else ""
 
-    assert sweep(runs, remove) == Swept(removed=("dead",), left=("it has active endpoints",))
+    assert leftovers.sweep(runs, remove) == leftovers.Swept(removed=("dead",), left=("it has active endpoints",))
     assert tried == ["dead", "stuck"]
 
 
@@ -192,31 +184,33 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def kept(folder: Path, run_id: str = "r1", owner: str = "") -> KeptCluster:
+def kept(folder: Path, run_id: str = "r1", owner: str = "") -> leftovers.KeptCluster:
     entrance = Entrance("n1", "docker exec -it n1 bash", "198.18.0.2", "/data", "/log")
     since = f"2026-11-25T17:00:0{run_id[-1]}+00:00"
-    return KeptCluster(run_id, str(folder), "a test", "docker", "invalid", owner or current_owner(), since, (entrance,))
+    return leftovers.KeptCluster(
+        run_id, str(folder), "a test", "docker", "invalid", owner or leftovers.current_owner(), since, (entrance,)
+    )
 
 
 def test_what_is_noted_is_listed_until_it_is_forgotten(tmp_path: Path) -> None:
     first, second = kept(tmp_path / "a"), kept(tmp_path / "b", "r2")
-    note(first)
-    note(second)
-    assert kept_clusters() == [second, first]
-    assert kept_in(tmp_path / "a") == first and kept_in(tmp_path / "c") is None
+    leftovers.note(first)
+    leftovers.note(second)
+    assert leftovers.kept_clusters() == [second, first]
+    assert leftovers.kept_in(tmp_path / "a") == first and leftovers.kept_in(tmp_path / "c") is None
     assert first.alive and first.why_stale == ""
-    forget("r1")
-    forget("r1")
-    assert kept_clusters() == [second]
+    leftovers.forget("r1")
+    leftovers.forget("r1")
+    assert leftovers.kept_clusters() == [second]
 
 
 def test_a_keeper_of_an_earlier_start_of_the_machine_is_stale(tmp_path: Path) -> None:
-    pid, start, _, namespace, host = current_owner().split(":", 4)
+    pid, start, _, namespace, host = leftovers.current_owner().split(":", 4)
     stale = kept(tmp_path, owner=":".join((pid, start, "another-boot", namespace, host)))
     assert stale.why_stale
-    note(stale)
-    assert list(release(stale)) == []  # this process, whose id the record contains, still runs
-    assert kept_clusters() == []
+    leftovers.note(stale)
+    assert list(leftovers.release(stale)) == []  # this process, whose id the record contains, still runs
+    assert leftovers.kept_clusters() == []
 
 
 KEEPER = """
@@ -237,21 +231,21 @@ def keeper(handler: str) -> tuple[subprocess.Popen[str], str]:
 def test_release_ends_the_keeper_and_reports_what_it_left(tmp_path: Path) -> None:
     process, owner = keeper("lambda *_: sys.exit(0)")
     cluster = kept(tmp_path, owner=owner)
-    note(replace(cluster, left=("the network x",)))
-    assert list(release(cluster)) == ["the network x"]
-    assert process.wait(1000) == 0 and kept_clusters() == []
+    leftovers.note(replace(cluster, left=("the network x",)))
+    assert list(leftovers.release(cluster)) == ["the network x"]
+    assert process.wait(1000) == 0 and leftovers.kept_clusters() == []
 
 
 def test_a_keeper_that_does_not_end_is_killed(tmp_path: Path) -> None:
     process, owner = keeper("signal.SIG_IGN")
-    (left,) = release(kept(tmp_path, owner=owner), limit_s=0.1)
+    (left,) = leftovers.release(kept(tmp_path, owner=owner), limit_s=0.1)
     assert f"the process {process.pid} did not remove everything" in left
     assert process.wait(1000) == -9
 
 
 def test_a_file_that_is_none_is_passed_over(tmp_path: Path) -> None:
-    note(kept(tmp_path))
+    leftovers.note(kept(tmp_path))
     folder = Path(os.environ["XDG_CACHE_HOME"]) / "krucible" / "kept"
     (folder / "broken.json").write_text("{")
     (folder / "older.json").write_text('{"run_id": "r0"}')
-    assert len(kept_clusters()) == 1
+    assert len(leftovers.kept_clusters()) == 1

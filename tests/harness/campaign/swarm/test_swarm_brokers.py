@@ -18,32 +18,21 @@ from harness.campaign.swarm.storm_of_seed import draw
 from harness.campaign.swarm.watch_brokers import BrokerWatch, CommittedBatch
 from harness.campaign.swarm.world import play
 from system_under_test.kraft.client.questions import LIST, REGISTER
-from system_under_test.kraft.controller import brokers, image, partition_requests, partition_rules
+from system_under_test.kraft.controller import brokers, image, partition_rules
 from system_under_test.kraft.controller.brokers import UNCLEAN_ELECTION, Registration, Session, Sessions
 from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.controller.partition_rules import AlterPartition
 from system_under_test.kraft.node.broker_life import InSyncKeeper, Proposal
-from system_under_test.kraft.records.metadata import (
-    NO_LEADER,
-    TOPIC_RESOURCE,
-    BrokerRegistrationChangeRecord,
-    ConfigRecord,
-    FeatureLevelRecord,
-    PartitionChangeRecord,
-    PartitionRecord,
-    ProducerIdsRecord,
-    Record,
-    RegisterBrokerRecord,
-    TopicRecord,
-    UnregisterBrokerRecord,
-    encode,
-)
+from system_under_test.kraft.records import metadata
 
 TOPIC = UUID(int=7)
 SERVER = Log("n1")
-REGISTERED = RegisterBrokerRecord(1, incarnation_id=UUID(int=1), broker_epoch=0, endpoints=())
-UNFENCED = BrokerRegistrationChangeRecord(1, 0, fenced=-1)
-MADE = (TopicRecord("t", TOPIC), PartitionRecord(0, TOPIC, (1, 2), (1,), leader=1, leader_epoch=0, partition_epoch=0))
+REGISTERED = metadata.RegisterBrokerRecord(1, incarnation_id=UUID(int=1), broker_epoch=0, endpoints=())
+UNFENCED = metadata.BrokerRegistrationChangeRecord(1, 0, fenced=-1)
+MADE = (
+    metadata.TopicRecord("t", TOPIC),
+    metadata.PartitionRecord(0, TOPIC, (1, 2), (1,), leader=1, leader_epoch=0, partition_epoch=0),
+)
 
 
 class OfBrokers:
@@ -61,8 +50,8 @@ class OfBrokers:
         )
         self.end = 0
 
-    def commit(self, *records: Record) -> None:
-        values = [encode(record) for record in records]
+    def commit(self, *records: metadata.Record) -> None:
+        values = [metadata.encode(record) for record in records]
         self.watch.decided(SERVER, self.end + len(values), 1)
         batch = CommittedBatch(self.end, self.end + len(values), 1, values)
         self.end = batch.end
@@ -73,7 +62,7 @@ class OfBrokers:
         for server in servers:
             self.watch.applied(Log(server), self.end, None)
 
-    def serve(self, *made: Record) -> None:
+    def serve(self, *made: metadata.Record) -> None:
         """Register broker 1 and unfence it; then commit the records."""
         self.commit(REGISTERED)
         self.applied("n1")
@@ -85,7 +74,7 @@ class OfBrokers:
 def test_what_a_controller_writes_breaks_nothing_and_is_met() -> None:
     log = OfBrokers()
     log.serve(*MADE)
-    log.commit(PartitionChangeRecord(0, TOPIC, isr=(1,), leader=1))
+    log.commit(metadata.PartitionChangeRecord(0, TOPIC, isr=(1,), leader=1))
     assert log.broken == []
     assert log.met == [("registered", 1), ("unfenced", 1), ("topic", None), ("in-sync", 1)]
     assert log.watch.unsettled([1]) == ""
@@ -103,7 +92,7 @@ def test_a_broker_is_unfenced_once_it_has_applied_its_own_registration(knows: bo
     assert log.broken == [] if knows else ["a request ahead of its metadata"]
 
 
-SECOND = RegisterBrokerRecord(2, incarnation_id=UUID(int=2), broker_epoch=4, endpoints=())
+SECOND = metadata.RegisterBrokerRecord(2, incarnation_id=UUID(int=2), broker_epoch=4, endpoints=())
 
 
 @pytest.mark.parametrize("knows", ["all", "not the broker that joins", "not the last change of the partition"])
@@ -113,10 +102,10 @@ def test_a_leader_knows_the_partition_and_the_brokers_that_join_it(knows: str) -
     log.applied("n1")
     log.commit(SECOND)
     log.applied("n2", *(["n1"] if knows != "not the broker that joins" else []))
-    log.commit(BrokerRegistrationChangeRecord(2, 4, fenced=-1))
+    log.commit(metadata.BrokerRegistrationChangeRecord(2, 4, fenced=-1))
     if knows == "not the last change of the partition":
-        log.commit(PartitionChangeRecord(0, TOPIC, leader=1))
-    log.commit(PartitionChangeRecord(0, TOPIC, isr=(1, 2)))
+        log.commit(metadata.PartitionChangeRecord(0, TOPIC, leader=1))
+    log.commit(metadata.PartitionChangeRecord(0, TOPIC, isr=(1, 2)))
     assert log.broken == ([] if knows == "all" else ["a request ahead of its metadata"])
 
 
@@ -124,13 +113,13 @@ def test_a_leader_knows_the_partition_and_the_brokers_that_join_it(knows: str) -
 def test_a_broker_that_may_have_lost_data_is_no_eligible_leader(cleanly: bool) -> None:
     log = OfBrokers()
     log.serve()
-    log.commit(FeatureLevelRecord("eligible.leader.replicas.version", 1))
+    log.commit(metadata.FeatureLevelRecord("eligible.leader.replicas.version", 1))
     log.commit(*MADE)
-    fenced = BrokerRegistrationChangeRecord(1, 0, fenced=1)
-    log.commit(fenced, PartitionChangeRecord(0, TOPIC, isr=(), leader=NO_LEADER, elr=(1,)))
+    fenced = metadata.BrokerRegistrationChangeRecord(1, 0, fenced=1)
+    log.commit(fenced, metadata.PartitionChangeRecord(0, TOPIC, isr=(), leader=metadata.NO_LEADER, elr=(1,)))
     if cleanly:
         log.left_cleanly.add((1, 0))
-    log.commit(RegisterBrokerRecord(1, incarnation_id=UUID(int=9), broker_epoch=log.end, endpoints=()))
+    log.commit(metadata.RegisterBrokerRecord(1, incarnation_id=UUID(int=9), broker_epoch=log.end, endpoints=()))
     assert log.broken == ([] if cleanly else ["broker came back uncleanly and stays an eligible leader"])
 
 
@@ -144,17 +133,17 @@ def test_a_record_that_a_controller_cannot_have_decided_on() -> None:
 @pytest.mark.parametrize("how", [UNREGISTER, PRODUCER_IDS])
 def test_a_request_about_a_broker_means_one_incarnation(how: str) -> None:
     image = Image()
-    image.replay(encode(REGISTERED))
+    image.replay(metadata.encode(REGISTERED))
     sessions = Sessions(image, 0.0)
     [record], _ = RegistryRequest(how, 1, 0).decide(image, sessions)
-    assert type(record) is (UnregisterBrokerRecord if how == UNREGISTER else ProducerIdsRecord)
+    assert type(record) is (metadata.UnregisterBrokerRecord if how == UNREGISTER else metadata.ProducerIdsRecord)
     with pytest.raises(Refused):
         RegistryRequest(how, 1, 7).decide(image, sessions)
 
 
 def test_a_state_that_no_replay_leads_to() -> None:
     log, held = OfBrokers(), Image()
-    held.replay(encode(REGISTERED))
+    held.replay(metadata.encode(REGISTERED))
     log.commit(REGISTERED)
     log.watch.applied(SERVER, 1, held.state_hash)
     log.watch.applied(SERVER, 2, held.state_hash)  # no batch ends there: nothing is known about it
@@ -165,11 +154,11 @@ def test_a_state_that_no_replay_leads_to() -> None:
 
 def test_a_mistake_that_the_watch_and_the_node_share_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The watch keeps an image by the code of the node; what states must be comes from a model of its own."""
-    monkeypatch.setitem(image._APPLY, ConfigRecord, Image._nothing)
+    monkeypatch.setitem(image._APPLY, metadata.ConfigRecord, Image._nothing)
     log, held = OfBrokers(), Image()
-    record = ConfigRecord(TOPIC_RESOURCE, "t", "retention.ms", "1")
+    record = metadata.ConfigRecord(metadata.TOPIC_RESOURCE, "t", "retention.ms", "1")
     log.commit(record)
-    held.replay(encode(record))
+    held.replay(metadata.encode(record))
     log.watch.applied(SERVER, log.end, held.state_hash)
     assert log.broken == ["a state that no replay leads to"]
 
@@ -179,11 +168,11 @@ def test_a_change_that_does_not_raise_the_epochs_by_one(monkeypatch: pytest.Monk
     same_epoch = lambda before, record: replace(whole(before, record), leader_epoch=before.leader_epoch)  # noqa: E731
     monkeypatch.setattr(image, "changed", same_epoch)
     log, held = OfBrokers(), Image()
-    same, led = PartitionChangeRecord(0, TOPIC, isr=(1,)), PartitionChangeRecord(0, TOPIC, leader=1)
+    same, led = metadata.PartitionChangeRecord(0, TOPIC, isr=(1,)), metadata.PartitionChangeRecord(0, TOPIC, leader=1)
     for records, broken in (([REGISTERED], 0), ([UNFENCED], 0), (MADE, 0), ([same], 0), ([led], 1)):
         log.commit(*records)
         for record in records:
-            held.replay(encode(record))
+            held.replay(metadata.encode(record))
         log.watch.applied(SERVER, log.end, held.state_hash)
         assert log.broken == ["a state that no replay leads to"] * broken
 
@@ -195,9 +184,9 @@ def test_what_keeps_brokers_from_serving_is_named() -> None:
     assert log.watch.unsettled([1]) == "broker 1 is fenced"
     log.commit(UNFENCED)
     log.commit(*MADE)
-    log.commit(PartitionChangeRecord(0, TOPIC, leader=NO_LEADER))
+    log.commit(metadata.PartitionChangeRecord(0, TOPIC, leader=metadata.NO_LEADER))
     assert log.watch.unsettled([1]).startswith("partition 0 of t has no leader")
-    log.commit(PartitionChangeRecord(0, TOPIC, isr=(), last_known_elr=(1, 2)))
+    log.commit(metadata.PartitionChangeRecord(0, TOPIC, isr=(), last_known_elr=(1, 2)))
     assert log.watch.unsettled([1]) == "", "all of its replicas may have lost data: an operator must decide"
 
 
@@ -205,15 +194,15 @@ def test_a_replica_that_serves_has_to_come_into_sync() -> None:
     log, were_in_sync = OfBrokers(), set[str]()
     log.serve(*MADE)
     assert log.watch.out_of_sync(set()) == "", "broker 2 is not registered"
-    log.commit(RegisterBrokerRecord(2, incarnation_id=UUID(int=2), broker_epoch=log.end, endpoints=()))
+    log.commit(metadata.RegisterBrokerRecord(2, incarnation_id=UUID(int=2), broker_epoch=log.end, endpoints=()))
     assert log.watch.out_of_sync(set()) == "", "broker 2 is fenced"
-    log.commit(BrokerRegistrationChangeRecord(2, log.end - 1, fenced=-1))
+    log.commit(metadata.BrokerRegistrationChangeRecord(2, log.end - 1, fenced=-1))
     assert log.watch.out_of_sync(were_in_sync) == "[2] serve and are not in sync: partition 0 of t"
-    log.commit(PartitionChangeRecord(0, TOPIC, isr=(1, 2)))
+    log.commit(metadata.PartitionChangeRecord(0, TOPIC, isr=(1, 2)))
     assert log.watch.out_of_sync(were_in_sync) == ""
-    log.commit(PartitionChangeRecord(0, TOPIC, isr=(1,)))
+    log.commit(metadata.PartitionChangeRecord(0, TOPIC, isr=(1,)))
     assert log.watch.out_of_sync(were_in_sync) == "", "it was in sync since: moves of replicas go on"
-    log.commit(PartitionChangeRecord(0, TOPIC, isr=(), leader=NO_LEADER))
+    log.commit(metadata.PartitionChangeRecord(0, TOPIC, isr=(), leader=metadata.NO_LEADER))
     assert log.watch.out_of_sync(set()) == "", "nobody can ask for it"
 
 
@@ -221,17 +210,19 @@ def test_a_replica_that_serves_has_to_come_into_sync() -> None:
 def test_an_administrator_wants_unclean_elections_only_where_the_topic_allows_them(allows: bool) -> None:
     """The log does not say who wanted one, so any other one breaks a rule."""
     log = OfBrokers()
-    config = ConfigRecord(TOPIC_RESOURCE, "t0", UNCLEAN_ELECTION, "true" if allows else None)
-    made = PartitionRecord(0, TOPIC, (1, 2), (2,), leader=2, leader_epoch=0, partition_epoch=0)
+    config = metadata.ConfigRecord(metadata.TOPIC_RESOURCE, "t0", UNCLEAN_ELECTION, "true" if allows else None)
+    made = metadata.PartitionRecord(0, TOPIC, (1, 2), (2,), leader=2, leader_epoch=0, partition_epoch=0)
     log.serve()
-    log.commit(RegisterBrokerRecord(2, incarnation_id=UUID(int=2), broker_epoch=2, endpoints=(), fenced=False))
+    log.commit(metadata.RegisterBrokerRecord(2, incarnation_id=UUID(int=2), broker_epoch=2, endpoints=(), fenced=False))
     log.broken.clear()  # it registers as one that already serves, which is another rule
-    log.commit(TopicRecord("t0", TOPIC), config, made)
-    fenced = BrokerRegistrationChangeRecord(2, 2, fenced=1)
-    log.commit(fenced, PartitionChangeRecord(0, TOPIC, leader=NO_LEADER))
+    log.commit(metadata.TopicRecord("t0", TOPIC), config, made)
+    fenced = metadata.BrokerRegistrationChangeRecord(2, 2, fenced=1)
+    log.commit(fenced, metadata.PartitionChangeRecord(0, TOPIC, leader=metadata.NO_LEADER))
     records, _ = TopicRequest("unclean", 0).decide(log.watch.image, lambda: UUID(int=8), ())
     assert len(records) == allows
-    log.watch.committed(SERVER, [CommittedBatch(log.end, log.end + len(records), 1, tuple(map(encode, records)))])
+    log.watch.committed(
+        SERVER, [CommittedBatch(log.end, log.end + len(records), 1, tuple(map(metadata.encode, records)))]
+    )
     assert log.broken == []
 
 
@@ -348,7 +339,9 @@ def test_a_broker_whose_registration_was_not_answered_registers_again(
     """As in KAFKA-16952: the retry may not be refused for the time of a session, and keeps the epoch."""
     whole, first_s, repeated = brokers.register, dict[UUID, float](), list[bool]()
 
-    def register(image: Image, sessions: Sessions, request: Registration, offset: int, now_s: float) -> list[Record]:
+    def register(
+        image: Image, sessions: Sessions, request: Registration, offset: int, now_s: float
+    ) -> list[metadata.Record]:
         known = image.brokers.get(request.broker)
         again = known is not None and known.incarnation_id == request.incarnation
         repeated.append(again)
@@ -356,7 +349,7 @@ def test_a_broker_whose_registration_was_not_answered_registers_again(
             raise Refused(ErrorCode.duplicate_broker_registration, "")
         first_s.setdefault(request.incarnation, now_s)
         records = whole(image, sessions, request, offset, now_s)
-        if again and mistake == "new epoch" and isinstance(records[0], RegisterBrokerRecord):
+        if again and mistake == "new epoch" and isinstance(records[0], metadata.RegisterBrokerRecord):
             records[0] = replace(records[0], broker_epoch=offset)
         return records
 
@@ -433,7 +426,7 @@ def test_an_in_sync_set_that_never_grows_is_found(who: str, monkeypatch: pytest.
     scenario = apart(StormCard("pause", "broker:0", 2.0, 5.0), seconds=9.0)
     if who == "leader":
         assert play(scenario).found == []
-    proposals, why_refused = InSyncKeeper.proposals, partition_requests.why_refused
+    proposals, why_refused = InSyncKeeper.proposals, partition_rules.why_refused
 
     def never(self: InSyncKeeper, image: Image, now_s: float) -> list[Proposal]:
         return [each for each in proposals(self, image, now_s) if not grows(image, each)]
@@ -442,14 +435,14 @@ def test_an_in_sync_set_that_never_grows_is_found(who: str, monkeypatch: pytest.
         topic, proposed = image.topic_of(each.topic_id), {number for number, _ in each.isr}
         return topic is not None and bool(proposed - set(topic.partitions[each.partition].isr))
 
-    def refused(partition: PartitionRecord, request: AlterPartition, *others: Any) -> ErrorCode | None:
+    def refused(partition: metadata.PartitionRecord, request: AlterPartition, *others: Any) -> ErrorCode | None:
         joins = {member.broker for member in request.isr} - set(partition.isr)
         return ErrorCode.ineligible_replica if joins else why_refused(partition, request, *others)
 
     if who == "leader":
         monkeypatch.setattr(InSyncKeeper, "proposals", never)
     else:
-        monkeypatch.setattr(partition_requests, "why_refused", refused)
+        monkeypatch.setattr(partition_rules, "why_refused", refused)
     [found] = play(scenario).found
     assert found.rule == "no progress"
     assert "not in sync" in found.what

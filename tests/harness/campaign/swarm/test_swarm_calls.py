@@ -12,24 +12,11 @@ import pytest
 from test_swarm_rules import Log
 
 from checkers.base.history import Type
-from harness.campaign.swarm import operators
+from harness.campaign.swarm import operators, watch_calls
 from harness.campaign.swarm.operators import CHANGE_SETTINGS, PRODUCER_IDS
 from harness.campaign.swarm.scenario import Scenario, StormCard
 from harness.campaign.swarm.storm_of_seed import draw, leaders_in_turn
 from harness.campaign.swarm.watch_brokers import BrokerWatch
-from harness.campaign.swarm.watch_calls import (
-    ANSWERED_TWICE,
-    EPOCH,
-    LEFT_OUT,
-    MARGIN_S,
-    PRODUCER_ID,
-    QUORUM_S,
-    SETTING_SEEN,
-    WENT_BACK,
-    CallWatch,
-    NumberAnswered,
-    wrong_numbers,
-)
 from harness.campaign.swarm.world import StormWorld, play
 from simulation.network import Link, SimulatedNetwork
 from system_under_test.kraft.controller.image import Image
@@ -62,7 +49,7 @@ class Office:
         self.broken: list[str] = []
         self.voters = {"n1", *others}
         self.server = Server()
-        self.calls = CallWatch(
+        self.calls = watch_calls.CallWatch(
             lambda: self.now, lambda server: self.voters, lambda rule, server, what: self.broken.append(rule)
         )
         self.calls.started(self.server)
@@ -78,7 +65,7 @@ class Office:
         self.calls.fetched(self.server, replica, epoch)
 
 
-END_S = 2 * QUORUM_S + MARGIN_S
+END_S = 2 * watch_calls.QUORUM_S + watch_calls.MARGIN_S
 ALONE = ["a leader without a majority leads on"]
 LATE = ["a request is not answered"]
 
@@ -188,26 +175,40 @@ def test_a_download_that_goes_on_under_the_next_leader_is_out_of_turn() -> None:
     assert office.broken == ["a part of a snapshot is asked for out of turn"]
 
 
-def row(kind: str, began: int, ended: int, number: int, type_: Type = Type.OK) -> NumberAnswered:
-    return NumberAnswered(kind, began, "n1", ended, type_, number)
+def row(kind: str, began: int, ended: int, number: int, type_: Type = Type.OK) -> watch_calls.NumberAnswered:
+    return watch_calls.NumberAnswered(kind, began, "n1", ended, type_, number)
 
 
 @pytest.mark.parametrize(
     ("rows", "rules"),
     [
-        ([(PRODUCER_ID, 0, 1, 0), (PRODUCER_ID, 2, 3, 1000)], set()),
-        ([(PRODUCER_ID, 0, 3, 1000), (PRODUCER_ID, 1, 2, 0)], set()),  # beside each other
-        ([(PRODUCER_ID, 0, 1, 0), (PRODUCER_ID, 2, 3, 0)], {ANSWERED_TWICE}),
-        ([(PRODUCER_ID, 0, 1, 1000), (PRODUCER_ID, 2, 3, 0)], {WENT_BACK}),
-        ([(PRODUCER_ID, 0, 1, 0), (PRODUCER_ID, 2, 3, 2000)], {LEFT_OUT}),
-        ([(PRODUCER_ID, 0, 1, 0), (PRODUCER_ID, 2, -1, 0, Type.INFO), (PRODUCER_ID, 3, 4, 2000)], set()),
-        ([(PRODUCER_ID, 0, 1, 0), (PRODUCER_ID, 2, 3, 0, Type.FAIL), (PRODUCER_ID, 4, 5, 2000)], {LEFT_OUT}),
-        ([(EPOCH, 0, 1, 4), (EPOCH, 2, 3, 4), (EPOCH, 4, 5, 7)], set()),
-        ([(EPOCH, 0, 1, 4), (EPOCH, 2, 3, 3)], {WENT_BACK}),
+        ([(watch_calls.PRODUCER_ID, 0, 1, 0), (watch_calls.PRODUCER_ID, 2, 3, 1000)], set()),
+        ([(watch_calls.PRODUCER_ID, 0, 3, 1000), (watch_calls.PRODUCER_ID, 1, 2, 0)], set()),  # beside each other
+        ([(watch_calls.PRODUCER_ID, 0, 1, 0), (watch_calls.PRODUCER_ID, 2, 3, 0)], {watch_calls.ANSWERED_TWICE}),
+        ([(watch_calls.PRODUCER_ID, 0, 1, 1000), (watch_calls.PRODUCER_ID, 2, 3, 0)], {watch_calls.WENT_BACK}),
+        ([(watch_calls.PRODUCER_ID, 0, 1, 0), (watch_calls.PRODUCER_ID, 2, 3, 2000)], {watch_calls.LEFT_OUT}),
+        (
+            [
+                (watch_calls.PRODUCER_ID, 0, 1, 0),
+                (watch_calls.PRODUCER_ID, 2, -1, 0, Type.INFO),
+                (watch_calls.PRODUCER_ID, 3, 4, 2000),
+            ],
+            set(),
+        ),
+        (
+            [
+                (watch_calls.PRODUCER_ID, 0, 1, 0),
+                (watch_calls.PRODUCER_ID, 2, 3, 0, Type.FAIL),
+                (watch_calls.PRODUCER_ID, 4, 5, 2000),
+            ],
+            {watch_calls.LEFT_OUT},
+        ),
+        ([(watch_calls.EPOCH, 0, 1, 4), (watch_calls.EPOCH, 2, 3, 4), (watch_calls.EPOCH, 4, 5, 7)], set()),
+        ([(watch_calls.EPOCH, 0, 1, 4), (watch_calls.EPOCH, 2, 3, 3)], {watch_calls.WENT_BACK}),
     ],
 )
 def test_what_each_kind_of_number_demands(rows: list[tuple[str, int, int, int]], rules: set[str]) -> None:
-    assert {rule for rule, _ in wrong_numbers([row(*each) for each in rows])} == rules
+    assert {rule for rule, _ in watch_calls.wrong_numbers([row(*each) for each in rows])} == rules
 
 
 TWICE = tuple(StormCard("registry", f"broker:{number}", 1.0 + number, how=PRODUCER_IDS) for number in range(2))
@@ -226,7 +227,7 @@ def test_a_block_of_producer_ids_that_is_handed_out_twice_is_found(
     if wrong:
         monkeypatch.setattr(operators, "allocate_producer_ids", as_before)
     played = play(Scenario(2, brokers="apart", observers=2, seconds=4.0, cards=TWICE))
-    assert {each.rule for each in played.found} == ({ANSWERED_TWICE} if wrong else set())
+    assert {each.rule for each in played.found} == ({watch_calls.ANSWERED_TWICE} if wrong else set())
 
 
 CHANGES = tuple(StormCard("registry", "broker:0", 1.0 + number, how=CHANGE_SETTINGS) for number in range(4))
@@ -241,10 +242,10 @@ def test_a_level_or_a_broker_config_that_is_acknowledged_and_not_there_is_found(
         monkeypatch.setattr(operators, forgets, lambda *wanted: ([], whole(*wanted)[1]))
     world = StormWorld(Scenario(2, brokers="apart", observers=2, seconds=6.0, cards=CHANGES))
     world.loop.run(world.main())
-    types = {row.type for row in world.history.numbers if row.kind == SETTING_SEEN}
+    types = {row.type for row in world.history.numbers if row.kind == watch_calls.SETTING_SEEN}
     assert types == {Type.OK} or forgets
-    rules = {rule for rule, _ in wrong_numbers(world.history.numbers)}
-    assert rules == ({WENT_BACK} if forgets else set())
+    rules = {rule for rule, _ in watch_calls.wrong_numbers(world.history.numbers)}
+    assert rules == ({watch_calls.WENT_BACK} if forgets else set())
 
 
 @pytest.mark.parametrize("wrong", [False, True])
@@ -293,9 +294,9 @@ def test_storms_leave_a_leader_with_one_follower_and_all_clients() -> None:
     [
         ([("n1", 4, "a"), ("n2", 6, "b"), ("n1", 9, "c"), ("n2", 6, "b")], []),
         ([("n1", 4, "a"), ("n1", -1, "c"), ("n2", -1, "b")], []),  # late answers are dropped
-        ([("n1", 4, "a"), ("n2", 4, "b")], [ANSWERED_TWICE]),
-        ([("n1", 4, "a"), ("n1", 4, "c")], [ANSWERED_TWICE]),
-        ([("n1", 4, "a"), ("n2", 9, "b"), ("n1", 3, "c")], [WENT_BACK]),
+        ([("n1", 4, "a"), ("n2", 4, "b")], [watch_calls.ANSWERED_TWICE]),
+        ([("n1", 4, "a"), ("n1", 4, "c")], [watch_calls.ANSWERED_TWICE]),
+        ([("n1", 4, "a"), ("n2", 9, "b"), ("n1", 3, "c")], [watch_calls.WENT_BACK]),
     ],
 )
 def test_epochs_of_brokers_are_unique_and_grow(answers: list[tuple[str, int, str]], rules: list[str]) -> None:

@@ -15,17 +15,7 @@ from uuid import UUID
 
 import pytest
 
-from harness.campaign.swarm.acts import (
-    FILE_KINDS,
-    FLIPS,
-    IN_LAST_BATCH,
-    LAST_BATCH_GONE,
-    MENDED,
-    SERVED_SNAPSHOT,
-    SNAPSHOT,
-    covered,
-    last_batch,
-)
+from harness.campaign.swarm import acts
 from harness.campaign.swarm.node_voter import DurableLog
 from harness.campaign.swarm.scenario import Scenario, StormCard
 from harness.campaign.swarm.storm_of_seed import draw, rolls_while_slow
@@ -43,7 +33,7 @@ def test_a_bit_that_flips_lies_where_the_crc_of_its_batch_covers_it() -> None:
     """An epoch that changed on the disk makes a log look newer than it is, and no server can notice that."""
     raws = [codec.encode_values(offset, 2, [b"value"], 0) for offset in (0, 1)]
     log, begins = b"".join(raws), (0, len(raws[0]))
-    for place in covered(log):
+    for place in acts.covered(log):
         begin = begins[place >= begins[1]]
         damaged = bytearray(log)
         damaged[place] ^= 4
@@ -53,9 +43,9 @@ def test_a_bit_that_flips_lies_where_the_crc_of_its_batch_covers_it() -> None:
 
 def test_the_last_batch_of_a_log_is_found_in_front_of_a_torn_one() -> None:
     first, second = (codec.encode_values(offset, 2, [b"value"], 0) for offset in (0, 1))
-    assert last_batch(first + second) == len(first)
-    assert last_batch(first + second + second[:9]) == len(first)
-    assert last_batch(b"") == last_batch(first) == 0
+    assert acts.last_batch(first + second) == len(first)
+    assert acts.last_batch(first + second + second[:9]) == len(first)
+    assert acts.last_batch(b"") == acts.last_batch(first) == 0
 
 
 def forgets_the_recovery_point(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +59,7 @@ def forgets_the_recovery_point(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("wrong", [False, True])
-@pytest.mark.parametrize("how", [IN_LAST_BATCH, LAST_BATCH_GONE])
+@pytest.mark.parametrize("how", [acts.IN_LAST_BATCH, acts.LAST_BATCH_GONE])
 def test_a_server_with_a_damaged_log_refuses_to_start_and_does_not_forget(
     how: str, wrong: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,7 +74,7 @@ def test_a_server_with_a_damaged_log_refuses_to_start_and_does_not_forget(
 def test_a_server_that_also_loses_power_may_take_a_damaged_batch_for_a_torn_one() -> None:
     """The recovery point is not fsynced, so a power loss may take what it promised."""
     inside = StormCard("inside", "follower:0", 5.0, 3.0, how="lose", size=500)
-    flip = StormCard("flip", "follower:0", 5.0, 0.5, how=IN_LAST_BATCH, size=60)
+    flip = StormCard("flip", "follower:0", 5.0, 0.5, how=acts.IN_LAST_BATCH, size=60)
     world = StormWorld(Scenario(1, seconds=8.0, cards=(inside, flip)))
     world.loop.run(world.main())
     assert [server.may_forget for server in world.servers].count(True) == 1
@@ -94,7 +84,7 @@ def test_a_server_that_also_loses_power_may_take_a_damaged_batch_for_a_torn_one(
 
 def test_storms_damage_files_of_each_kind() -> None:
     flips = {card.how for seed in range(400) for card in draw(seed).cards if card.fault == "flip"}
-    assert flips == set(FLIPS)
+    assert flips == set(acts.FLIPS)
 
 
 AWAY = StormCard("kill", "follower:0", 2.0, 6.0)
@@ -103,7 +93,7 @@ SMALL = Scenario(1, seconds=14.0, segment_bytes=1 << 11, snapshot_bytes=1 << 11,
 
 def damaged(how: str, size: int = 60) -> Scenario:
     """One file of a follower is damaged; of the leader, if it sends the file to a follower that was away."""
-    if how == SERVED_SNAPSHOT:
+    if how == acts.SERVED_SNAPSHOT:
         served = StormCard("flip", "leader", 2.0, moment="part", how=how, size=size)
         return replace(SMALL, cards=(AWAY, served))
     return replace(SMALL, seconds=8.0, cards=(StormCard("flip", "follower:0", 5.0, 0.5, how=how, size=size),))
@@ -114,14 +104,14 @@ def believes_snapshots(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(snapshot_file, "codec", SimpleNamespace(**{**vars(codec), "check_crc": lambda raw: None}))
 
 
-@pytest.mark.parametrize("how", [SNAPSHOT, SERVED_SNAPSHOT, "quorum-state", *MENDED])
+@pytest.mark.parametrize("how", [acts.SNAPSHOT, acts.SERVED_SNAPSHOT, "quorum-state", *acts.MENDED])
 def test_a_clean_node_refuses_a_damaged_file_or_does_without(how: str) -> None:
     played = play(damaged(how))
     assert sum(count for (fault, *_), count in played.faults.items() if fault == "flip") == 1
     assert played.found == []
 
 
-@pytest.mark.parametrize("how", [SNAPSHOT, SERVED_SNAPSHOT])
+@pytest.mark.parametrize("how", [acts.SNAPSHOT, acts.SERVED_SNAPSHOT])
 def test_a_node_that_believes_a_damaged_snapshot_is_found(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     believes_snapshots(monkeypatch)
     assert [broken.rule for broken in play(damaged(how, 254)).found[:1]] == ["snapshot differs from its prefix"]
@@ -130,7 +120,7 @@ def test_a_node_that_believes_a_damaged_snapshot_is_found(how: str, monkeypatch:
 def test_a_bit_flips_in_quorum_state_only_where_a_reader_can_notice_it() -> None:
     state = QuorumState(7, 2, ReplicaKey(3, UUID(int=5)))
     for data in (small_files.encode_state(state, "c", [1, 2, 3]), small_files.encode_state(state, "c", None)):
-        for place in FILE_KINDS["quorum-state"].places(data):
+        for place in acts.FILE_KINDS["quorum-state"].places(data):
             for bit in range(8):
                 flipped = bytearray(data)
                 flipped[place] ^= 1 << bit

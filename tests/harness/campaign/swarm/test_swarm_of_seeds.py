@@ -16,24 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+from harness.campaign.swarm import work
 from harness.campaign.swarm.scenario import Scenario, StormCard
 from harness.campaign.swarm.storm_of_seed import draw
 from harness.campaign.swarm.swarm import Swarm, replay, shrink
 from harness.campaign.swarm.watch import BrokenRule
-from harness.campaign.swarm.work import (
-    AIMS,
-    ALL_AIMS,
-    INVALID,
-    SCHEMA,
-    TOO_LONG,
-    VALID,
-    SeedTask,
-    StormCoverage,
-    aimed,
-    aims_of,
-    run_task,
-    tasks_of,
-)
 from harness.campaign.swarm.world import play
 from harness.cli.main import cli
 from harness.spec import WrongSpec
@@ -49,25 +36,25 @@ class Here:
 
 
 def test_seeds_are_dealt_into_tasks() -> None:
-    assert [task.seeds for task in tasks_of(range(5), 2, SeedTask(()))] == [(0, 1), (2, 3), (4,)]
+    assert [task.seeds for task in work.tasks_of(range(5), 2, work.SeedTask(()))] == [(0, 1), (2, 3), (4,)]
 
 
 def test_a_task_plays_its_seeds_in_a_fresh_process_as_they_are_played_here() -> None:
-    task = SeedTask((7, 8), SECONDS)
-    rows = run_task(task)
-    assert [(row["seed"], row["verdict"]) for row in rows] == [(7, VALID), (8, VALID)]
+    task = work.SeedTask((7, 8), SECONDS)
+    rows = work.run_task(task)
+    assert [(row["seed"], row["verdict"]) for row in rows] == [(7, work.VALID), (8, work.VALID)]
     assert rows[0]["digest"] == play(task.scenario(7)).digest
-    assert all(set(row) == set(SCHEMA.names) for row in rows)
+    assert all(set(row) == set(work.SCHEMA.names) for row in rows)
 
 
 def test_a_seed_beyond_its_cpu_time_is_reported_and_the_others_are_played() -> None:
-    rows = run_task(SeedTask((1, 2), seconds=3000.0, rate_hz=400.0, nodes=5, cpu_s_max=1))
-    assert [(row["seed"], row["verdict"]) for row in rows] == [(1, TOO_LONG), (2, TOO_LONG)]
+    rows = work.run_task(work.SeedTask((1, 2), seconds=3000.0, rate_hz=400.0, nodes=5, cpu_s_max=1))
+    assert [(row["seed"], row["verdict"]) for row in rows] == [(1, work.TOO_LONG), (2, work.TOO_LONG)]
 
 
 def test_a_seed_that_cannot_be_played_is_a_row_with_the_reason() -> None:
-    [row] = run_task(SeedTask((1,), SECONDS, bug="", nodes=-1))
-    assert row["verdict"] == "failed" and set(row) == set(SCHEMA.names)
+    [row] = work.run_task(work.SeedTask((1,), SECONDS, bug="", nodes=-1))
+    assert row["verdict"] == "failed" and set(row) == set(work.SCHEMA.names)
     assert row["what"]
 
 
@@ -112,7 +99,7 @@ def test_shrinking_ends_when_its_plays_are_used_up() -> None:
 def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Swarm, list[Path]]:
     """A swarm over a planted bug, with its findings."""
     folder = tmp_path_factory.mktemp("swarm")
-    swarm = Swarm(folder, SeedTask((), SECONDS, bug="lone-vote"), lambda line: None, each=5, waves_of=1)
+    swarm = Swarm(folder, work.SeedTask((), SECONDS, bug="lone-vote"), lambda line: None, each=5, waves_of=1)
     swarm.run(range(30), Here(), minutes=1000, until_found=True)  # type: ignore[arg-type]
     return swarm, swarm.keep_findings(120)
 
@@ -140,11 +127,11 @@ def test_a_swarm_that_was_broken_off_goes_on(found: tuple[Swarm, list[Path]]) ->
 
     again.run([row["seed"] for row in swarm.rows], NotAsked(), minutes=1000)  # type: ignore[arg-type]
     assert len(again.rows) == len(swarm.rows)
-    assert {row["verdict"] for row in again.rows} >= {INVALID}
+    assert {row["verdict"] for row in again.rows} >= {work.INVALID}
 
 
 def test_what_was_never_met_is_listed() -> None:
-    coverage = StormCoverage()
+    coverage = work.StormCoverage()
     assert "elected" in coverage.never_met()["moments"]
     transitions, faults = '{"candidate > leader": 1}', '{"kill / leader / steady": 3}'
     coverage.add({"moments": '{"elected": 2}', "transitions": transitions, "faults": faults})
@@ -159,8 +146,8 @@ def test_what_was_never_met_is_listed() -> None:
 def test_what_was_met_or_aimed_at_often_is_aimed_at_seldom() -> None:
     """All points but two were met; one of the two was aimed at in vain a hundred times."""
     rare, vain = "kill / resigned / steady", "cut / candidate / no leader"
-    coverage = StormCoverage()
-    met = {aim: 50 for aim in ALL_AIMS if aim not in (rare, vain)}
+    coverage = work.StormCoverage()
+    met = {aim: 50 for aim in work.ALL_AIMS if aim not in (rare, vain)}
     coverage.add({"moments": "{}", "transitions": "{}", "faults": json.dumps(met), "aims": [vain] * 100})
     chosen = [aim for number in range(20) for aim in coverage.aims_at(Random(number), 5)]
     assert Counter(chosen).most_common(1)[0][0] == rare
@@ -171,7 +158,7 @@ def test_a_storm_that_is_aimed_strikes_what_random_ones_seldom_strike() -> None:
     """A voter that has just asked for votes is cut off, killed or paused."""
     aims = [f"{fault} / prospective / no leader" for fault in ("cut", "kill", "pause")]
     plain = draw(11, SECONDS)
-    storm = aimed(plain, aims)
+    storm = work.aimed(plain, aims)
     assert len(storm.cards) == len(plain.cards) + len(aims)
     assert {(card.moment, card.who) for card in storm.cards if card not in plain.cards} == {("campaign", "it")}
     assert {key[:2] for key in play(storm).faults} & {("cut", "prospective"), ("kill", "prospective")}
@@ -179,14 +166,14 @@ def test_a_storm_that_is_aimed_strikes_what_random_ones_seldom_strike() -> None:
 
 def test_a_later_wave_is_aimed_and_its_rows_say_at_what(tmp_path: Path) -> None:
     """A seed that was aimed is played again from its row alone."""
-    swarm = Swarm(tmp_path, SeedTask((), 5.0), lambda line: None, each=2, waves_of=1)
+    swarm = Swarm(tmp_path, work.SeedTask((), 5.0), lambda line: None, each=2, waves_of=1)
     swarm.run(range(4), Here(), minutes=1000)  # type: ignore[arg-type]
     first, _, third, _ = swarm.rows
     assert first["aims"] == []
-    assert 1 <= len(third["aims"]) <= AIMS
-    assert set(third["aims"]) <= set(ALL_AIMS)
+    assert 1 <= len(third["aims"]) <= work.AIMS
+    assert set(third["aims"]) <= set(work.ALL_AIMS)
     assert play(swarm.plain.scenario(third["seed"], third["aims"])).digest == third["digest"]
-    assert aims_of(7, ()) == ()
+    assert work.aims_of(7, ()) == ()
 
 
 def test_a_replay_of_a_changed_schedule_says_so(found: tuple[Swarm, list[Path]], tmp_path: Path) -> None:
@@ -217,4 +204,4 @@ def test_the_command_plays_seeds_on_spark_and_counts_them_there(tmp_path: Path) 
     answer = subprocess.run([sys.executable, "-m", "harness", *words], capture_output=True, text=True)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     summary = json.loads((tmp_path / "20" / "summary.json").read_text())
-    assert [(row["verdict"], row["seeds"]) for row in summary["verdicts"]] == [(VALID, 4)]
+    assert [(row["verdict"], row["seeds"]) for row in summary["verdicts"]] == [(work.VALID, 4)]

@@ -20,36 +20,18 @@ from system_under_test.kraft.log.log import FOLDER, Log, open_log
 from system_under_test.kraft.node.disk import RealDisk
 from system_under_test.kraft.node.state_machine import StateMachine
 from system_under_test.kraft.raft.messages import Batch
-from system_under_test.kraft.records.metadata import (
-    BrokerRegistrationChangeRecord,
-    ClearElrRecord,
-    ConfigRecord,
-    Endpoint,
-    FeatureLevelRecord,
-    FeatureRange,
-    FenceBrokerRecord,
-    NoOpRecord,
-    PartitionChangeRecord,
-    PartitionRecord,
-    ProducerIdsRecord,
-    Record,
-    RegisterBrokerRecord,
-    RemoveTopicRecord,
-    TopicRecord,
-    UnregisterBrokerRecord,
-    encode,
-)
+from system_under_test.kraft.records import metadata
 
 ORDERS = UUID(int=0xAB)
 
-RECORDS: list[tuple[Record, str, str, dict[str, Any]]] = [
+RECORDS: list[tuple[metadata.Record, str, str, dict[str, Any]]] = [
     (
-        RegisterBrokerRecord(
+        metadata.RegisterBrokerRecord(
             3,
             incarnation_id=UUID(int=5),
             broker_epoch=17,
-            endpoints=(Endpoint("PLAINTEXT", "n3", 9092),),
-            features=(FeatureRange("metadata.version", 1, 25),),
+            endpoints=(metadata.Endpoint("PLAINTEXT", "n3", 9092),),
+            features=(metadata.FeatureRange("metadata.version", 1, 25),),
             rack="r1",
             in_controlled_shutdown=True,
             log_dirs=(UUID(int=9),),
@@ -59,18 +41,18 @@ RECORDS: list[tuple[Record, str, str, dict[str, Any]]] = [
         {"incarnation": UUID(int=5).hex, "epoch": 17, "rack": "r1", "fenced": True, "leaving": True}
         | {"directories": [UUID(int=9).hex]},
     ),
-    (UnregisterBrokerRecord(3, 17), "unregister broker", "broker 3", {"epoch": 17}),
-    (FenceBrokerRecord(3, 17), "fence broker", "broker 3", {"epoch": 17}),
+    (metadata.UnregisterBrokerRecord(3, 17), "unregister broker", "broker 3", {"epoch": 17}),
+    (metadata.FenceBrokerRecord(3, 17), "fence broker", "broker 3", {"epoch": 17}),
     (
-        BrokerRegistrationChangeRecord(3, 17, fenced=-1, in_controlled_shutdown=1),
+        metadata.BrokerRegistrationChangeRecord(3, 17, fenced=-1, in_controlled_shutdown=1),
         "change broker",
         "broker 3",
         {"epoch": 17, "fenced": -1, "leaving": 1},
     ),
-    (TopicRecord("orders", ORDERS), "topic", ORDERS.hex, {"name": "orders"}),
-    (RemoveTopicRecord(ORDERS), "remove topic", ORDERS.hex, {}),
+    (metadata.TopicRecord("orders", ORDERS), "topic", ORDERS.hex, {"name": "orders"}),
+    (metadata.RemoveTopicRecord(ORDERS), "remove topic", ORDERS.hex, {}),
     (
-        PartitionRecord(2, ORDERS, (1, 2), (1,), (), (2,), 1, 4, 6, directories=(UUID(int=0),) * 2, elr=(2,)),
+        metadata.PartitionRecord(2, ORDERS, (1, 2), (1,), (), (2,), 1, 4, 6, directories=(UUID(int=0),) * 2, elr=(2,)),
         "partition",
         f"{ORDERS.hex}/2",
         {
@@ -86,17 +68,17 @@ RECORDS: list[tuple[Record, str, str, dict[str, Any]]] = [
         },
     ),
     (
-        PartitionChangeRecord(2, ORDERS, isr=(), leader=-1, elr=(1,), last_known_elr=(2,), recovery_state=1),
+        metadata.PartitionChangeRecord(2, ORDERS, isr=(), leader=-1, elr=(1,), last_known_elr=(2,), recovery_state=1),
         "change partition",
         f"{ORDERS.hex}/2",
         {"isr": [], "leader": -1, "elr": [1], "last_elr": [2], "recovery": 1},
     ),
-    (FeatureLevelRecord("kraft.version", 1), "feature", "kraft.version", {"level": 1}),
-    (ProducerIdsRecord(3, 17, 1000), "producer ids", "broker 3", {"epoch": 17, "next": 1000}),
-    (ClearElrRecord("orders"), "clear elr", "orders", {}),
-    (NoOpRecord(), "no-op", "", {}),
+    (metadata.FeatureLevelRecord("kraft.version", 1), "feature", "kraft.version", {"level": 1}),
+    (metadata.ProducerIdsRecord(3, 17, 1000), "producer ids", "broker 3", {"epoch": 17, "next": 1000}),
+    (metadata.ClearElrRecord("orders"), "clear elr", "orders", {}),
+    (metadata.NoOpRecord(), "no-op", "", {}),
     (
-        ConfigRecord(2, "orders", "min.insync.replicas", "2"),
+        metadata.ConfigRecord(2, "orders", "min.insync.replicas", "2"),
         "config",
         "2 orders",
         {"name": "min.insync.replicas", "value": "2"},
@@ -105,30 +87,35 @@ RECORDS: list[tuple[Record, str, str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("record", "kind", "about", "fields"), RECORDS, ids=[kind for _, kind, _, _ in RECORDS])
-def test_each_record_is_read_as_it_was_written(record: Record, kind: str, about: str, fields: dict[str, Any]) -> None:
-    row = row_of(encode(record), 7, 3, 5)
+def test_each_record_is_read_as_it_was_written(
+    record: metadata.Record, kind: str, about: str, fields: dict[str, Any]
+) -> None:
+    row = row_of(metadata.encode(record), 7, 3, 5)
     assert row is not None
     assert row[:5] == (7, 3, 5, kind, about)
     assert json.loads(row[5]) == fields
 
 
 def test_configs_that_decide_nothing_about_partitions_are_left_out() -> None:
-    assert row_of(encode(ConfigRecord(2, "orders", "retention.ms", "2")), 7, 3, 5) is None
+    assert row_of(metadata.encode(metadata.ConfigRecord(2, "orders", "retention.ms", "2")), 7, 3, 5) is None
 
 
 @pytest.mark.parametrize("cut", [1, 4, 9])
 def test_a_record_that_ends_too_early_is_no_record(cut: int) -> None:
-    whole = encode(RECORDS[0][0])
+    whole = metadata.encode(RECORDS[0][0])
     with pytest.raises((ValueError, IndexError)):
         row_of(whole[:-cut], 7, 3, 5)
 
 
 TOPIC = UUID(int=7)
 VALUES = [
-    [encode(TopicRecord("t", TOPIC))],
-    [encode(ConfigRecord(2, "t", "retention.ms", "1")), encode(ConfigRecord(2, "t", "retention.ms", "2"))],
-    [encode(ConfigRecord(2, "t", "retention.ms", None))],
-    [encode(RemoveTopicRecord(TOPIC))],
+    [metadata.encode(metadata.TopicRecord("t", TOPIC))],
+    [
+        metadata.encode(metadata.ConfigRecord(2, "t", "retention.ms", "1")),
+        metadata.encode(metadata.ConfigRecord(2, "t", "retention.ms", "2")),
+    ],
+    [metadata.encode(metadata.ConfigRecord(2, "t", "retention.ms", None))],
+    [metadata.encode(metadata.RemoveTopicRecord(TOPIC))],
 ]
 
 
@@ -142,8 +129,8 @@ def written(folder: Path, values: list[list[bytes]]) -> Log:
 
 
 def test_a_log_is_read_batch_by_batch_up_to_what_cannot_be_decoded(tmp_path: Path) -> None:
-    good = [encode(record) for record, _, _, _ in RECORDS]
-    bad = encode(RECORDS[0][0])[:-3]
+    good = [metadata.encode(record) for record, _, _, _ in RECORDS]
+    bad = metadata.encode(RECORDS[0][0])[:-3]
     written(tmp_path, [good, good[:1], [good[1], bad], good[:1]])
     rows = list(read_cluster(tmp_path / FOLDER))
     count = len(good)

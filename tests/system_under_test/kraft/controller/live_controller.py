@@ -11,15 +11,7 @@ from system_under_test.kraft.controller.brokers import BrokerState, Heartbeat, R
 from system_under_test.kraft.controller.configs import MIN_INSYNC
 from system_under_test.kraft.controller.features import supported_ranges
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.records.metadata import (
-    TOPIC_RESOURCE,
-    ConfigRecord,
-    Endpoint,
-    PartitionRecord,
-    Record,
-    TopicRecord,
-    encode,
-)
+from system_under_test.kraft.records import metadata
 
 BROKERS = (1, 2, 3)
 ORDERS = UUID(int=7)
@@ -37,10 +29,10 @@ class Controller:
     def __post_init__(self) -> None:
         self.sessions = Sessions(self.image, self.now_s)
 
-    def take(self, records: Iterable[Record]) -> list[Record]:
+    def take(self, records: Iterable[metadata.Record]) -> list[metadata.Record]:
         taken = list(records)
         for record in taken:
-            self.image.replay(encode(record))
+            self.image.replay(metadata.encode(record))
             self.end_offset += 1
         return taken
 
@@ -48,7 +40,7 @@ class Controller:
         request = Registration(
             broker,
             UUID(int=incarnation),
-            (Endpoint("PLAINTEXT", f"n{broker}", 9092),),
+            (metadata.Endpoint("PLAINTEXT", f"n{broker}", 9092),),
             features=supported_ranges(),
             previous_epoch=previous_epoch,
         )
@@ -66,10 +58,15 @@ class Controller:
         for broker in BROKERS:
             self.register(broker)
             assert self.beat(broker) is BrokerState.UNFENCED
-        self.take([TopicRecord("orders", ORDERS), ConfigRecord(TOPIC_RESOURCE, "orders", MIN_INSYNC, str(min_insync))])
+        self.take(
+            [
+                metadata.TopicRecord("orders", ORDERS),
+                metadata.ConfigRecord(metadata.TOPIC_RESOURCE, "orders", MIN_INSYNC, str(min_insync)),
+            ]
+        )
         for number in range(3):
             replicas = (BROKERS * 2)[number : number + 3]
-            partition = PartitionRecord(
+            partition = metadata.PartitionRecord(
                 number, ORDERS, replicas, replicas, leader=replicas[0], leader_epoch=0, partition_epoch=0
             )
             self.take([partition])

@@ -24,26 +24,7 @@ from kio.schema.describe_acls.v3.request import DescribeAclsRequest
 from kio.schema.describe_client_quotas.v1.request import ComponentData
 from kio.schema.errors import ErrorCode
 
-from system_under_test.kraft.controller.access import (
-    ANY,
-    CLIENT_ID,
-    DEFAULT,
-    EXACT,
-    IP,
-    LITERAL,
-    MATCH,
-    PREFIXED,
-    SPECIFIED,
-    USER,
-    WILDCARD,
-    alter_credentials,
-    alter_quotas,
-    create_acls,
-    delete_acls,
-    describe_acls,
-    describe_credentials,
-    describe_quotas,
-)
+from system_under_test.kraft.controller import access
 from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.records.metadata import QuotaEntity, UserScramCredentialRecord
 
@@ -68,14 +49,14 @@ def wanted_by(*values: Any) -> DescribeAclsRequest:
     return DescribeAclsRequest(**dict(zip(OF_FILTER, values, strict=True)))
 
 
-EVERYTHING = wanted_by(ANY, None, ANY, None, None, ANY, ANY)
-ORDERS = entry(TOPIC, "orders", LITERAL, "User:a", "*", READ, ALLOW)
+EVERYTHING = wanted_by(access.ANY, None, access.ANY, None, None, access.ANY, access.ANY)
+ORDERS = entry(TOPIC, "orders", access.LITERAL, "User:a", "*", READ, ALLOW)
 
 acls = st.builds(
     entry,
     st.sampled_from([TOPIC, 3]),
-    st.sampled_from(["orders", "orders-2", "or", WILDCARD]),
-    st.sampled_from([LITERAL, PREFIXED]),
+    st.sampled_from(["orders", "orders-2", "or", access.WILDCARD]),
+    st.sampled_from([access.LITERAL, access.PREFIXED]),
     st.sampled_from(["User:a", "User:b"]),
     st.sampled_from(["*", "10.0.0.1"]),
     st.sampled_from([READ, 4]),
@@ -87,7 +68,7 @@ def found(image: Image, wanted: DescribeAclsRequest) -> list[AclCreation]:
     """The entries that a filter finds, as they were created."""
     return [
         entry(resource["resource_type"], resource["resource_name"], resource["pattern_type"], *of_entry(acl))
-        for resource in describe_acls(image, wanted)
+        for resource in access.describe_acls(image, wanted)
         for acl in resource["acls"]
     ]
 
@@ -97,7 +78,7 @@ of_entry = attrgetter("principal", "host", "operation", "permission_type")
 
 def image_with(*wanted: AclCreation) -> Image:
     image, numbers = Image(), count(1)
-    for record in create_acls(image, wanted, lambda: UUID(int=next(numbers)))[0]:
+    for record in access.create_acls(image, wanted, lambda: UUID(int=next(numbers)))[0]:
         image.apply(record)
     return image
 
@@ -116,20 +97,20 @@ def test_a_filter_of_all_fields_finds_its_entry_alone(wanted: list[AclCreation],
 @pytest.mark.parametrize(
     ("pattern_type", "name", "names"),
     [
-        (LITERAL, "orders", ["orders"]),
-        (PREFIXED, "or", ["or"]),
-        (ANY, "orders", ["orders"]),
-        (MATCH, "orders", ["*", "or", "orders"]),
-        (MATCH, "origin", ["*", "or"]),
-        (MATCH, "lines", ["*"]),
-        (LITERAL, None, ["*", "orders"]),
+        (access.LITERAL, "orders", ["orders"]),
+        (access.PREFIXED, "or", ["or"]),
+        (access.ANY, "orders", ["orders"]),
+        (access.MATCH, "orders", ["*", "or", "orders"]),
+        (access.MATCH, "origin", ["*", "or"]),
+        (access.MATCH, "lines", ["*"]),
+        (access.LITERAL, None, ["*", "orders"]),
     ],
 )
 def test_patterns_match_as_kafka_says(pattern_type: int, name: str | None, names: list[str]) -> None:
     image = image_with(
         ORDERS,
-        replace(ORDERS, resource_name="or", resource_pattern_type=PREFIXED),
-        replace(ORDERS, resource_name=WILDCARD),
+        replace(ORDERS, resource_name="or", resource_pattern_type=access.PREFIXED),
+        replace(ORDERS, resource_name=access.WILDCARD),
     )
     wanted = replace(EVERYTHING, pattern_type_filter=pattern_type, resource_name_filter=name)
     assert [acl.resource_name for acl in found(image, wanted)] == names
@@ -137,7 +118,7 @@ def test_patterns_match_as_kafka_says(pattern_type: int, name: str | None, names
 
 def test_what_a_filter_deletes_is_gone_and_nothing_else() -> None:
     image = image_with(ORDERS, replace(ORDERS, principal="User:b"))
-    records, results = delete_acls(
+    records, results = access.delete_acls(
         image, [replace(EVERYTHING, principal_filter="User:a"), replace(EVERYTHING, operation=99)]
     )
     for record in records:
@@ -151,20 +132,20 @@ def test_what_a_filter_deletes_is_gone_and_nothing_else() -> None:
     ("acl", "error"),
     [
         (replace(ORDERS, principal="a"), ErrorCode.invalid_principal_type),
-        (replace(ORDERS, resource_pattern_type=MATCH), ErrorCode.invalid_request),
+        (replace(ORDERS, resource_pattern_type=access.MATCH), ErrorCode.invalid_request),
         (replace(ORDERS, operation=1), ErrorCode.invalid_request),
         (replace(ORDERS, resource_name=""), ErrorCode.invalid_request),
         (replace(ORDERS, resource_type=CLUSTER), ErrorCode.invalid_request),
     ],
 )
 def test_an_entry_that_makes_no_sense_is_refused_alone(acl: AclCreation, error: ErrorCode) -> None:
-    records, results = create_acls(Image(), [acl, ORDERS], lambda: UUID(int=1))
+    records, results = access.create_acls(Image(), [acl, ORDERS], lambda: UUID(int=1))
     assert [result["error_code"] for result in results] == [error, ErrorCode.none] and len(records) == 1
 
 
 def test_an_impossible_filter_is_refused() -> None:
     with pytest.raises(Refused, match="99 is no operation of a filter"):
-        describe_acls(Image(), replace(EVERYTHING, operation=99))
+        access.describe_acls(Image(), replace(EVERYTHING, operation=99))
 
 
 # -- SCRAM
@@ -185,7 +166,7 @@ def test_keys_are_those_of_the_rfc() -> None:
     """The example of RFC 7677: its server signature follows from the stored server key."""
     salt = b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     upsertion = upsert("user", 1, 4096, salt, pbkdf2_hmac("sha256", b"pencil", salt, 4096))
-    records, results = alter_credentials(Image(), [], [upsertion])
+    records, results = access.alter_credentials(Image(), [], [upsertion])
     [record] = records
     assert results[0]["error_code"] == ErrorCode.none and isinstance(record, UserScramCredentialRecord)
     assert record.stored_key == b64decode("WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=")
@@ -195,15 +176,15 @@ def test_keys_are_those_of_the_rfc() -> None:
 def test_credentials_are_described_without_secrets_and_deleted() -> None:
     image = Image()
     wanted = [upsert("a", 1, 4096), upsert("a", 2, 8192)]
-    for record in alter_credentials(image, [], wanted)[0]:
+    for record in access.alter_credentials(image, [], wanted)[0]:
         image.apply(record)
     infos = [{"mechanism": 1, "iterations": 4096}, {"mechanism": 2, "iterations": 8192}]
-    assert describe_credentials(image, [])[0]["credential_infos"] == infos
-    for record in alter_credentials(image, [DELETION], [])[0]:
+    assert access.describe_credentials(image, [])[0]["credential_infos"] == infos
+    for record in access.alter_credentials(image, [DELETION], [])[0]:
         image.apply(record)
-    assert describe_credentials(image, ["a"])[0]["credential_infos"] == infos[1:]
-    assert describe_credentials(image, ["b"])[0]["error_code"] == ErrorCode.resource_not_found
-    twice = describe_credentials(image, ["a", "a"])
+    assert access.describe_credentials(image, ["a"])[0]["credential_infos"] == infos[1:]
+    assert access.describe_credentials(image, ["b"])[0]["error_code"] == ErrorCode.resource_not_found
+    twice = access.describe_credentials(image, ["a", "a"])
     assert {each["error_code"] for each in twice} == {ErrorCode.duplicate_resource}
 
 
@@ -213,17 +194,17 @@ def test_a_user_gets_all_changes_or_none() -> None:
         upsert("a", 2, 1),
         upsert("b", 1, 4096),
     ]
-    records, results = alter_credentials(Image(), [], changes)
+    records, results = access.alter_credentials(Image(), [], changes)
     errors = {each["user"]: each["error_code"] for each in results}
     assert errors == {"a": ErrorCode.unacceptable_credential, "b": ErrorCode.none}
     assert len(records) == 1
-    assert alter_credentials(Image(), [DELETION], [])[1][0]["error_code"] == ErrorCode.resource_not_found
-    twice = alter_credentials(Image(), [], [changes[0], changes[0]])[1]
+    assert access.alter_credentials(Image(), [DELETION], [])[1][0]["error_code"] == ErrorCode.resource_not_found
+    twice = access.alter_credentials(Image(), [], [changes[0], changes[0]])[1]
     assert [result["error_code"] for result in twice] == [ErrorCode.duplicate_resource]
 
 
 RATE = "producer_byte_rate"
-ALICE, DEFAULT_USER, APP = ((USER, "alice"), (USER, None), (CLIENT_ID, "app"))
+ALICE, DEFAULT_USER, APP = ((access.USER, "alice"), (access.USER, None), (access.CLIENT_ID, "app"))
 
 
 def quota(entity: Sequence[tuple[str, str | None]], value: float | None, key: str = RATE) -> EntryData:
@@ -237,7 +218,7 @@ def component(kind: str, how: int, match: str | None = None) -> ComponentData:
 
 
 def alter(image: Image, *wanted: EntryData) -> list[ErrorCode]:
-    records, results = alter_quotas(image, wanted)
+    records, results = access.alter_quotas(image, wanted)
     for record in records:
         image.apply(record)
     return [result["error_code"] for result in results]
@@ -255,25 +236,25 @@ def image() -> Image:
     ("components", "strict", "values"),
     [
         ([], False, {1.0, 2.0, 3.0, 4.0}),
-        ([component(USER, EXACT, "alice")], False, {1.0, 3.0}),
-        ([component(USER, EXACT, "alice")], True, {1.0}),
-        ([component(USER, DEFAULT)], False, {2.0}),
-        ([component(USER, SPECIFIED)], False, {1.0, 2.0, 3.0}),
-        ([component(USER, SPECIFIED), component(CLIENT_ID, EXACT, "app")], True, {3.0}),
-        ([component(USER, EXACT, "bob")], False, set()),
+        ([component(access.USER, access.EXACT, "alice")], False, {1.0, 3.0}),
+        ([component(access.USER, access.EXACT, "alice")], True, {1.0}),
+        ([component(access.USER, access.DEFAULT)], False, {2.0}),
+        ([component(access.USER, access.SPECIFIED)], False, {1.0, 2.0, 3.0}),
+        ([component(access.USER, access.SPECIFIED), component(access.CLIENT_ID, access.EXACT, "app")], True, {3.0}),
+        ([component(access.USER, access.EXACT, "bob")], False, set()),
     ],
 )
 def test_components_find_their_entities(
     image: Image, components: list[ComponentData], strict: bool, values: set[float]
 ) -> None:
-    held = describe_quotas(image, components, strict=strict)
+    held = access.describe_quotas(image, components, strict=strict)
     assert {value["value"] for quotas in held for value in quotas["values"]} == values
 
 
 def test_a_removed_quota_is_gone_and_an_unchanged_one_makes_no_record(image: Image) -> None:
-    assert alter_quotas(image, [quota([ALICE], 1.0)])[0] == []
+    assert access.alter_quotas(image, [quota([ALICE], 1.0)])[0] == []
     assert alter(image, quota([APP, ALICE], None)) == [ErrorCode.none], "in any order of parts"
-    (held,) = describe_quotas(image, [component(CLIENT_ID, SPECIFIED)], strict=False)
+    (held,) = access.describe_quotas(image, [component(access.CLIENT_ID, access.SPECIFIED)], strict=False)
     assert held == {"entity": (QuotaEntity(*APP),), "values": [{"key": RATE, "value": 4.0}]}
 
 
@@ -283,8 +264,8 @@ def test_a_removed_quota_is_gone_and_an_unchanged_one_makes_no_record(image: Ima
         quota([], 1.0),
         quota([ALICE, DEFAULT_USER], 1.0),
         quota([("colour", "red")], 1.0),
-        quota([(IP, "1.2.3.4"), ALICE], 1.0),
-        quota([(USER, "")], 1.0),
+        quota([(access.IP, "1.2.3.4"), ALICE], 1.0),
+        quota([(access.USER, "")], 1.0),
         quota([ALICE], 1.0, "connection_creation_rate"),
         quota([ALICE], -1.0),
         quota([ALICE], float("nan")),
@@ -297,6 +278,6 @@ def test_what_makes_no_sense_is_refused(wanted: EntryData) -> None:
 
 def test_an_impossible_filter_of_quotas_is_refused(image: Image) -> None:
     with pytest.raises(Refused, match="twice"):
-        describe_quotas(image, [component(USER, SPECIFIED)] * 2, strict=False)
+        access.describe_quotas(image, [component(access.USER, access.SPECIFIED)] * 2, strict=False)
     with pytest.raises(Refused, match="no type of entity"):
-        describe_quotas(image, [component("colour", SPECIFIED)], strict=False)
+        access.describe_quotas(image, [component("colour", access.SPECIFIED)], strict=False)

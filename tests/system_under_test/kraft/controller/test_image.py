@@ -10,35 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from system_under_test.kraft.controller.image import HASHED_ANEW_EVERY, HASHED_ANEW_MAX, Image
-from system_under_test.kraft.records.metadata import (
-    TOPIC_RESOURCE,
-    AbortTransactionRecord,
-    AccessControlEntryRecord,
-    BeginTransactionRecord,
-    BrokerRegistrationChangeRecord,
-    ClientQuotaRecord,
-    ConfigRecord,
-    CorruptRecord,
-    EndTransactionRecord,
-    FeatureLevelRecord,
-    FenceBrokerRecord,
-    PartitionChangeRecord,
-    PartitionRecord,
-    ProducerIdsRecord,
-    QuotaEntity,
-    Record,
-    RegisterBrokerRecord,
-    RemoveTopicRecord,
-    TopicRecord,
-    UnfenceBrokerRecord,
-    UnknownRecord,
-    UnregisterBrokerRecord,
-    encode,
-)
+from system_under_test.kraft.records import metadata
 
 configs = st.builds(
-    ConfigRecord,
-    st.just(TOPIC_RESOURCE),
+    metadata.ConfigRecord,
+    st.just(metadata.TOPIC_RESOURCE),
     st.sampled_from(["a", "b"]),
     st.sampled_from(["retention.ms", "segment.ms"]),
     st.none() | st.sampled_from(["1", "2", "3"]),
@@ -48,17 +24,17 @@ configs = st.builds(
 def image_of(*records: object) -> Image:
     image = Image()
     for record in records:
-        image.replay(encode(record))  # type: ignore[arg-type]
+        image.replay(metadata.encode(record))  # type: ignore[arg-type]
     return image
 
 
 def entry(record: object) -> int:
-    digest = blake2b(encode(record), digest_size=8).digest()  # type: ignore[arg-type]
+    digest = blake2b(metadata.encode(record), digest_size=8).digest()  # type: ignore[arg-type]
     return int.from_bytes(digest, "big", signed=True)
 
 
 @given(st.lists(configs, max_size=30))
-def test_the_state_hash_is_that_of_the_latest_records_alone(history: list[ConfigRecord]) -> None:
+def test_the_state_hash_is_that_of_the_latest_records_alone(history: list[metadata.ConfigRecord]) -> None:
     latest = {(r.resource_name, r.name): r for r in history}
     expected = 0
     for record in latest.values():
@@ -72,16 +48,18 @@ def test_the_state_hash_is_that_of_the_latest_records_alone(history: list[Config
 
 
 @given(st.lists(configs, max_size=10), st.lists(configs, max_size=10))
-def test_a_copy_and_its_original_do_not_feel_each_other(before: list[ConfigRecord], after: list[ConfigRecord]) -> None:
+def test_a_copy_and_its_original_do_not_feel_each_other(
+    before: list[metadata.ConfigRecord], after: list[metadata.ConfigRecord]
+) -> None:
     image = image_of(*before)
     copy = image.copy()
     for record in after:
-        image.replay(encode(record))
+        image.replay(metadata.encode(record))
     untouched = image_of(*before)
     assert copy.state_hash == untouched.state_hash
     assert all(copy.configs(name) == untouched.configs(name) for name in ("a", "b"))
     for record in after:
-        copy.replay(encode(record))
+        copy.replay(metadata.encode(record))
     assert copy.state_hash == image.state_hash
 
 
@@ -89,25 +67,25 @@ def test_the_state_hash_covers_everything_a_reader_can_see() -> None:
     """The config maps lay outside: the image changed, and the hash did not."""
     image = Image()
     for record in (
-        TopicRecord("t", UUID(int=1)),
-        PartitionRecord(0, UUID(int=1), (1,), (1,)),
-        ConfigRecord(2, "t", "a", "1"),
+        metadata.TopicRecord("t", UUID(int=1)),
+        metadata.PartitionRecord(0, UUID(int=1), (1,), (1,)),
+        metadata.ConfigRecord(2, "t", "a", "1"),
     ):
-        image.replay(encode(record))
+        image.replay(metadata.encode(record))
     before = image.state_hash
     image._configs[(2, "t")]["a"] = "2"
     assert image.state_hash != before
     image._configs[(2, "t")]["a"] = "1"
     assert image.state_hash == before
-    image._topics["t"].partitions[0] = PartitionRecord(0, UUID(int=1), (2,), (2,))  # type: ignore[index]
+    image._topics["t"].partitions[0] = metadata.PartitionRecord(0, UUID(int=1), (2,), (2,))  # type: ignore[index]
     assert image.state_hash != before
 
 
 def test_a_large_image_is_hashed_anew_now_and_then() -> None:
     image = Image()
-    image.replay(encode(TopicRecord("t", UUID(int=1))))
+    image.replay(metadata.encode(metadata.TopicRecord("t", UUID(int=1))))
     for number in range(HASHED_ANEW_MAX):
-        image.replay(encode(PartitionRecord(number, UUID(int=1), (1,), (1,))))
+        image.replay(metadata.encode(metadata.PartitionRecord(number, UUID(int=1), (1,), (1,))))
     before = image.state_hash
     assert before == image.hash_of_content()
     image._configs[(2, "t")] = {"a": "2"}
@@ -116,17 +94,19 @@ def test_a_large_image_is_hashed_anew_now_and_then() -> None:
 
 def test_partitions_of_a_copy_are_its_own() -> None:
     image = Image()
-    image.replay(encode(TopicRecord("t", UUID(int=1))))
-    image.replay(encode(PartitionRecord(0, UUID(int=1), (1,), (1,))))
+    image.replay(metadata.encode(metadata.TopicRecord("t", UUID(int=1))))
+    image.replay(metadata.encode(metadata.PartitionRecord(0, UUID(int=1), (1,), (1,))))
     copy = image.copy()
-    image.replay(encode(PartitionRecord(1, UUID(int=1), (1,), (1,))))
-    copy.replay(encode(PartitionRecord(2, UUID(int=1), (1,), (1,))))
+    image.replay(metadata.encode(metadata.PartitionRecord(1, UUID(int=1), (1,), (1,))))
+    copy.replay(metadata.encode(metadata.PartitionRecord(2, UUID(int=1), (1,), (1,))))
     assert (set(image.topics["t"].partitions), set(copy.topics["t"].partitions)) == ({0, 1}, {0, 2})
 
 
-brokers = st.builds(RegisterBrokerRecord, st.integers(1, 3), broker_epoch=st.integers(0, 2), fenced=st.booleans())
+brokers = st.builds(
+    metadata.RegisterBrokerRecord, st.integers(1, 3), broker_epoch=st.integers(0, 2), fenced=st.booleans()
+)
 changes = st.builds(
-    PartitionChangeRecord,
+    metadata.PartitionChangeRecord,
     st.integers(0, 1),
     st.just(UUID(int=7)),
     isr=st.none() | st.just((1,)) | st.just((2, 1)),
@@ -137,46 +117,48 @@ anything = st.one_of(
     configs,
     brokers,
     changes,
-    st.builds(TopicRecord, st.just("orders"), st.just(UUID(int=7))),
-    st.builds(PartitionRecord, st.integers(0, 1), st.just(UUID(int=7)), st.just((1, 2)), st.just((1,))),
-    st.builds(RemoveTopicRecord, st.just(UUID(int=7))),
-    st.builds(FeatureLevelRecord, st.sampled_from(["metadata.version", "kraft.version"]), st.integers(0, 3)),
-    st.builds(UnfenceBrokerRecord, st.integers(1, 3), st.integers(0, 2)),
-    st.builds(FenceBrokerRecord, st.integers(1, 3), st.integers(0, 2)),
-    st.builds(UnregisterBrokerRecord, st.integers(1, 3), st.integers(0, 2)),
-    st.builds(BrokerRegistrationChangeRecord, st.integers(1, 3), st.integers(0, 2), fenced=st.integers(-1, 1)),
-    st.builds(ProducerIdsRecord, st.integers(1, 3), st.just(0), st.integers(0, 5000)),
+    st.builds(metadata.TopicRecord, st.just("orders"), st.just(UUID(int=7))),
+    st.builds(metadata.PartitionRecord, st.integers(0, 1), st.just(UUID(int=7)), st.just((1, 2)), st.just((1,))),
+    st.builds(metadata.RemoveTopicRecord, st.just(UUID(int=7))),
+    st.builds(metadata.FeatureLevelRecord, st.sampled_from(["metadata.version", "kraft.version"]), st.integers(0, 3)),
+    st.builds(metadata.UnfenceBrokerRecord, st.integers(1, 3), st.integers(0, 2)),
+    st.builds(metadata.FenceBrokerRecord, st.integers(1, 3), st.integers(0, 2)),
+    st.builds(metadata.UnregisterBrokerRecord, st.integers(1, 3), st.integers(0, 2)),
+    st.builds(metadata.BrokerRegistrationChangeRecord, st.integers(1, 3), st.integers(0, 2), fenced=st.integers(-1, 1)),
+    st.builds(metadata.ProducerIdsRecord, st.integers(1, 3), st.just(0), st.integers(0, 5000)),
     st.builds(
-        ClientQuotaRecord,
-        st.just((QuotaEntity("user", None),)),
+        metadata.ClientQuotaRecord,
+        st.just((metadata.QuotaEntity("user", None),)),
         st.sampled_from(["a", "b"]),
         st.just(1.5),
         remove=st.booleans(),
     ),
-    st.builds(AccessControlEntryRecord, st.uuids(), *map(st.just, (2, "t", 3, "User:a", "*", 2, 3))),
-    st.just(UnknownRecord(99, 0, bytes.fromhex("016300ff"))),
-    st.just(BeginTransactionRecord()),
-    st.just(EndTransactionRecord()),
-    st.just(AbortTransactionRecord()),
+    st.builds(metadata.AccessControlEntryRecord, st.uuids(), *map(st.just, (2, "t", 3, "User:a", "*", 2, 3))),
+    st.just(metadata.UnknownRecord(99, 0, bytes.fromhex("016300ff"))),
+    st.just(metadata.BeginTransactionRecord()),
+    st.just(metadata.EndTransactionRecord()),
+    st.just(metadata.AbortTransactionRecord()),
 )
 
 
-def replayed(history: list[Record | UnknownRecord]) -> Image:
+def replayed(history: list[metadata.Record | metadata.UnknownRecord]) -> Image:
     """The image of a history, from which the records that do not fit are left out."""
     image = Image()
     for record in history:
-        with contextlib.suppress(CorruptRecord):
-            image.replay(encode(record))
+        with contextlib.suppress(metadata.CorruptRecord):
+            image.replay(metadata.encode(record))
     return image
 
 
 @given(st.lists(anything, max_size=40))
-def test_the_entries_written_out_amount_to_the_same_image(history: list[Record | UnknownRecord]) -> None:
+def test_the_entries_written_out_amount_to_the_same_image(
+    history: list[metadata.Record | metadata.UnknownRecord],
+) -> None:
     """This is what a snapshot rests on."""
     image = replayed(history)
     again = Image()
     for record in image.records():
-        again.replay(encode(record))
+        again.replay(metadata.encode(record))
     assert again.state_hash == image.state_hash
     assert list(again.records()) == list(image.records())
     assert image.hash_of_content() == image._state_hash  # the incrementally maintained sum
@@ -184,11 +166,11 @@ def test_the_entries_written_out_amount_to_the_same_image(history: list[Record |
 
 def test_a_removed_topic_takes_its_partitions_and_configs_along() -> None:
     records = (
-        TopicRecord("orders", UUID(int=7)),
-        PartitionRecord(0, UUID(int=7), (1,), (1,)),
-        ConfigRecord(TOPIC_RESOURCE, "orders", "retention.ms", "1"),
+        metadata.TopicRecord("orders", UUID(int=7)),
+        metadata.PartitionRecord(0, UUID(int=7), (1,), (1,)),
+        metadata.ConfigRecord(metadata.TOPIC_RESOURCE, "orders", "retention.ms", "1"),
     )
-    image = image_of(*records, RemoveTopicRecord(UUID(int=7)))
+    image = image_of(*records, metadata.RemoveTopicRecord(UUID(int=7)))
     assert image.state_hash == 0 and list(image.records()) == []
-    again = image_of(*records, RemoveTopicRecord(UUID(int=7)), TopicRecord("orders", UUID(int=8)))
+    again = image_of(*records, metadata.RemoveTopicRecord(UUID(int=7)), metadata.TopicRecord("orders", UUID(int=8)))
     assert not again.topics["orders"].partitions and not again.configs("orders")

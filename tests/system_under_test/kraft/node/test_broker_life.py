@@ -8,15 +8,7 @@ from uuid import UUID
 import pytest
 
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.node.broker_life import (
-    UNKNOWN_EPOCH,
-    Answered,
-    AskToRegister,
-    Beat,
-    InSyncKeeper,
-    Lifecycle,
-    LifeState,
-)
+from system_under_test.kraft.node import broker_life
 from system_under_test.kraft.records.metadata import (
     PartitionChangeRecord,
     PartitionRecord,
@@ -26,11 +18,11 @@ from system_under_test.kraft.records.metadata import (
 )
 
 
-def started(previous: int = UNKNOWN_EPOCH) -> Lifecycle:
-    return Lifecycle(100.0, previous, 2.0)
+def started(previous: int = broker_life.UNKNOWN_EPOCH) -> broker_life.Lifecycle:
+    return broker_life.Lifecycle(100.0, previous, 2.0)
 
 
-def serving() -> Lifecycle:
+def serving() -> broker_life.Lifecycle:
     life = started()
     life.registered(100.0, 7)
     life.beaten(100.0, caught_up=True, fenced=True, should_shut_down=False)
@@ -40,38 +32,38 @@ def serving() -> Lifecycle:
 
 def test_it_registers_first_and_shows_the_epoch_that_it_left_with() -> None:
     life = started(previous=5)
-    assert life.ask(100.0, -1) == AskToRegister(5)
+    assert life.ask(100.0, -1) == broker_life.AskToRegister(5)
     life.unanswered(100.0)
     assert life.ask(100.4, -1) is None and life.due_s == 100.5
-    assert life.ask(100.5, -1) == AskToRegister(5)
+    assert life.ask(100.5, -1) == broker_life.AskToRegister(5)
 
 
 def test_it_wants_to_be_fenced_until_the_controller_says_that_it_knows_its_own_registration() -> None:
     life = started()
     life.registered(100.0, 7)
-    assert life.state is LifeState.FENCED
-    assert life.ask(100.0, 6) == Beat(7, 6, wants_fence=True, wants_shutdown=False)
+    assert life.state is broker_life.LifeState.FENCED
+    assert life.ask(100.0, 6) == broker_life.Beat(7, 6, wants_fence=True, wants_shutdown=False)
     life.beaten(100.0, caught_up=False, fenced=True, should_shut_down=False)
-    assert life.ask(100.5, 7) == Beat(7, 7, wants_fence=True, wants_shutdown=False)
+    assert life.ask(100.5, 7) == broker_life.Beat(7, 7, wants_fence=True, wants_shutdown=False)
     life.beaten(100.5, caught_up=True, fenced=True, should_shut_down=False)
-    assert life.ask(100.5, 7) == Beat(7, 7, wants_fence=False, wants_shutdown=False), "at once"
+    assert life.ask(100.5, 7) == broker_life.Beat(7, 7, wants_fence=False, wants_shutdown=False), "at once"
 
 
 def test_what_it_is_follows_from_the_answers() -> None:
     life = serving()
-    assert life.state is LifeState.SERVING and life.due_s == 102.0
+    assert life.state is broker_life.LifeState.SERVING and life.due_s == 102.0
     life.beaten(102.0, caught_up=True, fenced=True, should_shut_down=False)
-    assert life.state is LifeState.FENCED and life.due_s == 102.5
+    assert life.state is broker_life.LifeState.FENCED and life.due_s == 102.5
 
 
 def test_it_leaves_when_the_controller_says_so() -> None:
     life = serving()
     life.leave(101.0)
-    assert life.ask(101.0, 9) == Beat(7, 9, wants_fence=False, wants_shutdown=True)
+    assert life.ask(101.0, 9) == broker_life.Beat(7, 9, wants_fence=False, wants_shutdown=True)
     life.beaten(101.0, caught_up=True, fenced=False, should_shut_down=False)
-    assert life.state is LifeState.LEAVING and not life.left_cleanly
+    assert life.state is broker_life.LifeState.LEAVING and not life.left_cleanly
     life.beaten(101.5, caught_up=True, fenced=True, should_shut_down=True)
-    assert life.state is LifeState.STOPPED and life.left_cleanly and life.ask(102.0, 9) is None
+    assert life.state is broker_life.LifeState.STOPPED and life.left_cleanly and life.ask(102.0, 9) is None
 
 
 def test_it_leaves_uncleanly_where_no_controller_answers() -> None:
@@ -80,24 +72,24 @@ def test_it_leaves_uncleanly_where_no_controller_answers() -> None:
     assert life.due_s == 101.0
     life.unanswered(101.0)
     assert life.ask(111.0, 9) is None
-    assert life.state is LifeState.STOPPED and not life.left_cleanly
+    assert life.state is broker_life.LifeState.STOPPED and not life.left_cleanly
 
 
 @pytest.mark.parametrize("fenced", [True, False])
 def test_only_one_that_leaves_is_stopped_by_an_answer(fenced: bool) -> None:
     life = serving()
     life.beaten(102.0, caught_up=True, fenced=fenced, should_shut_down=fenced)
-    assert life.state is (LifeState.FENCED if fenced else LifeState.SERVING)
+    assert life.state is (broker_life.LifeState.FENCED if fenced else broker_life.LifeState.SERVING)
 
 
 def test_one_that_was_never_registered_just_stops() -> None:
     life = started()
     life.leave(100.0)
-    assert life.state is LifeState.STOPPED and not life.left_cleanly
+    assert life.state is broker_life.LifeState.STOPPED and not life.left_cleanly
 
 
 def test_it_reports_when_the_last_answered_heartbeat_becomes_old_and_when_one_is_answered_in_time_again() -> None:
-    answered = Answered(within_s=4.0)
+    answered = broker_life.Answered(within_s=4.0)
     assert answered.due_s == math.inf and answered.look(100.0) is None and answered.for_ms(100.0) == -1
     assert answered.answered(sent_s=100.0, now_s=100.5) == "heard 4000"
     assert answered.answered(sent_s=102.0, now_s=102.5) is None and answered.due_s == 106.0
@@ -122,19 +114,19 @@ def image() -> Image:
     return made
 
 
-def members(keeper: InSyncKeeper, image: Image, now_s: float) -> list[tuple[tuple[int, int], ...]]:
+def members(keeper: broker_life.InSyncKeeper, image: Image, now_s: float) -> list[tuple[tuple[int, int], ...]]:
     return [proposal.isr for proposal in keeper.proposals(image, now_s)]
 
 
 def test_a_member_gets_a_whole_lag_from_a_new_leader(image: Image) -> None:
-    keeper = InSyncKeeper(1, LAG_S)
+    keeper = broker_life.InSyncKeeper(1, LAG_S)
     assert keeper.proposals(image, 100.0) == []
     assert keeper.proposals(image, 100.0 + LAG_S) == []
     assert members(keeper, image, 100.1 + LAG_S) == [((1, 11),)]
 
 
 def test_who_answers_joins_with_the_epoch_that_answered(image: Image) -> None:
-    keeper = InSyncKeeper(1, LAG_S)
+    keeper = broker_life.InSyncKeeper(1, LAG_S)
     keeper.heard(3, 13, 100.0)
     [proposal] = keeper.proposals(image, 100.0)
     assert (proposal.leader_epoch, proposal.partition_epoch) == (4, 6)
@@ -144,14 +136,14 @@ def test_who_answers_joins_with_the_epoch_that_answered(image: Image) -> None:
 
 
 def test_a_new_term_begins_a_new_lag(image: Image) -> None:
-    keeper = InSyncKeeper(1, LAG_S)
+    keeper = broker_life.InSyncKeeper(1, LAG_S)
     keeper.proposals(image, 100.0)
     image.replay(encode(PartitionChangeRecord(0, ORDERS, leader=1)))
     assert keeper.proposals(image, 104.0) == []
 
 
 def test_only_the_leader_proposes(image: Image) -> None:
-    assert InSyncKeeper(2, LAG_S).proposals(image, 100.0) == []
-    assert InSyncKeeper(2, LAG_S).followers(image) == set()
-    assert InSyncKeeper(1, LAG_S).followers(image) == {2, 3}
-    assert InSyncKeeper(9, LAG_S).proposals(image, 100.0) == []
+    assert broker_life.InSyncKeeper(2, LAG_S).proposals(image, 100.0) == []
+    assert broker_life.InSyncKeeper(2, LAG_S).followers(image) == set()
+    assert broker_life.InSyncKeeper(1, LAG_S).followers(image) == {2, 3}
+    assert broker_life.InSyncKeeper(9, LAG_S).proposals(image, 100.0) == []

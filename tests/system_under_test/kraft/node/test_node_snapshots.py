@@ -19,15 +19,7 @@ from system_under_test.kraft.node.state_machine import StateMachine
 from system_under_test.kraft.raft import replication
 from system_under_test.kraft.raft.decisions import SNAPSHOT_FORGETS_TAIL, SNAPSHOT_ID_INCLUSIVE, SNAPSHOT_OF_UNCOMMITTED
 from system_under_test.kraft.raft.messages import Batch
-from system_under_test.kraft.records.metadata import (
-    TOPIC_RESOURCE,
-    ConfigRecord,
-    FeatureLevelRecord,
-    RemoveTopicRecord,
-    TopicRecord,
-    decode,
-    encode,
-)
+from system_under_test.kraft.records import metadata
 
 pytestmark = pytest.mark.virtual_time
 
@@ -100,7 +92,7 @@ async def lagging(cluster: Cluster, *, wiped: bool = False) -> QuorumNode:
     await leader.write(create("gone"))
     await eventually(lambda: cluster.network.nodes[away].applied_offset >= 3)
     cluster.network.isolate(away)
-    await leader.write(lambda image: ([RemoveTopicRecord(topic_id("gone"))], None))
+    await leader.write(lambda image: ([metadata.RemoveTopicRecord(topic_id("gone"))], None))
     await fill(leader, 80)
     if wiped:
         await cluster.network.nodes.pop(away).stop(0)
@@ -146,7 +138,7 @@ async def test_a_snapshot_that_a_leader_sends_damaged_is_refused_and_fetched_aga
 
 async def test_inside_a_metadata_transaction_no_snapshot_is_taken(cluster: Cluster) -> None:
     leader = await cluster.leader()
-    await leader.write(lambda image: ([FeatureLevelRecord("metadata.version", 7)], None))
+    await leader.write(lambda image: ([metadata.FeatureLevelRecord("metadata.version", 7)], None))
     await leader.write(create("t"))
     leader.committed_image()._transaction = []
     cluster.are_traces_sound = False
@@ -187,8 +179,10 @@ async def test_a_snapshot_of_what_is_not_committed_is_seen_in_the_traces(boot: B
     assert await stops(cluster) & {"snapshot beyond what was applied", "snapshot differs from its prefix"}
 
 
-TOPIC = encode(TopicRecord("t", UUID(int=7)))
-ONE, TWO = (encode(ConfigRecord(TOPIC_RESOURCE, "t", "retention.ms", value)) for value in "12")
+TOPIC = metadata.encode(metadata.TopicRecord("t", UUID(int=7)))
+ONE, TWO = (
+    metadata.encode(metadata.ConfigRecord(metadata.TOPIC_RESOURCE, "t", "retention.ms", value)) for value in "12"
+)
 
 
 def controller() -> StateMachine:
@@ -198,7 +192,7 @@ def controller() -> StateMachine:
 
 
 def decide(machine: StateMachine, *records: bytes) -> None:
-    machine.decide(lambda image: ([decode(record) for record in records], None), lambda result, problem: None)
+    machine.decide(lambda image: ([metadata.decode(record) for record in records], None), lambda result, problem: None)
 
 
 def batch(offset: int, *records: bytes) -> Batch:

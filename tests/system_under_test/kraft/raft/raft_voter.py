@@ -8,24 +8,9 @@ from typing import TypeVar
 
 from simulated_quorum.disk import Disk
 
+from system_under_test.kraft.raft import messages
 from system_under_test.kraft.raft.core import Core
 from system_under_test.kraft.raft.effects import Append, BeginFlush, CoreEffect, Flush, Persist, Reply, Send, Truncate
-from system_under_test.kraft.raft.messages import (
-    Batch,
-    BeginQuorumEpochRequest,
-    EndQuorumEpochRequest,
-    Error,
-    FetchRequest,
-    FetchResponse,
-    Identity,
-    QuorumState,
-    RaftRequest,
-    RaftResponse,
-    ReplicaKey,
-    Timing,
-    VoteRequest,
-    VoteResponse,
-)
 
 CLUSTER = "bench"
 ME, PEER, THIRD = 1, 2, 3
@@ -34,28 +19,30 @@ LOG = ((2, 2), (4, 2))  # (epoch, records): ends at offset 4 of epoch 4
 
 E = TypeVar("E")
 
-VOTED = QuorumState(EPOCH, None, ReplicaKey(ME))
+VOTED = messages.QuorumState(EPOCH, None, messages.ReplicaKey(ME))
 FILES = {  # role -> quorum-state of a voter that starts, and soon is in this role
-    "unattached": QuorumState(EPOCH),
-    "prospective": QuorumState(EPOCH, PEER),
+    "unattached": messages.QuorumState(EPOCH),
+    "prospective": messages.QuorumState(EPOCH, PEER),
     "candidate": VOTED,
     "leader": VOTED,
-    "follower": QuorumState(EPOCH, PEER),
-    "resigned": QuorumState(EPOCH, ME, ReplicaKey(ME)),
+    "follower": messages.QuorumState(EPOCH, PEER),
+    "resigned": messages.QuorumState(EPOCH, ME, messages.ReplicaKey(ME)),
 }
 ROLES = list(FILES)
 
 
 def vote(epoch=EPOCH, *, candidate=PEER, last=(4, 4), pre_vote=False, cluster=CLUSTER, voter=ME):
-    return VoteRequest(cluster, epoch, ReplicaKey(candidate), ReplicaKey(voter), *last, pre_vote)
+    return messages.VoteRequest(
+        cluster, epoch, messages.ReplicaKey(candidate), messages.ReplicaKey(voter), *last, pre_vote
+    )
 
 
 def begin(epoch=EPOCH, leader=PEER, *, cluster=CLUSTER, voter=ME):
-    return BeginQuorumEpochRequest(cluster, leader, epoch, ReplicaKey(voter))
+    return messages.BeginQuorumEpochRequest(cluster, leader, epoch, messages.ReplicaKey(voter))
 
 
 def end(epoch=EPOCH, leader=PEER, *preferred, cluster=CLUSTER):
-    return EndQuorumEpochRequest(cluster, leader, epoch, tuple(ReplicaKey(id) for id in preferred))
+    return messages.EndQuorumEpochRequest(cluster, leader, epoch, tuple(messages.ReplicaKey(id) for id in preferred))
 
 
 class Bench:
@@ -65,7 +52,7 @@ class Bench:
 
     def __init__(
         self,
-        state: QuorumState | None = None,
+        state: messages.QuorumState | None = None,
         log: Sequence[tuple[int, int]] = LOG,
         voters: tuple[int, ...] = (ME, PEER, THIRD),
         bugs: Sequence[str] = (),
@@ -75,13 +62,13 @@ class Bench:
     ) -> None:
         self.disk = Disk()
         for number, (epoch, count) in enumerate(log):
-            self.disk.append([Batch(self.disk.end_offset, epoch, count, f"old{number}")])
+            self.disk.append([messages.Batch(self.disk.end_offset, epoch, count, f"old{number}")])
         self.disk.flush()
-        self.disk.quorum_state = state if state is not None else QuorumState(EPOCH)
+        self.disk.quorum_state = state if state is not None else messages.QuorumState(EPOCH)
         self.now = 100.0
-        self.timing = Timing()
-        identity = Identity(
-            CLUSTER, ReplicaKey(ME), voters, self.timing, frozenset(bugs), observer=observer, dynamic=dynamic
+        self.timing = messages.Timing()
+        identity = messages.Identity(
+            CLUSTER, messages.ReplicaKey(ME), voters, self.timing, frozenset(bugs), observer=observer, dynamic=dynamic
         )
         self.core = Core(identity, self.disk, self.disk.quorum_state, Random(1), self.now)
         self.tokens = 0
@@ -111,22 +98,32 @@ class Bench:
         self.now += seconds
         return self._carry_out(self.core.tick(self.now))
 
-    def ask(self, request: RaftRequest, connection: int = 1) -> RaftResponse | None:
+    def ask(self, request: messages.RaftRequest, connection: int = 1) -> messages.RaftResponse | None:
         """The answer, or None if it waits."""
         self.tokens += 1
         self._carry_out(self.core.on_request(self.now, self.tokens, connection, request))
         return next((reply.response for reply in self.all(Reply) if reply.token == self.tokens), None)
 
-    def respond(self, peer: int, request: RaftRequest, response: RaftResponse | None) -> list[CoreEffect]:
+    def respond(
+        self, peer: int, request: messages.RaftRequest, response: messages.RaftResponse | None
+    ) -> list[CoreEffect]:
         return self._carry_out(self.core.on_response(self.now, peer, request, response))
 
     def grant(self, peer: int) -> None:
         """A peer answers our outstanding Vote request with yes."""
         if self.core.role in ("candidate", "prospective"):
-            request = VoteRequest(
-                CLUSTER, self.core.epoch, ReplicaKey(ME), ReplicaKey(peer), 0, 0, self.core.role == "prospective"
+            request = messages.VoteRequest(
+                CLUSTER,
+                self.core.epoch,
+                messages.ReplicaKey(ME),
+                messages.ReplicaKey(peer),
+                0,
+                0,
+                self.core.role == "prospective",
             )
-            self.respond(peer, request, VoteResponse(Error.NONE, None, request.epoch, True, request.pre_vote))
+            self.respond(
+                peer, request, messages.VoteResponse(messages.Error.NONE, None, request.epoch, True, request.pre_vote)
+            )
 
     def do(self, effects: list[CoreEffect]) -> list[CoreEffect]:
         return self._carry_out(effects)
@@ -140,11 +137,11 @@ class Bench:
 
     def fetch(
         self, peer: int = PEER, *, offset: int, last_epoch: int, epoch: int | None = None, **fields
-    ) -> FetchRequest:
+    ) -> messages.FetchRequest:
         """A Fetch as `peer` would send it."""
         values = {"high_watermark": None, "max_wait_ms": 500} | fields
         current = self.core.epoch if epoch is None else epoch
-        return FetchRequest(CLUSTER, ReplicaKey(peer), current, offset, last_epoch, **values)
+        return messages.FetchRequest(CLUSTER, messages.ReplicaKey(peer), current, offset, last_epoch, **values)
 
     def _carry_out(self, effects: list[CoreEffect]) -> list[CoreEffect]:
         self.effects = effects
@@ -181,4 +178,6 @@ def fetch_of(bench):
 
 
 def leader_speaks(bench, **fields):
-    return bench.respond(PEER, fetch_of(bench), FetchResponse(Error.NONE, PEER, bench.core.epoch, **fields))
+    return bench.respond(
+        PEER, fetch_of(bench), messages.FetchResponse(messages.Error.NONE, PEER, bench.core.epoch, **fields)
+    )

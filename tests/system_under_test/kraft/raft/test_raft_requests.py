@@ -5,15 +5,8 @@ from itertools import product
 import pytest
 from raft_voter import EPOCH, ME, PEER, ROLES, THIRD, Bench, begin, end, fetch_of, vote
 
+from system_under_test.kraft.raft import messages
 from system_under_test.kraft.raft.effects import Fatal, Persist, Send
-from system_under_test.kraft.raft.messages import (
-    Batch,
-    Error,
-    FetchRequest,
-    FetchResponse,
-    QuorumState,
-    ReplicaKey,
-)
 from system_under_test.kraft.raft.valid_messages import EPOCH_MAX, EPOCHS_AT_ONCE_MAX, EPOCHS_PER_S
 
 
@@ -22,9 +15,13 @@ def test_a_foreign_cluster_gets_104_and_learns_nothing(role):
     bench = Bench.in_role(role)
     for request in (vote(9, cluster="other"), begin(9, cluster="other"), end(9, cluster="other")):
         response = bench.ask(request)
-        assert (response.error, response.leader_epoch, response.leader_id) == (Error.INCONSISTENT_CLUSTER_ID, 0, None)
+        assert (response.error, response.leader_epoch, response.leader_id) == (
+            messages.Error.INCONSISTENT_CLUSTER_ID,
+            0,
+            None,
+        )
     fetch = bench.fetch(offset=0, last_epoch=0)._replace(cluster_id="other")
-    assert bench.ask(fetch).error == Error.INCONSISTENT_CLUSTER_ID
+    assert bench.ask(fetch).error == messages.Error.INCONSISTENT_CLUSTER_ID
     assert (bench.core.role, bench.core.epoch) == (role, EPOCH), "nor does it change anything"
 
 
@@ -32,7 +29,7 @@ def test_a_foreign_cluster_gets_104_and_learns_nothing(role):
 def test_an_old_epoch_is_fenced(role):
     bench = Bench.in_role(role)
     for request in (vote(4, last=(3, 9)), begin(4), end(4), bench.fetch(offset=4, last_epoch=4, epoch=4)):
-        assert bench.ask(request).error == Error.FENCED_LEADER_EPOCH
+        assert bench.ask(request).error == messages.Error.FENCED_LEADER_EPOCH
     assert bench.core.epoch == EPOCH
 
 
@@ -40,7 +37,7 @@ def test_an_old_epoch_is_fenced(role):
 def test_a_fetch_of_a_later_epoch_is_unknown_and_changes_nothing(role):
     bench = Bench.in_role(role)
     response = bench.ask(bench.fetch(offset=4, last_epoch=4, epoch=6))
-    assert (response.error, response.leader_epoch) == (Error.UNKNOWN_LEADER_EPOCH, EPOCH)
+    assert (response.error, response.leader_epoch) == (messages.Error.UNKNOWN_LEADER_EPOCH, EPOCH)
     assert bench.core.role == role
 
 
@@ -48,14 +45,14 @@ def test_a_fetch_of_a_later_epoch_is_unknown_and_changes_nothing(role):
 def test_only_a_leader_answers_fetches(role):
     bench = Bench.in_role(role)
     response = bench.ask(bench.fetch(offset=4, last_epoch=4))
-    assert (response.error, response.leader_id) == (Error.NOT_LEADER_OR_FOLLOWER, bench.core.leader_id)
+    assert (response.error, response.leader_id) == (messages.Error.NOT_LEADER_OR_FOLLOWER, bench.core.leader_id)
 
 
 @pytest.mark.parametrize(("role", "request_"), list(product(ROLES, [vote(6), vote(6, pre_vote=True)])))
 def test_a_higher_epoch_of_a_vote_is_always_entered(role, request_):
     bench = Bench.in_role(role)
     response = bench.ask(request_)
-    assert (response.error, response.leader_epoch) == (Error.NONE, 6)
+    assert (response.error, response.leader_epoch) == (messages.Error.NONE, 6)
     assert bench.core.epoch == 6
     assert bench.disk.quorum_state.epoch == 6
     assert (bench.core.role, bench.core.leader_id) == ("unattached", None)
@@ -65,26 +62,32 @@ def test_a_higher_epoch_of_a_vote_is_always_entered(role, request_):
 def test_a_leader_is_believed_when_it_confirms_at_its_own_address(role, request_):
     bench = Bench.in_role(role)
     response = bench.ask(request_)
-    assert (response.error, response.leader_epoch) == (Error.NONE, EPOCH)
+    assert (response.error, response.leader_epoch) == (messages.Error.NONE, EPOCH)
     assert (bench.core.epoch, bench.all(Persist)) == (EPOCH, [])
-    (send,) = [send for send in bench.all(Send) if isinstance(send.request, FetchRequest)]
+    (send,) = [send for send in bench.all(Send) if isinstance(send.request, messages.FetchRequest)]
     assert (send.peer, send.request.current_leader_epoch) == (THIRD, 6)
     bench.respond(
-        THIRD, send.request, FetchResponse(Error.NONE, THIRD, 6, batches=(Batch(bench.disk.end_offset, 6, 1, b"x"),))
+        THIRD,
+        send.request,
+        messages.FetchResponse(
+            messages.Error.NONE, THIRD, 6, batches=(messages.Batch(bench.disk.end_offset, 6, 1, b"x"),)
+        ),
     )
     assert (bench.core.role, bench.core.leader_id, bench.disk.quorum_state.epoch) == ("follower", THIRD, 6)
     assert bench.disk.last_epoch == 6, "the same answer continues the log"
 
 
 @pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize("answer", [None, FetchResponse(Error.UNKNOWN_LEADER_EPOCH, None, EPOCH)])
+@pytest.mark.parametrize("answer", [None, messages.FetchResponse(messages.Error.UNKNOWN_LEADER_EPOCH, None, EPOCH)])
 def test_a_leader_that_does_not_confirm_is_forgotten(role, answer):
     bench = Bench.in_role(role)
     bench.ask(begin(6, THIRD))
-    (send,) = [send for send in bench.all(Send) if isinstance(send.request, FetchRequest)]
+    (send,) = [send for send in bench.all(Send) if isinstance(send.request, messages.FetchRequest)]
     bench.respond(THIRD, send.request, answer)
     assert (bench.core.role, bench.core.epoch) == (role, EPOCH)
-    assert not [send for send in bench.all(Send) if isinstance(send.request, FetchRequest) and send.peer == THIRD]
+    assert not [
+        send for send in bench.all(Send) if isinstance(send.request, messages.FetchRequest) and send.peer == THIRD
+    ]
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -113,14 +116,14 @@ def test_two_leaders_named_by_forged_requests_stop_no_voter():
     bench.ask(begin(6, THIRD))
     asked = [send.peer for send in bench.all(Send)]
     assert asked == [THIRD]
-    bench.respond(THIRD, bench.all(Send)[0].request, FetchResponse(Error.NONE, THIRD, 6))
+    bench.respond(THIRD, bench.all(Send)[0].request, messages.FetchResponse(messages.Error.NONE, THIRD, 6))
     assert (bench.core.role, bench.core.leader_id) == ("follower", THIRD)
-    assert bench.ask(begin(6, PEER)).error == Error.INVALID_REQUEST
+    assert bench.ask(begin(6, PEER)).error == messages.Error.INVALID_REQUEST
     assert not bench.core.halted
 
 
 def test_at_the_end_of_all_epochs_a_voter_stops_with_a_sentence():
-    bench = Bench(QuorumState(EPOCH_MAX, None, ReplicaKey(PEER)))
+    bench = Bench(messages.QuorumState(EPOCH_MAX, None, messages.ReplicaKey(PEER)))
     bench.expire()
     bench.grant(PEER)
     (fatal,) = bench.all(Fatal)
@@ -129,7 +132,7 @@ def test_at_the_end_of_all_epochs_a_voter_stops_with_a_sentence():
 
 def test_a_wrong_voter_key_is_noticed_after_the_epoch_was_entered():
     bench = Bench.in_role("unattached")
-    assert bench.ask(vote(6, voter=THIRD)).error == Error.INVALID_VOTER_KEY
+    assert bench.ask(vote(6, voter=THIRD)).error == messages.Error.INVALID_VOTER_KEY
     assert bench.core.epoch == 6
     assert bench.disk.quorum_state.voted is None
 
@@ -149,7 +152,7 @@ def test_a_wrong_voter_key_is_noticed_after_the_epoch_was_entered():
 )
 def test_impossible_requests_are_invalid(request_):
     bench = Bench.in_role("unattached")
-    assert bench.ask(request_).error == Error.INVALID_REQUEST
+    assert bench.ask(request_).error == messages.Error.INVALID_REQUEST
 
 
 def test_a_pre_vote_may_hold_entries_of_its_own_epoch():
@@ -170,7 +173,7 @@ def test_a_vote_is_durable_before_it_is_sent():
     bench = Bench.in_role("unattached")
     bench.ask(vote())
     assert [type(effect).__name__ for effect in bench.effects] == ["Persist", "Reply"]
-    assert bench.all(Persist) == [Persist(QuorumState(EPOCH, None, ReplicaKey(PEER)), voted_now=True)]
+    assert bench.all(Persist) == [Persist(messages.QuorumState(EPOCH, None, messages.ReplicaKey(PEER)), voted_now=True)]
 
 
 def test_a_vote_sent_again_is_no_second_vote():
@@ -186,7 +189,7 @@ def test_pre_votes_bind_no_voter():
     assert bench.ask(vote(pre_vote=True)).granted
     assert bench.ask(vote(candidate=THIRD, pre_vote=True)).granted
     assert bench.all(Persist) == []
-    assert bench.disk.quorum_state == QuorumState(EPOCH)
+    assert bench.disk.quorum_state == messages.QuorumState(EPOCH)
 
 
 def test_a_vote_postpones_the_own_campaign():
@@ -201,20 +204,20 @@ def test_a_request_that_contradicts_the_known_leader_is_only_refused(role):
     """A request may come from any program; a response comes from the address of a voter."""
     bench = Bench.in_role(role)
     for request in (begin(EPOCH, leader=THIRD), end(EPOCH, THIRD)):
-        assert bench.ask(request).error == Error.INVALID_REQUEST
+        assert bench.ask(request).error == messages.Error.INVALID_REQUEST
         assert (bench.core.role, bench.all(Fatal), bench.all(Persist)) == (role, [], [])
 
 
 def test_a_prospective_goes_back_to_the_leader_that_speaks_up():
     bench = Bench.in_role("prospective")
-    assert bench.ask(begin()).error == Error.NONE
+    assert bench.ask(begin()).error == messages.Error.NONE
     assert (bench.core.role, bench.core.leader_id) == ("follower", PEER)
 
 
 @pytest.mark.parametrize(("role", "leader"), [("leader", ME), ("follower", PEER)])
 def test_two_leaders_in_one_epoch_stop_the_voter(role, leader):
     bench = Bench.in_role(role)
-    bench.respond(PEER, fetch_of(bench), FetchResponse(Error.NOT_LEADER_OR_FOLLOWER, THIRD, EPOCH))
+    bench.respond(PEER, fetch_of(bench), messages.FetchResponse(messages.Error.NOT_LEADER_OR_FOLLOWER, THIRD, EPOCH))
     assert bench.all(Fatal) == [Fatal(f"epoch {EPOCH} has two leaders: n{leader} and n{THIRD}")]
     assert bench.core.halted
     assert bench.core.tick(bench.now + 99) == []

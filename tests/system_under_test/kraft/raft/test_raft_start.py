@@ -3,32 +3,35 @@
 import pytest
 from raft_voter import EPOCH, ME, PEER, THIRD, Bench
 
+from system_under_test.kraft.raft import messages
 from system_under_test.kraft.raft.core import Core
 from system_under_test.kraft.raft.effects import Append, Flush, HighWatermark, Persist, RoleChanged
-from system_under_test.kraft.raft.messages import (
-    Batch,
-    EndQuorumEpochRequest,
-    FetchRequest,
-    Identity,
-    LeaderChange,
-    QuorumState,
-    ReplicaKey,
-    VoteRequest,
-)
 
 
 @pytest.mark.parametrize(
     ("file", "log", "role", "epoch", "leader"),
     [
-        (QuorumState(), [], "unattached", 0, None),
-        (QuorumState(5), [(4, 2)], "unattached", 5, None),
-        (QuorumState(5, None, ReplicaKey(PEER)), [(4, 2)], "unattached", 5, None),
-        (QuorumState(5, None, ReplicaKey(ME)), [(4, 2)], "candidate", 5, None),
-        (QuorumState(5, PEER), [(4, 2)], "follower", 5, PEER),
-        (QuorumState(5, PEER, ReplicaKey(ME)), [(4, 2)], "follower", 5, PEER),  # it was a candidate, and another won
-        (QuorumState(5, ME, ReplicaKey(ME)), [(5, 2)], "resigned", 5, None),  # never lead an epoch twice
-        (QuorumState(5, PEER), [(7, 2)], "unattached", 7, None),  # the log knows a later epoch than the file
-        (QuorumState(), [(7, 2)], "unattached", 7, None),  # the file was lost
+        (messages.QuorumState(), [], "unattached", 0, None),
+        (messages.QuorumState(5), [(4, 2)], "unattached", 5, None),
+        (messages.QuorumState(5, None, messages.ReplicaKey(PEER)), [(4, 2)], "unattached", 5, None),
+        (messages.QuorumState(5, None, messages.ReplicaKey(ME)), [(4, 2)], "candidate", 5, None),
+        (messages.QuorumState(5, PEER), [(4, 2)], "follower", 5, PEER),
+        (
+            messages.QuorumState(5, PEER, messages.ReplicaKey(ME)),
+            [(4, 2)],
+            "follower",
+            5,
+            PEER,
+        ),  # it was a candidate, and another won
+        (
+            messages.QuorumState(5, ME, messages.ReplicaKey(ME)),
+            [(5, 2)],
+            "resigned",
+            5,
+            None,
+        ),  # never lead an epoch twice
+        (messages.QuorumState(5, PEER), [(7, 2)], "unattached", 7, None),  # the log knows a later epoch than the file
+        (messages.QuorumState(), [(7, 2)], "unattached", 7, None),  # the file was lost
     ],
 )
 def test_the_start_up_table(file, log, role, epoch, leader):
@@ -40,25 +43,25 @@ def test_the_start_up_table(file, log, role, epoch, leader):
 
 
 def test_a_lost_file_is_written_anew_before_anything_else():
-    bench = Bench(QuorumState(), [(7, 2)])
-    assert bench.effects[0] == Persist(QuorumState(7))
+    bench = Bench(messages.QuorumState(), [(7, 2)])
+    assert bench.effects[0] == Persist(messages.QuorumState(7))
 
 
 def test_a_recovered_log_is_flushed_before_it_is_sent():
     """A killed process finds its unflushed tail in the page cache; a power loss would still take it."""
-    bench = Bench(QuorumState(EPOCH, PEER))
+    bench = Bench(messages.QuorumState(EPOCH, PEER))
     kinds = [type(effect).__name__ for effect in bench.effects]
     assert kinds == ["Flush", "RoleChanged", "VotersChanged", "Send"]
-    assert bench.sent(FetchRequest)[0].fetch_offset == 4
+    assert bench.sent(messages.FetchRequest)[0].fetch_offset == 4
 
 
 def test_an_empty_log_needs_no_flush():
-    assert Bench(QuorumState(), []).all(Flush) == []
+    assert Bench(messages.QuorumState(), []).all(Flush) == []
 
 
 def test_a_restarted_candidate_asks_again_in_the_same_epoch():
-    bench = Bench(QuorumState(EPOCH, None, ReplicaKey(ME)))
-    assert [(vote.epoch, vote.pre_vote, vote.voter.id) for vote in bench.sent(VoteRequest)] == [
+    bench = Bench(messages.QuorumState(EPOCH, None, messages.ReplicaKey(ME)))
+    assert [(vote.epoch, vote.pre_vote, vote.voter.id) for vote in bench.sent(messages.VoteRequest)] == [
         (EPOCH, False, PEER),
         (EPOCH, False, THIRD),
     ]
@@ -66,40 +69,40 @@ def test_a_restarted_candidate_asks_again_in_the_same_epoch():
 
 
 def test_a_restarted_leader_tells_the_others_that_it_has_resigned():
-    bench = Bench(QuorumState(EPOCH, ME, ReplicaKey(ME)))
-    assert [(end.epoch, end.leader_id) for end in bench.sent(EndQuorumEpochRequest)] == [(EPOCH, ME)] * 2
+    bench = Bench(messages.QuorumState(EPOCH, ME, messages.ReplicaKey(ME)))
+    assert [(end.epoch, end.leader_id) for end in bench.sent(messages.EndQuorumEpochRequest)] == [(EPOCH, ME)] * 2
 
 
 @pytest.mark.parametrize(
     ("file", "epoch"),
     [
-        (QuorumState(), 1),
-        (QuorumState(5), 6),
-        (QuorumState(5, None, ReplicaKey(ME)), 5),
+        (messages.QuorumState(), 1),
+        (messages.QuorumState(5), 6),
+        (messages.QuorumState(5, None, messages.ReplicaKey(ME)), 5),
         # it must leave epoch 5, and raise its epoch once more to become a candidate
-        (QuorumState(5, ME, ReplicaKey(ME)), 7),
+        (messages.QuorumState(5, ME, messages.ReplicaKey(ME)), 7),
     ],
 )
 def test_a_sole_voter_elects_itself_at_once(file, epoch):
     bench = Bench(file, [], voters=(ME,))
     assert (bench.core.role, bench.core.epoch) == ("leader", epoch)
-    assert bench.all(Append) == [Append((Batch(0, epoch, 1, LeaderChange(ME, (ME,), (ME,))),))]
+    assert bench.all(Append) == [Append((messages.Batch(0, epoch, 1, messages.LeaderChange(ME, (ME,), (ME,))),))]
     assert bench.all(HighWatermark) == [HighWatermark(1)]
     assert bench.do(bench.core.tick(bench.now + 1e6)) == [], "it has no follower to lose"
 
 
 def test_bad_identities_are_refused_in_one_sentence():
     def voter(identity):
-        return Core(identity, Bench().disk, QuorumState(), Bench().core.random, 0.0)
+        return Core(identity, Bench().disk, messages.QuorumState(), Bench().core.random, 0.0)
 
     with pytest.raises(ValueError, match="voter 9 must be one of the voters"):
-        voter(Identity("c", ReplicaKey(9), (1, 2, 3)))
+        voter(messages.Identity("c", messages.ReplicaKey(9), (1, 2, 3)))
     with pytest.raises(ValueError, match="an observer must be none of the voters"):
-        voter(Identity("c", ReplicaKey(1), (1, 2, 3), observer=True))
+        voter(messages.Identity("c", messages.ReplicaKey(1), (1, 2, 3), observer=True))
     with pytest.raises(ValueError, match="and no voter may be named twice"):
-        voter(Identity("c", ReplicaKey(1), (1, 1, 2)))
+        voter(messages.Identity("c", messages.ReplicaKey(1), (1, 1, 2)))
     with pytest.raises(ValueError, match="no such planted bug: gremlin; there are stale-read, "):
-        voter(Identity("c", ReplicaKey(1), (1, 2, 3), bugs=frozenset({"gremlin"})))
+        voter(messages.Identity("c", messages.ReplicaKey(1), (1, 2, 3), bugs=frozenset({"gremlin"})))
 
 
 def test_a_caller_that_leaves_out_an_effect_gets_an_error():

@@ -9,25 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from raft_voter import EPOCH, LOG, ME, PEER, THIRD, Bench, begin, end, leader_speaks, vote
 
+from system_under_test.kraft.raft import effects, messages
 from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, UpdateVoter
-from system_under_test.kraft.raft.effects import (
-    HighWatermark,
-    NotAccepted,
-    RoleChanged,
-    Send,
-    VotersChanged,
-    VotersChangeDone,
-)
-from system_under_test.kraft.raft.messages import (
-    Batch,
-    EndQuorumEpochRequest,
-    EpochEnd,
-    Error,
-    FetchRequest,
-    FetchResponse,
-    QuorumState,
-    ReplicaKey,
-)
 from system_under_test.kraft.raft.voters import (
     VoterEndpoint,
     VoterEntry,
@@ -44,7 +27,7 @@ START = 4  # start of the leader's epoch
 
 
 def voters(*ids: int) -> VoterSet:
-    return voter_set(VoterEntry(ReplicaKey(voter)) for voter in ids)
+    return voter_set(VoterEntry(messages.ReplicaKey(voter)) for voter in ids)
 
 
 def leader(*, committed: bool = True, **kwargs) -> Bench:
@@ -63,22 +46,22 @@ def fetch(bench: Bench, replica: int, offset: int | None = None) -> None:
     bench.ask(bench.fetch(replica, offset=at, last_epoch=EPOCH, max_wait_ms=0), connection=replica)
 
 
-def change(bench: Bench, wanted, token: int = 900) -> VotersChangeDone | None:
+def change(bench: Bench, wanted, token: int = 900) -> effects.VotersChangeDone | None:
     """The answer, None while it waits for the commit."""
     bench.do(bench.core.change_voters(bench.now, token, wanted))
     return done(bench, token)
 
 
-def done(bench: Bench, token: int = 900) -> VotersChangeDone | None:
-    return next((each for each in bench.all(VotersChangeDone) if each.token == token), None)
+def done(bench: Bench, token: int = 900) -> effects.VotersChangeDone | None:
+    return next((each for each in bench.all(effects.VotersChangeDone) if each.token == token), None)
 
 
 def add(voter: int) -> AddVoter:
-    return AddVoter(VoterEntry(ReplicaKey(voter)))
+    return AddVoter(VoterEntry(messages.ReplicaKey(voter)))
 
 
 def remove(voter: int) -> RemoveVoter:
-    return RemoveVoter(ReplicaKey(voter))
+    return RemoveVoter(messages.ReplicaKey(voter))
 
 
 def test_the_first_leader_writes_the_configured_voters_into_the_log():
@@ -93,9 +76,9 @@ def test_a_new_set_counts_from_its_append_on():
     assert change(bench, add(NEWCOMER)) is None
     assert bench.core.voters == (1, 2, 3, 4)
     fetch(bench, PEER)  # two of four with the leader: no majority of the new set
-    assert done(bench) is None and not bench.all(HighWatermark)
+    assert done(bench) is None and not bench.all(effects.HighWatermark)
     fetch(bench, NEWCOMER)
-    assert done(bench).error == Error.NONE
+    assert done(bench).error == messages.Error.NONE
     assert bench.core.high_watermark == bench.disk.end_offset
 
 
@@ -105,35 +88,35 @@ def test_a_leader_that_removes_itself_leads_until_that_is_committed_and_does_not
     fetch(bench, PEER)  # one of the two that remain
     assert bench.core.role == "leader" and done(bench) is None
     fetch(bench, THIRD)
-    assert done(bench).error == Error.NONE
-    assert [each.role for each in bench.all(RoleChanged)] == ["resigned"]
-    assert {request.leader_id for request in bench.sent(EndQuorumEpochRequest)} == {ME}
+    assert done(bench).error == messages.Error.NONE
+    assert [each.role for each in bench.all(effects.RoleChanged)] == ["resigned"]
+    assert {request.leader_id for request in bench.sent(messages.EndQuorumEpochRequest)} == {ME}
 
 
 def test_nothing_changes_before_a_record_of_this_epoch_has_committed():
     bench = leader(committed=False)
-    assert change(bench, remove(THIRD)).error == Error.REQUEST_TIMED_OUT
+    assert change(bench, remove(THIRD)).error == messages.Error.REQUEST_TIMED_OUT
     assert bench.core.voters == (1, 2, 3)
 
 
 def test_one_change_at_a_time():
     bench = leader()
     assert change(bench, remove(THIRD), 900) is None
-    assert change(bench, remove(PEER), 901) is None or done(bench, 901).error == Error.REQUEST_TIMED_OUT
+    assert change(bench, remove(PEER), 901) is None or done(bench, 901).error == messages.Error.REQUEST_TIMED_OUT
     assert bench.core.voters == (1, 2)
     fetch(bench, PEER)
-    assert done(bench, 900).error == Error.NONE
-    assert change(bench, remove(PEER), 902) is None or done(bench, 902).error == Error.NONE
+    assert done(bench, 900).error == messages.Error.NONE
+    assert change(bench, remove(PEER), 902) is None or done(bench, 902).error == messages.Error.NONE
     assert bench.core.voters == (1,)
 
 
 @pytest.mark.parametrize(
     ("wanted", "error"),
     [
-        (add(PEER), Error.DUPLICATE_VOTER),
-        (add(NEWCOMER), Error.REQUEST_TIMED_OUT),  # it never fetched
-        (remove(NEWCOMER), Error.VOTER_NOT_FOUND),
-        (UpdateVoter(VoterEntry(ReplicaKey(NEWCOMER))), Error.VOTER_NOT_FOUND),
+        (add(PEER), messages.Error.DUPLICATE_VOTER),
+        (add(NEWCOMER), messages.Error.REQUEST_TIMED_OUT),  # it never fetched
+        (remove(NEWCOMER), messages.Error.VOTER_NOT_FOUND),
+        (UpdateVoter(VoterEntry(messages.ReplicaKey(NEWCOMER))), messages.Error.VOTER_NOT_FOUND),
     ],
 )
 def test_changes_that_fit_no_voter_are_refused(wanted, error):
@@ -141,32 +124,32 @@ def test_changes_that_fit_no_voter_are_refused(wanted, error):
 
 
 def test_the_last_voter_cannot_be_removed():
-    bench = Bench(QuorumState(EPOCH), log=(), voters=(ME,), dynamic=True)
+    bench = Bench(messages.QuorumState(EPOCH), log=(), voters=(ME,), dynamic=True)
     assert bench.core.role == "leader" and bench.core.voters == (ME,)
-    assert change(bench, remove(ME)).error == Error.INVALID_REQUEST
+    assert change(bench, remove(ME)).error == messages.Error.INVALID_REQUEST
 
 
 def test_a_cluster_grows_from_one():
-    bench = Bench(QuorumState(EPOCH), log=(), voters=(ME,), dynamic=True)
+    bench = Bench(messages.QuorumState(EPOCH), log=(), voters=(ME,), dynamic=True)
     epoch = bench.core.epoch
     bench.ask(bench.fetch(PEER, offset=bench.disk.end_offset, last_epoch=epoch, max_wait_ms=0))
     assert change(bench, add(PEER)) is None
     assert bench.core.deadline < float("inf"), "it resigns if the new majority is silent"
     bench.ask(bench.fetch(PEER, offset=bench.disk.end_offset, last_epoch=epoch, max_wait_ms=0))
-    assert done(bench).error == Error.NONE
+    assert done(bench).error == messages.Error.NONE
 
 
 def test_a_replica_that_lags_may_not_join():
     bench = leader()
     bench.ask(bench.fetch(NEWCOMER, offset=2, last_epoch=2, max_wait_ms=0), connection=NEWCOMER)
-    assert change(bench, add(NEWCOMER)).error == Error.REQUEST_TIMED_OUT
+    assert change(bench, add(NEWCOMER)).error == messages.Error.REQUEST_TIMED_OUT
     fetch(bench, NEWCOMER)
     assert change(bench, add(NEWCOMER)) is None
 
 
 @pytest.mark.parametrize(
     ("role", "dynamic", "error"),
-    [("leader", False, Error.UNSUPPORTED_VERSION), ("follower", True, Error.NOT_LEADER_OR_FOLLOWER)],
+    [("leader", False, messages.Error.UNSUPPORTED_VERSION), ("follower", True, messages.Error.NOT_LEADER_OR_FOLLOWER)],
 )
 def test_static_voters_do_not_change_and_a_follower_changes_none(role, dynamic, error):
     bench = Bench.in_role(role, dynamic=dynamic)
@@ -176,42 +159,42 @@ def test_static_voters_do_not_change_and_a_follower_changes_none(role, dynamic, 
 
 def test_an_update_keeps_the_set_and_changes_where_a_voter_is_reached():
     bench = leader()
-    entry = VoterEntry(ReplicaKey(PEER), (VoterEndpoint("CONTROLLER", "10.0.0.9", 9093),))
+    entry = VoterEntry(messages.ReplicaKey(PEER), (VoterEndpoint("CONTROLLER", "10.0.0.9", 9093),))
     change(bench, UpdateVoter(entry))
     assert bench.core.voters == (1, 2, 3)
-    assert bench.all(VotersChanged)[-1].voters.entry(PEER) == entry
+    assert bench.all(effects.VotersChanged)[-1].voters.entry(PEER) == entry
 
 
 def follower() -> Bench:
     """Of leader 2, whose log ends with the voters 1, 2, 3."""
     bench = Bench.in_role("follower", dynamic=True)
-    leader_speaks(bench, batches=(Batch(4, EPOCH, 1, voters(1, 2, 3)),))
+    leader_speaks(bench, batches=(messages.Batch(4, EPOCH, 1, voters(1, 2, 3)),))
     return bench
 
 
 def test_a_follower_takes_a_set_at_its_append_and_takes_it_back_with_a_truncation():
     bench = follower()
-    leader_speaks(bench, batches=(Batch(5, EPOCH, 1, voters(2, 3)),))
+    leader_speaks(bench, batches=(messages.Batch(5, EPOCH, 1, voters(2, 3)),))
     assert bench.core.voters == (2, 3)
-    leader_speaks(bench, diverging=EpochEnd(EPOCH, 5))
+    leader_speaks(bench, diverging=messages.EpochEnd(EPOCH, 5))
     assert bench.core.voters == (1, 2, 3)
-    assert bench.all(VotersChanged)[-1] == VotersChanged(4, voters(1, 2, 3))
+    assert bench.all(effects.VotersChanged)[-1] == effects.VotersChanged(4, voters(1, 2, 3))
 
 
 def test_a_removed_voter_seeks_no_office_and_may_still_vote():
     bench = follower()
-    leader_speaks(bench, batches=(Batch(5, EPOCH, 1, voters(2, 3)),), high_watermark=6)
+    leader_speaks(bench, batches=(messages.Batch(5, EPOCH, 1, voters(2, 3)),), high_watermark=6)
     for _ in range(5):
         bench.expire()
         assert bench.core.role in ("follower", "unattached")
     answer = bench.ask(vote(EPOCH + 1, candidate=THIRD, last=(EPOCH, 6)))
-    assert answer.error == Error.NONE and answer.granted
+    assert answer.error == messages.Error.NONE and answer.granted
 
 
 def test_a_voter_whose_removal_may_not_be_committed_campaigns_without_a_vote_of_its_own():
     """It first asks both voters who leads.  Then it needs both of their votes (Ongaro 2014, figure 4.6)."""
     bench = follower()
-    leader_speaks(bench, batches=(Batch(5, EPOCH, 1, voters(2, 3)),))
+    leader_speaks(bench, batches=(messages.Batch(5, EPOCH, 1, voters(2, 3)),))
     for _ in range(2):
         bench.expire()
         assert bench.core.role == "follower"
@@ -243,7 +226,7 @@ FOURTH, FIFTH = 4, 5
 VOTERS = (PEER, THIRD, FOURTH)
 
 
-def observer(state: QuorumState | None = None) -> Bench:
+def observer(state: messages.QuorumState | None = None) -> Bench:
     return Bench(state, voters=VOTERS, observer=True)
 
 
@@ -251,26 +234,26 @@ def test_it_asks_one_voter_after_another_until_one_says_who_leads() -> None:
     bench = observer()
     asked = []
     for _ in range(4):
-        [send] = [effect for effect in bench.expire() if isinstance(effect, Send)]
-        assert isinstance(send.request, FetchRequest) and bench.core.role == "unattached"
+        [send] = [effect for effect in bench.expire() if isinstance(effect, effects.Send)]
+        assert isinstance(send.request, messages.FetchRequest) and bench.core.role == "unattached"
         asked.append(send.peer)
         bench.respond(send.peer, send.request, None)
     assert asked == [PEER, THIRD, FOURTH, PEER]
-    [send] = [effect for effect in bench.expire() if isinstance(effect, Send)]
-    answer = FetchResponse(Error.NOT_LEADER_OR_FOLLOWER, FOURTH, EPOCH)
+    [send] = [effect for effect in bench.expire() if isinstance(effect, effects.Send)]
+    answer = messages.FetchResponse(messages.Error.NOT_LEADER_OR_FOLLOWER, FOURTH, EPOCH)
     bench.respond(send.peer, send.request, answer)
     assert (bench.core.role, bench.core.leader_id) == ("follower", FOURTH)
 
 
 def test_it_never_campaigns_and_looks_for_another_leader_when_its_own_is_silent() -> None:
-    bench = observer(QuorumState(EPOCH, PEER))
-    bench.respond(PEER, bench.sent(FetchRequest)[0], None)
+    bench = observer(messages.QuorumState(EPOCH, PEER))
+    bench.respond(PEER, bench.sent(messages.FetchRequest)[0], None)
     asked = set()
     for _ in range(400):  # its own leader is asked again after each back-off
         for effect in bench.expire():
-            if isinstance(effect, Send):
+            if isinstance(effect, effects.Send):
                 asked.add(effect.peer)
-                assert isinstance(effect.request, FetchRequest)
+                assert isinstance(effect.request, messages.FetchRequest)
                 bench.respond(effect.peer, effect.request, None)
         assert bench.core.role == "follower" and bench.core.epoch == EPOCH
     assert asked == set(VOTERS)
@@ -280,9 +263,9 @@ def test_it_gives_no_votes_and_leads_nothing() -> None:
     bench = observer()
     for pre_vote in (False, True):
         answer = bench.ask(vote(EPOCH + 3, pre_vote=pre_vote))
-        assert (answer.error, answer.granted, bench.core.epoch) == (Error.INCONSISTENT_VOTER_SET, False, EPOCH)
+        assert (answer.error, answer.granted, bench.core.epoch) == (messages.Error.INCONSISTENT_VOTER_SET, False, EPOCH)
     bench.do(bench.core.propose(bench.now, 77, [("body", 1)]))
-    assert bench.all(NotAccepted)
+    assert bench.all(effects.NotAccepted)
     bench.ask(begin(EPOCH, PEER, voter=ME))
     bench.ask(end(EPOCH, PEER))
     assert bench.core.role == "unattached"
@@ -293,7 +276,7 @@ def commits(bench: Bench) -> list[int]:
     end_offset = bench.disk.end_offset
     for replica in (FOURTH, FIFTH):
         bench.ask(bench.fetch(replica, offset=end_offset, last_epoch=EPOCH, max_wait_ms=0))
-    return [effect.offset for effect in bench.all(HighWatermark)]
+    return [effect.offset for effect in bench.all(effects.HighWatermark)]
 
 
 def test_a_leader_serves_observers_and_counts_only_voters() -> None:

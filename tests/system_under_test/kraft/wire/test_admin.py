@@ -22,22 +22,11 @@ from system_under_test.kraft.controller.topics import NewTopic, create_topics, o
 from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, UpdateVoter
 from system_under_test.kraft.raft.messages import ReplicaKey
 from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry
-from system_under_test.kraft.wire import admin
+from system_under_test.kraft.wire import admin, versions
 from system_under_test.kraft.wire.admin import CONNECTIONS_MAX, Forwarder
 from system_under_test.kraft.wire.frames import Entity, codec
 from system_under_test.kraft.wire.quorum_service import NotQueued
 from system_under_test.kraft.wire.server import Server, WireCall
-from system_under_test.kraft.wire.versions import (
-    ADD_RAFT_VOTER,
-    ALTER_REPLICA_LOG_DIRS,
-    DESCRIBE_LOG_DIRS,
-    NO_TIME,
-    REMOVE_RAFT_VOTER,
-    SUPPORTED,
-    UPDATE_RAFT_VOTER,
-    built,
-    requested,
-)
 
 DIRECTORY = UUID(int=9)
 KEY = ReplicaKey(4, DIRECTORY)
@@ -52,9 +41,9 @@ def body(**fields: object) -> SimpleNamespace:
 
 def test_requests_become_changes() -> None:
     supported = SimpleNamespace(min_supported_version=0, max_supported_version=1)
-    assert admin.CHANGES[ADD_RAFT_VOTER](body()) == AddVoter(VoterEntry(KEY, (AT,)))
-    assert admin.CHANGES[REMOVE_RAFT_VOTER](body()) == RemoveVoter(KEY)
-    update = admin.CHANGES[UPDATE_RAFT_VOTER](body(k_raft_version_feature=supported))
+    assert admin.CHANGES[versions.ADD_RAFT_VOTER](body()) == AddVoter(VoterEntry(KEY, (AT,)))
+    assert admin.CHANGES[versions.REMOVE_RAFT_VOTER](body()) == RemoveVoter(KEY)
+    update = admin.CHANGES[versions.UPDATE_RAFT_VOTER](body(k_raft_version_feature=supported))
     assert update == UpdateVoter(VoterEntry(KEY, (AT,), (0, 1)))
 
 
@@ -76,12 +65,12 @@ def test_a_request_without_a_cluster_id_fits_every_cluster() -> None:
     assert admin.why_malformed("c", body(cluster_id=None)) is None
 
 
-@pytest.mark.parametrize("api_key", [ADD_RAFT_VOTER, REMOVE_RAFT_VOTER, UPDATE_RAFT_VOTER])
+@pytest.mark.parametrize("api_key", [versions.ADD_RAFT_VOTER, versions.REMOVE_RAFT_VOTER, versions.UPDATE_RAFT_VOTER])
 def test_answers_can_be_written_in_every_version(api_key: int) -> None:
-    lowest, highest = SUPPORTED[api_key]
+    lowest, highest = versions.SUPPORTED[api_key]
     for version in range(lowest, highest + 1):
         given = admin.respond(ErrorCode.duplicate_voter, "it is one", (3, 7, "h", 1))
-        answer = built(codec(api_key, version).response_type, given)
+        answer = versions.built(codec(api_key, version).response_type, given)
         assert answer.error_code == ErrorCode.duplicate_voter
         assert getattr(answer, "current_leader", answer) is answer or answer.current_leader.leader_epoch == 7
 
@@ -103,14 +92,19 @@ def image() -> Image:
 def hosted(image: Image, broker: int, version: int, topics: dict[str, list[int]] | None) -> set[tuple[str, int]]:
     """(topic, partition) of all that a DescribeLogDirs answer names."""
     wanted = topics and [{"topic": name, "partitions": numbers} for name, numbers in topics.items()]
-    body = requested(DESCRIBE_LOG_DIRS, version, {"topics": wanted})
-    answer = built(codec(DESCRIBE_LOG_DIRS, version).response_type, admin.describe_log_dirs(image, broker, HERE, body))
+    body = versions.requested(versions.DESCRIBE_LOG_DIRS, version, {"topics": wanted})
+    answer = versions.built(
+        codec(versions.DESCRIBE_LOG_DIRS, version).response_type, admin.describe_log_dirs(image, broker, HERE, body)
+    )
     [folder] = answer.results
     assert (folder.log_dir, folder.error_code) == (HERE, ErrorCode.none)
     return {(topic.name, partition.partition_index) for topic in folder.topics for partition in topic.partitions}
 
 
-@pytest.mark.parametrize("version", range(SUPPORTED[DESCRIBE_LOG_DIRS][0], SUPPORTED[DESCRIBE_LOG_DIRS][1] + 1))
+@pytest.mark.parametrize(
+    "version",
+    range(versions.SUPPORTED[versions.DESCRIBE_LOG_DIRS][0], versions.SUPPORTED[versions.DESCRIBE_LOG_DIRS][1] + 1),
+)
 @pytest.mark.parametrize("broker", [1, 2, 3, 4])
 def test_a_broker_names_the_replicas_that_it_hosts_and_no_other(image: Image, broker: int, version: int) -> None:
     right = {
@@ -126,14 +120,18 @@ def test_a_broker_names_the_replicas_that_it_hosts_and_no_other(image: Image, br
 
 
 @pytest.mark.parametrize(
-    "version", range(SUPPORTED[ALTER_REPLICA_LOG_DIRS][0], SUPPORTED[ALTER_REPLICA_LOG_DIRS][1] + 1)
+    "version",
+    range(
+        versions.SUPPORTED[versions.ALTER_REPLICA_LOG_DIRS][0],
+        versions.SUPPORTED[versions.ALTER_REPLICA_LOG_DIRS][1] + 1,
+    ),
 )
 def test_a_replica_moves_only_to_where_it_is(image: Image, version: int) -> None:
     def moved(broker: int, path: str, topic: str, *partitions: int) -> dict[int, ErrorCode]:
         dirs = [{"path": path, "topics": [{"name": topic, "partitions": partitions}]}]
-        body = requested(ALTER_REPLICA_LOG_DIRS, version, {"dirs": dirs})
-        answer = built(
-            codec(ALTER_REPLICA_LOG_DIRS, version).response_type,
+        body = versions.requested(versions.ALTER_REPLICA_LOG_DIRS, version, {"dirs": dirs})
+        answer = versions.built(
+            codec(versions.ALTER_REPLICA_LOG_DIRS, version).response_type,
             admin.alter_replica_log_dirs(image, broker, HERE, body),
         )
         [result] = answer.results
@@ -148,8 +146,8 @@ def test_a_replica_moves_only_to_where_it_is(image: Image, version: int) -> None
 
 pytestmark = pytest.mark.virtual_time
 
-REQUEST = creation.CreateTopicsRequest(topics=(), timeout=NO_TIME)
-ANSWER = created.CreateTopicsResponse(throttle_time=NO_TIME, topics=())
+REQUEST = creation.CreateTopicsRequest(topics=(), timeout=versions.NO_TIME)
+ANSWER = created.CreateTopicsResponse(throttle_time=versions.NO_TIME, topics=())
 
 
 class Controller:

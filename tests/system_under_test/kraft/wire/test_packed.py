@@ -13,24 +13,16 @@ from kio.schema.incremental_alter_configs.v1 import request as alter
 from system_under_test.kraft.controller.image import Refused
 from system_under_test.kraft.controller.one_by_one import Result, result
 from system_under_test.kraft.log import batch as codec
-from system_under_test.kraft.raft.messages import (
-    Batch,
-    EpochEnd,
-    Error,
-    FetchRequest,
-    FetchResponse,
-    ReplicaKey,
-    SnapshotId,
-)
+from system_under_test.kraft.raft import messages
 from system_under_test.kraft.wire import admin, frames, packed, translate, versions
 from system_under_test.kraft.wire.versions import INCREMENTAL_ALTER_CONFIGS
 
 INT32, INT64 = st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1)
 MARKS = st.none() | st.integers(0, 2**63 - 2)
 REQUESTS = st.builds(
-    FetchRequest,
+    messages.FetchRequest,
     cluster_id=st.text(st.characters(codec="utf-8"), min_size=1, max_size=30),
-    replica=st.builds(ReplicaKey, INT32, st.none() | st.integers(1, 2**128 - 1).map(lambda n: UUID(int=n))),
+    replica=st.builds(messages.ReplicaKey, INT32, st.none() | st.integers(1, 2**128 - 1).map(lambda n: UUID(int=n))),
     current_leader_epoch=INT32,
     fetch_offset=INT64,
     last_fetched_epoch=INT32,
@@ -39,25 +31,27 @@ REQUESTS = st.builds(
     max_size_bytes=INT32,
 )
 RESPONSES = st.builds(
-    lambda leader, epoch, mark, sizes: FetchResponse(Error.NONE, leader, epoch, mark, None, _batches(sizes)),
+    lambda leader, epoch, mark, sizes: messages.FetchResponse(
+        messages.Error.NONE, leader, epoch, mark, None, _batches(sizes)
+    ),
     INT32,
     INT32,
     MARKS,
     st.lists(st.integers(1, 20_000), max_size=3),
 )
-REQUEST = FetchRequest("cluster", ReplicaKey(2, UUID(int=7)), 3, 10, 3, 9, 500)
+REQUEST = messages.FetchRequest("cluster", messages.ReplicaKey(2, UUID(int=7)), 3, 10, 3, 9, 500)
 
 
-def _batches(sizes: list[int]) -> tuple[Batch, ...]:
-    return tuple(Batch(n, 3, 1, codec.encode_values(n, 3, [b"x" * size], 1)) for n, size in enumerate(sizes))
+def _batches(sizes: list[int]) -> tuple[messages.Batch, ...]:
+    return tuple(messages.Batch(n, 3, 1, codec.encode_values(n, 3, [b"x" * size], 1)) for n, size in enumerate(sizes))
 
 
-def _as_kio(request: FetchRequest) -> bytes:
+def _as_kio(request: messages.FetchRequest) -> bytes:
     return frames.encode_request(7, "client", translate.request_to_wire(request))
 
 
 @given(REQUESTS)
-def test_a_packed_request_has_kios_bytes_and_is_read_again(request: FetchRequest) -> None:
+def test_a_packed_request_has_kios_bytes_and_is_read_again(request: messages.FetchRequest) -> None:
     frame = translate.encode_request(request, None, 7, "client")
     assert frame == _as_kio(request)
     header, at = frames.decode_request_header(frame[4:])
@@ -66,7 +60,7 @@ def test_a_packed_request_has_kios_bytes_and_is_read_again(request: FetchRequest
 
 
 @given(RESPONSES)
-def test_a_packed_response_has_kios_bytes_and_is_read_again(response: FetchResponse) -> None:
+def test_a_packed_response_has_kios_bytes_and_is_read_again(response: messages.FetchResponse) -> None:
     frame = translate.encode_response(REQUEST, 7, response)
     assert frame == frames.encode_response(7, translate.response_to_wire(REQUEST, response))
     assert packed.read_fetch_response(frame[9:]) is not None
@@ -110,10 +104,10 @@ def test_what_is_unusual_travels_all_the_same() -> None:
     assert packed.pack_fetch_request(long) is None
     assert translate.encode_request(long, None, 7, "client") == _as_kio(long)
     for response in (
-        FetchResponse(Error.NOT_LEADER_OR_FOLLOWER, 1, 3),
-        FetchResponse(Error.NONE, 1, 3, 9, EpochEnd(2, 4)),
-        FetchResponse(Error.NONE, 1, 3, 9, snapshot=SnapshotId(5, 2)),
-        FetchResponse(Error.NONE, None, 3),
+        messages.FetchResponse(messages.Error.NOT_LEADER_OR_FOLLOWER, 1, 3),
+        messages.FetchResponse(messages.Error.NONE, 1, 3, 9, messages.EpochEnd(2, 4)),
+        messages.FetchResponse(messages.Error.NONE, 1, 3, 9, snapshot=messages.SnapshotId(5, 2)),
+        messages.FetchResponse(messages.Error.NONE, None, 3),
     ):
         frame = translate.encode_response(REQUEST, 7, response)
         assert packed.read_fetch_response(frame[9:]) is None

@@ -11,35 +11,17 @@ import pytest
 from kraft_server import ask, read_frame, serve
 from waiting import eventually
 
-from system_under_test.kraft.raft.messages import (
-    BeginQuorumEpochRequest,
-    EpochResponse,
-    Error,
-    FetchRequest,
-    FetchResponse,
-    RaftRequest,
-    ReplicaKey,
-    VoteRequest,
-    VoteResponse,
-)
-from system_under_test.kraft.wire import translate
+from system_under_test.kraft.raft import messages
+from system_under_test.kraft.wire import frames, translate
 from system_under_test.kraft.wire.channel import Channel, ChannelTimes
-from system_under_test.kraft.wire.frames import (
-    MalformedFrame,
-    RequestHeader,
-    codec,
-    decode_response,
-    encode_request,
-    encode_response,
-)
 from system_under_test.kraft.wire.server import Reply, Server, WireCall
 from system_under_test.kraft.wire.versions import SUPPORTED
 
 pytestmark = pytest.mark.virtual_time
 
-FETCH = FetchRequest("c", ReplicaKey(2), 3, 100, 3, 99, 500)
-VOTE = VoteRequest("c", 4, ReplicaKey(2), ReplicaKey(1), 3, 100, pre_vote=True)
-BEGIN = BeginQuorumEpochRequest("c", 2, 4, ReplicaKey(1))
+FETCH = messages.FetchRequest("c", messages.ReplicaKey(2), 3, 100, 3, 99, 500)
+VOTE = messages.VoteRequest("c", 4, messages.ReplicaKey(2), messages.ReplicaKey(1), 3, 100, pre_vote=True)
+BEGIN = messages.BeginQuorumEpochRequest("c", 2, 4, messages.ReplicaKey(1))
 
 PATIENCE_S, BACKOFF_S = 0.1, 0.05
 
@@ -48,7 +30,7 @@ class Peer:
     """A voter that answers as it is ordered, behind a real server.  heard: (connection, request), in order."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[int, RaftRequest]] = []
+        self.heard: list[tuple[int, messages.RaftRequest]] = []
         self.delay_s: dict[type, float] = {}
         self.silent = False
 
@@ -59,12 +41,16 @@ class Peer:
         if self.silent:
             return None
         match request:
-            case FetchRequest():
-                return translate.response_to_wire(request, FetchResponse(Error.NONE, 1, 3, request.fetch_offset))
-            case VoteRequest():
-                return translate.response_to_wire(request, VoteResponse(Error.NONE, None, request.epoch, True, True))
+            case messages.FetchRequest():
+                return translate.response_to_wire(
+                    request, messages.FetchResponse(messages.Error.NONE, 1, 3, request.fetch_offset)
+                )
+            case messages.VoteRequest():
+                return translate.response_to_wire(
+                    request, messages.VoteResponse(messages.Error.NONE, None, request.epoch, True, True)
+                )
             case _:
-                return translate.response_to_wire(request, EpochResponse(Error.NONE, None, 4))
+                return translate.response_to_wire(request, messages.EpochResponse(messages.Error.NONE, None, 4))
 
 
 @pytest.fixture
@@ -96,12 +82,12 @@ def now() -> float:
 
 
 async def test_requests_of_a_connection_are_answered_one_after_another(server: Server, peer: Peer) -> None:
-    peer.delay_s = {FetchRequest: 0.1}
+    peer.delay_s = {messages.FetchRequest: 0.1}
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     for number, request in enumerate((FETCH, VOTE)):
-        writer.write(encode_request(number, "test", translate.request_to_wire(request)))
+        writer.write(frames.encode_request(number, "test", translate.request_to_wire(request)))
     await asyncio.sleep(0.05)
-    assert [type(request) for _, request in peer.heard] == [FetchRequest], "the vote is not even read yet"
+    assert [type(request) for _, request in peer.heard] == [messages.FetchRequest], "the vote is not even read yet"
     for number in range(2):
         frame = await read_frame(reader)
         assert frame is not None and int.from_bytes(frame[:4], "big") == number
@@ -132,10 +118,10 @@ async def test_an_unknown_version_of_api_versions_is_answered_in_version_0(serve
     writer.write(bytes.fromhex("0000000b 0012 0063 00000007 0001 61".replace(" ", "")))
     frame = await read_frame(reader)
     assert frame is not None
-    answered, body = decode_response(codec(18, 0).request_type, frame)
+    answered, body = frames.decode_response(frames.codec(18, 0).request_type, frame)
     assert (answered, body.error_code) == (7, 35)
     assert {key.api_key for key in body.api_keys} == set(SUPPORTED)
-    modern = codec(18, 4).request_type(client_software_name="k", client_software_version="1")
+    modern = frames.codec(18, 4).request_type(client_software_name="k", client_software_version="1")
     assert (await ask(reader, writer, 8, modern)).error_code == 0  # type: ignore[attr-defined]
     writer.close()
 
@@ -172,7 +158,7 @@ async def test_a_handler_that_fails_costs_only_its_connection(caplog: pytest.Log
     server = await serve("127.0.0.1", 0, fail)
     for _ in range(2):
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(encode_request(1, "test", translate.request_to_wire(VOTE)))
+        writer.write(frames.encode_request(1, "test", translate.request_to_wire(VOTE)))
         assert await asyncio.wait_for(reader.read(), 2) == b""
     assert "a mistake of ours" in caplog.text
     await server.close()
@@ -184,7 +170,7 @@ async def test_a_reply_leaves_at_once_and_one_that_fails_harms_no_other(peer: Pe
     server = await serve("127.0.0.1", 0, peer, take_at_once=lambda *request: not held.append(request[-1]))
     streams = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(3)]
     for _, writer in streams:
-        writer.write(encode_request(1, "test", translate.request_to_wire(FETCH)))
+        writer.write(frames.encode_request(1, "test", translate.request_to_wire(FETCH)))
     await eventually(lambda: len(held) == 3)
     made: list[int] = []
 
@@ -207,7 +193,7 @@ async def test_a_reply_does_not_begin_the_next_request_before_the_loop_runs_agai
     held: list[Reply] = []
     server = await serve("127.0.0.1", 0, peer, take_at_once=lambda *request: not held.append(request[-1]))
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    writer.write(b"".join(encode_request(n, "test", translate.request_to_wire(FETCH)) for n in (1, 2)))
+    writer.write(b"".join(frames.encode_request(n, "test", translate.request_to_wire(FETCH)) for n in (1, 2)))
     await eventually(lambda: len(held) == 1)
     held[0](partial(fetch_answer, 1))
     assert len(held) == 1
@@ -222,16 +208,16 @@ async def test_requests_may_be_answered_while_they_are_taken(peer: Peer) -> None
     """One of them has a damaged body, which is answered by the end of its connection."""
     numbers = iter(range(1, 10))
 
-    def answer(connection: int, header: RequestHeader, frame: bytes, at: int, reply: Reply) -> bool:
+    def answer(connection: int, header: frames.RequestHeader, frame: bytes, at: int, reply: Reply) -> bool:
         number = next(numbers)
         if number == 3:
-            raise MalformedFrame("damaged")
+            raise frames.MalformedFrame("damaged")
         reply(partial(fetch_answer, number))
         return True
 
     server = await serve("127.0.0.1", 0, peer, take_at_once=answer)
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    writer.write(b"".join(encode_request(n, "test", translate.request_to_wire(FETCH)) for n in (1, 2, 3)))
+    writer.write(b"".join(frames.encode_request(n, "test", translate.request_to_wire(FETCH)) for n in (1, 2, 3)))
     assert [correlation_id(await read_frame(reader)) for _ in range(2)] == [1, 2]
     assert await reader.read() == b""
     await eventually(lambda: not server.connections)
@@ -240,7 +226,9 @@ async def test_requests_may_be_answered_while_they_are_taken(peer: Peer) -> None
 
 
 def fetch_answer(number: int) -> bytes:
-    return encode_response(number, translate.response_to_wire(FETCH, FetchResponse(Error.NONE, 1, 3)))
+    return frames.encode_response(
+        number, translate.response_to_wire(FETCH, messages.FetchResponse(messages.Error.NONE, 1, 3))
+    )
 
 
 def correlation_id(answer: bytes | None) -> int:
@@ -249,15 +237,15 @@ def correlation_id(answer: bytes | None) -> int:
 
 
 async def test_a_channel_carries_every_rpc_over_two_connections(channel: Channel, peer: Peer) -> None:
-    assert await channel.request(FETCH) == FetchResponse(Error.NONE, 1, 3, 100)
-    assert await channel.request(VOTE) == VoteResponse(Error.NONE, None, 4, True, True)
-    assert await channel.request(BEGIN) == EpochResponse(Error.NONE, None, 4)
+    assert await channel.request(FETCH) == messages.FetchResponse(messages.Error.NONE, 1, 3, 100)
+    assert await channel.request(VOTE) == messages.VoteResponse(messages.Error.NONE, None, 4, True, True)
+    assert await channel.request(BEGIN) == messages.EpochResponse(messages.Error.NONE, None, 4)
     assert await channel.request(FETCH) is not None
     assert [connection for connection, _ in peer.heard] == [1, 2, 2, 1]
 
 
 async def test_a_vote_does_not_wait_behind_a_parked_fetch(channel: Channel, peer: Peer) -> None:
-    peer.delay_s = {FetchRequest: 0.3}
+    peer.delay_s = {messages.FetchRequest: 0.3}
     fetching = asyncio.ensure_future(channel.request(FETCH))
     await asyncio.sleep(0.05)
     assert await channel.request(VOTE) is not None
@@ -266,7 +254,7 @@ async def test_a_vote_does_not_wait_behind_a_parked_fetch(channel: Channel, peer
 
 
 async def test_no_answer_in_time_is_none_and_costs_the_connection(channel: Channel, peer: Peer) -> None:
-    peer.delay_s = {FetchRequest: 0.6}
+    peer.delay_s = {messages.FetchRequest: 0.6}
     assert await channel.request(FETCH) is None
     peer.delay_s = {}
     assert await channel.request(FETCH) is not None
@@ -289,21 +277,21 @@ async def test_a_closed_connection_is_made_again_before_anything_is_sent(channel
 
 
 async def test_a_newer_request_gives_up_the_one_that_hangs(channel: Channel, peer: Peer) -> None:
-    peer.delay_s = {VoteRequest: 10.0}
+    peer.delay_s = {messages.VoteRequest: 10.0}
     voting = asyncio.ensure_future(channel.request(VOTE))
     await asyncio.sleep(0.02)
     began = now()
     superseded = asyncio.ensure_future(channel.request(VOTE))
     await asyncio.sleep(0)
-    assert await channel.request(BEGIN) == EpochResponse(Error.NONE, None, 4)
+    assert await channel.request(BEGIN) == messages.EpochResponse(messages.Error.NONE, None, 4)
     assert now() - began == pytest.approx(PATIENCE_S), "it waited for its patience, and no longer"
     assert await voting is None
     assert await superseded is None
-    assert [type(request) for _, request in peer.heard] == [VoteRequest, BeginQuorumEpochRequest]
+    assert [type(request) for _, request in peer.heard] == [messages.VoteRequest, messages.BeginQuorumEpochRequest]
 
 
 async def test_a_newer_request_follows_an_answer_at_once(channel: Channel, peer: Peer) -> None:
-    peer.delay_s = {VoteRequest: 0.03}
+    peer.delay_s = {messages.VoteRequest: 0.03}
     vote, begin = await asyncio.gather(channel.request(VOTE), channel.request(BEGIN))
     assert vote is not None and begin is not None
     assert [connection for connection, _ in peer.heard] == [1, 1]
@@ -316,7 +304,7 @@ async def test_a_fetch_is_sent_at_once_over_a_connection_that_is_open_and_free(c
     assert channel.send_at_once(FETCH, answers.append)
     assert not channel.send_at_once(FETCH, answers.append), "one request at a time"
     assert await channel.request(FETCH) is not None
-    assert answers == [FetchResponse(Error.NONE, 1, 3, 100)]
+    assert answers == [messages.FetchResponse(messages.Error.NONE, 1, 3, 100)]
     assert [connection for connection, _ in peer.heard] == [1, 1, 1]
 
 
@@ -327,7 +315,7 @@ async def test_a_fetch_that_was_sent_at_once_gets_none_and_costs_the_connection(
     answers: list[object] = []
     assert await channel.request(FETCH) is not None
     peer.silent = ended_by == "the peer"
-    peer.delay_s = {} if peer.silent else {FetchRequest: 10.0}
+    peer.delay_s = {} if peer.silent else {messages.FetchRequest: 10.0}
     assert channel.send_at_once(FETCH, answers.append)
     if ended_by == "a newer request":
         await eventually(lambda: len(peer.heard) == 2)
@@ -344,7 +332,7 @@ async def test_a_fetch_that_was_sent_at_once_gets_none_and_costs_the_connection(
 async def test_closing_answers_none_to_all_that_wait(channel: Channel, peer: Peer) -> None:
     answers: list[object] = []
     assert await channel.request(FETCH) is not None
-    peer.delay_s = {FetchRequest: 10.0}
+    peer.delay_s = {messages.FetchRequest: 10.0}
     assert channel.send_at_once(FETCH, answers.append)
     voting = asyncio.ensure_future(channel.request(VOTE))
     await asyncio.sleep(0)
