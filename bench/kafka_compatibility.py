@@ -44,8 +44,7 @@ from bench.instruments.quorum_clusters import KRaft
 from checkers.base.cache_folder import cache_folder
 from harness.backends.builds import fetch_jars
 from system_under_test.kafka.bundled import FEATURES, RELEASE
-from system_under_test.kafka.jars import VERSION, jars_of
-from system_under_test.kafka.process import BROKER_PORT, CLUSTER_ID, CONTROLLER_PORT, KafkaProcess
+from system_under_test.kafka.process import BROKER_PORT, CLUSTER_ID, CONTROLLER_PORT, VERSION, KafkaProcess, jars_of
 from system_under_test.kafka.wire import BROKERS_APART
 from system_under_test.kraft.wire.channel import Connection
 from system_under_test.kraft.wire.versions import DESCRIBE_CLUSTER, requested

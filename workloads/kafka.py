@@ -29,8 +29,8 @@ from checkers.base.history import CREATE, Type
 from checkers.cluster.topic_states import ABSENT, MADE_BEFORE, STATES
 from system_under_test.client import Outcome, Placement, Request
 from system_under_test.functions import Function
+from system_under_test.kafka.client import ALTER, MAKE, REMOVE, WIDEN
 from system_under_test.kafka.records import TO_END
-from system_under_test.kafka.topics import ALTER, MAKE, REMOVE, WIDEN
 from workloads.generators import Call, Generator, Step, Turn
 from workloads.registers import Register
 from workloads.workload import MixedWorkload, Workload, fresh

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from system_under_test.kafka.jars import VERSION
+from system_under_test.kafka.process import VERSION
 
 DESCRIBED: Mapping[str, Mapping[str, Any]] = tomllib.loads(
     Path(__file__).with_name("kafka_suites.toml").read_text(encoding="utf-8")

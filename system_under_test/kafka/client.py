@@ -1,157 +1,293 @@
-"""The client of all of Kafka's workloads, with transactions: records in several partitions, of which consumers see all
-or none; and records that are consumed and forwarded, with their offsets committed in the same transaction.
+"""The client of all of Kafka's workloads: records (`records.py`), topics, and the offsets that groups commit.
 
-A transaction without any attempt to commit certainly never happened: the next producer of the same name, or the time
-limit of the transaction, aborts it.  Once a commit was tried, only its success proves anything.  An idempotent producer
-retries by itself; a broker recognizes repeated records by their numbers, and otherwise the duplicate is found.
+*Topics* are created, changed, extended and deleted through librdkafka's admin client, and partitions move.  A broker
+forwards each of these requests to the active controller, and retries if it got no answer.  So an error proves nothing:
+the first one may have been carried out.
+
+A broker answers requests from its own copy of the metadata, which may be old.  So a read first writes a marker, waits
+until its broker shows this marker, and only then reads: it returns every change acknowledged before the read began.
+
+*Offsets*: each key is a group, and its committed offset is a register.  One request is one attempt, and a client names
+the broker that answered.  Half of the clients follow the coordinator that the brokers report; half stay with the one
+they know until it says that it is none, so that a deposed coordinator also gets requests.
+
+A deposed coordinator that does not know it answers a read with old offsets, which Kafka documents for consumers that
+are no members; it cannot commit.  So each read first commits for another group, at the same coordinator.
 """
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Mapping
-from typing import Any
+from contextlib import ExitStack, closing
+from functools import cache
 
-from system_under_test.kafka.groups import POLL_S, RECORDS_MAX, GroupsClient
-from system_under_test.kafka.offsets import NoCoordinator, OffsetsClient
-from system_under_test.kafka.records import ATTEMPT_MS, NotAppended, StillOpen
-from system_under_test.kafka.topics import TopicsClient
+from checkers.cluster.topic_states import MADE_BEFORE, STATES, state_of
+from system_under_test.client import Address, Client, Placement
+from system_under_test.kafka import wire
+from system_under_test.kafka.records import ATTEMPT_MS, RecordsClient
+from system_under_test.kraft.wire.frames import Entity
 
-ONCE, REPEATED = "once", "repeated"
-LIMITS: Mapping[str, Mapping[str, int]] = {
-    ONCE: {"message.timeout.ms": ATTEMPT_MS, "transaction.timeout.ms": 5000},
-    REPEATED: {"message.timeout.ms": 9000, "transaction.timeout.ms": 15_000, "socket.timeout.ms": 500},
-}
-"""Settings of a transactional producer, by the setting `transactions` of the system.
-
-Once: a producer ends after an unanswered request, and the next one has another epoch.  Repeated: the library retries it
-until the message times out, and the producer continues with its next transaction.
+UNMARKED_READS = "unmarked-reads"
+RETENTION, MINIMUM = "retention.ms", "min.insync.replicas"
+MAKE, ALTER, WIDEN, REMOVE = range(4)
+"""Actions on a topic: the second value of a change."""
+_LIMIT_S = ATTEMPT_MS / 1000
+_AGAIN_S, _MINIMUM_EVERY_S, _MOVE_EVERY_S = 0.01, 1.0, 0.5
+ANY, IN_TURN, PAIRS = "any", "in-turn", "pairs"
+"""Partitions that are moved: also those whose reassignment is not complete, or only the others; these to two brokers.
 """
+_TAKEN_BACK = 0.15
+"""Share of moves that end the reassignment in progress instead."""
+_UNKNOWN_TOPIC = 3
 
-OFFSETS_OUTSIDE = "offsets-outside"
-NO_GUESS = {"auto.offset.reset": "error"}
-"""A member of a group that processes in transactions never starts without a committed offset.
-
-librdkafka 2.16 does so although an offset is committed, if a rebalance happens while the library fetches an offset that
-an open transaction is about to replace: with "earliest" it would process all records again.
-"""
-
-
-class NeverCommitted(Exception):
-    """No commit was tried."""
-
-
-class NothingProcessed(Exception):
-    """Records were sent, and there is no result."""
+OFFSETS = "__consumer_offsets"
+TOPIC = "krucible"
+"""The topic whose offsets are committed."""
+QUICK_S, PATIENT_S = 0.8, 15.0
+"""Seconds until an answer of a broker, for a client that follows and for one that stays."""
+_GROUPS, _GROUPS_OF_DEPOSED = 8_000, 30_000
+"""Number of groups in a request for lag: an answer about the first group takes 40 ms on an idle machine."""
+_PAUSE_S, _IDLE_PAUSE_S = 0.002, 0.2
+"""Seconds between requests for lag, to a coordinator and to another broker."""
+_MORE_OF_DEPOSED = 2
+"""Number of concurrent additional requests to a deposed coordinator that does not know it."""
 
 
-class KafkaClient(GroupsClient, TopicsClient, OffsetsClient):
-    refused: tuple[type[BaseException], ...] = (NotAppended, NeverCommitted, NoCoordinator)
-    routes_by_itself = True
+class NotShown(Exception):
+    """The broker answered with an error, and shows or changes nothing."""
 
-    def create_transacted(self, key: str) -> None:
-        """Create a topic; the first transactional producer creates the topic of the coordinators."""
-        self.create(key)
-        self.made["transactional"] = self.made.get("transactional") or self._new_producer()
 
-    def transact_records(self, steps: list[list[Any]], aborts: int) -> list[list[Any]]:
-        """Send records in one transaction.  aborts: 1 to abort it on purpose."""
-        from confluent_kafka import KafkaException
+class NoCoordinator(Exception):
+    """No broker is the coordinator, by its own report or that of the others, so nothing was committed."""
 
-        producer = self.made.pop("transactional", None)  # put back unless an operation fails
-        limit_s = self._limits["message.timeout.ms"] / 1000
-        offsets: dict[int, int | None] = {}
-        errors: list[str] = []
 
-        def delivered(error: Any, message: Any) -> None:
-            if error is not None:
-                errors.append(error.str())
+class NotCommitted(Exception):
+    """The coordinator answered with an error: the commit may still be in its log."""
+
+
+class OffsetsClient(Client):
+    refused: tuple[type[BaseException], ...] = (NoCoordinator,)
+
+    coordinator = ""
+    """The broker at which this client commits.  It belongs to the class, because a client ends with each error."""
+    _links: Mapping[str, wire.BrokerConnection] = {}
+
+    def __init__(self, who: Placement, servers: Mapping[str, Address]) -> None:
+        super().__init__(who, servers)
+        self._is_patient = not who.follows
+
+    def close(self) -> None:
+        for connection in self._links.values():
+            connection.close()
+        self._links = {}
+
+    def create_group(self, key: str) -> None:
+        """Create the topic that offsets are committed for, and that of the offsets."""
+        server = [*self.servers.values()][self.who.thread % len(self.servers)]
+        self._at(server).ask(wire.create_topic_request(TOPIC, min(3, len(self.servers))))
+        self._at(server).ask(wire.find_coordinator_request(key))
+        self._commit(_companion(key), 1)
+
+    def commit_offset(self, key: str, value: int) -> None:
+        self._commit(key, value)
+
+    def committed_offset(self, key: str) -> int | None:
+        """Return the offset that a group has committed, None for none."""
+        coordinator = self._commit(_companion(key), time.time_ns() >> 20)
+        offsets, error = wire.offsets_in(coordinator.ask(wire.fetch_request(key)))
+        if error:
+            raise NotCommitted(f"error {error}")
+        return offsets[0] if offsets else None
+
+    def watch_lag(self) -> None:
+        """Request from one broker the offsets of thousands of groups, like an exporter of consumer lag.
+
+        A deposed coordinator that does not know it gets more requests: it remains coordinator until it has answered
+        those that were waiting when it learns of its successor, and only its own clients wait behind them.
+        """
+        self._is_patient = True
+        usual, of_deposed = _lag(_GROUPS), _lag(_GROUPS_OF_DEPOSED)
+        server = [*self.servers.values()][self.who.thread % len(self.servers)]
+        believed = _coordinator_in(self._at(server).ask(wire.metadata_request(OFFSETS)))
+        if believed is None or believed[1] != server.node:
+            time.sleep(_IDLE_PAUSE_S)
+            return
+        deposed = self._newest_coordinator() != server.node
+        with ExitStack() as opened:  # a broker processes one request per connection at a time
+            links = [self._at(server)]
+            for _ in range(_MORE_OF_DEPOSED if deposed else 0):
+                links.append(opened.enter_context(closing(wire.BrokerConnection(server, PATIENT_S))))
+            for link in links:
+                link.send(of_deposed if deposed else usual)
+            for link in links:
+                link.receive()
+        time.sleep(_PAUSE_S)
+
+    def _commit(self, group: str, offset: int) -> wire.BrokerConnection:
+        """Commit, and return the connection.  Raises NoCoordinator, NotCommitted, OSError, EOFError."""
+        if self.who.follows or not OffsetsClient.coordinator:
+            OffsetsClient.coordinator = self._newest_coordinator()
+        self.answered = OffsetsClient.coordinator
+        connection = self._at(self.servers[self.answered])
+        known = _coordinator_in(connection.ask(wire.metadata_request(OFFSETS)))
+        if known is None or known[1] != self.answered:
+            OffsetsClient.coordinator = ""
+            raise NoCoordinator(f"{self.answered} is no coordinator")
+        (topic,) = connection.ask(wire.commit_request(group, TOPIC, offset)).topics
+        if error := topic.partitions[0].error_code:
+            raise NotCommitted(f"error {error}")
+        return connection
+
+    def _newest_coordinator(self) -> str:
+        """Return the coordinator by the newest epoch in any broker's metadata.  Raises NoCoordinator."""
+        known = []
+        for server in self.servers.values():
+            try:
+                found = _coordinator_in(self._at(server).ask(wire.metadata_request(OFFSETS)))
+            except (OSError, EOFError):
+                self._drop(server)
             else:
-                offsets[int(message.value())] = message.offset() if message.offset() >= 0 else None
+                known += [found] if found is not None else []
+        if not known:
+            raise NoCoordinator("no broker knows a coordinator")
+        return max(known)[1]
 
+    def _at(self, server: Address) -> wire.BrokerConnection:
+        if server.node not in self._links:
+            connection = wire.BrokerConnection(server, PATIENT_S if self._is_patient else QUICK_S)
+            self._links = {**self._links, server.node: connection}
+        return self._links[server.node]
+
+    def _drop(self, server: Address) -> None:
+        """Drop a connection, because a late answer must not be taken for that of the next request."""
+        left = dict(self._links)
+        if (connection := left.pop(server.node, None)) is not None:
+            connection.close()
+        self._links = left
+
+
+class KafkaClient(RecordsClient, OffsetsClient):
+    refused: tuple[type[BaseException], ...] = (*RecordsClient.refused, *OffsetsClient.refused)
+
+    def change_topic(self, key: str, value: int, action: int) -> None:
+        """Carry out one change.  value: the state of the topic after it."""
+        from confluent_kafka import admin as library
+
+        retention, count = divmod(value, STATES)
+        replicas, limits = min(3, len(self.servers)), {"request_timeout": _LIMIT_S, "operation_timeout": _LIMIT_S}
+        if action == MAKE:
+            topic = library.NewTopic(key, count, replicas, config={RETENTION: str(retention)})
+            (answer,) = self._admin.create_topics([topic], **limits).values()
+        elif action == WIDEN:
+            (answer,) = self._admin.create_partitions([library.NewPartitions(key, count)], **limits).values()
+        elif action == REMOVE:
+            (answer,) = self._admin.delete_topics([key], **limits).values()
+        else:
+            of_entry = {"incremental_operation": library.AlterConfigOpType.SET}
+            entries = [library.ConfigEntry(RETENTION, str(retention), **of_entry)]
+            topic = library.ConfigResource(library.ResourceType.TOPIC, key, incremental_configs=entries)
+            (answer,) = self._admin.incremental_alter_configs([topic], request_timeout=_LIMIT_S).values()
+        answer.result(_LIMIT_S)
+
+    def shown_topic(self, key: str) -> int | None:
+        """Return the state that one broker shows; None for the initial state of a topic."""
+        server = [*self.servers.values()][self.who.thread % len(self.servers)]
+        self.answered, until_s = server.node, time.monotonic() + _LIMIT_S
+        broker = wire.BrokerConnection(server, _LIMIT_S)
         try:
-            producer = producer or self._new_producer()
-            producer.begin_transaction()
-            for _, key, value in steps:
-                producer.produce(key, str(value).encode(), partition=0, on_delivery=delivered)
-                if (left := producer.flush(limit_s)) or errors:
-                    raise NeverCommitted(errors[0] if errors else f"{left} records were not delivered")
-            if aborts:
-                producer.abort_transaction(limit_s)
-                self.made["transactional"] = producer
-                raise NeverCommitted("aborted on purpose")
-        except KafkaException as problem:
-            raise NeverCommitted(str(problem)) from problem
-        producer.commit_transaction(limit_s)
-        self.made["transactional"] = producer
-        return [["send", key, [offsets[value], value]] for _, key, value in steps]
+            if self.bug != UNMARKED_READS:
+                self._wait_until_shown(broker, until_s)
+            while True:  # repeat if the topic changes between two requests
+                before = _retention(broker, key)
+                count = len(wire.partitions_in(broker.ask(wire.metadata_request(key))).get(key, {}))
+                if before == _retention(broker, key) and (before is None) == (count == 0):
+                    break
+                _give_up_after(until_s, f"{key} changes all the time")
+        finally:
+            broker.close()
+        state = state_of(before or 0, count)
+        return None if state == MADE_BEFORE else state
 
-    def create_processed(self, key: str) -> None:
-        """Create a topic, and the topic of results.  The group begins at its first record (`NO_GUESS`)."""
-        from confluent_kafka import TopicPartition
+    def _wait_until_shown(self, broker: wire.BrokerConnection, until_s: float) -> None:
+        """Write a marker through this broker, and wait until the broker shows it."""
+        topic, mark = f"mark-{self.who.thread}", time.time_ns() // 1_000_000
+        while error := broker.ask(wire.set_config_request(topic, RETENTION, str(mark))).responses[0].error_code:
+            if error != _UNKNOWN_TOPIC:
+                raise NotShown(f"error {error}")
+            broker.ask(wire.create_topic_request(topic, min(3, len(self.servers))))
+            _give_up_after(until_s, f"{topic} cannot be made")
+        while _retention(broker, topic) != mark:
+            _give_up_after(until_s, f"{self.answered} does not show what the controller has committed")
 
-        self.create_consumed(key)
-        self.made["observer"].commit(offsets=[TopicPartition(key, 0, 0)], asynchronous=False)
-        self.create_transacted(_results_of(key))
+    def change_minimum(self) -> None:
+        """Change the minimum number of in-sync replicas, for all topics without their own config.
 
-    def send_to_process(self, key: str, value: int) -> None:
-        self._send(key, value)
+        A controller then clears the eligible leaders of every topic, including those that are created or deleted
+        meanwhile.
+        """
+        server = [*self.servers.values()][self.who.thread % len(self.servers)]
+        lowest = int(time.monotonic() / _MINIMUM_EVERY_S) % 2 + 1
+        with closing(wire.BrokerConnection(server, _LIMIT_S)) as broker:
+            answer = broker.ask(wire.set_config_request("", MINIMUM, str(lowest), wire.BROKER))
+        if error := answer.responses[0].error_code:
+            raise NotShown(f"error {error}")
+        time.sleep(_MINIMUM_EVERY_S)
 
-    def process_records(self) -> None:
-        """Consume some records as a member of the group, and forward each.  Sometimes it crashes before the end."""
-        from confluent_kafka import KafkaError, KafkaException, TopicPartition
-
-        if "member" not in self.made:
-            topics = self._admin.list_topics(timeout=ATTEMPT_MS / 1000).topics
-            self._subscribe(sorted(name for name in topics if _results_of(name) in topics), NO_GUESS)
-        member, producer = self.made.pop("member"), self.made.pop("transactional", None)
-        messages = member.consume(RECORDS_MAX, POLL_S)
-        for error in filter(None, (message.error() for message in messages)):
-            if error.code() == KafkaError._AUTO_OFFSET_RESET:
-                raise KafkaException(error)
-        records = [message for message in messages if message.error() is None]
-        if records:
-            producer = producer or self._new_producer()
-            producer.begin_transaction()
-            for record in records:
-                producer.produce(_results_of(record.topic()), record.value(), partition=0)
-            ends = {record.topic(): record.offset() + 1 for record in records}
-            offsets = [TopicPartition(topic, 0, end) for topic, end in ends.items()]
-            if self.bug == OFFSETS_OUTSIDE:
-                producer.commit_transaction(ATTEMPT_MS / 1000)
-                self._crash_now_and_then()
-                member.commit(offsets=offsets, asynchronous=False)
-            else:
-                group = member.consumer_group_metadata()
-                producer.send_offsets_to_transaction(offsets, group, ATTEMPT_MS / 1000)
-                self._crash_now_and_then()
-                producer.commit_transaction(ATTEMPT_MS / 1000)
-        # not after an error, because the positions are unknown then
-        self.made.update(member=member, transactional=producer)
-
-    def processed_records(self, key: str) -> list[int]:
-        """Return the results in order, followed by the records not processed yet."""
-        committed = self._committed(key)
-        results = self._poll(_results_of(key), 0, to_end=True)
-        left = self._poll(key, committed, to_end=True)
-        if self._committed(key) != committed:
-            raise StillOpen(f"{key} was processed meanwhile")
-        if left and not results:
-            raise NothingProcessed(key)
-        return [value for _, value in (*results, *left)]
-
-    @property
-    def _limits(self) -> Mapping[str, int]:
-        return LIMITS[str(self.settings.get("transactions", ONCE))]
-
-    def _new_producer(self) -> Any:
-        """Return a producer that ends open transactions of an earlier one of this thread."""
-        from confluent_kafka import Producer
-
-        name = {"transactional.id": f"krucible-{self.who.thread}", "linger.ms": 0}
-        producer = Producer({**self._common, **self._limits, **name})
-        producer.init_transactions(ATTEMPT_MS / 1000)
-        return producer
+    def move_partition(self, seed: int) -> None:
+        """Give a partition other replicas: at least two, if there are two brokers; or end its reassignment."""
+        chance, moves = random.Random(seed), self.settings.get("moves", ANY)
+        server = chance.choice([*self.servers.values()])
+        with closing(wire.BrokerConnection(server, _LIMIT_S)) as broker:
+            shown = wire.partitions_in(broker.ask(wire.metadata_request()))
+            moving, error = set[str](), 0
+            if moves != ANY:
+                answer = broker.ask(wire.moves_request())
+                moving, error = {topic.name for topic in answer.topics}, answer.error_code
+            still = [(n, each) for n, found in sorted(shown.items()) if n not in moving for each in found.values()]
+            if error or not still:
+                raise NotShown(f"error {error}" if error else "no partition can be moved")
+            topic, partition = chance.choice(still)
+            apart = wire.BROKERS_APART if max(partition.replica_nodes) > wire.BROKERS_APART else 0
+            brokers = [int(name[1:]) + apart for name in self.servers]
+            counts = (2, 2 if moves == PAIRS else 3)
+            target = chance.sample(brokers, min(chance.randint(*counts), len(brokers)))
+            wanted = target if chance.random() > _TAKEN_BACK else None
+            errors = wire.errors_of_move(broker.ask(wire.move_request(topic, partition.partition_index, wanted)))
+        if errors:
+            raise NotShown(f"error {errors[0]}")
+        time.sleep(_MOVE_EVERY_S)
 
 
-def _results_of(topic: str) -> str:
-    return f"{topic}-results"
+@cache
+def _lag(groups: int) -> bytes:
+    """Return the frame of a request for the offsets of this number of groups."""
+    return wire.frame(wire.fetch_many_request([f"g{number:05}" for number in range(groups)]))
+
+
+def _companion(group: str) -> str:
+    """Return the group for which a commit precedes each read of this one."""
+    return f"b{group}"
+
+
+def _coordinator_in(metadata: Entity) -> tuple[int, str] | None:
+    """Return (epoch, name) of the broker that leads the partition of offsets, by one broker's metadata."""
+    partition = wire.partitions_in(metadata).get(OFFSETS, {}).get(0)
+    if partition is None or partition.leader_id <= 0:
+        return None
+    return partition.leader_epoch, wire.node_of(partition.leader_id)
+
+
+def _retention(broker: wire.BrokerConnection, topic: str) -> int | None:
+    """Return the retention of a topic that a broker shows, 0 if none was set, None if there is no such topic."""
+    value, error = wire.config_in(broker.ask(wire.config_request(topic, RETENTION)))
+    if error and error != _UNKNOWN_TOPIC:
+        raise NotShown(f"error {error}")
+    return None if error else int(value or 0)
+
+
+def _give_up_after(until_s: float, why: str) -> None:
+    if time.monotonic() > until_s:
+        raise TimeoutError(why)
+    time.sleep(_AGAIN_S)

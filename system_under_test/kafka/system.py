@@ -15,12 +15,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from system_under_test.client import Client
-from system_under_test.kafka.client import LIMITS, ONCE, KafkaClient
-from system_under_test.kafka.groups import CLASSIC, KIP_848, MIXED
-from system_under_test.kafka.jars import jars_of, jars_of_all
-from system_under_test.kafka.offsets import OFFSETS
-from system_under_test.kafka.process import BROKER_PORT, CONTROLLER_PORT, KafkaProcess, java
-from system_under_test.kafka.topics import ANY, IN_TURN, PAIRS
+from system_under_test.kafka.client import ANY, IN_TURN, OFFSETS, PAIRS, KafkaClient
+from system_under_test.kafka.process import BROKER_PORT, CONTROLLER_PORT, KafkaProcess, jars_of, jars_of_all, java
+from system_under_test.kafka.records import CLASSIC, KIP_848, LIMITS, MIXED, ONCE
 from system_under_test.kafka.wire import BROKERS_APART, moves_on, node_of, partitions_on
 from system_under_test.subject import Bug, Needs, NodeStatus, planted_bugs
 from system_under_test.system import METADATA, METADATA_FOLDER, TOPICS, Command, OwnNode, System
@@ -49,17 +46,17 @@ _NEVER = (1 << 63) - 1
 class Kafka(System):
     """Settings (`--set`):
 
-    version: a release on Maven Central. home: folder of your own Kafka (`jars.jars_of`).
+    version: a release on Maven Central. home: folder of your own Kafka (`process.jars_of`).
     versions: releases, oldest first and with spaces between, through which faults upgrade one node after another.
     controllers: "together" with brokers in one process each, or "apart" in separate processes.
     release, features: settings of formatting: `--release-version`, and NAME:LEVEL with spaces between.
     properties: of all processes, NAME:VALUE with spaces between.
     flush: "each" record is fsynced before it is acknowledged, or "never", as Kafka does by default.  Then a power loss
         of all replicas loses acknowledged records, as Kafka documents.
-    group_protocol: of consumers that subscribe, "classic" or "consumer" (KIP-848), or "mixed" (`groups.MIXED`).
+    group_protocol: of consumers that subscribe, "classic" or "consumer" (KIP-848), or "mixed" (`records.MIXED`).
     moves: of partitions, "any", or "in-turn": none whose reassignment is in progress, or
         "pairs": these to two brokers each.
-    transactions: of transactional producers, "once" or "repeated" (`client.LIMITS`).
+    transactions: of transactional producers, "once" or "repeated" (`records.LIMITS`).
     """
 
     name = "kafka"

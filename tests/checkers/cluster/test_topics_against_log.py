@@ -19,7 +19,7 @@ from checkers.cluster.topic_states import ABSENT, MADE_BEFORE, STATES, state_in_
 from checkers.cluster.topics_against_log import MISSING, OTHER, States, _judge, clashes_of, states_in
 from checkers.models.model import Operation
 from system_under_test.client import Outcome, Placement, Request
-from system_under_test.kafka.topics import ALTER, MAKE, REMOVE, WIDEN
+from system_under_test.kafka.client import ALTER, MAKE, REMOVE, WIDEN
 from workloads.generators import Turn
 from workloads.kafka import KafkaAdmin
 

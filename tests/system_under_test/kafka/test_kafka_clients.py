@@ -17,11 +17,19 @@ from checkers.base.verdict import Validity
 from checkers.cluster.topic_states import ABSENT
 from checkers.kafka_log.judge import judge_kafka_log
 from system_under_test.client import Address, Outcome, Placement, Request
-from system_under_test.kafka import topics, wire
-from system_under_test.kafka.client import OFFSETS_OUTSIDE, KafkaClient, NeverCommitted, NothingProcessed
-from system_under_test.kafka.groups import COMMIT_FIRST, FIRST_CRASH, Crashed
-from system_under_test.kafka.records import TO_END, StillOpen
-from system_under_test.kafka.topics import UNMARKED_READS
+from system_under_test.kafka import client as of_kafka
+from system_under_test.kafka import wire
+from system_under_test.kafka.client import UNMARKED_READS, KafkaClient
+from system_under_test.kafka.records import (
+    COMMIT_FIRST,
+    FIRST_CRASH,
+    OFFSETS_OUTSIDE,
+    TO_END,
+    Crashed,
+    NeverCommitted,
+    NothingProcessed,
+    StillOpen,
+)
 from workloads.generators import Turn
 from workloads.kafka import OwnTopic, SubscribedConsumer, TopicOwner
 
@@ -257,12 +265,12 @@ def test_the_minimum_of_the_cluster_is_changed_at_any_broker(
     answers = map(_altered, (0, 41))
     played = SimpleNamespace(ask=lambda request: sent.append(request) or next(answers), close=lambda: None)
     monkeypatch.setattr(wire, "BrokerConnection", lambda server, timeout_s: played)
-    monkeypatch.setattr(topics, "_MINIMUM_EVERY_S", 0.001)
+    monkeypatch.setattr(of_kafka, "_MINIMUM_EVERY_S", 0.001)
     client.servers = {"n1": Address("n1", "198.18.0.11", 9092)}
     client.change_minimum()
     (changed,) = sent[0].resources
     assert (changed.resource_type, changed.resource_name, changed.configs[0].name) == (4, "", "min.insync.replicas")
-    with pytest.raises(topics.NotShown, match="error 41"):
+    with pytest.raises(of_kafka.NotShown, match="error 41"):
         client.change_minimum()
 
 
@@ -283,7 +291,7 @@ def test_partitions_are_moved_to_brokers_of_the_cluster(client: KafkaClient, mon
     monkeypatch.setattr(wire, "move_request", lambda *move: move)
     monkeypatch.setattr(wire, "errors_of_move", lambda answer: next(errors))
     monkeypatch.setattr(wire, "moves_request", lambda: "moves")
-    monkeypatch.setattr(topics, "_MOVE_EVERY_S", 0)
+    monkeypatch.setattr(of_kafka, "_MOVE_EVERY_S", 0)
     client.servers = {f"n{n}": Address(f"n{n}", f"198.18.0.1{n}", 9092) for n in range(1, 5)}
     for seed in (*range(40), *range(40)):
         client.move_partition(seed)
@@ -293,16 +301,16 @@ def test_partitions_are_moved_to_brokers_of_the_cluster(client: KafkaClient, mon
     targets = [move[2] for move in moves if move[2] is not None]
     assert {number for target in targets for number in target} == {101, 102, 103, 104}
     assert {len({*target}) for target in targets} == {2, 3}
-    monkeypatch.setattr(KafkaClient, "settings", {"moves": topics.PAIRS})
+    monkeypatch.setattr(KafkaClient, "settings", {"moves": of_kafka.PAIRS})
     for seed in range(40):
         client.move_partition(seed)
     pairs = [move[2] for move in sent if isinstance(move, tuple)][len(moves) :]
     assert {len({*pair}) for pair in pairs if pair is not None} == {2}
     for words in ("no partition can be moved", "error 7"):
-        with pytest.raises(topics.NotShown, match=words):
+        with pytest.raises(of_kafka.NotShown, match=words):
             client.move_partition(0)
-    monkeypatch.setattr(KafkaClient, "settings", {"moves": topics.ANY})
-    with pytest.raises(topics.NotShown, match="error 85"):
+    monkeypatch.setattr(KafkaClient, "settings", {"moves": of_kafka.ANY})
+    with pytest.raises(of_kafka.NotShown, match="error 85"):
         client.move_partition(0)
 
 
@@ -334,7 +342,7 @@ def test_a_topic_that_does_not_exist_and_one_that_nobody_changed_have_states(
 def test_a_broker_that_does_not_catch_up_answers_no_read(
     client: KafkaClient, broker: PlayedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topics, "_LIMIT_S", 0.05)
+    monkeypatch.setattr(of_kafka, "_LIMIT_S", 0.05)
     client.servers = {"n1": Address("n1", "198.18.0.11", 9092)}
     with pytest.raises(TimeoutError, match="n1 does not show what the controller has committed"):
         client.shown_topic("k0")
@@ -343,10 +351,10 @@ def test_a_broker_that_does_not_catch_up_answers_no_read(
 
 def test_a_change_without_an_answer_retires_its_topic() -> None:
     owner = TopicOwner(("k0", "k1"), {"k0": OwnTopic(), "k1": OwnTopic()})
-    changed = Request("write", "k0", 71, topics.ALTER)
-    acknowledged = owner.heard(changed, Outcome(Type.OK, 71, topics.ALTER))
+    changed = Request("write", "k0", 71, of_kafka.ALTER)
+    acknowledged = owner.heard(changed, Outcome(Type.OK, 71, of_kafka.ALTER))
     assert isinstance(acknowledged, TopicOwner) and acknowledged.topics["k0"] == OwnTopic(71)
-    unanswered = acknowledged.heard(changed, Outcome(Type.INFO, 71, topics.ALTER))
+    unanswered = acknowledged.heard(changed, Outcome(Type.INFO, 71, of_kafka.ALTER))
     assert isinstance(unanswered, TopicOwner) and unanswered.topics["k0"].retired
     assert not unanswered.topics["k1"].retired
     turn = Turn(WHO, 1, Random(1))

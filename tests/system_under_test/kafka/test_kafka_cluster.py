@@ -19,8 +19,7 @@ from harness.backends.namespaces import backend
 from harness.registry import check_names, load_subject, load_workload
 from harness.spec import Spec, WrongSpec
 from system_under_test.client import Outcome, Request
-from system_under_test.kafka.jars import HOME, jars_of
-from system_under_test.kafka.process import KafkaProcess, java
+from system_under_test.kafka.process import HOME, KafkaProcess, jars_of, java
 from system_under_test.own.subject import Subject
 from workloads.kafka import AssignedConsumer
 
