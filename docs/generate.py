@@ -140,7 +140,7 @@ def kinds() -> str:
     from harness.backends.backend import ClusterSpec
     from harness.registry import BACKENDS, load
     from nemesis.catalog import KINDS
-    from system_under_test.etcd.system import EtcdMembers
+    from system_under_test.etcd import EtcdMembers
     from system_under_test.subject import ServerVersions
 
     wanted = frozenset(need for kind in KINDS.values() for need in kind.needs)

@@ -40,8 +40,8 @@ SUBJECTS: Mapping[str, str] = {
     "kafka": "system_under_test.kafka.system:Kafka",
     "kafka-brokers": "system_under_test.kafka.bundled:KafkaBrokers",
     "kafka-mixed": "system_under_test.kafka.bundled:KafkaMixed",
-    "etcd": "system_under_test.etcd.system:Etcd",
-    "canary": "system_under_test.canary.system:Canary",
+    "etcd": "system_under_test.etcd:Etcd",
+    "canary": "system_under_test.canary:Canary",
 }
 """Name -> module:class, which is imported when it is needed."""
 

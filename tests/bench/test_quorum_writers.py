@@ -13,7 +13,7 @@ from waiting import PATIENCE_S
 from bench.instruments.quorum_clusters import HOST, EtcdCluster, KRaft, QuorumCluster, etcd_version
 from bench.instruments.writers import KRaftWriter, WriteRefused, write_for
 from system_under_test.client import Request
-from system_under_test.etcd.client import Gateway
+from system_under_test.etcd_client import Gateway
 from system_under_test.kraft.client.questions import question
 from system_under_test.kraft.wire.channel import Connection
 

@@ -19,7 +19,7 @@ from checkers.catalog import BY_MODEL
 from harness.judge.judge_run import judge
 from harness.registry import WORKLOADS, load, load_subject, offered_workloads, refuse_workload
 from harness.spec import CLIENT_NODES, Spec, WrongSpec
-from system_under_test.canary.system import Canary
+from system_under_test.canary import Canary
 from system_under_test.client import Outcome, Request
 from system_under_test.functions import FUNCTIONS, arguments
 from system_under_test.kraft.subject import Kraft

@@ -113,7 +113,7 @@ def test_code_of_the_user_that_ends_the_program_gives_no_verdict(
         sys.exit(0)
 
     if place == "run":
-        monkeypatch.setattr("system_under_test.canary.system.Canary.client_config", lambda self, **_: ends())
+        monkeypatch.setattr("system_under_test.canary.Canary.client_config", lambda self, **_: ends())
     else:
         monkeypatch.setattr("harness.judge.judge_run.checkers_for", ends)
     code, results, folder = run()

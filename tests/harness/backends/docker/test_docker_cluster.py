@@ -160,7 +160,7 @@ async def test_every_module_of_the_nodes_loads_in_the_image(cluster: DockerBacke
     modules += [
         "system_under_test.kraft.node.node",
         "system_under_test.kraft.client.client",
-        "system_under_test.etcd.client",
+        "system_under_test.etcd_client",
     ]
     done = await node.run([*node.python, "-c", f"import {', '.join(modules)}, sys; assert 'numpy' not in sys.modules"])
     assert done.status == 0, done.stderr.decode()

@@ -20,8 +20,8 @@ from waiting import PATIENCE_S
 
 from checkers.base.history import Type
 from system_under_test.client import Placement, Request
-from system_under_test.etcd.client import RANGE
-from system_under_test.etcd.system import BINARY, OF_DEBIAN, Etcd
+from system_under_test.etcd import BINARY, OF_DEBIAN, Etcd
+from system_under_test.etcd_client import RANGE
 from system_under_test.own.one_client_process import connect
 from system_under_test.own.subject import Subject
 
@@ -333,7 +333,7 @@ async def test_a_member_that_a_snapshot_brought_up_has_caught_up_once_it_reads(m
     async def post(node, path, body="{}"):
         return await node.answer(path)
 
-    monkeypatch.setattr("system_under_test.etcd.system.post", post)
+    monkeypatch.setattr("system_under_test.etcd.post", post)
     nodes = [Told("n1", 121, reads=True), Told("n2", 39, reads=reads)]
     system = Etcd()
     system.nodes = nodes

@@ -3,7 +3,7 @@
 It tests the harness itself, from recorder to report: it has no nodes, no faults and no elections.  One process holds an
 object of every kind that a workload uses, so an answer takes microseconds and measurements show the harness alone.  It
 has one method per function (`system_under_test/functions.py`); each takes effect atomically, between two turns of the
-event loop.  A planted bug affects about one in `odds` requests of its kind (`bugs.toml`).
+event loop.  A planted bug affects about one in `odds` requests of its kind (`canary.toml`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from system_under_test.subject import Bug, planted_bugs
 from system_under_test.system import System
 
 LEASE_MS = 200
-_BUGS = planted_bugs(Path(__file__).with_name("bugs.toml"))["canary"]
+_BUGS = planted_bugs(Path(__file__).with_name("canary.toml"))["canary"]
 INVENTED = 10**12
 """A value that no client writes."""
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from system_under_test.etcd import client as etcd_client
+from system_under_test import etcd_client
 from system_under_test.subject import Artefact, Needs, Node, NodeStatus
 from system_under_test.system import Command, OwnNode, System
 

@@ -1,1 +1,0 @@
-"""The canary: the harness' test of itself (`system.py`)."""
