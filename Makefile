@@ -236,7 +236,7 @@ $(VENV)/installed: $(VENV)/begun
 	@touch $@
 
 $(VENV)/image: $(VENV)/begun
-	@$(PY) -m harness.backends.docker build || test $(BACKEND) = auto
+	@$(PY) -m harness.backends.docker_image build || test $(BACKEND) = auto
 	@touch $@
 
 $(VENV)/testing: $(VENV)/installed

@@ -81,16 +81,16 @@ stands before a weaker one."""
 
 BACKENDS: Mapping[str, BackendEntry] = {
     "docker": BackendEntry(
-        "a container per node, one rule set on the bridge", "harness.backends.docker.backend:DockerBackend"
+        "a container per node, one rule set on the bridge", "harness.backends.docker_backend:DockerBackend"
     ),
     "namespaces": BackendEntry(
         "a network namespace per node, a userspace switch between them; no Docker needed",
-        "harness.backends.namespaces.backend:NamespacesBackend",
+        "harness.backends.namespaces_backend:NamespacesBackend",
     ),
     "ssh": BackendEntry(
         "Linux hosts of one's own, named in an --inventory",
-        "harness.backends.ssh.backend:SshBackend",
-        inventory="harness.backends.ssh.inventory:refuse_inventory",
+        "harness.backends.ssh_backend:SshBackend",
+        inventory="harness.backends.ssh_inventory:refuse_inventory",
     ),
     "simulator": BackendEntry(
         "machines, links, disks and clocks on virtual time: a minute in seconds, and one seed decides everything",

@@ -179,7 +179,7 @@ class Cluster(Protocol):
     # Capability DISK. Every verb raises CannotInject if the node's disk cannot be made to fail.
 
     async def behave_disk(self, server: str, /, rules: Sequence[Mapping[str, Any]], seed: int) -> None:
-        """Apply exactly these rules to the disk from now on (`harness.agent.disk.changes.Rule`).  Without rules the
+        """Apply exactly these rules to the disk from now on (`harness.agent.disk_changes.Rule`).  Without rules the
         disk is healthy.
         """
         ...

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.agent.children import adopt_orphans, has_mark, pids, stat_of
-from harness.agent.disk.verbs import mounts_below, unmount
+from harness.agent.disk_verbs import mounts_below, unmount
 from harness.agent.network import Table, without
 from harness.agent.process import SILENCE
 

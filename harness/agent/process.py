@@ -8,7 +8,7 @@ A connection over a network can die without an end of file.  So if the environme
 promises to send something more often than that, and a longer silence also ends the agent.
 
 If it contains `LINGER`, the agent exits that many seconds after it has killed its server: containers that leave a
-network at the same moment can block Docker's engine (`harness.backends.docker.engine`).
+network at the same moment can block Docker's engine (`harness.backends.docker_engine`).
 
 *Verbs.*  Public methods of the objects below, dispatched by their signatures.
 
@@ -43,7 +43,7 @@ from typing import Any
 
 from harness.agent import children, files
 from harness.agent.children import Children, Commands, adopt_orphans
-from harness.agent.disk.verbs import DiskVerbs
+from harness.agent.disk_verbs import DiskVerbs
 from harness.agent.files import Files, Lines
 from harness.agent.frames import PIECE_BYTES, BrokenStream, Decoder, body_of, encode, limit
 from harness.agent.hosted_clients import ClientsApart, HostedClients, quiet_collector

@@ -18,7 +18,7 @@ from ipaddress import IPv4Network
 from itertools import count
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
-from harness.agent.disk.verbs import DATA, DiskVerbs
+from harness.agent.disk_verbs import DATA, DiskVerbs
 from harness.agent.files import Lines
 from harness.agent.hosted_clients import ClientsApart
 from harness.agent.network import BeaconVerbs, SwitchVerbs, Trials

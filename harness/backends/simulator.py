@@ -25,8 +25,8 @@ from typing import Any
 
 from checkers.base.clocks import NodesClock
 from checkers.record.faults import LOST_OF
-from harness.agent.disk.changes import OPERATIONS, Behaviour, Rule, failing
-from harness.agent.disk.verbs import Damage, damage
+from harness.agent.disk_changes import OPERATIONS, Behaviour, Rule, failing
+from harness.agent.disk_verbs import Damage, damage
 from harness.agent.frame_switch import FrameImpairment
 from harness.agent.network import measured
 from harness.backends.backend import BackendUnavailable, ClusterSpec, Exit, NodesOfRun

@@ -70,8 +70,8 @@ def clean_up(inventory: str | None) -> None:
 
 def _swept() -> list[str]:
     """Remove remains of dead runs on this machine; return one line for each that was removed, or could not be."""
-    from harness.backends.docker.engine import connect, sweep_dead, why_unavailable
-    from harness.backends.namespaces.backend import sweep_folders
+    from harness.backends.docker_engine import connect, sweep_dead, why_unavailable
+    from harness.backends.namespaces_backend import sweep_folders
 
     swept = [sweep_folders()] + ([sweep_dead(connect(), 30.0)] if why_unavailable() is None else [])
     words = [f"removed what {name} had left" for one in swept for name in one.removed]
@@ -119,8 +119,8 @@ def _clean_up_hosts(inventory: Path) -> list[str]:
     """Return one line for each thing that was removed, or could not be."""
     import asyncio  # imported here, so that listings and refusals start fast
 
-    from harness.backends.ssh.inventory import BadInventory, read_inventory
-    from harness.backends.ssh.visit import sweep_hosts
+    from harness.backends.ssh_inventory import BadInventory, read_inventory
+    from harness.backends.ssh_visit import sweep_hosts
 
     try:
         hosts = read_inventory(inventory)
@@ -286,8 +286,8 @@ def _prepare_spark(everything: bool) -> float:
 
 
 def _prepare_image(say: Callable[[str], None], backend: str) -> None:
-    from harness.backends.docker.engine import why_unavailable
-    from harness.backends.docker.image import ensure_image
+    from harness.backends.docker_engine import why_unavailable
+    from harness.backends.docker_image import ensure_image
 
     reason = why_unavailable()
     if reason is None:

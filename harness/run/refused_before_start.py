@@ -202,7 +202,7 @@ def backend_at_hand(spec: Spec, say: Callable[[str], None] = lambda _: None) -> 
         return "in-process"
     if spec.backend != "auto":
         return spec.backend
-    from harness.backends.docker.engine import why_unavailable
+    from harness.backends.docker_engine import why_unavailable
 
     if (reason := why_unavailable()) is not None:
         say(f"no Docker here ({reason}): the same test runs on network namespaces instead")

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 
 from waiting import PATIENCE_S
 
-from harness.backends.docker.backend import DockerBackend
-from harness.backends.ssh.backend import SshBackend
+from harness.backends.docker_backend import DockerBackend
+from harness.backends.ssh_backend import SshBackend
 from nemesis.cluster import Beacons, Link
 from system_under_test.subject import Node
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 import pytest
 from waiting import PATIENCE_S
 
-from harness.backends.docker.engine import why_unavailable
-from harness.backends.namespaces import backend as namespaces
+from harness.backends import namespaces_backend as namespaces
+from harness.backends.docker_engine import why_unavailable
 
 ENGINE_S = 120
 """Seconds that one command of the engine's client may take."""

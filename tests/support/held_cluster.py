@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 
 from harness.backends.backend import ClusterSpec
-from harness.backends.docker.backend import DockerBackend
-from harness.backends.ssh.backend import SshBackend
+from harness.backends.docker_backend import DockerBackend
+from harness.backends.ssh_backend import SshBackend
 
 SERVERS, CLIENTS = ("n1", "n2"), ("c1",)
 

@@ -19,7 +19,7 @@ from waiting import PATIENCE_S
 
 from harness.agent import frame_switch
 from harness.backends.agent_cluster import addresses
-from harness.backends.namespaces.warden import SUBNET, PlannedNode, WardenPlan, mac_of, node_side, switch_side
+from harness.backends.warden import SUBNET, PlannedNode, WardenPlan, mac_of, node_side, switch_side
 
 NODES = ("n1", "n2", "n3")
 MACS = {name: bytes.fromhex(mac_of(place).replace(":", "")) for place, name in enumerate(NODES)}

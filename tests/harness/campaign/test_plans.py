@@ -10,7 +10,7 @@ import itertools
 import pytest
 
 from harness.backends.agent_cluster import AgentCluster
-from harness.backends.docker.backend import DockerBackend
+from harness.backends.docker_backend import DockerBackend
 from harness.campaign.plans import PARTS, Choices, choices, dealt, draw, findings, hunt, hunt_for_bugs, night, replays
 from harness.real_systems import CLEAN_RUNS
 from harness.registry import load_subject, offered_workloads

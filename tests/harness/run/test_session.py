@@ -22,9 +22,9 @@ from waiting import PATIENCE_S
 from checkers.base.checker import CannotJudge
 from harness.backends.agent_cluster import AgentCluster
 from harness.backends.backend import BackendUnavailable
-from harness.backends.docker.backend import DockerBackend
+from harness.backends.docker_backend import DockerBackend
 from harness.backends.in_process import InProcessBackend
-from harness.backends.namespaces.backend import NamespacesBackend
+from harness.backends.namespaces_backend import NamespacesBackend
 from harness.cli.main import run_command_line
 from harness.run import conductor, session
 from harness.run.context import RunContext
@@ -229,7 +229,7 @@ def test_one_object_of_json_is_all_that_stands_on_stdout_where_it_is_wanted(
 def test_auto_takes_the_first_backend_that_can_inject_the_faults(
     nemesis: str, backend: str, chosen: str, docker_impairs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.backends.docker.engine.why_unavailable", lambda: None)
+    monkeypatch.setattr("harness.backends.docker_engine.why_unavailable", lambda: None)
     if not docker_impairs:
         monkeypatch.setattr(DockerBackend, "lacks", AgentCluster.lacks)
         chosen = "namespaces" if nemesis == "packets" else chosen
@@ -247,7 +247,7 @@ def test_auto_takes_the_first_backend_that_can_inject_the_faults(
 def test_a_run_whose_faults_no_backend_can_inject_is_refused(
     nemesis: str, backend: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.backends.docker.engine.why_unavailable", lambda: "no engine answers")
+    monkeypatch.setattr("harness.backends.docker_engine.why_unavailable", lambda: "no engine answers")
     monkeypatch.setattr(NamespacesBackend, "lacks", lambda self, capability: "no FUSE here")
     monkeypatch.setattr(DockerBackend, "lacks", AgentCluster.lacks)
     with pytest.raises(WrongSpec, match=words):

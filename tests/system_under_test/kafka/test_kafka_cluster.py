@@ -15,7 +15,7 @@ import pytest
 from command_line import NO_SPARK
 
 from checkers.base.history import Type
-from harness.backends.namespaces import backend
+from harness.backends import namespaces_backend as backend
 from harness.registry import check_names, load_subject, load_workload
 from harness.spec import Spec, WrongSpec
 from system_under_test.client import Outcome, Request

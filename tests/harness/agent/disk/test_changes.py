@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.agent.disk.changes import RECENT_S, SECTOR_BYTES, Changes
+from harness.agent.disk_changes import RECENT_S, SECTOR_BYTES, Changes
 
 
 class Folder:
@@ -284,7 +284,7 @@ def test_a_file_whose_mode_forbids_writing_is_journaled_all_the_same(tmp_path: P
 import os, sys
 from pathlib import Path
 from random import Random
-from harness.agent.disk.changes import Changes
+from harness.agent.disk_changes import Changes
 folder = Path(sys.argv[1])
 (folder / "aside").mkdir()
 changes = Changes(folder / "aside")

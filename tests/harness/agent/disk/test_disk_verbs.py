@@ -16,7 +16,7 @@ from test_mount import why_no_fuse
 from waiting import until
 
 from harness.agent.children import COMMAND_MARK
-from harness.agent.disk.verbs import DiskVerbs, MountedFolder
+from harness.agent.disk_verbs import DiskVerbs, MountedFolder
 
 APPEND = """
 import os, sys

@@ -10,7 +10,7 @@ import pytest
 from local_agents import local_agent
 from waiting import eventually, is_alive
 
-from harness.agent.disk.verbs import DiskVerbs
+from harness.agent.disk_verbs import DiskVerbs
 
 needs_fuse = pytest.mark.skipif(
     os.geteuid() != 0 or not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs /dev/fuse and the right to mount"

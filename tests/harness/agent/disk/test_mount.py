@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from harness.agent import files
-from harness.agent.disk.verbs import DATA, DiskVerbs
+from harness.agent.disk_verbs import DATA, DiskVerbs
 
 
 def why_no_fuse() -> str:
@@ -208,7 +208,7 @@ def test_a_machine_without_the_right_to_mount_says_so(tmp_path: Path) -> None:
     argv = [
         sys.executable,
         "-c",
-        "import sys; from harness.agent.disk.verbs import DiskVerbs\nDiskVerbs(lambda wait: None).mount(*sys.argv[1:])",
+        "import sys; from harness.agent.disk_verbs import DiskVerbs\nDiskVerbs(lambda wait: None).mount(*sys.argv[1:])",
         str(tmp_path / "disk"),
         str(tmp_path / "root"),
     ]

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from harness.agent.children import COMMAND_MARK
-from harness.agent.disk.file_system import Writers
+from harness.agent.disk_file_system import Writers
 
 ORDERED = {COMMAND_MARK: "1"}
 SAYS_ITS_PID = "import os; print(os.getpid(), flush=True); input()"

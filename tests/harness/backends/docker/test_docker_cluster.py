@@ -16,8 +16,8 @@ from waiting import PATIENCE_S
 
 from checkers.base.history import Type
 from harness.backends.backend import ClusterSpec
-from harness.backends.docker.backend import DockerBackend
-from harness.backends.docker.engine import connect
+from harness.backends.docker_backend import DockerBackend
+from harness.backends.docker_engine import connect
 from nemesis.cluster import Link
 from system_under_test.client import Request
 from system_under_test.subject import NodeGone

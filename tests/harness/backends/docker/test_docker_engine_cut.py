@@ -11,7 +11,7 @@ import pytest
 from docker_things import left_of, needs_docker, processes_of, seconds_until
 
 from harness.backends.backend import ClusterSpec
-from harness.backends.docker.backend import DockerBackend
+from harness.backends.docker_backend import DockerBackend
 from system_under_test.subject import NodeGone
 
 pytestmark = needs_docker
@@ -71,7 +71,7 @@ async def test_nodes_end_with_the_connection_and_the_reaper_removes_them_when_th
         with pytest.raises(NodeGone):
             await backend.cut({("n1", "n2")})
     finally:
-        monkeypatch.setattr("harness.backends.docker.engine.REMOVE_S_MAX", 1.0)
+        monkeypatch.setattr("harness.backends.docker_engine.REMOVE_S_MAX", 1.0)
         await backend.destroy()
     assert backend.leftovers, "what could not be removed is reported"
     await proxy.open()

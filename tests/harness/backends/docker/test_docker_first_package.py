@@ -10,7 +10,7 @@ OTHER_PACKAGES = ("numpy", "numba", "pyarrow", "pyspark", "rich", "click", "jinj
 
 
 def test_building_the_image_imports_no_package_but_docker() -> None:
-    program = "import json, sys, harness.backends.docker.__main__; print(json.dumps(sorted(sys.modules)))"
+    program = "import json, sys, harness.backends.docker_image; print(json.dumps(sorted(sys.modules)))"
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     imported = set(json.loads(printed))
     assert "docker" in imported

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from docker_things import needs_docker
 
+from harness.backends import docker_image as image
 from harness.backends.builds import Interrupted
-from harness.backends.docker import image
-from harness.backends.docker.engine import connect
+from harness.backends.docker_engine import connect
 
 pytestmark = needs_docker
 

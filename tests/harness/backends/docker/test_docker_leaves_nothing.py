@@ -21,11 +21,11 @@ from docker_things import left_of, needs_docker, processes_of, seconds_until
 from held_cluster import HeldCluster
 from waiting import PATIENCE_S
 
+from harness.backends import docker_engine as engine
 from harness.backends.backend import BackendUnavailable, ClusterSpec
-from harness.backends.docker import engine
-from harness.backends.docker.backend import DockerBackend
-from harness.backends.docker.engine import connect
-from harness.backends.docker.image import ensure_image
+from harness.backends.docker_backend import DockerBackend
+from harness.backends.docker_engine import connect
+from harness.backends.docker_image import ensure_image
 from harness.backends.leftovers import current_owner
 
 pytestmark = needs_docker

@@ -13,7 +13,7 @@ import pytest
 from docker_things import left_of, needs_docker
 
 from harness.backends.backend import BackendUnavailable, ClusterSpec
-from harness.backends.docker.backend import DockerBackend
+from harness.backends.docker_backend import DockerBackend
 from nemesis.cluster import CLOCK, DISK
 from system_under_test.subject import Needs
 

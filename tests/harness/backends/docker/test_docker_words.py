@@ -18,12 +18,13 @@ import requests
 from docker.errors import APIError
 from docker_things import seconds_until
 
+from harness.backends import docker_engine as engine
+from harness.backends import docker_image as image
 from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.builds import NODE_WHEELS, Interrupted, node_code, run_watched, wheel_requirements
-from harness.backends.docker import engine, image
-from harness.backends.docker.backend import DockerBackend
-from harness.backends.docker.engine import connect, why_unavailable
-from harness.backends.docker.image import unpack_debian
+from harness.backends.docker_backend import DockerBackend
+from harness.backends.docker_engine import connect, why_unavailable
+from harness.backends.docker_image import unpack_debian
 from harness.backends.leftovers import current_owner
 
 
@@ -60,7 +61,7 @@ def test_without_root_and_registry_the_sentence_says_what_to_do(
 ) -> None:
     monkeypatch.setattr(image.os, "geteuid", lambda: 1000)
     with (
-        pytest.raises(BackendUnavailable, match=r"run `sudo python -m harness\.backends\.docker build` once"),
+        pytest.raises(BackendUnavailable, match=r"run `sudo python -m harness\.backends\.docker_image build` once"),
         unpack_debian(tmp_path, print, threading.Event()),
     ):
         pass

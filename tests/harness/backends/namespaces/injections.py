@@ -18,7 +18,7 @@ from sabotage import INSTEAD, NEVER, PARTLY, TAKEN_BACK, Sabotaged
 
 from checkers.record.faults import Achieved, Card, FaultRecord
 from harness.backends.backend import ClusterSpec
-from harness.backends.namespaces.backend import NamespacesBackend
+from harness.backends.namespaces_backend import NamespacesBackend
 from nemesis.catalog import KINDS
 from nemesis.cluster import CLIENT_PROCESSES, CLOCK, DAMAGES, DISK, PACKETS
 from nemesis.measure import Hooks

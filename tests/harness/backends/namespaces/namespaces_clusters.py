@@ -11,7 +11,7 @@ from pathlib import Path
 from waiting import PATIENCE_S
 
 from harness.backends.backend import ClusterSpec
-from harness.backends.namespaces.backend import FOLDER_PREFIX, NamespacesBackend
+from harness.backends.namespaces_backend import FOLDER_PREFIX, NamespacesBackend
 
 SERVERS, CLIENTS = ("n1", "n2", "n3"), ("c1", "c2")
 REPOSITORY = Path(__file__).resolve().parents[4]

@@ -19,7 +19,7 @@ from waiting import PATIENCE_S, is_alive, until
 
 from checkers.record.faults import Achieved, Card, FaultRecord, Measurement
 from harness.backends.backend import BackendUnavailable
-from harness.backends.namespaces.backend import why_unavailable
+from harness.backends.namespaces_backend import why_unavailable
 from nemesis.kind import LeaderNow, Scene
 from nemesis.kinds import partition
 from nemesis.measure import Hooks, proof_of
@@ -260,6 +260,6 @@ async def test_without_the_rights_it_says_so_in_one_sentence(tmp_path, monkeypat
 
 
 async def test_without_the_tools_it_names_the_package(monkeypatch):
-    monkeypatch.setattr("harness.backends.namespaces.backend.TOOLS", {"unshare-of-nowhere": "util-linux"})
+    monkeypatch.setattr("harness.backends.namespaces_backend.TOOLS", {"unshare-of-nowhere": "util-linux"})
     with pytest.raises(BackendUnavailable, match=r"need unshare-of-nowhere \(package util-linux\): install it"):
         await backend("toolless").create(lambda words: None)

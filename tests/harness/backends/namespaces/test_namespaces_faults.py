@@ -11,7 +11,7 @@ import pytest
 from waiting import PATIENCE_S
 
 from harness.backends.backend import ClusterSpec
-from harness.backends.namespaces.backend import NamespacesBackend, why_unavailable
+from harness.backends.namespaces_backend import NamespacesBackend, why_unavailable
 from nemesis.cluster import CLOCK, DISK, PACKETS, Link
 
 

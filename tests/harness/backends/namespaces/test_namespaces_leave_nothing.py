@@ -25,7 +25,7 @@ from namespaces_clusters import (
 from waiting import until
 
 from harness.backends.leftovers import current_owner
-from harness.backends.namespaces.backend import FOLDER_PREFIX, sweep_folders
+from harness.backends.namespaces_backend import FOLDER_PREFIX, sweep_folders
 from nemesis.cluster import DISK
 from system_under_test.subject import NodeGone
 
@@ -66,7 +66,7 @@ async def test_a_create_that_is_cancelled_leaves_nothing(after_s):
 _RUN = """
 import asyncio, sys
 from harness.backends.backend import ClusterSpec
-from harness.backends.namespaces.backend import NamespacesBackend
+from harness.backends.namespaces_backend import NamespacesBackend
 
 async def main():
     cluster = NamespacesBackend(ClusterSpec(sys.argv[1], ("n1", "n2"), ("c1",), 1, frozenset(sys.argv[3:])))
@@ -149,7 +149,7 @@ async def test_an_unprivileged_user_can_create_it():
         )
 
     probed = unprivileged(
-        "-c", "from harness.backends.namespaces.backend import why_unavailable; print(why_unavailable())"
+        "-c", "from harness.backends.namespaces_backend import why_unavailable; print(why_unavailable())"
     )
     if probed.returncode != 0 or probed.stdout != "None\n":
         pytest.skip(f"an unprivileged user may not, here: {(probed.stdout + probed.stderr).strip()[-300:]}")

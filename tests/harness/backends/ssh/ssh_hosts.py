@@ -19,9 +19,9 @@ from typing import Any
 
 from docker_things import seconds_until
 
-from harness.backends.docker import engine
-from harness.backends.docker.engine import connect, labels
-from harness.backends.docker.image import ensure_image
+from harness.backends import docker_engine as engine
+from harness.backends.docker_engine import connect, labels
+from harness.backends.docker_image import ensure_image
 from harness.backends.leftovers import current_owner
 from system_under_test.subject import Needs
 

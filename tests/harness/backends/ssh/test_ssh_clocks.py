@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from harness.backends.ssh.backend import KEPT_EVERY_NS, ClockReading, NodeClock
+from harness.backends.ssh_backend import KEPT_EVERY_NS, ClockReading, NodeClock
 
 MS, S = 1_000_000, 1_000_000_000
 

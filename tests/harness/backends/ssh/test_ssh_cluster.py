@@ -16,9 +16,9 @@ from docker_things import needs_docker
 from ssh_hosts import FOLDER, SshHosts
 
 from harness.agent.network import FirewallTables
+from harness.backends import ssh_backend as backend
 from harness.backends.backend import ClusterSpec
-from harness.backends.ssh import backend
-from harness.backends.ssh.backend import SshBackend
+from harness.backends.ssh_backend import SshBackend
 from nemesis.cluster import CLOCK, DISK, LINKS, PACKETS, REJECT
 from system_under_test.subject import NodeGone
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.backends.ssh.inventory import BadInventory, Host, assign, read_inventory
+from harness.backends.ssh_inventory import BadInventory, Host, assign, read_inventory
 from harness.run.refused_before_start import check_spec
 from harness.spec import CLIENT_NODES, Spec, WrongSpec
 

@@ -21,9 +21,9 @@ from ssh_hosts import FOLDER, SshHosts
 from waiting import PATIENCE_S
 
 from harness.backends.backend import ClusterSpec
-from harness.backends.ssh.backend import SshBackend
-from harness.backends.ssh.inventory import read_inventory
-from harness.backends.ssh.visit import Visit, sweep_hosts
+from harness.backends.ssh_backend import SshBackend
+from harness.backends.ssh_inventory import read_inventory
+from harness.backends.ssh_visit import Visit, sweep_hosts
 from nemesis.cluster import DISK
 from system_under_test.subject import NodeGone
 

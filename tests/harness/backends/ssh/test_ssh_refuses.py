@@ -12,9 +12,9 @@ from docker_things import needs_docker
 from ssh_hosts import SshHosts
 
 from harness.backends.backend import BackendUnavailable, ClusterSpec
-from harness.backends.ssh.backend import SshBackend
-from harness.backends.ssh.inventory import Host
-from harness.backends.ssh.visit import missing, reach
+from harness.backends.ssh_backend import SshBackend
+from harness.backends.ssh_inventory import Host
+from harness.backends.ssh_visit import missing, reach
 from nemesis.cluster import DISK, CannotInject
 from system_under_test.subject import Needs
 

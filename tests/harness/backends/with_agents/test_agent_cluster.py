@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from harness.agent.disk.verbs import DiskVerbs
+from harness.agent.disk_verbs import DiskVerbs
 from harness.agent.wall_clock import ClockVerbs
 from harness.backends.agent_cluster import AgentCluster
 from harness.backends.backend import ClusterSpec

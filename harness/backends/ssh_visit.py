@@ -48,7 +48,7 @@ import paramiko
 from harness.backends.backend import BackendUnavailable
 from harness.backends.builds import archive, files_of, node_code
 from harness.backends.leftovers import Swept
-from harness.backends.ssh.inventory import Host
+from harness.backends.ssh_inventory import Host
 from system_under_test.subject import Needs
 
 CONNECT_S = 10.0

@@ -28,10 +28,11 @@ from docker.errors import ImageNotFound
 
 from checkers.base.clocks import NodesClock
 from harness.agent.process import NodeVerbs
+from harness.backends import docker_engine as engine
+from harness.backends import docker_image as image
 from harness.backends.agent_cluster import SwitchedCluster, addresses, all_of
 from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClusterSpec
-from harness.backends.docker import engine, image
 from harness.backends.leftovers import Reaper, current_owner
 from nemesis.cluster import DISK
 from system_under_test.subject import NodeGone
@@ -102,7 +103,7 @@ class DockerBackend(SwitchedCluster):
     async def _create(self, progress: Callable[[str], None]) -> None:
         began = time.monotonic()
         client = await self._in_thread(engine.connect)
-        self._reaper = Reaper("harness.backends.docker.engine:reap", {"run_id": self.spec.run_id})
+        self._reaper = Reaper("harness.backends.docker_engine:reap", {"run_id": self.spec.run_id})
         self._client = client
         tags = await self._in_thread(self._images, progress)
         swept = self._in_thread(engine.sweep_dead, client)

@@ -257,7 +257,7 @@ def scratch_container(client: Any, image: str, argv: Sequence[str], doing: str, 
     doing: what it is for, in words.  host: options of the engine; by default it has neither network nor capabilities.
     Raises BackendUnavailable with the engine's own words."""
     run_id = f"image-{os.getpid()}-{time.monotonic_ns()}"
-    reaper = Reaper("harness.backends.docker.engine:reap", {"run_id": run_id})
+    reaper = Reaper("harness.backends.docker_engine:reap", {"run_id": run_id})
     options = client.api.create_host_config(**(host or {"network_mode": "none", "cap_drop": ["ALL"]}))
     try:
         made = client.api.create_container(

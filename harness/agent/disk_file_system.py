@@ -26,7 +26,7 @@ a real server were missed, the server would not get its faults.
 
 *Daemon.*  The daemon behind one mounted folder.
 
-    python -m harness.agent.disk.file_system MOUNT_POINT ROOT
+    python -m harness.agent.disk_file_system MOUNT_POINT ROOT
 
 Orders come as JSON lines on stdin, and answers go out as JSON lines on stdout, one for each, in order.  An order is a
 method of `FileSystem` with its arguments:
@@ -57,8 +57,8 @@ from typing import Any
 import mfusepy
 
 from harness.agent.children import COMMAND, has_mark, stat_of
-from harness.agent.disk.changes import KEPT, OPERATIONS, SPACE_ERRORS, Behaviour, Changes, Kept, Rule, failing
-from harness.agent.disk.verbs import PROBE, PROOFS, unmount
+from harness.agent.disk_changes import KEPT, OPERATIONS, SPACE_ERRORS, Behaviour, Changes, Kept, Rule, failing
+from harness.agent.disk_verbs import PROBE, PROOFS, unmount
 
 _STAT = ("st_mode", "st_ino", "st_nlink", "st_uid", "st_gid", "st_size", "st_blocks")
 _HIDDEN = ".fuse_hidden"

@@ -239,7 +239,7 @@ class MountedFolder:
         """Start a daemon over the current content of the root.  Raises OSError with the daemon's message."""
         for folder in (self.path, self._root):
             folder.mkdir(parents=True, exist_ok=True)
-        argv = [sys.executable, "-P", "-m", "harness.agent.disk.file_system", str(self.path), str(self._root)]
+        argv = [sys.executable, "-P", "-m", "harness.agent.disk_file_system", str(self.path), str(self._root)]
         pipe = subprocess.PIPE
         self._daemon = subprocess.Popen(
             argv, 0, env=_environment(), stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True

@@ -46,12 +46,11 @@ from harness.agent.process import NodeVerbs
 from harness.backends.agent_cluster import SwitchedCluster, addresses
 from harness.backends.agent_link import AgentLink
 from harness.backends.backend import BackendUnavailable, ClusterSpec
-from harness.backends.builds import digest, fetch_jars, fetch_wheels, run_watched
+from harness.backends.builds import REPOSITORY, digest, fetch_jars, fetch_wheels, run_watched
 from harness.backends.leftovers import Swept, current_owner, sweep
-from harness.backends.namespaces.warden import SUBNET, PlannedNode, WardenPlan, mac_of
+from harness.backends.warden import SUBNET, PlannedNode, WardenPlan, mac_of
 from system_under_test.subject import Jars, Needs, NodeGone
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 FOLDER_PREFIX = "krucible-nodes-"
 HELPER = "helper"
 _READY_S = 60.0
@@ -148,7 +147,7 @@ class NamespacesBackend(SwitchedCluster):
             with (self._folder / "warden.log").open("ab") as log:
                 self._process = await asyncio.create_subprocess_exec(
                     *argv,
-                    *(sys.executable, "-P", "-m", "harness.backends.namespaces.warden"),
+                    *(sys.executable, "-P", "-m", "harness.backends.warden"),
                     *(str(their_control.fileno()), str(self._folder)),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,

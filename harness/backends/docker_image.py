@@ -1,5 +1,10 @@
 """Images that nodes start from: Debian made without a registry, layers upon it, and a system's own image prepared.
 
+    python -m harness.backends.docker_image build
+
+builds the node image before the first test.  A set-up begins with it as soon as the `docker` package is there, beside
+the installation of everything else.  So this module and all that it imports need no other package.
+
 *Node image.*  It is built once, and kept under a name that says what is in it.
 
 Three images, each upon the other, each tagged with a hash of its inputs, so that nothing is ever rebuilt for nothing or
@@ -39,7 +44,9 @@ import io
 import os
 import re
 import shutil
+import signal
 import subprocess
+import sys
 import sysconfig
 import tarfile
 import tempfile
@@ -52,6 +59,7 @@ from typing import Any
 from docker.errors import APIError, BuildError, DockerException, ImageNotFound, NotFound
 
 from checkers.base.cache_folder import cache_folder
+from harness.backends import docker_engine as engine
 from harness.backends.backend import BackendUnavailable
 from harness.backends.builds import (
     Interrupted,
@@ -65,7 +73,6 @@ from harness.backends.builds import (
     run_watched,
     wheel_requirements,
 )
-from harness.backends.docker import engine
 from system_under_test.subject import Jars, Needs
 
 SUITE = "bookworm"
@@ -81,7 +88,8 @@ def unpack_debian(scratch: Path, progress: Callable[[str], None], stop: threadin
     """A fresh root filesystem under `scratch`, removed afterwards.  Raises BackendUnavailable with one sentence."""
     if os.geteuid() != 0:
         raise BackendUnavailable(
-            "No registry answers and debootstrap needs root: run `sudo python -m harness.backends.docker build` once."
+            "No registry answers and debootstrap needs root: "
+            "run `sudo python -m harness.backends.docker_image build` once."
         )
     _ensure_debootstrap(progress, stop)
     # a killed build left it behind; no other build runs, since the caller holds the lock
@@ -457,3 +465,25 @@ def _folders(user: int, group: int) -> bytes:
             entry.type, entry.mode, (entry.uid, entry.gid) = tarfile.DIRTYPE, 0o755, owner
             tar.addfile(entry)
     return packed.getvalue()
+
+
+def main(arguments: list[str]) -> int:
+    """Build the node image now, so that the first test need not."""
+    if arguments != ["build"]:
+        print("usage: python -m harness.backends.docker_image build", file=sys.stderr)
+        return 3
+    started = time.monotonic()
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        tag = ensure_image(lambda words: print(f"  set-up: {words}", flush=True), stop)
+    except (BackendUnavailable, Interrupted) as problem:
+        print(problem, file=sys.stderr)
+        return 3
+    print(f"  set-up: {tag} is ready ({time.monotonic() - started:.0f} s)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

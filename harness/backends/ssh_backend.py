@@ -58,8 +58,8 @@ from harness.backends.agent_cluster import BEACON_PORT, AgentCluster, all_of
 from harness.backends.agent_link import AgentLink
 from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.builds import fetch_wheels, wheel_requirements
-from harness.backends.ssh.inventory import BadInventory, Host, assign, read_inventory
-from harness.backends.ssh.visit import PATIENCE_S, SILENCE_S, Visit, in_thread, packed_code, reach
+from harness.backends.ssh_inventory import BadInventory, Host, assign, read_inventory
+from harness.backends.ssh_visit import PATIENCE_S, SILENCE_S, Visit, in_thread, packed_code, reach
 from nemesis.cluster import REJECT, CannotInject, Link
 from system_under_test.subject import Jars, NodeGone
 

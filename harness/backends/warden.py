@@ -9,7 +9,7 @@ It lives as long as the run.  When the control stream ends (the harness is done,
 the pid namespace, removes the run's folder and exits.  When it exits, for any reason, the kernel kills what is left.
 Agents speak to the harness over sockets that are handed through here; the warden never sees a frame of theirs.
 
-    python -m harness.backends.namespaces.warden <control fd> <the run's folder>
+    python -m harness.backends.warden <control fd> <the run's folder>
 
 Control is a socket of packets: one in (the plan, with the descriptors of all streams: handed over this way because
 `unshare` would keep open what it was started with), one out ({"ready": true} or {"error": "..."}), then silence.
@@ -40,7 +40,7 @@ from typing import Any
 
 import msgspec
 
-from harness.agent.disk.verbs import mounts_below, unmount
+from harness.agent.disk_verbs import mounts_below, unmount
 from harness.agent.frame_switch import ip
 
 _CLONE_NEWNET = 0x40000000

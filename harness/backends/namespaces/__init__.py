@@ -1,1 +1,0 @@
-"""Nodes as plain processes in network namespaces, wired to a switch in userspace; no Docker is needed."""
