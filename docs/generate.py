@@ -139,7 +139,7 @@ def kinds() -> str:
     """Return a table of all kinds of fault, with the backends that cannot inject each."""
     from harness.backends.backend import ClusterSpec
     from harness.registry import BACKENDS, load
-    from nemesis.catalog import KINDS
+    from nemesis.kinds import KINDS
     from system_under_test.etcd import EtcdMembers
     from system_under_test.subject import ServerVersions
 

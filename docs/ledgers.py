@@ -24,7 +24,7 @@ from checkers.record.reading import mapping, read_object, real, sequence
 from harness.campaign.ledgers import Try
 from harness.campaign.loop import LOG
 from harness.real_systems import CLEAN_RUNS, EXAMPLES, FINDINGS, CleanRun, KnownFinding
-from nemesis.catalog import KINDS
+from nemesis.kinds import KINDS
 
 DOCS = Path(__file__).resolve().parent
 PAGES = DOCS / "findings"

@@ -46,24 +46,24 @@ SUBJECTS: Mapping[str, str] = {
 """Name -> module:class, which is imported when it is needed."""
 
 WORKLOADS: Mapping[str, str] = {
-    "register": "workloads.registers:Register",
-    "repeated-register": "workloads.registers:RepeatedRegister",
-    "cas-register": "workloads.registers:CasRegister",
-    "shown-order": "workloads.registers:ShownOrder",
-    "digests": "workloads.registers:Digests",
+    "register": "workloads.objects:Register",
+    "repeated-register": "workloads.objects:RepeatedRegister",
+    "cas-register": "workloads.objects:CasRegister",
+    "shown-order": "workloads.objects:ShownOrder",
+    "digests": "workloads.objects:Digests",
     "set": "workloads.objects:GrowSet",
     "large-set": "workloads.objects:LargeSet",
-    "convergence": "workloads.registers:Convergence",
-    "set-convergence": "workloads.registers:SetConvergence",
+    "convergence": "workloads.objects:Convergence",
+    "set-convergence": "workloads.objects:SetConvergence",
     "append-log": "workloads.objects:AppendLog",
     "queue": "workloads.objects:Queue",
     "at-least-once-queue": "workloads.objects:AtLeastOnceQueue",
     "counter": "workloads.objects:Counter",
     "unique-ids": "workloads.objects:UniqueIds",
     "kv": "workloads.objects:KeyValue",
-    "lock": "workloads.lock:Lock",
-    "fenced-lock": "workloads.lock:FencedLock",
-    "leased-lock": "workloads.lock:LeasedLock",
+    "lock": "workloads.objects:Lock",
+    "fenced-lock": "workloads.objects:FencedLock",
+    "leased-lock": "workloads.objects:LeasedLock",
     "list-append": "workloads.transactions:ListAppend",
     "rw-register": "workloads.transactions:RwRegister",
     "bank": "workloads.transactions:Bank",
@@ -331,7 +331,7 @@ def _workload(name: str, subject: str = "") -> type[Workload]:
 
 
 def _check_nemesis(name: str) -> None:
-    from nemesis.catalog import EVERY, NONE, is_kind, kinds_of, summaries
+    from nemesis.kinds import EVERY, NONE, is_kind, kinds_of, summaries
 
     for part in name.split(","):
         if part.strip() not in (NONE, EVERY) and not is_kind(part.strip()):

@@ -60,9 +60,9 @@ import msgspec
 
 from checkers.record.faults import Card, Fault, FaultRecord
 from nemesis import coverage
-from nemesis.catalog import kind_named, kinds_of
 from nemesis.cluster import LINKS, PACKETS
 from nemesis.kind import FigureStep, Kind, Target
+from nemesis.kinds import kind_named, kinds_of
 
 LEAD_IN_S = 2.0
 """Seconds without faults before the first card, as a baseline."""

@@ -1,8 +1,8 @@
 """Definition of a kind of fault: one value that holds all that the rest of the harness must know about it.
 
-A file in `nemesis/kinds` builds one `Kind` and calls it KIND; `nemesis.catalog` lists it.  The deck deals the cards of
-a kind, the player resolves, injects, measures and heals them, and the checkers judge the measurements.  None of them
-knows a kind by name.
+A file in `nemesis/kinds` builds one `Kind` and calls it KIND; the `__init__.py` there lists it.  The deck deals the
+cards of a kind, the player resolves, injects, measures and heals them, and the checkers judge the measurements.  None
+of them knows a kind by name.
 
 Scene      input for resolving a card: the nodes, the leader, the faults in force
 Field      faults in force on the cluster; it merges orders of several faults

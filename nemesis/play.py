@@ -31,9 +31,9 @@ from typing import Any, TypeVar
 
 from checkers.record.faults import Achieved, Card, Condition, Fault, FaultRecord, Measurement, Ordered, Proof
 from nemesis import measure
-from nemesis.catalog import kind_named
 from nemesis.cluster import LINKS, CannotInject, CannotReach, Cluster
 from nemesis.kind import Kind
+from nemesis.kinds import kind_named
 from nemesis.resolve import (
     MainPhase,
     PlayOptions,

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from checkers.record.faults import Achieved, Card, Fault, FaultRecord
 from nemesis import coverage
-from nemesis.catalog import kind_named
 from nemesis.cluster import CannotInject, Cluster
 from nemesis.kind import Kind, LeaderNow, Scene, by_role, isolated, needs_leader, out_of_reach
+from nemesis.kinds import kind_named
 from nemesis.measure import FaultRecords, pause, read_states
 from system_under_test.subject import NodeStatus, ProcessState
 

@@ -76,7 +76,7 @@ _ONE_PROCESS = ":"
 class Card:
     """One entry of a schedule.  at_s, heal_s: seconds since the main phase began.
 
-    number: unique within the schedule.  kind: a name of `nemesis.catalog.KINDS`.  name: one of that kind's targets.
+    number: unique within the schedule.  kind: a name of `nemesis.kinds.KINDS`.  name: one of that kind's targets.
     like: number of an earlier card whose resolved fault is repeated, or, by a card of another kind or target, whose
         node takes the place of the leader: both are parts of one fault.  0 = resolve anew.
     after, moment: at `at_s` it begins to wait for this moment (`nemesis.coverage`) of what the earlier card

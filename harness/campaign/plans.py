@@ -24,7 +24,7 @@ from harness.real_systems import CLEAN_RUNS, FINDINGS, spec_of
 from harness.registry import load_subject, offered_workloads
 from harness.run.refused_before_start import check_spec, why_not, with_every_kind
 from harness.spec import Spec, WrongSpec
-from nemesis.catalog import EVERY, KINDS, NONE
+from nemesis.kinds import EVERY, KINDS, NONE
 
 PARTS = ("canary", "clean", "peer", "bugs")
 NODES = (5, 4, 3)

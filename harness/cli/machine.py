@@ -203,7 +203,7 @@ def known_names(own: str | None = None) -> dict[str, dict[str, str]]:
     from harness.backends.leftovers import kept_clusters
     from harness.real_systems import CLEAN_RUNS, FINDINGS
     from harness.registry import BACKENDS, SUBJECTS, load_subject
-    from nemesis.catalog import KINDS, kind_named, on_processes, summaries
+    from nemesis.kinds import KINDS, kind_named, on_processes, summaries
 
     subjects = [load_subject(name) for name in SUBJECTS]
     mine = load_subject(own) if own else None

@@ -67,7 +67,7 @@ def _names_in(table: str, *more: str) -> Callable[[click.Context], Iterable[str]
 
 
 subjects, workloads = _names_in("harness.registry:SUBJECTS"), _names_in("harness.registry:WORKLOADS")
-backends, nemeses = _names_in("harness.registry:BACKENDS", "auto"), _names_in("nemesis.catalog:summaries")
+backends, nemeses = _names_in("harness.registry:BACKENDS", "auto"), _names_in("nemesis.kinds:summaries")
 findings = _names_in("harness.real_systems:names_of_runs")
 
 

@@ -141,7 +141,7 @@ def titled_by_schedule(spec: Spec) -> Spec:
 
 def _with_every_kind(spec: Spec) -> Spec:
     """Return the spec with the nemesis `all` written out; report the kinds of fault that do not fit, and why."""
-    from nemesis.catalog import EVERY
+    from nemesis.kinds import EVERY
 
     if spec.nemesis != EVERY:
         return spec

@@ -50,7 +50,7 @@ from checkers.spark.session import SparkJudge
 from harness.real_systems import story_of
 from harness.registry import SUBJECTS, WORKLOADS, load_subject, load_workload
 from harness.spec import CLIENT_NODES, Spec, WrongSpec, unknown_name
-from nemesis.catalog import dealt_by
+from nemesis.kinds import dealt_by
 from system_under_test.own.files_handed_over import kept
 from system_under_test.subject import Bug, Collected, Declares, ProcessState
 from workloads.workload import Workload

@@ -27,7 +27,6 @@ from harness.backends.backend import ClusterSpec
 from harness.registry import WORKLOADS, check_inventory, check_names, load_backend, load_subject, load_workload
 from harness.spec import CLIENT_NODES, LIMITS, Spec, WrongSpec
 from harness.terminal.progress import Progress
-from nemesis.catalog import EVERY, KINDS, NONE, kind_named, kinds_of
 from nemesis.cluster import CLIENT_PROCESSES, Cluster
 from nemesis.coverage import FaultCoverage, Look
 from nemesis.deck import (
@@ -37,6 +36,7 @@ from nemesis.deck import (
     parse_schedule,
 )
 from nemesis.kind import Kind
+from nemesis.kinds import EVERY, KINDS, NONE, kind_named, kinds_of
 from system_under_test.own.read_own_system import in_words
 from system_under_test.own.subject import Subject
 from system_under_test.subject import Bug, Declares, NodeStatus

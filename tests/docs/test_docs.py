@@ -21,7 +21,7 @@ from checkers.judging.pipeline import judge_run
 from checkers.record.faults import Achieved
 from checkers.sealing.seal import seal
 from harness.cli.main import cli
-from nemesis.catalog import KINDS
+from nemesis.kinds import KINDS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "results" / "README.md"])

@@ -14,7 +14,7 @@ from journals import recorded
 from long_enough import long_enough
 from waiting import until
 
-from nemesis.catalog import KINDS
+from nemesis.kinds import KINDS
 
 ROOT = Path(__file__).parents[2]
 HEARS_CTRL_C = ("env", "--default-signal=INT")

@@ -10,8 +10,8 @@ from dealt import deal
 from fake_nemesis_cluster import FakeCluster, card, played
 
 from checkers.record.faults import Achieved
-from nemesis.catalog import kind_named, kinds_of
 from nemesis.cluster import ProcessNow
+from nemesis.kinds import kind_named, kinds_of
 
 pytestmark = pytest.mark.virtual_time
 

@@ -20,8 +20,8 @@ from harness.cli.machine import known_names
 from harness.registry import check_names
 from harness.run.refused_before_start import capabilities_of
 from harness.spec import Spec
-from nemesis.catalog import KINDS
 from nemesis.deck import as_executed, parse_schedule
+from nemesis.kinds import KINDS
 from nemesis.resolve import PlayOptions
 
 FILE = '''

@@ -16,7 +16,7 @@ from harness.real_systems import CLEAN_RUNS
 from harness.registry import load_subject, offered_workloads
 from harness.run.refused_before_start import check_spec, lacking
 from harness.spec import Spec, WrongSpec
-from nemesis.catalog import KINDS
+from nemesis.kinds import KINDS
 
 BASE = Spec(backend="namespaces", time_limit_s=30.0, stop_on_violation=True)
 

@@ -42,8 +42,8 @@ from harness.run.recorder import RunFolder
 from harness.run.refused_before_start import check_spec
 from harness.spec import Spec, WrongSpec
 from harness.terminal.progress import Progress
-from nemesis.catalog import KINDS
 from nemesis.deck import schedule_json
+from nemesis.kinds import KINDS
 
 
 async def for_ever(ended: list[str]) -> None:

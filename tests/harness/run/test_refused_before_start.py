@@ -26,10 +26,10 @@ from harness.run.refused_before_start import (
 )
 from harness.spec import Spec, WrongSpec
 from harness.terminal.progress import Progress
-from nemesis.catalog import KINDS, kinds_of
 from nemesis.cluster import CLIENT_PROCESSES
 from nemesis.coverage import LED, Cell
 from nemesis.deck import schedule_json
+from nemesis.kinds import KINDS, kinds_of
 from system_under_test.subject import FAILOVER_S, Declares, NodeStatus
 
 NOTICES = """

@@ -10,9 +10,9 @@ from dealt import deal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nemesis.catalog import KINDS
 from nemesis.coverage import NEW_LEADER_MOMENT as NEW_LEADER
 from nemesis.deck import LEAD_IN_S, TAIL_S
+from nemesis.kinds import KINDS
 from nemesis.kinds.partition import GRUDGES
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")

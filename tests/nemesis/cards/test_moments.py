@@ -12,11 +12,11 @@ from fake_nemesis_cluster import FakeCluster, now_ns, played, played_while
 from virtual_time import run as in_no_time
 
 from checkers.record.faults import Achieved, Card, FaultRecord
-from nemesis.catalog import dealt_by
 from nemesis.cluster import Beacons
 from nemesis.coverage import ELECTION_MOMENT as ELECTION
 from nemesis.coverage import MOMENT_WAIT_S, has_come
 from nemesis.coverage import NEW_LEADER_MOMENT as NEW_LEADER
+from nemesis.kinds import dealt_by
 from nemesis.measure import Hooks
 from nemesis.play import play
 from nemesis.resolve import MainPhase

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkers.record.faults import Fault
-from nemesis.catalog import KINDS, kind_named, kinds_of, summaries
 from nemesis.kind import LeaderNow, Scene
+from nemesis.kinds import KINDS, kind_named, kinds_of, summaries
 from nemesis.kinds.processes import process_fault
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")

@@ -12,7 +12,7 @@ from fake_nemesis_cluster import FakeCluster, card, played
 from virtual_time import run as in_no_time
 
 from checkers.record.faults import Achieved, Card, Fault
-from nemesis.catalog import KINDS
+from nemesis.kinds import KINDS
 
 
 class Changing(FakeCluster):

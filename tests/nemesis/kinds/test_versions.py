@@ -9,7 +9,7 @@ from fake_nemesis_cluster import FakeCluster, card, played
 from virtual_time import run as in_no_time
 
 from checkers.record.faults import Achieved
-from nemesis.catalog import KINDS
+from nemesis.kinds import KINDS
 from system_under_test.subject import ServerVersions
 
 

@@ -19,8 +19,8 @@ from sabotage import INSTEAD, NEVER, PARTLY, TAKEN_BACK, Sabotaged
 from checkers.record.faults import Achieved, Card, FaultRecord
 from harness.backends.backend import ClusterSpec
 from harness.backends.namespaces_backend import NamespacesBackend
-from nemesis.catalog import KINDS
 from nemesis.cluster import CLIENT_PROCESSES, CLOCK, DAMAGES, DISK, PACKETS
+from nemesis.kinds import KINDS
 from nemesis.measure import Hooks
 from nemesis.play import play
 from nemesis.resolve import MainPhase, PlayOptions
