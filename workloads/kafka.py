@@ -32,7 +32,7 @@ from system_under_test.functions import Function
 from system_under_test.kafka.client import ALTER, MAKE, REMOVE, WIDEN
 from system_under_test.kafka.records import TO_END
 from workloads.generators import Call, Generator, Step, Turn
-from workloads.registers import Register
+from workloads.objects import Register
 from workloads.workload import MixedWorkload, Workload, fresh
 
 _POLL = json.dumps([["poll"]])

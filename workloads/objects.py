@@ -1,18 +1,174 @@
-"""Workloads over objects that grow or count: sets, logs, queues, counters, texts and ids.
+"""Workloads of single objects: registers, sets, logs, queues, counters, texts, ids and locks.
 
-Elements and values are added once each, so that a lost acknowledged one shows: nothing overwrites it, and the last read
-or drain must show it.
+*Registers.*  `register` shows stale reads and lost writes.  Every written value is unique, for three reasons: a stale
+answer can be distinguished from a repeated one; an unchanged write (which Kafka answers without a record) never occurs;
+and linearizability is decided in linear time.
+
+*Objects that grow or count.*  Elements and values are added once each, so that a lost acknowledged one shows: nothing
+overwrites it, and the last read or drain must show it.
+
+*Locks.*  Threads acquire a lock, hold it for a while and release it.  Without tokens no two threads may hold the lock
+at once.  A lock that is given with a lease cannot promise that: a holder that is paused for longer than the lease still
+believes that it holds the lock.  With fencing tokens it need not: a later holder has a greater token, and the protected
+object refuses a smaller one (Kleppmann 2016).  Then tokens must grow from each holder to the next.  Or the answer to an
+acquire says how long the lease is valid: then nobody else may acquire the lock before that time is over, and afterwards
+everybody may (`leased-lock`).
+
+For how long a lock is held is drawn from an exponential distribution, at most HELD_TIMES its mean.  The means can be
+set: `--set held_s=2`.  A thread whose acquire got no answer does not know whether it holds the lock, so it does not
+release it: its next request is an acquire by a new process.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from random import Random
 from typing import ClassVar
 
-from system_under_test.client import Placement, Request
-from workloads.generators import Call, Generator, Pick, Stagger, Turn, reserve, zipf
-from workloads.workload import MixedWorkload, fresh, nothing
+from checkers.base.history import Type
+from system_under_test.client import Outcome, Placement, Request
+from workloads.generators import Call, Generator, Mix, Pick, Stagger, Step, Turn, Wait, reserve, zipf
+from workloads.workload import Calls, MixedWorkload, Workload, fresh, nothing
+
+# ---- registers -------------------------------------------------------------------------------------------------------
+
+VALUES = 4
+"""Values of `cas-register`."""
+KEYS_A_REGISTER = 10
+REPEATED_SHARE = 0.3
+"""Share of writes among the requests of a thread of `repeated-register` that both reads and writes."""
+DIGEST_SHARE = 0.1
+
+
+class Register(MixedWorkload):
+    name = "register"
+    summary = "reads and writes of single registers; every value is written once"
+    checkers = ("linearizability",)
+    functions: ClassVar[Mapping[str, str]] = {"read": "read", "write": "write"}
+    reads = frozenset({"read"})
+    writes = frozenset({"write"})
+    real_test = "Reads of every key overlap writes of that key, and some threads read from a leader they never leave."
+    mix: ClassVar[Calls] = ((0.5, "write", fresh), (0.5, "read", nothing))
+
+
+def _value(turn: Turn) -> int:
+    return turn.rng.randrange(1, VALUES + 1)
+
+
+class CasRegister(Register):
+    """A compare-and-set that did not match is an answer: it stands in the history as `fail` with the error `mismatch`.
+    Values repeat, so that about one compare-and-set in `VALUES` matches."""
+
+    name = "cas-register"
+    summary = "reads, writes and compare-and-set of single registers with few values"
+    functions: ClassVar[Mapping[str, str]] = {"read": "read", "write": "write", "cas": "cas"}
+    writes = frozenset({"write", "cas"})
+    real_test = "Compare-and-set operations of several threads compete for the same value, and some of them match."
+    unique_values = False
+    mix = (
+        (0.2, "write", lambda turn: (_value(turn),)),
+        (0.5, "cas", lambda turn: (_value(turn), _value(turn))),
+        (0.3, "read", nothing),
+    )
+
+
+class RepeatedRegister(Register):
+    """Registers whose few values are written over and over.
+
+    A system may treat a write of the value that it already holds in a special way: Kafka's controller answers such a
+    SET without making a record.  A deposed leader that answers at once acknowledges a write that no majority has seen.
+    Unique values never show this.
+
+    Such a wrong acknowledgement is rare and short-lived, so the threads are arranged for it:
+
+    * Each client node writes one value, its own.  A partition that separates client nodes separates values, too.  So a
+      leader that is cut off with one client node holds the value that this node goes on writing.  One write that
+      changes something would be appended there, and every later write would wait behind it.
+    * The first client node only writes, and most writes are its own.  So its value is mostly held when a partition
+      begins.
+    * The other client nodes read, and seldom write; only threads that follow the leader write there.  So few writes of
+      their value are open that could excuse what they read.
+    * There is one register for `KEYS_A_REGISTER` keys: an acknowledged write and a read that contradicts it must meet
+      on one register within the second in which two leaders answer.
+    """
+
+    name = "repeated-register"
+    summary = "reads and writes of one register; each client node writes one value"
+    real_test = "A write of the value that the register already holds reaches a leader that was deposed."
+    unique_values = False
+
+    @staticmethod
+    def objects(key_count: int) -> int:
+        return ceil(key_count / KEYS_A_REGISTER)
+
+    def generator(self, placement: Placement) -> Generator:
+        own = int(placement.client_node.lstrip("c"))
+        read, write = self.call("read", nothing), self.call("write", lambda turn: (own,))
+        if own == 1:
+            return reserve(placement, readers=read, others=write)
+        mixed = Mix(((1 - REPEATED_SHARE, read), (REPEATED_SHARE, write)))
+        return reserve(placement, readers=read, others=mixed if placement.follows else read)
+
+
+class Convergence(Register):
+    """Every client keeps to one server, and in the end all servers must agree.
+
+    The promise of systems that replicate without a leader, or that let every server answer: once writes have ended and
+    the system has recovered, every server answers the same.  What clients saw before is not judged.
+    """
+
+    name = "convergence"
+    summary = "registers are written at every server, and read at every server after recovery"
+    checkers = ("convergence",)
+    real_test = "Several servers acknowledge writes of one key while they cannot talk, and all are read after recovery."
+    each_server = True
+    final_until_same = True
+    final_needs_recovery = True
+    mix = ((0.7, "write", fresh), (0.3, "read", nothing))
+
+
+class SetConvergence(Convergence):
+    name = "set-convergence"
+    summary = "elements are added at every server, and whole sets are read at every server after recovery"
+    functions: ClassVar[Mapping[str, str]] = {"members": "members", "add": "add"}
+    reads = frozenset({"members"})
+    writes = frozenset({"add"})
+    mix = ((0.7, "add", fresh), (0.3, "members", nothing))
+
+
+class ShownOrder(Register):
+    """Registers of a system whose answers carry a position, such as a revision, a zxid or an LSN.
+
+    Every answer states the position of the state that it is about, so the checker replays the order instead of
+    searching for one.
+    """
+
+    name = "shown-order"
+    summary = "registers, each answer with the position that the system shows for it"
+    checkers = ("shown-order",)
+    functions: ClassVar[Mapping[str, str]] = {"read": "read_shown", "write": "write_shown"}
+    real_test = "Reads and writes of every key are answered with positions, by several servers."
+    mix = ((0.45, "write", fresh), (0.55, "read", nothing))
+
+
+class Digests(ShownOrder):
+    """A client that also has `digest` is asked for digests of replicas: equal positions must have equal ones."""
+
+    name = "digests"
+    summary = "registers with shown positions, and digests of every replica at equal positions"
+    functions: ClassVar[Mapping[str, str]] = {**ShownOrder.functions, "digest": "digest"}
+    reads = frozenset({"read", "digest"})
+    real_test = "Digests of one position are answered by several servers."
+
+    def generator(self, placement: Placement) -> Generator:
+        digest = Call(lambda turn: Request("digest", self.names[0]))
+        return Mix(((1.0 - DIGEST_SHARE, super().generator(placement)), (DIGEST_SHARE, digest)))
+
+
+# ---- objects that grow or count --------------------------------------------------------------------------------------
 
 READ_EVERY_S = 4.0
 """Mean pause between two reads of one thread that only reads the large set."""
@@ -138,3 +294,115 @@ class UniqueIds(MixedWorkload):
 
     def generator(self, placement: Placement) -> Generator:
         return Call(lambda turn: Request("generate", self.names[0]))
+
+
+# ---- locks -----------------------------------------------------------------------------------------------------------
+
+HELD_S = 0.1
+"""Mean time for which a thread holds a lock (`held_s`)."""
+HELD_LONG_S = 6.0
+"""Mean time of LONG_SHARE of the holds, longer than a lease that is not kept alive (`held_long_s`, `long_share`)."""
+LONG_SHARE = 0.1
+HELD_TIMES = 3
+"""A hold lasts at most so many times its mean."""
+WRITES = 2
+"""Writes of a holder of a fenced lock to what the lock protects."""
+RELEASES_MAX = 20
+"""Attempts to release a lock whose release certainly did not happen; then its thread believes the lock is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldTimes:
+    """For how long locks are held, in seconds: the means of most holds and of the long ones, and the share of these."""
+
+    mean_s: float = HELD_S
+    long_s: float = HELD_LONG_S
+    long_share: float = LONG_SHARE
+
+    def draw(self, rng: Random) -> float:
+        mean_s = self.long_s if rng.random() < self.long_share else self.mean_s
+        return min(rng.expovariate(1 / mean_s), HELD_TIMES * mean_s) if mean_s else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Holding(Generator):
+    """One thread.  key: of the lock that it holds, "" while it holds none.  token: that lock's fencing token.
+    waited: since it acquired that lock.  writes: still to be made while it holds that lock.  fenced: with tokens."""
+
+    names: tuple[str, ...]
+    held: HoldTimes
+    fenced: bool = False
+    key: str = ""
+    token: int | None = None
+    writes: int = 0
+    waited: bool = False
+    releases: int = 0
+
+    def next(self, turn: Turn) -> tuple[Step, Generator]:
+        if not self.key:
+            return Request("acquire", turn.rng.choice(self.names)), self
+        if not self.waited:
+            return Wait(self.held.draw(turn.rng)), replace(self, waited=True)
+        if self.writes:
+            return Request("write", self.key, self.token), replace(self, writes=self.writes - 1, waited=False)
+        return Request("release", self.key), self
+
+    def heard(self, request: Request, outcome: Outcome) -> Generator:
+        if request.f == "acquire" and outcome.type is Type.OK:
+            writes = WRITES if self.fenced else 0
+            return Holding(self.names, self.held, self.fenced, request.key or "", outcome.value, writes)
+        if request.f == "acquire":
+            return self
+        if request.f == "write":
+            return self if outcome.type is Type.OK else Holding(self.names, self.held, self.fenced)
+        if outcome.type is Type.FAIL and self.releases < RELEASES_MAX:
+            return replace(self, releases=self.releases + 1)
+        return Holding(self.names, self.held, self.fenced)
+
+
+class Lock(Workload):
+    name = "lock"
+    summary = "locks are acquired, held and released"
+    checkers = ("mutex",)
+    functions: ClassVar[Mapping[str, str]] = {"acquire": "acquire", "release": "release"}
+    reads = frozenset()
+    writes = frozenset({"acquire", "release"})
+    real_test = "Threads compete for a lock while its holder is cut off or paused."
+    invoked_share = 0.1
+    ok_share = 0.5
+    unique_values = False
+
+    parameters: ClassVar[Mapping[str, float]] = {
+        "held_s": HELD_S,
+        "held_long_s": HELD_LONG_S,
+        "long_share": LONG_SHARE,
+    }
+
+    def held(self) -> HoldTimes:
+        return HoldTimes(self.settings["held_s"], self.settings["held_long_s"], self.settings["long_share"])
+
+    def generator(self, placement: Placement) -> Generator:
+        return Holding(self.names, self.held())
+
+    def final(self) -> Sequence[Request]:
+        return []
+
+
+class FencedLock(Lock):
+    name = "fenced-lock"
+    summary = "locks with fencing tokens guard a register that refuses a smaller token"
+    checkers = ("fenced-lock",)
+    functions: ClassVar[Mapping[str, str]] = {"acquire": "acquire_token", "write": "fenced_write", "release": "release"}
+    writes = frozenset({"acquire", "write", "release"})
+    real_test = "A holder that was cut off or paused writes after another holder has written."
+
+    def generator(self, placement: Placement) -> Generator:
+        return Holding(self.names, self.held(), fenced=True)
+
+
+class LeasedLock(Lock):
+    name = "leased-lock"
+    summary = "locks with a lease, of which the server says how long it is valid"
+    checkers = ("leased-lock",)
+    functions: ClassVar[Mapping[str, str]] = {"acquire": "acquire_lease", "release": "release"}
+    real_test = "Threads compete for a lock while its holder is cut off or paused, and while its lease ends."

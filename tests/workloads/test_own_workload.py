@@ -50,7 +50,7 @@ SYSTEM = ROOT / "examples" / "highest_value.py"
         (
             EXAMPLE,
             ALL,
-            "from workloads.registers import Register\n",
+            "from workloads.objects import Register\n",
             "must define one class that derives from",
         ),
         (EXAMPLE, ALL, NONE_STATED, "Mine does not state its name and its summary"),

@@ -25,8 +25,7 @@ from system_under_test.functions import FUNCTIONS, arguments
 from system_under_test.kraft.subject import Kraft
 from system_under_test.own.subject import Subject
 from workloads.generators import Turn
-from workloads.lock import Holding, Lock
-from workloads.registers import RepeatedRegister
+from workloads.objects import Holding, Lock, RepeatedRegister
 from workloads.workload import Workload
 
 ALL = {name: load(target) for name, target in WORKLOADS.items()}

@@ -18,7 +18,7 @@ from harness.spec import Spec
 from system_under_test.client import CANNOT_BE_MADE, Outcome, Request
 from system_under_test.own.read_own_system import CodeMistake
 from workloads.generators import Generator, Step, Turn, Wait
-from workloads.registers import Register
+from workloads.objects import Register
 
 pytestmark = pytest.mark.virtual_time
 

@@ -23,8 +23,7 @@ from nemesis.cluster import CALM_INTERVAL_MS
 from system_under_test.client import MISTAKE_IN_CODE, Outcome, Placement, Request
 from system_under_test.own.read_own_system import BrokenSystem, CodeMistake
 from system_under_test.subject import Declares, LookedAt
-from workloads.objects import GrowSet
-from workloads.registers import SetConvergence
+from workloads.objects import GrowSet, SetConvergence
 
 
 def loop_clock() -> RunClock:
