@@ -31,7 +31,7 @@ from harness.spec import WrongSpec, unknown_name
 
 if TYPE_CHECKING:
     from harness.lake.lake import Lake
-    from harness.serve.sources import Source
+    from harness.serve.app import Source
     from harness.stepping import RunStep
 
 VERDICTS = ("valid", "invalid", "unknown", "harness failed", "not judged")
@@ -335,7 +335,7 @@ def _is_loopback(host: str) -> bool:
 def _source(name: str, place: str) -> Source:
     """Raise WrongSpec for a place that holds no runs."""
     from harness.lake.lake import Lake, lake_of
-    from harness.serve.sources import Source
+    from harness.serve.app import Source
     from harness.store import Store, StoreUnavailable, is_store
 
     if is_store(place):

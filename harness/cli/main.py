@@ -210,7 +210,7 @@ def _exit_code() -> int:
     except click.exceptions.NoArgsIsHelpError as problem:  # its message is the whole `--help`, not a sentence
         click.echo(problem.format_message(), err=True)
     except click.ClickException as problem:
-        _refuse(problem.format_message())
+        refuse(problem.format_message())
     except (click.Abort, KeyboardInterrupt):
         click.echo("krucible: interrupted", err=True)
     except SystemExit as end:
@@ -218,17 +218,71 @@ def _exit_code() -> int:
         if isinstance(end.__context__, BrokenPipeError) or _output_has_no_reader():
             return HARNESS_FAILED
         # Else it is of code that is not ours, and its exit code is no verdict.
-        _refuse(f"code of the system, the workload or a checker ended the program (SystemExit: {end.code})")
+        refuse(f"code of the system, the workload or a checker ended the program (SystemExit: {end.code})")
     except Exception as problem:  # noqa: BLE001 - exit code 1 would say that an invariant was violated
-        from harness.cli.refusal_line import explain
-
         explain(problem)
     else:
         return code if isinstance(code, int) else 0
     return HARNESS_FAILED
 
 
-def _refuse(reason: str) -> None:
-    from harness.cli.refusal_line import refuse  # imported here, because most commands never refuse
+REFUSED = "refused.jsonl"
+"""File in the folder of results that gets a line of JSON for each refused `run`: {"utc", "verdict": "refused",
+"exit_code": 3, "reason", "command"}.  `latest` is not changed.  With `--json` the line also goes to stdout."""
 
-    refuse(reason)
+
+def refuse(reason: str) -> None:
+    """Report why nothing was run."""
+    import json  # imported here, because most commands never refuse
+    from datetime import UTC, datetime
+
+    words = sys.argv[1:]
+    click.echo(f"krucible: {reason.strip()}", err=True)
+    about = {
+        "utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "verdict": "refused",
+        "exit_code": HARNESS_FAILED,
+        "reason": reason.strip(),
+        "command": words,
+    }
+    line = json.dumps(about)
+    if "--json" in words:
+        click.echo(line)
+    if words[:1] == ["run"] and not {"-h", "--help"} & set(words):
+        _keep(line, results_folder(words))
+
+
+def results_folder(words: Sequence[str]) -> Path:
+    """Return the folder that `--results` names among the words of a `run`, or its default."""
+    named = Path("results")
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == "--results" and following:
+            named = Path(following)
+        elif word.startswith("--results="):
+            named = Path(word.removeprefix("--results="))
+    return named
+
+
+def explain(problem: Exception) -> None:
+    """Explain a problem: an expected one in one sentence.  Any other is a bug of the harness and is shown with its
+    traceback.
+    """
+    import traceback
+
+    from harness.run.exceptions_for_users import sentences
+
+    if words := sentences(problem):
+        for sentence in words:
+            refuse(sentence)
+    else:
+        traceback.print_exception(problem)
+        click.echo("krucible: a mistake of the harness itself; everything that a run recorded is kept", err=True)
+
+
+def _keep(line: str, results: Path) -> None:
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+        with (results / REFUSED).open("a") as kept:
+            kept.write(line + "\n")
+    except OSError as problem:
+        click.echo(f"krucible: the refusal could not be kept in {results}: {problem.strerror}", err=True)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def _demand_address(text: str) -> None:
-    from harness.metrics import address_of
+    from harness.live import address_of
 
     address_of(text)
 

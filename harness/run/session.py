@@ -190,7 +190,7 @@ def _watchers(spec: Spec, aside: Aside, say: Callable[[str], None]) -> Iterator[
     if not aside.metrics:
         yield []
         return
-    from harness.metrics import Metrics, address_of
+    from harness.live import Metrics, address_of
 
     metrics = Metrics(Path(spec.subject).stem, Path(spec.workload).stem)
     host, port = address_of(aside.metrics)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -20,7 +22,8 @@ from checkers.base.verdict import Validity
 from checkers.by_hand.judge_file import names
 from checkers.formats.read_once import Pieces, read_pieces
 from checkers.formats.recognise import read_bytes
-from harness.cli.checking import MODELS
+from checkers.kernels.jit import BEFORE_COMPILING
+from harness.cli.checking import COMPILING, MODELS, FilesProgress
 from harness.cli.main import cli
 
 ROOT = Path(__file__).parents[3]
@@ -400,3 +403,47 @@ def test_the_other_recorded_histories(model: str, pattern: str, verdict: str) ->
     found = verdicts(check("--model", model, "--json", *sorted(SHARED.glob(pattern))), SHARED)
     assert found
     assert set(found.values()) == {verdict}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def waited(monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO, seconds_a_file: float) -> list[str]:
+    """What stands on stderr after three files, as it was written."""
+    now = [0.0]
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setattr("harness.cli.checking.time.monotonic", lambda: now[0])
+
+    def judged() -> Iterator[str]:
+        for name in ("a", "b", "c"):
+            now[0] += seconds_a_file
+            yield name
+
+    assert list(FilesProgress(3).passing(judged())) == ["a", "b", "c"]
+    return re.findall(r"judged \d of 3 files|\x1b\[K$", stderr.getvalue())
+
+
+def test_a_terminal_shows_how_far_a_check_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = waited(monkeypatch, Terminal(), seconds_a_file=1.5)
+    assert shown == ["judged 2 of 3 files", "judged 3 of 3 files", "\x1b[K"], "and nothing is left standing"
+    assert waited(monkeypatch, Terminal(), seconds_a_file=0.1) == []
+    assert waited(monkeypatch, io.StringIO(), seconds_a_file=9.0) == []
+
+
+@pytest.mark.parametrize(
+    ("stderr", "shown"), [(Terminal(), f"\r\x1b[K{COMPILING}" * 2 + "\r\x1b[K"), (io.StringIO(), f"{COMPILING}\n")]
+)
+def test_a_wait_for_the_compiler_is_explained(stderr: io.StringIO, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", stderr)
+
+    def judged() -> Iterator[str]:
+        for _ in range(2):  # two kernels
+            for call in BEFORE_COMPILING:
+                call()
+        yield "a"
+
+    assert list(FilesProgress(1).passing(judged())) == ["a"]
+    assert stderr.getvalue() == shown
+    assert BEFORE_COMPILING == []

@@ -105,8 +105,8 @@ def numbered(batches: int, seed: int = 0) -> bytes:
 def test_long_logs_over_many_row_groups_and_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three nodes, 30,000 batches each, two segments; one entry differs far in."""
     monkeypatch.setattr("system_under_test.kraft.collected.files.ROW_GROUP", 4_096)
-    monkeypatch.setattr("harness.terminal.check_progress.QUIET_S", 0.0)
-    monkeypatch.setattr("harness.terminal.check_progress.LINE_EVERY_S", 0.0)
+    monkeypatch.setattr("harness.cli.checking.QUIET_S", 0.0)
+    monkeypatch.setattr("harness.cli.checking.LINE_EVERY_S", 0.0)
     data, size = numbered(30_000), len(numbered(1))
     for node in ("n1", "n2", "n3"):
         data_directory(tmp_path / node, [data[: size * 20_000]])

@@ -34,7 +34,7 @@ from harness.lake.lake import Lake
 from harness.lake.tables import RUNS, VIOLATIONS
 from harness.live import LiveFile, RunStatus, read_live
 from harness.serve import app
-from harness.serve.sources import Source
+from harness.serve.app import Source
 
 CHROMIUM = shutil.which("chromium")
 NASTY = "</script><img src=x onerror=alert(1)>\"'& <b>"

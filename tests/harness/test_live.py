@@ -16,8 +16,7 @@ from waiting import PATIENCE_S
 
 from checkers.base.columns import HISTORY, events_to_table
 from checkers.base.history import Event, Type
-from harness.live import RunStatus
-from harness.metrics import BadAddress, Metrics, address_of
+from harness.live import BadAddress, Metrics, RunStatus, address_of
 
 ROOT = Path(__file__).parents[2]
 READS = 'krucible_operation_seconds_count{f="read",outcome="ok"}'
