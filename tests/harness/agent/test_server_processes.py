@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ import pytest
 from local_agents import LocalAgent
 from waiting import eventually, is_alive, state_letter, until
 
-from harness.agent.children import NOT_KNOWN_S, Children, is_stopped, of_processes, pressure_s
+from harness.agent.children import COMMAND_MARK, NOT_KNOWN_S, Children, is_stopped, of_processes, pressure_s
+from harness.agent.disk_file_system import Writers
 from harness.agent.server import ServerProcess
 from system_under_test.own.processes_as_one_server import CONTROL
 
@@ -114,13 +115,6 @@ async def test_a_leader_that_ends_leaves_no_process_alive_and_the_next_server_st
     assert agent.events[0]["ordered"] is ordered
     await agent.node.start(["sleep", "1000"])
     assert not any(map(is_alive, others.values()))
-
-
-async def test_nothing_of_the_server_outlives_the_agent(agent: LocalAgent, tmp_path: Path) -> None:
-    leader, others = await _started(agent, tmp_path)
-    await agent.link.close()
-    await agent.process.wait()
-    await eventually(lambda: not any(map(is_alive, (leader, *others.values()))))
 
 
 async def test_several_processes_that_make_up_one_server_are_paused_and_killed(
@@ -383,3 +377,67 @@ def test_the_threads_of_all_processes_add_up(tmp_path: Path) -> None:
         (thread / "schedstat").write_text(f"{ran * 10**9} {waited * 10**9} 12\n")
     assert of_processes({7, 9}, tmp_path) == (7.0, 6.0)
     assert of_processes(set(), tmp_path) == of_processes({12}, tmp_path) == (NOT_KNOWN_S, NOT_KNOWN_S)
+
+
+# ---- writes: all count as the server's but those of the agent and of commands that the harness orders ---------------
+
+ORDERED = {COMMAND_MARK: "1"}
+SAYS_ITS_PID = "import os; print(os.getpid(), flush=True); input()"
+
+
+@contextmanager
+def process(script: str, env: Mapping[str, str]) -> Iterator[int]:
+    """The pid that the script prints; what it started waits until the context ends."""
+    words = [sys.executable, "-c", script]
+    with subprocess.Popen(
+        words, env={**os.environ, **env}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdin is not None and child.stdout is not None
+        yield int(child.stdout.readline())
+        child.stdin.write("end\n" * 3)
+
+
+def child_of_its_own(env: str) -> str:
+    """A script that starts another process, in a session of its own and with this environment."""
+    started = f"[sys.executable, '-c', {SAYS_ITS_PID!r}], env={env}, start_new_session=True"
+    return f"import os, subprocess, sys; subprocess.run({started})"
+
+
+def counts(pid: int) -> bool:
+    writers = Writers(agent=os.getpid(), asking=lambda: pid)
+    writers.note()
+    writers.note()
+    return writers.server_wrote
+
+
+@pytest.mark.parametrize(
+    ("script", "env", "is_server"),
+    [
+        pytest.param(SAYS_ITS_PID, {}, True, id="a server"),
+        pytest.param(child_of_its_own("os.environ"), {}, True, id="its child in a session of its own"),
+        pytest.param(child_of_its_own("{}"), {}, True, id="its child that dropped the environment"),
+        pytest.param(SAYS_ITS_PID, ORDERED, False, id="a command"),
+        pytest.param(child_of_its_own("os.environ"), ORDERED, False, id="a command's child in a session of its own"),
+        pytest.param(child_of_its_own("{}"), ORDERED, False, id="a command's child that dropped the environment"),
+    ],
+)
+def test_a_server_and_its_children_count_and_a_command_and_its_children_do_not(
+    script: str, env: Mapping[str, str], is_server: bool
+) -> None:
+    with process(script, env) as pid:
+        assert counts(pid) is is_server
+
+
+def test_neither_the_agent_nor_a_writer_outside_of_its_pid_namespace_counts() -> None:
+    assert not counts(os.getpid())
+    assert not counts(0)
+
+
+def test_a_server_whose_writes_follow_those_of_a_command_counts() -> None:
+    asking: list[int] = []
+    writers = Writers(agent=os.getpid(), asking=lambda: asking[-1])
+    with process(SAYS_ITS_PID, ORDERED) as command, process(SAYS_ITS_PID, {}) as server:
+        for pid, wrote in ((command, False), (command, False), (server, True), (command, True)):
+            asking.append(pid)
+            writers.note()
+            assert writers.server_wrote is wrote

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_mount import why_no_fuse
+from test_disk_file_system import why_no_fuse
 from waiting import until
 
 from harness.agent.children import COMMAND_MARK

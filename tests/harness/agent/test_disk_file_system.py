@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from local_agents import local_agent
+from waiting import eventually, is_alive
 
 from harness.agent import files
 from harness.agent.disk_verbs import DATA, DiskVerbs
@@ -215,3 +217,21 @@ def test_a_machine_without_the_right_to_mount_says_so(tmp_path: Path) -> None:
     done = subprocess.run(["setpriv", "--bounding-set=-sys_admin", *argv], capture_output=True, text=True)
     assert "cannot be put under FUSE" in done.stderr
     assert "unmounted" not in done.stderr
+
+
+FSYNCS = "import os, sys; file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT); os.write(file, b'x'); os.fsync(file)"
+
+
+async def test_a_kill_waits_for_the_children_of_the_server(tmp_path: Path) -> None:
+    async with local_agent(tmp_path) as agent:
+        disk, output = tmp_path / "disk", tmp_path / "server.log"
+        await agent.link.ask(DiskVerbs.mount, str(disk), str(tmp_path / "root"))
+        slow = [{"operations": ["fsync"], "delay_s": 1.0}]
+        await agent.link.ask(DiskVerbs.behave, slow, 1)
+        parent = f'"$1" -c "{FSYNCS}" "$2" & echo $!; wait'
+        await agent.node.start(["sh", "-c", parent, "sh", sys.executable, str(disk / "file")], output=str(output))
+        await eventually(lambda: (disk / "file").exists() and (disk / "file").read_bytes() == b"x")
+        await eventually(lambda: output.read_text().endswith("\n"))
+        child = int(output.read_text())
+        await agent.node.signal("KILL")
+        assert not is_alive(child)
