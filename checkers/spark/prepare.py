@@ -1,5 +1,9 @@
 """Prepares a machine: compiles kernels and records the class-data archive, so that no run and no check waits for them.
 
+    python -m checkers.spark.prepare [--all]
+
+Without --all it compiles the kernels that a run needs.  With it, every kernel, and it records the archive.
+
 A run needs the first group of kernels.  The other groups and the archive serve `check`, `analyze` and the project's own
 tests.  A kernel that is not prepared is compiled on its first use; without the archive Spark only starts more slowly.
 Two processes share the work.  A step that takes longer than QUIET_S is reported.
@@ -9,14 +13,15 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import time
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 
-from checkers.base.checker import Budget, Part, Task
+from checkers.base.checker import Budget, Part, Task, no_finding
 from checkers.kernels.machine_code import kernels_folder
-from checkers.spark.boot import forget_unused
-from checkers.spark.java import find_java
-from checkers.warm_up import GROUPS, compile_group
+from checkers.spark.bundle import forget_unused
+from checkers.spark.java import SparkUnavailable, find_java
+from checkers.warm_up import GROUPS, WrongVerdict, compile_group
 
 PROCESSES = 2
 QUIET_S = 2.0
@@ -26,7 +31,7 @@ ARCHIVE = "Spark's class-data archive"
 UNUSED_S_MAX = 30 * 86_400
 
 
-def prepare(everything: bool = True) -> None:
+def prepare(everything: bool) -> None:
     """Do the steps that are not done yet.  everything: also the archive, and the kernels that no run needs.
 
     Raises SparkUnavailable if Spark cannot run, WrongVerdict if a kernel gives a wrong verdict.
@@ -71,7 +76,7 @@ def record_archive() -> float:
     partial = archive.with_suffix(f".{os.getpid()}")
     judge = SparkJudge(record_archive=partial)
     try:
-        judge.judge([Task(_nothing, Part(()), Budget())])
+        judge.judge([Task(no_finding, Part(()), Budget())])
     finally:
         judge.stop()
     if partial.exists():
@@ -80,5 +85,12 @@ def record_archive() -> float:
     return time.monotonic() - began
 
 
-def _nothing(part: Part, budget: Budget) -> None:
-    """Judges nothing: Spark runs this task while the archive is recorded."""
+if __name__ == "__main__":
+    if sys.argv[1:] not in ([], ["--all"]):
+        raise SystemExit("usage: python -m checkers.spark.prepare [--all]")
+    try:
+        prepare(everything="--all" in sys.argv)
+    except SparkUnavailable as problem:
+        raise SystemExit(f"cannot prepare Spark: {problem}") from None
+    except WrongVerdict as problem:
+        raise SystemExit(f"do not trust this installation: {problem}") from None

@@ -6,45 +6,38 @@ and judges a task again up to three times if its worker dies.  The driver sends 
 (`bundle`).  It also sends the bytes of files if nodes cannot read the run folder (`shipping`).  The verdicts are the
 same everywhere, bit for bit.
 
-While the virtual machine starts, pyspark keeps a folder under a name that does not show whose it is.  If the harness
-were killed then, the folder would stay for ever.  So it is made in the cache folder, and a later start removes folders
-that are older than any start takes.
+Each job runs in a thread of its own, so that Ctrl-C works, and is abandoned if no executor works on it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import IO, Any, TypeVar
 
-from checkers.base.cache_folder import cache_folder
 from checkers.base.checker import Judged, Task, judge_task, named
-from checkers.spark import boot, node, shipping
-from checkers.spark.java import Java, SparkUnavailable, find_java
-from checkers.spark.job import JobFailed, executors, run_job, stopped
-from checkers.spark.node import WorkerHost
-from checkers.spark.settings import (
-    LOCAL,
-    Settings,
-    await_master,
-    cluster_settings,
-    is_local,
-    local_settings,
-    problem_with,
+from checkers.spark import bundle, settings, shipping
+from checkers.spark.daemon import WorkerHost, ask
+from checkers.spark.java import (
+    Java,
+    SparkUnavailable,
+    end_gateway,
+    find_java,
+    how_it_ended,
+    launch_gateway,
+    stop_context,
 )
 from checkers.spark.shipping import FileContent, Moved, RemoteTask, Unreadable
 
@@ -83,8 +76,8 @@ class SparkJudge:
         self, master: str | None = None, *, record_archive: Path | None = None, shelf: shipping.Shelf | None = None
     ) -> None:
         self._shelf = shelf
-        self.master = master or LOCAL
-        self._local = is_local(self.master)
+        self.master = master or settings.LOCAL
+        self._local = settings.is_local(self.master)
         self._record_archive = record_archive
         self._starting: threading.Thread | None = None
         self._began = 0.0
@@ -229,7 +222,7 @@ class SparkJudge:
         try:
             yield
         except (Py4JError, OSError) as problem:  # not a failed job
-            raise SparkUnavailable("; ".join(_ended(self._gateway)) or self._last_words(problem)) from problem
+            raise SparkUnavailable("; ".join(how_it_ended(self._gateway)) or self._last_words(problem)) from problem
 
     def stop(self) -> None:
         """End Spark and its virtual machine; returns when they are gone.  Harmless if it never started.
@@ -245,17 +238,17 @@ class SparkJudge:
         while self._context is None and not self._ready.wait(POLL_S) and time.monotonic() < until:
             terminate_children(starting)
         if self._context is not None:
-            _stop_context(self._context)
+            stop_context(self._context)
             self._context = None
         self._ready.wait(STOP_S_MAX)
-        _end_gateway(self._gateway, RECORD_S_MAX if self._record_archive else STOP_S_MAX)
+        end_gateway(self._gateway, RECORD_S_MAX if self._record_archive else STOP_S_MAX)
         self._files.close()
 
     def _start(self) -> None:
         try:
-            if problem := problem_with(self.master):
+            if problem := settings.problem_with(self.master):
                 raise SparkUnavailable(problem)
-            await_master(self.master)
+            settings.await_master(self.master)
             self._context = self._new_context()
             self._nodes = self._await_nodes()
         except SparkUnavailable as why:
@@ -271,7 +264,7 @@ class SparkJudge:
             self._await_executor()
         tasks = range(2 if self._local else 2 * self._context.defaultParallelism)
         limits = {"alone_s_max": self._alone_s_max, "seconds_max": READY_S_MAX}
-        found = run_job(self._context, node.ask, tasks, lambda _: None, **limits)
+        found = run_job(self._context, ask, tasks, lambda _: None, **limits)
         nodes = {(one.host, one.pid): one for one in found}
         for one in nodes.values():
             if one.problem:
@@ -300,14 +293,14 @@ class SparkJudge:
         os.environ["JAVA_HOME"] = str(java.home)
         if self._local:
             os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
-        settings = self._settings(java)
+        of_spark = self._settings(java)
         self._began = time.monotonic()  # the time to build the bundle does not count as waiting for the cluster
         self._log = tempfile.TemporaryFile(prefix="krucible-spark-")  # noqa: SIM115 - closed by `stop`
         self._files.enter_context(self._log)
-        fixed = SparkConf(loadDefaults=False).setAll(sorted(settings.fixed.items()))
+        fixed = SparkConf(loadDefaults=False).setAll(sorted(of_spark.fixed.items()))
         self._gateway = launch_gateway(fixed, {"stdout": self._log, "stderr": self._log})
         conf = SparkConf(_jvm=self._gateway.jvm)  # it includes the user's spark-defaults.conf
-        for name, value in settings.defaults.items():
+        for name, value in of_spark.defaults.items():
             conf.setIfMissing(name, value)
         context = SparkContext(conf=conf, gateway=self._gateway)
         if not self._local:  # otherwise it has no logger
@@ -316,19 +309,17 @@ class SparkJudge:
         context._accumulatorServer.handle_error = lambda *_: None
         return context
 
-    def _settings(self, java: Java) -> Settings:
+    def _settings(self, java: Java) -> settings.Settings:
         import pyspark
 
         archive = self._record_archive or java.archive(pyspark)
         options = java.options(archive, record=self._record_archive is not None)
         if self._local:
-            return local_settings(self.master, options)
-        from checkers.spark.bundle import make_bundle  # it loads the compiler, which the driver does not need otherwise
-
+            return settings.local_settings(self.master, options)
         folder = Path(self._files.enter_context(tempfile.TemporaryDirectory(prefix="krucible-cluster-")))
-        starter = folder / f"{boot.MODULE}.py"
-        shutil.copyfile(boot.__file__, starter)
-        return cluster_settings(self.master, options, starter, make_bundle())
+        starter = folder / f"{bundle.MODULE}.py"
+        shutil.copyfile(bundle.__file__, starter)
+        return settings.cluster_settings(self.master, options, starter, bundle.make_bundle())
 
     def _last_words(self, problem: Exception) -> str:
         """Return why it did not start, in one line: an error that the virtual machine printed, how it ended, its last
@@ -340,7 +331,7 @@ class SparkJudge:
         texts = (type(problem).__name__, str(problem), printed.decode(errors="replace"))
         lines = [line.strip(" :") for text in texts for line in text.splitlines() if line.strip()]
         errors = [line for line in lines[1:] if "rror" in line or "xception" in line]
-        return (errors or _ended(self._gateway) or lines)[-1][:300]
+        return (errors or how_it_ended(self._gateway) or lines)[-1][:300]
 
 
 def _seconds(named: str, default: float) -> float:
@@ -355,73 +346,137 @@ def terminate_children(thread: threading.Thread) -> None:
             os.kill(int(pid), signal.SIGTERM)
 
 
-def _ended(opened: Any) -> list[str]:
-    """Return one line that says how the virtual machine of a gateway ended; [] if it runs, or is not ours."""
-    process = getattr(opened, "proc", None)
-    status = process.poll() if process is not None else None
-    return [] if status is None else [f"its virtual machine ended with status {status}"]
-
-
 def _not_of_py4j(record: logging.LogRecord) -> bool:
     """A filter of the root logger, on which py4j logs the traces of a virtual machine that has ended."""
     return Path(record.pathname).parent.name != "py4j"
 
 
-def _stop_context(context: Any) -> None:
-    """Stop a context.  If its virtual machine is gone, the first call warns or fails, and the second forgets it.
+# Jobs
 
-    Which of the two it does depends on when py4j notices that the connection is closed.
+JOB_POLL_S = 0.25
+"""Seconds between two questions about the progress of a job; each one costs the virtual machine some milliseconds."""
+
+TASKS_PER_CORE = 4
+"""Maximum number of tasks for each core of this machine.  A cluster gets one for each part: its nodes may freeze."""
+
+_groups = itertools.count()
+
+
+class JobFailed(RuntimeError):
+    """Spark gave the job up.  died: whether a task's worker died at each try; if not, the message gives the reason."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(_last_python_line(problem))
+        self.died = "Traceback" not in problem
+
+
+def run_job(
+    context: Any,
+    function: Callable[[T], R],
+    items: Sequence[T],
+    progress: Callable[[int], None],
+    *,
+    alone_s_max: float,
+    seconds_max: float | None = None,
+) -> list[R]:
+    """Run function(item) for every item.  Returns the results in the order of the items.
+
+    On a cluster each item is a task.  Spark inside this process gets few tasks: each costs 20 ms of a processor.
+    Items that stand side by side are often of one kind, so each task gets items from everywhere.
+
+    Calls progress(number of items done) each time that this number grew.  Ctrl-C cancels the job and raises
+    KeyboardInterrupt.  Raises JobFailed if Spark gave the job up.  Raises SparkUnavailable if the cluster had no
+    executor for alone_s_max seconds or ended the session, or if the job took longer than seconds_max.
     """
+    from pyspark import InheritableThread
+
+    group = f"krucible-{next(_groups)}"
+    tasks = len(items)
+    if context._jsc.isLocal():
+        tasks = min(tasks, TASKS_PER_CORE * context.defaultParallelism)
+    order = [place for first in range(tasks) for place in range(first, len(items), tasks)]
+    results: dict[int, R] = {}
+    problems: list[str] = []
+
+    def run() -> None:
+        try:
+            context.setJobGroup(group, "judging", interruptOnCancel=True)
+            # otherwise each RDD is described in JSON for Spark's pages, and loading the writer takes long
+            context.setLocalProperty("spark.rdd.scope.noOverride", "true")
+            found = context.parallelize([items[place] for place in order], tasks).map(function).collect()
+            results.update(zip(order, found, strict=True))
+        except Exception as problem:  # noqa: BLE001 - Spark raises anything; it all means that the job was given up
+            problems.append(str(problem))
+
+    thread = InheritableThread(target=run, name=group, daemon=True)
+    began = seen_at = time.monotonic()
+    thread.start()
+    reported = 0
+    try:
+        while thread.is_alive():
+            thread.join(JOB_POLL_S)
+            if not thread.is_alive():
+                break
+            now = time.monotonic()
+            if (done := _done(context, group) * len(items) // tasks) > reported:
+                reported = done
+                progress(reported)
+            if executors(context):
+                seen_at = now
+            if now - seen_at > alone_s_max:
+                raise SparkUnavailable(f"no executor of {context.master} was left for {alone_s_max:.0f} s")
+            if seconds_max is not None and now - began > seconds_max:
+                raise SparkUnavailable(f"{context.master} did not answer within {seconds_max:.0f} s")
+    except (KeyboardInterrupt, SparkUnavailable):
+        _cancel(context, group)
+        raise
+    if problems:
+        if stopped(context):
+            raise SparkUnavailable(f"the cluster ended the session: {_first_line(problems[0])}")
+        raise JobFailed(problems[0])
+    progress(len(items))
+    return [results[place] for place in range(len(items))]
+
+
+def _cancel(context: Any, group: str) -> None:
+    """Cancel a job.  It has ended already if the virtual machine is gone."""
     from py4j.protocol import Py4JError
 
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM process", RuntimeWarning)
-        try:
-            context.stop()
-        except (Py4JError, OSError):
-            context.stop()
+    with contextlib.suppress(Py4JError, OSError):
+        context.cancelJobGroup(group)
 
 
-def _end_gateway(opened: Any, seconds_max: float) -> None:
-    """Close the standard input of the virtual machine, which makes it end, and wait for its end."""
-    from pyspark import SparkContext
-
-    if opened is None:
-        return
-    opened.shutdown()
-    if opened.proc is not None:
-        opened.proc.stdin.close()
-        try:
-            opened.proc.wait(seconds_max)
-        except subprocess.TimeoutExpired:
-            opened.proc.kill()
-            opened.proc.wait()
-    with SparkContext._lock:
-        SparkContext._gateway = None
-        SparkContext._jvm = None
+def executors(context: Any) -> int:
+    """Return how many executors there are: 1 if Spark runs inside this process, 0 if the cluster has ended the
+    session."""
+    if stopped(context):
+        return 0
+    known = int(context._jsc.sc().getExecutorMemoryStatus().size())
+    return known if context._jsc.isLocal() else known - 1  # Spark includes the driver in the count
 
 
-_ONE_AT_A_TIME = threading.Lock()
-START_LEFT_S_MAX = 3600.0
-"""Seconds after which the folder of a start is one that a killed process has left."""
+def stopped(context: Any) -> bool:
+    """Return whether the session has ended, as it does when a cluster refuses it or goes away."""
+    return bool(context._jsc.sc().isStopped())
 
 
-def launch_gateway(conf: Any, popen_options: Mapping[str, Any]) -> Any:
-    """Start a virtual machine with a SparkConf.  Returns pyspark's gateway to it.
+def _done(context: Any, group: str) -> int:
+    """Return how many tasks of a job group are done."""
+    tracker = context.statusTracker()
+    jobs = [job for number in tracker.getJobIdsForGroup(group) if (job := tracker.getJobInfo(number))]
+    stages = [stage for job in jobs for number in job.stageIds if (stage := tracker.getStageInfo(number))]
+    return sum(stage.numCompletedTasks for stage in stages)
 
-    Raises what pyspark raises if the virtual machine does not start.
-    """
-    from pyspark import java_gateway
 
-    starts = cache_folder() / "spark-launches"
-    starts.mkdir(exist_ok=True)
-    boot.forget_unused(starts, START_LEFT_S_MAX, "*")
-    with _ONE_AT_A_TIME, tempfile.TemporaryDirectory(dir=starts) as folder:
-        temporary_files = java_gateway.tempfile
-        java_gateway.tempfile = SimpleNamespace(
-            mkdtemp=lambda: tempfile.mkdtemp(dir=folder), mkstemp=temporary_files.mkstemp
-        )
-        try:
-            return java_gateway.launch_gateway(conf, dict(popen_options))
-        finally:
-            java_gateway.tempfile = temporary_files
+def _last_python_line(problem: str) -> str:
+    """Return the exception that a worker raised, found in Spark's message; else the first line of that message."""
+    if "Traceback" not in problem:
+        return _first_line(problem)
+    inside = problem[problem.rindex("Traceback") :].split("\n\n")[0]
+    return _first_line(inside.splitlines()[-1])
+
+
+def _first_line(problem: str) -> str:
+    """Py4J puts 'An error occurred while calling ...' first; the line after it names the exception."""
+    lines = [line.strip(" :") for line in problem.splitlines() if line.strip() and "An error occurred" not in line]
+    return (lines or ["Spark printed nothing"])[0][:300]

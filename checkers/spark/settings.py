@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from checkers.spark.boot import BUNDLE_VARIABLE, MODULE
+from checkers.spark.bundle import BUNDLE_VARIABLE, MODULE
 from checkers.spark.daemon import MEMORY_VARIABLE
 from checkers.spark.java import SparkUnavailable
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from checkers.base.checker import Budget, Judged, Part, Task, judge_task, named
+from checkers.base.checker import Budget, Judged, Part, Task, judge_task, named, no_finding
 
 T = TypeVar("T")
 
@@ -183,12 +183,8 @@ def _on_shelf(tasks: Sequence[RemoteTask], shelf: Shelf, run: Run) -> tuple[Cont
     except OSError as problem:
         return {}, str(problem)
     path, mark = min(tasks[0].marks.items(), key=lambda item: item[1].size_bytes)
-    [answer] = run([RemoteTask(Task(_no_finding, Part((path,)), Budget()), {path: mark})], stored, lambda _: None)
+    [answer] = run([RemoteTask(Task(no_finding, Part((path,)), Budget()), {path: mark})], stored, lambda _: None)
     return stored, answer.why if isinstance(answer, Unreadable) else ""
-
-
-def _no_finding(part: Part, budget: Budget) -> list[Any]:
-    return []
 
 
 def judge_remote(remote: RemoteTask, contents: Contents) -> Judged | Unreadable:

@@ -278,7 +278,7 @@ def prepare(console: Console, backend: str, needs_nodes: bool, everything: bool 
 def _prepare_spark(everything: bool) -> float:
     """Seconds it took.  Runs in its own process, because no process can start Spark twice with different archives."""
     began = time.monotonic()
-    words = [sys.executable, "-P", "-m", "checkers.spark", "prepare", *(["--all"] if everything else [])]
+    words = [sys.executable, "-P", "-m", "checkers.spark.prepare", *(["--all"] if everything else [])]
     done = subprocess.run(words, check=False)
     if done.returncode:
         raise OSError(f"Spark could not be prepared (exit status {done.returncode}); see the lines above")

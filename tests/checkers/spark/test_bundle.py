@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from checkers.kernels.machine_code import BESIDE_SOURCES, machine_code_folder
-from checkers.spark import boot
-from checkers.spark.bundle import make_bundle
+from checkers.spark.bundle import BUNDLE_VARIABLE, forget_unused, make_bundle, unpack
 
 ROOT = Path(__file__).parents[3]
 
@@ -49,7 +48,7 @@ def test_it_is_named_after_its_content(bundle: Path) -> None:
 
 def test_many_may_unpack_it_at_once(bundle: Path, tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
-        folders = set(pool.map(lambda _: boot.unpack(bundle, tmp_path), range(8)))
+        folders = set(pool.map(lambda _: unpack(bundle, tmp_path), range(8)))
     assert folders == {tmp_path / bundle.stem}
     assert list(tmp_path.iterdir()) == [tmp_path / bundle.stem]
     assert (tmp_path / bundle.stem / "checkers" / "spark" / "daemon.py").exists()
@@ -62,7 +61,7 @@ def test_a_bundle_unused_for_a_week_is_removed(tmp_path: Path) -> None:
     old = time.time() - 8 * 86_400
     for name in ("krucible-old", "krucible-old.zip", "something else"):
         os.utime(tmp_path / name, (old, old))
-    boot.forget_unused(tmp_path)
+    forget_unused(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"krucible-used", "something else"}
 
 
@@ -73,11 +72,11 @@ def test_a_node_without_a_cache_to_write_to_uses_the_executors_folder(bundle: Pa
     (tmp_path / "cache" / "krucible").mkdir()
     (tmp_path / "cache" / "krucible" / "shipped").touch()  # a file where a folder should be
     unpacked = subprocess.run(
-        [sys.executable, "-c", UNPACKED_WHERE, str(ROOT / "checkers" / "spark" / "boot.py")],
+        [sys.executable, "-c", UNPACKED_WHERE, str(ROOT / "checkers" / "spark" / "bundle.py")],
         cwd=tmp_path,
         env={
             **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-            boot.BUNDLE_VARIABLE: bundle.name,
+            BUNDLE_VARIABLE: bundle.name,
             "XDG_CACHE_HOME": str(tmp_path / "cache"),
             "NUMBA_DISABLE_JIT": "1",  # the test does not concern kernels
         },

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from own_address import HOST, free_ports
 from spark_cluster import Cluster, Driver, assert_same, can_hide_folders, comparable, descendants, end, runs, until
+from waiting import is_alive
 from wrong_run import NEVER_INVALID, run_that_is_wrong_everywhere
 
 from checkers.base.results import as_object
@@ -65,24 +67,10 @@ def test_every_checker_says_the_same_in_process_on_local_spark_and_on_a_cluster(
     assert "local[*,4]" in on_local_spark.judged_by
     assert as_written(as_object(results_of(on_local_spark))) == in_process
     results = driver.judge(run.root).results()
-    assert results["judged_by"].startswith("Spark ") and f" on spark://{HOST}:" in results["judged_by"]
-    assert_same(results, in_process)
-
-
-def test_the_nodes_compiled_nothing_and_were_sent_no_files(run: StoredRun, driver: Driver) -> None:
-    by = driver.judge(run.root).results()["judged_by"]
+    by = results["judged_by"]
+    assert by.startswith("Spark ") and f" on spark://{HOST}:" in by
     assert "compiled" not in by and "sent" not in by
-
-
-def test_a_python_worker_killed_in_the_middle(
-    run: StoredRun, in_process: dict[str, Any], cluster: Cluster, driver: Driver
-) -> None:
-    job = driver.judge(run.root, DELAY_S)
-    job.wait_for(6)
-    victim = cluster.python_workers()[0]
-    os.kill(victim, signal.SIGKILL)
-    assert_same(job.results(), in_process)
-    assert victim not in cluster.python_workers()
+    assert_same(results, in_process)
 
 
 @pytest.mark.nightly
@@ -202,3 +190,27 @@ def test_nodes_with_another_processor_compile_once_and_say_the_same(
             judged_by.append(results["judged_by"])
     assert re.search(r"compiled \d+ kernels anew \(\d+ s\)", judged_by[0])
     assert "compiled" not in judged_by[1]
+
+
+SUPPORT = Path(__file__).parents[2] / "support"
+TESTS = """
+import sys, time
+from pathlib import Path
+from spark_cluster import Cluster
+
+with Cluster(Path(sys.argv[1]), workers=0) as cluster:
+    print(cluster.processes[0].pid, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_master_ends_with_killed_tests_that_started_it(tmp_path: Path) -> None:
+    path = os.pathsep.join([str(SUPPORT), str(SUPPORT.parents[1])])
+    words = [sys.executable, "-c", TESTS, str(tmp_path / "cluster")]
+    tests = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path})
+    assert tests.stdout is not None
+    master = int(tests.stdout.readline())
+    assert is_alive(master)
+    tests.send_signal(signal.SIGKILL)
+    tests.wait()
+    until(lambda: not is_alive(master), "the master to end")

@@ -16,17 +16,7 @@ from checkers.base.stored_run import StoredRun
 from checkers.catalog import CATALOG
 from checkers.judging.pipeline import Verdicts, judge_run
 from checkers.spark import shipping
-from checkers.spark.shipping import (
-    FileDigest,
-    Moved,
-    RemoteTask,
-    Shelf,
-    StoredFile,
-    Unreadable,
-    digest_of,
-    judge_on_nodes,
-    judge_remote,
-)
+from checkers.spark.shipping import Moved, RemoteTask, StoredFile, Unreadable, digest_of, judge_remote
 
 CHECKERS = list(CATALOG.values())
 
@@ -43,7 +33,7 @@ class BlindNodes:
 
     description = "blind nodes"
 
-    def __init__(self, shelf: Shelf | None = None) -> None:
+    def __init__(self, shelf: shipping.Shelf | None = None) -> None:
         self.shelf = shelf
         self.jobs: list[int] = []
         self.sent_bytes = 0
@@ -51,7 +41,9 @@ class BlindNodes:
 
     def judge(self, tasks: Sequence[Task], progress: Callable[[int, int], None] | None = None) -> list[Judged]:
         say = progress or (lambda done, total: None)
-        judged, self.moved = judge_on_nodes(tasks, self.run, self.share, lambda done: say(done, len(tasks)), self.shelf)
+        judged, self.moved = shipping.judge_on_nodes(
+            tasks, self.run, self.share, lambda done: say(done, len(tasks)), self.shelf
+        )
         assert self.moved.sent_bytes == self.sent_bytes
         return judged
 
@@ -107,7 +99,7 @@ class FolderShelf:
         self._folder, self._left, self._closed = folder, fails_after, closed_to_workers
         self._paths: set[str] = set()
 
-    def put(self, path: str, mark: FileDigest) -> StoredFile:
+    def put(self, path: str, mark: shipping.FileDigest) -> StoredFile:
         assert path not in self._paths, "tasks share files: each is uploaded once"
         self._paths.add(path)
         self._left -= 1
@@ -120,17 +112,13 @@ class FolderShelf:
         return StoredFile(self._folder.as_uri(), str(there), mark)
 
 
-def test_every_checker_says_the_same_of_files_that_workers_read_from_a_store(whole: Whole, tmp_path: Path) -> None:
+def test_every_checker_says_the_same_of_files_that_workers_read_from_a_store(
+    whole: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipping, "IN_ALL_BYTES_MAX", 1)  # nothing in a store is too large
     nodes = BlindNodes(FolderShelf(tmp_path))
     assert judge_run(whole.run, CHECKERS, nodes) == whole.verdicts
     assert nodes.moved == Moved(stored_bytes=whole.size_bytes), "each file once"
-
-
-def test_nothing_in_a_store_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipping, "IN_ALL_BYTES_MAX", 1)
-    part = part_of(tmp_path)
-    [judged] = BlindNodes(FolderShelf(tmp_path)).judge([Task(reads_all, part, Budget())])
-    assert judged.finding == reads_all(part, Budget())
 
 
 def test_files_are_sent_where_the_store_fails(tmp_path: Path) -> None:
@@ -139,16 +127,6 @@ def test_files_are_sent_where_the_store_fails(tmp_path: Path) -> None:
     [judged] = nodes.judge([Task(reads_all, part, Budget())])
     assert judged.finding == reads_all(part, Budget())
     assert nodes.moved == Moved(sent_bytes=18, store_failure="the store is full")
-
-
-def test_every_checker_says_the_same_of_bytes_that_were_sent_because_workers_cannot_read_the_store(
-    whole: Whole, tmp_path: Path
-) -> None:
-    closed = {path.name for path in whole.run.root.rglob("*.parquet")}
-    nodes = BlindNodes(FolderShelf(tmp_path, closed_to_workers=closed))
-    assert judge_run(whole.run, CHECKERS, nodes) == whole.verdicts
-    assert nodes.sent_bytes == whole.size_bytes, "each file once"
-    assert nodes.moved.stored_bytes == 0 and "No such file" in nodes.moved.store_failure
 
 
 def test_only_tasks_whose_files_a_worker_cannot_read_in_the_store_get_the_bytes(tmp_path: Path) -> None:
@@ -163,6 +141,7 @@ def test_only_tasks_whose_files_a_worker_cannot_read_in_the_store_get_the_bytes(
     assert [j.finding for j in judged] == [[1], [20], [300, 20], [300]]
     assert nodes.jobs == [4, 1, 4, 2], "all by path, a trial of the store, all from there, and two from bytes"
     assert (nodes.moved.stored_bytes, nodes.moved.sent_bytes) == (1 + 300, 20 + 300)
+    assert "No such file" in nodes.moved.store_failure
 
 
 def test_what_no_worker_can_read_in_the_store_and_is_too_large_to_send_is_unknown_with_the_reason(

@@ -30,7 +30,8 @@ from checkers.judging.pipeline import Verdicts, judge_run, results_of
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.run_quality.statistics import STATISTICS
 from checkers.sealing.seal import seal
-from checkers.spark.session import SparkJudge, _stop_context, terminate_children
+from checkers.spark.java import stop_context
+from checkers.spark.session import SparkJudge, terminate_children
 
 pytestmark = pytest.mark.spark
 
@@ -88,16 +89,10 @@ def squared(part: Part, budget: Budget) -> int:
     return int(part.params["n"]) ** 2
 
 
-def raises(part: Part, budget: Budget) -> int:
+def raises_or_takes_all_memory(part: Part, budget: Budget) -> int:
     if part.params["n"] == 1:
         raise ValueError("a kernel that is wrong\nwith a second line")
-    return 0
-
-
-def takes_all_memory(part: Part, budget: Budget) -> int:
-    if part.params["n"] == 1:
-        np.zeros(1 << 45, np.int8)
-    return 0
+    return int(np.zeros(1 << 45, np.int8)[0]) if part.params["n"] == 2 else 0
 
 
 def dies_once(part: Part, budget: Budget) -> int:
@@ -137,16 +132,11 @@ def test_workers_import_installed_sources_and_none_from_a_zip(spark: SparkJudge)
     assert spark.judge(tasks(sources_of_spark))[0].finding == installed
 
 
-def test_a_kernel_that_raises_is_a_failure_of_its_part_alone(spark: SparkJudge) -> None:
-    judged = spark.judge(tasks(raises))
-    assert [j.failure for j in judged] == ["", "some.parquet: ValueError: a kernel that is wrong", "", ""]
-
-
-def test_a_kernel_that_wants_all_memory_is_refused_and_survives(spark: SparkJudge) -> None:
-    judged = spark.judge(tasks(takes_all_memory))
-    assert judged[1].failure.startswith("some.parquet: ")
-    assert "emory" in judged[1].failure
-    assert [j.failure for j in judged if j is not judged[1]] == ["", "", ""]
+def test_a_kernel_that_raises_or_wants_all_memory_is_a_failure_of_its_part_alone(spark: SparkJudge) -> None:
+    first, raised, wanted, last = spark.judge(tasks(raises_or_takes_all_memory))
+    assert raised.failure == "some.parquet: ValueError: a kernel that is wrong"
+    assert wanted.failure.startswith("some.parquet: ") and "emory" in wanted.failure
+    assert (first.failure, last.failure) == ("", "")
 
 
 def test_a_worker_killed_in_the_middle_changes_nothing(spark: SparkJudge, tmp_path: Path) -> None:
@@ -178,9 +168,8 @@ def test_a_second_spark_in_one_process_is_refused_and_the_run_still_judged(spark
 SLEEPS_IN_A_PROCESS_OF_ITS_OWN = """
 import sys
 from pathlib import Path
-from checkers.base.checker import Budget, Part
-from checkers.spark.session import SparkJudge, _stop_context, terminate_children
-from checkers.base.checker import Task
+from checkers.base.checker import Budget, Part, Task
+from checkers.spark.session import SparkJudge
 
 def sleeps(part, budget):
     import time
@@ -248,7 +237,7 @@ def test_a_context_whose_virtual_machine_is_gone_is_forgotten_without_a_word(
     monkeypatch.setattr(SparkContext, "_active_spark_context", context)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        _stop_context(context)
+        stop_context(context)
     assert context._jsc is None
     assert SparkContext._active_spark_context is None
 
@@ -256,8 +245,7 @@ def test_a_context_whose_virtual_machine_is_gone_is_forgotten_without_a_word(
 ITS_VIRTUAL_MACHINE_IS_KILLED = """
 import os, signal, sys
 from pathlib import Path
-from checkers.base.checker import Budget, Part
-from checkers.base.checker import CannotJudge, Task
+from checkers.base.checker import Budget, CannotJudge, Part, Task
 from checkers.spark.session import SparkJudge
 
 def squared(part, budget):
