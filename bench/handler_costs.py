@@ -33,7 +33,7 @@ from bench.instruments.quorum_clusters import HOST, KRaft
 from bench.instruments.writers import write_for
 from system_under_test.client import Request
 from system_under_test.kraft.__main__ import main as run_node
-from system_under_test.kraft.client.questions import question
+from system_under_test.kraft.client import question
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.parts import DeadlineTimer
 from system_under_test.kraft.wire import channel, frames

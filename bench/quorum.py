@@ -34,7 +34,7 @@ from uuid import UUID
 from bench.instruments.figures import Sheet, cpu_s_of, resident_mb, script
 from bench.instruments.quorum_clusters import EtcdCluster, KRaft, QuorumCluster, etcd_version
 from bench.instruments.writers import VALUE_FIRST, write_for
-from system_under_test.kraft.client.questions import REGISTER
+from system_under_test.kraft.client import REGISTER
 from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.node.disk import RealDisk
 from system_under_test.kraft.raft.messages import Batch

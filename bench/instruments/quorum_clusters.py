@@ -21,7 +21,7 @@ from kio.schema.describe_quorum.v2 import request as describe
 from bench.instruments.writers import EtcdWriter, KRaftWriter, WriterConnection
 from system_under_test.client import Request
 from system_under_test.etcd_client import Gateway, NotSent, NoUsableAnswer, Rejected
-from system_under_test.kraft.client.questions import error_of, question
+from system_under_test.kraft.client import error_of, question
 from system_under_test.kraft.node.config import format_directory, load
 from system_under_test.kraft.wire.channel import Connection
 from system_under_test.kraft.wire.frames import MalformedFrame

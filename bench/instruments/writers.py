@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from system_under_test.client import Request
-from system_under_test.kraft.client.questions import question
+from system_under_test.kraft.client import question
 from system_under_test.kraft.wire.frames import encode_request
 from system_under_test.kraft.wire.versions import OUR_PREFIX
 

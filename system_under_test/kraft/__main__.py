@@ -98,7 +98,7 @@ def _dump(argv: list[str]) -> int:
 def _voters(argv: list[str]) -> int:
     """Return 0; 1 if the quorum did not agree in time."""
     # Only here: a node that starts needs none of it.
-    from system_under_test.kraft.client.voters_tool import run
+    from system_under_test.kraft.voters_tool import run
 
     try:
         print(asyncio.run(run(argv)).as_json())

@@ -20,7 +20,7 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from system_under_test.kraft.client import voters_tool
+from system_under_test.kraft import voters_tool
 from system_under_test.kraft.log import small_files
 from system_under_test.kraft.log.small_files import MetaProperties, kafka_uuid
 from system_under_test.kraft.node.assembly import CannotStart, assemble

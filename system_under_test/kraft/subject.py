@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from system_under_test import subject
-from system_under_test.kraft.client import client as client_decisions
+from system_under_test.kraft import client as of_client
 from system_under_test.kraft.collected.members import Hearsay, KraftMembers
 from system_under_test.kraft.controller import decisions as of_controller
 from system_under_test.kraft.log.small_files import derived_uuid, kafka_uuid
@@ -47,7 +47,7 @@ _COMPLAINT = re.compile(r"^(?:[^\n]*FATAL: |cannot start: |Traceback \(most rece
 
 
 _BUGS = subject.planted_bugs(
-    Path(__file__).with_name("bugs.toml"), {**decisions.BUGS, **of_controller.BUGS, **client_decisions.BUGS}
+    Path(__file__).with_name("bugs.toml"), {**decisions.BUGS, **of_controller.BUGS, **of_client.BUGS}
 )
 
 
@@ -57,7 +57,7 @@ class Kraft(System):
     takes_snapshots = False
     name = "kraft"
     summary = "the bundled KRaft quorum: static voters, each controller and metadata-serving broker in one"
-    client_module = "system_under_test.kraft.client.client"
+    client_module = "system_under_test.kraft.client"
     port = PORT
     logs: Mapping[str, str] = {METADATA: METADATA_FOLDER}
     traces = FILE_NAME
@@ -100,7 +100,7 @@ class Kraft(System):
             "cluster_id": kafka_uuid(derived_uuid("cluster", self.seed)),
             "peers": {voter.name: [voter.index + 1, voter.address, PORT] for voter in self._voters()},
             "seed": self.seed,
-            "bug": None if self.bug in client_decisions.BUGS else self.bug,
+            "bug": None if self.bug in of_client.BUGS else self.bug,
             "segment_bytes": SEGMENT_BYTES,
             "cached_bytes": CACHED_BYTES,
             **self.cluster_settings,
@@ -154,7 +154,7 @@ class Kraft(System):
         return LiveNode(node.node, _trace_path(node), self.hear, started_monotonic_ns)
 
     def client_config(self) -> Mapping[str, Any]:
-        return {"bug": self.bug if self.bug in client_decisions.BUGS else None}
+        return {"bug": self.bug if self.bug in of_client.BUGS else None}
 
     def complaints_in(self, folder: Path) -> Sequence[subject.Complaint]:
         """Return tracebacks, refusals to start and refusals to go on, in the order in which they were printed."""

@@ -14,7 +14,7 @@ from bench.instruments.quorum_clusters import HOST, EtcdCluster, KRaft, QuorumCl
 from bench.instruments.writers import KRaftWriter, WriteRefused, write_for
 from system_under_test.client import Request
 from system_under_test.etcd_client import Gateway
-from system_under_test.kraft.client.questions import question
+from system_under_test.kraft.client import question
 from system_under_test.kraft.wire.channel import Connection
 
 

@@ -39,7 +39,7 @@ from harness.campaign.swarm.watch_voters import key_of
 from simulation.disk import VolatileDisk
 from simulation.machine import Machine
 from simulation.network import SimulatedNetwork
-from system_under_test.kraft.client.questions import LIST, REGISTER
+from system_under_test.kraft.client import LIST, REGISTER
 from system_under_test.kraft.controller.configs import Alteration, ConfigOperation, Resource, alter_configs
 from system_under_test.kraft.controller.image import Image, Refused
 from system_under_test.kraft.controller.one_by_one import Result

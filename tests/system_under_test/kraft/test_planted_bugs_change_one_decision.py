@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from system_under_test.kraft.client import client
+from system_under_test.kraft import client
 from system_under_test.kraft.controller import decisions as of_controller
 from system_under_test.kraft.raft import decisions as of_core
 
 KRAFT = Path(__file__).parents[3] / "system_under_test" / "kraft"
-DECIDES = {KRAFT / "raft" / "decisions.py", KRAFT / "controller" / "decisions.py", KRAFT / "client" / "client.py"}
+DECIDES = {KRAFT / "raft" / "decisions.py", KRAFT / "controller" / "decisions.py", KRAFT / "client.py"}
 LISTS = KRAFT / "subject.py"
 """The subject names each bug once more, with the checker that finds it."""
 BUGS = {

@@ -20,8 +20,8 @@ from waiting import PATIENCE_S
 from checkers.base.history import Type
 from checkers.online import NewEntries
 from system_under_test.client import Outcome, Placement, Request
-from system_under_test.kraft.client import client as client_decisions
-from system_under_test.kraft.client.client import connect
+from system_under_test.kraft import client as of_client
+from system_under_test.kraft.client import connect
 from system_under_test.kraft.collected.files import LOG_FOLDER
 from system_under_test.kraft.collected.log_files import read_log
 from system_under_test.kraft.collected.trace_files import read_trace
@@ -247,7 +247,7 @@ async def test_two_nodes_never_share_a_data_directory(tmp_path: Path) -> None:
 
 def test_it_is_a_subject_with_every_bug_of_the_quorum() -> None:
     bugs = {**Kraft.bugs, **KraftWithVoters.bugs}
-    assert bugs.keys() == decisions.BUGS.keys() | client_decisions.BUGS.keys()
+    assert bugs.keys() == decisions.BUGS.keys() | of_client.BUGS.keys()
     for bug in bugs.values():
         assert bug.shown_by, "no bug of the quorum shows without a fault"
 

@@ -159,7 +159,7 @@ async def test_every_module_of_the_nodes_loads_in_the_image(cluster: DockerBacke
     ]
     modules += [
         "system_under_test.kraft.node.node",
-        "system_under_test.kraft.client.client",
+        "system_under_test.kraft.client",
         "system_under_test.etcd_client",
     ]
     done = await node.run([*node.python, "-c", f"import {', '.join(modules)}, sys; assert 'numpy' not in sys.modules"])

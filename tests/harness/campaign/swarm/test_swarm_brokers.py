@@ -17,7 +17,7 @@ from harness.campaign.swarm.scenario import BROKER_MOMENTS, Scenario, StormCard
 from harness.campaign.swarm.storm_of_seed import draw
 from harness.campaign.swarm.watch_brokers import BrokerWatch, CommittedBatch
 from harness.campaign.swarm.world import play
-from system_under_test.kraft.client.questions import LIST, REGISTER
+from system_under_test.kraft.client import LIST, REGISTER
 from system_under_test.kraft.controller import brokers, image, partition_rules
 from system_under_test.kraft.controller.brokers import UNCLEAN_ELECTION, Registration, Session, Sessions
 from system_under_test.kraft.controller.image import Image, Refused

@@ -18,8 +18,8 @@ from kraft_server import read_frame
 
 from checkers.base.history import Type
 from system_under_test.client import Outcome, Placement, Request
-from system_under_test.kraft.client import questions
-from system_under_test.kraft.client.client import KraftClient, connect
+from system_under_test.kraft import client as of_kraft
+from system_under_test.kraft.client import KraftClient, connect
 from system_under_test.kraft.subject import Kraft
 from system_under_test.kraft.wire.frames import codec, encode_response
 from system_under_test.kraft.wire.versions import NOT_QUEUED
@@ -106,13 +106,13 @@ async def test_an_append_without_an_answer_is_unknown_and_a_look_at_a_set_is_not
 
 
 def test_the_subject_has_the_functions_of_its_client() -> None:
-    assert Kraft.functions == questions.FUNCTIONS
+    assert Kraft.functions == of_kraft.FUNCTIONS
 
 
 @pytest.mark.parametrize("text", ["7:1", "7", "x:0", "7:0,,8:0"])
 def test_a_list_that_no_client_writes_is_no_answer(text: str) -> None:
     with pytest.raises(ValueError):
-        questions.value_of(questions.LIST, text)
+        of_kraft.value_of(of_kraft.LIST, text)
 
 
 async def test_a_queued_write_never_gets_the_mark(nodes: dict[int, FakeNode], client_of: Connect) -> None:
@@ -129,21 +129,21 @@ async def test_a_queued_write_never_gets_the_mark(nodes: dict[int, FakeNode], cl
 @pytest.mark.parametrize("request_", [write(1), CREATE, READ], ids=lambda r: r.f)
 def test_every_error_code_fails_only_with_proof(request_: Request, code: ErrorCode) -> None:
     """All codes of Kafka, with a message that is not the mark: proof, or unknown."""
-    outcome = questions.of_error(request_, None, code, "no mark", "n1")
+    outcome = of_kraft.of_error(request_, None, code, "no mark", "n1")
     if request_.f == "create" and code is ErrorCode.topic_already_exists:
         assert outcome.type is Type.OK
         return
-    proven = request_.f == "read" or code in questions.PROVE_NO_RECORD
+    proven = request_.f == "read" or code in of_kraft.PROVE_NO_RECORD
     assert outcome.type is (Type.FAIL if proven else Type.INFO)
     assert outcome.error and len(outcome.error) < 80
 
 
 def test_the_mark_proves_something_only_with_error_41() -> None:
-    assert questions.of_error(write(1), None, ErrorCode.not_controller, f"{NOT_QUEUED}: x", "n1").type is Type.FAIL
+    assert of_kraft.of_error(write(1), None, ErrorCode.not_controller, f"{NOT_QUEUED}: x", "n1").type is Type.FAIL
     assert (
-        questions.of_error(write(1), None, ErrorCode.not_controller, f"it was not {NOT_QUEUED}", "n1").type is Type.INFO
+        of_kraft.of_error(write(1), None, ErrorCode.not_controller, f"it was not {NOT_QUEUED}", "n1").type is Type.INFO
     )
-    assert questions.of_error(write(1), None, ErrorCode.request_timed_out, f"{NOT_QUEUED}: x", "n1").type is Type.INFO
+    assert of_kraft.of_error(write(1), None, ErrorCode.request_timed_out, f"{NOT_QUEUED}: x", "n1").type is Type.INFO
 
 
 async def test_validation_errors_prove_that_nothing_was_written(client_of: Connect) -> None:
@@ -349,8 +349,8 @@ async def test_requests_it_does_not_know_are_refused_before_sending(
 
 
 def test_replicas_are_three_or_as_many_as_there_are_nodes() -> None:
-    assert [questions.question(CREATE, n).topics[0].replication_factor for n in (1, 2, 3, 5)] == [1, 2, 3, 3]
-    assert questions.question(write(5), 3).resources[0].configs[0].name == questions.REGISTER
+    assert [of_kraft.question(CREATE, n).topics[0].replication_factor for n in (1, 2, 3, 5)] == [1, 2, 3, 3]
+    assert of_kraft.question(write(5), 3).resources[0].configs[0].name == of_kraft.REGISTER
 
 
 # A planted bug

@@ -38,7 +38,7 @@ from loopback_cluster import LoopbackCluster
 from waiting import PATIENCE_S
 
 from system_under_test.client import Outcome, Placement, ProcessClient, Request
-from system_under_test.kraft.client.client import connect
+from system_under_test.kraft.client import connect
 from system_under_test.kraft.wire.channel import Connection
 from system_under_test.kraft.wire.versions import DESCRIBE_QUORUM, METADATA, requested
 

@@ -19,8 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from checkers.kernels import kafka_files
-from system_under_test.kraft.client import questions
-from system_under_test.kraft.client.questions import LIST
+from system_under_test.kraft import client
+from system_under_test.kraft.client import LIST
 from system_under_test.kraft.collected import files, log_files, record_layouts, state_model, trace_files
 from system_under_test.kraft.collected.log_files import read_snapshot, read_snapshots
 from system_under_test.kraft.controller.image import Image
@@ -435,7 +435,7 @@ def test_a_list_that_no_client_writes_cannot_be_decoded(tmp_path: Path, text: st
 
 
 def test_the_client_and_the_reader_mean_the_same_configs() -> None:
-    assert (log_files.REGISTER.decode(), log_files.LIST.decode()) == (questions.REGISTER, questions.LIST)
+    assert (log_files.REGISTER.decode(), log_files.LIST.decode()) == (client.REGISTER, client.LIST)
 
 
 def test_a_name_that_is_no_text_is_an_error_and_what_stands_before_it_is_reported(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from assembled_nodes import PORT, AssembledNodes, on_machines
 
 import system_under_test.kraft
-from system_under_test.kraft.client import voters_tool
+from system_under_test.kraft import voters_tool
 from system_under_test.kraft.wire.channel import SocketNetwork
 from system_under_test.kraft.wire.versions import API_VERSIONS, requested
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
-from system_under_test.kraft.client.client import WHO_LEADS
+from system_under_test.kraft.client import WHO_LEADS
 from system_under_test.kraft.controller.features import KRAFT_VERSION
 from system_under_test.kraft.log.small_files import kafka_uuid, parse_uuid
 from system_under_test.kraft.ports import Network

@@ -1,1 +1,0 @@
-"""Clients of the quorum, and how they find the active controller."""
