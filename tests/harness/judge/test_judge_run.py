@@ -1,4 +1,4 @@
-"""Judging a stored run: what it demands, what it lacks, and where it ends."""
+"""Judging a stored run: what it demands, what it lacks, where it ends, and when its planted bug counts as found."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from recorded_runs import unpacked
 
 from checkers.base.columns import COPIES
 from checkers.base.demands import Demands
-from checkers.base.results import Results, RunVerdict, as_object
+from checkers.base.results import PlantedBugResult, Results, RunVerdict, as_object
 from checkers.base.stored_run import StoredRun
 from checkers.catalog import BY_MODEL, CATALOG
 from checkers.record.files import BrokenFile
@@ -28,11 +28,11 @@ from checkers.record.reading import RunRecord
 from checkers.sealing.walk import history_batches
 from harness.cli.main import cli
 from harness.judge import judge_run as judging
-from harness.judge.judge_run import _note_set_up_failure, checkers_for, copies_of, demands_of, judge, tabulate
+from harness.judge.judge_run import _note_set_up_failure, checkers_for, copies_of, demand, demands_of, judge, tabulate
 from harness.run.exceptions_for_users import expected
 from harness.spec import Spec
 from harness.story.headline import verdict_in_words
-from system_under_test.subject import Collected
+from system_under_test.subject import Bug, Collected
 from tests.support.results_of_runs import results_in
 
 
@@ -278,3 +278,44 @@ def test_analyze_and_check_logs_survive_a_broken_piece(whole: Path, tmp_path: Pa
     assert code == (REFUSED if refused else PIECES[piece]), words
     if code != 3:
         assert (run / "report.html").exists()
+
+
+BUG = Bug("stale-read", "reads are not confirmed", "linearizability", ("stale read",))
+STALE = {"verdict": "invalid", "reason": "", "witness": [{"kind": "stale read", "summary": "n1 answered an old value"}]}
+OTHER = {"verdict": "invalid", "reason": "", "witness": [{"kind": "lost write", "summary": "a write is gone"}]}
+VALID = {"verdict": "valid", "reason": "", "witness": []}
+UNDECIDED = {"verdict": "unknown", "reason": "its budget ran out", "witness": []}
+
+
+CODES = {"valid": 0, "invalid": 1, "unknown": 2}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "checkers", "found", "reason"),
+    [
+        ("invalid", {"linearizability": STALE}, True, "linearizability found: stale read"),
+        ("valid", {"linearizability": VALID}, False, "linearizability is valid"),
+        ("valid", {"log-matching": VALID}, False, "linearizability did not judge this run"),
+        ("unknown", {"linearizability": UNDECIDED}, False, "linearizability is unknown: its budget ran out"),
+        (
+            "invalid",
+            {"linearizability": OTHER},
+            False,
+            "linearizability found only lost write, where stale read would count",
+        ),
+        ("invalid", {"linearizability": VALID, "log-matching": STALE}, False, "linearizability is valid"),
+    ],
+)
+def test_what_counts_as_found_and_a_valid_run_that_missed_it_is_unknown(
+    verdict: str, checkers: dict[str, Any], found: bool, reason: str
+) -> None:
+    judged = results_in({"verdict": verdict, "exit_code": CODES[verdict], "checkers": checkers})
+    results = demand(BUG, judged)
+    assert results.planted == PlantedBugResult("stale-read", found, reason)
+    ends = "invalid" if verdict == "invalid" else "unknown"
+    assert (results.verdict, results.exit_code) == (ends, CODES[ends])
+
+
+def test_a_clean_run_is_left_alone() -> None:
+    results = Results(RunVerdict.VALID, exit_code=0)
+    assert demand(None, results) == results

@@ -5,8 +5,10 @@ An engine that refuses: no sweep and no clean-up fails a run, and each says what
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
+import sys
 import threading
 import time
 from importlib import metadata
@@ -217,3 +219,14 @@ async def test_the_end_of_a_run_survives_it_and_hands_the_rest_to_the_reaper(mon
     assert ends == ["took over"]
     assert len(backend.leftovers) == 1
     assert STUCK in backend.leftovers[0]
+
+
+OTHER_PACKAGES = ("numpy", "numba", "pyarrow", "pyspark", "rich", "click", "jinja2", "kio", "networkx", "matplotlib")
+
+
+def test_building_the_image_imports_no_package_but_docker() -> None:
+    program = "import json, sys, harness.backends.docker_image; print(json.dumps(sorted(sys.modules)))"
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    imported = set(json.loads(printed))
+    assert "docker" in imported
+    assert not imported & set(OTHER_PACKAGES)

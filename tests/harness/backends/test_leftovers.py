@@ -41,7 +41,7 @@ time.sleep(1000)
 @pytest.fixture(autouse=True)
 def reaper_finds_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     here = Path(__file__).parent
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(here), str(here.parents[3]))))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(here), str(here.parents[2]))))
 
 
 def harness(folder: Path, *how: str) -> tuple[subprocess.Popen[str], int]:
