@@ -2,7 +2,7 @@
 
     python -m bench.big_run [--events 1000000,10000000] [--folder DIR] [--clean-only] [--as-user] [--json FILE]
 
-A run (`simulated/big_history.py`) is sealed and then judged by every checker that applies to a quorum of five with
+A run (`instruments/big_history.py`) is sealed and then judged by every checker that applies to a quorum of five with
 registers, on Spark.  Each step is a separate process, and its memory is that of the process, of the virtual machine and
 of Spark's workers together (`instruments/figures.py`).  Each size is measured twice.  A clean run must be valid.  The
 other run has a stale read and a lost write near its end: linearizability and history-against-log must find one each,
@@ -112,7 +112,7 @@ def run_step(step: str, folder: Path, events: int, wrong: bool) -> tuple[float, 
 
 
 def _write(folder: Path, events: int, wrong: bool) -> None:
-    from bench.simulated.big_history import write_run, write_tables
+    from bench.instruments.big_history import write_run, write_tables
 
     (folder.parent / _DEMANDS).write_bytes(pickle.dumps(write_run(folder, events, wrong)))
     write_tables(folder)

@@ -23,8 +23,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from bench.instruments.big_history import filled
 from bench.instruments.figures import Sheet, descendants, forget_peaks, keep_bytecode, least_s, peak_mb, role_of, script
-from bench.simulated.big_logs import filled
 from checkers.base.arrays import Int8, Int32, Int64
 from checkers.base.checker import Budget
 from checkers.base.columns import HISTORY

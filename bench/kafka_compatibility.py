@@ -31,15 +31,16 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import tomllib
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from jinja2 import Environment, StrictUndefined
 
-from bench.instruments import kafka_suites
 from bench.instruments.quorum_clusters import KRaft
 from checkers.base.cache_folder import cache_folder
 from harness.backends.builds import fetch_jars
@@ -52,6 +53,264 @@ from system_under_test.system import OwnNode
 
 ROOT = Path(__file__).parents[1]
 INSTRUMENTS = ROOT / "bench" / "instruments"
+
+DESCRIBED: Mapping[str, Mapping[str, Any]] = tomllib.loads(
+    (INSTRUMENTS / "kafka_suites.toml").read_text(encoding="utf-8")
+)
+LIBRDKAFKA, KAFKA_PYTHON, CONFLUENT = "librdkafka", "kafka-python", "confluent-kafka"
+CRATE: str = DESCRIBED[LIBRDKAFKA]["version"]
+KAFKA_VERSION = "4.1.0"
+"""Version of Kafka that the nodes claim in the tests."""
+
+KNOWN_VERSION = "4.3.0"
+"""The newest version of Kafka that this kafka-python can tell from older ones."""
+TEST_LIMIT_S = 180
+SUITE_LIMIT_S = 600
+
+ADMIN, OTHERS, WITH_TOPICS = (DESCRIBED[LIBRDKAFKA][name] for name in ("admin", "others", "with_topics"))
+PATIENCE = 4
+"""Factor of the time limits in tests against brokers of Kafka, whose virtual machines share this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """outcome: passed, failed or skipped. why: one line for readers."""
+
+    suite: str
+    test: str
+    outcome: str
+    why: str = ""
+
+
+Suite = Callable[[Path, list[str], bool], Iterator[Result]]
+"""Folder, addresses of brokers, whether they keep data of topics -> results."""
+
+
+# -- librdkafka
+
+
+def librdkafka(folder: Path, bootstrap: list[str], with_data: bool) -> Iterator[Result]:
+    tests = _built(folder) / "tests"
+    config, report = folder / "test.conf", folder / "test.json"
+    patience = PATIENCE if with_data else 1
+    config.write_text(f"bootstrap.servers={','.join(bootstrap)}\ntest.timeout.multiplier={patience}\n")
+    for name in WITH_TOPICS if with_data else [*ADMIN, *OTHERS]:
+        number, _, part = name.partition(" ")
+        environment = {
+            **os.environ,
+            "RDKAFKA_TEST_CONF": str(config),
+            "LD_LIBRARY_PATH": "../src:../src-cpp",
+            "TESTS": number,
+            "TEST_KAFKA_VERSION": VERSION if with_data else KAFKA_VERSION,
+            "TEST_REPORT": str(report),
+        } | ({"SUBTESTS": part} if part else {})
+        report.unlink(missing_ok=True)
+        try:
+            done = subprocess.run(
+                ["./test-runner", "-p1"], cwd=tests, env=environment, capture_output=True, timeout=TEST_LIMIT_S
+            )
+            passed, said = done.returncode == 0, done.stdout + done.stderr
+        except subprocess.TimeoutExpired as late:
+            passed, said = False, (late.stdout or b"") + b"\nno end within the limit"
+        ran = report.exists() and b'"PASSED"' in b"".join(_STATES.findall(report.read_bytes()))
+        outcome = "failed" if not passed else "passed" if ran else "skipped"
+        yield Result(LIBRDKAFKA, name, outcome, "" if outcome == "passed" else _why(said))
+
+
+_STATES = re.compile(rb'"name": "\d[^"]*", "state": ("\w+")')
+_FAILED = re.compile(rb"###[^\n]*failed at[^\n]*###\S*\n([^\n]+)|SKIPPING TEST: ([^\n\x1b]+)")
+
+
+def _why(output: bytes) -> str:
+    """The first failure or reason to skip that the runner of the tests reports, without colours."""
+    found = _FAILED.search(output)
+    line = found[1] or found[2] if found else output.strip().rpartition(b"\n")[2]
+    return re.sub(r"\x1b\[[0-9;]*m", "", line.decode(errors="replace")).strip()
+
+
+def _built(folder: Path) -> Path:
+    """The folder of librdkafka with its tests built."""
+    source = folder / f"librdkafka-{CRATE.partition('+')[2]}"
+    if (source / "tests" / "test-runner").exists():
+        return source
+    fetched = folder / "fetch"
+    (fetched / "src").mkdir(parents=True, exist_ok=True)
+    (fetched / "src" / "lib.rs").write_text("")
+    (fetched / "Cargo.toml").write_text(
+        f'[package]\nname = "fetch"\nversion = "0.0.0"\nedition = "2021"\n[dependencies]\nrdkafka-sys = "={CRATE}"\n'
+    )
+    _run(["cargo", "vendor", "--versioned-dirs", "vendor"], fetched)
+    shutil.rmtree(source, ignore_errors=True)
+    shutil.copytree(fetched / "vendor" / f"rdkafka-sys-{CRATE}" / "librdkafka", source)
+    (source / "lds-gen.py").chmod(0o755)
+    _run(["bash", "./configure", "--disable-ssl", "--disable-gssapi", "--disable-curl"], source)
+    for part in (["-C", "src"], ["-C", "src-cpp"], ["-C", "tests", "build"]):
+        _run(["nice", "-n", "10", "make", "-j2", *part], source)
+    return source
+
+
+# -- Clients in Python, in a separate environment
+
+
+def kafka_python(folder: Path, bootstrap: list[str], with_data: bool) -> Iterator[Result]:
+    """Its integration tests; what its source distribution lacks is stubbed: the broker runs already."""
+    python = _environment(folder)
+    version = DESCRIBED[KAFKA_PYTHON]["version"]
+    source = folder / f"kafka_python-{version}"
+    if not source.exists():
+        requirement = f"kafka-python=={version}"
+        _run([python, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", requirement], folder)
+        shutil.unpack_archive(folder / f"kafka_python-{version}.tar.gz", folder)
+    (source / "test" / "__init__.py").write_text("")
+    (source / "test" / "service.py").write_text(_SERVICE)
+    (source / "conftest.py").write_text(_CONFTEST)
+    report = folder / "kafka-python.xml"
+    report.unlink(missing_ok=True)
+    presented = KNOWN_VERSION if with_data else KAFKA_VERSION
+    environment = {"KAFKA_URI": f"kafka://{bootstrap[0]}", "KAFKA_VERSION": presented, "KAFKA_ROOT": "/tmp"}
+    files = [f"test/integration/test_{part}_integration.py" for part in (WITH_DATA if with_data else ("admin",))]
+    argv = [python, "-m", "pytest", "-q", *files, f"--junitxml={report}"]
+    argv += ["--timeout=60", "--timeout-method=signal", "-p", "no:cacheprovider"]
+    argv += [] if with_data else ["-k", WITHOUT_DATA]
+    with (folder / "kafka-python.log").open("wb") as output:
+        try:
+            subprocess.run(
+                argv, cwd=source, env=os.environ | environment, stdout=output, stderr=output, timeout=SUITE_LIMIT_S
+            )
+        except subprocess.TimeoutExpired:
+            yield Result(KAFKA_PYTHON, "all", "failed", "no end within the limit")
+            return
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        problem = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
+        outcome = "passed" if problem is None else "skipped" if problem.tag == "skipped" else "failed"
+        why = "" if problem is None else (problem.get("message") or "").strip().partition("\n")[0]
+        yield Result(KAFKA_PYTHON, case.get("name", ""), outcome, why)
+
+
+WITHOUT_DATA = "not delete_groups and not delete_records and not group_exists"
+"""The tests that administer groups and records begin by producing some."""
+WITH_DATA = ("admin", "consumer", "producer")
+"""Files of its integration tests that need no other security than none."""
+
+_SERVICE = '''"""A broker that runs already: what the source distribution lacks."""
+
+
+class ExternalService:
+    def __init__(self, host, port):
+        self.host, self.port = host, port
+
+    def start(self): ...
+    def stop(self): ...
+    def wait_for(self, *args, **kwargs): ...
+
+
+class SpawnedService(ExternalService): ...
+'''
+
+_CONFTEST = """import py
+
+from test.integration.fixtures import KafkaFixture, ZookeeperFixture
+
+
+def _open(self):
+    self.tmp_dir = py.path.local.mkdtemp()
+    self.start()
+
+
+KafkaFixture.open = _open
+ZookeeperFixture.instance = classmethod(lambda cls, host=None, port=None, external=False: None)
+"""
+
+
+def calling(suite: str) -> Suite:
+    """Make the calls of a suite, by a program that prints `call TAB why it failed`."""
+
+    def results(folder: Path, bootstrap: list[str], with_data: bool) -> Iterator[Result]:
+        argv = [_environment(folder), "-c", _CALLING, bootstrap[0], json.dumps(DESCRIBED[suite])]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=TEST_LIMIT_S)
+        for line in done.stdout.splitlines():
+            name, _, why = line.partition("\t")
+            yield Result(suite, name, "failed" if why else "passed", why)
+        if done.returncode:
+            yield Result(suite, "script", "failed", done.stderr.strip().rpartition("\n")[2])
+
+    return results
+
+
+_CALLING = """
+import asyncio, inspect, json, sys, time
+
+names, suite = {"ADDRESS": sys.argv[1], "LATER": ()}, json.loads(sys.argv[2])
+until = time.monotonic() + 40
+
+async def called(expression):
+    answer = eval(expression.strip(), names)
+    answer = await answer if inspect.isawaitable(answer) else answer
+    for future in answer.values() if isinstance(answer, dict) else [answer]:
+        if hasattr(future, "result"):
+            future.result(20)
+    return "".join(str(error) for error in getattr(answer, "topic_errors", ()) if error[1])
+
+async def why_failed(expression):
+    while True:
+        try:
+            return await called(expression)
+        except Exception as problem:
+            code = getattr(problem.args[0] if problem.args else None, "code", lambda: None)()
+            if code not in names["LATER"] or time.monotonic() > until:
+                return repr(problem)
+            time.sleep(0.1)
+
+async def main():
+    exec(suite["prepare"], names)
+    await called(suite.get("begin", "None"))
+    for name, expression in suite["calls"].items():
+        print(name, await why_failed(expression), sep="\\t")
+    await called(suite.get("end", "None"))
+
+asyncio.run(main())
+"""
+
+
+def kcat(folder: Path, bootstrap: list[str], with_data: bool) -> Iterator[Result]:
+    if shutil.which("kcat") is None:
+        yield Result("kcat", "-L", "skipped", "kcat is not installed")
+        return
+    done = subprocess.run(["kcat", "-L", "-b", bootstrap[0]], capture_output=True, text=True, timeout=TEST_LIMIT_S)
+    passed = done.returncode == 0 and f"{len(bootstrap)} brokers" in done.stdout
+    yield Result("kcat", "-L", "passed" if passed else "failed", "" if passed else done.stderr.strip())
+
+
+def _environment(folder: Path) -> str:
+    """A Python with the clients."""
+    home = folder / "clients"
+    python = home / "bin" / "python"
+    clients = [f"{name}=={DESCRIBED[name]['version']}" for name in (KAFKA_PYTHON, "aiokafka", CONFLUENT)]
+    complete = home / "complete"
+    if not complete.exists() or complete.read_text().split() != clients:
+        _run([sys.executable, "-m", "venv", "--clear", str(home)], folder)
+        wanted = ["pytest", "pytest-timeout", "pytest-mock", "py", *clients]
+        _run([str(python), "-m", "pip", "install", "-q", *wanted], folder)
+        complete.write_text("\n".join(clients))
+    return str(python)
+
+
+def _run(argv: Sequence[str], folder: Path) -> None:
+    """Raises SystemExit with the last words of a command that fails."""
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(argv)} failed:\n{(done.stdout + done.stderr)[-2000:]}")
+
+
+SUITES: Mapping[str, Suite] = {
+    LIBRDKAFKA: librdkafka,
+    KAFKA_PYTHON: kafka_python,
+    "aiokafka": calling("aiokafka"),
+    CONFLUENT: calling(CONFLUENT),
+    "kcat": kcat,
+}
+
+
 OUTCOMES = ("passed", "failed", "skipped")
 PAGE = ROOT / "docs" / "notebook" / "kafka-compatibility.md"
 BESIDE = PAGE.with_name("kafka-brokers-compatibility.md")
@@ -65,35 +324,31 @@ WITH_ACLS = {
 
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", 1)[0])
-    parser.add_argument(
-        "--only", default=",".join(kafka_suites.SUITES), help="comma-separated: " + ", ".join(kafka_suites.SUITES)
-    )
+    parser.add_argument("--only", default=",".join(SUITES), help="comma-separated: " + ", ".join(SUITES))
     parser.add_argument("--brokers", action="store_true", help=f"run {KAFKA} and {BROKERS} instead of {KRAFT}")
     arguments = parser.parse_args(argv)
     chosen = arguments.only.split(",")
-    if unknown := [name for name in chosen if name not in kafka_suites.SUITES]:
-        print(f"there is no suite {unknown[0]!r}; there are: {', '.join(kafka_suites.SUITES)}", file=sys.stderr)
+    if unknown := [name for name in chosen if name not in SUITES]:
+        print(f"there is no suite {unknown[0]!r}; there are: {', '.join(SUITES)}", file=sys.stderr)
         return 3
     found = {on: results_on(on, chosen) for on in ((KAFKA, BROKERS) if arguments.brokers else (KRAFT,))}
     if arguments.brokers:
-        kept = {on: [each for name in kafka_suites.SUITES for each in newest_results(on, name)] for on in found}
-        BESIDE.write_text(
-            page_of_brokers(kept, [name for name in kafka_suites.SUITES if newest_results(BROKERS, name)])
-        )
+        kept = {on: [each for name in SUITES for each in newest_results(on, name)] for on in found}
+        BESIDE.write_text(page_of_brokers(kept, [name for name in SUITES if newest_results(BROKERS, name)]))
         return 1 if differing(found) else 0
-    if set(chosen) == set(kafka_suites.SUITES):
+    if set(chosen) == set(SUITES):
         PAGE.write_text(page(found[KRAFT]))
-    return 1 if any(each.outcome == "failed" and each.test not in kafka_suites.OTHERS for each in found[KRAFT]) else 0
+    return 1 if any(each.outcome == "failed" and each.test not in OTHERS for each in found[KRAFT]) else 0
 
 
-def results_on(on: str, suites: Sequence[str]) -> Sequence[kafka_suites.Result]:
+def results_on(on: str, suites: Sequence[str]) -> Sequence[Result]:
     """Run these suites, each against a fresh cluster of a kind."""
     folder = _folder()
-    results: list[kafka_suites.Result] = []
+    results: list[Result] = []
     for name in suites:
         print(f"{name} on {on} …", flush=True)
-        with cluster((0,) if name == kafka_suites.KAFKA_PYTHON else (1, 2, 3), on) as bootstrap:
-            found = list(kafka_suites.SUITES[name](folder, bootstrap, on != KRAFT))
+        with cluster((0,) if name == KAFKA_PYTHON else (1, 2, 3), on) as bootstrap:
+            found = list(SUITES[name](folder, bootstrap, on != KRAFT))
         results += found
         _kept(on, name).write_text(json.dumps([asdict(each) for each in found]))
         print(f"{name}: {sum(each.outcome == 'passed' for each in found)} of {len(found)} passed", flush=True)
@@ -103,10 +358,10 @@ def results_on(on: str, suites: Sequence[str]) -> Sequence[kafka_suites.Result]:
     return results
 
 
-def newest_results(on: str, suite: str) -> Sequence[kafka_suites.Result]:
+def newest_results(on: str, suite: str) -> Sequence[Result]:
     """Return the results of a suite's last run on this machine, nothing if there was none."""
     kept = _kept(on, suite)
-    return [kafka_suites.Result(**each) for each in json.loads(kept.read_text())] if kept.exists() else []
+    return [Result(**each) for each in json.loads(kept.read_text())] if kept.exists() else []
 
 
 def _kept(on: str, suite: str) -> Path:
@@ -210,27 +465,27 @@ async def _brokers_known(address: str) -> int:
 # -- The page
 
 
-def page(results: Sequence[kafka_suites.Result]) -> str:
+def page(results: Sequence[Result]) -> str:
     return _rendered(
         "kafka-compatibility.md.j2",
-        presented=kafka_suites.KAFKA_VERSION,
-        suites=kafka_suites.DESCRIBED,
+        presented=KAFKA_VERSION,
+        suites=DESCRIBED,
         results=results,
     )
 
 
-def page_of_brokers(found: Mapping[str, Sequence[kafka_suites.Result]], suites: Sequence[str]) -> str:
+def page_of_brokers(found: Mapping[str, Sequence[Result]], suites: Sequence[str]) -> str:
     outcomes = [_outcomes(results) for results in found.values()]
     chosen = {
-        title: [[one.get(key, kafka_suites.Result(*key, "not run")) for one in outcomes] for key in keys]
+        title: [[one.get(key, Result(*key, "not run")) for one in outcomes] for key in keys]
         for title, keys in (("Other outcome", differing(found)), ("Passed by neither", _passed_by_neither(found)))
     }
     names = {
         "kafka": KAFKA,
         "brokers": BROKERS,
         "version": VERSION,
-        "crate": kafka_suites.CRATE,
-        "limit_s": kafka_suites.TEST_LIMIT_S,
+        "crate": CRATE,
+        "limit_s": TEST_LIMIT_S,
     }
     template = "kafka-brokers-compatibility.md.j2"
     return _rendered(template, found=found.values(), suites=suites, chosen=chosen, **names)
@@ -242,18 +497,18 @@ def _rendered(template: str, **values: object) -> str:
     return made.from_string((INSTRUMENTS / template).read_text()).render(outcomes=OUTCOMES, **values)
 
 
-def _outcomes(results: Sequence[kafka_suites.Result]) -> Mapping[tuple[str, str], kafka_suites.Result]:
+def _outcomes(results: Sequence[Result]) -> Mapping[tuple[str, str], Result]:
     return {(each.suite, each.test): each for each in results}
 
 
-def differing(found: Mapping[str, Sequence[kafka_suites.Result]]) -> Sequence[tuple[str, str]]:
+def differing(found: Mapping[str, Sequence[Result]]) -> Sequence[tuple[str, str]]:
     """Return suite and name of each test whose outcomes differ between the clusters."""
     one, other = (_outcomes(results) for results in found.values())
     every = {**one, **other}
     return [key for key in every if key not in one or key not in other or one[key].outcome != other[key].outcome]
 
 
-def _passed_by_neither(found: Mapping[str, Sequence[kafka_suites.Result]]) -> Sequence[tuple[str, str]]:
+def _passed_by_neither(found: Mapping[str, Sequence[Result]]) -> Sequence[tuple[str, str]]:
     apart = {*differing(found)}
     return [key for key, one in _outcomes(found[KAFKA]).items() if one.outcome != "passed" and key not in apart]
 

@@ -5,7 +5,7 @@ failover.
 
 Servers are processes on loopback.  All clusters of a size run all the time and are loaded in turn, so that a machine
 that gets slower favours neither; which is first alternates.  Writers write to the leader, each to an object of its own,
-one write in flight (`instruments/writers.py`).  Writes count from acknowledgement; both systems fsync before it.
+one write in flight (`instruments/quorum_clusters.py`).  Writes count once acknowledged; both systems fsync before it.
 
 A figure is the median of the rounds.  Processor time is that of all threads (`/proc/PID/stat`, in steps of 10 ms).  The
 client's is shown, too: where client and leader together fill the processors, a rate says little.
@@ -32,8 +32,7 @@ from pathlib import Path
 from uuid import UUID
 
 from bench.instruments.figures import Sheet, cpu_s_of, resident_mb, script
-from bench.instruments.quorum_clusters import EtcdCluster, KRaft, QuorumCluster, etcd_version
-from bench.instruments.writers import VALUE_FIRST, write_for
+from bench.instruments.quorum_clusters import VALUE_FIRST, EtcdCluster, KRaft, QuorumCluster, etcd_version, write_for
 from system_under_test.kraft.client import REGISTER
 from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.node.disk import RealDisk

@@ -1,6 +1,9 @@
-"""Measure how fast the simulator is: simulated seconds per CPU second.
+"""Measure how fast the simulator is, and how soon the swarm finds each planted bug.
 
-    python -m bench.simulator [--nodes 5] [--rate 50] [--time-limit 60] [--nemesis partition]
+    python -m bench.simulator speed [--nodes 5] [--rate 50] [--time-limit 60] [--nemesis partition]
+    python -m bench.simulator bugs [--bug lone-vote] [--searches 5] [--cpu 300]
+
+*Speed.*  Simulated seconds per CPU second.
 
 Nodes over direct calls and without faults, as the swarm runs them with its watch and its judge; and a whole run with
 all bytes of the protocol, which is conducted and not judged: nodes, clients, nemesis, recorder and collection, as
@@ -8,22 +11,31 @@ all bytes of the protocol, which is conducted and not judged: nodes, clients, ne
 The CPU time is that of the process, so other work on the machine disturbs little.  Cost grows linearly with the
 simulated time and the rate, and with the square of the nodes, since every follower polls its leader and every client
 node all servers.
+
+*Bugs.*  Seeds, simulated seconds and CPU seconds until the swarm finds a bug, five searches each.
+
+A search plays seeds from its own first seed on, until one breaks a rule with the bug and none without it.  Figures go
+into docs/swarm-ledger.json, from which `make docs` renews docs/planted-bugs.md.  A search that uses up its CPU time
+counts as not found.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
+import json
 import tempfile
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from bench.instruments.figures import Sheet, script
 from harness.campaign.swarm.scenario import Scenario
+from harness.campaign.swarm.storm_of_seed import draw
 from harness.campaign.swarm.world import play
 from harness.run.clock import clock_of
 from harness.run.conductor import Conductor
@@ -32,13 +44,14 @@ from harness.run.recorder import RunFolder
 from harness.spec import Spec
 from harness.terminal.progress import Progress
 from simulation.loop import SimulatedLoop
+from system_under_test.kraft.node.config import BUGS
 
 FLOOR = 30.0
 """Simulated seconds per CPU second that whole nodes must reach."""
 WARM_UP_S = 2.0
 
 
-def main(given: argparse.Namespace, sheet: Sheet) -> None:
+def speed(given: argparse.Namespace, sheet: Sheet) -> None:
     nodes, rate, time_limit, nemesis, seed = given.nodes, given.rate, given.time_limit, given.nemesis, given.seed
     scenario = Scenario(seed, nodes, rate_hz=rate)
     play(replace(scenario, seconds=WARM_UP_S))
@@ -68,13 +81,42 @@ def _measured(spec: Spec, time_limit_s: float) -> tuple[float, float, int]:
         return loop.time(), time.process_time() - began_s, loop.handled
 
 
+LEDGER = Path(__file__).parents[1] / "docs" / "swarm-ledger.json"
+APART = 100_000
+
+
+def bugs(given: argparse.Namespace, _sheet: Sheet) -> None:
+    found: dict[str, Any] = json.loads(LEDGER.read_text()) if LEDGER.exists() else {}
+    play(draw(1, 5.0))  # one-time compilation and imports do not count as cost of a search
+    for bug in given.bug or BUGS:
+        found[bug] = [_search(bug, number * APART, given.cpu, given.time_limit) for number in range(given.searches)]
+        print(f"{bug:<28} {[(run['seeds'], round(run['cpu_s'], 1), run['rule']) for run in found[bug]]}", flush=True)
+        LEDGER.write_text(json.dumps(dict(sorted(found.items())), indent=1) + "\n")
+
+
+def _search(bug: str, first: int, cpu_s_max: float, seconds: float) -> dict[str, Any]:
+    began_s, simulated_s, seeds = time.process_time(), 0.0, 0
+    while time.process_time() - began_s < cpu_s_max:
+        scenario = draw(first + seeds, seconds, bug=bug)
+        played = play(scenario)
+        seeds += 1
+        simulated_s += played.found[0].time_s if played.found else played.simulated_s
+        cpu_s = time.process_time() - began_s
+        if played.found and not play(replace(scenario, bug="")).found:
+            return {"seeds": seeds, "simulated_s": simulated_s, "cpu_s": cpu_s, "rule": played.found[0].rule}
+    return {"seeds": seeds, "simulated_s": simulated_s, "cpu_s": time.process_time() - began_s, "rule": ""}
+
+
 if __name__ == "__main__":
     script(
         __doc__,
-        main,
+        {"speed": speed, "bugs": bugs},
         nodes={"type": int, "default": 5},
         rate={"type": float, "default": 50.0, "help": "operations per second"},
-        time_limit={"type": float, "default": 60.0, "help": "simulated seconds of the main phase"},
+        time_limit={"type": float, "default": 60.0, "help": "simulated seconds of the main phase, or of each seed"},
         nemesis={"default": "partition"},
         seed={"type": int, "default": 1},
+        bug={"action": "append", "choices": sorted(BUGS), "help": "only this one; may be repeated"},
+        searches={"type": int, "default": 5, "help": "for each bug"},
+        cpu={"type": float, "default": 300.0, "help": "CPU seconds of a search"},
     )

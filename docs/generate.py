@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 SEARCHES = DOCS / "swarm-ledger.json"
-"""How soon swarms found planted bugs (`bench.swarm_bugs`)."""
+"""How soon swarms found planted bugs (`bench.simulator bugs`)."""
 SEARCHES_OF_A_BUG = 5
 FLOORS = ("harness", "nemesis", "workloads", "simulation", "system_under_test", "checkers")
 _PART = re.compile(r"(<!-- made: ([\w-]+) -->\n).*?((?:# )?<!-- end -->)", re.DOTALL)

@@ -1,1 +1,3 @@
-"""Instruments that measure and keep figures: clocks, memory, goals, writers, and quorums to load."""
+"""Instruments that measure and keep figures: clocks, memory, goals; quorums to load, and histories of any length to
+judge, which no cluster has to make first.
+"""

@@ -87,17 +87,23 @@ class Sheet:
                 file.write(json.dumps(asdict(one)) + "\n")
 
 
-def script(doc: str, measure: Callable[[argparse.Namespace, Sheet], None], **options: Mapping[str, Any]) -> None:
+Measure = Callable[[argparse.Namespace, Sheet], None]
+
+
+def script(doc: str | None, measure: Measure | Mapping[str, Measure], **options: Mapping[str, Any]) -> None:
     """Run a bench script, and print how busy the machine was.
 
+    measure: or the parts of the script by name, of which the first argument chooses one.
     options: name -> arguments of `add_argument`; besides, `--json` names the file that gets the figures.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if isinstance(measure, Mapping):
+        parser.add_argument("part", choices=measure)
     for name, how in options.items():
         parser.add_argument(f"--{name.replace('_', '-')}", **how)
     parser.add_argument("--json", type=Path, help="file to add the figures to, as JSON lines")
     given = parser.parse_args()
-    measure(given, Sheet(given.json))
+    (measure[given.part] if isinstance(measure, Mapping) else measure)(given, Sheet(given.json))
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 
 

@@ -1,4 +1,4 @@
-"""Goals of the bench, and its page about Kafka's clients."""
+"""Goals of the bench, whole runs that it writes, and its page about Kafka's clients."""
 
 from __future__ import annotations
 
@@ -7,12 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from bench import everything
+from bench import big_run, everything
 from bench.everything import missed
 from bench.instruments import figures
 from bench.instruments.figures import BenchFigure, factor
-from bench.instruments.kafka_suites import ADMIN, LIBRDKAFKA, Result, _why
-from bench.kafka_compatibility import BROKERS, KAFKA, SUITES, differing, main, page, page_of_brokers
+from bench.kafka_compatibility import (
+    ADMIN,
+    BROKERS,
+    KAFKA,
+    LIBRDKAFKA,
+    SUITES,
+    Result,
+    _why,
+    differing,
+    main,
+    page,
+    page_of_brokers,
+)
 
 
 @pytest.mark.parametrize(("unit", "goal", "here"), [("s", 3.0, 4.5), ("1/s", 300.0, 200.0), ("bytes", 7.0, 7.0)])
@@ -104,3 +115,9 @@ def test_a_test_without_the_same_outcome_on_both_clusters_is_named() -> None:
     assert "| s | `only here` | not run, passed |  |" in lines
     assert "| s | `neither` | failed, failed | why |" in lines
     assert not [line for line in lines if "`same`" in line]
+
+
+@pytest.mark.parametrize("wrong", [False, pytest.param(True, marks=pytest.mark.nightly)])
+def test_files_of_nodes_are_judged_as_they_were_meant(wrong: bool, tmp_path: Path) -> None:
+    """Files as nodes leave them are those that `analyze` reads."""
+    big_run.measure(tmp_path / "run", 20_000, wrong, figures.Sheet(None), as_user=True)

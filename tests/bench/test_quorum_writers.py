@@ -10,8 +10,16 @@ from pathlib import Path
 import pytest
 from waiting import PATIENCE_S
 
-from bench.instruments.quorum_clusters import HOST, EtcdCluster, KRaft, QuorumCluster, etcd_version
-from bench.instruments.writers import KRaftWriter, WriteRefused, write_for
+from bench.instruments.quorum_clusters import (
+    HOST,
+    EtcdCluster,
+    KRaft,
+    KRaftWriter,
+    QuorumCluster,
+    WriteRefused,
+    etcd_version,
+    write_for,
+)
 from system_under_test.client import Request
 from system_under_test.etcd_client import Gateway
 from system_under_test.kraft.client import question

@@ -45,7 +45,7 @@ from checkers.kernels.compilations import watch_compiler
 with watch_compiler() as compiler:
     import numba
     import small_domain, test_values, toy_kafka, toy_transactions
-    from bench.simulated import transaction_histories
+    from bench.instruments import transaction_histories
     from checkers.catalog import CATALOG
     from checkers.base.checker import Budget
     from checkers.base.stored_run import StoredRun

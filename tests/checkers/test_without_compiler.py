@@ -22,7 +22,7 @@ from pathlib import Path
 from random import Random
 
 import small_domain, toy_kafka, toy_transactions
-from bench.simulated import transaction_histories
+from bench.instruments import transaction_histories
 from checkers.base.checker import Budget
 from checkers.by_hand.judge_file import Ask, task_of
 from checkers.kernels import plain

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from bench.porcupine import register_log
+from bench.commands import register_log
 from checkers.base.history import MalformedHistory
 from checkers.base.values import encode
 from checkers.formats import read_once, recognise

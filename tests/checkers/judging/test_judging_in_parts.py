@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.big_run import UNDECIDED, VIOLATED
-from bench.simulated.big_history import write_run, write_tables
+from bench.instruments.big_history import write_run, write_tables
 from checkers.base.demands import Demands
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity

@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from bench.simulated.transaction_histories import by_session, simulate_sessions
+from bench.instruments.transaction_histories import by_session, simulate_sessions
 from checkers.base.arrays import Int32, Int64
 from checkers.kernels.transactions import order_problem as problems
 from checkers.kernels.transactions import visible_writes as visible

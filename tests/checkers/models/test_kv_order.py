@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from bench.strings import string_history
+from bench.objects import string_history
 from checkers.base import independent_search
 from checkers.base.independent_search import Disagreement
 from checkers.base.verdict import Validity

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from small_domain import Op, correct, judged, key_of, nonsense, searched
 
-from bench.registers import VIOLATIONS, another_answer, correct_key
+from bench.objects import VIOLATIONS, another_answer, correct_key
 from checkers.base.independent_search import SearchExhausted
 from checkers.kernels.operations import NIL
 from checkers.kernels.registers import antichain

@@ -12,7 +12,7 @@ import pytest
 from adversarial_histories import adversarial
 from test_transactions_adversaries import compare
 
-from bench.simulated.transaction_histories import shuffled, simulate_sessions
+from bench.instruments.transaction_histories import shuffled, simulate_sessions
 from checkers.base.checker import Budget
 from checkers.base.verdict import Validity
 from checkers.kernels.transactions.columns import OK, READ, Transactions, element_bases, new_findings

@@ -10,8 +10,8 @@ import pytest
 from adversarial_histories import adversarial
 from toy_transactions import ISOLATIONS, simulate
 
-from bench.simulated.transaction_histories import by_session
-from bench.simulated.transaction_histories import simulate_sessions as simulate_registers
+from bench.instruments.transaction_histories import by_session
+from bench.instruments.transaction_histories import simulate_sessions as simulate_registers
 from checkers.base.history import Event
 from checkers.base.verdict import Validity
 from checkers.kernels.transactions import rw_register

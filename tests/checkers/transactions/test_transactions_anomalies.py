@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from bench.simulated.transaction_histories import LISTS, REGISTERS, history, smallest
+from bench.instruments.transaction_histories import LISTS, REGISTERS, history, smallest
 from checkers.base.checker import Budget
 from checkers.base.columns import events_to_table
 from checkers.base.history import Event, MalformedHistory, Type

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import pytest
 
-from bench.simulated import transaction_histories
+from bench.instruments import transaction_histories
 from checkers.base.checker import Budget
 from checkers.base.verdict import Validity
 from checkers.kernels.transactions.columns import Transactions

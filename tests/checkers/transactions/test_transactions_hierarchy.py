@@ -13,8 +13,8 @@ from adversarial_histories import adversarial
 from toy_transactions import ISOLATIONS, simulate, with_another_answer
 from weak_databases import KEEPS, simulate_weak
 
-from bench.simulated import transaction_histories
-from bench.simulated.transaction_histories import LISTS, REGISTERS, history
+from bench.instruments import transaction_histories
+from bench.instruments.transaction_histories import LISTS, REGISTERS, history
 from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy_transactions import simulate
 
-from bench.simulated.transaction_histories import by_session, spliced
-from bench.simulated.transaction_histories import simulate as simulate_columns
-from bench.simulated.transaction_histories import simulate_sessions as simulate_isolation
+from bench.instruments.transaction_histories import by_session, spliced
+from bench.instruments.transaction_histories import simulate as simulate_columns
+from bench.instruments.transaction_histories import simulate_sessions as simulate_isolation
 from checkers.base.arrays import Int32
 from checkers.base.checker import Budget
 from checkers.base.history import Event, Type

@@ -1,29 +1,46 @@
-"""Measure the time for registers with repeated values: big single keys, and a grid of hard histories.
+"""Measure the time to judge objects: registers with repeated values, and a key-value store of strings.
 
-    python -m bench.registers [--operations 5000000] [--grid] [--operations-max 10000] [--limit-s 5] [--json FILE]
+    python -m bench.objects registers [--operations 5000000] [--grid] [--operations-max 10000] [--limit-s 5]
+    python -m bench.objects strings [--histories 10] [--json FILE]
 
-Kernels are compiled before anything is measured.  CPU time of this process; for short measurements the smallest of some
-runs.  Figures are kept as `instruments/figures.py` describes; state how busy the machine was: the
-load is printed last.
+CPU time of one core.  Kernels are compiled before anything is measured.  State how busy the machine was: the load is
+printed last.
 
-*Hard histories.*  Histories of one register that are correct by construction, and can have one late answer that is
-certainly wrong.  `VIOLATIONS` explains why each answer is wrong; no search is needed.
+*Registers.*  Big single keys, and with --grid a grid of hard histories; for short measurements the smallest of some
+runs.  Hard histories are of one register, correct by construction, and can have one late answer that is certainly
+wrong.  `VIOLATIONS` explains why each answer is wrong; no search is needed.
+
+*Strings.*  From events to the verdict on all keys; no value is remembered from the run before.  Of each history the
+least of five runs counts; stated are the median and the largest of all histories.  The wrong ones lack one value in one
+late get; their figure holds the witness.
+
+The histories are made in the shape of Porcupine's largest, `test_data/kv/c50-ok.txt` of MIT's lab of a replicated
+store: 50 clients and ten keys in three rounds.  Half of the operations are appends, one in twenty is a put, the others
+are gets.  A value names its client and counts its operations; each round counts anew, so some values come to a key
+twice.  Some clients get one answer after another, and others wait for most of a round.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import resource
+import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from random import Random
 
 import numpy as np
 
 from bench.instruments.figures import BenchFigure, Sheet, goal_here, least_s, script
 from checkers.base.arrays import Int8, Int32, Int64
+from checkers.base.history import Event, Type
+from checkers.base.values import forget_decoded
+from checkers.base.verdict import Validity
+from checkers.by_hand.judge_events import judge_events
 from checkers.kernels.jit import kernel
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
 from checkers.kernels.registers import antichain
@@ -36,7 +53,7 @@ STEPS_OF_A_CELL = 40_000_000
 NAMES = {antichain.LINEARIZABLE: "valid", antichain.NO_ORDER: "invalid"}
 
 
-def main(given: argparse.Namespace, sheet: Sheet) -> None:
+def registers(given: argparse.Namespace, sheet: Sheet) -> None:
     big_keys(given.operations, sheet)
     if given.grid:
         for observed in (False, True):
@@ -265,12 +282,125 @@ def _with(key: Key, positions: int, more: Sequence[tuple[int, int, int, int, int
     return Key._make(column[by_call] for column in changed), len(order)
 
 
+# Strings
+
+EVENTS = 3424
+GOAL_S = 0.02
+RUNS = 5
+
+
+def strings(given: argparse.Namespace, sheet: Sheet) -> None:
+    histories = [string_history(Random(seed), EVENTS // 2) for seed in range(given.histories)]
+    steps = [int(judge_events(events, "kv").looked_at["steps"]) for events in histories]
+    valid = _seconds(histories, Validity.VALID)
+    wrong = _seconds([_without_a_value(events) for events in histories], Validity.INVALID)
+    sheet.add("kv, 50 clients, ten keys, median", EVENTS, "events", statistics.median(valid), "s", GOAL_S)
+    sheet.add("kv, 50 clients, ten keys, largest", EVENTS, "events", max(valid), "s", GOAL_S)
+    sheet.add("kv, 50 clients, ten keys, most steps", EVENTS, "events", max(steps), "steps")
+    sheet.add("kv, one value is missing, with its witness, median", EVENTS, "events", statistics.median(wrong), "s")
+
+
+def _seconds(histories: Sequence[Sequence[Event]], expected: Validity) -> list[float]:
+    """Return the seconds of each history.  All are measured once before any is measured again: so no burst of load
+    meets all its runs."""
+    least = [float("inf")] * len(histories)
+    for _ in range(RUNS):
+        for at, events in enumerate(histories):
+            forget_decoded()
+            began = time.process_time()
+            verdict = judge_events(events, "kv")
+            least[at] = min(least[at], time.process_time() - began)
+            assert verdict.validity is expected, verdict.reason
+    return least
+
+
+def _without_a_value(events: Sequence[Event]) -> list[Event]:
+    """The history, whose last get that shows three values lacks the second of them."""
+    changed = list(events)
+    for at in range(len(events) - 1, -1, -1):
+        shown = json.loads(events[at].payload or '""')
+        if events[at].f == "get" and events[at].type is Type.OK and shown.count("y") > 2:
+            first, _, rest = shown.partition("y")
+            changed[at] = replace(events[at], payload=json.dumps(first + "y" + rest.partition("y")[2]))
+            return changed
+    raise AssertionError("no get shows three values")
+
+
+ROUNDS = 3
+APPENDS, PUTS_OF_THE_REST = 0.5, 0.1
+
+
+@dataclass
+class _Waiting:
+    """An operation without an answer yet.  applied: whether it took effect; answer: of a get that did."""
+
+    f: str
+    key: str
+    value: str | None
+    applied: bool = False
+    answer: str = ""
+
+
+def string_history(rng: Random, operations: int = 1712, clients: int = 50, keys: int = 10) -> list[Event]:
+    """A linearizable history; twice as many events as operations."""
+    store = dict.fromkeys(map(str, range(keys)), "")
+    events: list[Event] = []
+    for number in range(ROUNDS):
+        left = operations * (number + 1) // ROUNDS - len(events) // 2
+        _round(rng, store, events, left, clients)
+    return events
+
+
+def _round(rng: Random, store: dict[str, str], events: list[Event], operations: int, clients: int) -> None:
+    speed = [rng.random() ** 3 for _ in range(clients)]
+    counters = [0] * clients
+    waiting: dict[int, _Waiting] = {}
+
+    def invoke(client: int) -> None:
+        key, chance = rng.choice(list(store)), rng.random()
+        f = "append" if chance < APPENDS else "put" if chance < APPENDS + (1 - APPENDS) * PUTS_OF_THE_REST else "get"
+        value = None if f == "get" else f"x {client} {counters[client]} y"
+        counters[client] += f != "get"
+        waiting[client] = _Waiting(f, key, value)
+        events.append(_event(events, client, Type.INVOKE, waiting[client], value))
+
+    for client in rng.sample(range(clients), clients):
+        invoke(client)
+    begun = clients
+    while waiting:
+        open_ = list(waiting)
+        for client in rng.choices(open_, [0.01 + speed[c] for c in open_], k=2):
+            _apply(store, waiting[client])
+        [client] = rng.choices(open_, [0.01 + speed[c] for c in open_])
+        _apply(store, waiting[client])
+        done = waiting.pop(client)
+        events.append(_event(events, client, Type.OK, done, done.answer if done.f == "get" else done.value))
+        if begun < operations:
+            begun += 1
+            invoke(client)
+
+
+def _apply(store: dict[str, str], waiting: _Waiting) -> None:
+    if waiting.applied:
+        return
+    waiting.applied = True
+    waiting.answer = store[waiting.key]
+    if waiting.f != "get":
+        store[waiting.key] = (store[waiting.key] if waiting.f == "append" else "") + (waiting.value or "")
+
+
+def _event(events: list[Event], client: int, type_: Type, of: _Waiting, value: str | None) -> Event:
+    at = len(events)
+    return Event(at, at, client, type_, of.f, key=of.key, payload=None if value is None else json.dumps(value))
+
+
 if __name__ == "__main__":
     script(
         __doc__,
-        main,
-        operations={"type": int, "default": 5_000_000},
+        {"registers": registers, "strings": strings},
+        operations={"type": int, "default": 5_000_000, "help": "of a big register"},
         grid={"action": "store_true", "help": "the grid of hard histories (minutes)"},
         operations_max={"type": int, "default": 10_000, "help": "of a cell of the grid"},
         limit_s={"type": float, "default": 5.0, "help": "what a cell of the grid may take"},
+        histories={"type": int, "default": 10, "help": "of strings"},
     )
