@@ -27,9 +27,8 @@ from pathlib import Path
 
 from bench.instruments.figures import NUMPY, ProcessWatch, Sheet, keep_bytecode, processor_s
 from checkers.base.checker import Need
-from checkers.base.demands import Demands
 from checkers.base.results import NO_RESULTS, read_results, write_results
-from checkers.base.stored_run import StoredRun
+from checkers.base.stored_run import Demands, StoredRun
 from checkers.base.verdict import Validity
 from checkers.sealing.seal import seal
 

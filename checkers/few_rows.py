@@ -17,9 +17,8 @@ import pyarrow.parquet as pq
 
 from checkers.base.checker import Budget, Task, judge_task
 from checkers.base.columns import COPIES, HISTORY, LOG, TRACE, events_to_table
-from checkers.base.demands import Demands
 from checkers.base.history import Event, Type
-from checkers.base.stored_run import StoredRun
+from checkers.base.stored_run import Demands, StoredRun
 from checkers.raft.committed import COMMITTED
 from checkers.raft.log_matching import LOG_MATCHING
 from checkers.raft.trace_verdicts import OF_TRACES

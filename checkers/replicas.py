@@ -65,13 +65,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from checkers.base.checker import Budget, Checker, Part, no_finding, no_parts
-from checkers.base.columns import HISTORY
-from checkers.base.demands import READS_OF_A_SERVER
+from checkers.base.columns import HISTORY, over_budget
 from checkers.base.history import Type, paired
-from checkers.base.run_evidence import conclude, over_budget
-from checkers.base.stored_run import StoredRun, by_number, node_files
+from checkers.base.stored_run import READS_OF_A_SERVER, StoredRun, by_number, node_files
 from checkers.base.values import canonical, parse
-from checkers.base.verdict import Validity, Verdict, Witness
+from checkers.base.verdict import Validity, Verdict, Witness, conclude
 from checkers.sealing.history_rows import chunks_of_groups
 from checkers.sealing.tables import dicts, history_tables
 

@@ -31,8 +31,8 @@ import pyarrow as pa
 
 from checkers.base.arrays import Int8, Int32, Int64
 from checkers.base.columns import HISTORY
-from checkers.base.demands import Demands
 from checkers.base.history import Type
+from checkers.base.stored_run import Demands
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.kafka_files import chain
 from checkers.record import journal

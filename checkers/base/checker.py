@@ -109,7 +109,7 @@ class Checker:
     name: as in results.json.  title: as in the report.  question: what the checker decides, one sentence for readers.
     split: run -> parts.  judge: part and its budget -> finding.  combine: run and findings, in the order of parts.
     needs: the checker does not judge a run that lacks one of these (`checkers.catalog.select`), nor one whose nodes
-    delivered none of the logs or traces that it needs (`run_evidence.not_judged`): then `combine` is not called.
+    delivered none of the logs or traces that it needs (`stored_run.not_judged`): then `combine` is not called.
     rests_on: grounds of its violations.  If a run refutes one of them, they become unknown.
     about_the_run: it judges the test itself, and may be valid with zero counts.
     in_process: its code is in a user's own file, which workers of Spark lack.

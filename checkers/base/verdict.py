@@ -142,6 +142,27 @@ def nothing_shown(observers: Iterable[str], objects: Sequence[str], acknowledged
     return f"no {answer}{of} was answered, so nothing shows what became of {became}"
 
 
+def conclude(
+    witnesses: Sequence[Witness],
+    looked_at: Mapping[str, int | float | str],
+    open_questions: Sequence[str] = (),
+    details: Mapping[str, Any] | None = None,
+) -> Verdict:
+    """Return invalid if there is a witness, else unknown if a question is open, else valid.
+
+    witnesses: the worst first.  The verdict counts all of them and keeps MAX_WITNESSES.
+    looked_at: `violations` in it may be more than the witnesses; then the verdict keeps that number.
+    """
+    reason = "; ".join(open_questions)
+    if witnesses:
+        kept = tuple(witnesses[:MAX_WITNESSES])
+        figures = {**looked_at, "violations": max(len(witnesses), int(looked_at.get("violations", 0)))}
+        by_kind = {VIOLATIONS_BY_KIND: dict(Counter(witness.kind for witness in witnesses))}
+        return Verdict(Validity.INVALID, figures, reason, kept, {**by_kind, **(details or {})})
+    validity = Validity.UNKNOWN if open_questions else Validity.VALID
+    return Verdict(validity, looked_at, reason, details=details or {})
+
+
 def one_of_each_first(items: Iterable[T], group: Callable[[T], Hashable]) -> list[T]:
     """Order items: first the first item of each group, then the second item of each group, and so on."""
     seen: Counter[Hashable] = Counter()

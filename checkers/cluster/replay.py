@@ -46,9 +46,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checkers.base.checker import Budget, Checker, Need, Part
-from checkers.base.run_evidence import conclude, gaps, log_rows, log_start
-from checkers.base.stored_run import StoredRun, node_files
-from checkers.base.verdict import Validity, Verdict, Witness
+from checkers.base.columns import log_rows, log_start
+from checkers.base.stored_run import StoredRun, gaps, node_files
+from checkers.base.verdict import Validity, Verdict, Witness, conclude
 
 NO_LEADER = -1
 MIGRATING, UNASSIGNED, LOST = (f"{number:032x}" for number in range(3))

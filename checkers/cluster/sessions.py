@@ -35,13 +35,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from checkers.base.checker import Budget, Checker, Part
-from checkers.base.clocks import one_clock
-from checkers.base.run_evidence import conclude, gaps, log_rows, log_start, trace_row
-from checkers.base.stored_run import StoredRun, node_files
-from checkers.base.verdict import Validity, Verdict, Witness
+from checkers.base.columns import log_rows, log_start, trace_row
+from checkers.base.stored_run import StoredRun, gaps, node_files
+from checkers.base.verdict import Validity, Verdict, Witness, conclude
 from checkers.cluster import broker_traces
 from checkers.cluster.replay import NO_LEADER, REFUSED_ITSELF, STAYS_ELIGIBLE
 from checkers.record.faults import cut_links, silent_processes
+from checkers.record.header import one_clock
 
 FENCED_THOUGH_HEARD = "broker is fenced although it was heard"
 NEVER_FENCED = "silent broker is never fenced"

@@ -36,8 +36,7 @@ from checkers.base.checker import Budget, CannotJudge, Checker, Judged, Part, Ta
 from checkers.base.columns import COPIES, HISTORY, LOG, TRACE
 from checkers.base.history import NEMESIS, Type
 from checkers.base.results import CheckerResult, Results, RunVerdict
-from checkers.base.run_evidence import not_judged
-from checkers.base.stored_run import StoredRun
+from checkers.base.stored_run import StoredRun, not_judged
 from checkers.base.verdict import (
     DOUBTED,
     EXIT_CODES,

@@ -38,9 +38,8 @@ import pyarrow.parquet as pq
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.columns import HISTORY
 from checkers.base.history import CREATE, NEMESIS, Event, Type
-from checkers.base.run_evidence import conclude
 from checkers.base.stored_run import StoredRun
-from checkers.base.verdict import Validity, Verdict, Witness
+from checkers.base.verdict import Validity, Verdict, Witness, conclude
 from checkers.models.answers import KeyedOrNot
 from checkers.models.each_object import KNOWN, NOTHING_ANSWERED, ObjectsFinding, judge_each, rows_of, verdict_of
 from checkers.models.known_object import KnownObject, searched

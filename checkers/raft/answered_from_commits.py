@@ -47,12 +47,12 @@ import pyarrow as pa
 
 from checkers.base.arrays import Int64
 from checkers.base.checker import Checker, no_finding, no_parts
-from checkers.base.clocks import one_clock, one_kernel
-from checkers.base.run_evidence import conclude, gaps, log_rows, log_start
-from checkers.base.stored_run import StoredRun, by_number, node_files
+from checkers.base.columns import log_rows, log_start
+from checkers.base.stored_run import StoredRun, by_number, gaps, node_files
 from checkers.base.values import span_in_words
-from checkers.base.verdict import DOUBTED, MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
+from checkers.base.verdict import DOUBTED, MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness, conclude
 from checkers.raft.reading import NAMED_WRITES, WRITES, nothing_of
+from checkers.record.header import one_clock, one_kernel
 from checkers.sealing.history_rows import read_rows
 from checkers.sealing.tables import dicts, give_files, history_tables
 

@@ -28,10 +28,10 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.base.checker import Budget, Checker, no_finding, no_parts
+from checkers.base.columns import log_rows, numbers, present, read_trace
 from checkers.base.history import Type
-from checkers.base.run_evidence import conclude, gaps, log_rows, numbers, present, read_trace
-from checkers.base.stored_run import StoredRun, node_files
-from checkers.base.verdict import Verdict, Witness, one_of_each_first
+from checkers.base.stored_run import StoredRun, gaps, node_files
+from checkers.base.verdict import Verdict, Witness, conclude, one_of_each_first
 from checkers.raft.reading import NAMED_WRITES, CopiedLog, Marks, holds, nothing_of, operations, read_log
 from checkers.sealing.tables import give_files, history_tables
 

@@ -30,9 +30,9 @@ import pyarrow.parquet as pq
 
 from checkers.base.arrays import Int32, Int64
 from checkers.base.checker import Budget, Checker, Part
-from checkers.base.run_evidence import LogGroup, conclude, gaps, log_groups, log_rows, numbers, read_table
-from checkers.base.stored_run import StoredRun, node_files
-from checkers.base.verdict import Validity, Verdict, Witness
+from checkers.base.columns import LogGroup, log_groups, log_rows, numbers, read_table
+from checkers.base.stored_run import StoredRun, gaps, node_files
+from checkers.base.verdict import Validity, Verdict, Witness, conclude
 from checkers.kernels.raft import NOWHERE, Slice, compare_all, irregular, slice_of
 
 RANGE = 1 << 17

@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 
 from checkers.base.arrays import Bools
 from checkers.base.checker import Budget, Checker, Part
-from checkers.base.run_evidence import coded, conclude, gaps, numbers, present, read_trace, trace_row
-from checkers.base.stored_run import StoredRun, node_files
-from checkers.base.verdict import Validity, Verdict, Witness
+from checkers.base.columns import coded, numbers, present, read_trace, trace_row
+from checkers.base.stored_run import StoredRun, gaps, node_files
+from checkers.base.verdict import Validity, Verdict, Witness, conclude
 from checkers.raft.reading import disks_by_row, nothing_of
 from checkers.raft.trace_row import WITNESSES_PER_PART, Row, hash_words, in_trace
 

@@ -32,11 +32,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from checkers.base.checker import Checker, no_finding, no_parts
-from checkers.base.columns import CLUSTER
+from checkers.base.columns import CLUSTER, log_rows, numbers, read_trace
 from checkers.base.history import CREATE
-from checkers.base.run_evidence import conclude, gaps, log_rows, numbers, read_trace
-from checkers.base.stored_run import StoredRun, node_files
-from checkers.base.verdict import Verdict, Witness
+from checkers.base.stored_run import StoredRun, gaps, node_files
+from checkers.base.verdict import Verdict, Witness, conclude
 from checkers.raft.reading import nothing_of
 from checkers.sealing.tables import give_files, history_tables
 

@@ -22,10 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from checkers.base import run_evidence
+from checkers.base import columns
 from checkers.base.arrays import Int64
 from checkers.base.checker import Budget, Part
-from checkers.base.clocks import one_clock
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Witness
 from checkers.kernels.raft import disagreements
@@ -35,6 +34,7 @@ from checkers.raft.monitor import two_rows as differing
 from checkers.raft.reading import Condensed, rows_of_table
 from checkers.raft.trace_row import WITNESSES_PER_PART, Row, TraceRow, hash_words, in_trace, of_row
 from checkers.record.faults import FaultRecord
+from checkers.record.header import one_clock
 
 ROW_SIZE_BYTES = 60
 ROWS_PER_RANGE = 4_000_000
@@ -274,11 +274,11 @@ def _highest_epoch(path: str, copy: int) -> tuple[int, int]:
     """Return (offset, epoch) of the first entry of the highest epoch in a copy of a log; (0, -1) if it is empty."""
     at, epoch = 0, -1
     file = pq.ParquetFile(path)
-    for group in run_evidence.log_groups(file.metadata, copy):
+    for group in columns.log_groups(file.metadata, copy):
         table = file.read_row_group(group.number, ["copy", "offset", "epoch"], use_threads=False)
-        epochs = np.where(run_evidence.numbers(table, "copy") == copy, run_evidence.numbers(table, "epoch"), -1)
+        epochs = np.where(columns.numbers(table, "copy") == copy, columns.numbers(table, "epoch"), -1)
         if len(epochs) and epochs.max() > epoch:
-            at, epoch = int(run_evidence.numbers(table, "offset")[np.argmax(epochs)]), int(epochs.max())
+            at, epoch = int(columns.numbers(table, "offset")[np.argmax(epochs)]), int(epochs.max())
     return at, epoch
 
 
@@ -288,19 +288,19 @@ def _judge_states(part: Part, budget: Budget) -> StatesFinding:
     tables = []
     count = 0
     for number, path in enumerate(part.paths):
-        rows = run_evidence.read_trace(path, ("applied", "snapshot"), ("offset", "hash"), range(first, stop))
-        offset = run_evidence.numbers(rows, "offset")
-        rows = rows.filter(pa.array((offset >= first) & (offset < stop) & run_evidence.present(rows, "hash")))
+        rows = columns.read_trace(path, ("applied", "snapshot"), ("offset", "hash"), range(first, stop))
+        offset = columns.numbers(rows, "offset")
+        rows = rows.filter(pa.array((offset >= first) & (offset < stop) & columns.present(rows, "hash")))
         tables.append(rows.append_column("source", pa.repeat(pa.scalar(number), len(rows))))
         count += len(rows)
         budget.demand(count * ROW_SIZE_BYTES, f"{path}: {count} rows")
     table = pa.concat_tables(tables).unify_dictionaries()
-    is_applied = run_evidence.coded(table, "event", {"applied": 1}) == 1
-    offset, hashes = run_evidence.numbers(table, "offset"), run_evidence.numbers(table, "hash")
-    seq, source = run_evidence.numbers(table, "seq"), run_evidence.numbers(table, "source")
+    is_applied = columns.coded(table, "event", {"applied": 1}) == 1
+    offset, hashes = columns.numbers(table, "offset"), columns.numbers(table, "hash")
+    seq, source = columns.numbers(table, "seq"), columns.numbers(table, "source")
 
     def row(i: int) -> Row:
-        return run_evidence.trace_row(part.paths[int(source[i])], int(seq[i]))
+        return columns.trace_row(part.paths[int(source[i])], int(seq[i]))
 
     applied = np.flatnonzero(is_applied)
     states = [
@@ -344,7 +344,7 @@ def _judge_in_time(part: Part, budget: Budget) -> TimedFinding:
     rows = sum(pq.read_metadata(path).num_rows for path in part.paths)
     budget.demand(rows * ROW_SIZE_BYTES, f"all traces: {rows} rows")
     monitor = TimedMonitor(part.params["voters"], part.params["nodes"], part.params["until"])
-    tables = [run_evidence.read_trace(path, TimedMonitor.EVENTS, TraceRow._fields) for path in part.paths]
+    tables = [columns.read_trace(path, TimedMonitor.EVENTS, TraceRow._fields) for path in part.paths]
     replicas_join = any("voters" in pc.unique(table["event"]).to_pylist() for table in tables)
     traces = [rows_of_table(_that_matter_in_time(table, replicas_join)) for table in tables]
     witnesses: dict[str, list[Witness]] = {}
@@ -362,14 +362,14 @@ def _that_matter_in_time(table: pa.Table, replicas_join: bool) -> pa.Table:
 
     Marks of a node that never leads are not judged.  Of the appends of one epoch the first counts, except where
     replicas join: those must have caught up with the ends of logs at every moment."""
-    event = run_evidence.coded(table, "event", {"append": 0, "high-watermark": 1, "role": 2}, 3)
+    event = columns.coded(table, "event", {"append": 0, "high-watermark": 1, "role": 2}, 3)
     kept = np.ones(len(table), np.bool_)
-    if not np.any(run_evidence.coded(table, "role", {"leader": 1})[event == 2] == 1):
+    if not np.any(columns.coded(table, "role", {"leader": 1})[event == 2] == 1):
         kept &= event != 1
     if not replicas_join:
         appends = np.flatnonzero(event == 0)
-        appends = appends[np.argsort(run_evidence.numbers(table, "time_ns")[appends], kind="stable")]
-        epochs = run_evidence.numbers(table, "epoch")[appends]
+        appends = appends[np.argsort(columns.numbers(table, "time_ns")[appends], kind="stable")]
+        epochs = columns.numbers(table, "epoch")[appends]
         kept[appends[1:][epochs[1:] == epochs[:-1]]] = False
     return table if kept.all() else table.filter(pa.array(kept))
 

@@ -39,9 +39,9 @@ from dataclasses import dataclass
 import pyarrow.parquet as pq
 
 from checkers.base.checker import BeyondBudget, Budget, Checker, Part
-from checkers.base.run_evidence import conclude, gaps, trace_row
-from checkers.base.stored_run import StoredRun, node_files
-from checkers.base.verdict import Verdict, Witness
+from checkers.base.columns import trace_row
+from checkers.base.stored_run import StoredRun, gaps, node_files
+from checkers.base.verdict import Verdict, Witness, conclude
 from checkers.raft import elections, quorum
 from checkers.raft.quorum import Answer, Blocked, ModelVoter, NotModelled, Quorum, Unexplained
 from checkers.raft.reading import nothing_of, read_rows

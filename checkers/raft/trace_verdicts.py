@@ -7,14 +7,14 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from checkers.base.checker import Checker, Need
-from checkers.base.clocks import one_clock
-from checkers.base.run_evidence import conclude, gaps, log_rows, log_start
-from checkers.base.stored_run import StoredRun, node_files
-from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, Witness, one_of_each_first
+from checkers.base.columns import log_rows, log_start
+from checkers.base.stored_run import StoredRun, gaps, node_files
+from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, Witness, conclude, one_of_each_first
 from checkers.raft import rules, trace_checkers
 from checkers.raft.monitor import Leaders, NodeReport, Reach, elected, named_by, sets_apart
 from checkers.raft.reading import nothing_of
 from checkers.raft.trace_row import Row, TraceRow, copy_row
+from checkers.record.header import one_clock
 
 NOT_ONE_CLOCK = "the servers do not share a monotonic clock"
 

@@ -54,11 +54,9 @@ from math import lcm
 from typing import Any, NamedTuple
 
 from checkers.base.checker import checker_of_run
-from checkers.base.demands import Demands
 from checkers.base.history import CREATE
-from checkers.base.run_evidence import conclude
-from checkers.base.stored_run import StoredRun, by_number
-from checkers.base.verdict import Validity, Verdict, Witness
+from checkers.base.stored_run import Demands, StoredRun, by_number
+from checkers.base.verdict import Validity, Verdict, Witness, conclude
 from checkers.record.faults import FaultRecord, Link
 from checkers.record.outcome import Death, Report
 from checkers.run_quality import processor_time

@@ -59,16 +59,16 @@ import pyarrow.parquet as pq
 
 from checkers.base.arrays import Int64
 from checkers.base.checker import Ground, checker_of_run
-from checkers.base.clocks import error_ns, one_clock, one_kernel
+from checkers.base.columns import coded, numbers, read_table, read_trace, words
 from checkers.base.history import Type
-from checkers.base.run_evidence import coded, conclude, numbers, read_table, read_trace, words
 from checkers.base.stored_run import StoredRun, before_heal, node_files
-from checkers.base.verdict import DOUBTED, Verdict
+from checkers.base.verdict import DOUBTED, Verdict, conclude
 from checkers.kernels.raft import APPEND, FLUSH, OTHER, START, TRUNCATE
 from checkers.raft.reading import DisksByRow, disks_by_row
 from checkers.raft.rules import CURRENT_EPOCH_EVENTS
 from checkers.record.faults import FaultRecord, HeldWindow, cut_links, silent_processes
 from checkers.record.files import BrokenFile
+from checkers.record.header import error_ns, one_clock, one_kernel
 from checkers.record.journal import FINAL_READS, FORMAT, JOURNAL, MAIN, PHASES, Begun
 from checkers.record.outcome import Death, RunOutcome
 from checkers.record.reading import TEST

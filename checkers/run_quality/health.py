@@ -39,13 +39,13 @@ from typing import Any
 
 from checkers.base.cause_of_end import cause_of_end, is_note
 from checkers.base.checker import checker_of_run
-from checkers.base.clocks import error_ns
+from checkers.base.columns import read_trace
 from checkers.base.history import Type
-from checkers.base.run_evidence import conclude, gaps, read_trace
-from checkers.base.stored_run import StoredRun, by_number, node_files
-from checkers.base.verdict import Validity, Verdict, Witness
+from checkers.base.stored_run import StoredRun, by_number, gaps, node_files
+from checkers.base.verdict import Validity, Verdict, Witness, conclude
 from checkers.raft.trace_row import Row
 from checkers.record.faults import Proof
+from checkers.record.header import error_ns
 from checkers.record.outcome import Death, Recovery
 from checkers.run_quality.faults_installed import Excuse
 from checkers.sealing.tables import history_tables

@@ -27,11 +27,11 @@ from typing import Any
 import numpy as np
 
 from checkers.base.checker import checker_of_run
-from checkers.base.clocks import one_clock
-from checkers.base.run_evidence import conclude, read_trace
+from checkers.base.columns import read_trace
 from checkers.base.stored_run import StoredRun, node_files
-from checkers.base.verdict import Validity, Verdict, Witness
+from checkers.base.verdict import Validity, Verdict, Witness, conclude
 from checkers.record.faults import FaultRecord
+from checkers.record.header import one_clock
 from checkers.record.outcome import Report
 from checkers.run_quality.faults_installed import INSTALLED, achieved
 from checkers.run_quality.minimums import END_OF_TIME, with_majority

@@ -37,8 +37,7 @@ from math import ceil
 
 import numpy as np
 
-from checkers.base.demands import Demands
-from checkers.base.stored_run import StoredRun
+from checkers.base.stored_run import Demands, StoredRun
 from checkers.record.faults import FaultRecord, Link
 from checkers.run_quality.faults_installed import INSTALLED, achieved
 

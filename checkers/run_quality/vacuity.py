@@ -33,11 +33,9 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from checkers.base.checker import checker_of_run
-from checkers.base.demands import READS_OF_A_SERVER, Demands
 from checkers.base.results import Criterion
-from checkers.base.run_evidence import conclude
-from checkers.base.stored_run import StoredRun, node_files
-from checkers.base.verdict import Validity, Verdict
+from checkers.base.stored_run import READS_OF_A_SERVER, Demands, StoredRun, node_files
+from checkers.base.verdict import Validity, Verdict, conclude
 from checkers.record.faults import FaultRecord
 from checkers.record.outcome import RunOutcome, Stopped
 from checkers.run_quality import leadership, minimums, processor_time

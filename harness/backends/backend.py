@@ -14,8 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from checkers.base.clocks import NodesClock
-from checkers.record.header import ClockOffset
+from checkers.record.header import ClockOffset, NodesClock
 from nemesis.cluster import DAMAGES, MEMBERS, VERSIONS, CannotInject, Cluster
 from system_under_test.client import Outcome, Placement, Request
 from system_under_test.subject import Members, Needs, Node, ServerVersions

@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from checkers.base.clocks import NodesClock
 from checkers.base.history import Type
+from checkers.record.header import NodesClock
 from harness.backends.backend import ClusterSpec, Exit, NodesOfRun
 from nemesis.cluster import CannotInject, Link
 from simulation.loop import Process

@@ -49,8 +49,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from checkers.base.clocks import NodesClock
-from checkers.record.header import ClockOffset
+from checkers.record.header import ClockOffset, NodesClock
 from harness.agent.guard import TABLE_PREFIX
 from harness.agent.network import FirewallTables, Table, replace_set
 from harness.agent.process import NodeVerbs

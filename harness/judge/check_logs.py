@@ -16,13 +16,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from checkers.base import clocks
-from checkers.base.demands import Demands
-from checkers.base.stored_run import StoredRun
+from checkers.base.stored_run import Demands, StoredRun
 from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, combine
 from checkers.catalog import select
 from checkers.judging.pipeline import Progress, judge_run
 from checkers.record.files import BrokenFile, demand_plain
+from checkers.record.header import started_on
 from checkers.record.journal import JOURNAL
 from checkers.record.reading import TEST, RunRecord
 from checkers.sealing.manifest import MANIFEST, bound_files, broken_bonds
@@ -55,7 +54,7 @@ def _verdict(folder: Path, is_run: bool, say: Progress) -> Verdict:
     if is_run:
         demand_plain(folder)
     copies = copies_of(RunRecord(folder)) if is_run else data_directories(folder)
-    started_on = clocks.started_on(RunRecord(folder).header)
+    began_ns = started_on(RunRecord(folder).header)
     if not copies and (name := _without_logs(folder)):
         raise BrokenFile(f"is a run of {name}, which has no logs of Kafka's format: analyze judges what it has")
     if not copies:
@@ -65,7 +64,7 @@ def _verdict(folder: Path, is_run: bool, say: Progress) -> Verdict:
         for linked in _LINKED if is_run else ():
             if (folder / linked).exists():
                 (root / linked).symlink_to(folder / linked)
-        write_tables(root, copies, started_on, say)
+        write_tables(root, copies, began_ns, say)
         checkers = select({"logs", "traces", "kraft-records", "kraft-steps"} if is_run else {"logs"})
         verdicts = judge_run(
             StoredRun(root, _demands(folder) if is_run else Demands(logs=True)), checkers, progress=say

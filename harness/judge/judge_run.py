@@ -31,16 +31,15 @@ from typing import get_args
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from checkers.base import clocks
 from checkers.base.checker import Checker, Need, in_words
 from checkers.base.columns import COPIES
-from checkers.base.demands import Demands
 from checkers.base.results import PlantedBugResult, Results, RunVerdict, SignerWords, write_results
-from checkers.base.stored_run import StoredRun
+from checkers.base.stored_run import Demands, StoredRun
 from checkers.base.verdict import HARNESS_FAILED, Validity, Verdict
 from checkers.catalog import named_but_lacking, select, wrong_names
 from checkers.judging import pipeline
 from checkers.record.files import BrokenFile, demand_plain
+from checkers.record.header import started_on
 from checkers.record.journal import JOURNAL
 from checkers.record.outcome import OnlineViolation, RunOutcome
 from checkers.record.reading import TEST, RunRecord
@@ -208,7 +207,7 @@ def judge(
     if demands.logs or demands.traces:
         progress("reading logs and traces")
         shutil.rmtree(root / "tables", ignore_errors=True)  # results of an earlier judging prove nothing now
-        tabulate(run.record, lambda copies: subject.tables(root, copies, clocks.started_on(header)))
+        tabulate(run.record, lambda copies: subject.tables(root, copies, started_on(header)))
     verdicts = pipeline.judge_run(StoredRun(root, demands, run.record), checkers_for(spec, demands), spark, progress)
     _note_left_out(verdicts, spec, demands)
     pipeline.set_aside_doubted(verdicts)

@@ -29,10 +29,10 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from checkers.base import clocks
-from checkers.base.demands import READS_OF_A_SERVER
 from checkers.base.history import Type
+from checkers.base.stored_run import READS_OF_A_SERVER
 from checkers.record.faults import Achieved, FaultRecord
+from checkers.record.header import one_clock, started_on
 from checkers.record.journal import Copied, Copying
 from checkers.record.outcome import Recovery
 from harness.judge.judge_run import reads_each_server_at_end
@@ -84,9 +84,9 @@ async def _start_servers(run: RunContext) -> None:
     await subject.install(run.nodes, seed=run.spec.seed, bug=run.spec.bug)
     await asyncio.gather(*(subject.start(node) for node in run.nodes))
     if run.online is not None and subject.declares.kraft_steps:
-        started_on = clocks.started_on(run.header)
-        lives = {node.name: subject.live(node, started_on(node.name)) for node in run.nodes}
-        run.online.follow(lives, one_clock=clocks.one_clock(run.header))
+        began_ns = started_on(run.header)
+        lives = {node.name: subject.live(node, began_ns(node.name)) for node in run.nodes}
+        run.online.follow(lives, one_clock=one_clock(run.header))
     await until_ready(subject, run.nodes, run.clock, run.progress.detail)
     if subject.declares.elections:
         await until_led(run.watch, len(run.nodes), run.clock)

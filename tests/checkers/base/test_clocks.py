@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from checkers.base.clocks import UNBOUNDED_NS, error_ns, one_clock, one_kernel, started_on
-from checkers.record.header import Header
+from checkers.record.header import UNBOUNDED_NS, Header, error_ns, one_clock, one_kernel, started_on
 from tests.support.records_of_runs import header_of
 
 REMOTE = header_of(

@@ -12,8 +12,7 @@ import pytest
 
 from bench.big_run import UNDECIDED, VIOLATED
 from bench.instruments.big_history import write_run, write_tables
-from checkers.base.demands import Demands
-from checkers.base.stored_run import StoredRun
+from checkers.base.stored_run import Demands, StoredRun
 from checkers.base.verdict import Validity
 from checkers.catalog import select
 from checkers.judging.pipeline import judge_run

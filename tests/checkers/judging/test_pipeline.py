@@ -13,9 +13,8 @@ from histories import Script, write_stream
 from journals import write_journal
 
 from checkers.base.checker import Budget, Checker, Part
-from checkers.base.demands import Demands
 from checkers.base.results import as_object, parse_results, read_results, write_results
-from checkers.base.stored_run import StoredRun
+from checkers.base.stored_run import Demands, StoredRun
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.judging.pipeline import Verdicts, judge_run, results_of, set_aside_unrecovered
 from checkers.registers.checker import LINEARIZABILITY

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy_quorum import Evidence, Quorum
 
-from checkers.base.demands import Demands
+from checkers.base.stored_run import Demands
 from checkers.base.verdict import Validity
 from checkers.kernels.raft import ABSENT, NOWHERE, align, compare, compare_all, disagreements, irregular, slice_of
 from checkers.raft import log_matching as raft_logs

@@ -13,8 +13,7 @@ import pytest
 
 from checkers import replicas as rules
 from checkers.base.columns import COMPARISONS, COPIES
-from checkers.base.demands import Demands
-from checkers.base.stored_run import StoredRun
+from checkers.base.stored_run import Demands, StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.judging.pipeline import judge_run
 from checkers.kernels.kafka_files import crc32c

@@ -16,9 +16,8 @@ from journals import write_journal
 
 from checkers import replicas
 from checkers.base.columns import HISTORY
-from checkers.base.demands import Demands
 from checkers.base.history import Type
-from checkers.base.stored_run import StoredRun
+from checkers.base.stored_run import Demands, StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.judging.pipeline import judge_run
 

@@ -16,9 +16,8 @@ import pytest
 from journals import write_header, write_journal
 
 from checkers.base.columns import HISTORY
-from checkers.base.demands import Demands
 from checkers.base.history import Type
-from checkers.base.stored_run import StoredRun
+from checkers.base.stored_run import Demands, StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.run_quality.availability import AVAILABILITY, REFUSALS, UNAVAILABLE, Struck, limit_s, whole_majorities
 from system_under_test.functions import FUNCTIONS

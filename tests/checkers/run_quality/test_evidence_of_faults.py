@@ -15,9 +15,8 @@ from recorded_runs import unpacked
 from toy_quorum import Evidence, Quorum, Row
 from trace_rows import write_trace
 
-from checkers.base.demands import Demands
 from checkers.base.history import Type
-from checkers.base.stored_run import StoredRun
+from checkers.base.stored_run import Demands, StoredRun
 from checkers.run_quality import evidence as checker
 from checkers.run_quality.evidence import answers_while_held, not_listed, without_order
 from checkers.sealing.seal import seal

@@ -16,8 +16,7 @@ from toy_quorum import Evidence, random_run
 from trace_rows import write_trace
 
 from checkers.base.columns import COPIES
-from checkers.base.demands import Demands
-from checkers.base.stored_run import StoredRun
+from checkers.base.stored_run import Demands, StoredRun
 from checkers.run_quality.evidence import at_another_length, behind_trace, rows_while_held, times_fall
 
 S = 1_000_000_000

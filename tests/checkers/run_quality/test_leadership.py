@@ -11,8 +11,7 @@ import pytest
 from fault_records import fault_of
 from journals import write_header, write_journal
 
-from checkers.base.demands import Demands
-from checkers.base.stored_run import StoredRun
+from checkers.base.stored_run import Demands, StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.record.faults import DAMAGES_DATA, WIPES_DISKS, FaultRecord
 from checkers.run_quality.leadership import EPOCH_WENT_BACK, LEADERSHIP, TWO_LEADERS, Leader, under_faults

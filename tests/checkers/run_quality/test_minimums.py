@@ -14,9 +14,8 @@ from histories import by_construction
 from trace_rows import write_trace
 
 from checkers.base.columns import events_to_table
-from checkers.base.demands import Demands
 from checkers.base.history import NEMESIS, Event, Type
-from checkers.base.stored_run import StoredRun
+from checkers.base.stored_run import Demands, StoredRun
 from checkers.record.faults import FaultRecord
 from checkers.record.outcome import Phase, RunOutcome
 from checkers.run_quality import history_figures, minimums

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from toy_quorum import Evidence, Quorum, measured
 
-from checkers.base.demands import Demands
+from checkers.base.stored_run import Demands
 from checkers.base.verdict import Validity, Verdict
 from checkers.run_quality.vacuity import CALLING_NS
 from checkers.run_quality.waivers import WAIVABLE

@@ -10,7 +10,7 @@ from fault_records import fault_of
 from test_vacuity import figure, judged, run
 from toy_quorum import Quorum
 
-from checkers.base.demands import Demands
+from checkers.base.stored_run import Demands
 from checkers.base.verdict import Validity
 from checkers.run_quality import minimums
 

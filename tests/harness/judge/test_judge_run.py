@@ -18,9 +18,8 @@ from journals import write_journal
 from recorded_runs import unpacked
 
 from checkers.base.columns import COPIES
-from checkers.base.demands import Demands
 from checkers.base.results import PlantedBugResult, Results, RunVerdict, as_object
-from checkers.base.stored_run import StoredRun
+from checkers.base.stored_run import Demands, StoredRun
 from checkers.catalog import BY_MODEL, CATALOG
 from checkers.record.files import BrokenFile
 from checkers.record.journal import JOURNAL

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from checkers.base.demands import Demands
+from checkers.base.stored_run import Demands
 from checkers.record.faults import Achieved, Card, FaultRecord
 from checkers.run_quality import vacuity
 from checkers.run_quality.leadership import ElectionsInFaults

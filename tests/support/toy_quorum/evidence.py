@@ -12,9 +12,8 @@ from fault_records import whole
 from journals import write_header, write_journal
 
 from checkers.base.columns import COPIES, HISTORY, LOG, TRACE
-from checkers.base.demands import Demands
 from checkers.base.history import Type
-from checkers.base.stored_run import StoredRun
+from checkers.base.stored_run import Demands, StoredRun
 from checkers.base.verdict import Verdict
 from checkers.catalog import CATALOG
 from checkers.judging.pipeline import judge_run

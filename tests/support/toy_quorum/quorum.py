@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from checkers.base.columns import HISTORY, TRACE
-from checkers.base.demands import Demands
+from checkers.base.stored_run import Demands
 from system_under_test.kraft.log.batch import extend
 from toy_quorum.evidence import Evidence, Row
 

@@ -16,8 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from checkers.base.columns import TRACE
-from checkers.base.demands import Demands
-from checkers.base.stored_run import StoredRun
+from checkers.base.stored_run import Demands, StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.catalog import CATALOG
 from checkers.judging.pipeline import judge_run
