@@ -44,7 +44,7 @@ from checkers.kernels.compilations import watch_compiler
 
 with watch_compiler() as compiler:
     import numba
-    import small_domain, test_values, toy_kafka, toy_transactions
+    import small_domain, test_history, toy_kafka, toy_transactions
     from bench.instruments import transaction_histories
     from checkers.catalog import CATALOG
     from checkers.base.checker import Budget
@@ -115,8 +115,8 @@ with watch_compiler() as compiler:
     judge("kafka", toy_kafka.simulate(rng))
     texts, together, _ = transaction_histories.smallest("rw-register", "G-single")
     check(transaction_histories.history(texts, together), "multi-register")
-    for model, text in test_values.IN_MODELS.items():
-        test_values.judged(folder, text.format("12345678901234567.89M", "1.5"), model)
+    for model, text in test_history.IN_MODELS.items():
+        test_history.judged(folder, text.format("12345678901234567.89M", "1.5"), model)
     without_kernels = {"semaphore:N", "fenced-lock", "leased-lock", "bank"}
     without_kernels |= {"bank-overdraft", "long-fork", "at-least-once-queue"}
     assert models == without_kernels, models

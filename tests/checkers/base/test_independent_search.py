@@ -110,10 +110,6 @@ def test_large_pieces_go_first_and_attempts_are_counted() -> None:
     assert tried == [[4, 5, 6, 7], [], [6, 7]]
 
 
-def test_no_attempt_leaves_everything() -> None:
-    assert drop_in_pieces([1, 2], [1, 2], without, lambda rest: True, attempts_most=0) == [1, 2]
-
-
 def test_pieces_are_left_out_one_at_a_time() -> None:
     assert list(without_pieces("abc", 2)) == [("c",), ("a", "b"), ("b", "c"), ("a", "c"), ("a", "b")]
     assert list(without_pieces("", 0)) == []

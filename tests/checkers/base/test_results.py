@@ -70,16 +70,13 @@ def test_a_figure_that_is_not_finite_is_written_as_null(tmp_path: Path) -> None:
     assert found is not None and found.checkers["one"].details == {"p50": [None, 2.0]}
 
 
-def test_results_of_an_older_version_lack_fields_and_are_read() -> None:
+def test_results_of_an_older_version_lack_fields_and_those_of_a_later_one_have_more() -> None:
     old = {
         "verdict": "invalid",
         "checkers": {"one": {"verdict": "invalid", "witness": [{"kind": "k", "summary": "s"}]}},
     }
     found = results.parse_results(old)
     assert found.invalid["one"].witness == (Witness("k", "s"),) and found.planted is None and found.exit_code is None
-
-
-def test_fields_of_a_later_version_are_ignored() -> None:
     assert results.parse_results({"verdict": "valid", "later": 1}) == results.Results(results.RunVerdict.VALID)
 
 
@@ -107,12 +104,3 @@ def test_damage_is_one_error_that_names_file_and_field(raw: Any, words: str, tmp
     with pytest.raises(BrokenFile) as refused:
         results.read_results(tmp_path)
     assert str(refused.value).startswith(words.replace("`", ""))
-
-
-def test_a_valid_verdict_says_how_it_was_decided_and_an_unknown_one_why() -> None:
-    decided = {"decided": "an order was replayed"}
-    assert results.CheckerResult(Validity.VALID, details=decided).why == "an order was replayed"
-    assert (
-        results.CheckerResult(Validity.UNKNOWN, reason="a file is missing", details=decided).why == "a file is missing"
-    )
-    assert results.CheckerResult(Validity.VALID).why == ""

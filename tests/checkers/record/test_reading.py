@@ -19,10 +19,11 @@ from journals import write_header, write_journal
 
 from checkers.record.faults import AT_TIMES, Achieved, Card, Copy, FaultRecord, Measurement, Proof
 from checkers.record.files import BrokenFile, as_json, write_json_whole
-from checkers.record.header import Header
+from checkers.record.header import UNBOUNDED_NS, Header, error_ns, one_clock, one_kernel, started_on
 from checkers.record.journal import EVENTS, FORMAT, JOURNAL
 from checkers.record.outcome import Death, Phase, RunOutcome
 from checkers.record.reading import TEST, RunRecord, decoded, number, read_json, real
+from tests.support.records_of_runs import header_of
 
 DATA = Path(__file__).parents[2] / "data"
 FAULT = FaultRecord(
@@ -202,3 +203,41 @@ def test_what_is_no_number_of_64_bits_counts_as_missing(value: Any) -> None:
 @pytest.mark.parametrize("value", [0, -(2**63), 2**63 - 1, 2.75])
 def test_a_number_is_read(value: float) -> None:
     assert (number(value, -7), real(value, -7.5)) == (int(value), float(value))
+
+
+# Clocks of nodes
+
+REMOTE = header_of(
+    {
+        "spec": {"backend": "ssh"},
+        "started_monotonic_ns": 1_000,
+        "clocks": {"n1": {"ahead_ns": 500, "error_ns": 7}, "n2": {"ahead_ns": -2_000, "error_ns": 9}},
+    }
+)
+
+
+def test_nodes_of_one_machine_share_the_clock_of_the_harness_and_others_have_their_own() -> None:
+    test = header_of({"spec": {"backend": "docker"}, "started_monotonic_ns": 1_000, "clocks": {}})
+    assert one_clock(test)
+    assert (started_on(test)("n1"), error_ns(test, "n1")) == (1_000, 0)
+    assert not one_clock(REMOTE)
+    assert [started_on(REMOTE)(node) for node in ("n1", "n2", "n3")] == [1_500, -1_000, 1_000]
+    assert [error_ns(REMOTE, node) for node in ("n1", "n2", "n3")] == [7, 9, UNBOUNDED_NS]
+
+
+@pytest.mark.parametrize("test", [None, header_of({}), header_of({"spec": {"backend": "ssh"}})])
+def test_what_was_not_measured_is_not_known(test: Header | None) -> None:
+    assert not one_clock(test)
+    assert (started_on(test)("n1"), error_ns(test, "n1")) == (0, UNBOUNDED_NS)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "one", "kernel"),
+    [("same kernel", True, True), ("same machine", True, False), ("own", False, False), ("mine", False, False)],
+)
+def test_the_clock_that_a_run_records_decides_and_not_the_name_of_its_backend(
+    recorded: str, one: bool, kernel: bool
+) -> None:
+    for backend in ("docker", "ssh", "a backend of next year"):
+        test = header_of({"spec": {"backend": backend}, "nodes_clock": recorded})
+        assert (one_clock(test), one_kernel(test)) == (one, kernel)
