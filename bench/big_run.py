@@ -123,7 +123,7 @@ def _seal(folder: Path, events: int, wrong: bool) -> None:
 
 def _judge(folder: Path, events: int, wrong: bool) -> None:
     from checkers.catalog import select
-    from checkers.judging.pipeline import judge_run, results_of
+    from checkers.judging import judge_run, results_of
     from checkers.spark.session import SparkJudge
 
     demands: Demands = pickle.loads((folder.parent / _DEMANDS).read_bytes())

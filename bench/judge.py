@@ -30,7 +30,7 @@ from checkers.base.checker import Budget
 from checkers.base.columns import HISTORY
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity
-from checkers.judging.pipeline import judge_run
+from checkers.judging import judge_run
 from checkers.kernels.jit import kernel
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.sealing.seal import seal
@@ -70,7 +70,7 @@ began = time.perf_counter()
 from pathlib import Path
 from checkers.base.stored_run import StoredRun
 from checkers.registers.checker import LINEARIZABILITY
-from checkers.judging.pipeline import judge_run
+from checkers.judging import judge_run
 from checkers.spark.session import SparkJudge
 spark = SparkJudge()
 assert judge_run(StoredRun(Path({folder!r})), [LINEARIZABILITY], spark).judged_by.startswith("Spark")

@@ -26,7 +26,7 @@ from checkers.catalog import CATALOG, select
 from checkers.few_rows import NODES, STALE_READ, in_turn_on_k, log_rows, sealed_run, trace_rows
 from checkers.formats.read_once import Pieces
 from checkers.formats.recognise import read_history
-from checkers.judging.pipeline import Verdicts, judge_run
+from checkers.judging import Verdicts, judge_run
 from checkers.kafka_log.judge import judge_kafka_log
 from checkers.kernels.jit import SMALL_BYTES, load_compiler_for
 from checkers.kernels.kafka_files import chain, crc32c, find_configs, gather, resumes, scan

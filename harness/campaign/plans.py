@@ -43,7 +43,7 @@ def night(
     kinds: only tests with these kinds of fault alone, for a short night.  bugs: only these planted bugs of kraft.  Both
     empty: all.  The canary runs whenever `parts` contains it, because it shows that the harness can fail.
 
-    A clean run must be valid, and every falsified row of it must be detected (`checkers.judging.pipeline`).  A planted
+    A clean run must be valid, and every falsified row of it must be detected (`checkers.judging`).  A planted
     bug counts as found only if its own checker found it, with a witness of the planted mechanism.
     """
     words = "Every test and every planted bug.  A clean system must be valid, and a planted bug must be found."

@@ -19,7 +19,7 @@ from pathlib import Path
 from checkers.base.stored_run import Demands, StoredRun
 from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, combine
 from checkers.catalog import select
-from checkers.judging.pipeline import Progress, judge_run
+from checkers.judging import Progress, judge_run
 from checkers.record.files import BrokenFile, demand_plain
 from checkers.record.header import started_on
 from checkers.record.journal import JOURNAL

@@ -31,13 +31,13 @@ from typing import get_args
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from checkers import judging
 from checkers.base.checker import Checker, Need, in_words
 from checkers.base.columns import COPIES
 from checkers.base.results import PlantedBugResult, Results, RunVerdict, SignerWords, write_results
 from checkers.base.stored_run import Demands, StoredRun
 from checkers.base.verdict import HARNESS_FAILED, Validity, Verdict
 from checkers.catalog import named_but_lacking, select, wrong_names
-from checkers.judging import pipeline
 from checkers.record.files import BrokenFile, demand_plain
 from checkers.record.header import started_on
 from checkers.record.journal import JOURNAL
@@ -84,7 +84,7 @@ def _offered(spec: Spec, demands: Demands) -> set[Need]:
     return {"history", *(need for need, there in has.items() if there)}
 
 
-def _note_left_out(verdicts: pipeline.Verdicts, spec: Spec, demands: Demands) -> None:
+def _note_left_out(verdicts: judging.Verdicts, spec: Spec, demands: Demands) -> None:
     """Add a verdict for each checker that the workload names and that cannot judge this run."""
     left_out = named_but_lacking(_offered(spec, demands), load_workload(spec).checkers)
     for checker, why in left_out.items():
@@ -208,13 +208,13 @@ def judge(
         progress("reading logs and traces")
         shutil.rmtree(root / "tables", ignore_errors=True)  # results of an earlier judging prove nothing now
         tabulate(run.record, lambda copies: subject.tables(root, copies, started_on(header)))
-    verdicts = pipeline.judge_run(StoredRun(root, demands, run.record), checkers_for(spec, demands), spark, progress)
+    verdicts = judging.judge_run(StoredRun(root, demands, run.record), checkers_for(spec, demands), spark, progress)
     _note_left_out(verdicts, spec, demands)
-    pipeline.set_aside_doubted(verdicts)
+    judging.set_aside_doubted(verdicts)
     if demands.final_needs_recovery:
-        pipeline.set_aside_unrecovered(verdicts, outcome_of(run.record))
+        judging.set_aside_unrecovered(verdicts, outcome_of(run.record))
     bug = subject.bugs.get(spec.bug) if spec.bug else None
-    results = _corrected(replace(pipeline.results_of(verdicts), signer=_signer(root)), outcome_of(run.record), bug)
+    results = _corrected(replace(judging.results_of(verdicts), signer=_signer(root)), outcome_of(run.record), bug)
     results = replace(results, finding=story_of(spec, results))
     judged = time.monotonic()
     if report:
@@ -286,8 +286,8 @@ def contradictions(found: Sequence[OnlineViolation], results: Results) -> list[s
     ]
 
 
-def falsify(root: Path) -> Iterator[pipeline.Mutant]:
-    """Run the mutation check of a judged run (`checkers.judging.pipeline`): one mutant per row on which its verdict
+def falsify(root: Path) -> Iterator[judging.Mutant]:
+    """Run the mutation check of a judged run (`checkers.judging`): one mutant per row on which its verdict
     must depend.
 
     Raises FileNotFoundError where the run was never judged.
@@ -295,7 +295,7 @@ def falsify(root: Path) -> Iterator[pipeline.Mutant]:
     spec = spec_of(root)
     demands = demands_of(spec)
     with tempfile.TemporaryDirectory(prefix="krucible-mutants-") as scratch:
-        yield from pipeline.mutants(
+        yield from judging.mutants(
             StoredRun(root, demands), checkers_for(spec, demands), spec.rng("mutants"), Path(scratch)
         )
 

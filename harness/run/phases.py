@@ -14,7 +14,7 @@ rate.  So the share of beacons that a node's agent sent shows how much its node 
 *Final reads.*  If a workload demands that all servers answer the same, each is read repeatedly until they do, or until
 the time is over.  A stale or empty copy shows only if that server itself is read.  A system that has not recovered is
 also read for a short time, because missing data must be seen.  If a workload states that its final reads need a
-recovered system, `checkers.judging.pipeline.set_aside_unrecovered` separates proven violations from those that the
+recovered system, `checkers.judging.set_aside_unrecovered` separates proven violations from those that the
 missing recovery may explain.
 """
 

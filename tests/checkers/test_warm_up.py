@@ -55,7 +55,7 @@ with watch_compiler() as compiler:
     from checkers.models.objects.registers import CAS_REGISTER
     from checkers.online import OnlineKeys
     from checkers.online import judge_prefix
-    from checkers.judging.pipeline import judge_run
+    from checkers.judging import judge_run
     from checkers.sealing.seal import seal
     from checkers.base.checker import judge_task
     from checkers.transactions import groups as transactions

@@ -17,7 +17,7 @@ from virtual_time import run as in_no_time
 
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity
-from checkers.judging.pipeline import judge_run
+from checkers.judging import judge_run
 from checkers.record.faults import Achieved
 from checkers.sealing.seal import seal
 from harness.cli.main import cli

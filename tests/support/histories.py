@@ -16,7 +16,7 @@ from checkers.base.columns import HISTORY, events_to_table
 from checkers.base.history import Event, Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict, Witness
-from checkers.judging.pipeline import judge_run
+from checkers.judging import judge_run
 from checkers.kernels.operations import KINDS, NIL, OTHER, Events, Operations, pair_events
 from checkers.kernels.registers import unique_values as register
 from checkers.registers.checker import LINEARIZABILITY, split

@@ -268,7 +268,7 @@ def drive(master: str) -> None:
     from checkers.base.results import as_object
     from checkers.base.stored_run import StoredRun
     from checkers.catalog import CATALOG
-    from checkers.judging.pipeline import judge_run, results_of
+    from checkers.judging import judge_run, results_of
     from checkers.spark.session import SparkJudge
 
     job = 0

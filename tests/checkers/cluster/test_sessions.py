@@ -16,7 +16,7 @@ from checkers.base.columns import CLUSTER
 from checkers.base.verdict import Validity, Verdict
 from checkers.catalog import CATALOG
 from checkers.cluster import sessions as rules
-from checkers.judging.pipeline import judge_run
+from checkers.judging import judge_run
 
 CHECKER = CATALOG["broker-sessions"]
 SECOND = 1_000_000_000

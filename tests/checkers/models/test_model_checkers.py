@@ -21,7 +21,7 @@ from checkers.base.verdict import Validity, Verdict
 from checkers.by_hand.judge_events import judge_events
 from checkers.catalog import BY_MODEL, select
 from checkers.formats.recognise import read_bytes
-from checkers.judging.pipeline import judge_run
+from checkers.judging import judge_run
 from checkers.models import checker as model_checker
 from checkers.models.each_object import KNOWN
 from checkers.sealing.seal import seal

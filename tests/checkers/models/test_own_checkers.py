@@ -20,7 +20,7 @@ from checkers.base.history import Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.catalog import CATALOG, named_but_lacking, select, wrong_names
-from checkers.judging.pipeline import judge_run
+from checkers.judging import judge_run
 from checkers.models.checker import SeenByClients
 from checkers.models.checker import own_checker_of as checker_of
 from checkers.models.model import REFUSED, Model, Operation, State

@@ -17,7 +17,7 @@ from checkers.base.columns import HISTORY
 from checkers.base.history import Type
 from checkers.base.stored_run import Demands, StoredRun
 from checkers.base.verdict import Validity, Verdict
-from checkers.judging.pipeline import judge_run
+from checkers.judging import judge_run
 from checkers.replicas import CONVERGENCE, DIFFER, INVENTED
 
 FINAL_NS = 1_000

@@ -15,7 +15,7 @@ from checkers import replicas as rules
 from checkers.base.columns import COMPARISONS, COPIES
 from checkers.base.stored_run import Demands, StoredRun
 from checkers.base.verdict import Validity, Verdict
-from checkers.judging.pipeline import judge_run
+from checkers.judging import judge_run
 from checkers.kernels.kafka_files import crc32c
 from checkers.replicas import TWO_IMPLEMENTATIONS
 from system_under_test.kraft.collected.two_implementations import write_topics

@@ -19,7 +19,7 @@ from checkers.base.columns import HISTORY
 from checkers.base.history import Type
 from checkers.base.stored_run import Demands, StoredRun
 from checkers.base.verdict import Validity, Verdict
-from checkers.judging.pipeline import judge_run
+from checkers.judging import judge_run
 
 SLOTS = 2
 """Places for writes of unknown position between two positions; as many as there are such writes."""

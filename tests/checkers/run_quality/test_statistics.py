@@ -14,7 +14,7 @@ from journals import write_journal
 from checkers.base.history import CREATE, Event, Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
-from checkers.judging.pipeline import judge_run
+from checkers.judging import judge_run
 from checkers.run_quality.statistics import STATISTICS
 from checkers.sealing.seal import seal
 

@@ -16,7 +16,7 @@ from checkers.base.columns import events_to_table
 from checkers.base.history import CREATE, NEMESIS, Event, MalformedHistory
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
-from checkers.judging.pipeline import judge_run
+from checkers.judging import judge_run
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.sealing.seal import seal
 from checkers.sealing.walk import Walk

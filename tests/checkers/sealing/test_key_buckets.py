@@ -17,7 +17,7 @@ from checkers.base.columns import events_to_table
 from checkers.base.history import CREATE, Event, MalformedHistory, Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity
-from checkers.judging.pipeline import judge_run
+from checkers.judging import judge_run
 from checkers.kernels.history.numbering import are_numbers, numbered
 from checkers.kernels.operations import CAS, HAS_MISMATCH, MISMATCH, NIL, OPEN, READ, SIZE_BYTES_PER_OPERATION, WRITE
 from checkers.registers.checker import LINEARIZABILITY, OBSERVED, judge, split

@@ -22,7 +22,7 @@ from wrong_run import NEVER_INVALID, run_that_is_wrong_everywhere
 from checkers.base.results import as_object
 from checkers.base.stored_run import StoredRun
 from checkers.catalog import CATALOG
-from checkers.judging.pipeline import judge_run, results_of
+from checkers.judging import judge_run, results_of
 from checkers.spark.session import SparkJudge
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]

@@ -14,7 +14,7 @@ from wrong_run import run_that_is_wrong_everywhere
 from checkers.base.checker import Budget, Judged, Part, Task
 from checkers.base.stored_run import StoredRun
 from checkers.catalog import CATALOG
-from checkers.judging.pipeline import Verdicts, judge_run
+from checkers.judging import Verdicts, judge_run
 from checkers.spark import shipping
 from checkers.spark.shipping import Moved, RemoteTask, StoredFile, Unreadable, digest_of, judge_remote
 

@@ -26,7 +26,7 @@ from checkers.base.history import Type
 from checkers.base.results import as_object
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity
-from checkers.judging.pipeline import Verdicts, judge_run, results_of
+from checkers.judging import Verdicts, judge_run, results_of
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.run_quality.statistics import STATISTICS
 from checkers.sealing.seal import seal

@@ -22,7 +22,7 @@ from checkers.base.results import as_object
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_file import Ask
 from checkers.catalog import BY_MODEL
-from checkers.judging.pipeline import judge_run, results_of
+from checkers.judging import judge_run, results_of
 from checkers.kernels.transactions.columns import element_bases, new_findings
 from checkers.spark import session
 from checkers.spark.session import SparkJudge

@@ -21,7 +21,7 @@ from checkers.base.results import as_object
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity
 from checkers.catalog import BY_MODEL
-from checkers.judging.pipeline import judge_run, results_of
+from checkers.judging import judge_run, results_of
 from checkers.kafka_log.judge import KAFKA, judge_kafka_log
 from checkers.kafka_log.judge import judge as judge_kafka
 from checkers.sealing.seal import seal

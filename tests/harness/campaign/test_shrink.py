@@ -17,7 +17,7 @@ from journals import write_journal
 
 from checkers.base.results import ATTRIBUTION, write_results
 from checkers.base.verdict import Validity, Verdict, Witness
-from checkers.judging.pipeline import results_of
+from checkers.judging import results_of
 from checkers.record.faults import Card, Fault
 from harness.campaign.shrink import (
     WHOLE,

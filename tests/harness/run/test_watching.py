@@ -20,7 +20,7 @@ from checkers.base.history import Type
 from checkers.base.results import as_object
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import HARNESS_FAILED, Validity
-from checkers.judging.pipeline import judge_run
+from checkers.judging import judge_run
 from checkers.online import LIVE, NewEntries, OnlineFinding
 from checkers.record.outcome import OnlineViolation, ProcessorSums
 from checkers.registers.checker import LINEARIZABILITY

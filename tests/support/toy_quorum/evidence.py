@@ -16,7 +16,7 @@ from checkers.base.history import Type
 from checkers.base.stored_run import Demands, StoredRun
 from checkers.base.verdict import Verdict
 from checkers.catalog import CATALOG
-from checkers.judging.pipeline import judge_run
+from checkers.judging import judge_run
 
 Row = dict[str, Any]
 

@@ -15,7 +15,7 @@ from toy_quorum import Evidence, Quorum, Row
 from checkers.base.columns import HISTORY
 from checkers.base.history import Type
 from checkers.base.verdict import Validity, Verdict
-from checkers.judging.pipeline import judge_run
+from checkers.judging import judge_run
 from checkers.raft.log_order import LOG_ORDER, order_clashes
 from checkers.sealing.tables import history_tables
 

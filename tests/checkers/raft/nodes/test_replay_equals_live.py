@@ -15,7 +15,7 @@ from checkers.base.columns import REPLAYED
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.catalog import CATALOG
-from checkers.judging.pipeline import judge_run
+from checkers.judging import judge_run
 from checkers.raft.replay_equals_live import KIND
 
 NAME = "replay-equals-live"

@@ -19,7 +19,7 @@ from checkers.base.columns import TRACE
 from checkers.base.stored_run import Demands, StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.catalog import CATALOG
-from checkers.judging.pipeline import judge_run
+from checkers.judging import judge_run
 from checkers.raft.trace_row import TraceRow
 from checkers.raft.trace_validation import Replayed, replay
 from harness.campaign.swarm.node_voter import NodeVoter
