@@ -260,6 +260,8 @@ def mend(world: StormWorld, victim: NodeVoter) -> None:
     disk.failing, disk.capacity_bytes = {}, None
     victim.machine.fsync_s = 0.0
     victim.may_stop = victim.name in world.damaged
+    if victim.ends:
+        victim.machine.kill()  # its disk has failed; it would exit once it is no longer busy, and stay down
     world.again(victim)
 
 

@@ -203,7 +203,10 @@ class NodeVoter:
     def alive(self) -> bool:
         return self.machine.process is not None
 
-    # State that the watch and the storm read
+    @property
+    def ends(self) -> bool:
+        """Return whether the process runs only to exit: its node has ended."""
+        return self.alive and self.quorum is not None and self.quorum.ended.done()
 
     @property
     def replica(self) -> ReplicaKey:

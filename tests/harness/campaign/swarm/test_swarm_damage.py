@@ -217,3 +217,14 @@ def test_a_log_that_was_cut_is_read_anew() -> None:
     log.truncate(2)
     durable.begin_anew()
     assert durable.end_offset(disk) == 2
+
+
+def test_a_server_whose_disk_failed_while_it_was_busy_is_restarted_when_all_is_healed() -> None:
+    """The server has failed before the end of the storm, and is too busy to exit before it."""
+    cards = (
+        StormCard("slow", "follower:0", 4.5, 9.0, size=3000.0),
+        StormCard("disk", "follower:0", 4.5, 0.3, how="write", size=0.04),
+    )
+    played = play(Scenario(1, 3, seconds=5.0, rate_hz=50.0, cpu_factor=1.0, cards=cards))
+    assert "disk" in played.struck
+    assert played.found == []
