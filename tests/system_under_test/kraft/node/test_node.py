@@ -1,20 +1,34 @@
-"""Nodes in one process: real asyncio, an in-memory network, disks that lose what was not fsynced."""
+"""Nodes in one process: real asyncio, an in-memory network, disks that lose what was not fsynced.
+
+What is written is read, rows follow their effects, deleted topics are gone everywhere, and a read under a lease of the
+wall clock (a planted bug) answers from the past once a clock is set.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from node_cluster import VOTERS, Boot, Cluster, applied_states, create, set_retention
+from node_cluster import QUICK, VOTERS, Boot, Cluster, applied_states, create, set_retention
 from waiting import eventually
 
+from checkers.base.checker import Budget, Part
+from checkers.raft.replay_equals_live import KIND, REPLAY_EQUALS_LIVE
 from simulation.disk import VolatileDisk
+from system_under_test.kraft.collected.files import replayed, write_replayed
+from system_under_test.kraft.collected.trace_files import write_trace
 from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.topics import delete_topics
 from system_under_test.kraft.log.log import FOLDER, open_log
+from system_under_test.kraft.node.fetch_progress import Lease
+from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.state_machine import LOST_BEFORE_APPEND
-from system_under_test.kraft.raft.messages import RaftRequest, RaftResponse, VoteRequest
+from system_under_test.kraft.raft.messages import Identity, RaftRequest, RaftResponse, ReplicaKey, VoteRequest
 from system_under_test.kraft.records.metadata import ConfigRecord, FeatureLevelRecord, Record, decode, encode
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued
 
@@ -195,3 +209,104 @@ async def test_a_write_that_never_commits_is_acknowledged_or_kept_by_a_planted_b
     keeps = bug == "renounce-keeps-speculative"
     assert ("lost" in old.committed_image().topics) == keeps
     assert any(len(hashes) > 1 for hashes in applied_states(cluster).values()) == keeps, "nodes applied other states"
+
+
+def judged_replays(cluster: Cluster, folder: Path) -> tuple[list[str], int]:
+    """What `replay-equals-live` finds at each node, and how many states it compared."""
+    kinds, compared = [], 0
+    for voter in VOTERS:
+        disk = folder / f"n{voter}"
+        for path, content in cluster.disks[voter].files().items():
+            (disk / path).parent.mkdir(parents=True, exist_ok=True)
+            (disk / path).write_bytes(content)
+        source, trace, states = (folder / f"n{voter}.{kind}" for kind in ("jsonl", "parquet", "states.parquet"))
+        source.write_text("".join(json.dumps(row) + "\n" for row in cluster.traces[voter]))
+        write_trace(source, trace, 0)
+        write_replayed(states, f"n{voter}", 1, replayed(disk / FOLDER))
+        copy = {"copy": 1, "trace_seq": cluster.traces[voter][-1]["seq"]}
+        found = REPLAY_EQUALS_LIVE.judge(
+            Part((str(trace), str(states)), {"node": f"n{voter}", "copies": [copy]}), Budget()
+        )
+        kinds += [witness.kind for witness in found.witnesses]
+        compared += found.compared
+    return kinds, compared
+
+
+@pytest.mark.parametrize("bug", ["", "deletes-topic-keeps-configs"])
+async def test_the_configs_of_a_deleted_topic_are_gone_and_stay_with_the_bug(
+    boot: Boot, bug: str, tmp_path: Path
+) -> None:
+    cluster = boot(bug)
+    leader = await cluster.leader()
+    for decide in (create("t"), set_retention("t", 4711), lambda image: delete_topics(image, ["t"]), create("t")):
+        await leader.write(decide)
+    await eventually(lambda: all(n.applied_offset == leader.log.end_offset for n in cluster.network.nodes.values()))
+    inherited = {"retention.ms": "4711"} if bug else {}
+    assert all(node.committed_image().configs("t") == inherited for node in cluster.network.nodes.values())
+    await cluster.close()
+    kinds, compared = judged_replays(cluster, tmp_path)
+    assert compared > len(VOTERS)
+    assert set(kinds) == ({KIND} if bug else set())
+
+
+BUG = "lease-by-wall-clock"
+VOTERS_OF_FIVE = (1, 2, 3, 4, 5)
+
+
+async def deposed_by_lease(boot: Boot, bug: str, offset_ms: int) -> tuple[Cluster, QuorumNode]:
+    """A leader that is cut off, whose wall clock is then set, and whose successor has acknowledged a write."""
+    cluster = boot(bug, timing=replace(QUICK, check_quorum_factor=50.0))
+    old = await cluster.leader()
+    await old.write(create("t"))
+    for value in range(5):
+        await old.write(set_retention("t", value))
+    cluster.network.isolate(old.node_id)
+    cluster.wall_offset_ms[old.node_id] = offset_ms
+    await (await cluster.leader(but=old.node_id)).write(set_retention("t", 99))
+    return cluster, old
+
+
+@pytest.mark.parametrize(("bug", "offset_ms"), [("", -60_000), (BUG, 0)])
+async def test_without_the_bug_or_with_a_right_clock_a_deposed_leader_answers_no_read(
+    boot: Boot, bug: str, offset_ms: int
+) -> None:
+    cluster, old = await deposed_by_lease(boot, bug, offset_ms)
+    read = asyncio.ensure_future(old.read())
+    await asyncio.sleep(0.05)
+    assert not read.done()
+    cluster.network.cut = set()
+    with pytest.raises((NotQueued, LostLeadership)):
+        await asyncio.wait_for(read, 20)
+
+
+async def test_with_the_bug_and_a_clock_set_back_it_answers_from_the_past(boot: Boot) -> None:
+    _, old = await deposed_by_lease(boot, BUG, -60_000)
+    image = await asyncio.wait_for(old.read(), 20)
+    assert image.configs("t") == {"retention.ms": "4"}
+
+
+def test_a_lease_counts_from_answers_that_a_majority_certainly_got() -> None:
+    lease = Lease(Identity("c", ReplicaKey(1), VOTERS_OF_FIVE, bugs=frozenset({BUG})))
+    lease.fetched(2, connection=7)
+    assert not lease.answers(0, VOTERS_OF_FIVE), "a first fetch proves nothing"
+    for voter, connection in ((2, 7), (3, 8)):
+        lease.answered(connection, 1000 + connection)
+        assert not lease.answers(1000, VOTERS_OF_FIVE)
+        lease.fetched(voter, connection)
+    assert lease.answers(1007 + 1499, VOTERS_OF_FIVE)
+    assert not lease.answers(1007 + 1500, VOTERS_OF_FIVE), "three quarters of the fetch timeout"
+    lease.forget()
+    assert not lease.answers(1007, VOTERS_OF_FIVE)
+
+
+def test_a_lease_counts_the_voters_in_force() -> None:
+    """Configured are five.  Two others have proved an answer: no majority of six, but one of three."""
+    lease = Lease(Identity("c", ReplicaKey(1), VOTERS_OF_FIVE, bugs=frozenset({BUG})))
+    for voter in (2, 3):
+        lease.answered(voter, 1000)
+        lease.fetched(voter, voter)
+    assert lease.answers(1000, (1, 2, 3)) and lease.answers(1000, VOTERS_OF_FIVE)
+    assert not lease.answers(1000, (1, 2, 3, 4, 5, 6))
+    assert not lease.answers(1000, (2, 4, 5)), "a removed leader does not count itself"
+    assert lease.answers(1000, (2, 3, 5))
+    assert lease.answers(1000, (1,)), "alone"
