@@ -23,13 +23,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from bench.simulated.big_history import write_run, write_tables
 from histories import Script, write_stream
 from journals import write_journal
 from toy_quorum import Quorum
 from waiting import PATIENCE_S
 
 from bench.big_run import UNDECIDED, VIOLATED
+from bench.instruments.big_history import write_run, write_tables
 from checkers import judging
 from checkers.base.checker import Budget, Checker, OutOfTime, Part, Task, judge_task, within
 from checkers.base.history import Type

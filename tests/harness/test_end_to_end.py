@@ -12,7 +12,7 @@ from checkers.record.reading import RunRecord
 from harness.judge.judge_run import decide
 from harness.registry import load_subject
 from system_under_test.etcd import BINARY, OF_DEBIAN
-from tests.support.results_of_runs import results_in
+from tests.support.records_of_runs import results_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 

@@ -12,8 +12,7 @@ from harness.judge.judge_run import demand
 from harness.story import headline as bugs
 from harness.story.headline import notes, planted, verdict_in_words
 from system_under_test.subject import Bug
-from tests.support.records_of_runs import header_of, outcome_of
-from tests.support.results_of_runs import results_in
+from tests.support.records_of_runs import header_of, outcome_of, results_in
 
 BUG = Bug("stale-read", "…", "linearizability", ("stale read",))
 

@@ -18,7 +18,7 @@ from harness import real_systems
 from harness.run.refused_before_start import check_spec
 from harness.spec import Spec, WrongSpec
 from harness.started import program
-from tests.support.results_of_runs import results_in
+from tests.support.records_of_runs import results_in
 
 
 @pytest.mark.parametrize("name", real_systems.FINDINGS)

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from dealt import deal
 from fake_nemesis_cluster import FakeCluster, card, played, played_while
-from fault_records import fault_of
+from records_of_runs import fault_of
 from virtual_time import run as in_no_time
 
 from checkers.record.faults import Achieved

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fault_records import fault_of
+from records_of_runs import fault_of
 
 from checkers.record import journal
 from checkers.record.faults import Copy, FaultRecord

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fault_records import whole
 from journals import write_header, write_journal
+from records_of_runs import whole
 from toy_quorum import Evidence, random_run
 from trace_rows import write_trace
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fault_records import fault_of
+from records_of_runs import fault_of
 
 from checkers.record.faults import Achieved
 from checkers.record.files import BrokenFile

@@ -8,8 +8,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from fault_records import fault_of
 from journals import write_header, write_journal
+from records_of_runs import fault_of
 
 from checkers.base.stored_run import Demands, StoredRun
 from checkers.base.verdict import Validity, Verdict

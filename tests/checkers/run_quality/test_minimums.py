@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from fault_records import fault_of
 from histories import by_construction
+from records_of_runs import fault_of
 from trace_rows import write_trace
 
 from checkers.base.columns import events_to_table

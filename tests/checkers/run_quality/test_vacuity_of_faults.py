@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fault_records import fault_of
+from records_of_runs import fault_of
 from test_vacuity import figure, judged, run
 from toy_quorum import Quorum
 

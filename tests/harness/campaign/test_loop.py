@@ -28,7 +28,7 @@ from harness.cli.main import cli
 from harness.cli.run import run as run_command
 from harness.judge.judge_run import judge
 from harness.spec import Spec, WrongSpec
-from tests.support.fault_records import whole
+from tests.support.records_of_runs import whole
 
 CHOICES = Choices(Spec(backend="docker"), ("register", "set"), ("none", "kill", "pause"), (3,), (60.0,))
 LOST = {"verdict": "invalid", "witness": [{"kind": "lost write", "summary": "a write was lost", "facts": {}}]}

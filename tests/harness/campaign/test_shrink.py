@@ -37,7 +37,7 @@ from harness.campaign.shrink import (
 )
 from harness.spec import Spec
 from nemesis.deck import Schedule, parse_schedule, schedule_json
-from tests.support.fault_records import whole
+from tests.support.records_of_runs import whole
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")
 

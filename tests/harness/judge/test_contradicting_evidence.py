@@ -31,7 +31,7 @@ from checkers.record.reading import RunRecord
 from checkers.sealing.manifest import write_manifest
 from harness.judge.judge_run import judge
 from harness.story.headline import verdict_in_words
-from tests.support.results_of_runs import results_in
+from tests.support.records_of_runs import results_in
 
 Row = dict[str, Any]
 PARTS = ("faults", "copies", "outcome")

@@ -32,7 +32,7 @@ from harness.run.exceptions_for_users import expected
 from harness.spec import Spec
 from harness.story.headline import verdict_in_words
 from system_under_test.subject import Bug, Collected
-from tests.support.results_of_runs import results_in
+from tests.support.records_of_runs import results_in
 
 
 def test_a_subject_with_nodes_has_servers_and_final_reads_to_show_and_the_canary_has_none() -> None:

@@ -13,7 +13,7 @@ from checkers.base.results import as_object
 from harness.cli.main import cli
 from harness.judge.judge_run import decide, falsify, judge
 from harness.registry import load_subject
-from tests.support.results_of_runs import results_in
+from tests.support.records_of_runs import results_in
 
 CLEAN = {"kraft-partition": 9, "kraft-kill": 9, "etcd-partition": 3}
 """Of each clean run, how many kinds of rows its verdict must hang on, at least."""

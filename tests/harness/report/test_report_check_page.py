@@ -17,7 +17,7 @@ from harness.report.check_page import FINDINGS_MOST, render_check
 from harness.report.judged_file import JudgedFile
 from harness.report.witness.divergence import KEY_SHOWN_MOST, Cycle, cycle_of
 from harness.story.story import Story
-from tests.support.results_of_runs import witness_in
+from tests.support.records_of_runs import witness_in
 
 NASTY = "</script><img src=x onerror=alert(1)>\"'`\u2028\u202e ünïcode " + "x" * 400
 

@@ -22,7 +22,7 @@ from harness.report.element_fates import KEPT, LOST, UNKNOWN, ElementFates, fate
 from harness.report.render import render
 from harness.report.run_data import load
 from harness.report.timeline_view import pack
-from tests.support.results_of_runs import results_in
+from tests.support.records_of_runs import results_in
 
 NS = 1_000_000_000
 PUTS = {"set": ("add", "read"), "append-log": ("append", "read"), "queue": ("enqueue", "drain")}

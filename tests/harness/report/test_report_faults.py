@@ -18,7 +18,7 @@ from harness.report.environment import environment
 from harness.report.fault_views import sides
 from harness.report.render import _ended_by
 from harness.report.run_data import ReportData, load
-from tests.support.fault_records import fault_of
+from tests.support.records_of_runs import fault_of
 
 S = 1_000_000_000
 SERVERS = ("n1", "n2", "n3", "n4", "n5")

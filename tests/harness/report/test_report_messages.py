@@ -18,7 +18,7 @@ from harness.report.witness.message_diagram import GUTTER, WIDTH, Diagram
 from harness.story.findings import findings
 from harness.story.operations import DrawnWindow
 from harness.story.story import Story
-from tests.support.results_of_runs import witness_in
+from tests.support.records_of_runs import witness_in
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ from harness.report import timeline_view as timeline
 from harness.report.environment import STYLES, json_block, template_text, title_in_a_list
 from harness.report.render import figures, prewarm, render
 from harness.report.run_data import load
-from tests.support.results_of_runs import results_in
+from tests.support.records_of_runs import results_in
 
 NASTY = "</script><img src=x onerror=alert(1)>\"'`&--><!-- \u2028\u202e ünïcode " + "x" * 3000
 

@@ -33,7 +33,7 @@ from harness.run.recorder import Recorder
 from harness.run.watching import Online, RunWatch
 from system_under_test.client import Outcome, Request
 from system_under_test.subject import Collected, NodeGone, NodeStatus
-from tests.support.results_of_runs import results_in
+from tests.support.records_of_runs import results_in
 
 CHECKERS = ("linearizability", "election-safety", "vote-once", "monotonicity")
 

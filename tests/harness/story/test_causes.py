@@ -30,7 +30,7 @@ from harness.report.render import render
 from harness.story.causes import Leadership, cause_of_loss, leadership_of
 from harness.story.findings import symptom_of, violations_by_cause
 from harness.story.operations import window_of
-from tests.support.results_of_runs import results_in
+from tests.support.records_of_runs import results_in
 
 S = 1_000_000_000
 DEAD = Ordered(Condition({"n1": "dead"}))

@@ -20,7 +20,7 @@ from harness.judge.judge_run import judge
 from harness.story.findings import explains, findings, groups, moment_ns, violation_count, violations_by_cause
 from harness.story.headline import first_step, headline, in_all
 from harness.story.kinds import KINDS, Stage, kind_of, name_in_words
-from tests.support.results_of_runs import results_in, witness_in
+from tests.support.records_of_runs import results_in, witness_in
 
 S = 1_000_000_000
 

@@ -8,7 +8,7 @@ import pytest
 
 from checkers.record.outcome import Phase, ProcessorSums, RunOutcome
 from harness.story.headline import REFUSED_MIN, headline, notes, verdict_in_words
-from tests.support.results_of_runs import results_in
+from tests.support.records_of_runs import results_in
 
 SUMMARY = "one read saw 1 without 2, another 2 without 1"
 

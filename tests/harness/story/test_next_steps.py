@@ -12,8 +12,7 @@ from checkers.record.header import Header
 from harness.spec import Spec
 from harness.started import program as started_as
 from harness.story.next_steps import next_steps, shortfalls
-from tests.support.records_of_runs import header_of
-from tests.support.results_of_runs import results_in
+from tests.support.records_of_runs import header_of, results_in
 
 RUN = "results/test-partition/a-run"
 VALID = results_in({"verdict": "valid"})

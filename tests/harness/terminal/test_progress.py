@@ -16,8 +16,7 @@ from harness.cli.ending import print_checkers, show_to_do
 from harness.spec import Spec
 from harness.story.headline import verdict_in_words
 from harness.terminal.progress import LastingConsole, Progress, wrapped
-from tests.support.records_of_runs import header_of
-from tests.support.results_of_runs import results_in
+from tests.support.records_of_runs import header_of, results_in
 
 S = 1_000_000_000
 

@@ -19,7 +19,7 @@ from checkers.by_hand.judge_file import Ask, judge_as
 from checkers.formats.recognise import read_any
 from harness.story.story import Story
 from harness.terminal.witness import draw_witness, show_witness
-from tests.support.results_of_runs import witness_in
+from tests.support.records_of_runs import witness_in
 
 SHARED = Path(__file__).parents[3].parent / "shared" / "data" / "histories"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the recorded histories are not here: no ../shared/data")

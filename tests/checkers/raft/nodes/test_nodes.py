@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_records import fault_of
 from injected_violations import final, invalid, last_own, only, rows_of
+from records_of_runs import fault_of
 from toy_quorum import Evidence, Quorum, Row
 from trace_rows import broken, followed
 

@@ -2,19 +2,120 @@
 
 No messages and no clocks: a `Quorum` moves in whole steps (elect, write, replicate, cut, heal, crash, copy), each of
 which obeys Raft's rules, and every node traces what it does in the order a real one must.  `Quorum.evidence()` is then
-a run folder's content as plain rows, which a test may tamper with before writing it out.
+a run folder's content as plain rows, which a test may tamper with before it writes them out and judges them.
+
+Whole runs are random ones that are correct, and ones in which a named rule was broken.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import Any
 
-from checkers.base.columns import HISTORY, TRACE
-from checkers.base.stored_run import Demands
+import pyarrow as pa
+import pyarrow.parquet as pq
+from journals import write_header, write_journal
+from records_of_runs import whole
+
+from checkers.base.columns import COPIES, HISTORY, LOG, TRACE
+from checkers.base.history import Type
+from checkers.base.stored_run import Demands, StoredRun
+from checkers.base.verdict import Verdict
+from checkers.catalog import CATALOG
+from checkers.judging import judge_run
 from system_under_test.kraft.log.batch import extend
-from toy_quorum.evidence import Evidence, Row
+
+Row = dict[str, Any]
+
+OF_LOGS_AND_TRACES = (
+    "history-against-log",
+    "committed-never-lost",
+    "high-watermark-majority",
+    "commit-own-epoch",
+    "leader-completeness",
+    "log-matching",
+    "election-safety",
+    "vote-once",
+    "vote-up-to-date",
+    "monotonicity",
+    "state-machine-safety",
+    "snapshot-equals-prefix",
+    "nodes-stay-up",
+    "recovery",
+    "vacuity",
+)
+
+
+@dataclass
+class Evidence:
+    """What a run folder holds, as rows that may be tampered with."""
+
+    history: list[Row]
+    logs: dict[str, list[Row]]
+    traces: dict[str, list[Row]]
+    copies: list[Row]
+    faults: list[Row]
+    outcome: Row
+    test: Row
+    demands: Demands = field(default_factory=Demands)
+    rows: int = -1
+    """How many rows the journal counts."""
+
+    def answer(self, node: str, time_ns: int, type_: Type = Type.OK) -> None:
+        """Add one more read of a client, which this node answers."""
+        last = max(self.history, key=lambda row: row["index"])
+        read = last | {"f": "read", "value": None, "node": "", "type": int(Type.INVOKE), "process": 90}
+        for row in (read, read | {"node": node, "type": int(type_)}):
+            self.history.append(row | {"index": last["index"] + 1, "time_ns": time_ns})
+            last = self.history[-1]
+
+    def ended(self) -> Evidence:
+        """Set the journal's row count to that of the history, so that the run is whole."""
+        self.rows = len(self.history)
+        return self
+
+    def write(self, folder: Path) -> StoredRun:
+        """Write the evidence as a run folder.  Faults without measurements get those of a fault as ordered."""
+        count = self.test.get("spec", {}).get("nodes", len(self.logs))
+        servers = [f"n{i}" for i in range(1, count + 1)]
+        files = StoredRun(folder, self.demands)
+        for path in (files.log, files.trace):
+            path.mkdir(parents=True)
+        pq.write_table(pa.Table.from_pylist(self.history, HISTORY), files.history)
+        for node, rows in self.logs.items():
+            pq.write_table(pa.Table.from_pylist(rows, LOG), files.log / f"{node}.parquet")
+        for node, rows in self.traces.items():
+            pq.write_table(pa.Table.from_pylist(rows, TRACE), files.trace / f"{node}.parquet")
+        pq.write_table(pa.Table.from_pylist(self.copies, COPIES), files.copies_table)
+        faults = [whole(fault if "measured" in fault else measured(fault, servers)) for fault in self.faults]
+        write_header(folder, **self.test)
+        write_journal(folder, outcome=self.outcome or None, faults=faults, rows=max(self.rows, 0))
+        return files
+
+    def judge(self, folder: Path, *names: str) -> dict[str, Verdict]:
+        """Verdicts of some checkers (all that judge logs, traces and runs, if none is named), judged in process."""
+        return judge_run(self.write(folder), [CATALOG[name] for name in names or OF_LOGS_AND_TRACES])
+
+
+def measured(fault: Row, servers: list[str]) -> Row:
+    """The fault with measurements that show it as ordered, from inject to heal and after the heal.
+
+    A fault on nodes stops their processes."""
+    cut = {(a, b) for a, b in fault["cut"]}
+    links = {f"{a}>{b}": [60, 0 if (a, b) in cut else 60] for a in servers for b in servers if a != b}
+    healed = {pair: [sent, sent] for pair, (sent, _) in links.items()}
+    held, running = dict.fromkeys(fault["nodes"], "stopped"), dict.fromkeys(fault["nodes"], "running")
+    begin, end = fault["injected_ns"], fault["heal_ordered_ns"]
+    return fault | {
+        "ordered": {"held": {"states": held}, "healed": {"states": running}},
+        "measured": [
+            {"phase": "inject", "from_ns": begin, "to_ns": begin, "links": links, "states": held},
+            {"phase": "before heal", "from_ns": end, "to_ns": end, "links": links, "states": held},
+            {"phase": "heal", "from_ns": end, "to_ns": end, "links": healed, "states": running},
+        ],
+    }
 
 
 @dataclass(frozen=True)
@@ -320,3 +421,108 @@ class Quorum:
 
     def _crc(self) -> int:
         return self.random.getrandbits(32)
+
+
+def random_run(seed: int, steps: int = 40) -> Quorum:
+    """Elections, committed and uncommitted writes, stale tails, crashes, cuts and heals, in random order; at the end
+    everybody has caught up."""
+    quorum = Quorum(seed)
+    quorum.elect("n1")
+    quorum.replicate()
+    shake(quorum, steps)
+    quorum.write()
+    quorum.read_all()
+    return quorum
+
+
+def shake(quorum: Quorum, steps: int) -> None:
+    """Some steps in random order, from and to a state in which everybody hears the leader."""
+    random = quorum.random
+    cut: set[str] = set()
+    for _ in range(steps):
+        match random.randrange(8):
+            case 0 | 1 | 2:
+                quorum.write(f"k{random.randrange(3)}")
+            case 3:
+                some = set(random.sample(sorted(quorum.nodes), random.randrange(1, 5)))
+                quorum.write(f"k{random.randrange(3)}", followers=some | {str(quorum.leader)})
+            case 4:
+                quorum.refuse()
+            case 5 if not cut:
+                cut = set(random.sample(sorted(quorum.nodes), random.randrange(1, 3)))
+                old = str(quorum.leader)
+                quorum.cut(cut)
+                for _ in range(random.randrange(3)):
+                    quorum.write(f"k{random.randrange(3)}")
+                if old in cut:
+                    elect_any(quorum, set(quorum.nodes) - cut)
+            case 6 if cut:
+                cut = set()
+                quorum.heal()
+            case 7 if not cut:
+                name = random.choice(sorted(quorum.nodes))
+                quorum.crash(name)
+                elect_any(quorum, set(quorum.nodes))
+    if cut:
+        quorum.heal()
+
+
+def minority_commit(seed: int, steps: int = 20) -> tuple[Quorum, int, int]:
+    """A correct run but for one mark that a leader, cut off with at most one follower, makes without a majority; the
+    others elect another.  (the run, the epoch of that mark, the mark)."""
+    quorum = Quorum(seed)
+    quorum.elect("n1")
+    quorum.replicate()
+    shake(quorum, steps)
+    quorum.replicate()
+    leader = str(quorum.leader)
+    follower = quorum.random.choice(sorted(set(quorum.nodes) - {leader}))
+    with_it = {follower} if quorum.random.random() < 0.5 else set()
+    epoch = quorum.nodes[leader].epoch
+    quorum.cut({leader, *with_it})
+    for _ in range(quorum.random.randrange(1, 4)):
+        mark = quorum.commit_alone(with_it)
+    elect_any(quorum, set(quorum.nodes) - {leader, *with_it})
+    for _ in range(quorum.random.randrange(4)):
+        quorum.write()
+    quorum.heal()
+    shake(quorum, steps)
+    quorum.write()
+    quorum.read_all()
+    return quorum, epoch, mark
+
+
+def unfair_leader(seed: int, steps: int = 20) -> tuple[Quorum, int]:
+    """A correct run but for one leader whose log is long enough and of an older epoch: it was cut off with a tail, and
+    is elected all the same.  (the run, the epoch it then leads)."""
+    quorum = Quorum(seed)
+    quorum.elect("n1")
+    quorum.replicate()
+    shake(quorum, steps)
+    quorum.replicate()
+    old = str(quorum.leader)
+    quorum.cut({old})
+    for _ in range(quorum.random.randrange(3, 6)):
+        quorum.write(replicate=False)
+    others = set(quorum.nodes) - {old}
+    elect_any(quorum, others)
+    quorum.write()
+    quorum.copy("before it leads again")
+    quorum.faults[-1]["heal_ordered_ns"] = quorum.faults[-1]["healed_ns"] = quorum._tick()
+    assert quorum.elect(old, fair=False)
+    quorum.replicate()
+    shake(quorum, steps)
+    quorum.write()
+    quorum.read_all()
+    return quorum, max(int(e["epoch"]) for e in quorum.elected if e["node"] == old)
+
+
+def elect_any(quorum: Quorum, voters: set[str]) -> None:
+    """Elect one of `voters`, which are a majority.  One of them has the longest log, so one of them can win."""
+    order = sorted(voters)
+    quorum.random.shuffle(order)
+    for name in order * len(order):
+        if quorum.elect(name, voters):
+            quorum.replicate()
+            return
+    raise AssertionError("no voter of a majority was elected")
