@@ -14,11 +14,10 @@ from checkers.models.checker import CHECKERS as OF_MODELS
 from checkers.models.checker import own_checkers
 from checkers.raft.answered_from_commits import ANSWERED_AFTER_COMMIT, ANSWERED_FROM_COMMITS
 from checkers.raft.committed import COMMITTED, LEADER_COMPLETENESS
-from checkers.raft.history_against_log import HISTORY_LOG
+from checkers.raft.history_against_log import HISTORY_LOG, SYSTEM_ENTRIES
 from checkers.raft.log_matching import LOG_MATCHING
 from checkers.raft.log_order import LOG_ORDER
 from checkers.raft.replay_equals_live import REPLAY_EQUALS_LIVE
-from checkers.raft.system_entries import SYSTEM_ENTRIES
 from checkers.raft.trace_validation import TRACE_VALIDATION
 from checkers.raft.trace_verdicts import OF_TRACES
 from checkers.registers.checker import LINEARIZABILITY

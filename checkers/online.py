@@ -83,8 +83,8 @@ from checkers.raft.log_matching import (
 )
 from checkers.raft.monitor import Monitor
 from checkers.raft.reading import rows_of_table
+from checkers.raft.rules import TraceRow
 from checkers.raft.trace_checkers import TimedMonitor, in_time
-from checkers.raft.trace_row import TraceRow
 from checkers.record.outcome import OnlineViolation
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.sealing.codes import Processes, dictionary_codes

@@ -59,9 +59,8 @@ from checkers.raft.reading import (
     read_log,
     reported_marks,
 )
-from checkers.raft.rules import ENTRY_LOST, LACKING_LEADER, PREFIXES_DIFFER
+from checkers.raft.rules import ENTRY_LOST, LACKING_LEADER, PREFIXES_DIFFER, Row, TraceRow, in_trace, of_row
 from checkers.raft.trace_checkers import first_pairs
-from checkers.raft.trace_row import Row, TraceRow, in_trace, of_row
 from checkers.sealing.tables import dicts, give_files, history_tables, new_database
 
 # Committed entries in the logs of one node

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from checkers.raft.quorum import EMPTY, Answer, Blocked, Branch, ModelVoter, Quorum, Unexplained, malformed
-from checkers.raft.trace_row import TraceRow, hash_words
+from checkers.raft.rules import TraceRow, hash_words
 
 
 class EpochChange(Enum):

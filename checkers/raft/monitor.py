@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from checkers.base.verdict import Witness
 from checkers.raft import rules
-from checkers.raft.trace_row import WITNESSES_PER_PART, Row, TraceRow
+from checkers.raft.rules import WITNESSES_PER_PART, Row, TraceRow
 
 Explains = Callable[[int, int], bool]
 """Returns True if a fault explains that a disk was gone at one time and that another one existed at a later time

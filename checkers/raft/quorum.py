@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from checkers.raft.trace_row import TraceRow, hash_words
+from checkers.raft.rules import TraceRow, hash_words
 
 
 class Blocked(NamedTuple):

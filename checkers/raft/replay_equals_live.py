@@ -26,7 +26,7 @@ from checkers.base.columns import coded, numbers, present, read_trace, trace_row
 from checkers.base.stored_run import StoredRun, gaps, node_files
 from checkers.base.verdict import Validity, Verdict, Witness, conclude
 from checkers.raft.reading import disks_by_row, nothing_of
-from checkers.raft.trace_row import WITNESSES_PER_PART, Row, hash_words, in_trace
+from checkers.raft.rules import WITNESSES_PER_PART, Row, hash_words, in_trace
 
 KIND = "a replay of the log leads to another state"
 ROW_SIZE_BYTES = 32

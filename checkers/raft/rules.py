@@ -1,4 +1,4 @@
-"""The rules of Raft that rows of traces can violate: one table, with the name of each violation and its words.
+"""The rows of traces, and the rules of Raft that they can violate: a table with the name and words of each violation.
 
 The rows of one node, in the order of `seq`, decide most rules.  Such a rule has a predicate over a `NodeState` (the
 facts of earlier rows) and the next row.  The other rules compare rows of several nodes; `monitor.py` evaluates them.
@@ -9,6 +9,8 @@ The rules come from Ongaro & Ousterhout 2014 (sections 5.2 to 5.4, figures 2, 3 
 
 A node whose disk was replaced is another replica (KIP-853), to which votes, log and reports of the previous replica do
 not apply.  A disk with the previous id excuses nothing.
+
+This module imports no library of tables: the swarm and the explorer use it too.
 """
 
 from __future__ import annotations
@@ -21,7 +23,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from checkers.base.verdict import Witness
-from checkers.raft.trace_row import TraceRow
 
 # Kinds of violations that several rooms name.
 TWO_LEADERS = "two leaders in one epoch"
@@ -54,6 +55,66 @@ CURRENT_EPOCH_EVENTS = frozenset({"disk", "start", "vote", "role", "high-waterma
 """Trace events whose epoch is the node's own epoch at that moment.  The epoch of an append is that of the batch."""
 
 _REFUSED_TRUNCATION = re.compile(r"truncat.*high.?watermark", re.IGNORECASE | re.DOTALL)
+
+Row = dict[str, Any]
+"""A row of a table in the form of a witness."""
+
+WITNESSES_PER_PART = 100
+"""Maximum number of witnesses of one kind in one part, because each costs memory; others are only counted."""
+
+
+class TraceRow(NamedTuple):
+    """One row of a node's trace, as `checkers.base.columns.TRACE` defines its columns."""
+
+    seq: int
+    incarnation: int
+    event: str
+    epoch: int
+    offset: int | None = None
+    hash: int | None = None
+    peer: str | None = None
+    role: str | None = None
+    detail: str | None = None
+    time_ns: int = 0
+    node: str = ""
+
+    @property
+    def where(self) -> str:
+        """Return the position of this row: the file in the run's folder, and the field `seq` of its line."""
+        return f"trace/{self.node}.jsonl, seq {self.seq}"
+
+    @property
+    def hash_word(self) -> str:
+        """Return its hash in the words of `rules.toml`."""
+        return hash_words(self.hash or 0)
+
+    def as_row(self) -> Row:
+        """Return the row in the form of a witness."""
+        return {"table": "trace", **{name: getattr(self, name) for name in _IN_ORDER}}
+
+
+_IN_ORDER = ("node", "incarnation", "seq", "time_ns", "event", "epoch", "offset", "hash", "peer", "role", "detail")
+"""The columns of TRACE."""
+
+
+def in_trace(trace: Row) -> str:
+    """Return the position of a row of a trace, in the form of `TraceRow.where`."""
+    return f"trace/{trace['node']}.jsonl, seq {trace['seq']}"
+
+
+def hash_words(value: int) -> str:
+    """Return a hash of a trace as 16 hexadecimal digits.  value: the signed 64-bit number of the trace."""
+    return f"{value & 0xFFFF_FFFF_FFFF_FFFF:016x}"
+
+
+def of_row(row: Row) -> TraceRow:
+    """Return the trace row of a row in the form of a witness."""
+    return TraceRow(**{name: row[name] for name in TraceRow._fields})
+
+
+def copy_row(copy: Row) -> Row:
+    """Return a row of COPIES in the form of a witness."""
+    return {"table": "copies", **copy}
 
 
 class LogAt(NamedTuple):
@@ -336,27 +397,11 @@ def _epoch_fell(node: NodeState, row: TraceRow) -> RuleEvidence | None:
     return RuleEvidence((top, row)) if top is not None and row.epoch < top.epoch else None
 
 
-def _mark_fell(node: NodeState, row: TraceRow) -> RuleEvidence | None:
-    return _fell(node.mark, row)
-
-
-def _applied_beyond(node: NodeState, row: TraceRow) -> RuleEvidence | None:
-    return _beyond(node.committed, row)
-
-
-def _snapshot_beyond(node: NodeState, row: TraceRow) -> RuleEvidence | None:
-    return _beyond(node.mark, row) if row.peer is None else None
-
-
 def _beyond(mark: TraceRow | None, row: TraceRow) -> RuleEvidence | None:
     if _end(row) <= _end(mark):
         return None
     known = "not known yet" if mark is None else mark.offset
     return RuleEvidence((row,) if mark is None else (mark, row), {"known": known})
-
-
-def _applied_fell(node: NodeState, row: TraceRow) -> RuleEvidence | None:
-    return _fell(node.applied, row)
 
 
 def _fell(top: TraceRow | None, row: TraceRow) -> RuleEvidence | None:
@@ -408,10 +453,6 @@ _DID = {
 }
 
 
-def _refused(node: NodeState, row: TraceRow) -> RuleEvidence | None:
-    return RuleEvidence((row,)) if _REFUSED_TRUNCATION.search(row.detail or "") else None
-
-
 # Voters that change
 
 
@@ -439,23 +480,21 @@ def _latest(node: NodeState) -> dict[str, object]:
 
 
 _PREDICATES: Mapping[str, Callable[[NodeState, TraceRow], RuleEvidence | None]] = {
-    function.__name__.removeprefix("_"): function
-    for function in (
-        _voted_twice,
-        _vote_not_kept,
-        _epoch_fell,
-        _mark_fell,
-        _applied_beyond,
-        _applied_fell,
-        _old_epoch_mark,
-        _cut_below_mark,
-        _entry_lost,
-        _refused,
-        _snapshot_beyond,
-        _early_change,
-        _two_changes,
-    )
+    "voted_twice": _voted_twice,
+    "vote_not_kept": _vote_not_kept,
+    "epoch_fell": _epoch_fell,
+    "mark_fell": lambda node, row: _fell(node.mark, row),
+    "applied_beyond": lambda node, row: _beyond(node.committed, row),
+    "applied_fell": lambda node, row: _fell(node.applied, row),
+    "old_epoch_mark": _old_epoch_mark,
+    "cut_below_mark": _cut_below_mark,
+    "entry_lost": _entry_lost,
+    "refused": lambda node, row: RuleEvidence((row,)) if _REFUSED_TRUNCATION.search(row.detail or "") else None,
+    "snapshot_beyond": lambda node, row: _beyond(node.mark, row) if row.peer is None else None,
+    "early_change": _early_change,
+    "two_changes": _two_changes,
 }
+"""Name in `rules.toml` -> the predicate over the rows of one node."""
 RULES = tuple(
     RaftRule(
         **stated

@@ -32,7 +32,7 @@ from checkers.raft import rules
 from checkers.raft.monitor import NodeMonitor, NodeReport, named_by
 from checkers.raft.monitor import two_rows as differing
 from checkers.raft.reading import Condensed, rows_of_table
-from checkers.raft.trace_row import WITNESSES_PER_PART, Row, TraceRow, hash_words, in_trace, of_row
+from checkers.raft.rules import WITNESSES_PER_PART, Row, TraceRow, hash_words, in_trace, of_row
 from checkers.record.faults import FaultRecord
 from checkers.record.header import one_clock
 

@@ -45,8 +45,7 @@ from checkers.base.verdict import Verdict, Witness, conclude
 from checkers.raft import elections, quorum
 from checkers.raft.quorum import Answer, Blocked, ModelVoter, NotModelled, Quorum, Unexplained
 from checkers.raft.reading import nothing_of, read_rows
-from checkers.raft.rules import LACKING_LEADER
-from checkers.raft.trace_row import TraceRow, in_trace
+from checkers.raft.rules import LACKING_LEADER, TraceRow, in_trace
 
 
 class QuorumModel:

@@ -13,7 +13,7 @@ from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, Witness, con
 from checkers.raft import rules, trace_checkers
 from checkers.raft.monitor import Leaders, NodeReport, Reach, elected, named_by, sets_apart
 from checkers.raft.reading import nothing_of
-from checkers.raft.trace_row import Row, TraceRow, copy_row
+from checkers.raft.rules import Row, TraceRow, copy_row
 from checkers.record.header import one_clock
 
 NOT_ONE_CLOCK = "the servers do not share a monotonic clock"

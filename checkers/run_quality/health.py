@@ -43,7 +43,7 @@ from checkers.base.columns import read_trace
 from checkers.base.history import Type
 from checkers.base.stored_run import StoredRun, by_number, gaps, node_files
 from checkers.base.verdict import Validity, Verdict, Witness, conclude
-from checkers.raft.trace_row import Row
+from checkers.raft.rules import Row
 from checkers.record.faults import Proof
 from checkers.record.header import error_ns
 from checkers.record.outcome import Death, Recovery

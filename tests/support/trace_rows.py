@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from checkers.base.columns import TRACE
 from checkers.base.stored_run import StoredRun
 from checkers.raft.monitor import NodeMonitor, NodeReport
-from checkers.raft.trace_row import TraceRow
+from checkers.raft.rules import TraceRow
 
 Row = dict[str, Any]
 

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from checkers.raft import rules
 from checkers.raft.monitor import Leaders, NodeMonitor
-from checkers.raft.trace_row import TraceRow
+from checkers.raft.rules import TraceRow
 from harness.campaign.swarm.watch_brokers import BrokerWatch
 from harness.campaign.swarm.watch_calls import OF_A_CORE, CallWatch
 from harness.campaign.swarm.watch_voters import VoterSets

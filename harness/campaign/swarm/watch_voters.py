@@ -25,8 +25,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
-from checkers.raft.rules import FAR_SETS, JOINED_EARLY
-from checkers.raft.trace_row import TraceRow
+from checkers.raft.rules import FAR_SETS, JOINED_EARLY, TraceRow
 from harness.campaign.swarm.watch_calls import OF_A_CORE, SLOWEST_CLOCK
 from system_under_test.kraft.raft.changes import CAUGHT_UP_WITHIN_S, AddVoter, RemoveVoter, UpdateVoter, VoterChange
 from system_under_test.kraft.raft.messages import ReplicaKey

@@ -13,9 +13,8 @@ from trace_rows import followed, trace_rows
 
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.raft.monitor import sets_apart
-from checkers.raft.rules import EARLY_CHANGE, FAR_SETS, TWO_CHANGES, TWO_SETS
+from checkers.raft.rules import EARLY_CHANGE, FAR_SETS, TWO_CHANGES, TWO_SETS, TraceRow
 from checkers.raft.trace_checkers import CAUGHT_UP_WITHIN_S, TimedMonitor, in_time
-from checkers.raft.trace_row import TraceRow
 
 NAME = "quorum-intersection"
 

@@ -15,7 +15,7 @@ from toy_quorum import Quorum, minority_commit, random_run, unfair_leader
 
 from checkers.base.verdict import Validity
 from checkers.raft import elections
-from checkers.raft.trace_row import TraceRow
+from checkers.raft.rules import TraceRow
 from checkers.raft.trace_validation import Replayed, replay
 from system_under_test.kraft.node.snapshotting import SLICE_RECORDS, SPARSE_RECORDS
 

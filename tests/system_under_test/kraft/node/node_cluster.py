@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 from uuid import NAMESPACE_DNS, UUID, uuid5
 
-from checkers.raft.trace_row import TraceRow
+from checkers.raft.rules import TraceRow
 from checkers.raft.trace_validation import Replayed, replay
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.controller import decisions as of_controller

@@ -20,7 +20,7 @@ from checkers.base.stored_run import Demands, StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.catalog import CATALOG
 from checkers.judging import judge_run
-from checkers.raft.trace_row import TraceRow
+from checkers.raft.rules import TraceRow
 from checkers.raft.trace_validation import Replayed, replay
 from harness.campaign.swarm.node_voter import NodeVoter
 from harness.campaign.swarm.scenario import Scenario, StormCard
