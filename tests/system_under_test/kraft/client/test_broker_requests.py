@@ -209,14 +209,21 @@ async def test_the_preferred_leader_is_elected_again(wire: Wire) -> None:
     await wire.beat(leader, want_fence=True)
     assert wire.partition().leader not in (leader, NO_LEADER)
     await wire.beat(leader)
+
+    async def elect(kind: int, topic: str = "orders") -> Any:
+        wanted = [{"topic": topic, "partitions": [0]}]
+        return await wire.ask(api.ELECT_LEADERS, 2, election_type=kind, topic_partitions=wanted, timeout=PATIENCE)
+
+    async def preferred(topic: str = "orders") -> int:
+        answer = await elect(0, topic)
+        return int(answer.replica_election_results[0].partition_result[0].error_code)
+
+    assert await preferred() == ErrorCode.preferred_leader_not_available, "it is not in sync"
     await wire.alter(*(wire.member(broker) for broker in (1, 2, 3)))
-    wanted = [{"topic": "orders", "partitions": [0]}]
-    for expected in (ErrorCode.none, ErrorCode.election_not_needed):
-        answer = await wire.ask(api.ELECT_LEADERS, 2, election_type=0, topic_partitions=wanted, timeout=PATIENCE)
-        assert answer.replica_election_results[0].partition_result[0].error_code == expected
+    assert [await preferred(), await preferred()] == [ErrorCode.none, ErrorCode.election_not_needed]
+    assert await preferred("none") == ErrorCode.unknown_topic_or_partition
     assert wire.partition().leader == leader
-    answer = await wire.ask(api.ELECT_LEADERS, 2, election_type=7, topic_partitions=wanted, timeout=PATIENCE)
-    assert answer.error_code == ErrorCode.invalid_request
+    assert (await elect(7)).error_code == ErrorCode.invalid_request
 
 
 async def test_a_reassignment_goes_on_until_its_replicas_are_in_sync(wire: Wire) -> None:
@@ -231,13 +238,13 @@ async def test_a_reassignment_goes_on_until_its_replicas_are_in_sync(wire: Wire)
         answer = await wire.ask(api.ALTER_PARTITION_REASSIGNMENTS, 0, timeout=PATIENCE, topics=topics)
         return int(answer.responses[0].partitions[0].error_code)
 
-    async def under_way() -> list[tuple[int, ...]]:
+    async def under_way() -> list[tuple[tuple[int, ...], ...]]:
         answer = await wire.ask(api.LIST_PARTITION_REASSIGNMENTS, 0, timeout=PATIENCE, topics=None)
-        return [partition.adding_replicas for topic in answer.topics for partition in topic.partitions]
+        return [(each.adding_replicas, each.removing_replicas) for topic in answer.topics for each in topic.partitions]
 
     assert await reassign(None) == ErrorCode.no_reassignment_in_progress
     assert await reassign((leader, kept[0], 4)) == ErrorCode.none
-    assert await under_way() == [(4,)]
+    assert await under_way() == [((4,), (kept[1],))]
     await wire.alter(*(wire.member(broker) for broker in (1, 2, 3, 4)))
     assert await under_way() == []
     assert wire.partition().replicas == (leader, kept[0], 4)

@@ -14,9 +14,8 @@ from system_under_test.kraft.controller.partition_requests import (
     alter_partitions,
     elect_leaders,
     reassign_partitions,
-    reassignments,
 )
-from system_under_test.kraft.controller.partition_rules import AlterPartition, Election, IsrMember
+from system_under_test.kraft.controller.partition_rules import RECOVERING, AlterPartition, Election, IsrMember
 from system_under_test.kraft.records.metadata import NO_LEADER, PartitionRecord, Record
 
 
@@ -79,19 +78,6 @@ def test_requests_of_strangers_and_about_strangers_are_refused(controller: Contr
     assert errors == [ErrorCode.unknown_topic_id, ErrorCode.unknown_topic_or_partition]
 
 
-def test_preferred_leaders_are_elected_where_they_do_not_lead(controller: Controller) -> None:
-    controller.beat(1, wants_fence=True)
-    controller.beat(1)
-    assert controller.leaders() == [2, 2, 3]
-    not_in_sync = take(controller, elect_leaders(controller.image, [("orders", 0)], Election.PREFERRED))
-    assert not_in_sync == [ErrorCode.preferred_leader_not_available]
-    alter(controller, propose(controller, 2, 3, 1))
-    assert take(controller, elect_leaders(controller.image, None, Election.PREFERRED)) == [ErrorCode.none]
-    assert controller.leaders() == [1, 2, 3]
-    needless = take(controller, elect_leaders(controller.image, [("orders", 1), ("none", 0)], Election.PREFERRED))
-    assert needless == [ErrorCode.election_not_needed, ErrorCode.unknown_topic_or_partition]
-
-
 def test_an_unclean_election_finds_whoever_is_there(controller: Controller) -> None:
     for broker in BROKERS:
         controller.beat(broker, wants_fence=True)
@@ -102,17 +88,7 @@ def test_an_unclean_election_finds_whoever_is_there(controller: Controller) -> N
     assert controller.leaders() == [NO_LEADER] * 3, "1 is not in sync"
     assert take(controller, elect_leaders(controller.image, None, Election.UNCLEAN)) == [ErrorCode.none] * 3
     assert controller.leaders() == [1, 1, 1]
-
-
-def test_a_reassignment_is_listed_until_its_replicas_are_in_sync(controller: Controller) -> None:
-    controller.register(4)
-    controller.beat(4)
-    assert take(controller, reassign_partitions(controller.image, [("orders", 0, (1, 4))])) == [ErrorCode.none]
-    [moving] = reassignments(controller.image, None)["orders"]
-    assert (moving.adding, moving.removing) == ((4,), (2, 3))
-    assert reassignments(controller.image, {"orders": [1, 2]}) == {}
-    alter(controller, propose(controller, 1, 2, 3, 4))
-    assert reassignments(controller.image, None) == {} and partition(controller).replicas == (1, 4)
+    assert (partition(controller).isr, partition(controller).recovery_state) == ((1,), RECOVERING)
 
 
 def test_reassignments_that_are_refused(controller: Controller) -> None:

@@ -18,7 +18,6 @@ from system_under_test.kraft.controller.partition_rules import (
     RECOVERED,
     RECOVERING,
     AlterPartition,
-    Election,
     IsrMember,
     PartitionRules,
     Wanted,
@@ -84,28 +83,6 @@ def test_a_replica_that_is_being_removed_leads_if_no_other_is_in_sync() -> None:
     assert after(both, with_broker(both, rules(1, 2, 3))).leader == 1, "one that stays comes first"
 
 
-def test_the_preferred_replica_leads_if_it_can() -> None:
-    partition = partition_of((2, 1), 2)
-    assert after(partition, change(partition, Wanted(election=Election.PREFERRED), rules(1, 2))).leader == 1
-    assert change(partition, Wanted(election=Election.PREFERRED), rules(2)) is None
-
-
-def test_an_unclean_election_leaves_only_its_leader_in_sync() -> None:
-    partition = partition_of((1,), NO_LEADER)
-    record = change(partition, Wanted(election=Election.UNCLEAN), rules(2, 3))
-    found = after(partition, record)
-    assert (found.leader, found.isr, found.recovery_state) == (2, (2,), RECOVERING)
-
-
-def test_the_last_in_sync_replica_is_not_forgotten() -> None:
-    """Without it nothing says which log holds what was acknowledged."""
-    partition = partition_of((1,), 1)
-    found = after(partition, without_broker(partition, 1, rules(2, 3)))
-    assert (found.isr, found.leader) == ((1,), NO_LEADER)
-    back = after(found, with_broker(found, rules(1, 2, 3)))
-    assert (back.isr, back.leader) == ((1,), 1)
-
-
 def test_a_replica_that_leaves_a_small_isr_stays_eligible() -> None:
     partition = partition_of((1, 2), 1)
     alone = after(partition, without_broker(partition, 2, rules(1, min_insync=2, elr=True)))
@@ -114,12 +91,6 @@ def test_a_replica_that_leaves_a_small_isr_stays_eligible() -> None:
     assert (nobody.isr, nobody.elr, nobody.leader) == ((), (1, 2), NO_LEADER)
     back = after(nobody, with_broker(nobody, rules(2, min_insync=2, elr=True)))
     assert (back.leader, back.isr, back.elr, back.recovery_state) == (2, (2,), (1,), RECOVERED)
-
-
-def test_a_replica_that_lost_data_is_not_eligible() -> None:
-    partition = partition_of((), NO_LEADER, elr=(1, 2))
-    found = after(partition, without_broker(partition, 2, rules(min_insync=2, elr=True), lost_data=True))
-    assert (found.elr, found.last_known_elr) == ((1,), None)
 
 
 def test_a_partition_without_a_leader_remembers_its_last_one() -> None:

@@ -27,7 +27,6 @@ from system_under_test.kraft.controller.configs import (
     alter_configs,
     describe_configs,
     list_resources,
-    replace_configs,
     why_invalid,
 )
 from system_under_test.kraft.controller.image import Image
@@ -45,6 +44,10 @@ from system_under_test.kraft.records.metadata import BROKER_RESOURCE, GROUP_RESO
 
 BROKERS = (1, 2, 3, 4, 5)
 THROTTLED = "follower.replication.throttled.replicas"
+
+
+def set_to(value: str | None, name: str = "retention.ms") -> Alteration:
+    return Alteration(name, ConfigOperation.SET, value)
 
 
 def topic(name: str, partitions: int = -1, factor: int = -1, **configs: str | None) -> NewTopic:
@@ -79,10 +82,6 @@ def image() -> Image:
     image = Image()
     assert create(image, NewTopic("orders", 1, 3))[0]["error_code"] == ErrorCode.none
     return image
-
-
-def set_to(value: str | None, name: str = "retention.ms") -> Alteration:
-    return Alteration(name, ConfigOperation.SET, value)
 
 
 @given(st.integers(1, 12), st.integers(1, 5), st.integers(0, 4))
@@ -124,6 +123,8 @@ def test_replicas_are_dealt_round_robin(partitions: int, factor: int, before: in
         (assigned("t", {0: (9,)}), ErrorCode.invalid_replica_assignment),
         (assigned("t", {0: (1,), 1: (1, 2)}), ErrorCode.invalid_replica_assignment),
         (NewTopic("__cluster_metadata", 1, 1), ErrorCode.invalid_request),
+        (NewTopic("t", configs=[set_to("5")] * 2), ErrorCode.invalid_request),
+        (NewTopic("t", assignments=assigned("t", {0: (1,)}).assignments * 2), ErrorCode.invalid_request),
     ],
 )
 def test_a_topic_that_cannot_be_leaves_no_record(image: Image, wanted: NewTopic, error: ErrorCode) -> None:
@@ -219,11 +220,6 @@ def test_a_list_does_not_outgrow_what_can_be_described(image: Image) -> None:
     assert image.configs("orders")[THROTTLED] == full
 
 
-def test_only_topics_that_exist_have_configs(image: Image) -> None:
-    assert alter(image, set_to("1"), topic="nowhere") == (0, ErrorCode.unknown_topic_or_partition)
-    assert alter(image, set_to("1"), kind=4) == (0, ErrorCode.invalid_request)
-
-
 def test_a_config_without_override_is_described_as_default(image: Image) -> None:
     (described,) = describe_configs(image, "orders", ["retention.ms"])
     assert (described.value, described.source) == ("604800000", ConfigSource.DEFAULT)
@@ -236,14 +232,6 @@ def test_a_config_without_override_is_described_as_default(image: Image) -> None
 @pytest.mark.parametrize("name", DEFINITIONS)
 def test_every_default_is_itself_allowed(name: str) -> None:
     assert why_invalid(name, DEFINITIONS[name].default) is None
-
-
-def test_a_topic_that_names_a_partition_or_a_config_twice_is_refused(image: Image) -> None:
-    twice = [
-        NewTopic("t", configs=[set_to("5")] * 2),
-        NewTopic("u", assignments=assigned("u", {0: (1,)}).assignments * 2),
-    ]
-    assert [each["error_code"] for each in create(image, *twice)] == [ErrorCode.invalid_request] * 2
 
 
 def grow(image: Image, *wanted: MorePartitions) -> list[tuple[str, ErrorCode]]:
@@ -296,12 +284,10 @@ def delete(image: Image, *wanted: str | UUID) -> list[tuple[str, ErrorCode]]:
 
 def test_topics_are_deleted_by_name_or_id_and_can_be_created_again(image: Image) -> None:
     create(image, NewTopic("lines", 1, 1))
-    old = image.topics["orders"].id
     alter(image, set_to("7"))
     assert delete(image, "orders", image.topics["lines"].id) == [("orders", ErrorCode.none), ("lines", ErrorCode.none)]
     assert not image.topics and image.state_hash == 0
     create(image, NewTopic("orders", 1, 1))
-    assert image.topics["orders"].id == old or not image.configs("orders")
     assert not image.configs("orders"), "the configs of the old topic came back"
 
 
@@ -314,14 +300,6 @@ def test_deletions_that_are_refused(image: Image) -> None:
     twice = delete(image, "orders", image.topics["orders"].id)
     assert twice == [("orders", ErrorCode.invalid_request), (None, ErrorCode.invalid_request)]
     assert "orders" in image.topics
-
-
-def test_replacing_configs_removes_what_is_not_named(image: Image) -> None:
-    alter(image, set_to("7"), set_to("9", "segment.ms"))
-    records, results = replace_configs(image, [Resource(TOPIC_RESOURCE, "orders", (set_to("8"),))])
-    for record in records:
-        image.apply(record)
-    assert results[0]["error_code"] == ErrorCode.none and image.configs("orders") == {"retention.ms": "8"}
 
 
 def test_brokers_and_groups_have_configs_of_their_own(image: Image) -> None:
@@ -384,6 +362,8 @@ def test_resources_are_listed_by_their_type(image: Image) -> None:
         (BROKER_RESOURCE, "n1", "background.threads", ErrorCode.invalid_request),
         (GROUP_RESOURCE, "", "consumer.session.timeout.ms", ErrorCode.invalid_request),
         (8, "x", "level", ErrorCode.invalid_request),
+        (4, "orders", "retention.ms", ErrorCode.invalid_request),
+        (TOPIC_RESOURCE, "nowhere", "retention.ms", ErrorCode.unknown_topic_or_partition),
     ],
 )
 def test_configs_that_a_resource_cannot_have(image: Image, kind: int, name: str, config: str, error: ErrorCode) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -134,11 +132,3 @@ def test_an_impossible_size_is_refused(size: int) -> None:
     buffer.feed(size.to_bytes(4, "big", signed=True) + b"x" * 200)
     with pytest.raises(MalformedFrame, match=f"a frame of {size} bytes"):
         buffer.take()
-
-
-def test_unknown_versions_have_no_codec() -> None:
-    with pytest.raises(KeyError):
-        codec(18, 99)
-    with pytest.raises(KeyError):
-        codec(9999, 0)
-    assert timedelta(0) == advertise(1, FINALIZED).throttle_time

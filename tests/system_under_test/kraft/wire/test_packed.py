@@ -93,12 +93,6 @@ def test_a_damaged_response_is_left_to_kio(data: st.DataObject) -> None:
         assert (partition.records or b"") == read[3]
 
 
-@given(st.binary(max_size=200))
-def test_random_bytes_are_no_fetch(data: bytes) -> None:
-    assert packed.read_fetch_request(data) is None
-    assert packed.read_fetch_response(data) is None
-
-
 def test_what_is_unusual_travels_all_the_same() -> None:
     long = REQUEST._replace(cluster_id="x" * 200)
     assert packed.pack_fetch_request(long) is None
