@@ -92,7 +92,13 @@ def test_nothing_of_a_node_reads_time_sockets_files_or_chance_beside_its_ports()
 
 
 CONTROLLERS, BROKERS = (1, 2, 3), (4, 5)
-SETTINGS = {"heartbeat_interval_s": 0.1, "session_timeout_s": 1.0, "lag_s": 0.5, "probe_interval_s": 0.1}
+SETTINGS = {
+    "heartbeat_interval_s": 0.1,
+    "session_timeout_s": 1.0,
+    "lag_s": 0.5,
+    "probe_interval_s": 0.1,
+    "features": {"metadata.version": 25},
+}
 
 
 def role(number: int) -> dict[str, Any]:
@@ -134,6 +140,9 @@ async def test_brokers_that_are_no_controllers_observe_register_and_hand_request
         assert [each.node_id for each in shown.brokers] == list(BROKERS) and shown.controller_id in BROKERS
         quorum = cluster.nodes[broker].quorum
         assert quorum.role == "follower" and quorum.voters.ids == CONTROLLERS
+    for number in (*CONTROLLERS, *BROKERS):
+        await eventually(lambda number=number: cluster.nodes[number].quorum.committed_image().features)
+        assert await finalized(cluster, number) == {"metadata.version": 25}
     asked = {"topics": [{"topic_name": TOPIC, "partitions": [{"partition_index": 0}]}]}
     quorum = (await cluster.ask(5, requested(DESCRIBE_QUORUM, 2, asked))).topics[0].partitions[0]
     assert {each.replica_id for each in quorum.current_voters} == set(CONTROLLERS)
