@@ -1,7 +1,7 @@
-"""Writes the parts of docs/*.md and of the Makefile that are made from the code: tables, drawings, and options.
+"""Generate the parts of docs/*.md and of the Makefile that are made from the code: tables, drawings, and options.
 
-    python docs/generate.py            rewrite them
-    python docs/generate.py --check    change nothing; exit 1 and name the pages that have drifted
+    python docs/generate.py            rewrite these parts
+    python docs/generate.py --check    change nothing; exit 1 and name the pages with outdated parts
 
 A made part stands between two comments, `<!-- made: NAME -->` and `<!-- end -->`.  `PARTS` maps each name to the
 function that returns its Markdown.
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 SEARCHES = DOCS / "swarm-ledger.json"
-"""How soon swarms found planted bugs (`bench.simulator bugs`)."""
+"""Ledger of the searches in which swarms found planted bugs (`bench.simulator bugs`)."""
 SEARCHES_OF_A_BUG = 5
 FLOORS = ("harness", "nemesis", "workloads", "simulation", "system_under_test", "checkers")
 _PART = re.compile(r"(<!-- made: ([\w-]+) -->\n).*?((?:# )?<!-- end -->)", re.DOTALL)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; `|` inside a cell is escaped."""
+    """Return a Markdown table; `|` inside a cell is escaped."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
@@ -49,7 +49,7 @@ def checkers() -> str:
 
 
 def trace_events() -> str:
-    """Return a table of the events that a server of one's own may record."""
+    """Return a table of the events that a user's own server may record."""
     from checkers.base.columns import TRACE_EVENTS
 
     of_brokers = ("sessions", "broker")
@@ -58,7 +58,7 @@ def trace_events() -> str:
 
 
 def _file_of(checker: Checker) -> str:
-    """The file of a checker.  If a shared function made its `combine`, its `judge` shows the file."""
+    """Return the file of a checker.  If a shared function created `combine`, the file is that of `judge`."""
     own = checker.judge if "<locals>" in checker.combine.__qualname__ else checker.combine
     return f"{own.__module__.replace('.', '/')}.py"
 
@@ -83,7 +83,7 @@ def _planted() -> list[tuple[str, Bug]]:
 
 
 def _in_swarms(searches: Sequence[Mapping[str, Any]]) -> str:
-    """The medians of all searches: seeds, simulated seconds, and CPU seconds."""
+    """Return the medians over all searches: seeds, simulated seconds, and CPU seconds."""
     if missed := sum(not one["rule"] for one in searches):
         cpu_s = sum(one["cpu_s"] for one in searches if not one["rule"])
         return f"not found by {missed} of {len(searches)} searches ({cpu_s:.0f} CPU s)"
@@ -107,7 +107,7 @@ def findings() -> str:
     from harness.campaign.ledgers import read_findings
     from harness.real_systems import FINDINGS
 
-    head = ("command", "system", "what is found", "published", "seconds", "seen", "clean counterpart")
+    head = ("command", "system", "finding", "published", "seconds", "reproduced", "counterpart valid")
     return table(head, finding_rows(read_findings(), {name: each for name, each in FINDINGS.items() if not each.bug}))
 
 
@@ -116,7 +116,7 @@ def planted_findings() -> str:
 
     from harness.campaign.ledgers import read_findings
 
-    head = ("command", "planted bug", "faults", "what a client meets", "seen", "without the bug")
+    head = ("command", "planted bug", "faults", "effect on clients", "reproduced", "valid without the bug")
     return table(head, planted_rows(read_findings()))
 
 
@@ -157,7 +157,7 @@ def kinds() -> str:
 
 
 def imports(source: Path) -> set[str]:
-    """Modules of this project that a file names in its imports, wherever in the file they stand."""
+    """Return the modules of this project that a file imports, also inside functions."""
     found = set()
     for node in ast.walk(ast.parse(source.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -168,7 +168,7 @@ def imports(source: Path) -> set[str]:
 
 
 def room_of(module: str, inside: str) -> str | None:
-    """The room directly inside a package that a module belongs to; None if it lies elsewhere or at the top."""
+    """Return the room of a module: the folder directly inside `inside` that contains it, or None if there is none."""
     parts, top = module.split("."), inside.split(".") if inside else []
     if parts[: len(top)] != top or len(parts) <= len(top):
         return None
@@ -177,9 +177,9 @@ def room_of(module: str, inside: str) -> str | None:
 
 
 def drawing(inside: str) -> Callable[[], str]:
-    """A Mermaid drawing of the rooms directly inside a package: an arrow goes from a room to the rooms it imports.
+    """Return a function that draws the rooms of a package with Mermaid: an arrow goes from a room to a room it imports.
 
-    An arrow that can be reached through other arrows is left out, so that the drawing shows the order of the floors.
+    An arrow that a path of other arrows implies is left out, so the drawing shows the order of the floors.
     """
 
     def draw() -> str:
@@ -203,7 +203,7 @@ def drawing(inside: str) -> Callable[[], str]:
 
 
 def make_options() -> str:
-    """Return the variables of make that stand for options of `run`, with the words that hand them on."""
+    """Return the make variables that stand for options of `run`, and the definition of OPTIONS that passes them on."""
     from harness.spec import OPTIONS, Spec, option_of
 
     made = {name: option.make for name, option in OPTIONS.items() if option.make}
@@ -242,7 +242,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
 
 
 def renewed(text: str) -> str:
-    """A page with its made parts as the code has them now.  Raises KeyError for an unknown part."""
+    """Return a page with all made parts regenerated.  Raises KeyError for an unknown part."""
     return _PART.sub(lambda m: f"{m[1]}{PARTS[m[2]]()}\n{m[3]}", text)
 
 

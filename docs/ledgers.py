@@ -1,11 +1,11 @@
-"""The tables of docs/findings.md and docs/hunting.md, made of the ledgers; and the ledger of hunts.
+"""Tables of docs/findings.md and docs/notebook/hunting.md, made from the ledgers; and the ledger of hunts.
 
-*Hunts.*  The hunted systems, with time, tests and findings.
+*Hunts.*  The ledger lists hunted systems, with time, tests and findings.
 
     python docs/ledgers.py results/hunts/turso-41
 
-copies the campaign of a hunt to HUNTS_LEDGER.  Only hunts over systems of EXAMPLES count.  The first line of such a
-file names the version, and its words after "Promised" the promise that the hunt tested.
+copies the campaign of a hunt to HUNTS_LEDGER.  Only hunts of systems of EXAMPLES count.  The docstring of an example
+begins with the system's version; its paragraph that begins with "Promised" states the promise that the hunt tested.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from nemesis.kinds import KINDS
 
 DOCS = Path(__file__).resolve().parent
 PAGES = DOCS / "findings"
-"""Folder of the pages of single findings, with their causes."""
+"""Folder with one page per finding, which explains the cause."""
 
 
 def finding_rows(tries: Sequence[Try], findings: Mapping[str, KnownFinding] = FINDINGS) -> list[tuple[str, ...]]:
@@ -53,7 +53,7 @@ def finding_rows(tries: Sequence[Try], findings: Mapping[str, KnownFinding] = FI
 
 
 def planted_rows(tries: Sequence[Try]) -> list[tuple[str, ...]]:
-    """Return the table of the bundled controllers' planted bugs that users of Kafka meet, one row each."""
+    """Return the table of planted bugs of the bundled controllers that clients of Kafka can see, one row per bug."""
     return [
         (
             f"`krucible find {name}`",
@@ -68,7 +68,7 @@ def planted_rows(tries: Sequence[Try]) -> list[tuple[str, ...]]:
 
 
 def clean_rows(tries: Sequence[Try]) -> list[tuple[str, ...]]:
-    """Return the table of the clean runs, one row each."""
+    """Return the table of the clean runs, one row per run."""
     return [
         (
             f"`krucible find {name} --clean`",
@@ -102,10 +102,12 @@ _LISTED = ("workloads", "kinds", "found")
 
 @dataclass(frozen=True, slots=True)
 class Hunt:
-    """subject: a file of EXAMPLES, with a class after a colon if it holds several systems.
-    minutes: minutes of its tests and replays together. tests: verdict -> number of tests, without replays.
-    workloads: those of valid or invalid tests. kinds: kinds of fault that were in force in any test.
-    found: each finding in words, with the number of successful replays.
+    """subject: a file of EXAMPLES, followed by a colon and a class if the file defines several systems.
+    minutes: total minutes of all tests and replays.
+    tests: verdict -> number of tests, without replays.
+    workloads: workloads of tests that were valid or invalid.
+    kinds: kinds of fault that were in force in any test.
+    found: findings in words, each with its number of successful replays.
     """
 
     subject: str
@@ -118,7 +120,7 @@ class Hunt:
 
 
 def hunt_in(folder: Path) -> Hunt:
-    """Return the hunt that is stored in this folder.  Raises ValueError if there is none, or none over an example."""
+    """Return the hunt that is stored in this folder.  Raises ValueError if there is no hunt of an example."""
     campaign = read_object(folder / LOG)
     identity = mapping(campaign.get("identity"))
     if identity.get("campaign") != "hunt":
@@ -148,13 +150,13 @@ def _in_order(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def read_hunts(path: Path = HUNTS_LEDGER) -> list[Hunt]:
-    """Raises BrokenFile where the file is no ledger."""
+    """Return the hunts of a ledger, none if the file does not exist.  Raises BrokenFile if the file is no ledger."""
     found: list[dict[str, Any]] = read_object(path)["hunts"] if path.exists() else []
     return [Hunt(**{**row, **{name: tuple(row[name]) for name in _LISTED}}) for row in found]
 
 
 def take_over_hunt(folder: Path, path: Path = HUNTS_LEDGER) -> list[Hunt]:
-    """Add a hunt to the ledger, in place of the same hunt with fewer tests, and return its whole content."""
+    """Add a hunt to the ledger, replacing an earlier state of the same hunt, and return all hunts of the ledger."""
     new = hunt_in(folder)
     known = [one for one in read_hunts(path) if (one.subject, one.seed) != (new.subject, new.seed)]
     every = sorted([*known, new], key=lambda one: (one.subject, one.seed))
@@ -187,7 +189,7 @@ def hunt_rows(hunts: Sequence[Hunt]) -> list[tuple[str, ...]]:
 
 
 def said_of(subject: str) -> tuple[str, str]:
-    """Return the lines of an example's file about the system with its version, and about its promise."""
+    """Return the two texts of an example's docstring: system with version, and promise."""
     text = ast.get_docstring(ast.parse((EXAMPLES / subject.partition(":")[0]).read_text())) or ""
     first, *others = text.split("\n\n")
     version = " ".join(first.split()).partition(":")[0].rstrip(".")
