@@ -107,7 +107,7 @@ def role(number: int) -> dict[str, Any]:
 
 async def started(cluster: AssembledNodes) -> None:
     for number in (*CONTROLLERS, *BROKERS):
-        await cluster.start(number, **role(number))
+        await cluster.start(number, UUID(int=1000 + number), **role(number))  # Kafka reserves ids below 100
     await eventually(lambda: alive(cluster).keys() == set(BROKERS))
 
 
