@@ -7,20 +7,25 @@ A run whose faults would have no effect on the system is refused, in one sentenc
 The rate outside faults, from a sealed or an unsealed history, in batches of any size.
 
 Copies of data directories: of a process that stands still, and that goes on as it was found.
+
+Programs are built before there are nodes; Ctrl-C stops the compiler.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import io
 import json
 import shutil
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +33,7 @@ import pytest
 from journals import recorded
 from rich.console import Console
 from virtual_time import VirtualLoop
+from waiting import PATIENCE_S
 
 from checkers.base.columns import HISTORY, events_to_table
 from checkers.base.history import NEMESIS, Event, Type
@@ -35,6 +41,8 @@ from checkers.record.faults import Achieved, Card, FaultRecord
 from checkers.sealing.seal import seal
 from harness.backends.backend import Exit
 from harness.cli import main as command_line
+from harness.registry import load_subject
+from harness.run import conductor
 from harness.run.clock import MACHINE, clock_of
 from harness.run.conductor import Conductor, achieved_rate_hz, beside, deaths
 from harness.run.context import Copies, prepare
@@ -44,6 +52,7 @@ from harness.spec import Spec, WrongSpec
 from harness.terminal.progress import Progress
 from nemesis.deck import schedule_json
 from nemesis.kinds import KINDS
+from system_under_test.subject import Needs
 
 
 async def for_ever(ended: list[str]) -> None:
@@ -251,3 +260,60 @@ async def test_a_copy_waits_for_the_fault_that_holds_its_node_and_reads_the_stat
     nodes[0].alone.release()
     await taking
     assert steps == ["n1 copied"], "a process that a fault stopped is not continued by a copy"
+
+
+MINE = """
+from krucible import Client, Crate, Needs, System
+
+class Mine(System):
+    needs = Needs(crates={"bin/server": Crate("server")})
+
+    async def start(self, node, nodes): ...
+
+class MineClient(Client):
+    def read(self, key): ...
+"""
+
+Build = Callable[[Needs, Path, Callable[[str], None], threading.Event], dict[str, Path]]
+
+
+def run_of(folder: Path, monkeypatch: pytest.MonkeyPatch, build: Build) -> Any:
+    (folder / "server").mkdir()
+    for name in ("Cargo.toml", "Cargo.lock"):
+        (folder / "server" / name).touch()
+    (folder / "mine.py").write_text(MINE)
+    monkeypatch.setattr(conductor, "build_all", build)
+    noted: dict[str, Any] = {}
+    progress = SimpleNamespace(detail=lambda words: None)
+    return SimpleNamespace(
+        subject=load_subject(str(folder / "mine.py")), progress=progress, note=noted.update, noted=noted
+    )
+
+
+async def test_the_programs_go_to_the_system_and_their_hashes_into_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (program := tmp_path / "built").write_bytes(b"a program")
+    run = run_of(tmp_path, monkeypatch, lambda needs, *_: dict.fromkeys(needs.crates, program))
+    await conductor.build_programs(run)
+    assert run.subject.programs == {"bin/server": program}
+    assert run.noted == {"programs": {"bin/server": hashlib.sha256(b"a program").hexdigest()}}
+
+
+async def test_a_run_that_is_cancelled_waits_until_the_compiler_has_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def build(_: object, __: object, ___: object, stop: threading.Event) -> dict[str, Path]:
+        begun.set()
+        assert stop.wait(PATIENCE_S)
+        ended.set()
+        raise RuntimeError("interrupted")
+
+    building = asyncio.ensure_future(conductor.build_programs(run_of(tmp_path, monkeypatch, build)))
+    await asyncio.to_thread(begun.wait, 60)
+    building.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await building
+    assert ended.is_set()
