@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 
@@ -13,8 +14,9 @@ from toy_quorum import random_run
 from trace_rows import Row, followed, trace_rows, write_trace
 
 from checkers.base.stored_run import StoredRun
-from checkers.raft.monitor import NodeMonitor
+from checkers.raft.monitor import NodeMonitor, NodeReport
 from checkers.raft.reading import Condensed, read_rows
+from checkers.raft.rules import TraceRow
 
 APPEND, FLUSH, MARK, TRUNCATE, START = "append", "flush", "high-watermark", "truncate", "start"
 
@@ -66,6 +68,12 @@ steps = st.lists(
 )
 
 
+def _report(monitor: NodeMonitor, rows: Iterable[TraceRow]) -> NodeReport:
+    for row in rows:
+        monitor.take(row)
+    return monitor.finish()
+
+
 @given(steps, st.integers(1, 9), st.sets(st.integers(0, 50), max_size=2))
 def test_a_condensed_trace_shows_what_the_whole_one_shows(
     drawn: list[tuple[str, int, int, int]], group: int, cuts: set[int]
@@ -84,11 +92,7 @@ def test_a_condensed_trace_shows_what_the_whole_one_shows(
         run = StoredRun(Path(folder))
         path = str(write_trace(run, "n1", rows, rows_in_group=group))
         whole, short = NodeMonitor("n1", copies), NodeMonitor("n1", copies)
-        for row in trace_rows(rows):
-            whole.take(row)
-        for row in Condensed(path, sorted(cuts)):
-            short.take(row)
-    expected, found = whole.finish(), short.finish()
+        expected, found = _report(whole, trace_rows(rows)), _report(short, Condensed(path, sorted(cuts)))
     assert {(each.kind, each.evidence.rows[-1].incarnation) for each in found.broken} == {
         (each.kind, each.evidence.rows[-1].incarnation) for each in expected.broken
     }
@@ -109,12 +113,7 @@ def test_a_condensed_trace_of_a_quorum_shows_what_the_whole_one_shows(seed: int,
         row = rng.choice([each for each in changed if each["offset"] is not None])
         row["offset"] = max(0, row["offset"] + rng.choice([-3, -1, 0, 1, 3]))
         path = str(write_trace(StoredRun(tmp_path), node, changed, rows_in_group=group))
-        whole, short = (NodeMonitor(node) for _ in range(2))
-        for each in read_rows(path):
-            whole.take(each)
-        for each in Condensed(path):
-            short.take(each)
-        expected, found = whole.finish(), short.finish()
+        expected, found = (_report(NodeMonitor(node), rows) for rows in (read_rows(path), Condensed(path)))
         assert [each.kind for each in found.broken] == [each.kind for each in expected.broken]
         assert found.reach == expected.reach and found.sets == expected.sets
         assert [each.log for each in found.ballots] == [each.log for each in expected.ballots]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from injected_violations import correct_run, final, invalid, last_own, only, rows_of
-from toy_quorum import Evidence, Quorum, unfair_leader
+from toy_quorum import Evidence, Quorum
 from trace_rows import followed
 
 from checkers.base.verdict import Validity
@@ -133,17 +135,6 @@ def test_votes_last_as_long_as_their_epoch(reports: list[tuple[str, int, str | N
 NAME = "vote-up-to-date"
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_votes_for_an_unfairly_elected_leader_are_found(seed: int, tmp_path: Path) -> None:
-    quorum, epoch = unfair_leader(seed)
-    verdict = quorum.evidence().judge(tmp_path, NAME)[NAME]
-    assert verdict.validity is Validity.INVALID
-    first = verdict.witnesses[0]
-    leader_of = {elected["epoch"]: elected["node"] for elected in quorum.elected}
-    assert first.facts["nodes"][1] == leader_of[first.facts["epoch"]] == leader_of[epoch]
-    assert [row["event"] for row in first.rows] == ["vote", "role"]
-
-
 def test_a_run_without_a_vote_to_compare_is_unknown(tmp_path: Path) -> None:
     quorum = Quorum()
     quorum.elect("n1")
@@ -179,65 +170,47 @@ def cut(end: int) -> dict[str, Any]:
 VOTE = {"event": "vote", "peer": "n2"}
 
 
-def test_the_log_at_a_vote_follows_from_the_rows_before_it() -> None:
-    assert logs_at_votes(start(0), VOTE, append(3, 1), VOTE, append(5, 4), append(6, 4), VOTE) == [
-        LogAt(0, 0, 0),
-        LogAt(3, 1, 1),
-        LogAt(6, 4, 4),
-    ]
-
-
-def test_a_truncation_to_the_end_of_an_append_shows_the_epoch_there() -> None:
-    log = logs_at_votes(start(0), append(3, 1), append(5, 4), cut(3), VOTE, append(4, 6), VOTE, cut(0), VOTE)
-    assert log == [LogAt(3, 1, 1), LogAt(4, 6, 6), LogAt(0, 0, 0)]
-
-
-def test_a_truncation_into_an_append_leaves_an_interval() -> None:
-    """The append brought several batches, and its row names only the epoch of the last one."""
-    rows = (start(0), append(3, 1), append(9, 5), append(12, 5))
-    assert logs_at_votes(*rows, cut(6), VOTE, cut(4), VOTE) == [LogAt(6, 1, 5), LogAt(4, 1, 5)]
-    assert logs_at_votes(*rows, cut(10), VOTE) == [LogAt(10, 5, 5)]
-
-
-def test_a_restart_that_finds_more_than_was_reported_leaves_an_interval() -> None:
-    assert logs_at_votes(start(0), append(3, 1), start(4, epoch=6), VOTE) == [LogAt(4, 1, 6)]
-    assert logs_at_votes(start(7, epoch=6), VOTE, append(8, 6), VOTE, cut(7), VOTE) == [
-        LogAt(7, 0, 6),
-        LogAt(8, 6, 6),
-        LogAt(7, 0, 6),
-    ]
-
-
-def test_a_restart_that_finds_less_is_a_truncation() -> None:
-    assert logs_at_votes(start(0), append(3, 1), append(5, 4), start(3), VOTE) == [LogAt(3, 1, 1)]
-
-
-def test_a_fetched_snapshot_replaces_a_shorter_log() -> None:
-    fetched = {"event": "snapshot", "offset": 10, "peer": "n3"}
-    own = {"event": "snapshot", "offset": 10, "peer": None}
-    assert logs_at_votes(start(0), append(3, 1), fetched, VOTE) == [LogAt(10, 1, 9)]
-    assert logs_at_votes(start(0), append(12, 2), fetched, own, VOTE) == [LogAt(12, 2, 2)]
+FETCHED = {"event": "snapshot", "offset": 10, "peer": "n3"}
+SEVERAL_BATCHES = (start(0), append(3, 1), append(9, 5), append(12, 5))
+"""An append of several batches, whose row names only the epoch of the last one."""
 
 
 @pytest.mark.parametrize(
-    ("log", "other", "certainly"),
+    ("rows", "logs"),
     [
-        (LogAt(5, 1, 1), LogAt(4, 2, 2), True),
-        (LogAt(5, 2, 2), LogAt(9, 1, 1), False),
-        (LogAt(5, 2, 2), LogAt(5, 2, 2), False),
-        (LogAt(4, 2, 2), LogAt(5, 2, 2), True),
-        (LogAt(4, 1, 2), LogAt(5, 2, 3), True),
-        (LogAt(5, 1, 2), LogAt(5, 2, 3), False),
-        (LogAt(4, 1, 3), LogAt(5, 2, 3), False),
+        (
+            (start(0), VOTE, append(3, 1), VOTE, append(5, 4), append(6, 4), VOTE),
+            [LogAt(0, 0, 0), LogAt(3, 1, 1), LogAt(6, 4, 4)],
+        ),
+        # a truncation to the end of an append shows the epoch there, one into an append leaves an interval
+        (
+            (start(0), append(3, 1), append(5, 4), cut(3), VOTE, append(4, 6), VOTE, cut(0), VOTE),
+            [LogAt(3, 1, 1), LogAt(4, 6, 6), LogAt(0, 0, 0)],
+        ),
+        ((*SEVERAL_BATCHES, cut(6), VOTE, cut(4), VOTE), [LogAt(6, 1, 5), LogAt(4, 1, 5)]),
+        ((*SEVERAL_BATCHES, cut(10), VOTE), [LogAt(10, 5, 5)]),
+        # a restart that finds more than was reported leaves an interval, one that finds less is a truncation
+        ((start(0), append(3, 1), start(4, epoch=6), VOTE), [LogAt(4, 1, 6)]),
+        (
+            (start(7, epoch=6), VOTE, append(8, 6), VOTE, cut(7), VOTE),
+            [LogAt(7, 0, 6), LogAt(8, 6, 6), LogAt(7, 0, 6)],
+        ),
+        ((start(0), append(3, 1), append(5, 4), start(3), VOTE), [LogAt(3, 1, 1)]),
+        # a fetched snapshot replaces a shorter log
+        ((start(0), append(3, 1), FETCHED, VOTE), [LogAt(10, 1, 9)]),
+        ((start(0), append(12, 2), FETCHED, FETCHED | {"peer": None}, VOTE), [LogAt(12, 2, 2)]),
     ],
 )
-def test_a_log_is_behind_only_if_every_epoch_in_its_interval_makes_it_so(
-    log: LogAt, other: LogAt, certainly: bool
-) -> None:
-    assert log.behind(other) is certainly
-    possible = [
-        (e, log.end) < (f, other.end)
-        for e in range(log.lowest, log.highest + 1)
-        for f in range(other.lowest, other.highest + 1)
-    ]
-    assert all(possible) is certainly
+def test_the_log_at_a_vote_follows_from_the_rows_before_it(rows: Sequence[dict[str, Any]], logs: list[LogAt]) -> None:
+    assert logs_at_votes(*rows) == logs
+
+
+def test_a_log_is_behind_only_if_every_epoch_in_its_interval_makes_it_so() -> None:
+    logs = [LogAt(end, low, high) for end, low, high in product((4, 5), range(3), range(3)) if low <= high]
+    for log, other in product(logs, repeat=2):
+        possible = [
+            (e, log.end) < (f, other.end)
+            for e in range(log.lowest, log.highest + 1)
+            for f in range(other.lowest, other.highest + 1)
+        ]
+        assert log.behind(other) is all(possible), (log, other)

@@ -1,4 +1,4 @@
-"""The history against the log: each of its rules, broken on purpose; and what must not be held against a log."""
+"""The history against the log, and entries of the system: each rule broken on purpose, and what is no violation."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
-from toy_quorum import Evidence, Quorum, Row
+from toy_quorum import Entry, Evidence, Quorum, Row
 
 from checkers.base.verdict import Validity, Verdict
+from checkers.catalog import select
 
-NAME = "history-against-log"
+NAME, SYSTEM = "history-against-log", "system-entries"
 FAIL, INFO = 2, 3
 
 
@@ -72,18 +73,6 @@ def test_what_is_put_into_sets_and_logs_is_a_write_too(quorum: Quorum, f: str, t
     assert [w.kind for w in judged(evidence, tmp_path / "lost").witnesses] == ["acknowledged write missing from a log"]
 
 
-def test_a_failed_write_in_a_log(quorum: Quorum, tmp_path: Path) -> None:
-    """An ok write flipped to fail: it certainly did not happen, yet every log has it."""
-    evidence = quorum.evidence()
-    ok = next(e for e in evidence.history if e["type"] == 1 and e["value"] == 2)
-    ok["type"] = FAIL
-    verdict = judged(evidence, tmp_path)
-    witness = verdict.witnesses[0]
-    assert witness.kind == "failed write in a log"
-    assert {e["index"] for e in witness.events} >= {ok["index"]}
-    assert witness.rows[0]["table"] == "log" and witness.rows[0]["value"] == 2
-
-
 def test_a_failed_write_in_a_tail_that_was_truncated_later(tmp_path: Path) -> None:
     quorum = Quorum()
     quorum.elect("n1")
@@ -98,6 +87,7 @@ def test_a_failed_write_in_a_tail_that_was_truncated_later(tmp_path: Path) -> No
     next(e for e in evidence.history if e["type"] == INFO)["type"] = FAIL
     witness = judged(evidence, tmp_path / "failed").witnesses[0]
     assert witness.kind == "failed write in a log" and witness.facts["copies"] == [0]
+    assert [event["type"] for event in witness.events] == [0, FAIL] and witness.rows[0]["table"] == "log"
 
 
 @pytest.mark.parametrize("value", [2, 5], ids=["ok", "info"])
@@ -186,3 +176,105 @@ def test_an_entry_that_no_client_wrote_has_no_cause(quorum: Quorum, tmp_path: Pa
         assert {w.kind for w in verdict.witnesses} == {"entry that no client wrote"}
         assert (verdict.witnesses[0].facts["key"], verdict.witnesses[0].facts["value"]) == (key, value)
         assert verdict.witnesses[0].facts["offset"] == 0
+
+
+# Entries of the system: each opens an epoch or follows from a create, and one too many is found
+
+
+@pytest.fixture
+def created() -> Quorum:
+    """Two creates and two epochs."""
+    quorum = Quorum()
+    quorum.elect("n1")
+    for key in ("k0", "k1"):
+        create(quorum, key)
+    quorum.write()
+    quorum.elect("n2")
+    quorum.write("k1")
+    return quorum
+
+
+def create(quorum: Quorum, key: str, outcome: int = 1) -> None:
+    """A client creates an object, and the leader writes one entry for it."""
+    process, quorum._process = quorum._process, quorum._process + 1
+    quorum._event(process, 0, key, None, "n1", "create")
+    add_entry(quorum)
+    quorum._event(process, outcome, key, None, "n1", "create")
+
+
+def add_entry(quorum: Quorum) -> None:
+    """The leader writes an entry that is no client's write."""
+    leader = quorum.nodes[str(quorum.leader)]
+    quorum._append(leader, [Entry(leader.epoch, quorum._crc())])
+    quorum.replicate()
+
+
+def explained(quorum: Quorum, folder: Path) -> Verdict:
+    """The verdict on the run with a history that ends as the harness ends it."""
+    return quorum.evidence().ended().judge(folder, SYSTEM)[SYSTEM]
+
+
+def test_openings_and_creates_explain_every_entry(created: Quorum, tmp_path: Path) -> None:
+    verdict = explained(created, tmp_path)
+    assert verdict.validity is Validity.VALID
+    assert verdict.looked_at == {"logs": 5, "entries": 30, "epochs opened": 10, "creates": 2}
+
+
+@pytest.mark.parametrize(("outcome", "validity"), [(1, Validity.VALID), (2, Validity.INVALID), (3, Validity.VALID)])
+def test_a_create_is_a_cause_unless_it_failed(
+    created: Quorum, tmp_path: Path, outcome: int, validity: Validity
+) -> None:
+    create(created, "k2", outcome)
+    assert explained(created, tmp_path).validity is validity
+
+
+def test_a_create_that_is_tried_again_explains_one_batch(created: Quorum, tmp_path: Path) -> None:
+    """Clients try again after an unknown outcome: the leader creates no object that its log holds already."""
+    create(created, "k2", outcome=3)
+    try_again(created, "k2")
+    assert explained(created, tmp_path / "once").validity is Validity.VALID
+    add_entry(created)
+    verdict = explained(created, tmp_path / "twice")
+    assert verdict.validity is Validity.INVALID
+    assert "at most 3 objects may have been created" in verdict.witnesses[0].summary
+
+
+def try_again(quorum: Quorum, key: str) -> None:
+    """A create that is answered, and leaves no entry."""
+    process, quorum._process = quorum._process, quorum._process + 1
+    for type_ in (0, 1):
+        quorum._event(process, type_, key, None, "n1", "create")
+
+
+def test_a_second_leader_change_or_topic_is_found_in_a_whole_history(created: Quorum, tmp_path: Path) -> None:
+    add_entry(created)
+    [witness] = explained(created, tmp_path / "whole").witnesses
+    assert (witness.kind, witness.facts["offset"]) == ("entry without a cause", 6)
+    assert witness.rows[0]["key"] is None and witness.facts["why"] and witness.facts["expected"]
+    verdict = created.evidence().judge(tmp_path / "short", SYSTEM)[SYSTEM]
+    assert verdict.validity is Validity.UNKNOWN
+    assert "no create in the history explains 1 entries of a log, and the history lacks its end" in verdict.reason
+
+
+def test_an_epoch_that_begins_with_a_clients_write_is_found(created: Quorum, tmp_path: Path) -> None:
+    evidence = created.evidence()
+    for rows in evidence.logs.values():
+        first = next(row for row in rows if row["epoch"] == 2)
+        first |= {"key": "k0", "value": 77}
+    verdict = evidence.ended().judge(tmp_path, SYSTEM)[SYSTEM]
+    assert [w.kind for w in verdict.witnesses] == ["epoch without its opening entry"]
+    assert verdict.witnesses[0].facts["epoch"] == 2
+
+
+def test_the_first_entry_of_a_log_that_begins_above_zero_is_not_judged(created: Quorum, tmp_path: Path) -> None:
+    evidence = created.evidence()
+    for rows in evidence.logs.values():
+        rows[:] = [row for row in rows if row["offset"] >= 3]
+    assert evidence.ended().judge(tmp_path, SYSTEM)[SYSTEM].validity is Validity.VALID
+
+
+def test_only_the_bundled_kraft_must_take_the_steps_of_kraft() -> None:
+    of_kraft = {"trace-validation", SYSTEM}
+    offered = {"history", "logs", "traces", "nodes", "unique-values", "client-records"}
+    assert not of_kraft & {checker.name for checker in select(offered)}  # type: ignore[arg-type]
+    assert of_kraft <= {checker.name for checker in select({*offered, "kraft-steps"})}  # type: ignore[arg-type]

@@ -1,18 +1,23 @@
-"""No false alarm: every checker finds a run valid that is correct by construction, also one with stale tails."""
+"""All checkers of logs and traces: no false alarm on runs that are correct by construction, a finding if one relevant
+row is falsified, and no verdict without evidence."""
 
 from __future__ import annotations
 
+import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 from injected_violations import correct_run, invalid
-from toy_quorum import OF_LOGS_AND_TRACES, Quorum, random_run
+from toy_quorum import OF_LOGS_AND_TRACES, Evidence, Quorum, random_run
 
+from checkers import judging
 from checkers.base.verdict import Validity
+from checkers.catalog import of_logs_and_traces
 
-ALL_BUT_VACUITY = [name for name in OF_LOGS_AND_TRACES if name != "vacuity"]
+ALL_BUT_VACUITY = ["system-entries", *(name for name in OF_LOGS_AND_TRACES if name != "vacuity")]
 EXPECTED = dict.fromkeys(ALL_BUT_VACUITY, Validity.VALID) | {"snapshot-equals-prefix": Validity.NOT_APPLICABLE}
 SOUND = {Validity.VALID, Validity.NOT_APPLICABLE}
 
@@ -130,3 +135,76 @@ def isolated_leader_with_a_tail() -> Quorum:
     quorum.replicate()
     assert quorum.write("k1") == "ok"
     return quorum
+
+
+# One verdict-relevant row of a clean run is falsified, as `krucible mutate` falsifies those of a stored run
+
+SOME = ("history-against-log", "committed-never-lost", "log-matching", "election-safety", "vote-once", "monotonicity")
+OF_ANSWERS = {"answer_never_written", "answer_from_the_past", "leader_that_began_with_nothing"}
+"""Other checkers find these: answers of clients, and what a leader began with."""
+
+
+@pytest.mark.parametrize("name", [name for name in judging.MUTATIONS if name not in OF_ANSWERS])
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(2, 30))])
+def test_a_relevant_row_flipped_is_noticed(name: str, seed: int, tmp_path: Path) -> None:
+    evidence = random_run(seed).evidence()
+    rows = judging.Evidence(evidence.history, evidence.logs, evidence.traces, evidence.copies)
+    if judging.MUTATIONS[name](rows, Random(seed)) is None:
+        pytest.skip("one node led all epochs")
+    verdicts = evidence.judge(tmp_path, *SOME, "state-machine-safety")
+    assert Validity.INVALID in {v.validity for v in verdicts.values()}
+
+
+# Evidence that is missing or unreadable makes a verdict unknown, and the reason names it
+
+
+@pytest.mark.parametrize(
+    ("event", "name", "nothing"),
+    [
+        ("role", "election-safety", "epochs with a leader"),
+        ("vote", "vote-once", "votes"),
+        ("applied", "state-machine-safety", "applied states"),
+        ("high-watermark", "monotonicity", "high watermarks"),
+        ("high-watermark", "high-watermark-majority", "high watermarks"),
+        ("high-watermark", "committed-never-lost", "high watermarks"),
+        ("role", "leader-completeness", "terms of office"),
+    ],
+)
+def test_what_had_nothing_to_look_at_is_not_valid(
+    evidence: Evidence, tmp_path: Path, event: str, name: str, nothing: str
+) -> None:
+    for node, rows in evidence.traces.items():
+        evidence.traces[node] = [r for r in rows if r["event"] != event]
+    verdict = evidence.judge(tmp_path, name)[name]
+    assert verdict.validity is not Validity.VALID
+    assert f"there were no {nothing} to look at" in verdict.reason
+
+
+def test_a_missing_trace_or_an_unreadable_copy_is_unknown(evidence: Evidence, tmp_path: Path) -> None:
+    del evidence.traces["n2"]
+    evidence.copies[3]["error"] = "byte 17: the CRC does not match"
+    verdicts = evidence.judge(tmp_path)
+    assert verdicts["election-safety"].validity is Validity.UNKNOWN
+    assert "n2 delivered no traces" in verdicts["election-safety"].reason
+    assert verdicts["log-matching"].validity is Validity.UNKNOWN
+    assert "byte 17" in verdicts["log-matching"].reason
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"), [(True, Validity.UNKNOWN), (False, Validity.NOT_APPLICABLE)], ids=["declared", "not"]
+)
+def test_nothing_delivered(evidence: Evidence, tmp_path: Path, declared: bool, expected: Validity) -> None:
+    evidence.logs, evidence.traces, evidence.copies = {}, {}, []
+    evidence.demands = replace(evidence.demands, logs=declared, traces=declared)
+    verdicts = evidence.judge(tmp_path)
+    of_logs = [n for n in OF_LOGS_AND_TRACES if n not in ("nodes-stay-up", "recovery", "vacuity")]
+    assert {verdicts[name].validity for name in of_logs} == {expected}
+    assert verdicts["vacuity"].validity is (Validity.UNKNOWN if declared else Validity.VALID)
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "raft-checkers.md"
+
+
+def test_every_checker_of_logs_and_traces_is_explained_in_docs() -> None:
+    _, explained = PAGE.read_text().split("## What violates each of them", 1)
+    assert set(re.findall(r"^\| `([\w-]+)` \|", explained, re.MULTILINE)) == {c.name for c in of_logs_and_traces()}

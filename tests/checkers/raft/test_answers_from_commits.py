@@ -16,7 +16,7 @@ from checkers.base.verdict import Validity, Verdict
 from checkers.raft.answered_from_commits import judge_answers, other_pace_of_recorder
 from checkers.sealing.tables import history_tables
 
-NAME = "answers-after-commit"
+NAME, PAST = "answers-after-commit", "answers-from-commits"
 
 
 @pytest.fixture
@@ -26,12 +26,13 @@ def evidence() -> Evidence:
     return evidence
 
 
-def judged(evidence: Evidence, folder: Path) -> Verdict:
-    return evidence.judge(folder, NAME)[NAME]
+def judged(evidence: Evidence, folder: Path, name: str = NAME) -> Verdict:
+    return evidence.judge(folder, name)[name]
 
 
-def test_a_clean_run_is_valid_and_its_answers_are_counted(evidence: Evidence, tmp_path: Path) -> None:
-    verdict = judged(evidence, tmp_path)
+@pytest.mark.parametrize("name", [NAME, PAST])
+def test_a_clean_run_is_valid_and_its_answers_are_counted(evidence: Evidence, tmp_path: Path, name: str) -> None:
+    verdict = judged(evidence, tmp_path, name)
     ok = sum(r["type"] == 1 and r["f"] == "write" for r in evidence.history)
     assert (verdict.validity, verdict.looked_at["answers"]) == (Validity.VALID, ok)
 
@@ -59,15 +60,16 @@ def test_a_read_of_what_its_node_does_not_know_to_be_committed(evidence: Evidenc
     assert [w.kind for w in verdict.witnesses] == ["read of an uncommitted value"]
 
 
-def test_it_is_not_applicable_without_a_common_clock(evidence: Evidence, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [NAME, PAST])
+def test_it_is_not_applicable_without_a_common_clock(evidence: Evidence, tmp_path: Path, name: str) -> None:
     remote, foreign = deepcopy(evidence), deepcopy(evidence)
     remote.test["spec"]["backend"] = "ssh"
     foreign.test["spec"]["backend"] = "docker"  # its engine may run in a virtual machine
     for rows in foreign.traces.values():
         for row in rows:
             row["time_ns"] += 10**15
-    for name, some in (("remote", remote), ("foreign", foreign)):
-        verdict = judged(some, tmp_path / name)
+    for number, some in enumerate((remote, foreign)):
+        verdict = judged(some, tmp_path / str(number), name)
         assert verdict.validity is Validity.NOT_APPLICABLE
         assert "monotonic clock" in verdict.reason
 
@@ -102,7 +104,7 @@ END = 6
 
 
 def stale_in(evidence: Evidence, folder: Path) -> Verdict:
-    return evidence.judge(folder, "answers-from-commits")["answers-from-commits"]
+    return judged(evidence, folder, PAST)
 
 
 def with_read(evidence: Evidence, value: int, key: str, invoked_ns: int, answered_ns: int) -> Evidence:
@@ -123,12 +125,6 @@ def overwritten(evidence: Evidence) -> tuple[dict[str, Any], dict[str, Any]]:
                 return acknowledged[row["key"]], row
             acknowledged[row["key"]] = row
     raise AssertionError("no key was written twice")
-
-
-def test_a_clean_run_is_valid(evidence: Evidence, tmp_path: Path) -> None:
-    verdict = stale_in(evidence, tmp_path)
-    assert verdict.validity is Validity.VALID, verdict
-    assert verdict.looked_at["answers"] > 0
 
 
 def test_a_read_of_an_overwritten_value(evidence: Evidence, tmp_path: Path) -> None:
@@ -153,11 +149,6 @@ def test_two_leaders_of_one_epoch_show_nothing_of_the_recorder(evidence: Evidenc
     other = next(name for name in evidence.traces if name != role["node"])
     evidence.traces[other].append(role | {"node": other, "seq": 10**6})
     assert "the clock" not in stale_in(evidence, tmp_path / "two").reason
-
-
-def test_it_is_not_applicable_without_a_common_clock_past(evidence: Evidence, tmp_path: Path) -> None:
-    evidence.test["spec"]["backend"] = "ssh"
-    assert stale_in(evidence, tmp_path).validity is Validity.NOT_APPLICABLE
 
 
 def test_it_is_not_applicable_where_no_single_value_is_read_or_written(evidence: Evidence, tmp_path: Path) -> None:
@@ -185,54 +176,45 @@ def found(
     return bool(explained), explained == [False]
 
 
+AGAIN = [(1, 1), (3, 2), (5, 1)]
+"""A register holds 1 from offset 1, 2 from offset 3, 1 again from offset 5."""
+
+
 @pytest.mark.parametrize(
-    ("value", "invoked", "answered", "judged", "stale"),
+    ("entries", "answer", "judged", "stale"),
     [
-        (1, 0, 5, True, False),  # nothing was known to be committed
-        (1, 30, 40, True, True),  # 2 at offset 3 was known by time 30
-        (2, 30, 40, True, False),
-        (1, 30, 50, True, False),  # 1 was written again, and committed by time 50
-        (1, 50, 60, True, False),
-        (2, 50, 60, True, True),
-        (9, 30, 90, False, False),  # this log lacks what was committed by time 90
-        (9, 30, 40, True, True),
+        (AGAIN, (1, 0, 5), True, False),  # nothing was known to be committed
+        (AGAIN, (1, 30, 40), True, True),  # 2 at offset 3 was known by time 30
+        (AGAIN, (2, 30, 40), True, False),
+        (AGAIN, (1, 30, 50), True, False),  # 1 was written again, and committed by time 50
+        (AGAIN, (1, 50, 60), True, False),
+        (AGAIN, (2, 50, 60), True, True),
+        (AGAIN, (9, 30, 90), False, False),  # this log lacks what was committed by time 90
+        (AGAIN, (9, 30, 40), True, True),
+        ([(1, 1), (3, None)], (1, 30, 40), True, True),  # the value was removed
+        ([(1, 1)], (1, 30, 40), True, False),
+        ([], (1, 30, 40), True, True),
     ],
 )
-def test_values_that_repeat(value: int, invoked: int, answered: int, judged: bool, stale: bool) -> None:
-    """A register holds 1 from offset 1, 2 from offset 3, 1 again from offset 5."""
-    marks = [(5, 2), (30, 4), (50, END), (90, END + 4)]
-    assert found((value, invoked, answered), marks, [(1, 1), (3, 2), (5, 1)]) == (judged, stale)
-
-
-def test_a_value_that_was_removed() -> None:
-    assert found((1, 30, 40), [(30, 4)], [(1, 1), (3, None)]) == (True, True)
-    assert found((1, 30, 40), [(30, 4)], [(1, 1)]) == (True, False)
-
-
-def test_a_log_without_entries() -> None:
-    assert found((1, 30, 40), [(30, 4)], []) == (True, True)
-
-
-def of_writes(commit_ns: list[int], invoked_ns: list[int], answered_ns: list[int]) -> str:
-    """Return what the checker says of a recorder's clock by the times of these writes."""
-    return other_pace_of_recorder(*(np.array(times) for times in (commit_ns, invoked_ns, answered_ns)))
+def test_an_answer_is_stale_if_the_log_held_something_else_all_the_time(
+    entries: list[tuple[int, int | None]], answer: tuple[int, int, int], judged: bool, stale: bool
+) -> None:
+    assert found(answer, [(5, 2), (30, 4), (50, END), (90, END + 4)], entries) == (judged, stale)
 
 
 def at_pace(percent: int, ack_ns: int = 5_000_000) -> str:
-    """A write each 100 ms for 20 s that takes 2 ms to commit and is acknowledged `ack_ns` after its invoke."""
+    """Return what the checker says of a recorder's clock: a write each 100 ms for 20 s takes 2 ms to commit, and is
+    acknowledged `ack_ns` after its invoke."""
     invoked = [at * 100_000_000 for at in range(1, 200)]
     recorded = [[(at + later) * percent // 100 for at in invoked] for later in (0, ack_ns)]
-    return of_writes([at + 2_000_000 for at in invoked], *recorded)
+    return other_pace_of_recorder(*map(np.array, ([at + 2_000_000 for at in invoked], *recorded)))
 
 
 def test_the_pace_of_the_recorder() -> None:
     assert at_pace(100) == ""
     assert "before they were invoked" in at_pace(101)
     assert "runs slower" in at_pace(99)
-
-
-def test_a_system_that_acknowledges_before_it_commits_is_no_slow_clock() -> None:
-    assert at_pace(100, ack_ns=500_000) == ""
+    assert at_pace(100, ack_ns=500_000) == "", "a system that acknowledges before it commits is no slow clock"
 
 
 def test_all_stale_answers_are_counted(evidence: Evidence, tmp_path: Path) -> None:

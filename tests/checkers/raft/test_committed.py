@@ -225,7 +225,7 @@ def test_a_mark_of_the_leaders_own_epoch_or_a_later_one_is_not_demanded(tmp_path
     assert verdict.looked_at["copies compared with the log a leader began with"] == 1
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(8))
 def test_an_unfairly_elected_leader_is_found(seed: int, tmp_path: Path) -> None:
     found(seed, tmp_path)
 
@@ -239,6 +239,11 @@ def test_every_unfairly_elected_leader_is_found(part: int, night: Random, tmp_pa
 
 
 def found(seed: int, folder: Path) -> None:
+    """By what it lacks, and by the votes for it."""
     quorum, epoch = unfair_leader(seed)
-    verdict = judged(quorum.evidence(), folder)
-    assert epoch in {w.facts["epoch"] for w in verdict.witnesses}
+    verdicts = quorum.evidence().judge(folder, NAME, "vote-up-to-date")
+    assert epoch in {w.facts["epoch"] for w in verdicts[NAME].witnesses}
+    first = verdicts["vote-up-to-date"].witnesses[0]
+    leader_of = {elected["epoch"]: elected["node"] for elected in quorum.elected}
+    assert first.facts["nodes"][1] == leader_of[first.facts["epoch"]] == leader_of[epoch]
+    assert [row["event"] for row in first.rows] == ["vote", "role"]
